@@ -1,0 +1,106 @@
+// Package fault is the error vocabulary of Heardlog: every error that may reach a caller carries one of its codes.
+//
+// An Error has two texts. Msg is written for the caller and may be shown; Err is the cause and goes to the log only.
+package fault
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code says what went wrong, independent of transport. Codes are API: they are added to, never renamed.
+type Code string
+
+// The codes. The HTTP status and Agora's reason that belong to each stand in package handlers.
+const (
+	// Internal is anything unforeseen; its text is never shown to a caller.
+	Internal Code = "internal"
+	// BadRequest is a body or query that cannot be read at all: not JSON, too deep, not UTF-8.
+	BadRequest Code = "bad_request"
+	// Missing is a required field that is not there.
+	Missing Code = "missing"
+	// Invalid is a field whose value is not allowed.
+	Invalid Code = "invalid"
+	// Unauthenticated is a missing or wrong credential.
+	Unauthenticated Code = "unauthenticated"
+	// Forbidden is a right credential without the permission.
+	Forbidden Code = "forbidden"
+	// NotFound is a thing that does not exist, or belongs to another project.
+	NotFound Code = "not_found"
+	// Conflict is a state that forbids the call: a name in use, an id with other content, a user message to interrupt.
+	Conflict Code = "conflict"
+	// Stopped is an agent that takes no more messages; the text says when and why it stopped.
+	Stopped Code = "stopped"
+	// TooLarge is a body over its limit.
+	TooLarge Code = "too_large"
+	// Quota is a limit on how many agents a project may run.
+	Quota Code = "quota"
+	// RateLimited is a limit on calls in time.
+	RateLimited Code = "rate_limited"
+	// Unsupported is something the path or method does not do.
+	Unsupported Code = "unsupported"
+	// Unavailable is a full queue, a failing store or a server that is going down; try again.
+	Unavailable Code = "unavailable"
+	// Upstream is an LLM that could not be reached or broke off.
+	Upstream Code = "upstream"
+	// UpstreamTimeout is an LLM that did not answer in time.
+	UpstreamTimeout Code = "upstream_timeout"
+	// Canceled is a caller that went away before the answer; nobody reads it.
+	Canceled Code = "canceled"
+)
+
+// Codes lists every code; tests use it to prove that each has a status.
+func Codes() []Code {
+	return []Code{
+		Internal, BadRequest, Missing, Invalid, Unauthenticated, Forbidden, NotFound, Conflict, Stopped, TooLarge,
+		Quota, RateLimited, Unsupported, Unavailable, Upstream, UpstreamTimeout, Canceled,
+	}
+}
+
+// Error is an error with a code.
+type Error struct {
+	Code  Code
+	Field string // path of the field at fault, as the caller wrote it; may be empty
+	Msg   string // safe to show a caller
+	Err   error  // cause, for the log only; may be nil
+}
+
+// Error gives the text for logs: message and cause.
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Msg + ": " + e.Err.Error()
+	}
+	return e.Msg
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// New makes an error whose text may be shown to a caller.
+func New(code Code, format string, args ...any) error {
+	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
+}
+
+// At is New for an error in one field of the caller's input; the text begins with the field's path.
+func At(code Code, field, format string, args ...any) error {
+	return &Error{Code: code, Field: field, Msg: field + ": " + fmt.Sprintf(format, args...)}
+}
+
+// Wrap gives a cause a code and a text for the caller; the cause stays in the log.
+func Wrap(code Code, err error, msg string) error {
+	return &Error{Code: code, Msg: msg, Err: err}
+}
+
+// CodeOf gives the first code in the chain, Internal where there is none, and "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return Internal
+}
+
+// Is tells whether err carries the code.
+func Is(err error, code Code) bool { return CodeOf(err) == code }

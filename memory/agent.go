@@ -1,0 +1,192 @@
+package memory
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Status is where an agent stands between join and leave; the numbers are Agora's (reference/agora-api.md section 6).
+type Status int
+
+// The statuses. Idle, Starting, Running, Stopping and Recovering count as live: they hold the agent's name and its place in the quota.
+const (
+	Idle       Status = 0 // saying its farewell
+	Starting   Status = 1
+	Running    Status = 2
+	Stopping   Status = 3 // leave was taken; the final memory is being written
+	Stopped    Status = 4
+	Recovering Status = 5
+	Failed     Status = 6
+)
+
+var statusNames = [...]string{"IDLE", "STARTING", "RUNNING", "STOPPING", "STOPPED", "RECOVERING", "FAILED"}
+
+// Statuses is how many there are; they are numbered from 0.
+const Statuses = len(statusNames)
+
+// String gives the name used in answers, such as RUNNING.
+func (s Status) String() string {
+	if s < 0 || int(s) >= len(statusNames) {
+		return "Status(" + strconv.Itoa(int(s)) + ")"
+	}
+	return statusNames[s]
+}
+
+// Ended tells whether the agent is over for good.
+func (s Status) Ended() bool { return s == Stopped || s == Failed }
+
+// Active tells whether the agent takes messages and calls.
+func (s Status) Active() bool { return s == Idle || s == Starting || s == Running || s == Recovering }
+
+// Messages with which an agent ends (reference/agora-api.md section 5.5, event 102).
+const (
+	EndOK       = "OK"
+	EndIdle     = "Idle for too long"
+	EndLifetime = "Task lifetime limit exceeded"
+)
+
+// Lifetime is how long an agent may run at most.
+const Lifetime = 72 * time.Hour
+
+// Agent is one running conversation, from join to leave. Values are not changed once handed out: copy, then store.
+type Agent struct {
+	ID      string
+	Project string
+	Name    string
+	Status  Status
+	StartMS int64  // Unix ms of the join
+	StopMS  int64  // Unix ms of the end; 0 while live
+	Message string // why it ended; EndOK and its like
+	Rev     int64  // revision of the last change to the agent itself; see Head.Rev
+	// JoinKey is the Idempotency-Key of the join, JoinHash the hash of its body; both may be empty.
+	JoinKey, JoinHash string
+
+	Settings Settings
+	// Properties is the join's properties object as it came, with everything we do not know. It may hold secrets
+	// of other services: it is stored (encrypted where a key is set) and never shown whole.
+	Properties json.RawMessage
+}
+
+// StartTS gives the start in Unix seconds, the unit of Agora's *_ts fields.
+func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
+
+// StopTS gives the end in Unix seconds, 0 while the agent is live.
+func (a Agent) StopTS() int64 { return a.StopMS / 1000 }
+
+// Secret is a string that must not come out: each way of printing it says "[secret]".
+type Secret string
+
+// String hides the value.
+func (Secret) String() string { return "[secret]" }
+
+// GoString hides the value.
+func (Secret) GoString() string { return "[secret]" }
+
+// MarshalText hides the value from encoders, encoding/json among them.
+func (Secret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
+
+// Reveal gives the value, for the one place that must send it.
+func (s Secret) Reveal() string { return string(s) }
+
+// Settings is what Heardlog itself reads of the join's properties (reference/agora-api.md section 2). It is stored with
+// EncodeSettings; encoding it in any other way hides its secrets.
+type Settings struct {
+	Channel string
+	Labels  map[string]string
+	// IdleTimeoutS ends an agent without activity, in seconds; 0 means the 72 h cap alone. Always set by the Service.
+	IdleTimeoutS int
+	LLM          LLMSettings
+	Silence      Silence
+	Farewell     Farewell
+}
+
+// LLMSettings is the agent's properties.llm. A zero field means that the server's default holds.
+type LLMSettings struct {
+	URL            string
+	APIKey         Secret
+	Vendor         string // VendorCustom passes every field on
+	Style          string
+	Model          string            // properties.llm.model, or the server's default; params.model wins
+	SystemMessages []json.RawMessage // OpenAI message objects, template variables not yet filled in
+	Params         json.RawMessage   // object flattened into the upstream body; nil for none
+	Headers        map[string]Secret // sent upstream; values may be keys
+	MaxHistory     int               // messages put in front of an LLM call and shown in history; 1 to 1024
+	Greeting       string
+	GreetingDelay  int // ms, 0 to 5000
+	FailureMessage string
+	Variables      map[string]string // template_variables
+	// Mode is "inject" or "reconcile"; "" decides by the request (DESIGN: the two ways a client talks to the proxy).
+	Mode string
+	// OnDisconnect is "cancel" (default) or "drain": what becomes of the upstream call when the client goes away.
+	OnDisconnect string
+	// Time limits of a call, ms; 0 = the server's default.
+	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
+}
+
+// VendorCustom is the llm.vendor that passes every message field upstream.
+const VendorCustom = "custom"
+
+// DefaultMaxHistory is how many messages go in front of an LLM call when the join does not say (reference/agora-api.md 2.1).
+const DefaultMaxHistory = 32
+
+// Silence is parameters.silence_config: what the agent does after a silence, once each silence.
+type Silence struct {
+	TimeoutMS int    // 0 = off, at most 60000
+	Action    string // "speak" (default) or "think"
+	Content   string
+}
+
+// Farewell is parameters.farewell_config.
+type Farewell struct {
+	Graceful bool
+	TimeoutS int // 0 to 120
+}
+
+// storedSettings is Settings with its secrets in clear, for the store alone.
+type storedSettings struct {
+	Channel      string            `json:"channel,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	IdleTimeoutS int               `json:"idle_timeout_s"`
+	LLM          LLMSettings       `json:"llm"`
+	APIKey       string            `json:"api_key,omitempty"`
+	Headers      map[string]string `json:"headers,omitempty"`
+	Silence      Silence           `json:"silence"`
+	Farewell     Farewell          `json:"farewell"`
+}
+
+// EncodeSettings gives the stored form of s, secrets in clear: a driver encrypts it where it has a key.
+func EncodeSettings(s Settings) ([]byte, error) {
+	out := storedSettings{
+		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell,
+	}
+	if len(s.LLM.Headers) > 0 {
+		out.Headers = make(map[string]string, len(s.LLM.Headers))
+		for k, v := range s.LLM.Headers {
+			out.Headers[k] = string(v)
+		}
+	}
+	out.LLM.APIKey, out.LLM.Headers = "", nil
+	return json.Marshal(out)
+}
+
+// DecodeSettings reads what EncodeSettings wrote.
+func DecodeSettings(b []byte) (Settings, error) {
+	var in storedSettings
+	if err := json.Unmarshal(b, &in); err != nil {
+		return Settings{}, err
+	}
+	s := Settings{
+		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
+		Silence: in.Silence, Farewell: in.Farewell,
+	}
+	s.LLM.APIKey = Secret(in.APIKey)
+	if len(in.Headers) > 0 {
+		s.LLM.Headers = make(map[string]Secret, len(in.Headers))
+		for k, v := range in.Headers {
+			s.LLM.Headers[k] = Secret(v)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,176 @@
+package memory
+
+import (
+	"encoding/json"
+	"maps"
+)
+
+// Role is who a message is from.
+type Role string
+
+// The roles that the ledger keeps. System messages live in llm.system_messages and are never stored.
+const (
+	User      Role = "user"
+	Assistant Role = "assistant"
+	Tool      Role = "tool" // kept in the ledger, not shown in history
+)
+
+// Source is how a message came about (reference/agora-api.md section 3).
+type Source string
+
+// The sources.
+const (
+	SourceASR        Source = "asr"         // user: speech
+	SourceMessage    Source = "message"     // user: text or picture sent by the client
+	SourceCommand    Source = "command"     // user: think; assistant: speak
+	SourceLLM        Source = "llm"         // assistant: the model's reply
+	SourceGreeting   Source = "greeting"    // assistant
+	SourceLLMFailure Source = "llm_failure" // assistant: failure_message
+	SourceSilence    Source = "silence"     // assistant: silence_config, action speak
+)
+
+// Method is how we know what the caller heard.
+type Method string
+
+// The methods, best first (DESIGN, section 2).
+const (
+	VendorText     Method = "vendor_text"     // the platform, or the caller of the API, gave the heard text
+	WordTimes      Method = "word_times"      // from the TTS's word times
+	AudioMS        Method = "audio_ms"        // from the length of the audio played
+	EchoDiff       Method = "echo_diff"       // from the platform's echo of our answer
+	DisconnectOnly Method = "disconnect_only" // from what left our socket before it closed: an upper bound
+	AssumedFull    Method = "assumed_full"    // nothing says otherwise
+)
+
+// Rank orders the methods: a higher rank replaces a lower one, never the other way. Unknown methods rank 0.
+func (m Method) Rank() int {
+	switch m {
+	case VendorText:
+		return 6
+	case WordTimes:
+		return 5
+	case AudioMS:
+		return 4
+	case EchoDiff:
+		return 3
+	case DisconnectOnly:
+		return 2
+	case AssumedFull:
+		return 1
+	}
+	return 0
+}
+
+// State says whether a ledger message counts.
+type State string
+
+// The states. The zero value is a message that counts.
+const (
+	Final      State = ""
+	Superseded State = "superseded" // a ghost: replaced by a later answer to the same user turn; never in history or context
+	Empty      State = "empty"      // an answer of which nothing came or nothing was sent; the turn stays open
+)
+
+// Message is one entry of an agent's ledger. Messages are immutable values: the store replaces one by another with the
+// same Seq when better evidence comes, and hands out copies that share maps and slices, which nobody writes to.
+type Message struct {
+	Seq       int64  `json:"seq"`          // position in the agent's ledger, from 1; may skip
+	Rev       int64  `json:"rev"`          // the agent's revision at this message's last change
+	ID        string `json:"id,omitempty"` // the client's name for it; unique in the agent; may be empty
+	Role      Role   `json:"role"`
+	Content   string `json:"content"` // best evidence of what was heard
+	TurnID    int64  `json:"turn_id"`
+	Timestamp int64  `json:"timestamp"` // Unix ms
+	Source    Source `json:"source,omitempty"`
+	State     State  `json:"state,omitempty"`
+	// Metadata is what the client sent beside our own keys (source, interrupted, interrupt_timestamp, original).
+	Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
+
+	// Interrupted and the following are set on assistant messages only.
+	Interrupted bool   `json:"interrupted,omitempty"`
+	InterruptMS int64  `json:"interrupt_ms,omitempty"` // Unix ms
+	InterruptBy string `json:"interrupt_by,omitempty"` // end.metadata.caused_by of the turn table: start_of_speech, api_speak, api_interrupt, api_leave
+	// Generated is all the model produced and Sent what left our socket; empty where equal to Content.
+	Generated string `json:"generated,omitempty"`
+	Sent      string `json:"sent,omitempty"`
+	// CutGenerated tells that Generated is not known to be complete: the upstream was cancelled or broke.
+	CutGenerated bool   `json:"cut_generated,omitempty"`
+	Method       Method `json:"method,omitempty"`      // evidence for Content
+	EvidenceMS   int64  `json:"evidence_ms,omitempty"` // Unix ms that the evidence speaks of, 0 if it does not say
+
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`   // assistant: OpenAI tool_calls array
+	ToolCallID string          `json:"tool_call_id,omitempty"` // tool
+	ToolName   string          `json:"name,omitempty"`
+	Parts      json.RawMessage `json:"parts,omitempty"` // content as an array of parts, where it came as one
+
+	// AnswerSeq on a user message is the Seq kept free for its answer, so that a late answer stands where it belongs; 0 = none.
+	AnswerSeq int64 `json:"answer_seq,omitempty"`
+	// TurnHasUser tells that the turn held a user message when this one was stored (itself included).
+	TurnHasUser bool            `json:"turn_has_user,omitempty"`
+	Timings     *Timings        `json:"timings,omitempty"` // of an answer that the proxy ran
+	Failure     *Failure        `json:"failure,omitempty"`
+	FinishRsn   string          `json:"finish_reason,omitempty"`
+	Usage       json.RawMessage `json:"usage,omitempty"`
+	UpstreamID  string          `json:"upstream_id,omitempty"`
+}
+
+// Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not measured.
+type Timings struct {
+	StartMS         int64 `json:"start_ms"` // Unix ms of the request
+	FirstTokenMS    int64 `json:"first_token_ms,omitempty"`
+	FirstSentenceMS int64 `json:"first_sentence_ms,omitempty"`
+	TotalMS         int64 `json:"total_ms,omitempty"`
+}
+
+// Failure is why an answer failed.
+type Failure struct {
+	Reason  string `json:"reason"` // LLM_REQUEST_ERR or INTERNAL_ERR (reference/agora-api.md 1.9)
+	Code    int    `json:"code"`   // HTTP status of the upstream, or the one we answered
+	Message string `json:"message"`
+}
+
+// Original gives all that the model (or whoever wrote the message) produced.
+func (m Message) Original() string {
+	if m.Generated != "" {
+		return m.Generated
+	}
+	return m.Content
+}
+
+// SentText gives what left our socket.
+func (m Message) SentText() string {
+	if m.Sent != "" {
+		return m.Sent
+	}
+	if m.Interrupted && m.Method == DisconnectOnly {
+		return m.Content
+	}
+	return m.Original()
+}
+
+// InHistory tells whether the message is shown in history: user and assistant messages that count and are not bare tool calls.
+func (m Message) InHistory() bool {
+	switch m.Role {
+	case User:
+		return m.State == Final
+	case Assistant:
+		return m.State == Final && (len(m.ToolCalls) == 0 || m.Content != "")
+	}
+	return false
+}
+
+// InContext tells whether the message may go in front of an LLM call.
+func (m Message) InContext() bool {
+	return m.State == Final && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0)
+}
+
+// WithMetadata gives a copy of m with one more metadata key.
+func (m Message) WithMetadata(key string, value json.RawMessage) Message {
+	md := maps.Clone(m.Metadata)
+	if md == nil {
+		md = map[string]json.RawMessage{}
+	}
+	md[key] = value
+	m.Metadata = md
+	return m
+}
