@@ -74,12 +74,14 @@ const (
 // Message is one entry of an agent's ledger. Messages are immutable values: the store replaces one by another with the
 // same Seq when better evidence comes, and hands out copies that share maps and slices, which nobody writes to.
 type Message struct {
-	Seq       int64  `json:"seq"`          // position in the agent's ledger, from 1; may skip
-	Rev       int64  `json:"rev"`          // the agent's revision at this message's last change
-	ID        string `json:"id,omitempty"` // the client's name for it; unique in the agent; may be empty
-	Role      Role   `json:"role"`
-	Content   string `json:"content"` // best evidence of what was heard
-	TurnID    int64  `json:"turn_id"`
+	Seq     int64  `json:"seq"`          // position in the agent's ledger, from 1; may skip
+	Rev     int64  `json:"rev"`          // the agent's revision at this message's last change
+	ID      string `json:"id,omitempty"` // the client's name for it; unique in the agent; may be empty
+	Role    Role   `json:"role"`
+	Content string `json:"content"` // best evidence of what was heard
+	TurnID  int64  `json:"turn_id"`
+	// GivenTurn tells, of a message not yet stored, that TurnID was given by the client and is to be kept.
+	GivenTurn bool   `json:"-"`
 	Timestamp int64  `json:"timestamp"` // Unix ms
 	Source    Source `json:"source,omitempty"`
 	State     State  `json:"state,omitempty"`
@@ -103,7 +105,8 @@ type Message struct {
 	ToolName   string          `json:"name,omitempty"`
 	Parts      json.RawMessage `json:"parts,omitempty"` // content as an array of parts, where it came as one
 
-	// AnswerSeq on a user message is the Seq kept free for its answer, so that a late answer stands where it belongs; 0 = none.
+	// AnswerSeq is the Seq kept free behind this message for an answer that is being made, so that a late answer stands
+	// where it belongs; 0 = none. It is always set on the message with the highest Seq.
 	AnswerSeq int64 `json:"answer_seq,omitempty"`
 	// TurnHasUser tells that the turn held a user message when this one was stored (itself included).
 	TurnHasUser bool            `json:"turn_has_user,omitempty"`

@@ -40,6 +40,7 @@ func (h Head) Apply(c Change) Head {
 	}
 	for _, m := range c.Replace {
 		h.Rev = max(h.Rev, m.Rev)
+		h.NextSeq = max(h.NextSeq, m.AnswerSeq+1)
 		if m.Seq == h.Last.Seq {
 			h.Last = m
 		}

@@ -1,0 +1,133 @@
+// Package config reads the server's settings from the environment.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+)
+
+// Secret is a setting that must not come out: every way of printing it says "[secret]".
+type Secret string
+
+// String hides the value.
+func (Secret) String() string { return "[secret]" }
+
+// GoString hides the value.
+func (Secret) GoString() string { return "[secret]" }
+
+// MarshalText hides the value from encoders.
+func (Secret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
+
+// Reveal gives the value.
+func (s Secret) Reveal() string { return string(s) }
+
+// Credential lets its holder into one project.
+type Credential struct {
+	Project string
+	ID      string
+	Secret  Secret
+}
+
+// Config is the whole of the settings. The comments name the environment variables; Settings describes them.
+type Config struct {
+	Addr           string // HEARDLOG_ADDR
+	Loopback       bool   // Addr serves this machine only
+	StorePath      string // HEARDLOG_STORE, without its scheme
+	Credentials    []Credential
+	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
+
+	LLM      LLM
+	AutoJoin bool // HEARDLOG_AUTO_JOIN
+
+	WebhookURL    string // HEARDLOG_WEBHOOK_URL; "" = none
+	WebhookSecret Secret // HEARDLOG_WEBHOOK_SECRET
+
+	OutboundAllow []netip.Prefix // HEARDLOG_OUTBOUND_ALLOW
+	SecretKey     Secret         // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
+
+	IdleTimeout     time.Duration // HEARDLOG_IDLE_TIMEOUT
+	MaxAgents       int           // HEARDLOG_MAX_AGENTS; 0 = no limit
+	Retention       time.Duration // HEARDLOG_RETENTION; 0 = for ever
+	RateLimit       int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit
+	MaxBody         int64         // HEARDLOG_MAX_BODY, bytes
+	ShutdownTimeout time.Duration // HEARDLOG_SHUTDOWN_TIMEOUT
+	LogLevel        string        // HEARDLOG_LOG_LEVEL
+	LogFormat       string        // HEARDLOG_LOG_FORMAT
+}
+
+// LLM is what agents get that bring no settings of their own, and the limits of a call.
+type LLM struct {
+	URL          string // HEARDLOG_LLM_URL
+	APIKey       Secret // HEARDLOG_LLM_API_KEY
+	Model        string // HEARDLOG_LLM_MODEL
+	Vendor       string // HEARDLOG_LLM_VENDOR
+	Connect      time.Duration
+	FirstToken   time.Duration
+	Idle         time.Duration
+	Total        time.Duration
+	OnDisconnect string // HEARDLOG_LLM_ON_DISCONNECT
+}
+
+// Setting describes one environment variable.
+type Setting struct {
+	Name    string
+	Default string // as it would be written; "" = none
+	Help    string // one sentence
+	set     func(c *Config, value string) error
+}
+
+// Load reads the settings. The error lists every mistake there is, one a line, each with the variable's name.
+func Load(getenv func(string) string) (Config, error) {
+	var c Config
+	var errs []error
+	for _, s := range Settings() {
+		v := getenv(s.Name)
+		if v == "" {
+			v = s.Default
+		}
+		if err := s.set(&c, v); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
+		}
+	}
+	errs = append(errs, c.together()...)
+	return c, errors.Join(errs...)
+}
+
+// together checks what no single setting can tell.
+func (c *Config) together() []error {
+	var errs []error
+	if len(c.Credentials) == 0 && !c.Loopback && c.Addr != "" {
+		errs = append(errs, fmt.Errorf("HEARDLOG_CREDENTIALS: is required to serve %s: without credentials the server is open, and then serves only a loopback address such as 127.0.0.1:8080", c.Addr))
+	}
+	if c.DefaultProject == "" {
+		c.DefaultProject = "default"
+		if len(c.Credentials) > 0 {
+			c.DefaultProject = c.Credentials[0].Project
+		}
+	}
+	if c.WebhookSecret != "" && c.WebhookURL == "" {
+		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_SECRET: is set without HEARDLOG_WEBHOOK_URL"))
+	}
+	if c.AutoJoin && c.LLM.URL == "" {
+		errs = append(errs, errors.New("HEARDLOG_AUTO_JOIN: wants HEARDLOG_LLM_URL, which agents that join by themselves talk to"))
+	}
+	return errs
+}
+
+// Usage writes the settings for people.
+func Usage(w io.Writer) error {
+	_, err := io.WriteString(w, "Heardlog keeps the memory of voice agents. It takes no arguments; its settings are environment variables:\n\n")
+	for _, s := range Settings() {
+		def := ""
+		if s.Default != "" {
+			def = " (default " + s.Default + ")"
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  %s%s\n        %s\n", s.Name, def, s.Help)
+		}
+	}
+	return err
+}

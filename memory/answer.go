@@ -1,0 +1,279 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+var _ Turns = (*Service)(nil)
+
+// settleTimeout bounds the storing of an answer that nobody waits for any more.
+const settleTimeout = 30 * time.Second
+
+// Begin implements Turns.
+func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
+	// The flight is known before the turn is stored, so that no other call can slip in between and take the turn for unanswered.
+	t := &Turn{flight: s.live.launch(id, r.Cut, s.cfg.Now())}
+	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
+		h := tx.Head()
+		t.flight.turn.Store(noTurn)
+		if err := mustBeActive(h.Agent, fault.Stopped); err != nil {
+			return Change{}, err
+		}
+		if h.Agent.Status == Idle {
+			return Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", id)
+		}
+		depth := h.Agent.Settings.LLM.MaxHistory + 16
+		recent, err := tx.Last(depth)
+		if err != nil {
+			return Change{}, err
+		}
+		plan, err := r.Plan(h, recent)
+		if err != nil {
+			return Change{}, err
+		}
+		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: slices.Clone(recent)}
+		if err := p.run(plan, s.live.answering(id, h.LastTurn)); err != nil {
+			return Change{}, err
+		}
+		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = h.Agent, p.turn, p.answerSeq, p.userMS
+		t.Recent = p.recent
+		t.Context = window(p.recent, h.Agent.Settings.LLM.MaxHistory)
+		t.flight.turn.Store(p.turn)
+		return p.change, nil
+	})
+	if err != nil {
+		s.live.land(id, t.flight, s.cfg.Now())
+		return nil, err
+	}
+	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
+	for _, f := range s.live.flying(id) {
+		if f != t.flight && f.turn.Load() == t.TurnID {
+			f.once.Do(func() { f.cut(ErrSuperseded) })
+		}
+	}
+	return t, nil
+}
+
+// planner turns a Plan into a Change.
+type planner struct {
+	tx        Tx
+	head      Head
+	rev, now  int64
+	recent    []Message
+	change    Change
+	turn      int64
+	answerSeq int64
+	userMS    int64
+}
+
+func (p *planner) run(plan Plan, answering bool) error {
+	for _, e := range plan.Evidence {
+		if err := p.replace(e.Seq, func(m Message) (Message, bool, error) { return applyEvidence(m, e, p.now) }); err != nil {
+			return err
+		}
+	}
+	for _, seq := range plan.Supersede {
+		if err := p.replace(seq, func(m Message) (Message, bool, error) {
+			changed := m.State != Superseded
+			m.State = Superseded
+			return m, changed, nil
+		}); err != nil {
+			return err
+		}
+	}
+	if x := plan.Extend; x != nil {
+		if err := p.replace(x.Seq, func(m Message) (Message, bool, error) {
+			changed := m.Content != x.Content
+			m.Content = x.Content
+			return m, changed, nil
+		}); err != nil {
+			return err
+		}
+	}
+	known, err := knownIDs(p.tx, plan.Append)
+	if err != nil {
+		return err
+	}
+	start := p.head.LastTurn
+	for _, m := range plan.Append {
+		if stored, ok := known[m.ID]; ok && m.ID != "" {
+			if !sameWords(stored, m) {
+				return fault.At(fault.Conflict, "Idempotency-Key", "%q names a stored message with other content", m.ID)
+			}
+			continue // the same question again: only the answer is made anew
+		}
+		m, err := place(&p.head, m, p.rev, p.now, answering && p.head.LastTurn == start)
+		if err != nil {
+			return err
+		}
+		p.change.Append = append(p.change.Append, m)
+		p.recent = append(p.recent, m)
+	}
+	return p.reserve()
+}
+
+// reserve keeps a Seq free for the answer and finds its turn.
+func (p *planner) reserve() error {
+	last := p.head.Last
+	if last.Seq == 0 {
+		return fault.At(fault.Missing, "messages", "is required: there is nothing to answer yet")
+	}
+	p.turn, p.userMS, p.answerSeq = last.TurnID, last.Timestamp, p.head.NextSeq
+	for _, m := range slices.Backward(p.recent) {
+		if m.Role == User && m.State == Final {
+			p.turn, p.userMS = max(p.turn, m.TurnID), m.Timestamp
+			break
+		}
+	}
+	if n := len(p.change.Append); n > 0 {
+		p.change.Append[n-1].AnswerSeq = p.answerSeq
+		return nil
+	}
+	return p.replace(last.Seq, func(m Message) (Message, bool, error) {
+		m.AnswerSeq = p.answerSeq
+		return m, true, nil
+	})
+}
+
+// replace changes a stored message in this Change, building on what the Change holds of it already.
+func (p *planner) replace(seq int64, edit func(Message) (Message, bool, error)) error {
+	at := slices.IndexFunc(p.change.Replace, func(m Message) bool { return m.Seq == seq })
+	var m Message
+	if at >= 0 {
+		m = p.change.Replace[at]
+	} else {
+		var err error
+		if m, err = p.tx.Seq(seq); err != nil {
+			return err
+		}
+	}
+	m, changed, err := edit(m)
+	if err != nil || !changed {
+		return err
+	}
+	m.Rev = p.rev
+	if at >= 0 {
+		p.change.Replace[at] = m
+	} else {
+		p.change.Replace = append(p.change.Replace, m)
+	}
+	if i := slices.IndexFunc(p.recent, func(r Message) bool { return r.Seq == seq }); i >= 0 {
+		p.recent[i] = m
+	}
+	if p.head.Last.Seq == seq {
+		p.head.Last = m
+	}
+	return nil
+}
+
+// Progress implements Turns.
+func (s *Service) Progress(t *Turn, p Phase) {
+	t.flight.phase.Store(int32(p))
+}
+
+// Settle implements Turns.
+func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error) {
+	defer func() { s.live.land(t.Agent.ID, t.flight, s.cfg.Now()) }()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer stop()
+	var out Message
+	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(tx Tx) (Change, error) {
+		h := tx.Head()
+		if h.Agent.Status.Ended() {
+			return Change{}, mustBeActive(h.Agent, fault.Stopped)
+		}
+		now := s.nowMS()
+		m := a.message(now)
+		m.Seq, m.Rev, m.TurnID, m.TurnHasUser = t.AnswerSeq, h.Rev+1, t.TurnID, true
+		out = m
+		c := Change{Append: []Message{m}}
+		if a.Failure != nil {
+			ev, err := s.event(h.Agent, TypeError, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: a.Failure})
+			if err != nil {
+				return Change{}, err
+			}
+			c.Events = ev
+		}
+		return c, nil
+	})
+	if err == nil && out.State == Superseded {
+		s.cfg.Observe.Ghost()
+	}
+	return out, err
+}
+
+// message gives the ledger's record of an answer.
+func (a Answer) message(now int64) Message {
+	t := a.Timings
+	m := Message{
+		Role: Assistant, Source: SourceLLM, Content: a.Sent, ToolCalls: a.ToolCalls, FinishRsn: a.FinishRsn, Usage: a.Usage,
+		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
+	}
+	if t.StartMS > 0 && t.FirstTokenMS > 0 {
+		m.Timestamp = t.StartMS + t.FirstTokenMS
+	}
+	by, cut := causes[rootCause(a.Err)]
+	switch {
+	case a.FailureText != "":
+		m.Content, m.Source = a.Sent+a.FailureText, SourceLLMFailure
+		m.Generated, m.CutGenerated = "", false
+		if a.Generated != "" {
+			m.Generated, m.CutGenerated = a.Generated, true
+		}
+	case a.Err == nil:
+		m.Content = a.Generated
+	case errors.Is(a.Err, ErrSuperseded):
+		m.State, m.Method = Superseded, DisconnectOnly
+	case cut:
+		m.Interrupted, m.InterruptMS, m.InterruptBy, m.Method = true, now, by, DisconnectOnly
+	default:
+		m.Method = DisconnectOnly // the upstream broke: nobody interrupted, but nobody heard more either
+	}
+	if m.Content != a.Generated && a.FailureText == "" {
+		m.Generated = a.Generated
+	}
+	if m.Content == "" && len(m.ToolCalls) == 0 && m.State == Final {
+		m.State = Empty
+	}
+	if a.Complete {
+		m.CutGenerated = false
+	}
+	return m
+}
+
+var causes = map[error]string{
+	ErrInterrupted: ByAPIInterrupt, ErrThink: ByAPIInterrupt, ErrSpeak: ByAPISpeak, ErrLeave: ByAPILeave,
+	ErrClientGone: ByStartOfSpeech, ErrSuperseded: ByStartOfSpeech,
+}
+
+// rootCause gives the one of our Err values that err is, or nil.
+func rootCause(err error) error {
+	for cause := range causes {
+		if errors.Is(err, cause) {
+			return cause
+		}
+	}
+	return nil
+}
+
+// Complete implements Turns.
+func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer stop()
+	return s.update(ctx, t.Agent.Project, t.Agent.ID, func(tx Tx) (Change, error) {
+		m, err := tx.Seq(t.AnswerSeq)
+		if err != nil || len(generated) < len(m.Original()) {
+			return Change{}, err
+		}
+		if m.Sent == "" {
+			m.Sent = m.SentText()
+		}
+		m.Generated, m.CutGenerated, m.Rev = generated, false, tx.Head().Rev+1
+		return Change{Replace: []Message{m}}, nil
+	})
+}

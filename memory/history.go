@@ -1,0 +1,106 @@
+package memory
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// AppendHistory appends the message in the short-term memory form of reference/agora-api.md section 3, as JSON, to dst:
+// role, content, turn_id, timestamp and metadata, where content is what was heard and metadata.original, only
+// where interrupted, what was generated.
+func (m Message) AppendHistory(dst []byte) []byte {
+	dst = append(dst, `{"role":"`...)
+	dst = append(dst, m.Role...)
+	dst = append(dst, `","content":`...)
+	dst = AppendString(dst, m.Content)
+	dst = append(dst, `,"turn_id":`...)
+	dst = strconv.AppendInt(dst, m.TurnID, 10)
+	dst = append(dst, `,"timestamp":`...)
+	dst = strconv.AppendInt(dst, m.Timestamp, 10)
+	dst = append(dst, `,"metadata":`...)
+	dst = m.AppendMetadata(dst)
+	return append(dst, '}')
+}
+
+// AppendMetadata appends the metadata object of AppendHistory.
+func (m Message) AppendMetadata(dst []byte) []byte {
+	dst = append(dst, `{"source":"`...)
+	dst = append(dst, m.shownSource()...)
+	dst = append(dst, '"')
+	if m.Interrupted {
+		dst = append(dst, `,"interrupted":true,"interrupt_timestamp":`...)
+		dst = strconv.AppendInt(dst, m.InterruptMS, 10)
+		dst = append(dst, `,"original":`...)
+		dst = AppendString(dst, m.Original())
+	}
+	switch len(m.Metadata) {
+	case 0:
+	case 1: // by far the usual case: the speaker
+		for k, v := range m.Metadata {
+			dst = appendMember(dst, k, v)
+		}
+	default:
+		for _, k := range slices.Sorted(maps.Keys(m.Metadata)) {
+			dst = appendMember(dst, k, m.Metadata[k])
+		}
+	}
+	return append(dst, '}')
+}
+
+// shownSource gives the source as clients know it: what a silence made the agent think is a command to them.
+func (m Message) shownSource() Source {
+	switch {
+	case m.Role == User && m.Source == SourceSilence:
+		return SourceCommand
+	case m.Source != "":
+		return m.Source
+	case m.Role == User:
+		return SourceMessage
+	}
+	return SourceLLM
+}
+
+func appendMember(dst []byte, k string, v json.RawMessage) []byte {
+	dst = append(dst, ',')
+	dst = AppendString(dst, k)
+	dst = append(dst, ':')
+	return append(dst, v...)
+}
+
+// AppendString appends s as a JSON string. Text without anything to escape, nearly all of it, is copied.
+func AppendString(dst []byte, s string) []byte {
+	plain := true
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(s[i:])
+			if (r == utf8.RuneError && n == 1) || r == '\u2028' || r == '\u2029' {
+				plain = false
+				break
+			}
+			i += n
+			continue
+		}
+		if c < 0x20 || c == '"' || c == '\\' {
+			plain = false
+			break
+		}
+		i++
+	}
+	if plain {
+		dst = append(dst, '"')
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil { // a string always encodes
+		return append(dst, `""`...)
+	}
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}

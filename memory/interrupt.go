@@ -1,0 +1,193 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The ways an answer is cut, as the turn table names them (reference/agora-api.md 1.9).
+const (
+	ByStartOfSpeech = "start_of_speech"
+	ByAPISpeak      = "api_speak"
+	ByAPIInterrupt  = "api_interrupt"
+	ByAPILeave      = "api_leave"
+)
+
+// InterruptRequest says what was heard; the zero value cuts what is being said now.
+type InterruptRequest struct {
+	TurnID  *int64  // the turn whose answer was cut; nil = the answer in flight, else the last one
+	Heard   *string // the text that was heard
+	HeardMS *int64  // how much audio was played, in ms; looked at where Heard is nil
+	AtMS    int64   // when it was cut, Unix ms; 0 = now
+}
+
+// Interrupt cuts an answer and records what was heard of it. The same call again changes nothing, and better evidence replaces
+// weaker, never the other way. fault.NotFound for an unknown turn, fault.Conflict for a turn without an answer, fault.Invalid for heard text that is
+// no part of the answer. With nothing to cut and nothing claimed to be heard it does nothing.
+func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (Agent, error) {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err != nil {
+		return Agent{}, err
+	}
+	cut := s.cutFlights(ctx, id, ErrInterrupted, func(turn int64) bool { return r.TurnID == nil || *r.TurnID == turn })
+	says := r.Heard != nil || r.HeardMS != nil
+	if len(cut) > 0 && !says {
+		return h.Agent, nil // what left the socket was recorded with the cut
+	}
+	err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
+		h = tx.Head()
+		if err := mustBeActive(h.Agent, fault.NotFound); err != nil && !says {
+			return Change{}, err // evidence may come late, a cut may not
+		}
+		turn := r.TurnID
+		if turn == nil && len(cut) > 0 {
+			turn = &cut[0]
+		}
+		m, err := cutTarget(tx, turn, r.Heard)
+		if err != nil || m.Seq == 0 {
+			if err == nil && says {
+				err = fault.New(fault.Conflict, "agent %s has said nothing yet that could have been heard", id)
+			}
+			return Change{}, err
+		}
+		m, changed, err := applyEvidence(m, r.evidence(m), s.nowMS())
+		if err != nil || !changed {
+			return Change{}, err
+		}
+		m.Rev = h.Rev + 1
+		return Change{Replace: []Message{m}}, nil
+	})
+	return h.Agent, err
+}
+
+// evidence makes the call's evidence about m.
+func (r InterruptRequest) evidence(m Message) Evidence {
+	e := Evidence{Seq: m.Seq, AtMS: r.AtMS, By: ByAPIInterrupt}
+	switch {
+	case r.Heard != nil:
+		e.Method, e.Heard = VendorText, *r.Heard
+	case r.HeardMS != nil:
+		e.Method, e.Heard = AudioMS, EstimateHeard(m.Original(), *r.HeardMS)
+	default:
+		e.Method, e.Heard = DisconnectOnly, m.SentText()
+	}
+	return e
+}
+
+// cutTarget finds the assistant message that an interruption speaks of; a zero message means that there is none and none was named.
+func cutTarget(tx Tx, turn *int64, heard *string) (Message, error) {
+	var msgs []Message
+	var err error
+	if turn != nil {
+		if msgs, err = tx.Turn(*turn); err != nil {
+			return Message{}, err
+		}
+		if len(msgs) == 0 {
+			return Message{}, fault.At(fault.NotFound, "turn_id", "the agent has no turn %d", *turn)
+		}
+	} else if msgs, err = lastAnswer(tx); err != nil {
+		return Message{}, err
+	}
+	var last Message
+	for i := len(msgs) - 1; i >= 0; i-- {
+		m := msgs[i]
+		if m.Role != Assistant || m.State == Superseded || m.Original() == "" {
+			continue
+		}
+		if last.Seq == 0 {
+			last = m
+		}
+		if turn == nil || heard == nil {
+			break
+		}
+		// A turn may hold several answers (around tool calls): take the one that the text is part of.
+		if _, ok := AlignHeard(m.Original(), *heard); ok {
+			return m, nil
+		}
+	}
+	if last.Seq == 0 && turn != nil {
+		return Message{}, fault.At(fault.Conflict, "turn_id", "turn %d holds no answer; a user message cannot be interrupted", *turn)
+	}
+	return last, nil
+}
+
+// lastAnswer gives messages of which the last assistant one is the agent's last answer.
+func lastAnswer(tx Tx) ([]Message, error) {
+	for n := 32; ; n *= 8 {
+		msgs, err := tx.Last(n)
+		if err != nil || len(msgs) < n || n > 4*MaxBatch {
+			return msgs, err
+		}
+		for _, m := range msgs {
+			if m.Role == Assistant && m.InHistory() {
+				return msgs, nil
+			}
+		}
+	}
+}
+
+// applyEvidence gives m as the evidence has it, and whether that is any change. A higher method replaces a lower one; of two
+// equal ones the later moment counts, else the shorter text, so that any order of the same evidence gives the same record.
+func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
+	whole := m.Original()
+	heard := whole
+	if !e.Full {
+		var ok bool
+		if heard, ok = AlignHeard(whole, e.Heard); !ok {
+			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
+		}
+	}
+	switch old, fresh := m.Method.Rank(), e.Method.Rank(); {
+	case fresh < old:
+		return m, false, nil
+	case fresh == old && e.AtMS != 0 && m.EvidenceMS != 0 && e.AtMS != m.EvidenceMS:
+		if e.AtMS < m.EvidenceMS {
+			return m, false, nil
+		}
+	case fresh == old && len(heard) >= len(m.Content) && (m.Interrupted || m.Method == e.Method):
+		return m, false, nil
+	}
+	sent := m.SentText()
+	m.Method, m.EvidenceMS = e.Method, e.AtMS
+	// A cut that says nothing of what was heard is a cut all the same; heard text that is the whole answer is none.
+	m.Interrupted = heard != whole || e.Method == DisconnectOnly
+	m.Content, m.Generated, m.Sent = heard, whole, sent
+	if m.Generated == m.Content && !m.CutGenerated {
+		m.Generated = ""
+	}
+	if m.Sent == whole {
+		m.Sent = ""
+	}
+	if !m.Interrupted {
+		m.InterruptMS, m.InterruptBy = 0, ""
+		return m, true, nil
+	}
+	if e.AtMS != 0 {
+		m.InterruptMS = e.AtMS
+	} else if m.InterruptMS == 0 {
+		m.InterruptMS = now
+	}
+	if m.InterruptBy == "" {
+		m.InterruptBy = e.By
+	}
+	if m.InterruptBy == "" {
+		m.InterruptBy = ByStartOfSpeech
+	}
+	if m.State == Empty && m.Content != "" {
+		m.State = Final
+	}
+	return m, true, nil
+}
+
+// clip shortens text for an error message, at a rune.
+func clip(s string, runes int) string {
+	n := 0
+	for i := range s {
+		if n == runes {
+			return s[:i] + "…"
+		}
+		n++
+	}
+	return s
+}

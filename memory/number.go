@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// place gives a new message its Seq, Rev and turn behind h, and moves h on. answering tells that an answer to the last
+// turn is being made, so that a user message opens a new one (DESIGN, section 2).
+func place(h *Head, m Message, rev, now int64, answering bool) (Message, error) {
+	turn := h.turnFor(m, answering)
+	if m.GivenTurn {
+		if m.TurnID < max(h.LastTurn, 0) {
+			return m, fault.At(fault.Invalid, "turn_id", "%d is below %d, the agent's latest turn; turn numbers never go down", m.TurnID, h.LastTurn)
+		}
+		turn = m.TurnID
+	}
+	m.TurnHasUser = m.Role == User || (h.Last.Seq > 0 && turn == h.Last.TurnID && h.Last.TurnHasUser)
+	m.Seq, m.Rev, m.TurnID, m.GivenTurn = h.NextSeq, rev, turn, false
+	if m.Timestamp == 0 {
+		m.Timestamp = now
+	}
+	h.advance(m)
+	h.Rev = max(h.Rev, rev)
+	return m, nil
+}
+
+// turnFor gives the turn that a message joins or opens: the first is 0; a user message opens one unless the open one has no answer yet; an
+// answer joins its user's turn; greeting, silence and speak open their own.
+func (h *Head) turnFor(m Message, answering bool) int64 {
+	switch {
+	case h.LastTurn < 0:
+		return 0
+	case m.Role == Tool:
+		return h.LastTurn
+	case m.Role == User && h.Last.TurnHasUser && !answering && !h.answered():
+		return h.LastTurn
+	case m.Role == Assistant && !m.Source.unsolicited() && h.Last.TurnHasUser:
+		return h.LastTurn
+	}
+	return h.LastTurn + 1
+}
+
+// answered tells whether the last turn has its answer. An empty answer leaves it open (reference/agora-api.md 3).
+func (h *Head) answered() bool {
+	return h.Last.Role == Assistant && h.Last.State == Final && h.Last.Content != ""
+}
+
+func (s Source) unsolicited() bool {
+	return s == SourceGreeting || s == SourceSilence || s == SourceCommand
+}
+
+// own makes an assistant message that opens a turn of its own.
+func (s *Service) own(h *Head, source Source, text string, rev, now int64) Message {
+	m, _ := place(h, Message{Role: Assistant, Source: source, Content: text, Method: AssumedFull}, rev, now, false) // without a given turn it cannot fail
+	return m
+}
+
+// byTurn puts messages in order of their turns. A late answer has its place already; what this mends is a turn
+// whose messages came between another turn's question and answer.
+func byTurn(msgs []Message) []Message {
+	before := func(a, b Message) int {
+		switch {
+		case a.TurnID < b.TurnID:
+			return -1
+		case a.TurnID > b.TurnID:
+			return 1
+		}
+		return 0
+	}
+	if slices.IsSortedFunc(msgs, before) {
+		return msgs
+	}
+	msgs = slices.Clone(msgs)
+	slices.SortStableFunc(msgs, before)
+	return msgs
+}
+
+// window cuts messages to the newest n that an LLM may see, without tool results whose call is cut off.
+func window(msgs []Message, n int) []Message {
+	out := make([]Message, 0, min(len(msgs), n))
+	for _, m := range byTurn(msgs) {
+		if m.InContext() {
+			out = append(out, m)
+		}
+	}
+	out = out[max(0, len(out)-n):]
+	for len(out) > 0 && out[0].Role == Tool {
+		out = out[1:]
+	}
+	return out
+}

@@ -1,0 +1,316 @@
+package memory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Config is what a Service is made of. Store, Now and NewID are required.
+type Config struct {
+	Store Store
+	Now   func() time.Time
+	NewID func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
+	// Events says which events are wanted and builds their bodies; nil sends none.
+	Events Events
+	// Think runs a turn without a client, for silence_config's action think; nil makes that action do nothing.
+	Think func(ctx context.Context, project, agentID, text string) error
+	// OnError is told what went wrong in work that nobody waits for: timers, the end of a leave. nil drops it.
+	OnError func(what string, err error)
+	// Observe is told what happened, for metrics; nil drops it.
+	Observe Observer
+	// MaxAgents is how many agents one project may have live; 0 = no limit.
+	MaxAgents int
+	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
+	IdleTimeout time.Duration
+	// Retention is how long an ended agent is kept; 0 = for ever.
+	Retention time.Duration
+	// SettleWait is how long a call that cuts an answer waits for it to be stored; 0 = 2 s.
+	SettleWait time.Duration
+}
+
+// Observer is told what happened. Its methods must not block.
+type Observer interface {
+	Appended(messages int)
+	Interrupted(by string)
+	Ghost()
+}
+
+// Service owns every rule that does not depend on the store. Its methods are safe for concurrent use.
+type Service struct {
+	cfg    Config
+	live   *registry
+	timers *timers
+}
+
+// NewService makes a Service. Run must be running for timers to fire.
+func NewService(cfg Config) *Service {
+	if cfg.SettleWait == 0 {
+		cfg.SettleWait = 2 * time.Second
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(string, error) {}
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = noObserver{}
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	return &Service{cfg: cfg, live: newRegistry(), timers: newTimers()}
+}
+
+type noObserver struct{}
+
+func (noObserver) Appended(int)       {}
+func (noObserver) Interrupted(string) {}
+func (noObserver) Ghost()             {}
+
+func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
+
+// JoinRequest is a new agent.
+type JoinRequest struct {
+	Project    string
+	Name       string
+	Settings   Settings // IdleTimeoutS below 0 = the server's default
+	Properties json.RawMessage
+	Key        string // Idempotency-Key; "" = none
+}
+
+// Join starts an agent. It fails with *NameTakenError while a live agent of the project has the name, with fault.Quota at
+// the project's limit, and with fault.Conflict when Key was used for another body. The same Key and body again give the
+// agent of the first time.
+func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
+	now := s.nowMS()
+	a := Agent{
+		ID: s.cfg.NewID(), Project: r.Project, Name: r.Name, Status: Running, StartMS: now, Rev: 1,
+		Settings: r.Settings, Properties: r.Properties, JoinKey: r.Key,
+	}
+	if a.Settings.IdleTimeoutS < 0 {
+		a.Settings.IdleTimeoutS = int(s.cfg.IdleTimeout / time.Second)
+	}
+	if a.Settings.LLM.MaxHistory == 0 {
+		a.Settings.LLM.MaxHistory = DefaultMaxHistory
+	}
+	if r.Key != "" {
+		sum := sha256.Sum256(append([]byte(r.Name+"\x00"), r.Properties...))
+		a.JoinHash = hex.EncodeToString(sum[:])
+	}
+	var c Change
+	h := NewHead(a, nil, 0)
+	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
+		c.Append = append(c.Append, s.own(&h, SourceGreeting, a.Settings.LLM.fill(g), 1, now))
+	}
+	ev, err := s.event(a, TypeJoined, 1, 0, now, EventFacts{})
+	if err != nil {
+		return Agent{}, err
+	}
+	c.Events = append(c.Events, ev...)
+	stored, created, err := s.cfg.Store.Create(ctx, a, s.cfg.MaxAgents, c)
+	if err != nil {
+		return Agent{}, err
+	}
+	if !created {
+		if stored.JoinHash != a.JoinHash {
+			return Agent{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for a join with another body")
+		}
+		return stored, nil
+	}
+	s.cfg.Observe.Appended(len(c.Append))
+	s.live.add(stored.ID, s.cfg.Now())
+	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)
+	return stored, nil
+}
+
+// Agent gives an agent, ended ones included; fault.NotFound if the project has none of that id.
+func (s *Service) Agent(ctx context.Context, project, id string) (Agent, error) {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	return h.Agent, err
+}
+
+// Agents lists a project's agents, newest first.
+func (s *Service) Agents(ctx context.Context, q AgentQuery) (AgentPage, error) {
+	return s.cfg.Store.Agents(ctx, q)
+}
+
+// UpdateRequest is what may change in a live agent (reference/agora-api.md 1.5); nil leaves a field as it is.
+type UpdateRequest struct {
+	Token          *string
+	SystemMessages *[]json.RawMessage // replaces
+	Params         json.RawMessage    // replaces llm.params
+	MLLMParams     json.RawMessage    // replaces mllm.params
+}
+
+// Update changes a live agent. fault.NotFound if there is none or it has ended.
+func (s *Service) Update(ctx context.Context, project, id string, r UpdateRequest) (Agent, error) {
+	var out Agent
+	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
+		h := tx.Head()
+		if err := mustBeActive(h.Agent, fault.NotFound); err != nil {
+			return Change{}, err
+		}
+		a := h.Agent
+		props, err := r.properties(a.Properties)
+		if err != nil {
+			return Change{}, err
+		}
+		a.Properties, a.Rev = props, h.Rev+1
+		if r.SystemMessages != nil {
+			a.Settings.LLM.SystemMessages = *r.SystemMessages
+		}
+		if r.Params != nil {
+			a.Settings.LLM.Params = r.Params
+		}
+		out = a
+		return Change{Agent: &a}, nil
+	})
+	return out, err
+}
+
+// properties gives the join's properties with the update in them.
+func (r UpdateRequest) properties(old json.RawMessage) (json.RawMessage, error) {
+	top, err := object(old)
+	if err != nil {
+		return nil, err
+	}
+	set := func(outer, key string, v json.RawMessage) error {
+		in, err := object(top[outer])
+		if err != nil {
+			return err
+		}
+		in[key] = v
+		top[outer], err = json.Marshal(in)
+		return err
+	}
+	var errs []error
+	if r.Token != nil {
+		b, err := json.Marshal(*r.Token)
+		top["token"], errs = b, append(errs, err)
+	}
+	if r.SystemMessages != nil {
+		b, err := json.Marshal(*r.SystemMessages)
+		errs = append(errs, err, set("llm", "system_messages", b))
+	}
+	if r.Params != nil {
+		errs = append(errs, set("llm", "params", r.Params))
+	}
+	if r.MLLMParams != nil {
+		errs = append(errs, set("mllm", "params", r.MLLMParams))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return json.Marshal(top)
+}
+
+func object(b json.RawMessage) (map[string]json.RawMessage, error) {
+	m := map[string]json.RawMessage{}
+	if len(b) == 0 || string(b) == "null" {
+		return m, nil
+	}
+	return m, json.Unmarshal(b, &m)
+}
+
+// History gives an agent's history: the newest n messages that Message.InHistory shows, oldest turn first.
+func (s *Service) History(ctx context.Context, project, id string, n int) (Head, []Message, error) {
+	h, msgs, err := s.cfg.Store.Recent(ctx, project, id, n, true)
+	return h, byTurn(msgs), err
+}
+
+// Recent gives an agent's head and its newest n messages of every role and state.
+func (s *Service) Recent(ctx context.Context, project, id string, n int) (Head, []Message, error) {
+	return s.cfg.Store.Recent(ctx, project, id, n, false)
+}
+
+// Head gives an agent's head.
+func (s *Service) Head(ctx context.Context, project, id string) (Head, error) {
+	return s.cfg.Store.Head(ctx, project, id)
+}
+
+// Messages pages through an agent's ledger in order of Seq.
+func (s *Service) Messages(ctx context.Context, project, id string, q MessageQuery) ([]Message, error) {
+	return s.cfg.Store.Messages(ctx, project, id, q)
+}
+
+// all reads every message of an agent, page by page.
+func (s *Service) all(ctx context.Context, project, id string) ([]Message, error) {
+	const page = 1000
+	var out []Message
+	for after := int64(0); ; {
+		msgs, err := s.cfg.Store.Messages(ctx, project, id, MessageQuery{AfterSeq: after, Limit: page})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, msgs...)
+		if len(msgs) < page {
+			return out, nil
+		}
+		after = msgs[len(msgs)-1].Seq
+	}
+}
+
+// update runs decide and, once it is stored, tells those who watch the agent.
+func (s *Service) update(ctx context.Context, project, id string, decide Decide) error {
+	var head Head
+	var done Change
+	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
+		c, err := decide(tx)
+		if err != nil {
+			return Change{}, err
+		}
+		done, head = c, tx.Head()
+		return c, nil
+	})
+	if err != nil || done.Empty() {
+		return err
+	}
+	s.cfg.Observe.Appended(len(done.Append))
+	for _, m := range slices.Concat(done.Append, done.Replace) {
+		if m.Interrupted && m.Rev == head.Rev+1 && m.State == Final {
+			s.cfg.Observe.Interrupted(m.InterruptBy)
+		}
+	}
+	for _, m := range done.Append {
+		if m.Role == User && m.Source != SourceSilence {
+			s.live.silence(id, false)
+		}
+	}
+	head = head.Apply(done)
+	s.live.changed(id)
+	if head.Agent.Status.Ended() {
+		s.live.remove(id)
+		return nil
+	}
+	s.live.touch(id, s.cfg.Now())
+	if head.Agent.Settings.Silence.TimeoutMS > 0 || done.Agent != nil {
+		s.timers.poke(s.dueOf(head), project, id)
+	}
+	return nil
+}
+
+// Touch notes that somebody asked for the agent, which keeps it from being idle.
+func (s *Service) Touch(id string) { s.live.touch(id, s.cfg.Now()) }
+
+// Watch gives a channel that receives after each change of the agent (changes that come close together may share one), until stop is called.
+func (s *Service) Watch(id string) (changed <-chan struct{}, stop func()) { return s.live.watch(id) }
+
+// mustBeActive refuses an agent that takes nothing more, with the code that the call documents.
+func mustBeActive(a Agent, code fault.Code) error {
+	if a.Status.Active() {
+		return nil
+	}
+	if !a.Status.Ended() {
+		return fault.New(code, "agent %s is stopping", a.ID)
+	}
+	why := a.Message
+	if why == "" {
+		why = "no reason recorded"
+	}
+	return fault.New(code, "agent %s stopped at %s: %s", a.ID, time.UnixMilli(a.StopMS).UTC().Format(time.RFC3339), why)
+}

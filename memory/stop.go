@@ -1,0 +1,171 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Leave stops an agent. When it returns the wish is durable; where an answer is in flight or a farewell is said, the end itself follows within
+// the farewell's time. fault.NotFound if there is no such agent or it has left already.
+func (s *Service) Leave(ctx context.Context, project, id string) error {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err != nil {
+		return err
+	}
+	if err := mustBeLeavable(h.Agent); err != nil {
+		return err
+	}
+	err = s.stop(ctx, project, id, EndOK, func(a Agent) error {
+		if err := mustBeLeavable(a); err != nil {
+			return err
+		}
+		if _, busy := s.Busy(id); busy {
+			return errBusy
+		}
+		return nil
+	})
+	if !errors.Is(err, errBusy) {
+		return err
+	}
+	next := Stopping
+	if f := h.Agent.Settings.Farewell; f.Graceful && f.TimeoutS > 0 {
+		next = Idle
+	}
+	if err := s.mark(ctx, project, id, next); err != nil {
+		return err
+	}
+	s.timers.now(project, id) // the timers' loop ends what has been marked, now and after a restart
+	return nil
+}
+
+// errBusy tells that an answer is in flight and has to be stored before the end.
+var errBusy = errors.New("an answer is in flight")
+
+func mustBeLeavable(a Agent) error {
+	if a.Status == Idle || a.Status == Stopping {
+		return fault.New(fault.NotFound, "agent %s is leaving already", a.ID)
+	}
+	return mustBeActive(a, fault.NotFound)
+}
+
+// mark sets the status of an agent that will end soon.
+func (s *Service) mark(ctx context.Context, project, id string, next Status) error {
+	return s.update(ctx, project, id, func(tx Tx) (Change, error) {
+		h := tx.Head()
+		if err := mustBeLeavable(h.Agent); err != nil {
+			return Change{}, err
+		}
+		a := h.Agent
+		a.Status, a.Rev, a.Message = next, h.Rev+1, EndOK
+		return Change{Agent: &a}, nil
+	})
+}
+
+// End stops an agent for good, whatever state it is in, cutting what is in flight. An agent that has ended stays as it is.
+func (s *Service) End(ctx context.Context, project, id, why string) error {
+	s.Cut(ctx, id, ErrLeave)
+	return s.stop(ctx, project, id, why, func(Agent) error { return nil })
+}
+
+// stop writes the end: status, stop time, final memory and events in one transaction. may refuses.
+func (s *Service) stop(ctx context.Context, project, id, why string, may func(Agent) error) error {
+	// The events hold the whole memory. It is read before the transaction, so that no writer waits for it, and read again
+	// if something was stored meanwhile.
+	for try := 0; ; try++ {
+		if try == 3 { // a busy agent would outrun us for ever: have it take nothing more
+			if err := s.mark(ctx, project, id, Stopping); err != nil && !fault.Is(err, fault.NotFound) {
+				return err
+			}
+			may = func(Agent) error { return nil }
+		}
+		h, err := s.cfg.Store.Head(ctx, project, id)
+		if err != nil {
+			return err
+		}
+		if err := may(h.Agent); err != nil {
+			return err
+		}
+		var msgs []Message
+		wants := s.cfg.Events.Wants
+		if wants(project, TypeHistory) || wants(project, TypeTurns) {
+			if msgs, err = s.all(ctx, project, id); err != nil {
+				return err
+			}
+		}
+		now := s.nowMS()
+		a := h.Agent
+		a.Status, a.StopMS, a.Rev = Stopped, now, h.Rev+1
+		if a.Message == "" {
+			a.Message = why
+		}
+		events, err := s.endEvents(a, msgs, now)
+		if err != nil {
+			return err
+		}
+		stale := false
+		err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
+			now := tx.Head()
+			if now.Agent.Status.Ended() {
+				return Change{}, may(now.Agent)
+			}
+			if err := may(now.Agent); err != nil {
+				return Change{}, err
+			}
+			if stale = now.Rev != h.Rev; stale {
+				return Change{}, nil
+			}
+			return Change{Agent: &a, Events: events}, nil
+		})
+		if err != nil || !stale {
+			return err
+		}
+	}
+}
+
+func (s *Service) endEvents(a Agent, msgs []Message, now int64) ([]Event, error) {
+	var shown []Message
+	for _, m := range byTurn(msgs) {
+		if m.InHistory() {
+			shown = append(shown, m)
+		}
+	}
+	facts := []struct {
+		eventType int
+		facts     EventFacts
+	}{
+		{TypeLeft, EventFacts{}},
+		{TypeHistory, EventFacts{Messages: shown}},
+		{TypeTurns, EventFacts{Turns: TurnTable(msgs)}},
+	}
+	var out []Event
+	for i, f := range facts {
+		ev, err := s.event(a, f.eventType, a.Rev, int64(i), now, f.facts)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ev...)
+	}
+	return out, nil
+}
+
+// Sweep erases ended agents past the retention, a few at a time, and gives how many.
+func (s *Service) Sweep(ctx context.Context) (int, error) {
+	if s.cfg.Retention <= 0 {
+		return 0, nil
+	}
+	const slice = 100
+	total := 0
+	for {
+		n, err := s.cfg.Store.Sweep(ctx, s.cfg.Now().Add(-s.cfg.Retention).UnixMilli(), slice)
+		total += n
+		if err != nil || n < slice {
+			return total, err
+		}
+	}
+}
+
+// sweepEvery is how often Run sweeps.
+const sweepEvery = 10 * time.Minute

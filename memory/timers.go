@@ -1,0 +1,256 @@
+package memory
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// timers holds when each live agent has to be looked at next. An entry may be too early, never too late: activity moves a due
+// time without touching the heap, and the look finds that out.
+type timers struct {
+	mu   sync.Mutex
+	due  dueHeap
+	at   map[string]time.Time // the earliest entry of each agent
+	wake chan struct{}
+}
+
+type dueEntry struct {
+	at          time.Time
+	project, id string
+}
+
+type dueHeap []dueEntry
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(dueEntry)) }
+func (h *dueHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+func newTimers() *timers { return &timers{at: map[string]time.Time{}, wake: make(chan struct{}, 1)} }
+
+// poke has the agent looked at at the time, if that is earlier than planned.
+func (t *timers) poke(at time.Time, project, id string) {
+	t.mu.Lock()
+	if old, ok := t.at[id]; ok && !at.Before(old) {
+		t.mu.Unlock()
+		return
+	}
+	t.at[id] = at
+	heap.Push(&t.due, dueEntry{at, project, id})
+	first := t.due[0].at.Equal(at)
+	t.mu.Unlock()
+	if first {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *timers) now(project, id string) { t.poke(time.Time{}, project, id) }
+
+// next takes the entries that are due and gives when the first of the others is; the zero time if there is none.
+func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []dueEntry
+	for len(t.due) > 0 && !t.due[0].at.After(now) {
+		e := heap.Pop(&t.due).(dueEntry)
+		if t.at[e.id].Equal(e.at) { // else an earlier entry has been looked at
+			delete(t.at, e.id)
+			out = append(out, e)
+		}
+	}
+	if len(t.due) == 0 {
+		return out, time.Time{}
+	}
+	return out, t.due[0].at
+}
+
+// timerWorkers is how many agents are looked at at once.
+const timerWorkers = 32
+
+// Run fires the agents' timers and sweeps until ctx is done, finishes what it has in hand, and returns nil. It first takes up every live
+// agent of the store: one that was marked to end is ended, the others go on, idle from now.
+func (s *Service) Run(ctx context.Context) error {
+	now := s.cfg.Now()
+	err := s.cfg.Store.Live(ctx, func(h Head) error {
+		s.live.add(h.Agent.ID, now)
+		s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	work := make(chan dueEntry)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(work)
+	for range timerWorkers {
+		wg.Go(func() {
+			for e := range work {
+				s.look(context.WithoutCancel(ctx), e) // what fell due is finished; each look is bounded
+			}
+		})
+	}
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	for {
+		due, next := s.timers.next(s.cfg.Now())
+		for _, e := range due {
+			select {
+			case work <- e:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		wait := time.Hour
+		if !next.IsZero() {
+			wait = min(wait, next.Sub(s.cfg.Now()))
+		}
+		alarm := time.NewTimer(max(wait, 0))
+		select {
+		case <-ctx.Done():
+			alarm.Stop()
+			return nil
+		case <-alarm.C:
+		case <-s.timers.wake:
+			alarm.Stop()
+		case <-sweep.C:
+			alarm.Stop()
+			if _, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.OnError("erase ended agents", err)
+			}
+		}
+	}
+}
+
+// lookTimeout bounds one look at an agent; the think of a silence runs on its own.
+const lookTimeout = 2 * time.Minute
+
+// retryLook is when a look that failed is tried again.
+const retryLook = 5 * time.Second
+
+// look does what is due for one agent and plans the next look.
+func (s *Service) look(ctx context.Context, e dueEntry) {
+	ctx, stop := context.WithTimeout(ctx, lookTimeout)
+	defer stop()
+	h, err := s.cfg.Store.Head(ctx, e.project, e.id)
+	if err == nil && !h.Agent.Status.Ended() {
+		err = s.act(ctx, h)
+	}
+	if err != nil {
+		s.cfg.OnError("timer of agent "+e.id, err)
+		s.timers.poke(s.cfg.Now().Add(retryLook), e.project, e.id)
+		return
+	}
+	if h, err = s.cfg.Store.Head(ctx, e.project, e.id); err == nil && !h.Agent.Status.Ended() {
+		s.timers.poke(s.dueOf(h), e.project, e.id)
+	}
+}
+
+// act does what is due now.
+func (s *Service) act(ctx context.Context, h Head) error {
+	a := h.Agent
+	now := s.cfg.Now()
+	switch {
+	case a.Status == Stopping:
+		return s.End(ctx, a.Project, a.ID, EndOK)
+	case a.Status == Idle:
+		return s.sayFarewell(ctx, a)
+	case !now.Before(time.UnixMilli(a.StartMS).Add(Lifetime)):
+		return s.End(ctx, a.Project, a.ID, EndLifetime)
+	case s.idleSince(a, now):
+		return s.End(ctx, a.Project, a.ID, EndIdle)
+	}
+	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
+		_, err := s.say(ctx, a.Project, a.ID, Message{Role: Assistant, Source: SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.fill(a.Settings.LLM.Greeting)})
+		return err
+	}
+	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
+		text := a.Settings.LLM.fill(a.Settings.Silence.Content)
+		if a.Settings.Silence.Action == "think" {
+			s.live.silence(a.ID, true)
+			if s.cfg.Think == nil {
+				return nil
+			}
+			return s.cfg.Think(ctx, a.Project, a.ID, text)
+		}
+		_, err := s.say(ctx, a.Project, a.ID, Message{Role: Assistant, Source: SourceSilence, Content: text})
+		return err
+	}
+	return nil
+}
+
+// sayFarewell lets the answer in flight end, at most for the farewell's time, and then ends the agent.
+func (s *Service) sayFarewell(ctx context.Context, a Agent) error {
+	wait, stop := context.WithTimeout(ctx, time.Duration(a.Settings.Farewell.TimeoutS)*time.Second)
+	defer stop()
+	for _, f := range s.live.flying(a.ID) {
+		select {
+		case <-f.done:
+		case <-wait.Done():
+		}
+	}
+	return s.End(ctx, a.Project, a.ID, EndOK)
+}
+
+func (s *Service) idleSince(a Agent, now time.Time) bool {
+	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
+	return limit > 0 && now.Sub(s.live.activity(a.ID, now)) >= limit
+}
+
+// greetingDue gives when a delayed greeting is to be said; the zero time if none is.
+func greetingDue(h Head) time.Time {
+	l := h.Agent.Settings.LLM
+	if l.Greeting == "" || l.GreetingDelay == 0 || h.Last.Seq > 0 {
+		return time.Time{} // said, or the conversation has begun without it
+	}
+	return time.UnixMilli(h.Agent.StartMS + int64(l.GreetingDelay))
+}
+
+// silenceDue gives when the silence has lasted long enough; the zero time where it does not count: off, or broken by us already. The
+// silence's own words end no silence: only another message begins a new one.
+func (s *Service) silenceDue(h Head) time.Time {
+	set := h.Agent.Settings.Silence
+	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == SourceSilence || s.live.silenced(h.Agent.ID) {
+		return time.Time{}
+	}
+	since := time.UnixMilli(h.Agent.StartMS)
+	if h.Last.Seq > 0 {
+		since = time.UnixMilli(h.Last.Timestamp)
+	}
+	if act := s.live.activity(h.Agent.ID, s.cfg.Now()); act.After(since) {
+		since = act
+	}
+	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
+}
+
+// dueOf gives when the agent has to be looked at next.
+func (s *Service) dueOf(h Head) time.Time {
+	a := h.Agent
+	if a.Status == Stopping || a.Status == Idle {
+		return time.Time{}
+	}
+	now := s.cfg.Now()
+	due := time.UnixMilli(a.StartMS).Add(Lifetime)
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(due) {
+			due = t
+		}
+	}
+	if limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second; limit > 0 {
+		earlier(s.live.activity(a.ID, now).Add(limit))
+	}
+	earlier(greetingDue(h))
+	earlier(s.silenceDue(h))
+	return due
+}

@@ -1,0 +1,115 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+)
+
+// Why an answer in flight is cut. Answer.Err carries one of them, or an error of the upstream.
+var (
+	ErrInterrupted = errors.New("interrupted by a call to interrupt")
+	ErrSpeak       = errors.New("interrupted by speak")
+	ErrThink       = errors.New("interrupted by think")
+	ErrLeave       = errors.New("the agent was asked to leave")
+	ErrSuperseded  = errors.New("replaced by a later request for the same user turn")
+	ErrClientGone  = errors.New("the client went away")
+)
+
+// TurnRequest is one call for an answer.
+type TurnRequest struct {
+	// Plan looks at the head and the newest messages (some more than the agent's MaxHistory, every role and state, oldest first) and says what the call brings.
+	// It is a pure function and may run more than once.
+	Plan func(head Head, recent []Message) (Plan, error)
+	// ArrivedMS is when the request came, Unix ms.
+	ArrivedMS int64
+	// Cut is called at most once, with one of the Err values above, when something else cuts this answer. It must not block;
+	// the answer still has to be settled with Turn.Settle.
+	Cut func(cause error)
+}
+
+// Plan is what a call for an answer brings to the memory.
+type Plan struct {
+	// Append holds new messages (user, tool, or an assistant message that the platform added): Role, Content, Source, ID,
+	// Timestamp, Metadata, Parts and the tool fields; the rest is set by the Service.
+	Append []Message
+	// Evidence is what the call tells of earlier answers.
+	Evidence []Evidence
+	// Supersede names (by Seq) stored answers that this call replaces: ghosts.
+	Supersede []int64
+	// Extend, if not nil, replaces the content of the stored user message Seq: the same words with more behind them.
+	Extend *Extension
+}
+
+// Extension is a user message that came again, longer.
+type Extension struct {
+	Seq     int64
+	Content string
+}
+
+// Evidence tells what was heard of one answer.
+type Evidence struct {
+	Seq    int64
+	Method Method
+	// Heard is the heard text; with Full set it is the whole answer and Heard is not looked at.
+	Heard string
+	Full  bool
+	// AtMS is when the caller cut it, Unix ms; 0 = unknown.
+	AtMS int64
+	By   string // Message.InterruptBy; "" = start_of_speech
+}
+
+// Turn is a turn whose answer is being made. It must be settled, whatever happens.
+type Turn struct {
+	Agent     Agent
+	TurnID    int64
+	AnswerSeq int64
+	UserMS    int64 // timestamp of the message to be answered
+	// Context holds the newest messages that an LLM may see, oldest first, the new ones included: Message.InContext, cut to the agent's
+	// MaxHistory, without tool results whose call was cut off. An unanswered run of user messages is not merged yet.
+	Context []Message
+	// Recent is what Plan saw, with this call's changes made: all states, for correcting a client's own list.
+	Recent []Message
+
+	flight *flight
+}
+
+// Phase is how far an answer in flight has come.
+type Phase int32
+
+// The phases.
+const (
+	Thinking Phase = iota // nothing sent yet
+	Speaking              // the first token was sent
+)
+
+// Answer is how an answer in flight ended.
+type Answer struct {
+	Generated string // all that came from the upstream
+	Sent      string // what left our socket, cut at whole deltas
+	// Complete tells that the upstream finished: Generated is all there is.
+	Complete  bool
+	ToolCalls json.RawMessage
+	FinishRsn string
+	Usage     json.RawMessage
+	Timings   Timings
+	// Err is nil for an answer that was delivered whole; one of the Err values where it was cut; else what broke the upstream.
+	Err     error
+	Failure *Failure // set with an upstream error
+	// FailureText is the failure_message that was given to the client instead of, or behind, the answer.
+	FailureText string
+	UpstreamID  string
+}
+
+// Turns is what package answer needs of the Service; it is stated here to show the contract in one place.
+type Turns interface {
+	// Begin makes the call's messages durable and opens (or joins) a turn. fault.Stopped if the agent takes no more messages.
+	Begin(ctx context.Context, project, agentID string, r TurnRequest) (*Turn, error)
+	// Progress marks the phase of the answer in flight; cheap and not durable.
+	Progress(t *Turn, p Phase)
+	// Settle stores the answer, durable when it returns, and ends the flight. It works on a context of its own once called and is
+	// called exactly once for each Turn.
+	Settle(ctx context.Context, t *Turn, a Answer) (Message, error)
+	// Complete adds, after Settle, what a drained upstream produced in full.
+	Complete(ctx context.Context, t *Turn, generated string) error
+}

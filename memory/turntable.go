@@ -1,0 +1,95 @@
+package memory
+
+// TurnRow is one turn as the turn table shows it (reference/agora-api.md 1.9). It holds no text.
+type TurnRow struct {
+	TurnID int64
+
+	StartMS   int64
+	StartType string // voice_input, greeting, silence_timeout, api_speak, api_think
+	GreetNth  int    // greeting: which one, from 1
+	Action    string // silence_timeout: speak or think
+
+	EndMS    int64
+	EndType  string // ok, interrupted, error; "" while the turn is open
+	CausedBy string // interrupted: one of the By constants
+	Failure  *Failure
+
+	// What the proxy measured, in ms; 0 = not measured. E2E is the time from the user's message to the first token sent.
+	E2EMS, FirstTokenMS, FirstSentenceMS int64
+}
+
+// The ways a turn starts and ends.
+const (
+	StartVoice    = "voice_input"
+	StartGreeting = "greeting"
+	StartSilence  = "silence_timeout"
+	StartSpeak    = "api_speak"
+	StartThink    = "api_think"
+
+	EndTurnOK          = "ok"
+	EndTurnInterrupted = "interrupted"
+	EndTurnError       = "error"
+)
+
+// TurnTable gives the turns of a ledger in order. It is a pure function of the messages, so the table cannot tell another
+// story than the ledger.
+func TurnTable(msgs []Message) []TurnRow {
+	var rows []TurnRow
+	greetings := 0
+	for _, m := range byTurn(msgs) {
+		if m.State == Superseded {
+			continue
+		}
+		if len(rows) == 0 || rows[len(rows)-1].TurnID != m.TurnID {
+			row := TurnRow{TurnID: m.TurnID, StartMS: m.Timestamp, StartType: startType(m)}
+			switch row.StartType {
+			case StartGreeting:
+				greetings++
+				row.GreetNth = greetings
+			case StartSilence:
+				row.Action = "speak"
+				if m.Role == User {
+					row.Action = "think"
+				}
+			}
+			rows = append(rows, row)
+		}
+		if m.Role == Assistant {
+			rows[len(rows)-1].end(m)
+		}
+	}
+	return rows
+}
+
+func startType(m Message) string {
+	switch {
+	case m.Source == SourceGreeting:
+		return StartGreeting
+	case m.Source == SourceSilence:
+		return StartSilence
+	case m.Source == SourceCommand && m.Role == User:
+		return StartThink
+	case m.Role == Assistant && m.Source == SourceCommand:
+		return StartSpeak
+	}
+	return StartVoice
+}
+
+func (r *TurnRow) end(m Message) {
+	r.EndMS, r.EndType = m.Timestamp, EndTurnOK
+	if t := m.Timings; t != nil {
+		r.EndMS = max(r.EndMS, t.StartMS+t.TotalMS)
+		if r.FirstTokenMS == 0 {
+			r.FirstTokenMS, r.FirstSentenceMS = t.FirstTokenMS, t.FirstSentenceMS
+			if t.FirstTokenMS > 0 {
+				r.E2EMS = max(0, t.StartMS+t.FirstTokenMS-r.StartMS)
+			}
+		}
+	}
+	switch {
+	case m.Failure != nil:
+		r.EndType, r.Failure = EndTurnError, m.Failure
+	case m.Interrupted:
+		r.EndType, r.CausedBy, r.EndMS = EndTurnInterrupted, m.InterruptBy, m.InterruptMS
+	}
+}
