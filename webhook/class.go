@@ -1,0 +1,169 @@
+package webhook
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The classes of failed attempts, in words an operator can act on. They are label values of a metric: added to, never renamed.
+const (
+	ClassDNS       = "dns"             // the name does not exist, or could not be looked up
+	ClassBlocked   = "blocked"         // the address may not be called; see the outbound allow-list
+	ClassRefused   = "connect_refused" // nothing listens there
+	ClassConnect   = "connect_failed"  // no route, or a firewall said no
+	ClassConnectTO = "connect_timeout" // no answer to the connection, or to the name lookup before it
+	ClassTLS       = "tls"             // certificate, protocol version or handshake
+	ClassTimeout   = "timeout"         // connected, but no answer in time
+	ClassReset     = "reset"           // the connection was closed before the answer
+	ClassProtocol  = "protocol"        // the answer is not HTTP
+	Class1xx       = "status_1xx"
+	Class3xx       = "status_3xx"
+	Class4xx       = "status_4xx"
+	Class5xx       = "status_5xx"
+	ClassStatus    = "status_other" // 600 and above
+	ClassEndpoint  = "endpoint"     // the endpoint's URL or secrets cannot be used
+	ClassBroken    = "broken"       // the delivery itself cannot be sent; no attempt ever could
+	ClassPanic     = "panic"        // a mistake in Heardlog
+	ClassCanceled  = "canceled"     // given up because the server goes down; not counted as an attempt
+)
+
+// phase is how far an attempt came, so that an error is classed by what was going on, not by its text.
+type phase int32
+
+const (
+	dialing phase = iota
+	handshaking
+	connected
+	written
+	answered
+)
+
+// progress keeps the farthest phase. The transport's hooks run on its own goroutines, and may run after the attempt has ended.
+type progress struct{ at atomic.Int32 }
+
+func (p *progress) reach(to phase) {
+	for {
+		old := p.at.Load()
+		if old >= int32(to) || p.at.CompareAndSwap(old, int32(to)) {
+			return
+		}
+	}
+}
+
+func (p *progress) phase() phase { return phase(p.at.Load()) }
+
+// classify gives an error of the transport its class and a text for the operator. The text holds nothing that the receiver
+// wrote: a receiver that echoes our request would put the URL's query into it. timedOut tells that the attempt's own time was over.
+func classify(err error, at phase, timedOut bool) (class, text string) {
+	var timeout net.Error
+	timedOut = timedOut || (errors.As(err, &timeout) && timeout.Timeout())
+	if fault.Is(err, fault.Forbidden) {
+		e, _ := errors.AsType[*fault.Error](err)
+		return ClassBlocked, e.Msg
+	}
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case e.IsNotFound:
+			return ClassDNS, "the host name does not exist"
+		case e.IsTimeout:
+			return ClassDNS, "the name server did not answer in time"
+		}
+		return ClassDNS, "the host name could not be looked up: " + e.Err
+	}
+	if text, ok := tlsText(err); ok {
+		return ClassTLS, text
+	}
+	switch at {
+	case dialing:
+		return classifyDial(err, timedOut)
+	case handshaking:
+		switch {
+		case timedOut:
+			return ClassTLS, "the TLS handshake did not end in time"
+		case isReset(err):
+			return ClassReset, "the connection was closed during the TLS handshake"
+		}
+		return ClassTLS, "the TLS handshake failed"
+	}
+	switch {
+	case timedOut && at == connected:
+		return ClassTimeout, "the receiver did not take the whole request in time"
+	case timedOut:
+		return ClassTimeout, "the receiver did not answer in time"
+	case isReset(err):
+		return ClassReset, "the receiver closed the connection before it answered"
+	}
+	return ClassProtocol, "the answer is not HTTP, or its headers are too large"
+}
+
+func classifyDial(err error, timedOut bool) (class, text string) {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ClassRefused, "the connection was refused: nothing listens there"
+	case timedOut:
+		return ClassConnectTO, "no connection in time"
+	case isReset(err):
+		return ClassReset, "the connection was reset while it was made"
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return ClassConnect, "no connection: " + errno.Error()
+	}
+	return ClassConnect, "no connection"
+}
+
+// tlsText says what is wrong with the receiver's TLS, as far as the library tells by type.
+func tlsText(err error) (string, bool) {
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return "the receiver speaks plain HTTP at an https URL", true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "the receiver does not speak TLS at that port", true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "the certificate is for another host name", true
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "the certificate is signed by an unknown authority, or by itself", true
+	}
+	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if e.Reason == x509.Expired {
+			return "the certificate has expired or is not valid yet", true
+		}
+		return "the certificate is not valid", true
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the certificate could not be verified", true
+	}
+	if e, ok := errors.AsType[tls.AlertError](err); ok {
+		return "the receiver refused the TLS connection: " + e.Error(), true
+	}
+	return "", false
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// statusClass gives the class of an answer that is not 2xx.
+func statusClass(status int) string {
+	switch status / 100 {
+	case 1:
+		return Class1xx
+	case 3:
+		return Class3xx
+	case 4:
+		return Class4xx
+	case 5:
+		return Class5xx
+	}
+	return ClassStatus
+}

@@ -1,0 +1,111 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// scrapeTimeout bounds what a scrape waits for the store.
+const scrapeTimeout = 2 * time.Second
+
+// outcomeOK is the outcome label of a successful attempt; that of another is its class.
+const outcomeOK = "ok"
+
+// metrics is what the worker counts.
+type metrics struct {
+	attempts    *prometheus.CounterVec
+	duration    prometheus.Histogram
+	inFlight    prometheus.Gauge
+	storeErrors *prometheus.CounterVec
+}
+
+// newMetrics registers the worker's metrics; an error means that another worker uses the registry.
+func newMetrics(reg prometheus.Registerer, q Queue, now func() time.Time) (*metrics, error) {
+	m := &metrics{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_webhook_attempts_total", Help: "Attempts by outcome: ok, or the class of what went wrong.",
+		}, []string{"outcome"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_webhook_attempt_duration_seconds", Help: "Time that attempts took.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30},
+		}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "heardlog_webhook_in_flight", Help: "Attempts under way.",
+		}),
+		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_webhook_store_errors_total", Help: "Failed calls of the store by the worker, by call.",
+		}, []string{"call"}),
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.inFlight, m.storeErrors, newBacklog(q, now, m.storeErrors)} {
+		if reg != nil {
+			errs = append(errs, reg.Register(c))
+		}
+	}
+	return m, errors.Join(errs...)
+}
+
+// observe counts an attempt.
+func (m *metrics) observe(o Outcome) {
+	outcome := outcomeOK
+	if !o.OK() {
+		outcome = o.ErrorClass
+	}
+	m.attempts.WithLabelValues(outcome).Inc()
+	m.duration.Observe(float64(o.DurationMS) / 1000)
+}
+
+// backlog asks the store at each scrape, so that the figures are true even where the worker is stuck. When the store fails, too, it
+// repeats the last answer: the age of what was due goes on rising, which is the alarm (reference/webhooks.md section 3, operations).
+type backlog struct {
+	queue           Queue
+	now             func() time.Time
+	errors          *prometheus.CounterVec
+	deliveries, age *prometheus.Desc
+
+	mu   sync.Mutex
+	last Backlog
+}
+
+func newBacklog(q Queue, now func() time.Time, errs *prometheus.CounterVec) *backlog {
+	return &backlog{
+		queue: q, now: now, errors: errs,
+		deliveries: prometheus.NewDesc("heardlog_webhook_backlog",
+			"Deliveries that wait (pending, those of disabled endpoints included) or were given up (dead).", []string{"state"}, nil),
+		age: prometheus.NewDesc("heardlog_webhook_oldest_due_age_seconds",
+			"How long the earliest pending delivery has been due; nothing is excluded.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (b *backlog) Describe(ch chan<- *prometheus.Desc) { ch <- b.deliveries; ch <- b.age }
+
+// Collect implements prometheus.Collector.
+func (b *backlog) Collect(ch chan<- prometheus.Metric) {
+	v := b.read()
+	age := 0.0
+	if v.OldestDue > 0 {
+		age = max(0, b.now().Sub(time.UnixMilli(v.OldestDue)).Seconds())
+	}
+	ch <- prometheus.MustNewConstMetric(b.deliveries, prometheus.GaugeValue, float64(v.Pending), string(Pending))
+	ch <- prometheus.MustNewConstMetric(b.deliveries, prometheus.GaugeValue, float64(v.Dead), string(Dead))
+	ch <- prometheus.MustNewConstMetric(b.age, prometheus.GaugeValue, age)
+}
+
+func (b *backlog) read() Backlog {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	v, err := b.queue.Backlog(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.errors.WithLabelValues("backlog").Inc()
+		return b.last
+	}
+	b.last = v
+	return v
+}

@@ -1,0 +1,219 @@
+package webhook
+
+import "encoding/json"
+
+// Payload is one of Joined, Left, History, Failed and Turns. Times are given in Unix ms throughout; each encodes them in
+// the unit that its event type has (reference/agora-api.md 5.5).
+type Payload interface {
+	// EventType is one of the Type constants.
+	EventType() int
+	encode(b *builder)
+	size() int // of what comes encoded, in bytes
+}
+
+// About is what every payload says of its agent.
+type About struct {
+	AgentID string
+	Name    string
+	Channel string
+	StartMS int64
+	Labels  map[string]string // shown only where the join set some
+	// Sequence numbers the agent's events, from 1. It is ours, not Agora's: events may arrive out of order and twice.
+	Sequence int64
+}
+
+// head writes the fields that come first; unit is seconds, or millis in 112 (reference/agora-api.md 5.4).
+func (a About) head(b *builder, unit int64) {
+	b.str("agent_id", a.AgentID)
+	b.str("name", a.Name)
+	b.str("channel", a.Channel)
+	b.num("start_ts", a.StartMS/unit)
+}
+
+func (a About) tail(b *builder) {
+	if len(a.Labels) > 0 {
+		b.value("labels", a.Labels)
+	}
+	b.num("sequence", a.Sequence)
+}
+
+// The divisors that turn ms into a payload's unit.
+const (
+	seconds = 1000
+	millis  = 1
+)
+
+// Joined is event 101: an agent started.
+type Joined struct {
+	About
+}
+
+// EventType is TypeJoined.
+func (Joined) EventType() int { return TypeJoined }
+
+func (p Joined) encode(b *builder) {
+	p.head(b, seconds)
+	p.tail(b)
+}
+
+func (Joined) size() int { return 0 }
+
+// Left is event 102: an agent ended.
+type Left struct {
+	About
+	StopMS  int64
+	Status  string // STOPPED or FAILED
+	Message string // why: "OK", "Idle for too long", "Task lifetime limit exceeded", …
+}
+
+// EventType is TypeLeft.
+func (Left) EventType() int { return TypeLeft }
+
+func (p Left) encode(b *builder) {
+	p.head(b, seconds)
+	b.num("stop_ts", p.StopMS/seconds)
+	b.str("status", p.Status)
+	b.str("message", p.Message)
+	p.tail(b)
+}
+
+func (Left) size() int { return 0 }
+
+// History is event 103: the agent's whole memory.
+type History struct {
+	About
+	StopMS   int64
+	Contents []json.RawMessage // the messages in history form, oldest first
+}
+
+// EventType is TypeHistory.
+func (History) EventType() int { return TypeHistory }
+
+func (p History) encode(b *builder) {
+	p.head(b, seconds)
+	b.num("stop_ts", p.StopMS/seconds)
+	b.list("contents", p.Contents)
+	p.tail(b)
+}
+
+func (p History) size() int {
+	n := 0
+	for _, c := range p.Contents {
+		n += len(c) + 1
+	}
+	return n
+}
+
+// Failed is event 110: something that a turn needed failed.
+type Failed struct {
+	About
+	TurnID int64
+	Errors []Failure
+}
+
+// Failure is one entry of event 110.
+type Failure struct {
+	Module  string `json:"module"` // llm, tts, asr, agent, …
+	TurnID  int64  `json:"turn_id"`
+	Code    int    `json:"code"` // the HTTP status, or the vendor's own
+	Message string `json:"message"`
+}
+
+// EventType is TypeError.
+func (Failed) EventType() int { return TypeError }
+
+func (p Failed) encode(b *builder) {
+	p.head(b, seconds)
+	b.num("turn_id", p.TurnID)
+	errs := p.Errors
+	if errs == nil {
+		errs = []Failure{}
+	}
+	b.value("errors", errs)
+	p.tail(b)
+}
+
+func (Failed) size() int { return 0 }
+
+// Turns is event 112: the turn table of an agent that ended. Every turn is in it; Agora cuts at 200.
+type Turns struct {
+	About
+	StopMS int64
+	Turns  []Turn
+}
+
+// Turn is one row of the turn table (reference/agora-api.md 1.9).
+type Turn struct {
+	TurnID int64
+	Start  TurnEdge  // Type is voice_input, greeting, silence_timeout, api_speak or api_think
+	End    *TurnEdge // Type is ok, interrupted, ignored or error; nil for a turn that has none
+	// E2EMS is the time from the end of the caller's words to the first of the answer's, in ms; nil where nobody measured it.
+	E2EMS *int64
+	// SegmentsMS names the parts of it (asr_ttlw, llm_ttft, …), in ms. It is an object here, a list in the turns call.
+	SegmentsMS map[string]int64
+}
+
+// TurnEdge is the start or the end of a turn.
+type TurnEdge struct {
+	AtMS     int64
+	Type     string
+	Metadata json.RawMessage // an object; nil is an empty one
+}
+
+// EventType is TypeTurns.
+func (Turns) EventType() int { return TypeTurns }
+
+func (p Turns) encode(b *builder) {
+	p.head(b, millis)
+	b.num("stop_ts", p.StopMS)
+	b.num("total_turn_count", int64(len(p.Turns)))
+	b.value("is_truncated", false)
+	b.key("turns")
+	b.buf = append(b.buf, '[')
+	for i, t := range p.Turns {
+		if i > 0 {
+			b.buf = append(b.buf, ',')
+		}
+		b.open()
+		b.num("turn_id", t.TurnID)
+		b.str("agent_id", p.AgentID)
+		b.str("channel", p.Channel)
+		t.encode(b)
+		b.close()
+	}
+	b.buf = append(b.buf, ']')
+	p.tail(b)
+}
+
+func (t Turn) encode(b *builder) {
+	t.Start.encode(b, "start", "start_at")
+	if t.End != nil {
+		t.End.encode(b, "end", "end_at")
+	}
+	b.key("metrics")
+	b.open()
+	if t.E2EMS != nil {
+		b.num("e2e_latency_ms", *t.E2EMS)
+	}
+	segments := t.SegmentsMS
+	if segments == nil {
+		segments = map[string]int64{}
+	}
+	b.value("segmented_latency_ms", segments)
+	b.close()
+}
+
+func (e TurnEdge) encode(b *builder, name, at string) {
+	b.key(name)
+	b.open()
+	b.num(at, e.AtMS)
+	b.str("type", e.Type)
+	if e.Metadata == nil {
+		b.raw("metadata", json.RawMessage("{}"))
+	} else {
+		b.raw("metadata", e.Metadata)
+	}
+	b.close()
+}
+
+func (p Turns) size() int { return 400 * len(p.Turns) }

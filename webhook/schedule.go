@@ -1,0 +1,85 @@
+package webhook
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Schedule lists the waits between tries: Schedule[0] after the first, and so on. When it is used up the delivery is dead.
+type Schedule []time.Duration
+
+// DefaultSchedule is that of Standard Webhooks: ten tries over about 75 hours.
+func DefaultSchedule() Schedule {
+	return Schedule{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+// The bounds of a wait.
+const (
+	minWait      = time.Second    // also the least that jitter spreads over
+	maxHint      = 24 * time.Hour // the longest Retry-After that is honoured
+	lostAttempts = 50             // see Schedule.step
+)
+
+// Tries is how many attempts a delivery has.
+func (s Schedule) Tries() int { return len(s) + 1 }
+
+// Wait gives the time until the next try: after the attempt numbered n, of an event of the given age, where the receiver wished
+// for hint and random is in [0,1). It is the list's wait and up to a fifth more (at least a second's worth, so that tries that
+// failed together do not come back together); or the hint, up to 24 h, if that is longer. False means that the list is used up.
+func (s Schedule) Wait(n int, age, hint time.Duration, random float64) (time.Duration, bool) {
+	n = s.step(n, age)
+	if n >= s.Tries() {
+		return 0, false
+	}
+	base := s[n-1]
+	wait := base + time.Duration(random*float64(max(base/5, minWait)))
+	return max(wait, min(hint, maxHint), minWait), true
+}
+
+// step gives the place in the list. It is the attempt's number, but not beyond what the event's age allows: a server that
+// is killed again and again during attempts spends numbers without trying, and must not use the list up in a minute. The
+// allowance ends after lostAttempts, so that a clock set back does not make a delivery immortal.
+func (s Schedule) step(n int, age time.Duration) int {
+	byAge, sum := 1, time.Duration(0)
+	for _, wait := range s {
+		if sum += wait; age < sum {
+			break
+		}
+		byAge++
+	}
+	return max(min(n, byAge), n-lostAttempts, 1)
+}
+
+// retryAfter reads Retry-After where the status allows one: seconds or an HTTP date. Anything else, and what lies in the past, is 0.
+func retryAfter(resp *http.Response, now time.Time) time.Duration {
+	if resp.StatusCode < 300 || resp.StatusCode > 599 {
+		return 0
+	}
+	v := strings.TrimSpace(resp.Header.Get("Retry-After"))
+	if v == "" {
+		return 0
+	}
+	if strings.Trim(v, "0123456789") == "" {
+		return digits(v)
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxHint)
+}
+
+// digits reads a number of seconds of any length, capped at maxHint.
+func digits(v string) time.Duration {
+	var n time.Duration
+	for _, c := range v {
+		if n = n*10 + time.Duration(c-'0'); n > maxHint/time.Second {
+			return maxHint
+		}
+	}
+	return n * time.Second
+}

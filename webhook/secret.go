@@ -1,0 +1,72 @@
+package webhook
+
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The prefix of a Standard Webhooks secret, and the bounds of the key behind it, in bytes.
+const (
+	secretPrefix = "whsec_"
+	minKey       = 24
+	maxKey       = 64
+)
+
+// MaxSecret is the length of the longest secret that is plain text, in bytes.
+const MaxSecret = 256
+
+// ParseSecret checks a signing secret as an operator gives it: whsec_ and 24 to 64 bytes of base64, or any other text of up to
+// MaxSecret bytes. It fails with fault.Missing or fault.Invalid, and the text never repeats the secret.
+func ParseSecret(raw string) (Secret, error) {
+	switch {
+	case raw == "":
+		return "", fault.At(fault.Missing, "secret", "is empty")
+	case strings.TrimSpace(raw) != raw:
+		return "", fault.At(fault.Invalid, "secret", "begins or ends with white space; was it pasted with a line break?")
+	case strings.HasPrefix(raw, "v1,") || strings.HasPrefix(raw, "v1a,"):
+		// Seen in the wild: the version of the signature header pasted in front of the secret; every signature is then wrong.
+		return "", fault.At(fault.Invalid, "secret", `begins with "v1,", which belongs to the signature header; give only what follows the comma`)
+	case strings.HasPrefix(raw, "whsk_") || strings.HasPrefix(raw, "whpk_"):
+		return "", fault.At(fault.Invalid, "secret", "is a key pair of v1a signatures; a whsec_ secret or plain text is needed")
+	case len(raw) > MaxSecret:
+		return "", fault.At(fault.Invalid, "secret", "is %d bytes long; at most %d are allowed", len(raw), MaxSecret)
+	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, unicode.IsControl):
+		return "", fault.At(fault.Invalid, "secret", "holds control characters or is not UTF-8")
+	}
+	if _, err := standardKey(Secret(raw)); err != nil {
+		return "", err
+	}
+	return Secret(raw), nil
+}
+
+// standardKey gives the HMAC key of Standard Webhooks signatures: the decoded bytes of a whsec_ secret, the text itself of any other.
+func standardKey(s Secret) ([]byte, error) {
+	text, ok := strings.CutPrefix(string(s), secretPrefix)
+	if !ok {
+		return []byte(s), nil
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil { // the library's error names an offset only, but nothing of a secret needs to be told
+		return nil, fault.At(fault.Invalid, "secret", "begins with %s, but what follows is not base64", secretPrefix)
+	}
+	if len(key) < minKey || len(key) > maxKey {
+		return nil, fault.At(fault.Invalid, "secret", "holds a key of %d bytes; %d to %d are allowed after %s", len(key), minKey, maxKey, secretPrefix)
+	}
+	return key, nil
+}
+
+// live gives the endpoint's secrets that sign at the time.
+func (e Endpoint) live(now time.Time) []Secret {
+	var out []Secret
+	for _, s := range e.Secrets {
+		if s.NotAfter.IsZero() || now.Before(s.NotAfter) {
+			out = append(out, s.Value)
+		}
+	}
+	return out
+}

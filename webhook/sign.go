@@ -1,0 +1,77 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The headers of a delivery.
+const (
+	HeaderID        = "webhook-id"        // the event's noticeId, the same on every attempt
+	HeaderTimestamp = "webhook-timestamp" // the attempt's time, Unix seconds
+	HeaderSignature = "webhook-signature" // v1 signatures, one a live secret, separated by spaces
+	HeaderAttempt   = "webhook-attempt"   // number of the attempt, from 1; not signed
+	HeaderAgora     = "Agora-Signature"
+	HeaderAgoraV2   = "Agora-Signature-V2"
+)
+
+// SignStandard gives the Standard Webhooks v1 signature of one secret, "v1,…". It fails with fault.Invalid if the secret cannot be used.
+func SignStandard(secret Secret, id string, at time.Time, body []byte) (string, error) {
+	key, err := standardKey(secret)
+	if err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
+}
+
+// SignAgora gives the values of Agora-Signature and Agora-Signature-V2: lower-case hex of HMAC-SHA1 and HMAC-SHA256 over the
+// body (reference/agora-api.md 5.3). The key is the secret's text as it stands, a whsec_ in front included.
+func SignAgora(secret Secret, body []byte) (v1, v2 string) {
+	h1 := hmac.New(sha1.New, []byte(secret)) // SHA-1 is what receivers of Agora's first form check; V2 is beside it
+	h1.Write(body)
+	h2 := hmac.New(sha256.New, []byte(secret))
+	h2.Write(body)
+	return hex.EncodeToString(h1.Sum(nil)), hex.EncodeToString(h2.Sum(nil))
+}
+
+// sign sets the headers of one attempt at the delivery. They are made anew for each attempt: the timestamp must be fresh for
+// receivers that refuse old ones, and a secret revoked since must not sign.
+func sign(h http.Header, d Delivery, now time.Time) error {
+	h.Set(HeaderID, d.EventID)
+	h.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
+	h.Set(HeaderAttempt, strconv.Itoa(d.Attempt))
+	if len(d.Endpoint.Secrets) == 0 {
+		return nil
+	}
+	secrets := d.Endpoint.live(now)
+	if len(secrets) == 0 {
+		return fault.New(fault.Invalid, "every secret of the endpoint has ended; nothing is sent unsigned in its place: give it a new one")
+	}
+	signatures := make([]string, len(secrets))
+	for i, s := range secrets {
+		sig, err := SignStandard(s, d.EventID, now, d.Body)
+		if err != nil {
+			return err
+		}
+		signatures[i] = sig
+	}
+	h.Set(HeaderSignature, strings.Join(signatures, " "))
+	if d.Endpoint.Agora {
+		v1, v2 := SignAgora(secrets[0], d.Body)
+		h.Set(HeaderAgora, v1)
+		h.Set(HeaderAgoraV2, v2)
+	}
+	return nil
+}

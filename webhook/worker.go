@@ -1,0 +1,319 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The worker's defaults.
+const (
+	DefaultInFlight    = 32
+	DefaultPerEndpoint = 4
+	DefaultPoll        = time.Second
+	DefaultDrain       = 10 * time.Second
+)
+
+const (
+	storeTimeout  = 5 * time.Second        // of one call of the store
+	maxClaimPause = 15 * time.Second       // the longest wait after claims that failed
+	finishPause   = 200 * time.Millisecond // between tries to store a result
+)
+
+// Deliverer makes attempts; *Sender is the one.
+type Deliverer interface {
+	// Send makes one attempt and says how it went. It returns soon after ctx ends.
+	Send(ctx context.Context, d Delivery) Outcome
+	// Lease is how long a claim must last for one attempt and the storing of its result.
+	Lease() time.Duration
+}
+
+// WorkerConfig is what a Worker needs. Queue and Sender are required; a zero value elsewhere is the default.
+type WorkerConfig struct {
+	Queue    Queue
+	Sender   Deliverer
+	Schedule Schedule // nil is DefaultSchedule; empty is one try
+	// InFlight and PerEndpoint bound the attempts under way at once, in all and for one endpoint. As long as fewer than
+	// InFlight/PerEndpoint endpoints are stuck, the others are not held up.
+	InFlight, PerEndpoint int
+	Poll                  time.Duration         // between claims when nothing wakes the worker
+	Drain                 time.Duration         // what attempts under way may still take after Run's ctx ended
+	Now                   func() time.Time      // nil is time.Now
+	Random                func() float64        // in [0,1), for jitter; nil is math/rand/v2's
+	Registerer            prometheus.Registerer // nil registers no metrics
+	Log                   zerolog.Logger
+}
+
+// Worker takes due deliveries from the queue and sends them.
+type Worker struct {
+	c       WorkerConfig
+	metrics *metrics
+}
+
+// NewWorker makes a worker. It fails with fault.Missing without a queue or a sender, and when its metrics are already registered.
+func NewWorker(c WorkerConfig) (*Worker, error) {
+	if c.Queue == nil || c.Sender == nil {
+		return nil, fault.New(fault.Missing, "webhook worker: Queue or Sender is missing")
+	}
+	if c.Schedule == nil {
+		c.Schedule = DefaultSchedule()
+	}
+	c.InFlight = orDefault(c.InFlight, DefaultInFlight)
+	c.PerEndpoint = orDefault(c.PerEndpoint, DefaultPerEndpoint)
+	c.Poll = orDefault(c.Poll, DefaultPoll)
+	c.Drain = orDefault(c.Drain, DefaultDrain)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.Float64
+	}
+	m, err := newMetrics(c.Registerer, c.Queue, c.Now)
+	if err != nil {
+		return nil, fmt.Errorf("webhook worker: register metrics: %w", err)
+	}
+	return &Worker{c: c, metrics: m}, nil
+}
+
+func orDefault[T int | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// Run sends what is due until ctx is done; what was due before it started goes first, at once. Then it claims nothing more, lets attempts
+// under way end within Drain, gives back the claims of those that did not, and returns nil, some seconds later if the store is stuck.
+func (w *Worker) Run(ctx context.Context) error {
+	stores, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	attempts, abandon := context.WithCancel(stores)
+	defer abandon()
+	run := &run{Worker: w, attempts: attempts, stores: stores, freed: make(chan struct{}, 1)}
+	run.claim(ctx)
+
+	done := make(chan struct{})
+	go func() { run.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(w.c.Drain):
+		abandon()
+	}
+	select {
+	case <-done:
+	case <-time.After(storeTimeout):
+		giveUp()
+		<-done
+	}
+	return nil
+}
+
+// run is the state of one call of Run.
+type run struct {
+	*Worker
+	attempts context.Context // of attempts; outlives Run's ctx by Drain
+	stores   context.Context // of what ends their claims; outlives attempts
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	busy     int           // attempts under way
+	freed    chan struct{} // an attempt has ended
+}
+
+// claim is the loop: claim as many as there is room for, then wait for a reason to look again. One that fails waits
+// longer each time, whatever wakes it: a store that is down is not made busier by those who wait for it.
+func (r *run) claim(ctx context.Context) {
+	poll := time.NewTicker(r.c.Poll)
+	defer poll.Stop()
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		woken := r.c.Queue.Woken() // taken before the claim, so that what is committed during it wakes us
+		if free := r.c.InFlight - r.running(); free > 0 {
+			n, err := r.claimOnce(ctx, free)
+			if err != nil {
+				pause = min(max(2*pause, r.c.Poll), maxClaimPause)
+				r.metrics.storeErrors.WithLabelValues("claim").Inc()
+				r.c.Log.Error().Err(err).Dur("retry_in", pause).Msg("claim webhook deliveries")
+				wait(ctx, pause)
+				continue
+			}
+			pause = 0
+			if n == free {
+				continue // full, or more at once
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-poll.C:
+		case <-woken:
+		case <-r.freed:
+		}
+	}
+}
+
+// claimOnce takes up to free deliveries and starts an attempt for each.
+func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
+	lease := r.c.Sender.Lease()
+	// Not under ctx: a claim that is cut off midway may have happened, and its deliveries would wait for the lease to end.
+	claimCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
+	ds, err := r.c.Queue.Claim(claimCtx, Claim{
+		NowMS: r.c.Now().UnixMilli(), Limit: free, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range ds {
+		r.start(ctx, d, ends)
+	}
+	return len(ds), nil
+}
+
+// start runs one attempt on a goroutine of its own, for which Run waits.
+func (r *run) start(ctx context.Context, d Delivery, leaseEnds time.Time) {
+	r.add(1)
+	r.wg.Go(func() {
+		defer func() {
+			r.add(-1)
+			select {
+			case r.freed <- struct{}{}:
+			default: // there is one already, and claim looks at everything
+			}
+		}()
+		stopping := ctx.Err() != nil // claimed while Run was asked to end
+		r.deliver(d, leaseEnds, stopping)
+	})
+}
+
+func (r *run) running() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.busy
+}
+
+func (r *run) add(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy += n
+	r.metrics.inFlight.Set(float64(r.busy))
+}
+
+// deliver makes the attempt and stores what came of it, both before the lease ends.
+func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool) {
+	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
+	defer cancel()
+	if stopping {
+		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
+		return
+	}
+	out := r.attempt(d, leaseEnds.Add(-leaseSlack/2))
+	if out.ErrorClass == ClassCanceled {
+		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
+		return
+	}
+	r.metrics.observe(out)
+	result := r.c.Schedule.Settle(d, out, r.c.Now(), r.c.Random())
+	r.log(d, result)
+	r.store(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) })
+}
+
+// attempt sends, and turns a panic into an outcome: one delivery that we cannot handle must not stop the others.
+func (r *run) attempt(d Delivery, ends time.Time) (out Outcome) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.c.Log.Error().Int64("delivery", d.ID).Str("event", d.EventID).Interface("panic", v).
+				Bytes("stack", debug.Stack()).Msg("webhook attempt panicked")
+			out = Outcome{Attempt: Attempt{
+				N: d.Attempt, StartedMS: r.c.Now().UnixMilli(), ErrorClass: ClassPanic, Error: "a mistake in Heardlog stopped the attempt",
+			}}
+		}
+	}()
+	ctx, cancel := context.WithDeadline(r.attempts, ends)
+	defer cancel()
+	return r.c.Sender.Send(ctx, d)
+}
+
+// store does a call of the store that ends a claim, again and again until the lease ends: what is not stored by then is sent again,
+// which receivers stand but do not like.
+func (r *run) store(ctx context.Context, d Delivery, call string, do func(context.Context) error) {
+	log := r.c.Log.With().Int64("delivery", d.ID).Str("event", d.EventID).Str("endpoint", d.Endpoint.ID).Logger()
+	for pause := finishPause; ; pause *= 2 {
+		err := safely(ctx, do)
+		if err == nil {
+			return
+		}
+		if fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound) {
+			log.Warn().Err(err).Msg("webhook " + call + ": another worker has this delivery, or it is gone; result dropped")
+			return
+		}
+		r.metrics.storeErrors.WithLabelValues(call).Inc()
+		log.Error().Err(err).Msg("webhook " + call)
+		if !wait(ctx, pause) || errors.Is(err, errPanic) {
+			log.Error().Msg("webhook " + call + ": not stored; the delivery is sent again when its lease has ended")
+			return
+		}
+	}
+}
+
+// errPanic marks a panic in the store.
+var errPanic = errors.New("panic")
+
+func safely(ctx context.Context, do func(context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanic, v, debug.Stack())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// log writes one line for an attempt; its URL is without the parts that hold secrets.
+func (r *run) log(d Delivery, result Result) {
+	level := zerolog.DebugLevel
+	switch result.State {
+	case Pending:
+		level = zerolog.WarnLevel
+	case Dead:
+		level = zerolog.ErrorLevel
+	}
+	e := r.c.Log.WithLevel(level).Int64("delivery", d.ID).Str("event", d.EventID).Int("type", d.Type).
+		Str("project", d.Project).Str("agent", d.AgentID).Str("endpoint", d.Endpoint.ID).Str("url", ShowURL(d.Endpoint.URL)).
+		Int("attempt", d.Attempt).Int("status", result.Try.Status).Int64("ms", result.Try.DurationMS).Str("state", string(result.State))
+	if result.Try.ErrorClass != "" {
+		e = e.Str("class", result.Try.ErrorClass).Str("error", result.Try.Error)
+	}
+	if result.State == Pending {
+		e = e.Time("next", time.UnixMilli(result.DueMS))
+	}
+	if result.Reason != "" {
+		e = e.Str("reason", result.Reason)
+	}
+	if result.DisableEndpoint != "" {
+		e = e.Str("endpoint_disabled", result.DisableEndpoint)
+	}
+	e.Msg("webhook attempt")
+}
+
+// wait waits and tells whether ctx is still good.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
