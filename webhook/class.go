@@ -142,8 +142,9 @@ func tlsText(err error) (string, bool) {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "the certificate could not be verified", true
 	}
-	if e, ok := errors.AsType[tls.AlertError](err); ok {
-		return "the receiver refused the TLS connection: " + e.Error(), true
+	// The type of an alert is not exported; this is the mark that the library gives those which came from the other side.
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
+		return "the receiver refused the TLS connection: " + e.Err.Error(), true
 	}
 	return "", false
 }

@@ -147,8 +147,8 @@ type Turn struct {
 	TurnID int64
 	Start  TurnEdge  // Type is voice_input, greeting, silence_timeout, api_speak or api_think
 	End    *TurnEdge // Type is ok, interrupted, ignored or error; nil for a turn that has none
-	// E2EMS is the time from the end of the caller's words to the first of the answer's, in ms; nil where nobody measured it.
-	E2EMS *int64
+	// E2EMS is the time from the end of the caller's words to the first of the answer's, in ms; 0 where nobody measured it.
+	E2EMS int64
 	// SegmentsMS names the parts of it (asr_ttlw, llm_ttft, …), in ms. It is an object here, a list in the turns call.
 	SegmentsMS map[string]int64
 }
@@ -192,8 +192,8 @@ func (t Turn) encode(b *builder) {
 	}
 	b.key("metrics")
 	b.open()
-	if t.E2EMS != nil {
-		b.num("e2e_latency_ms", *t.E2EMS)
+	if t.E2EMS != 0 {
+		b.num("e2e_latency_ms", t.E2EMS)
 	}
 	segments := t.SegmentsMS
 	if segments == nil {

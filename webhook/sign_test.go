@@ -1,0 +1,245 @@
+package webhook_test
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+const whsec = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+// The vectors of reference/webhooks.md section 2.
+func TestSignAgora(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ body, v1, v2 string }{
+		{
+			`{"noticeId":"n-1","productId":17,"eventType":101,"notifyMs":1700000000000,"payload":{}}`,
+			"ee9dbccf230904a9ed57f0f885445c70b1fc2ca6", "8ae510b41a1c941130d83bc41f5db3de3c8598b702266d48d8958ef8585a860f",
+		},
+		{
+			`{"eventMs":1560408533119,"eventType":10,"noticeId":"4eb720f0-8da7-11e9-a43e-53f411c2761f","notifyMs":1560408533119,"payload":{"a":"1","b":2},"productId":1}`,
+			"033c62f40f687675f17f0f41f91a40c71c0f134c", "6d3320c60b11101395b7fc8f9068748808a0aa1bfa064438e39d1bc2c7d74d99",
+		},
+	} {
+		if v1, v2 := webhook.SignAgora("secret", []byte(tt.body)); v1 != tt.v1 || v2 != tt.v2 {
+			t.Errorf("%s: %s %s", tt.body, v1, v2)
+		}
+		h := http.Header{"Agora-Signature-V2": {tt.v2}}
+		if err := webhook.VerifyAgora("secret", h, []byte(tt.body)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The vector that the Standard Webhooks libraries share.
+func TestSignStandard(t *testing.T) {
+	t.Parallel()
+	got, err := webhook.SignStandard(whsec, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; err != nil || got != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
+	}
+}
+
+// The foreign library takes our signatures, of both kinds of secret, and we take its.
+func TestStandardBothWays(t *testing.T) {
+	t.Parallel()
+	body, now := []byte(`{"text":"né 😀"}`), time.Now()
+	foreign := map[webhook.Secret]*standardwebhooks.Webhook{}
+	foreign[whsec], _ = standardwebhooks.NewWebhook(whsec)
+	foreign["plain secret"], _ = standardwebhooks.NewWebhookRaw([]byte("plain secret"))
+	for secret, lib := range foreign {
+		ours, err := webhook.SignStandard(secret, "n:1", now, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lib.Verify(body, standardHeader("n:1", now, ours)); err != nil {
+			t.Errorf("the library refuses our signature: %v", err)
+		}
+		theirs, err := lib.Sign("n:1", now, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := webhook.VerifyStandard(secret, standardHeader("n:1", now, theirs), body, now); err != nil {
+			t.Errorf("we refuse the library's signature: %v", err)
+		}
+	}
+}
+
+func standardHeader(id string, at time.Time, sig string) http.Header {
+	h := http.Header{}
+	h.Set(webhook.HeaderID, id)
+	h.Set(webhook.HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
+	h.Set(webhook.HeaderSignature, sig)
+	return h
+}
+
+func TestVerifyStandardRefuses(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1700000000, 0)
+	body := []byte(`{"a":1}`)
+	for _, tt := range []struct {
+		name   string
+		change func(h http.Header)
+		body   string
+		secret webhook.Secret
+		want   string // substring, "" = verified
+	}{
+		{"right", func(http.Header) {}, "", "", ""},
+		{"second of two signatures", func(h http.Header) {
+			h.Set(webhook.HeaderSignature, "v1,AAAA v1a,BBBB "+h.Get(webhook.HeaderSignature))
+		}, "", "", ""},
+		{"other body", func(http.Header) {}, `{"a":2}`, "", "no signature"},
+		{"other secret", func(http.Header) {}, "", "other", "no signature"},
+		{"other id", func(h http.Header) { h.Set(webhook.HeaderID, "n2") }, "", "", "no signature"},
+		{"other version", func(h http.Header) {
+			h.Set(webhook.HeaderSignature, strings.Replace(h.Get(webhook.HeaderSignature), "v1,", "v2,", 1))
+		}, "", "", "no signature"},
+		{"no id", func(h http.Header) { h.Del(webhook.HeaderID) }, "", "", "missing"},
+		{"no timestamp", func(h http.Header) { h.Del(webhook.HeaderTimestamp) }, "", "", "missing"},
+		{"no signature", func(h http.Header) { h.Del(webhook.HeaderSignature) }, "", "", "missing"},
+		{"not a number", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "now") }, "", "", "not a time"},
+		{"other spelling", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "+1700000000") }, "", "", "not a time"},
+		{"number that overflows", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "9223372036854775807") }, "", "", "away from"},
+		{"ms for seconds", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "1700000000000") }, "", "", "away from"},
+		{"very negative", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "-9223372036854775808") }, "", "", "away from"},
+		{"behind a flood", func(h http.Header) {
+			h.Set(webhook.HeaderSignature, strings.Repeat("v1,x ", 1000)+h.Get(webhook.HeaderSignature))
+		}, "", "", "no signature"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			sig, err := webhook.SignStandard("s3cret", "n1", now, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := standardHeader("n1", now, sig)
+			tt.change(h)
+			got, secret := body, webhook.Secret("s3cret")
+			if tt.body != "" {
+				got = []byte(tt.body)
+			}
+			if tt.secret != "" {
+				secret = tt.secret
+			}
+			wantError(t, webhook.VerifyStandard(secret, h, got, now), fault.Unauthenticated, tt.want)
+		})
+	}
+}
+
+// wantError checks an error's code and text; want "" is no error.
+func wantError(t *testing.T, err error, code fault.Code, want string) {
+	t.Helper()
+	if want == "" {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err == nil || !strings.Contains(err.Error(), want) || fault.CodeOf(err) != code {
+		t.Fatalf("%v (%s), want a text with %q (%s)", err, fault.CodeOf(err), want, code)
+	}
+}
+
+// The tolerance has two sides: a clock that is behind is as common as a replay.
+func TestVerifyStandardTolerance(t *testing.T) {
+	t.Parallel()
+	body, at := []byte(`{}`), time.Unix(1700000000, 0)
+	sig, err := webhook.SignStandard("s", "n", at, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for off, ok := range map[time.Duration]bool{
+		0: true, webhook.Tolerance: true, -webhook.Tolerance: true,
+		webhook.Tolerance + time.Second: false, -webhook.Tolerance - time.Second: false, 200 * 365 * 24 * time.Hour: false,
+	} {
+		if err := webhook.VerifyStandard("s", standardHeader("n", at, sig), body, at.Add(off)); (err == nil) != ok {
+			t.Errorf("clock off by %s: %v, want ok=%t", off, err, ok)
+		}
+	}
+}
+
+func TestVerifyAgoraRefuses(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"a":1}`)
+	_, v2 := webhook.SignAgora("s", body)
+	for name, tt := range map[string]struct {
+		h      http.Header
+		secret webhook.Secret
+		want   string
+	}{
+		"right":            {http.Header{"Agora-Signature-V2": {v2}}, "s", ""},
+		"upper case":       {http.Header{"Agora-Signature-V2": {strings.ToUpper(v2)}}, "s", ""},
+		"missing":          {http.Header{}, "s", "missing"},
+		"SHA-1 alone":      {http.Header{"Agora-Signature": {v2}}, "s", "missing"},
+		"of other secret":  {http.Header{"Agora-Signature-V2": {v2}}, "t", "does not fit"},
+		"cut off":          {http.Header{"Agora-Signature-V2": {v2[:63]}}, "s", "does not fit"},
+		"with one changed": {http.Header{"Agora-Signature-V2": {"0" + v2[1:]}}, "s", "does not fit"},
+	} {
+		if name == "with one changed" && v2[0] == '0' {
+			t.Fatal("choose another body")
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantError(t, webhook.VerifyAgora(tt.secret, tt.h, body), fault.Unauthenticated, tt.want)
+		})
+	}
+}
+
+func TestParseSecret(t *testing.T) {
+	t.Parallel()
+	key := func(n int) string { return "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, n)) }
+	for _, tt := range []struct{ name, raw, want string }{
+		{"standard", whsec, ""},
+		{"shortest key", key(24), ""},
+		{"longest key", key(64), ""},
+		{"text", "secret", ""},
+		{"text of other scripts", "пароль и 密码", ""},
+		{"empty", "", "empty"},
+		{"pasted with the version", "v1," + whsec, `"v1,"`},
+		{"pasted with the other version", "v1a," + whsec, `"v1,"`},
+		{"line break", "hunter2\n", "white space"},
+		{"tab inside", "hunter2\thunter2", "control"},
+		{"not UTF-8", "hunter2\xff", "control"},
+		{"not base64", "whsec_hunter2!", "not base64"},
+		{"short key", key(23), "23 bytes"},
+		{"long key", key(65), "65 bytes"},
+		{"key pair", "whsk_hunter2", "key pair"},
+		{"too long", strings.Repeat("hunter2", 40), "at most 256"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := webhook.ParseSecret(tt.raw)
+			if tt.want == "" {
+				if err != nil || got.Reveal() != tt.raw {
+					t.Fatalf("%q, %v", got.Reveal(), err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("%v, want a text with %q", err, tt.want)
+			}
+			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "MfKQ9r8") {
+				t.Errorf("%q repeats the secret", err)
+			}
+		})
+	}
+}
+
+func FuzzVerifyStandard(f *testing.F) {
+	f.Add("n", "1700000000", "v1,abc", []byte("{}"))
+	f.Add("n", "-1", " v1, v1,,", []byte{})
+	f.Fuzz(func(t *testing.T, id, stamp, sig string, body []byte) {
+		h := http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sig}}
+		if webhook.VerifyStandard("a secret nobody guesses", h, body, time.Unix(1700000000, 0)) == nil {
+			t.Errorf("verified %q %q %q", id, stamp, sig)
+		}
+	})
+}
