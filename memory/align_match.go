@@ -1,0 +1,321 @@
+package memory
+
+import (
+	"sort"
+	"unicode/utf8"
+)
+
+// The work that one alignment may do besides reading its texts, in bytes compared, and what looking up readings counts for.
+// Real texts use a small part of it; it bounds texts made of numbers that could be read in very many ways.
+const (
+	matchBudget = 2 << 20
+	choiceCost  = 128
+)
+
+// choice is one way to hear a stretch of a speech: as text, instead of its own bytes up to to.
+type choice struct {
+	text string
+	to   int32
+}
+
+// cursor is a place in a speech: before the byte at pos or, while rest is not empty, inside a choice made at pos.
+type cursor struct {
+	pos, to int32
+	rest    string
+}
+
+func (c cursor) take(alt choice) cursor {
+	if alt.text == "" {
+		return cursor{pos: alt.to}
+	}
+	return cursor{pos: c.pos, to: alt.to, rest: alt.text}
+}
+
+// next gives the byte under the cursor; there must be one.
+func (c cursor) next(s *speech) byte {
+	if c.rest != "" {
+		return c.rest[0]
+	}
+	return s.text[c.pos]
+}
+
+func (c cursor) advance() cursor {
+	switch len(c.rest) {
+	case 0:
+		return cursor{pos: c.pos + 1}
+	case 1:
+		return cursor{pos: c.to}
+	}
+	c.rest = c.rest[1:]
+	return c
+}
+
+func (c cursor) choosing(s *speech) bool { return c.rest == "" && s.marks[c.pos]&markChoice != 0 }
+
+func (c cursor) atEnd(s *speech) bool { return c.rest == "" && int(c.pos) == len(s.text) }
+
+// pair is a place in both texts.
+type pair struct{ g, h cursor }
+
+// matcher finds one speech in another, taking for each number and symbol of both the reading that fits.
+type matcher struct {
+	g, h   *speech
+	budget int
+	stack  []step
+	// Places with choices that were come to: what follows from them is done, or is on the stack. Most are in plain, by their two offsets.
+	plain map[uint64]struct{}
+	seen  map[pair]struct{}
+}
+
+// step is something still to try: go on from a place or, with choose, make each of its choices.
+type step struct {
+	pair
+	choose bool
+}
+
+func newMatcher(g, h *speech) *matcher {
+	return &matcher{
+		g: g, h: h, budget: matchBudget + len(g.text) + len(h.text),
+		plain: map[uint64]struct{}{}, seen: map[pair]struct{}{},
+	}
+}
+
+// comeTo notes a place and tells whether it is new.
+func (m *matcher) comeTo(p pair) bool {
+	if p.g.rest != "" || p.h.rest != "" {
+		n := len(m.seen)
+		m.seen[p] = struct{}{}
+		return len(m.seen) > n
+	}
+	n := len(m.plain)
+	m.plain[uint64(p.g.pos)<<32|uint64(p.h.pos)] = struct{}{}
+	return len(m.plain) > n
+}
+
+// prefix gives how much of g is heard if h is how g begins.
+func (m *matcher) prefix() (end int32, ok bool) {
+	end, _, ok = m.from(0)
+	return end, ok
+}
+
+// from matches all of h with g from start on and gives where in g it ends. The end of a word is preferred; else it is the
+// farthest place inside one. The texts' own bytes are tried before any reading, and the latest choice is the first undone.
+func (m *matcher) from(start int32) (end int32, whole, ok bool) {
+	end = -1
+	m.stack = append(m.stack[:0], step{pair: pair{g: cursor{pos: start}}})
+	for len(m.stack) > 0 && m.budget > 0 {
+		s := m.stack[len(m.stack)-1]
+		m.stack = m.stack[:len(m.stack)-1]
+		if s.choose {
+			m.choose(s.pair)
+			continue
+		}
+		at, word := m.walk(s.pair)
+		if word {
+			clear(m.plain) // what is left on the stack is not tried
+			clear(m.seen)
+			return at, true, true
+		}
+		end = max(end, at)
+	}
+	return end, false, end >= 0
+}
+
+// walk goes on while both texts have the same bytes. It gives where in g all of h is heard and whether that is the end of a
+// word, or -1. Places with choices are put on the stack.
+func (m *matcher) walk(p pair) (end int32, word bool) {
+	for {
+		m.budget--
+		if p.h.atEnd(m.h) {
+			return p.g.pos, p.g.rest == "" && m.g.marks[p.g.pos]&markWord != 0
+		}
+		if p.g.choosing(m.g) || p.h.choosing(m.h) {
+			if !m.comeTo(p) {
+				return -1, false
+			}
+			m.stack = append(m.stack, step{p, true})
+		}
+		if p.g.atEnd(m.g) || p.g.next(m.g) != p.h.next(m.h) {
+			return -1, false
+		}
+		p.g, p.h = p.g.advance(), p.h.advance()
+	}
+}
+
+// choose puts on the stack what follows from each choice at the place.
+func (m *matcher) choose(p pair) {
+	gc, hc := p.g.choosing(m.g), p.h.choosing(m.h)
+	if gc {
+		m.budget -= choiceCost
+		for _, alt := range m.g.choicesAt(p.g.pos) {
+			if hc || alt.text == "" || alt.text[0] == p.h.next(m.h) {
+				m.stack = append(m.stack, step{pair{p.g.take(alt), p.h}, false})
+			}
+		}
+	}
+	if hc {
+		m.budget -= choiceCost
+		for _, alt := range m.h.choicesAt(p.h.pos) {
+			if gc || alt.text == "" || !p.g.atEnd(m.g) && alt.text[0] == p.g.next(m.g) {
+				m.stack = append(m.stack, step{pair{p.g, p.h.take(alt)}, false})
+			}
+		}
+	}
+}
+
+// run finds h as words in a row anywhere in g and gives where the first such run ends. A single word must be there only
+// once and whole; longer runs may end inside a word if none ends with one.
+func (m *matcher) run() (end int32, ok bool) {
+	single := m.h.words < 2
+	start, end, half, count := m.plainRun(single)
+	if m.g.choices || m.h.choices {
+		limit := start // a run by readings counts only if it comes first
+		if single || start < 0 {
+			limit = int32(len(m.g.text))
+		}
+		for at := int32(0); at < limit && m.budget > 0; at++ {
+			if !m.mayStart(at) {
+				continue
+			}
+			to, whole, found := m.from(at)
+			switch {
+			case whole && at == start: // the plain run
+			case whole:
+				count++
+				if start < 0 || at < start {
+					start, end = at, to
+				}
+			case found && to > at && half < 0:
+				half = to
+			}
+			if count > 1 || whole && !single {
+				break
+			}
+		}
+	}
+	switch {
+	case single:
+		return end, count == 1 && m.budget > 0
+	case start >= 0:
+		return end, true
+	}
+	return half, half > 0
+}
+
+// mayStart tells whether a run may begin at the byte.
+func (m *matcher) mayStart(at int32) bool {
+	return m.g.marks[at]&markWord != 0 &&
+		(m.g.marks[at]&markChoice != 0 || m.h.marks[0]&markChoice != 0 || m.g.text[at] == m.h.text[0])
+}
+
+// plainRun finds h in g byte for byte, from word to word: where the first run begins and ends, -1 if there is none; where
+// the first ends that ends inside a word; how many there are, not counted on after the first unless all is set. It is the
+// search of Knuth, Morris and Pratt: linear whatever the texts repeat.
+func (m *matcher) plainRun(all bool) (start, end, half int32, count int) {
+	g, h := m.g.text, m.h.text
+	border := make([]int32, len(h)+1) // border[i]: longest proper prefix of h[:i] that is its suffix too
+	for i, k := 1, int32(0); i < len(h); i++ {
+		for k > 0 && h[i] != h[k] {
+			k = border[k]
+		}
+		if h[i] == h[k] {
+			k++
+		}
+		border[i+1] = k
+	}
+	start, end, half = -1, -1, -1
+	k := int32(0)
+	for i := range len(g) {
+		for k > 0 && g[i] != h[k] {
+			k = border[k]
+		}
+		if g[i] == h[k] {
+			k++
+		}
+		if int(k) < len(h) {
+			continue
+		}
+		to := int32(i + 1)
+		from := to - k
+		k = border[k]
+		switch {
+		case m.g.marks[from]&markWord == 0:
+		case m.g.marks[to]&markWord == 0:
+			if half < 0 {
+				half = to
+			}
+		default:
+			if count++; start < 0 {
+				start, end = from, to
+			}
+			if !all {
+				return start, end, half, count
+			}
+		}
+	}
+	return start, end, half, count
+}
+
+// skipsAt gives the optional stretches that begin at the byte.
+func (s *speech) skipsAt(n int32) []skipStretch {
+	if s.marks[n]&markSkip == 0 {
+		return nil
+	}
+	i := sort.Search(len(s.skips), func(i int) bool { return s.skips[i].from >= n })
+	j := i
+	for j < len(s.skips) && s.skips[j].from == n {
+		j++
+	}
+	return s.skips[i:j]
+}
+
+// choicesAt gives the other ways to hear what begins at the byte.
+func (s *speech) choicesAt(n int32) []choice {
+	var out []choice
+	for _, k := range s.skipsAt(n) {
+		out = append(out, choice{"", k.to})
+	}
+	m := s.marks[n]
+	if m&markReading != 0 {
+		to := s.wordEnd(int(n))
+		for _, text := range wordReadings(s.text[n:to]) {
+			out = append(out, choice{text, int32(to)})
+		}
+	}
+	if m&markSymbol != 0 {
+		out = s.symbolChoices(out, n)
+	}
+	if m&markDigits != 0 {
+		out = s.numberChoices(out, n)
+	}
+	return out
+}
+
+// symbolChoices adds the ways to say a symbol, and with a currency the amount after it.
+func (s *speech) symbolChoices(out []choice, n int32) []choice {
+	r, size := utf8.DecodeRuneInString(s.text[n:])
+	to := n + int32(size)
+	for _, text := range symbolReadings(r) {
+		if text == "" && r == '.' && s.insideNumber(n) {
+			continue // 3.5 is not 35
+		}
+		out = append(out, choice{text, to})
+	}
+	if r == '°' && int(to) < len(s.text) && s.end[to-1] == s.start[to] && s.wordEnd(int(to)) == int(to)+1 {
+		switch s.text[to] {
+		case 'c':
+			out = append(out, choice{"degreescelsius", to + 1}, choice{"degreescentigrade", to + 1}, choice{"degreecelsius", to + 1})
+		case 'f':
+			out = append(out, choice{"degreesfahrenheit", to + 1}, choice{"degreefahrenheit", to + 1})
+		}
+	}
+	if one, many, cent, cents := currencyNames(r); one != "" {
+		out = s.moneyChoices(out, to, money{one, many, cent, cents})
+	}
+	return out
+}
+
+// insideNumber tells whether the byte stands between two digits.
+func (s *speech) insideNumber(n int32) bool {
+	return n > 0 && '0' <= s.text[n-1] && s.text[n-1] <= '9' && s.marks[n+1]&markDigits != 0
+}
