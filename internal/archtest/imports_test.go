@@ -1,0 +1,277 @@
+// Package archtest_test executes the import rules of the project: what each package may import, ours and others', stands in
+// one table, and a package without a row fails. It also keeps out cgo and files too long to read.
+package archtest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	module   = "github.com/heardlog/heardlog"
+	maxLines = 600 // of a file that is no test and not generated
+
+	// anything in a rule's list allows every package but those that no program may hold: see never.
+	anything = "*"
+)
+
+// The names of third-party modules in the table.
+const (
+	chi        = "github.com/go-chi/chi/v5"
+	cmpModule  = "github.com/google/go-cmp"
+	errgroup   = "golang.org/x/sync"
+	gjson      = "github.com/tidwall/gjson"
+	httprate   = "github.com/go-chi/httprate"
+	jsonExp    = "github.com/go-json-experiment/json"
+	prometheus = "github.com/prometheus/client_golang"
+	sqlite     = "modernc.org/sqlite"
+	ssrf       = "code.dny.dev/ssrf"
+	uuid       = "github.com/google/uuid"
+	validator  = "github.com/go-playground/validator/v10"
+	xsys       = "golang.org/x/sys"
+	xterm      = "golang.org/x/term"
+	xtime      = "golang.org/x/time"
+	zerolog    = "github.com/rs/zerolog"
+)
+
+// rule is what a package may import beside the standard library: packages of ours by their path in the module ("." is
+// the root), and modules of others. What is not listed is an error.
+type rule struct{ ours, others []string }
+
+// rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
+func rules() map[string]rule {
+	driver := []string{"memory", "webhook", "internal/fault"}
+	return map[string]rule{
+		".":                   {},
+		"config":              {},
+		"internal/fault":      {},
+		"internal/guard":      {[]string{"internal/fault"}, []string{ssrf}},
+		"memory":              {[]string{"internal/fault"}, nil},
+		"webhook":             {[]string{"internal/fault"}, []string{zerolog, prometheus}},
+		"llmadapter":          {[]string{"internal/fault"}, []string{jsonExp, gjson}},
+		"memory/inmem":        {driver, nil},
+		"memory/sqlite":       {driver, []string{sqlite, xsys}},
+		"memory/memorytest":   {driver, []string{cmpModule}},
+		"webhook/webhooktest": {driver, []string{cmpModule}},
+		"internal/answer":     {[]string{"memory", "llmadapter", "internal/fault"}, []string{zerolog, prometheus}},
+		"handlers":            {[]string{"memory", "webhook", "llmadapter", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
+		"internal/app":        {[]string{anything}, []string{zerolog, prometheus, errgroup, uuid, xterm}},
+		"cmd/api":             {[]string{"config", "internal/app"}, []string{zerolog}},
+		"examples/receiver":   {[]string{"webhook"}, nil},
+		"examples/fakellm":    {},
+		"internal/archtest":   {},
+		"bench":               {[]string{anything}, []string{anything}},
+	}
+}
+
+// never tells packages of ours that no other package imports, not even one that may import anything: programs, and the
+// suites that belong into tests.
+func never(path string) bool {
+	return strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "examples/") || strings.HasSuffix(path, "test")
+}
+
+// pkg is the part of go list's answer that is looked at.
+type pkg struct {
+	ImportPath, Dir string
+	Imports         []string // of the package itself, not of its tests
+	CgoFiles        []string
+	GoFiles         []string
+	IgnoredGoFiles  []string // those of other systems
+	Error           *struct{ Err string }
+}
+
+// TestImports checks every package of this module.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	pkgs := list(t)
+	if len(pkgs) < 5 {
+		t.Fatalf("go list found %d packages: the test looks in the wrong place", len(pkgs))
+	}
+	for _, p := range pkgs {
+		for _, problem := range check(p, rules()) {
+			t.Error(problem)
+		}
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.IgnoredGoFiles) {
+			if err := checkLength(filepath.Join(p.Dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// list asks the go command for the packages of the module around the test's directory.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Dir,Imports,CgoFiles,GoFiles,IgnoredGoFiles,Error", module+"/...")
+	c.Env = append(os.Environ(), "CGO_ENABLED=1") // else files with cgo are not listed as such
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		switch err := dec.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return pkgs
+		case err != nil:
+			t.Fatalf("go list's answer: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// check gives what is wrong with a package's imports, sorted as they are listed.
+func check(p pkg, rules map[string]rule) []string {
+	path := within(p.ImportPath)
+	var problems []string
+	problem := func(format string, args ...any) {
+		problems = append(problems, path+": "+fmt.Sprintf(format, args...))
+	}
+	if p.Error != nil {
+		problem("cannot be listed: %s", p.Error.Err)
+	}
+	if len(p.CgoFiles) > 0 || slices.Contains(p.Imports, "C") {
+		problem("uses cgo, and the binary is built without it")
+	}
+	r, ok := ruleOf(path, rules)
+	if !ok {
+		problem("has no rule: decide what it may import and add a row to the table in internal/archtest")
+		return problems
+	}
+	for _, imp := range p.Imports {
+		first, _, _ := strings.Cut(imp, "/")
+		switch {
+		case imp == module || strings.HasPrefix(imp, module+"/"):
+			our := within(imp)
+			if !slices.Contains(r.ours, our) && (!slices.Contains(r.ours, anything) || never(our)) {
+				problem("must not import %s; of ours it may import %s", our, orNothing(r.ours))
+			}
+		case strings.Contains(first, "."):
+			if !slices.ContainsFunc(r.others, func(m string) bool {
+				return m == anything || imp == m || strings.HasPrefix(imp, m+"/")
+			}) {
+				problem("must not import %s; of others it may import %s", imp, orNothing(r.others))
+			}
+		}
+	}
+	return problems
+}
+
+// ruleOf gives a package's rule; packages under bench share one.
+func ruleOf(path string, rules map[string]rule) (rule, bool) {
+	if strings.HasPrefix(path, "bench/") {
+		path = "bench"
+	}
+	r, ok := rules[path]
+	return r, ok
+}
+
+// within gives a package's path in the module.
+func within(importPath string) string {
+	if importPath == module {
+		return "."
+	}
+	return strings.TrimPrefix(importPath, module+"/")
+}
+
+func orNothing(list []string) string {
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
+// checkLength refuses a file over maxLines unless it is generated.
+func checkLength(name string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`).Match(b) {
+		return nil
+	}
+	if n := bytes.Count(b, []byte("\n")); n > maxLines {
+		return fmt.Errorf("%s has %d lines, allowed are %d: split it by noun", name, n, maxLines)
+	}
+	return nil
+}
+
+// TestCheck shows that each way to break the rules is found.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	table := map[string]rule{
+		".": {}, "domain": {[]string{"fault"}, []string{"example.com/lib"}}, "app": {[]string{anything}, nil},
+		"bench": {[]string{anything}, []string{anything}},
+	}
+	for _, tt := range []struct {
+		name string
+		p    pkg
+		want []string // substrings, one for each problem
+	}{
+		{"what is allowed", pkg{ImportPath: module + "/domain", Imports: []string{"context", "net/http", module + "/fault", "example.com/lib", "example.com/lib/sub"}}, nil},
+		{"another of ours", pkg{ImportPath: module + "/domain", Imports: []string{module + "/app"}}, []string{"domain: must not import app; of ours it may import fault"}},
+		{"the root", pkg{ImportPath: module + "/domain", Imports: []string{module}}, []string{"must not import ."}},
+		{"below one of ours", pkg{ImportPath: module + "/domain", Imports: []string{module + "/fault/sub"}}, []string{"must not import fault/sub"}},
+		{"another of others", pkg{ImportPath: module + "/domain", Imports: []string{"example.com/library"}}, []string{"domain: must not import example.com/library"}},
+		{"one that may import nothing", pkg{ImportPath: module, Imports: []string{"embed", "example.com/lib"}}, []string{".: must not import example.com/lib; of others it may import nothing"}},
+		{"no rule", pkg{ImportPath: module + "/util"}, []string{"util: has no rule"}},
+		{"no rule below a package that has one", pkg{ImportPath: module + "/domain/sub"}, []string{"domain/sub: has no rule"}},
+		{"anything", pkg{ImportPath: module + "/app", Imports: []string{module + "/domain", module}}, nil},
+		{"anything but programs and suites", pkg{ImportPath: module + "/app", Imports: []string{module + "/cmd/api", module + "/examples/x", module + "/domain/domaintest"}}, []string{"cmd/api", "examples/x", "domaintest"}},
+		{"bench and what is below it", pkg{ImportPath: module + "/bench/proxy", Imports: []string{module + "/app", "example.com/x"}}, nil},
+		{"cgo", pkg{ImportPath: module + "/domain", CgoFiles: []string{"c.go"}}, []string{"domain: uses cgo"}},
+		{"a package that is broken", pkg{ImportPath: module + "/domain", Error: &struct{ Err string }{"no such file"}}, []string{"domain: cannot be listed: no such file"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := check(tt.p, table)
+			if len(got) != len(tt.want) {
+				t.Fatalf("problems (-want +got):\n%s", cmp.Diff(tt.want, got))
+			}
+			for i, want := range tt.want {
+				if !strings.Contains(got[i], want) {
+					t.Errorf("problem %q, want %q", got[i], want)
+				}
+			}
+		})
+	}
+}
+
+// TestCheckLength shows that a long file is found and a generated one is let pass.
+func TestCheckLength(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, text string
+		ok         bool
+	}{
+		{"at the limit", strings.Repeat("\n", maxLines), true},
+		{"over it", strings.Repeat("\n", maxLines+1), false},
+		{"generated", "// Code generated by x. DO NOT EDIT.\n" + strings.Repeat("\n", maxLines), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			name := filepath.Join(t.TempDir(), "f.go")
+			if err := os.WriteFile(name, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkLength(name); (err == nil) != tt.ok {
+				t.Errorf("checkLength: %v, want ok=%v", err, tt.ok)
+			}
+		})
+	}
+}
