@@ -436,3 +436,36 @@ func BenchmarkAlignHeard(b *testing.B) {
 		})
 	}
 }
+
+// TestAlignHeardPieces puts together texts of what alignment treats in ways of its own, at random, and checks what holds for
+// every result, whatever was heard.
+func TestAlignHeardPieces(t *testing.T) {
+	t.Parallel()
+	pieces := []string{
+		"```", "```\n", "~~~", "[", "]", "](x)", "](", "[a]", "(", ")", "<b>", "</b>", "<", ">", "<!--", "-->", "1.", "1)", "1,000", "10", "5", "05", "st", "s", "k",
+		".", "..", "…", "-", "–", "$", "€", "&", "&amp;", "%", "@", "+", "°", "c", ":", "/", "#", "*", "_", "`", "'", "’", "\"", ",", "!", "?",
+		" ", " ", " ", "\n", "\n", "\t", "a", "b", "half", "and", "hundred", "one", "five", "dollars", "point", "percent", "mr", "dot", "minus",
+		"é", "e\u0301", "\u0301", "ß", "æ", "你", "か\u3099", "\u1100", "\u1161", "ก", "ี", "م", "½", "②", "٣", "🙂", "\u200d", "\ufe0f", "\xff", "\xe4\xbd", "\x00", "https://www.",
+	}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	text := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteString(pieces[rnd.IntN(len(pieces))])
+		}
+		return b.String()
+	}
+	for range 30_000 {
+		generated := text(rnd.IntN(14))
+		heard := text(rnd.IntN(5))
+		switch rnd.IntN(3) {
+		case 0: // a beginning
+			heard = generated[:rnd.IntN(len(generated)+1)]
+		case 1: // a beginning, spelled otherwise
+			heard = strings.NewReplacer("$5", "five dollars", "5", "five", "10", "ten", "%", " percent", "&", "and", ".", " dot ", "-", "minus ").
+				Replace(generated[:rnd.IntN(len(generated)+1)])
+		}
+		got, ok := memory.AlignHeard(generated, heard)
+		checkAligned(t, generated, got, ok)
+	}
+}

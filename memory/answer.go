@@ -17,7 +17,7 @@ const settleTimeout = 30 * time.Second
 // Begin implements Turns.
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// The flight is known before the turn is stored, so that no other call can slip in between and take the turn for unanswered.
-	t := &Turn{flight: s.live.launch(id, r.Cut, s.cfg.Now())}
+	t := &Turn{flight: s.live.launch(agentKey{project, id}, r.Cut, s.cfg.Now())}
 	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		t.flight.turn.Store(noTurn)
@@ -37,7 +37,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 			return Change{}, err
 		}
 		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: slices.Clone(recent)}
-		if err := p.run(plan, s.live.answering(id, h.LastTurn)); err != nil {
+		if err := p.run(plan, s.live.answering(agentKey{project, id}, h.LastTurn)); err != nil {
 			return Change{}, err
 		}
 		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = h.Agent, p.turn, p.answerSeq, p.userMS
@@ -47,11 +47,11 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		return p.change, nil
 	})
 	if err != nil {
-		s.live.land(id, t.flight, s.cfg.Now())
+		s.live.land(agentKey{project, id}, t.flight, s.cfg.Now())
 		return nil, err
 	}
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
-	for _, f := range s.live.flying(id) {
+	for _, f := range s.live.flying(agentKey{project, id}) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
 			f.once.Do(func() { f.cut(ErrSuperseded) })
 		}
@@ -178,7 +178,7 @@ func (s *Service) Progress(t *Turn, p Phase) {
 
 // Settle implements Turns.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error) {
-	defer func() { s.live.land(t.Agent.ID, t.flight, s.cfg.Now()) }()
+	defer func() { s.live.land(agentKey{t.Agent.Project, t.Agent.ID}, t.flight, s.cfg.Now()) }()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
 	var out Message

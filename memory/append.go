@@ -22,7 +22,7 @@ func (s *Service) Append(ctx context.Context, project, id string, msgs []Message
 		}
 		out = make([]Message, 0, len(msgs))
 		var c Change
-		answering := s.live.answering(id, h.LastTurn)
+		answering := s.live.answering(agentKey{project, id}, h.LastTurn)
 		for _, m := range msgs {
 			if stored, ok := known[m.ID]; ok && m.ID != "" {
 				if !sameWords(stored, m) {

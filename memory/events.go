@@ -1,6 +1,10 @@
 package memory
 
-import "strconv"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+)
 
 // The event types of the outbox (reference/agora-api.md 5.4).
 const (
@@ -42,8 +46,10 @@ func (s *Service) event(a Agent, eventType int, rev, nth, now int64, f EventFact
 	if !s.cfg.Events.Wants(a.Project, eventType) {
 		return nil, nil
 	}
-	// The id is made of what the event tells of, so that a decision that runs twice names it the same.
-	f.ID = a.ID + ":" + strconv.FormatInt(rev, 10) + ":" + strconv.Itoa(eventType)
+	// The id is made of what the event tells of, so that a decision that runs twice names it the same. The agent is in it as a hash, because
+	// projects and ids may hold what a header may not.
+	sum := sha256.Sum256([]byte(a.Project + "\x00" + a.ID))
+	f.ID = hex.EncodeToString(sum[:12]) + ":" + strconv.FormatInt(rev, 10) + ":" + strconv.Itoa(eventType)
 	f.Type, f.Sequence, f.AtMS, f.Agent = eventType, rev*8+nth, now, a
 	body, err := s.cfg.Events.Body(f)
 	if err != nil {

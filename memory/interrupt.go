@@ -30,7 +30,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 	if err != nil {
 		return Agent{}, err
 	}
-	cut := s.cutFlights(ctx, id, ErrInterrupted, func(turn int64) bool { return r.TurnID == nil || *r.TurnID == turn })
+	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(turn int64) bool { return r.TurnID == nil || *r.TurnID == turn })
 	says := r.Heard != nil || r.HeardMS != nil
 	if len(cut) > 0 && !says {
 		return h.Agent, nil // what left the socket was recorded with the cut

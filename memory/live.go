@@ -11,8 +11,13 @@ import (
 // watches. It can be lost with the process without losing anything that was acknowledged.
 type registry struct {
 	mu     sync.RWMutex
-	agents map[string]*liveAgent
+	agents map[agentKey]*liveAgent
 }
+
+// agentKey names an agent: two projects may use the same id where clients choose it.
+type agentKey struct{ project, id string }
+
+func keyOf(a Agent) agentKey { return agentKey{a.Project, a.ID} }
 
 type liveAgent struct {
 	active   atomic.Int64 // Unix ns of the last activity
@@ -36,63 +41,63 @@ type flight struct {
 // noTurn is the turn of a flight whose turn is not decided yet.
 const noTurn = -1
 
-func newRegistry() *registry { return &registry{agents: map[string]*liveAgent{}} }
+func newRegistry() *registry { return &registry{agents: map[agentKey]*liveAgent{}} }
 
-func (r *registry) get(id string) *liveAgent {
+func (r *registry) get(k agentKey) *liveAgent {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.agents[id]
+	return r.agents[k]
 }
 
 // add gives the agent's entry, made where there is none.
-func (r *registry) add(id string, now time.Time) *liveAgent {
+func (r *registry) add(k agentKey, now time.Time) *liveAgent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := r.agents[id]
+	a := r.agents[k]
 	if a == nil {
 		a = &liveAgent{}
 		a.active.Store(now.UnixNano())
-		r.agents[id] = a
+		r.agents[k] = a
 	}
 	a.live = true
 	return a
 }
 
 // remove forgets an agent that has ended; its watchers are told, and find that out.
-func (r *registry) remove(id string) {
+func (r *registry) remove(k agentKey) {
 	r.mu.Lock()
-	a := r.agents[id]
+	a := r.agents[k]
 	if a != nil {
 		a.live = false
 		a.mu.Lock()
 		if len(a.watchers) == 0 {
-			delete(r.agents, id)
+			delete(r.agents, k)
 		}
 		a.mu.Unlock()
 	}
 	r.mu.Unlock()
 }
 
-func (r *registry) touch(id string, now time.Time) {
-	if a := r.get(id); a != nil {
+func (r *registry) touch(k agentKey, now time.Time) {
+	if a := r.get(k); a != nil {
 		a.active.Store(now.UnixNano())
 	}
 }
 
 // silence sets whether the running silence has been broken by us, and gives what held before.
-func (r *registry) silence(id string, broken bool) bool {
-	a := r.get(id)
+func (r *registry) silence(k agentKey, broken bool) bool {
+	a := r.get(k)
 	return a != nil && a.silenced.Swap(broken)
 }
 
-func (r *registry) silenced(id string) bool {
-	a := r.get(id)
+func (r *registry) silenced(k agentKey) bool {
+	a := r.get(k)
 	return a != nil && a.silenced.Load()
 }
 
 // activity gives when something last happened; now if the agent is not known yet. An answer in flight is activity now.
-func (r *registry) activity(id string, now time.Time) time.Time {
-	a := r.get(id)
+func (r *registry) activity(k agentKey, now time.Time) time.Time {
+	a := r.get(k)
 	if a == nil {
 		return now
 	}
@@ -105,8 +110,8 @@ func (r *registry) activity(id string, now time.Time) time.Time {
 	return time.Unix(0, a.active.Load())
 }
 
-func (r *registry) changed(id string) {
-	a := r.get(id)
+func (r *registry) changed(k agentKey) {
+	a := r.get(k)
 	if a == nil {
 		return
 	}
@@ -120,14 +125,14 @@ func (r *registry) changed(id string) {
 	}
 }
 
-func (r *registry) watch(id string) (<-chan struct{}, func()) {
+func (r *registry) watch(k agentKey) (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	r.mu.Lock()
-	a := r.agents[id]
+	a := r.agents[k]
 	if a == nil {
 		a = &liveAgent{}
 		a.active.Store(time.Now().UnixNano())
-		r.agents[id] = a
+		r.agents[k] = a
 	}
 	a.mu.Lock()
 	if a.watchers == nil {
@@ -142,24 +147,24 @@ func (r *registry) watch(id string) (<-chan struct{}, func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.watchers, c)
-		if !a.live && len(a.watchers) == 0 && r.agents[id] == a {
-			delete(r.agents, id)
+		if !a.live && len(a.watchers) == 0 && r.agents[k] == a {
+			delete(r.agents, k)
 		}
 	}
 }
 
-func (r *registry) launch(id string, cut func(error), now time.Time) *flight {
+func (r *registry) launch(k agentKey, cut func(error), now time.Time) *flight {
 	f := &flight{cut: cut, done: make(chan struct{})}
 	f.turn.Store(noTurn)
-	a := r.add(id, now)
+	a := r.add(k, now)
 	a.mu.Lock()
 	a.flights = append(a.flights, f)
 	a.mu.Unlock()
 	return f
 }
 
-func (r *registry) land(id string, f *flight, now time.Time) {
-	a := r.get(id)
+func (r *registry) land(k agentKey, f *flight, now time.Time) {
+	a := r.get(k)
 	if a == nil {
 		return
 	}
@@ -175,8 +180,8 @@ func (r *registry) land(id string, f *flight, now time.Time) {
 	close(f.done)
 }
 
-func (r *registry) flying(id string) []*flight {
-	a := r.get(id)
+func (r *registry) flying(k agentKey) []*flight {
+	a := r.get(k)
 	if a == nil {
 		return nil
 	}
@@ -186,8 +191,8 @@ func (r *registry) flying(id string) []*flight {
 }
 
 // answering tells whether an answer to the turn is being made.
-func (r *registry) answering(id string, turn int64) bool {
-	a := r.get(id)
+func (r *registry) answering(k agentKey, turn int64) bool {
+	a := r.get(k)
 	if a == nil {
 		return false
 	}
@@ -202,10 +207,10 @@ func (r *registry) answering(id string, turn int64) bool {
 }
 
 // cutFlights cuts the answers in flight of the turns that which picks, waits until they are stored (at most SettleWait) and gives their turns.
-func (s *Service) cutFlights(ctx context.Context, id string, cause error, which func(turn int64) bool) []int64 {
+func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which func(turn int64) bool) []int64 {
 	var turns []int64
 	var cut []*flight
-	for _, f := range s.live.flying(id) {
+	for _, f := range s.live.flying(k) {
 		if turn := f.turn.Load(); which(turn) {
 			f.once.Do(func() { f.cut(cause) })
 			cut, turns = append(cut, f), append(turns, turn)
@@ -227,8 +232,8 @@ func (s *Service) cutFlights(ctx context.Context, id string, cause error, which 
 }
 
 // Busy tells whether an answer is being made, and how far the one that is furthest has come.
-func (s *Service) Busy(id string) (Phase, bool) {
-	flights := s.live.flying(id)
+func (s *Service) Busy(project, id string) (Phase, bool) {
+	flights := s.live.flying(agentKey{project, id})
 	phase := Thinking
 	for _, f := range flights {
 		phase = max(phase, Phase(f.phase.Load()))
@@ -237,6 +242,18 @@ func (s *Service) Busy(id string) (Phase, bool) {
 }
 
 // Cut cuts whatever answer is in flight, with one of the Err values as the cause, and waits until it is stored.
-func (s *Service) Cut(ctx context.Context, id string, cause error) {
-	s.cutFlights(ctx, id, cause, func(int64) bool { return true })
+func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
+	s.cutFlights(ctx, agentKey{project, id}, cause, func(int64) bool { return true })
+}
+
+// WaitIdle waits until no answer is in flight; it fails with the context's error.
+func (s *Service) WaitIdle(ctx context.Context, project, id string) error {
+	for _, f := range s.live.flying(agentKey{project, id}) {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

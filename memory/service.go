@@ -77,6 +77,7 @@ func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
 // JoinRequest is a new agent.
 type JoinRequest struct {
 	Project    string
+	ID         string // the agent's id where the caller chooses it; "" = a new one
 	Name       string
 	Settings   Settings // IdleTimeoutS below 0 = the server's default
 	Properties json.RawMessage
@@ -102,6 +103,9 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		sum := sha256.Sum256(append([]byte(r.Name+"\x00"), r.Properties...))
 		a.JoinHash = hex.EncodeToString(sum[:])
 	}
+	if r.ID != "" {
+		a.ID = r.ID
+	}
 	var c Change
 	h := NewHead(a, nil, 0)
 	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
@@ -123,7 +127,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		return stored, nil
 	}
 	s.cfg.Observe.Appended(len(c.Append))
-	s.live.add(stored.ID, s.cfg.Now())
+	s.live.add(agentKey{stored.Project, stored.ID}, s.cfg.Now())
 	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)
 	return stored, nil
 }
@@ -278,16 +282,16 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 	}
 	for _, m := range done.Append {
 		if m.Role == User && m.Source != SourceSilence {
-			s.live.silence(id, false)
+			s.live.silence(agentKey{project, id}, false)
 		}
 	}
 	head = head.Apply(done)
-	s.live.changed(id)
+	s.live.changed(agentKey{project, id})
 	if head.Agent.Status.Ended() {
-		s.live.remove(id)
+		s.live.remove(agentKey{project, id})
 		return nil
 	}
-	s.live.touch(id, s.cfg.Now())
+	s.live.touch(agentKey{project, id}, s.cfg.Now())
 	if head.Agent.Settings.Silence.TimeoutMS > 0 || done.Agent != nil {
 		s.timers.poke(s.dueOf(head), project, id)
 	}
@@ -295,10 +299,12 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 }
 
 // Touch notes that somebody asked for the agent, which keeps it from being idle.
-func (s *Service) Touch(id string) { s.live.touch(id, s.cfg.Now()) }
+func (s *Service) Touch(project, id string) { s.live.touch(agentKey{project, id}, s.cfg.Now()) }
 
 // Watch gives a channel that receives after each change of the agent (changes that come close together may share one), until stop is called.
-func (s *Service) Watch(id string) (changed <-chan struct{}, stop func()) { return s.live.watch(id) }
+func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func()) {
+	return s.live.watch(agentKey{project, id})
+}
 
 // mustBeActive refuses an agent that takes nothing more, with the code that the call documents.
 func mustBeActive(a Agent, code fault.Code) error {

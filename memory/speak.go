@@ -30,12 +30,12 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 	if err := mustBeActive(h.Agent, fault.NotFound); err != nil {
 		return Agent{}, err
 	}
-	if _, busy := s.Busy(id); busy {
+	if _, busy := s.Busy(project, id); busy {
 		switch p {
 		case SpeakIgnore:
 			return h.Agent, nil
 		case SpeakInterrupt:
-			s.Cut(ctx, id, ErrSpeak)
+			s.Cut(ctx, project, id, ErrSpeak)
 		case SpeakAppend: // the answer in flight has its place in the ledger already, before this one
 		}
 	}

@@ -22,7 +22,7 @@ func (s *Service) Leave(ctx context.Context, project, id string) error {
 		if err := mustBeLeavable(a); err != nil {
 			return err
 		}
-		if _, busy := s.Busy(id); busy {
+		if _, busy := s.Busy(project, id); busy {
 			return errBusy
 		}
 		return nil
@@ -66,7 +66,7 @@ func (s *Service) mark(ctx context.Context, project, id string, next Status) err
 
 // End stops an agent for good, whatever state it is in, cutting what is in flight. An agent that has ended stays as it is.
 func (s *Service) End(ctx context.Context, project, id, why string) error {
-	s.Cut(ctx, id, ErrLeave)
+	s.Cut(ctx, project, id, ErrLeave)
 	return s.stop(ctx, project, id, why, func(Agent) error { return nil })
 }
 

@@ -12,13 +12,13 @@ import (
 type timers struct {
 	mu   sync.Mutex
 	due  dueHeap
-	at   map[string]time.Time // the earliest entry of each agent
+	at   map[agentKey]time.Time // the earliest entry of each agent
 	wake chan struct{}
 }
 
 type dueEntry struct {
-	at          time.Time
-	project, id string
+	at time.Time
+	agentKey
 }
 
 type dueHeap []dueEntry
@@ -34,17 +34,18 @@ func (h *dueHeap) Pop() any {
 	return x
 }
 
-func newTimers() *timers { return &timers{at: map[string]time.Time{}, wake: make(chan struct{}, 1)} }
+func newTimers() *timers { return &timers{at: map[agentKey]time.Time{}, wake: make(chan struct{}, 1)} }
 
 // poke has the agent looked at at the time, if that is earlier than planned.
 func (t *timers) poke(at time.Time, project, id string) {
+	k := agentKey{project, id}
 	t.mu.Lock()
-	if old, ok := t.at[id]; ok && !at.Before(old) {
+	if old, ok := t.at[k]; ok && !at.Before(old) {
 		t.mu.Unlock()
 		return
 	}
-	t.at[id] = at
-	heap.Push(&t.due, dueEntry{at, project, id})
+	t.at[k] = at
+	heap.Push(&t.due, dueEntry{at, k})
 	first := t.due[0].at.Equal(at)
 	t.mu.Unlock()
 	if first {
@@ -64,8 +65,8 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	var out []dueEntry
 	for len(t.due) > 0 && !t.due[0].at.After(now) {
 		e := heap.Pop(&t.due).(dueEntry)
-		if t.at[e.id].Equal(e.at) { // else an earlier entry has been looked at
-			delete(t.at, e.id)
+		if t.at[e.agentKey].Equal(e.at) { // else an earlier entry has been looked at
+			delete(t.at, e.agentKey)
 			out = append(out, e)
 		}
 	}
@@ -83,7 +84,7 @@ const timerWorkers = 32
 func (s *Service) Run(ctx context.Context) error {
 	now := s.cfg.Now()
 	err := s.cfg.Store.Live(ctx, func(h Head) error {
-		s.live.add(h.Agent.ID, now)
+		s.live.add(keyOf(h.Agent), now)
 		s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
 		return nil
 	})
@@ -178,7 +179,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
 		text := a.Settings.LLM.fill(a.Settings.Silence.Content)
 		if a.Settings.Silence.Action == "think" {
-			s.live.silence(a.ID, true)
+			s.live.silence(keyOf(a), true)
 			if s.cfg.Think == nil {
 				return nil
 			}
@@ -194,7 +195,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 func (s *Service) sayFarewell(ctx context.Context, a Agent) error {
 	wait, stop := context.WithTimeout(ctx, time.Duration(a.Settings.Farewell.TimeoutS)*time.Second)
 	defer stop()
-	for _, f := range s.live.flying(a.ID) {
+	for _, f := range s.live.flying(keyOf(a)) {
 		select {
 		case <-f.done:
 		case <-wait.Done():
@@ -205,7 +206,7 @@ func (s *Service) sayFarewell(ctx context.Context, a Agent) error {
 
 func (s *Service) idleSince(a Agent, now time.Time) bool {
 	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
-	return limit > 0 && now.Sub(s.live.activity(a.ID, now)) >= limit
+	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
 }
 
 // greetingDue gives when a delayed greeting is to be said; the zero time if none is.
@@ -221,14 +222,14 @@ func greetingDue(h Head) time.Time {
 // silence's own words end no silence: only another message begins a new one.
 func (s *Service) silenceDue(h Head) time.Time {
 	set := h.Agent.Settings.Silence
-	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == SourceSilence || s.live.silenced(h.Agent.ID) {
+	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == SourceSilence || s.live.silenced(keyOf(h.Agent)) {
 		return time.Time{}
 	}
 	since := time.UnixMilli(h.Agent.StartMS)
 	if h.Last.Seq > 0 {
 		since = time.UnixMilli(h.Last.Timestamp)
 	}
-	if act := s.live.activity(h.Agent.ID, s.cfg.Now()); act.After(since) {
+	if act := s.live.activity(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
 		since = act
 	}
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
@@ -248,7 +249,7 @@ func (s *Service) dueOf(h Head) time.Time {
 		}
 	}
 	if limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second; limit > 0 {
-		earlier(s.live.activity(a.ID, now).Add(limit))
+		earlier(s.live.activity(keyOf(a), now).Add(limit))
 	}
 	earlier(greetingDue(h))
 	earlier(s.silenceDue(h))

@@ -1,5 +1,7 @@
 package memory
 
+import "context"
+
 // TurnRow is one turn as the turn table shows it (reference/agora-api.md 1.9). It holds no text.
 type TurnRow struct {
 	TurnID int64
@@ -92,4 +94,60 @@ func (r *TurnRow) end(m Message) {
 	case m.Interrupted:
 		r.EndType, r.CausedBy, r.EndMS = EndTurnInterrupted, m.InterruptBy, m.InterruptMS
 	}
+}
+
+// Turns gives an agent's turn table, also after its end.
+func (s *Service) Turns(ctx context.Context, project, id string) (Agent, []TurnRow, error) {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err != nil {
+		return Agent{}, nil, err
+	}
+	msgs, err := s.all(ctx, project, id)
+	return h.Agent, TurnTable(msgs), err
+}
+
+// StartMetadata gives start.metadata of the turn table.
+func (r TurnRow) StartMetadata() map[string]any {
+	switch r.StartType {
+	case StartGreeting:
+		return map[string]any{"greeting_nth": r.GreetNth}
+	case StartSilence:
+		return map[string]any{"action": r.Action}
+	case StartSpeak, StartThink:
+		return map[string]any{"transport": "http"}
+	}
+	return map[string]any{}
+}
+
+// EndMetadata gives end.metadata of the turn table.
+func (r TurnRow) EndMetadata() map[string]any {
+	switch r.EndType {
+	case EndTurnInterrupted:
+		m := map[string]any{"caused_by": r.CausedBy}
+		if r.CausedBy == ByAPISpeak || r.CausedBy == ByAPIInterrupt {
+			m["transport"] = "http"
+		}
+		return m
+	case EndTurnError:
+		return map[string]any{"reason": r.Failure.Reason, "details": r.Failure.Message}
+	}
+	return map[string]any{}
+}
+
+// Latency is one part of a turn's latency.
+type Latency struct {
+	Name string // llm_ttft, llm_ftfs
+	MS   int64
+}
+
+// Latencies gives the parts of the turn's latency that the proxy can measure.
+func (r TurnRow) Latencies() []Latency {
+	var out []Latency
+	if r.FirstTokenMS > 0 {
+		out = append(out, Latency{"llm_ttft", r.FirstTokenMS})
+	}
+	if r.FirstSentenceMS > 0 {
+		out = append(out, Latency{"llm_ftfs", r.FirstSentenceMS})
+	}
+	return out
 }
