@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/guard"
 )
 
@@ -79,6 +80,9 @@ func TestDialRebinding(t *testing.T) {
 	b, ok := errors.AsType[*guard.Blocked](err)
 	if !ok || b.Addr != netip.MustParseAddr("127.0.0.2") {
 		t.Errorf("second lookup: %v, want 127.0.0.2 blocked", err)
+	}
+	if !fault.Is(err, fault.Forbidden) {
+		t.Error("the code does not come through the transport")
 	}
 }
 

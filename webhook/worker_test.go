@@ -1,0 +1,444 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// start runs a worker inside a bubble; the returned function stops it and waits.
+func start(t *testing.T, q *fakeQueue, send func(ctx context.Context, d webhook.Delivery) webhook.Outcome, change func(*webhook.WorkerConfig)) (stop func() time.Duration) {
+	t.Helper()
+	c := webhook.WorkerConfig{Queue: q, Sender: fakeSender{send}, Random: func() float64 { return 0 }, Log: zerolog.Nop()}
+	if change != nil {
+		change(&c)
+	}
+	w, err := webhook.NewWorker(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	var once sync.Once
+	took := time.Duration(0)
+	stop = func() time.Duration {
+		once.Do(func() {
+			began := time.Now()
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			took = time.Since(began)
+		})
+		return took
+	}
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+func TestWorkerSendsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 100) // from before the start, more than go at once
+		began := time.Now()
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return taken(d) }, nil)
+		synctest.Wait()
+		if n := q.count(webhook.Delivered, ""); n != 100 || time.Since(began) != 0 {
+			t.Errorf("%d delivered after %s", n, time.Since(began))
+		}
+		q.add("a", 1)
+		q.wake()
+		synctest.Wait()
+		if n := q.count(webhook.Delivered, ""); n != 101 || time.Since(began) != 0 {
+			t.Errorf("woken: %d delivered after %s", n, time.Since(began))
+		}
+		q.add("a", 1) // by another process: nobody wakes us
+		time.Sleep(webhook.DefaultPoll)
+		synctest.Wait()
+		if n := q.count(webhook.Delivered, ""); n != 102 {
+			t.Errorf("polled: %d delivered", n)
+		}
+		if took := stop(); took != 0 {
+			t.Errorf("an idle worker took %s to stop", took)
+		}
+	})
+}
+
+func TestWorkerRetries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		began := time.Now()
+		var at []time.Duration
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			at = append(at, time.Since(began))
+			return failed(d)
+		}, func(c *webhook.WorkerConfig) { c.Poll = 5 * time.Second })
+		time.Sleep(100 * time.Hour)
+		stop()
+		r := q.get(1)
+		if r.state != webhook.Dead || len(r.tries) != 10 || len(at) != 10 || !strings.Contains(r.reason, "after 10 attempts") {
+			t.Fatalf("%s (%s) after %d attempts", r.state, r.reason, len(r.tries))
+		}
+		want := time.Duration(0)
+		for i, wait := range webhook.DefaultSchedule() {
+			want += max(wait, time.Second)
+			if at[i+1] < want || at[i+1] > want+time.Duration(i+1)*5*time.Second {
+				t.Errorf("attempt %d at %s, want %s", i+2, at[i+1], want)
+			}
+		}
+		for i, a := range r.tries {
+			if a.N != i+1 {
+				t.Errorf("attempt %d is numbered %d", i+1, a.N)
+			}
+		}
+	})
+}
+
+// The new URL and secrets are used, and a switched-off endpoint is left alone until it is switched on.
+func TestWorkerEndpointEdited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		var urls []string
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			urls = append(urls, d.Endpoint.URL)
+			return failed(d)
+		}, nil)
+		synctest.Wait()
+		put := func(url string, disabled bool) {
+			if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: "a", URL: url, Disabled: disabled}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("http://new.test", false)
+		time.Sleep(10 * time.Second)
+		put("http://off.test", true)
+		time.Sleep(10 * time.Hour)
+		put("http://on.test", false)
+		time.Sleep(10 * time.Second)
+		stop()
+		if want := "http://a.test/hook http://new.test http://on.test"; strings.Join(urls, " ") != want {
+			t.Errorf("sent to %v", urls)
+		}
+	})
+}
+
+func TestWorkerGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 6)
+		q.add("b", 1)
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.ID == 1 {
+				o := failed(d)
+				o.Status = 410
+				return o
+			}
+			return taken(d)
+		}, func(c *webhook.WorkerConfig) { c.InFlight = 1 })
+		synctest.Wait()
+		stop()
+		if e := q.endpoints["a"]; !e.Disabled || !strings.Contains(e.DisabledWhy, "410") {
+			t.Errorf("endpoint: %+v", e)
+		}
+		if q.count(webhook.Dead, "a") != 1 || q.count(webhook.Pending, "a") != 5 || q.count(webhook.Delivered, "b") != 1 {
+			t.Error("the rest of a must wait, b must go")
+		}
+	})
+}
+
+// Fan-out: of three endpoints one fails; the others get each event exactly once.
+func TestWorkerFanOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for range 20 {
+			q.add("a", 1)
+			q.add("b", 1)
+			q.add("c", 1)
+		}
+		var mu sync.Mutex
+		sent := map[int64]int{}
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			if d.Endpoint.ID == "b" {
+				return failed(d)
+			}
+			sent[d.ID]++
+			return taken(d)
+		}, nil)
+		time.Sleep(time.Hour)
+		stop()
+		if len(sent) != 40 {
+			t.Errorf("%d sent, want 40", len(sent))
+		}
+		for id, n := range sent {
+			if n != 1 {
+				t.Errorf("delivery %d was sent %d times", id, n)
+			}
+		}
+		if q.count(webhook.Pending, "b") != 20 {
+			t.Error("b's must wait")
+		}
+	})
+}
+
+// A dead endpoint with 10,000 deliveries holds up its own alone, and never takes more than its share.
+func TestWorkerDeadEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("dead", 10_000)
+		var mu sync.Mutex
+		busy, most, total, mostTotal := map[string]int{}, map[string]int{}, 0, 0
+		enter := func(id string, n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			busy[id] += n
+			total += n
+			most[id] = max(most[id], busy[id])
+			mostTotal = max(mostTotal, total)
+		}
+		late := time.Duration(0)
+		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			enter(d.Endpoint.ID, 1)
+			defer enter(d.Endpoint.ID, -1)
+			if d.Endpoint.ID == "dead" {
+				select {
+				case <-ctx.Done():
+				case <-time.After(webhook.TotalTimeout):
+				}
+				return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassTimeout}}
+			}
+			mu.Lock()
+			late = max(late, time.Since(time.UnixMilli(d.CreatedMS)))
+			mu.Unlock()
+			return taken(d)
+		}, nil)
+		for range 50 {
+			time.Sleep(700 * time.Millisecond)
+			q.add("live", 10)
+			q.wake()
+		}
+		time.Sleep(time.Second)
+		stop()
+		if n := q.count(webhook.Delivered, "live"); n != 500 || late > time.Millisecond {
+			t.Errorf("%d of 500 delivered, the latest after %s", n, late)
+		}
+		if most["dead"] != webhook.DefaultPerEndpoint || most["live"] > webhook.DefaultPerEndpoint || mostTotal > webhook.DefaultInFlight {
+			t.Errorf("at once: %v, %d in all", most, mostTotal)
+		}
+	})
+}
+
+func TestWorkerGlobalCap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for _, e := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+			q.add(e, 10)
+		}
+		var mu sync.Mutex
+		now, most := 0, 0
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return taken(d)
+		}, nil)
+		time.Sleep(time.Minute)
+		stop()
+		if most != webhook.DefaultInFlight || q.count(webhook.Delivered, "") != 260 {
+			t.Errorf("%d at once, %d delivered", most, q.count(webhook.Delivered, ""))
+		}
+	})
+}
+
+// A store that fails is asked ever more rarely, whatever wakes the worker, and work goes on when it is back.
+func TestWorkerStoreDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 3)
+		down := time.Now().Add(10 * time.Minute)
+		q.onClaim = func(context.Context) error {
+			if time.Now().Before(down) {
+				return fault.New(fault.Unavailable, "disk full")
+			}
+			return nil
+		}
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return taken(d) }, nil)
+		for range 6000 {
+			time.Sleep(100 * time.Millisecond)
+			q.wake()
+		}
+		if n := q.claimed(); n > 60 {
+			t.Errorf("%d claims in 10 minutes", n)
+		}
+		time.Sleep(20 * time.Second)
+		if n := q.count(webhook.Delivered, ""); n != 3 {
+			t.Errorf("%d delivered after the store was back", n)
+		}
+		stop()
+	})
+}
+
+// A result that cannot be stored at once is stored later, within the lease; the event is not sent again.
+func TestWorkerFinishFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		fails, sent := 5, 0
+		q.onFinish = func(context.Context, webhook.Delivery) error {
+			if fails--; fails >= 0 {
+				return errors.New("busy")
+			}
+			return nil
+		}
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { sent++; return taken(d) }, nil)
+		time.Sleep(time.Hour)
+		stop()
+		if r := q.get(1); r.state != webhook.Delivered || sent != 1 {
+			t.Errorf("%s, sent %d times", r.state, sent)
+		}
+	})
+}
+
+// If it cannot be stored at all, the lease ends and the event is sent again: a duplicate, not a loss. The same after a kill.
+func TestWorkerFinishNeverStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		began := time.Now()
+		var at []time.Duration
+		q.onFinish = func(ctx context.Context, d webhook.Delivery) error {
+			if d.Attempt == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			at = append(at, time.Since(began))
+			return taken(d)
+		}, nil)
+		time.Sleep(time.Hour)
+		stop()
+		lease := fakeSender{}.Lease()
+		if r := q.get(1); r.state != webhook.Delivered || len(at) != 2 || at[1] < lease || at[1] > lease+2*webhook.DefaultPoll {
+			t.Errorf("%s, sent at %v", r.state, at)
+		}
+	})
+}
+
+// A worker that comes back after its lease has ended does not overwrite what another one stored, and does not try again and again.
+func TestWorkerFence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		finishes := 0
+		q.onFinish = func(context.Context, webhook.Delivery) error { finishes++; return nil }
+		slow := func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.Attempt == 1 {
+				time.Sleep(40 * time.Second) // suspended; no deadline helps
+				return failed(d)
+			}
+			return taken(d)
+		}
+		one := start(t, q, slow, nil)
+		two := start(t, q, slow, nil)
+		time.Sleep(time.Hour)
+		one()
+		two()
+		r := q.get(1)
+		if r.state != webhook.Delivered || len(r.tries) != 1 || r.tries[0].N != 2 || finishes > 3 {
+			t.Errorf("%s, stored attempts %+v, %d finishes", r.state, r.tries, finishes)
+		}
+	})
+}
+
+// A claim that took long leaves the attempt less time, so that it ends before the lease does.
+func TestWorkerSlowClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		q.onClaim = func(context.Context) error { time.Sleep(22 * time.Second); return nil } // heeds no deadline
+		var left time.Duration
+		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			if deadline, ok := ctx.Deadline(); ok && left == 0 {
+				left = time.Until(deadline)
+			}
+			return taken(d)
+		}, nil)
+		time.Sleep(30 * time.Second)
+		stop()
+		if left <= 0 || left > (fakeSender{}).Lease()-22*time.Second {
+			t.Errorf("the attempt had %s", left)
+		}
+	})
+}
+
+func TestWorkerPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 5)
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.ID == 3 {
+				panic("mistake")
+			}
+			return taken(d)
+		}, nil)
+		synctest.Wait()
+		stop()
+		r := q.get(3)
+		if q.count(webhook.Delivered, "") != 4 || r.state != webhook.Dead || !strings.Contains(r.reason, "mistake") || r.tries[0].ErrorClass != webhook.ClassPanic {
+			t.Errorf("%d delivered, the third %s %q", q.count(webhook.Delivered, ""), r.state, r.reason)
+		}
+	})
+}
+
+func TestWorkerStorePanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 2)
+		q.onFinish = func(_ context.Context, d webhook.Delivery) error {
+			if d.ID == 1 && d.Attempt == 1 {
+				panic("mistake")
+			}
+			return nil
+		}
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return taken(d) }, nil)
+		time.Sleep(time.Minute)
+		stop()
+		if n := q.count(webhook.Delivered, ""); n != 2 {
+			t.Errorf("%d delivered", n)
+		}
+	})
+}
