@@ -1,3 +1,9 @@
+// Package webhook sends what happened to those who want to know: event bodies, signatures, the queue's contract, the worker
+// and the sender.
+//
+// The promise is at-least-once: an event and its deliveries commit together with what they tell of, a delivery ends only when a
+// receiver answered 2xx or when it is dead with a reason, and dead ones are kept. Receivers drop repeats by noticeId. A body is
+// built once and is byte-identical on every attempt; signatures are made anew for each (reference/webhooks.md section 1).
 package webhook
 
 import (

@@ -551,6 +551,30 @@ func TestSendKeepAliveRace(t *testing.T) {
 	}
 }
 
+// What is dialled is the host as DNS knows it, once, with the scheme's port.
+func TestSendDials(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"https://bücher.example/":     "xn--bcher-kva.example:443",
+		"http://h.test.:8080/a":       "h.test.:8080",
+		"http://[2606:4700::1111]/":   "[2606:4700::1111]:80",
+		"http://169.254.169.254/meta": "169.254.169.254:80",
+		"HTTP://H.test":               "H.test:80",
+	} {
+		var dialled []string
+		s := newSender(t, func(c *webhook.SenderConfig) {
+			c.Dial = func(_ context.Context, network, addr string) (net.Conn, error) {
+				dialled = append(dialled, network+" "+addr)
+				return nil, fault.New(fault.Forbidden, "blocked")
+			}
+		})
+		wantClass(t, s.Send(t.Context(), delivery(raw)), webhook.ClassBlocked, "")
+		if len(dialled) != 1 || dialled[0] != "tcp "+want {
+			t.Errorf("%s: dialled %v, want %s", raw, dialled, want)
+		}
+	}
+}
+
 func TestSendCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -27,6 +27,7 @@ const (
 	storeTimeout  = 5 * time.Second        // of one call of the store
 	maxClaimPause = 15 * time.Second       // the longest wait after claims that failed
 	finishPause   = 200 * time.Millisecond // between tries to store a result
+	minAttempt    = time.Second            // an attempt with less time than this is not begun
 )
 
 // Deliverer makes attempts; *Sender is the one.
@@ -212,11 +213,12 @@ func (r *run) add(n int) {
 func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool) {
 	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
 	defer cancel()
-	if stopping {
+	ends := leaseEnds.Add(-leaseSlack / 2)
+	if stopping || time.Until(ends) < minAttempt { // the claim took so long that an attempt would outlast its lease
 		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
-	out := r.attempt(d, leaseEnds.Add(-leaseSlack/2))
+	out := r.attempt(d, ends)
 	if out.ErrorClass == ClassCanceled {
 		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return

@@ -403,6 +403,31 @@ func TestWorkerSlowClaim(t *testing.T) {
 	})
 }
 
+// One that took so long that an attempt makes no sense is given back and does not count.
+func TestWorkerHopelessClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1)
+		q.onClaim = func(context.Context) error {
+			if q.claims == 1 {
+				time.Sleep((fakeSender{}).Lease() - 5*time.Second)
+			}
+			return nil
+		}
+		var attempts []int
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			attempts = append(attempts, d.Attempt)
+			return taken(d)
+		}, nil)
+		time.Sleep(time.Minute)
+		stop()
+		if r := q.get(1); r.state != webhook.Delivered || len(attempts) != 1 || attempts[0] != 1 {
+			t.Errorf("%s, attempts %v", r.state, attempts)
+		}
+	})
+}
+
 func TestWorkerPanic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
