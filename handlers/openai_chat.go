@@ -1,0 +1,148 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// agentIDHeader names the agent of a call to /v1/chat/completions.
+const agentIDHeader = "X-Agent-Id"
+
+// chatCompletions answers POST …/chat/completions: the agent's memory in front of its LLM.
+func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	req, err := llmadapter.ParseRequest(body)
+	if err != nil {
+		return err
+	}
+	id, err := agentOfCall(r, req.AgentID)
+	if err != nil {
+		return err
+	}
+	key, err := messageKey(r)
+	if err != nil {
+		return err
+	}
+	infoOf(r).agent = id
+	call := answer.Call{Project: projectOf(r), AgentID: id, Request: req, Key: key}
+	err = a.Answers.Serve(w, r, call)
+	// An agent in the path was made by a join, and one that is gone stays gone: only a name in a header or body makes one.
+	if fault.Is(err, fault.NotFound) && a.AutoJoin != nil && chi.URLParam(r, "id") == "" {
+		if err := a.AutoJoin(r.Context(), projectOf(r), id); err != nil {
+			return err
+		}
+		err = a.Answers.Serve(w, r, call)
+	}
+	if errors.Is(err, answer.ErrAborted) {
+		infoOf(r).err = err
+		panic(http.ErrAbortHandler) // the client must not take a broken stream for a whole one
+	}
+	return err
+}
+
+// models answers GET …/models from the upstream: the agent's where the path or a header names one, else the server's.
+func (a *API) models(w http.ResponseWriter, r *http.Request) error {
+	id := chi.URLParam(r, "id")
+	if id == "" {
+		id = r.Header.Get(agentIDHeader)
+	}
+	var llm memory.LLMSettings
+	if id != "" {
+		if !validID(id) {
+			return fault.New(fault.NotFound, "agent not found")
+		}
+		agent, err := a.Memory.Agent(r.Context(), projectOf(r), id)
+		if err != nil {
+			return err
+		}
+		llm = agent.Settings.LLM
+		infoOf(r).agent = id
+	}
+	return a.Answers.Models(w, r, llm)
+}
+
+// agentOfCall finds out which agent a call is for: the path, then the header, then metadata.agent_id of the body.
+func agentOfCall(r *http.Request, inBody string) (string, error) {
+	id := chi.URLParam(r, "id")
+	if id == "" {
+		id = r.Header.Get(agentIDHeader)
+	}
+	if id == "" {
+		id = inBody
+	}
+	if id == "" {
+		return "", fault.At(fault.Missing, "metadata.agent_id",
+			"the call names no agent: use /v1/agents/{id}/chat/completions, or the header %s, or metadata.agent_id in the body", agentIDHeader)
+	}
+	if !validID(id) {
+		return "", fault.New(fault.NotFound, "agent not found")
+	}
+	return id, nil
+}
+
+// messageKey gives the call's Idempotency-Key, which becomes the id of its user message.
+func messageKey(r *http.Request) (string, error) {
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > memory.MaxMessageID {
+		return "", fault.At(fault.Invalid, "Idempotency-Key", "is %d characters long; at most %d are allowed", len(key), memory.MaxMessageID)
+	}
+	if i := strings.IndexFunc(key, func(c rune) bool { return c <= 0x20 || c >= 0x7f }); i >= 0 {
+		return "", fault.At(fault.Invalid, "Idempotency-Key", "holds a character at byte %d that is not printable ASCII without spaces", i)
+	}
+	return key, nil
+}
+
+// openAIErrorBody is the error form that OpenAI's clients read.
+type openAIErrorBody struct {
+	Error struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	} `json:"error"`
+}
+
+// openAIError is the error style of the OpenAI-compatible paths.
+func openAIError(w http.ResponseWriter, e *fault.Error) {
+	var body openAIErrorBody
+	body.Error.Message, body.Error.Code, body.Error.Type = e.Msg, string(e.Code), openAIType(e.Code)
+	if e.Field != "" {
+		body.Error.Param = &e.Field
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	errorHeaders(w.Header(), e.Code)
+	writeJSON(w, Status(e.Code), append(b, '\n'))
+}
+
+// openAIType gives the type that OpenAI's clients know for a code.
+func openAIType(c fault.Code) string {
+	switch c {
+	case fault.Unauthenticated:
+		return "authentication_error"
+	case fault.Forbidden:
+		return "permission_error"
+	case fault.RateLimited, fault.Quota:
+		return "rate_limit_error"
+	case fault.Upstream, fault.UpstreamTimeout:
+		return "upstream_error"
+	}
+	if Status(c) >= http.StatusInternalServerError {
+		return "server_error"
+	}
+	return "invalid_request_error"
+}

@@ -1,0 +1,82 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+type metrics struct {
+	overhead, firstToken, firstSentence prometheus.Histogram
+	ghosts                              prometheus.Counter
+	answers                             *prometheus.CounterVec
+	draining                            prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	seconds := []float64{.05, .1, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30}
+	m := &metrics{
+		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_proxy_overhead_seconds", Help: "From a call's arrival until its request goes upstream: what the memory costs before the first token.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5},
+		}),
+		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_time_to_first_token_seconds", Help: "From a call's arrival until the first words were sent.", Buckets: seconds,
+		}),
+		firstSentence: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_time_to_first_sentence_seconds", Help: "From a call's arrival until the first sentence was sent.", Buckets: seconds,
+		}),
+		ghosts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "heardlog_ghost_requests_total", Help: "Calls that asked anew for a user message that was asked before, and whose earlier answer they replace.",
+		}),
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_answers_total", Help: "Answers by how they ended. client_closed is a client who went away (499), which is no fault of the upstream.",
+		}, []string{"outcome"}),
+		draining: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "heardlog_draining_calls", Help: "Upstream calls still read after their client went away.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.overhead, m.firstToken, m.firstSentence, m.ghosts, m.answers, m.draining)
+	}
+	return m
+}
+
+// outcome gives the label of an end; there are ten.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, memory.ErrClientGone), errors.Is(err, context.Canceled):
+		return "client_closed"
+	case errors.Is(err, memory.ErrInterrupted):
+		return "interrupted"
+	case errors.Is(err, memory.ErrSpeak):
+		return "speak"
+	case errors.Is(err, memory.ErrThink):
+		return "think"
+	case errors.Is(err, memory.ErrLeave):
+		return "leave"
+	case errors.Is(err, memory.ErrSuperseded):
+		return "superseded"
+	case errors.Is(err, errShutdown):
+		return "shutdown"
+	case fault.Is(err, fault.UpstreamTimeout):
+		return "upstream_timeout"
+	}
+	return "upstream_error"
+}
+
+func (m *metrics) times(arrived, token, sentence time.Time) {
+	if !token.IsZero() {
+		m.firstToken.Observe(token.Sub(arrived).Seconds())
+	}
+	if !sentence.IsZero() {
+		m.firstSentence.Observe(sentence.Sub(arrived).Seconds())
+	}
+}

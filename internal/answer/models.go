@@ -1,0 +1,66 @@
+package answer
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// modelsTimeout bounds a look at the upstream's models where no total is set.
+const modelsTimeout = 30 * time.Second
+
+// Models answers with the upstream's list of models. agent holds the settings to use; its zero value means the server's default LLM.
+func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings) error {
+	if r.cfg.Client.Looped(req.Header) {
+		return fault.At(fault.Invalid, "llm.url", "points back at this server")
+	}
+	llm := r.settings(agent)
+	if llm.URL == "" {
+		return fault.At(fault.Missing, "llm.url", "is not set, and the server has no default")
+	}
+	url := chatURL(llm.URL, agent.URL == "")
+	base, query, _ := strings.Cut(url, "?")
+	base, ok := strings.CutSuffix(strings.TrimSuffix(base, "/"), "/chat/completions")
+	if !ok {
+		return fault.At(fault.Unsupported, "llm.url", "does not end in /chat/completions, so that the address of its models is not known")
+	}
+	url = base + "/models"
+	if query != "" {
+		url += "?" + query
+	}
+	total := modelsTimeout
+	if llm.TotalTimeoutMS > 0 {
+		total = min(total, time.Duration(llm.TotalTimeoutMS)*time.Millisecond)
+	}
+	ctx, stop := context.WithTimeoutCause(req.Context(), total, llmadapter.ErrTotalTimeout)
+	defer stop()
+	res, err := r.cfg.Client.Do(ctx, &llmadapter.Call{
+		URL: url, APIKey: llm.APIKey.Reveal(), Headers: reveal(llm.Headers), Client: req.Header,
+		Connect: time.Duration(llm.ConnectTimeoutMS) * time.Millisecond,
+	})
+	x := exchange{Runner: r, w: w, llm: llm}
+	if err != nil {
+		return x.plainError(err)
+	}
+	defer res.Body.Close()
+	body, err := readWhole(res)
+	if err != nil {
+		return x.plainError(llmadapter.ReadFault(ctx, err))
+	}
+	x.writeWhole(body)
+	return nil
+}
+
+// plainError passes an upstream's error on, or gives it to the handler.
+func (x *exchange) plainError(err error) error {
+	if up, ok := err.(*llmadapter.UpstreamError); ok { //nolint:errorlint // Do returns it bare
+		x.passError(up)
+		return nil
+	}
+	return err
+}

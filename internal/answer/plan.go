@@ -1,0 +1,240 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// The ways a client talks to the proxy (DESIGN, section 6).
+const (
+	ModeInject    = "inject"
+	ModeReconcile = "reconcile"
+)
+
+// ModeHeader chooses the way for one call; it wins over the agent's setting.
+const ModeHeader = "X-Heardlog-Mode"
+
+// plan is what a request brings, worked out anew on each run of Plan.
+type plan struct {
+	req    *llmadapter.Request
+	header string // ModeHeader of the call, "" for none
+	key    string // Idempotency-Key of the call, the id of its user message
+
+	mode  string
+	rec   llmadapter.Reconciliation
+	known []int64 // Seq of each message that was given to Reconcile
+	ghost bool
+}
+
+// make implements memory.TurnRequest.Plan.
+func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+	p.mode = p.header
+	if p.mode == "" {
+		p.mode = head.Agent.Settings.LLM.Mode
+	}
+	if p.mode == "" {
+		p.mode = ModeInject
+		if slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" }) {
+			p.mode = ModeReconcile
+		}
+	}
+	if p.mode == ModeReconcile {
+		return p.reconcile(head, recent)
+	}
+	return p.inject(head, recent)
+}
+
+func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+	var all []int
+	for i := range p.req.Messages {
+		if !p.req.Messages[i].IsSystem() {
+			all = append(all, i)
+		}
+	}
+	out := memory.Plan{}
+	var err error
+	if out.Append, err = p.messages(all, head.LastTurn); err != nil {
+		return out, err
+	}
+	p.ghost = false
+	if p.key != "" { // the same call again: its first answer, if nobody heard it for certain, is replaced
+		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
+		if at >= 0 && recent[at].TurnID == head.LastTurn {
+			for _, m := range recent[at+1:] {
+				if provisional(m) && m.TurnID == head.LastTurn {
+					out.Supersede = append(out.Supersede, m.Seq)
+				}
+			}
+			p.ghost = true
+		}
+	}
+	return out, nil
+}
+
+func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+	known := make([]llmadapter.Known, 0, len(recent))
+	p.known = p.known[:0]
+	for _, m := range recent {
+		if m.State != memory.Final {
+			continue
+		}
+		k := llmadapter.Known{Role: string(m.Role), Text: m.Content, Original: m.Original(), Provisional: provisional(m)}
+		if m.ToolCallID != "" {
+			k.CallIDs = []string{m.ToolCallID}
+		} else {
+			k.CallIDs = llmadapter.CallIDs(m.ToolCalls)
+		}
+		known = append(known, k)
+		p.known = append(p.known, m.Seq)
+	}
+	p.rec = llmadapter.Reconcile(p.req.Messages, known, memory.AlignHeard)
+	out := memory.Plan{}
+	var err error
+	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
+		return out, err
+	}
+	for _, e := range p.rec.Echoes {
+		out.Evidence = append(out.Evidence, memory.Evidence{
+			Seq: p.known[e.Known], Method: memory.EchoDiff, Heard: e.Heard, Full: e.Full,
+		})
+	}
+	for _, k := range p.rec.Supersede {
+		out.Supersede = append(out.Supersede, p.known[k])
+	}
+	if x := p.rec.Extend; x != nil {
+		text, err := memory.CleanText("messages", x.Text, memory.MaxText)
+		if err != nil {
+			return out, err
+		}
+		out.Extend = &memory.Extension{Seq: p.known[x.Known], Content: text}
+	}
+	p.ghost = len(out.Supersede) > 0 || out.Extend != nil
+	return out, nil
+}
+
+// provisional tells whether nothing but our own socket speaks for an answer (DESIGN, section 6).
+func provisional(m memory.Message) bool {
+	return m.Role == memory.Assistant && m.Source == memory.SourceLLM && m.State == memory.Final &&
+		m.Method.Rank() < memory.EchoDiff.Rank()
+}
+
+// messages gives incoming messages as the ledger takes them. The last user message carries the call's key.
+func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
+	var out []memory.Message
+	afterUser := false
+	for _, i := range which {
+		in := &p.req.Messages[i]
+		m, err := toMemory(in, i, afterUser)
+		if err != nil {
+			return nil, err
+		}
+		afterUser = in.Role == "user" || afterUser && in.Role != "assistant" || in.ToolCalls != nil
+		if in.Role == "user" && in.HasTurn && in.TurnID > lastTurn {
+			m.TurnID, m.GivenTurn = in.TurnID, true
+			lastTurn = in.TurnID
+		}
+		out = append(out, m)
+	}
+	if p.key != "" {
+		for i, m := range slices.Backward(out) {
+			if m.Role == memory.User {
+				out[i].ID = p.key
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// toMemory gives message i for the ledger. What it keeps is copied: the ledger outlives the request.
+func toMemory(in *llmadapter.Incoming, i int, afterUser bool) (memory.Message, error) {
+	m := memory.Message{Role: memory.Role(in.Role), ToolCallID: in.ToolCallID, ToolName: in.Name, ToolCalls: bytes.Clone(in.ToolCalls)}
+	if in.Role == "function" {
+		m.Role = memory.Tool
+	}
+	var err error
+	if m.Content, err = memory.CleanText(field(i), in.Text(), memory.MaxText); err != nil {
+		return m, err
+	}
+	if in.IsParts() {
+		m.Parts = bytes.Clone(in.Content)
+	}
+	if in.Timestamp > 0 {
+		m.Timestamp = in.Timestamp
+		if m.Timestamp < 1e11 { // printed examples have seconds
+			m.Timestamp *= 1000
+		}
+	}
+	m.Source = given(in, memory.SourceMessage, memory.SourceASR, memory.SourceCommand)
+	if m.Role != memory.User {
+		m.Source = given(in, memory.SourceCommand, memory.SourceLLM, memory.SourceGreeting, memory.SourceSilence, memory.SourceLLMFailure)
+		if m.Source == memory.SourceCommand && afterUser {
+			m.Source = memory.SourceLLM
+		}
+		m.Method = memory.EchoDiff // the platform's own account of what it said
+	}
+	if m.Role == memory.Tool {
+		m.Source, m.Method = "", ""
+	}
+	return m, metadata(in, &m)
+}
+
+func field(i int) string {
+	return "messages[" + itoa(i) + "].content"
+}
+
+// given gives the source that a message names itself, if it is one of those allowed; else the first.
+func given(in *llmadapter.Incoming, allowed ...memory.Source) memory.Source {
+	s := memory.Source(in.MetadataString("source"))
+	if slices.Contains(allowed, s) {
+		return s
+	}
+	return allowed[0]
+}
+
+// metadata takes over a message's metadata; our own keys are not kept twice.
+func metadata(in *llmadapter.Incoming, m *memory.Message) error {
+	if in.Metadata == nil {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(in.Metadata, &all); err != nil {
+		return fault.Wrap(fault.Invalid, err, "metadata of a message is not a JSON object")
+	}
+	for _, own := range []string{"source", "interrupted", "interrupt_timestamp", "original", "agent_id"} {
+		if raw, ok := all[own]; ok {
+			if m.Role == memory.Assistant {
+				takeInterruption(m, own, raw)
+			}
+			delete(all, own)
+		}
+	}
+	if len(all) > 0 {
+		m.Metadata = all
+	}
+	if !m.Interrupted {
+		m.InterruptMS, m.Generated = 0, ""
+	}
+	return nil
+}
+
+// takeInterruption reads what a platform says itself about an answer that was cut.
+func takeInterruption(m *memory.Message, key string, raw json.RawMessage) {
+	switch key {
+	case "interrupted":
+		m.Interrupted = string(raw) == "true"
+	case "interrupt_timestamp":
+		_ = json.Unmarshal(raw, &m.InterruptMS) // anything but a number is none
+	case "original":
+		_ = json.Unmarshal(raw, &m.Generated)
+		if strings.TrimSpace(m.Generated) == strings.TrimSpace(m.Content) {
+			m.Generated = ""
+		}
+	}
+}

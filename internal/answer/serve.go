@@ -1,0 +1,298 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Call is one chat-completions call of a client.
+type Call struct {
+	Project, AgentID string
+	Request          *llmadapter.Request
+	// Key is the client's Idempotency-Key, at most memory.MaxMessageID characters: the id of its user message.
+	Key string
+}
+
+// Headers that tell a client where its call went.
+const (
+	AgentHeader = "X-Heardlog-Agent"
+	TurnHeader  = "X-Heardlog-Turn"
+)
+
+// beginTimeout bounds the storing of the caller's words when the client is already gone.
+const beginTimeout = 30 * time.Second
+
+// exchange is one turn on its way.
+type exchange struct {
+	*Runner
+	req     *http.Request       // nil for a turn without a client
+	w       http.ResponseWriter // nil for a turn without a client
+	out     *client             // nil for a turn without a client
+	plan    *plan               // nil for a turn without a client
+	stream  bool                // the client wants a stream
+	arrived time.Time
+
+	ctx    context.Context // of the upstream call; its cause says why it ended
+	cancel context.CancelCauseFunc
+	turn   *memory.Turn
+	llm    memory.LLMSettings // what holds for this call
+
+	mu       sync.Mutex // guards relay.Record, which a client that goes away makes another goroutine read, and what follows
+	relay    llmadapter.Relay
+	settling bool
+	drained  bool // the client is gone and the upstream is still read
+	settled  chan struct{}
+}
+
+// Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream
+// other than 2xx are written through as they are.
+func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c Call) error {
+	if r.cfg.Client.Looped(req.Header) {
+		return fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
+	}
+	p := &plan{req: c.Request, header: req.Header.Get(ModeHeader), key: c.Key}
+	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
+		return fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
+	}
+	x := r.exchange(context.WithoutCancel(req.Context()))
+	x.req, x.w, x.plan, x.stream = req, w, p, c.Request.Stream
+	defer x.cancel(nil)
+	if err := x.begin(c.Project, c.AgentID, p.make); err != nil {
+		return err
+	}
+	if p.ghost {
+		r.metrics.ghosts.Inc()
+	}
+	w.Header().Set(AgentHeader, x.turn.Agent.ID)
+	w.Header().Set(TurnHeader, strconv.FormatInt(x.turn.TurnID, 10))
+
+	left := make(chan struct{})
+	stop := context.AfterFunc(req.Context(), func() {
+		defer close(left)
+		x.clientLeft()
+	})
+	defer func() {
+		if !stop() {
+			<-left // it uses the exchange
+		}
+		x.finishDrain()
+	}()
+	return x.run(p.req)
+}
+
+func (r *Runner) exchange(ctx context.Context) *exchange {
+	x := &exchange{Runner: r, arrived: r.cfg.Now(), settled: make(chan struct{})}
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	x.relay.Now, x.relay.Lock = r.cfg.Now, &x.mu
+	return x
+}
+
+// begin makes the call's messages durable and opens its turn. It goes on when the client leaves: what was said was said.
+func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
+	defer stop()
+	t, err := x.cfg.Turns.Begin(ctx, project, agentID, memory.TurnRequest{
+		Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) },
+	})
+	if err != nil {
+		return err
+	}
+	x.turn = t
+	x.llm = x.settings(t.Agent.Settings.LLM)
+	return nil
+}
+
+// settings fills in the server's defaults.
+func (r *Runner) settings(a memory.LLMSettings) memory.LLMSettings {
+	d := r.cfg.Defaults
+	if a.URL == "" {
+		a.URL, a.Headers = d.URL, merged(d.Headers, a.Headers)
+		if a.APIKey == "" {
+			a.APIKey = d.APIKey
+		}
+		if a.Vendor == "" {
+			a.Vendor = d.Vendor
+		}
+	}
+	if a.Model == "" {
+		a.Model = d.Model
+	}
+	if a.OnDisconnect == "" {
+		a.OnDisconnect = d.OnDisconnect
+	}
+	if a.FailureMessage == "" {
+		a.FailureMessage = d.FailureMessage
+	}
+	for _, f := range []struct{ own, def *int }{
+		{&a.ConnectTimeoutMS, &d.ConnectTimeoutMS}, {&a.FirstTokenTimeoutMS, &d.FirstTokenTimeoutMS},
+		{&a.IdleTimeoutMS, &d.IdleTimeoutMS}, {&a.TotalTimeoutMS, &d.TotalTimeoutMS},
+	} {
+		if *f.own == 0 {
+			*f.own = *f.def
+		}
+	}
+	return a
+}
+
+func merged(def, own map[string]memory.Secret) map[string]memory.Secret {
+	if len(def) == 0 {
+		return own
+	}
+	out := make(map[string]memory.Secret, len(def)+len(own))
+	for _, m := range []map[string]memory.Secret{def, own} {
+		for k, v := range m {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func (x *exchange) limits() llmadapter.Limits {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	return llmadapter.Limits{
+		Connect: ms(x.llm.ConnectTimeoutMS), FirstToken: ms(x.llm.FirstTokenTimeoutMS),
+		Idle: ms(x.llm.IdleTimeoutMS), Total: ms(x.llm.TotalTimeoutMS),
+	}
+}
+
+// assemble makes the upstream call.
+func (x *exchange) assemble(req *llmadapter.Request) *llmadapter.Call {
+	custom := x.llm.Vendor == memory.VendorCustom
+	a := llmadapter.Assembly{
+		System: x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
+		Messages: x.plan.upstream(x.turn, custom), Custom: custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
+		Params: x.llm.Params, Model: x.llm.Model, Stream: req == nil,
+	}
+	limits := x.limits()
+	call := &llmadapter.Call{
+		URL: chatURL(x.llm.URL, x.turn.Agent.Settings.LLM.URL == ""), APIKey: x.llm.APIKey.Reveal(), Stream: req == nil || req.Stream,
+		Body: a.Append(make([]byte, 0, x.bodySize(req))), Connect: limits.Connect, Headers: reveal(x.llm.Headers),
+	}
+	if x.req != nil {
+		call.Client = x.req.Header
+	}
+	return call
+}
+
+// bodySize guesses the size of the upstream body, so that it is allocated once.
+func (x *exchange) bodySize(req *llmadapter.Request) int {
+	n := 512 + len(x.llm.Params)
+	for _, s := range x.llm.SystemMessages {
+		n += len(s) + 64
+	}
+	if req != nil {
+		n += req.Size()
+	}
+	for i := range x.turn.Context {
+		n += len(x.turn.Context[i].Content) + len(x.turn.Context[i].Parts) + 96
+	}
+	return n
+}
+
+func reveal(m map[string]memory.Secret) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = v.Reveal()
+	}
+	return out
+}
+
+// chatURL gives the address to call. An agent's llm.url is called as it is (reference/agora-api.md 2.1); the server's own may be a base.
+func chatURL(url string, own bool) string {
+	if !own || url == "" || strings.Contains(url, "/chat/completions") {
+		return url
+	}
+	return strings.TrimSuffix(url, "/") + "/chat/completions"
+}
+
+// run calls the upstream and passes its answer on.
+func (x *exchange) run(req *llmadapter.Request) error {
+	if x.llm.URL == "" {
+		return x.fail(fault.At(fault.Missing, "llm.url", "is not set for this agent, and the server has no default"))
+	}
+	call := x.assemble(req)
+	watch := llmadapter.NewWatch(x.limits(), call.Stream, x.cfg.Now, x.cancel)
+	defer watch.Stop()
+	x.metrics.overhead.Observe(x.cfg.Now().Sub(x.arrived).Seconds())
+	res, err := x.cfg.Client.Do(x.ctx, call)
+	if err != nil {
+		return x.fail(err)
+	}
+	defer res.Body.Close()
+	if isStream(res, call.Stream) {
+		return x.relayStream(res, watch)
+	}
+	return x.relayWhole(res)
+}
+
+// isStream tells whether an answer is server-sent events: it says so, or it says nothing to the contrary.
+func isStream(res *http.Response, wanted bool) bool {
+	typ, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err != nil {
+		return wanted
+	}
+	return typ == "text/event-stream" || wanted && !strings.HasSuffix(typ, "json")
+}
+
+// settle stores the answer as it stands; only the first call does anything, later ones wait for it.
+func (x *exchange) settle(err error, f *memory.Failure, failureText string) {
+	x.mu.Lock()
+	if x.settling {
+		x.mu.Unlock()
+		<-x.settled
+		return
+	}
+	x.settling = true
+	rec := &x.relay.Record
+	a := memory.Answer{
+		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
+		UpstreamID: rec.ID, Complete: err == nil || rec.Complete(), Err: err, Failure: f, FailureText: failureText,
+		Timings: memory.Timings{
+			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
+			TotalMS: x.since(x.cfg.Now()),
+		},
+	}
+	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
+	x.mu.Unlock()
+	defer close(x.settled)
+	x.metrics.times(x.arrived, token, sentence)
+	label := outcome(err)
+	if failureText != "" {
+		label = "failure_message"
+	}
+	x.metrics.answers.WithLabelValues(label).Inc()
+	if _, err := x.cfg.Turns.Settle(x.ctx, x.turn, a); err != nil {
+		x.cfg.Log.Error().Err(err).Str("agent", x.turn.Agent.ID).Int64("turn_id", x.turn.TurnID).Msg("an answer could not be stored")
+	}
+}
+
+// since gives the ms from the call's arrival, at least 1; 0 for a time that never was.
+func (x *exchange) since(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(1, t.Sub(x.arrived).Milliseconds())
+}
+
+// wasCut tells whether an answer was ended because somebody asked for that.
+func wasCut(err error) bool {
+	for _, cut := range []error{memory.ErrInterrupted, memory.ErrSpeak, memory.ErrThink, memory.ErrLeave, memory.ErrSuperseded} {
+		if errors.Is(err, cut) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,223 @@
+package answer
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// client is the client's side of a stream: an llmadapter.StreamWriter that sends the headers with the first byte, so that a
+// failure before it can still have a status of its own.
+type client struct {
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	flush   func() error
+	timeout time.Duration
+	now     func() time.Time
+	due     time.Time // the deadline that is set
+	begun   bool
+}
+
+func newClient(w http.ResponseWriter, timeout time.Duration, now func() time.Time) *client {
+	return &client{w: w, rc: http.NewResponseController(w), flush: flusher(w), timeout: timeout, now: now}
+}
+
+// flusher finds the Flush that reports errors: wrappers of a ResponseWriter often offer one that does not, and only an
+// error tells that words did not leave the socket.
+func flusher(w http.ResponseWriter) func() error {
+	for inner := w; ; {
+		switch f := inner.(type) {
+		case interface{ FlushError() error }:
+			return f.FlushError
+		case interface{ Unwrap() http.ResponseWriter }:
+			inner = f.Unwrap()
+			continue
+		}
+		return http.NewResponseController(w).Flush
+	}
+}
+
+// streamHeaders sets the headers of a stream; contentType is the upstream's, "" if it gave none.
+func (c *client) headers(contentType string, from http.Header) {
+	h := c.w.Header()
+	if contentType == "" {
+		contentType = "text/event-stream"
+	}
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	rateLimits(h, from)
+}
+
+// rateLimits passes on what an upstream says about its limits.
+func rateLimits(h, from http.Header) {
+	for k, v := range from {
+		if strings.HasPrefix(k, "X-Ratelimit-") {
+			h[k] = v
+		}
+	}
+}
+
+// Write implements io.Writer. A client that does not read cannot hold a stream for longer than the timeout.
+func (c *client) Write(b []byte) (int, error) {
+	if now := c.now(); c.due.Sub(now) < c.timeout*3/4 { // setting it each time would cost more than the write
+		c.due = now.Add(c.timeout)
+		_ = c.rc.SetWriteDeadline(c.due) // a writer without deadlines has none
+	}
+	if !c.begun {
+		c.begun = true
+		c.w.WriteHeader(http.StatusOK)
+	}
+	return c.w.Write(b)
+}
+
+// Flush implements llmadapter.StreamWriter.
+func (c *client) Flush() error { return c.flush() }
+
+// done takes the deadline off the connection, which may serve another request.
+func (c *client) done() {
+	if !c.due.IsZero() {
+		_ = c.rc.SetWriteDeadline(time.Time{})
+	}
+}
+
+// relayStream passes a stream on.
+func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) error {
+	text := x.failureText()
+	x.relay.Alive = watch.Event
+	x.relay.Ending = func() { x.settleEnd() }
+	x.relay.StopOnError = text != ""
+	progress := false
+	x.relay.Flushed = func() {
+		if !progress && !x.relay.Record.FirstTokenAt.IsZero() {
+			progress = true
+			x.cfg.Turns.Progress(x.turn, memory.Speaking)
+		}
+	}
+	if x.w != nil {
+		x.out = newClient(x.w, x.cfg.WriteTimeout, x.cfg.Now)
+		x.out.headers(res.Header.Get("Content-Type"), res.Header)
+		x.relay.Out = x.out
+		defer x.out.done()
+	}
+	src := &bounded{Reader: res.Body, x: x}
+	err := x.relay.Run(src)
+	if gone, ok := errors.AsType[*llmadapter.WriteError](err); ok {
+		x.cfg.Log.Debug().Err(gone).Str("agent", x.turn.Agent.ID).Msg("a client could not be written to")
+		x.clientLeft()
+		if x.isDrained() {
+			err = x.relay.Run(src)
+		} else {
+			err = memory.ErrClientGone
+		}
+	}
+	switch {
+	case err == nil:
+		return nil // settled by Ending
+	case errors.Is(err, llmadapter.ErrStream):
+		return x.fail(streamFault(x.relay.Record.Error))
+	}
+	err = llmadapter.ReadFault(x.ctx, err)
+	if errors.Is(err, llmadapter.ErrGrace) {
+		x.relay.End()
+		return nil
+	}
+	return x.fail(err)
+}
+
+// settleEnd stores an answer that the upstream finished, or that it finished with an error object, which the client got.
+func (x *exchange) settleEnd() {
+	x.mu.Lock()
+	broken := x.relay.Record.Error
+	x.mu.Unlock()
+	if broken == nil {
+		x.settle(nil, nil, "")
+		return
+	}
+	err := streamFault(broken)
+	x.settle(err, x.failure(err), "")
+}
+
+// bounded reads an upstream and gives up when a drain takes too much.
+type bounded struct {
+	io.Reader
+	x *exchange
+	n int64
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.x.isDrained() {
+		if b.n += int64(n); b.n > b.x.cfg.Drain.Bytes {
+			b.x.cancel(errDrained)
+		}
+	}
+	return n, err
+}
+
+// event gives one chunk of a stream of our own.
+func (x *exchange) event(text, finish string) []byte {
+	b := append([]byte(`data: {"id":"chatcmpl-heardlog-`), x.turn.Agent.ID...)
+	b = strconv.AppendInt(append(b, '-'), x.turn.TurnID, 10)
+	b = strconv.AppendInt(append(b, `","object":"chat.completion.chunk","created":`...), x.arrived.Unix(), 10)
+	b = appendJSON(append(b, `,"model":`...), x.modelName())
+	b = append(b, `,"choices":[{"index":0,"delta":{`...)
+	if text != "" {
+		b = append(appendJSON(append(b, `"role":"assistant","content":`...), text), `},"finish_reason":null}]}`...)
+	} else {
+		b = append(appendJSON(append(b, `},"finish_reason":`...), finish), `}]}`...)
+	}
+	return append(b, "\n\n"...)
+}
+
+func (x *exchange) modelName() string {
+	if x.plan != nil && x.plan.req.Model != "" {
+		return x.plan.req.Model
+	}
+	if x.llm.Model != "" {
+		return x.llm.Model
+	}
+	return "heardlog"
+}
+
+// inject writes something of our own between two events of a stream.
+func (x *exchange) inject(b []byte) error {
+	if x.out == nil {
+		x.out = newClient(x.w, x.cfg.WriteTimeout, x.cfg.Now)
+		x.out.headers("", nil)
+	}
+	if x.relay.Torn() {
+		b = append([]byte("\n\n"), b...)
+	}
+	if _, err := x.out.Write(b); err != nil {
+		return err
+	}
+	return x.out.Flush()
+}
+
+// endStream ends the client's stream in good order, because somebody asked for the end.
+func (x *exchange) endStream() {
+	_ = x.inject(append(x.event("", "stop"), "data: [DONE]\n\n"...)) // one who is gone does not need it
+	x.out.done()
+}
+
+// breakStream tells the client that the stream broke; the caller aborts the connection behind it.
+func (x *exchange) breakStream(err error) {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok {
+		e = &fault.Error{Code: fault.Upstream, Msg: "the LLM broke off within its answer"}
+	}
+	b := appendJSON([]byte(`data: {"error":{"message":`), e.Msg)
+	b = append(b, `,"type":"upstream_error","param":null,"code":`...)
+	b = append(appendJSON(b, string(e.Code)), "}}\n\n"...)
+	_ = x.inject(b)
+	x.out.done()
+}

@@ -1,0 +1,37 @@
+package answer
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Think runs a turn without a client: the message is durable and the turn begun when it returns, the answer is made in the
+// background and stored. Whoever wants it follows the agent's events. fault.Unavailable when the server is going down;
+// otherwise it fails as memory.Turns.Begin does.
+func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Message) error {
+	if !r.start() {
+		return fault.New(fault.Unavailable, "the server is going down")
+	}
+	x := r.exchange(context.WithoutCancel(ctx))
+	x.stream = true
+	err := x.begin(project, agentID, func(memory.Head, []memory.Message) (memory.Plan, error) {
+		return memory.Plan{Append: []memory.Message{m}}, nil
+	})
+	if err != nil {
+		x.cancel(nil)
+		r.running.Done()
+		return err
+	}
+	stop := context.AfterFunc(r.life, func() { x.cancel(errShutdown) })
+	go func() { // Close waits for it
+		defer r.running.Done()
+		defer x.cancel(nil)
+		defer stop()
+		if err := x.run(nil); err != nil && !wasCut(err) {
+			r.cfg.Log.Warn().Err(err).Str("agent", agentID).Int64("turn_id", x.turn.TurnID).Msg("a turn without a client failed")
+		}
+	}()
+	return nil
+}

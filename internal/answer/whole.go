@@ -1,0 +1,85 @@
+package answer
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+)
+
+// maxWhole is how large an answer in one piece may be.
+const maxWhole = 32 << 20
+
+// relayWhole passes on an answer that comes in one piece, unchanged. It is stored before the client gets it.
+func (x *exchange) relayWhole(res *http.Response) error {
+	body, err := readWhole(res)
+	if err != nil {
+		if fault.Is(err, fault.Upstream) {
+			return x.fail(err)
+		}
+		return x.fail(llmadapter.ReadFault(x.ctx, err))
+	}
+	x.mu.Lock()
+	rec := &x.relay.Record
+	rec.Unary(body)
+	broken := rec.Error
+	drained := x.drained
+	x.mu.Unlock()
+	if drained {
+		return fault.New(fault.Canceled, "the client went away")
+	}
+	if broken != nil && x.failureText() != "" {
+		return x.fail(streamFault(broken))
+	}
+	x.mu.Lock()
+	if !x.settling { // else the client went away while we read
+		rec.Delivered(x.cfg.Now())
+	}
+	x.mu.Unlock()
+	x.settleEnd()
+	if x.w == nil {
+		return nil
+	}
+	h := x.w.Header()
+	if typ := res.Header.Get("Content-Type"); typ != "" {
+		h.Set("Content-Type", typ)
+	}
+	rateLimits(h, res.Header)
+	x.writeBody(body)
+	return nil
+}
+
+// readWhole reads the body at once where its length is known.
+func readWhole(res *http.Response) ([]byte, error) {
+	if res.ContentLength > maxWhole {
+		return nil, tooLarge()
+	}
+	if res.ContentLength >= 0 {
+		body := make([]byte, res.ContentLength)
+		_, err := io.ReadFull(res.Body, body)
+		return body, err
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxWhole+1))
+	if err == nil && len(body) > maxWhole {
+		return nil, tooLarge()
+	}
+	return body, err
+}
+
+func tooLarge() error {
+	return fault.New(fault.Upstream, "the LLM's answer is larger than %d bytes", maxWhole)
+}
+
+// writeWhole answers with JSON of our own.
+func (x *exchange) writeWhole(body []byte) {
+	x.w.Header().Set("Content-Type", "application/json")
+	x.writeBody(body)
+}
+
+func (x *exchange) writeBody(body []byte) {
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.w.WriteHeader(http.StatusOK)
+	_, _ = x.w.Write(body) // a client that is gone cannot be told
+}

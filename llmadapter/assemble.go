@@ -1,0 +1,233 @@
+package llmadapter
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+)
+
+// Assembly is all that one upstream request is made of.
+type Assembly struct {
+	// System are the agent's system messages, JSON objects, with variables not yet filled in.
+	System    []json.RawMessage
+	Variables map[string]string
+	// Request is the client's; nil for a turn that no client asked for.
+	Request *Request
+	// Messages are the conversation, oldest first, without system messages. Runs of user messages are merged.
+	Messages []Message
+	// Custom asks for the form with every field (llm.vendor "custom").
+	Custom bool
+	// TurnID and TimestampMS are sent at top level in the custom form.
+	TurnID, TimestampMS int64
+	Params              []byte // llm.params: a JSON object, or nothing
+	Model               string // where neither request nor params bring one
+	Stream              bool   // for a turn without a Request
+}
+
+// ModelGivesWay tells whether a model name of a request names none: clients that must send something send one of these.
+func ModelGivesWay(model string) bool {
+	return model == "" || model == "default" || model == "heardlog"
+}
+
+// Append appends the upstream body. Its keys stand in a fixed order, which lets upstreams reuse their prompt caches:
+// messages, in the custom form turn_id, timestamp and interruptable, then llm.params, model, stream, then whatever else
+// the request brought.
+//
+// For a key that both bring, the request wins over llm.params, and that over the default; messages and stream come from
+// llm.params never. Top-level members that we do not know survive, but in the standard form those that platforms add for
+// their own ends do not (see platformExtra).
+func (a *Assembly) Append(dst []byte) []byte {
+	dst = append(dst, `{"messages":[`...)
+	dst = a.appendMessages(dst)
+	dst = append(dst, ']')
+	var req []member
+	if a.Request != nil {
+		req = a.Request.members
+	}
+	if a.Custom {
+		dst = strconv.AppendInt(append(dst, `,"turn_id":`...), a.TurnID, 10)
+		dst = strconv.AppendInt(append(dst, `,"timestamp":`...), a.TimestampMS, 10)
+		dst = append(append(dst, `,"interruptable":`...), interruptable(req)...)
+	}
+	var buf [16]string
+	done := buf[:0]
+	hasModel := false
+	if p := bytes.TrimSpace(a.Params); len(p) > 0 && p[0] == '{' {
+		_ = walkObject(p, func(quoted, v []byte) error {
+			name := unquote(quoted)
+			if name == "messages" || name == "stream" || a.Custom && isTurnKey(name) {
+				return nil
+			}
+			if own, ok := find(req, name); ok && !(name == "model" && ModelGivesWay(a.Request.Model)) {
+				v = own
+				if name == "metadata" {
+					if v = withoutAgentID(v); v == nil {
+						return nil
+					}
+				}
+			}
+			if name == "model" {
+				hasModel = true
+			}
+			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
+			done = append(done, name)
+			return nil
+		})
+	}
+	if !hasModel {
+		if a.Request != nil && !ModelGivesWay(a.Request.Model) {
+			dst = appendQuote(append(dst, `,"model":`...), a.Request.Model)
+		} else if a.Model != "" {
+			dst = appendQuote(append(dst, `,"model":`...), a.Model)
+		} else if a.Request != nil && a.Request.Model != "" {
+			dst = appendQuote(append(dst, `,"model":`...), a.Request.Model) // better a name that says little than none
+		}
+	}
+	if _, ok := find(req, "stream"); ok || a.Stream {
+		dst = append(dst, `,"stream":`...)
+		dst = strconv.AppendBool(dst, a.Stream || a.Request != nil && a.Request.Stream)
+	}
+	for _, m := range req {
+		if m.name == "model" || m.name == "stream" || slices.Contains(done, m.name) || isTurnKey(m.name) || !a.Custom && platformExtra(m.name, m.value) {
+			continue
+		}
+		v := m.value
+		if m.name == "metadata" {
+			if v = withoutAgentID(v); v == nil {
+				continue
+			}
+		}
+		dst = append(append(appendQuote(append(dst, ','), m.name), ':'), v...)
+	}
+	return append(dst, '}')
+}
+
+func (a *Assembly) appendMessages(dst []byte) []byte {
+	first := len(dst)
+	sep := func() {
+		if len(dst) > first {
+			dst = append(dst, ',')
+		}
+	}
+	filled := make([][]byte, 0, len(a.System))
+	for _, s := range a.System {
+		if len(s) == 0 || s[0] != '{' {
+			continue
+		}
+		sep()
+		at := len(dst)
+		dst = fillJSON(dst, s, a.Variables)
+		filled = append(filled, dst[at:])
+	}
+	if a.Request != nil {
+		for i := range a.Request.Messages {
+			in := &a.Request.Messages[i]
+			if !in.IsSystem() || saysTheSame(filled, in) {
+				continue
+			}
+			sep()
+			m := FromIncoming(in)
+			if a.Custom {
+				dst = m.appendCustom(dst)
+			} else {
+				dst = m.appendStandard(dst)
+			}
+		}
+	}
+	for i, msgs := 0, MergeUsers(slices.Clone(a.Messages)); i < len(msgs); i++ {
+		sep()
+		if a.Custom {
+			dst = msgs[i].appendCustom(dst)
+		} else {
+			dst = msgs[i].appendStandard(dst)
+		}
+	}
+	return dst
+}
+
+// saysTheSame tells whether a client's system message repeats one of the agent's: a platform that was joined with the same
+// settings sends them along.
+func saysTheSame(system [][]byte, in *Incoming) bool {
+	text := ""
+	for _, s := range system {
+		content, ok := lookup(s, "content")
+		if !ok {
+			continue
+		}
+		if text == "" {
+			text = in.Text()
+		}
+		if ContentText(content) == text {
+			return true
+		}
+	}
+	return false
+}
+
+func find(members []member, name string) ([]byte, bool) {
+	for _, m := range members {
+		if m.name == name {
+			return m.value, true
+		}
+	}
+	return nil, false
+}
+
+// isTurnKey tells whether a top-level key tells of the turn; in the custom form they are ours to set, in the standard form
+// they do not go out.
+func isTurnKey(name string) bool {
+	return name == "turn_id" || name == "timestamp" || name == "interruptable"
+}
+
+// interruptable gives the request's own word on it, else true.
+func interruptable(req []member) []byte {
+	if v, ok := find(req, "interruptable"); ok && (v[0] == 't' || v[0] == 'f') {
+		return v
+	}
+	return []byte("true")
+}
+
+// platformExtra tells whether a top-level member is one that a voice platform adds for its own endpoint. Strict upstreams
+// refuse them, and some hold the platform's secrets (reference/platforms.md 2.4).
+func platformExtra(name string, v []byte) bool {
+	switch name {
+	case "call", "customer", "phoneNumber", "elevenlabs_extra_body", "user_id":
+		return true
+	case "context": // Agora's, told by what is in it
+		if v[0] != '{' {
+			return false
+		}
+		for _, key := range []string{"presence", "appId", "userId"} {
+			if _, ok := lookup(v, key); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withoutAgentID takes our own key out of the request's metadata; nil if nothing is left of it.
+func withoutAgentID(metadata []byte) []byte {
+	if metadata[0] != '{' {
+		return metadata
+	}
+	if _, ok := lookup(metadata, "agent_id"); !ok {
+		return metadata
+	}
+	out := []byte{'{'}
+	_ = walkObject(metadata, func(name, v []byte) error {
+		if nameIs(name, "agent_id") {
+			return nil
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, name...), ':'), v...)
+		return nil
+	})
+	if len(out) == 1 {
+		return nil
+	}
+	return append(out, '}')
+}

@@ -1,0 +1,290 @@
+package llmadapter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// ViaHeader names the Heardlog instances that a call has passed. A request that names ourselves has come round in a circle.
+const ViaHeader = "X-Heardlog-Via"
+
+// maxErrorBody is how much of an upstream's error is read.
+const maxErrorBody = 64 << 10
+
+// forwarded are the only headers of a client that go on to the upstream (reference/proxies.md rule 10).
+func forwarded() []string { return []string{"Traceparent", "Tracestate", "X-Request-Id"} }
+
+// Limits bounds one call in time. Zero fields have no limit.
+type Limits struct {
+	Connect    time.Duration // until the connection stands, TLS included
+	FirstToken time.Duration // of a stream: until its first data event
+	Idle       time.Duration // of a stream: between two data events; comments do not count
+	Total      time.Duration // of everything
+}
+
+// Why a call was given up by us. They are causes of the call's context and found in the chain of its error.
+var (
+	ErrConnectTimeout    = errors.New("no connection within its limit")
+	ErrFirstTokenTimeout = errors.New("no data event within the limit for the first")
+	ErrIdleTimeout       = errors.New("no data event within the limit between two")
+	ErrTotalTimeout      = errors.New("not finished within the limit for the whole call")
+	// ErrGrace is the end of a stream that said it was finished and then kept its connection open: no failure.
+	ErrGrace = errors.New("silent after its last word")
+)
+
+// Call is one call to an upstream.
+type Call struct {
+	URL     string
+	APIKey  string            // sent as a bearer token; "" sends none
+	Headers map[string]string // llm.headers; our own headers win
+	Client  http.Header       // the client's, of which forwarded() goes on; may be nil
+	Body    []byte            // nil makes it a GET
+	Stream  bool
+	Connect time.Duration // see Limits
+}
+
+// secrets are the strings that must not come back out of an upstream's error.
+func (c *Call) secrets() []string {
+	out := []string{c.APIKey}
+	for name, v := range c.Headers {
+		if strings.EqualFold(name, "Authorization") || len(v) >= 8 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Client calls upstreams. It is safe for concurrent use.
+type Client struct {
+	// Transport makes one HTTP exchange; NewTransport gives the one meant for it.
+	Transport http.RoundTripper
+	// Instance is this server's id in ViaHeader; "" sends none.
+	Instance string
+}
+
+// Looped tells whether a request has passed this server before: an llm.url that points back at us would call itself without end.
+func (c *Client) Looped(h http.Header) bool {
+	if c.Instance == "" {
+		return false
+	}
+	for _, line := range h.Values(ViaHeader) {
+		for id := range strings.SplitSeq(line, ",") {
+			if strings.TrimSpace(id) == c.Instance {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// UpstreamError is an answer of the upstream that is none: a status other than 2xx. It is passed on.
+type UpstreamError struct {
+	Status int         // of the upstream; 502 for a redirect, which is not followed
+	Header http.Header // Retry-After and the rate limits
+	Body   []byte      // JSON, without secrets
+	Text   string      // what it says, for logs and records, without secrets
+}
+
+// Error gives the status and what the upstream said.
+func (e *UpstreamError) Error() string {
+	return "upstream answered " + http.StatusText(e.Status) + ": " + e.Text
+}
+
+// connectLimit is the key under which a call's own limit travels to the dial function.
+type connectLimit struct{}
+
+// Do makes the call. The answer's body must be closed; ending ctx closes the connection at once, also while the body is
+// being read. It fails with *UpstreamError for a status other than 2xx, fault.Upstream for a dead upstream and
+// fault.UpstreamTimeout for a slow one; where ctx ended first its cause is in the chain.
+func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
+	req, err := c.request(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	if call.Connect > 0 {
+		req = req.WithContext(context.WithValue(ctx, connectLimit{}, call.Connect))
+	}
+	res, err := c.Transport.RoundTrip(req)
+	if err != nil {
+		return nil, callFault(ctx, err, call, req.URL.Host)
+	}
+	if res.StatusCode >= 200 && res.StatusCode < 300 {
+		return res, nil
+	}
+	defer res.Body.Close()
+	return nil, upstreamError(res, call)
+}
+
+func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error) {
+	u, err := url.Parse(call.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		// The error of url.Parse quotes the URL, which may hold a key.
+		return nil, fault.At(fault.Invalid, "llm.url", "is not an absolute http or https URL")
+	}
+	h := make(http.Header, 6+len(call.Headers))
+	for k, v := range call.Headers {
+		if name := http.CanonicalHeaderKey(k); !ownHeader(name) {
+			h[name] = []string{v}
+		}
+	}
+	for _, name := range forwarded() {
+		if v := call.Client[name]; len(v) > 0 {
+			h[name] = v
+		}
+	}
+	if call.APIKey != "" {
+		h["Authorization"] = []string{"Bearer " + call.APIKey}
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = []string{"heardlog"}
+	}
+	if c.Instance != "" {
+		via := append([]string(nil), call.Client[ViaHeader]...)
+		h[ViaHeader] = []string{strings.Join(append(via, c.Instance), ", ")}
+	}
+	h["Accept"] = []string{"application/json"}
+	if call.Stream {
+		h["Accept"] = []string{"text/event-stream"}
+	}
+	req := &http.Request{
+		Method: http.MethodGet, URL: u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	if call.Body != nil {
+		h["Content-Type"] = []string{"application/json"}
+		req.Method = http.MethodPost
+		req.ContentLength = int64(len(call.Body))
+		req.Body = io.NopCloser(bytes.NewReader(call.Body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(call.Body)), nil }
+	}
+	return req.WithContext(ctx), nil
+}
+
+// ownHeader tells whether a header belongs to the connection or to us, and cannot be set by llm.headers.
+func ownHeader(name string) bool {
+	switch name {
+	case "Host", "Connection", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Keep-Alive",
+		"Proxy-Connection", "Content-Type", "Accept-Encoding", ViaHeader:
+		return true
+	}
+	return false
+}
+
+// callFault turns what a transport failed with into an error that says whose limit or which host it was.
+func callFault(ctx context.Context, err error, call *Call, host string) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return CauseFault(cause, err)
+	}
+	if e, ok := errors.AsType[*fault.Error](err); ok { // the address guard
+		return &fault.Error{Code: fault.Upstream, Field: "llm.url", Msg: "llm.url: " + e.Msg, Err: scrubbed(err, call)}
+	}
+	var ne net.Error
+	if errors.Is(err, ErrConnectTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout() {
+		return fault.Wrap(fault.UpstreamTimeout, scrubbed(err, call), "the LLM at "+host+" did not take the connection in time")
+	}
+	return fault.Wrap(fault.Upstream, scrubbed(err, call), "the LLM at "+host+" cannot be reached")
+}
+
+// CauseFault gives the error for a call that ended with its context: fault.UpstreamTimeout for one of our limits, the
+// cause itself (an interruption, a client gone) for anything else.
+func CauseFault(cause, err error) error {
+	switch {
+	case errors.Is(cause, ErrFirstTokenTimeout):
+		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM sent nothing within the limit for the first token", Err: cause}
+	case errors.Is(cause, ErrIdleTimeout):
+		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM fell silent within its answer", Err: cause}
+	case errors.Is(cause, ErrTotalTimeout):
+		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM did not finish within the limit for the whole answer", Err: cause}
+	case cause != nil:
+		return cause
+	}
+	return err
+}
+
+// ReadFault gives the error for an answer that broke off while it was read.
+func ReadFault(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return CauseFault(cause, err)
+	}
+	return fault.Wrap(fault.Upstream, err, "the LLM broke off within its answer")
+}
+
+func upstreamError(res *http.Response, call *Call) *UpstreamError {
+	e := &UpstreamError{Status: res.StatusCode, Header: http.Header{}}
+	for k, v := range res.Header {
+		if k == "Retry-After" || strings.HasPrefix(k, "X-Ratelimit-") {
+			e.Header[k] = v
+		}
+	}
+	if e.Status < 400 { // the target would see headers that were meant for another host
+		e.Status = http.StatusBadGateway
+		e.Text = "the LLM answered with a redirect or another status that is no answer; llm.url must be the final address"
+		e.Body = openAIErrorBody(e.Text)
+		return e
+	}
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what came is passed on
+	body = Scrub(body, call.secrets())
+	if isJSONObject(body) {
+		e.Body, e.Text = body, clip(string(body), 1000)
+		return e
+	}
+	e.Text = clip(strings.ToValidUTF8(string(body), "\uFFFD"), 1000)
+	if strings.TrimSpace(e.Text) == "" {
+		e.Text = "the LLM answered " + res.Status
+	}
+	e.Body = openAIErrorBody(e.Text)
+	return e
+}
+
+func openAIErrorBody(text string) []byte {
+	b := appendQuote([]byte(`{"error":{"message":`), text)
+	return append(b, `,"type":"upstream_error","param":null,"code":null}}`...)
+}
+
+// NewTransport gives the transport for upstreams, tuned as reference/proxies.md section 5 says: HTTP/1.1, one connection a
+// stream, so that ending a call closes it and no cap of streams stands in the way. Addresses are dialled by dial, which may refuse them.
+func NewTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{
+		DialContext:         limitedDial(dial),
+		MaxIdleConns:        4096,
+		MaxIdleConnsPerHost: 1024,
+		IdleConnTimeout:     90 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second,
+		DisableCompression:  true,
+		ReadBufferSize:      4 << 10,
+		WriteBufferSize:     4 << 10,
+		Protocols:           http1(),
+	}
+}
+
+func http1() *http.Protocols {
+	p := &http.Protocols{}
+	p.SetHTTP1(true)
+	return p
+}
+
+// limitedDial gives dial the limit of the call that it is made for.
+func limitedDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d, ok := ctx.Value(connectLimit{}).(time.Duration)
+		if !ok {
+			return dial(ctx, network, addr)
+		}
+		ctx, stop := context.WithTimeoutCause(ctx, d, ErrConnectTimeout)
+		defer stop()
+		conn, err := dial(ctx, network, addr)
+		if err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrConnectTimeout) {
+			return nil, errors.Join(ErrConnectTimeout, err)
+		}
+		return conn, err
+	}
+}

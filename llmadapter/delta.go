@@ -1,0 +1,286 @@
+package llmadapter
+
+import (
+	"bytes"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+)
+
+// Record is what was read of one answer, beside its way to the client. It is not safe for concurrent use.
+type Record struct {
+	text []byte // all the model said
+	sent int    // how much of text was written and flushed
+
+	ID     string // of the first chunk
+	Finish string // finish_reason
+	Usage  []byte // JSON object; nil if the upstream sent none
+	calls  []toolCall
+	whole  []byte // tool_calls of an unary answer, as they came
+
+	// Error is the upstream's error object or text where one came inside the answer.
+	Error []byte
+	// Done tells that [DONE] came.
+	Done bool
+	// FirstTokenAt and FirstSentenceAt are when the client was first sent words or a tool call, and when the first sentence
+	// was complete; zero while not.
+	FirstTokenAt, FirstSentenceAt time.Time
+
+	spoke, sentence bool // read, not yet written
+}
+
+// toolCall is one call, put together from its deltas.
+type toolCall struct {
+	index    int64
+	id, kind string
+	name     string
+	args     []byte
+}
+
+// Generated gives all that the model said.
+func (r *Record) Generated() string { return string(r.text) }
+
+// Sent gives what was written to the client, cut at whole deltas.
+func (r *Record) Sent() string { return string(r.text[:r.sent]) }
+
+// Complete tells whether the upstream said that it was finished.
+func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil }
+
+// ToolCalls gives the calls as an OpenAI tool_calls array; nil if there are none.
+func (r *Record) ToolCalls() []byte {
+	if r.whole != nil || len(r.calls) == 0 {
+		return r.whole
+	}
+	out := []byte{'['}
+	for i, c := range r.calls {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		kind := c.kind
+		if kind == "" {
+			kind = "function"
+		}
+		out = append(appendQuote(append(out, `{"id":`...), c.id), `,"type":`...)
+		out = append(appendQuote(out, kind), `,"function":{"name":`...)
+		out = append(appendQuote(out, c.name), `,"arguments":`...)
+		out = append(appendQuote(out, string(c.args)), `}}`...)
+	}
+	return append(out, ']')
+}
+
+// flushed notes that all that was read was also written.
+func (r *Record) flushed(now func() time.Time) {
+	r.sent = len(r.text)
+	if r.spoke && r.FirstTokenAt.IsZero() {
+		r.FirstTokenAt = now()
+	}
+	if r.sentence && r.FirstSentenceAt.IsZero() {
+		r.FirstSentenceAt = now()
+	}
+}
+
+// Chunk reads the data of one event. What is not a chunk is passed over: the client gets it anyhow.
+func (r *Record) Chunk(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	if data[0] != '{' {
+		if string(bytes.TrimSpace(data)) == "[DONE]" {
+			r.Done = true
+		}
+		return
+	}
+	// The string lives only as long as data: whatever is kept of it is copied.
+	s := unsafe.String(unsafe.SliceData(data), len(data))
+	var choices, errObj, usage, object string
+	gjson.Parse(s).ForEach(func(k, v gjson.Result) bool {
+		switch k.Str {
+		case "id":
+			if r.ID == "" {
+				r.ID = strings.Clone(v.Str)
+			}
+		case "object":
+			object = v.Str
+		case "choices":
+			choices = v.Raw
+		case "usage":
+			if v.IsObject() {
+				usage = v.Raw
+			}
+		case "error":
+			if v.Type != gjson.Null {
+				errObj = v.Raw
+			}
+		}
+		return true
+	})
+	if object == "chat.completion.custom_metadata" { // reference/agora-api.md 4.4: not spoken
+		return
+	}
+	if errObj != "" && r.Error == nil {
+		r.Error = []byte(errObj)
+	}
+	if usage != "" {
+		r.Usage = append(r.Usage[:0], usage...)
+	}
+	if choices != "" && choices != "[]" {
+		gjson.Parse(choices).ForEach(func(_, c gjson.Result) bool { return r.choice(c) })
+	}
+}
+
+// choice reads one choice; only the one with index 0 (or none) is what a caller hears.
+func (r *Record) choice(c gjson.Result) bool {
+	var delta, finish string
+	first := true
+	c.ForEach(func(k, v gjson.Result) bool {
+		switch k.Str {
+		case "index":
+			first = v.Num == 0
+		case "delta":
+			delta = v.Raw
+		case "finish_reason":
+			finish = v.Str
+		}
+		return true
+	})
+	if !first {
+		return true
+	}
+	if delta != "" {
+		gjson.Parse(delta).ForEach(func(k, v gjson.Result) bool {
+			r.delta(k.Str, v)
+			return true
+		})
+	}
+	if finish != "" {
+		r.Finish = strings.Clone(finish)
+		r.sentence = r.sentence || len(r.text) > 0
+	}
+	return false
+}
+
+func (r *Record) delta(key string, v gjson.Result) {
+	switch key {
+	case "content":
+		if v.IsArray() {
+			r.say(ContentText([]byte(v.Raw)))
+			return
+		}
+		r.say(v.Str)
+	case "refusal": // what a model says when it refuses is said all the same
+		r.say(v.Str)
+	case "audio": // reference/agora-api.md 4.5: the transcript is what is remembered
+		r.say(v.Get("transcript").Str)
+	case "tool_calls":
+		v.ForEach(func(_, call gjson.Result) bool {
+			r.toolCall(call)
+			return true
+		})
+	}
+}
+
+func (r *Record) say(s string) {
+	if s == "" {
+		return
+	}
+	r.text = append(r.text, s...)
+	r.spoke = true
+	if !r.sentence {
+		r.sentence = endsSentence(s)
+	}
+}
+
+// endsSentence tells whether a delta completes a sentence: a mark at its end or before white space.
+func endsSentence(s string) bool {
+	for i, c := range s {
+		switch c {
+		case '。', '！', '？', '…', '\n':
+			return true
+		case '.', '!', '?':
+			next, _ := utf8.DecodeRuneInString(s[i+1:])
+			if i+1 == len(s) || unicode.IsSpace(next) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// toolCall adds one delta of a call. Calls are told apart by index; a server that leaves it out sends whole calls, each
+// with an id of its own (reference/proxies.md rule 13).
+func (r *Record) toolCall(v gjson.Result) {
+	id, index := v.Get("id").Str, v.Get("index")
+	var c *toolCall
+	for i := range r.calls {
+		if index.Exists() && r.calls[i].index == index.Int() || !index.Exists() && (id == "" || id == r.calls[i].id) {
+			c = &r.calls[i]
+		}
+	}
+	if c == nil {
+		n := int64(len(r.calls))
+		if index.Exists() {
+			n = index.Int()
+		}
+		r.calls = append(r.calls, toolCall{index: n})
+		c = &r.calls[len(r.calls)-1]
+	}
+	if id != "" && c.id == "" {
+		c.id = strings.Clone(id)
+	}
+	if kind := v.Get("type").Str; kind != "" && c.kind == "" {
+		c.kind = strings.Clone(kind)
+	}
+	fn := v.Get("function")
+	if len(c.args) == 0 { // a server that repeats the name with each piece of the arguments must not double it
+		c.name += fn.Get("name").Str
+	}
+	if args := fn.Get("arguments"); args.IsObject() { // some servers send it parsed
+		c.args = append(c.args, args.Raw...)
+	} else {
+		c.args = append(c.args, args.Str...)
+	}
+	r.spoke = true
+}
+
+// Unary reads the body of an answer that came in one piece. It tells whether it is one.
+func (r *Record) Unary(body []byte) bool {
+	s := unsafe.String(unsafe.SliceData(body), len(body))
+	if len(body) == 0 || !gjson.Valid(s) {
+		return false
+	}
+	top := gjson.Parse(s)
+	if e := top.Get("error"); e.Exists() && e.Type != gjson.Null {
+		r.Error = []byte(e.Raw)
+	}
+	r.ID = strings.Clone(top.Get("id").Str)
+	if u := top.Get("usage"); u.IsObject() {
+		r.Usage = []byte(u.Raw)
+	}
+	choice := top.Get("choices.0")
+	if !choice.IsObject() {
+		return r.Error != nil
+	}
+	r.Finish = strings.Clone(choice.Get("finish_reason").Str)
+	choice.Get("message").ForEach(func(k, v gjson.Result) bool {
+		if k.Str == "tool_calls" {
+			if v.IsArray() && len(v.Array()) > 0 {
+				r.whole, r.spoke = []byte(v.Raw), true
+			}
+			return true
+		}
+		r.delta(k.Str, v)
+		return true
+	})
+	r.sentence = r.spoke
+	r.Done = r.Error == nil
+	return true
+}
+
+// Delivered notes that all of an answer in one piece goes to the client now.
+func (r *Record) Delivered(now time.Time) {
+	r.flushed(func() time.Time { return now })
+}

@@ -1,0 +1,206 @@
+package llmadapter
+
+import (
+	"strconv"
+)
+
+// Message is one message of the conversation, ready to go upstream.
+type Message struct {
+	Role string
+	Text string // the content; not looked at where Content is set
+	// Content is the content as JSON (a string, an array of parts, or null) where it is already at hand.
+	Content    []byte
+	ToolCalls  []byte // JSON array; an assistant's. With no text the content is null
+	ToolCallID string
+	Name       string
+
+	// What follows goes upstream in the custom form only (reference/agora-api.md section 3).
+
+	Extended    bool // the ledger knows the message: turn_id, timestamp and metadata are sent
+	TurnID      int64
+	Timestamp   int64 // Unix ms
+	Source      string
+	Metadata    []Member // beside source, interrupted, interrupt_timestamp and original
+	Interrupted bool
+	InterruptMS int64  // Unix ms; 0 = not known
+	Original    string // all that was generated; sent where Interrupted
+	// Raw is the object as the client sent it; members that we do not know are taken from it.
+	Raw []byte
+}
+
+// Member is one member of a JSON object; Value is JSON.
+type Member struct {
+	Name  string
+	Value []byte
+}
+
+// FromIncoming gives a client's message for the way up, content untouched.
+func FromIncoming(in *Incoming) Message {
+	return Message{
+		Role: in.Role, Content: in.Content, ToolCalls: in.ToolCalls, ToolCallID: in.ToolCallID, Name: in.Name, Raw: in.Raw,
+	}
+}
+
+// appendStandard appends the form that every OpenAI-compatible server takes: strict ones refuse any other member.
+func (m *Message) appendStandard(dst []byte) []byte {
+	return append(m.appendCore(dst), '}')
+}
+
+// appendCore appends the standard members, the object left open.
+func (m *Message) appendCore(dst []byte) []byte {
+	role := m.Role
+	if role == "tool" && m.ToolCallID == "" && m.Name != "" {
+		role = "function" // the older form: a result that names its function and no call
+	}
+	dst = append(dst, `{"role":`...)
+	dst = appendQuote(dst, role)
+	dst = append(dst, `,"content":`...)
+	switch {
+	case m.Content != nil:
+		dst = append(dst, m.Content...)
+	case m.Text == "" && len(m.ToolCalls) > 0:
+		dst = append(dst, "null"...)
+	default:
+		dst = appendQuote(dst, m.Text)
+	}
+	if len(m.ToolCalls) > 0 {
+		dst = append(append(dst, `,"tool_calls":`...), m.ToolCalls...)
+	}
+	if m.ToolCallID != "" {
+		dst = appendQuote(append(dst, `,"tool_call_id":`...), m.ToolCallID)
+	}
+	if m.Name != "" {
+		dst = appendQuote(append(dst, `,"name":`...), m.Name)
+	}
+	return dst
+}
+
+// appendCustom appends the form with every field. A client's own members survive. Its turn_id and timestamp stand where it
+// sent them, since the upstream may know the platform's numbers; metadata is the ledger's, which holds the client's.
+func (m *Message) appendCustom(dst []byte) []byte {
+	dst = m.appendCore(dst)
+	hasTurn, hasTime := false, false
+	if m.Raw != nil {
+		_ = walkObject(m.Raw, func(name, v []byte) error {
+			switch n := unquote(name); n {
+			case "role", "content", "tool_call_id", "name", "tool_calls":
+				return nil
+			case "turn_id":
+				hasTurn = true
+			case "timestamp":
+				hasTime = true
+			case "metadata":
+				if m.Extended {
+					return nil
+				}
+			}
+			dst = append(append(append(append(dst, ','), name...), ':'), v...)
+			return nil
+		})
+	}
+	if m.Extended {
+		if !hasTurn {
+			dst = strconv.AppendInt(append(dst, `,"turn_id":`...), m.TurnID, 10)
+		}
+		if !hasTime {
+			dst = strconv.AppendInt(append(dst, `,"timestamp":`...), m.Timestamp, 10)
+		}
+		dst = m.appendMetadata(append(dst, `,"metadata":`...))
+	}
+	return append(dst, '}')
+}
+
+func (m *Message) appendMetadata(dst []byte) []byte {
+	dst = append(dst, '{')
+	sep := func() {
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
+		}
+	}
+	if m.Source != "" {
+		dst = appendQuote(append(dst, `"source":`...), m.Source)
+	}
+	for _, kv := range m.Metadata {
+		sep()
+		dst = append(append(appendQuote(dst, kv.Name), ':'), kv.Value...)
+	}
+	if m.Interrupted {
+		sep()
+		dst = append(dst, `"interrupted":true`...)
+		if m.InterruptMS > 0 {
+			dst = strconv.AppendInt(append(dst, `,"interrupt_timestamp":`...), m.InterruptMS, 10)
+		}
+		dst = appendQuote(append(dst, `,"original":`...), m.Original)
+	}
+	return append(dst, '}')
+}
+
+// contentOf gives the message's content as JSON.
+func (m *Message) contentOf() []byte {
+	if m.Content != nil {
+		return m.Content
+	}
+	return appendQuote(nil, m.Text)
+}
+
+// MergeUsers makes one message of each run of user messages that nobody answered, as Agora does for its models: for the
+// model's eyes only, the ledger keeps each. Texts are joined by a line break; where one of them has parts, the result is
+// an array of all parts in order. The merged message carries the number, time and metadata of the last. It changes msgs in place.
+func MergeUsers(msgs []Message) []Message {
+	out := msgs[:0]
+	for _, m := range msgs {
+		if n := len(out); n > 0 && m.Role == "user" && out[n-1].Role == "user" && m.Name == out[n-1].Name {
+			out[n-1] = merge(&out[n-1], m)
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func merge(a *Message, b Message) Message {
+	if a.isParts() || b.isParts() {
+		content := append([]byte(nil), '[')
+		content = appendParts(content, a.contentOf())
+		content = appendParts(content, b.contentOf())
+		b.Content = append(content, ']')
+		return b
+	}
+	at, bt := a.plainText(), b.plainText()
+	switch {
+	case at == "":
+	case bt == "":
+		b.Text, b.Content = at, nil
+	default:
+		b.Text, b.Content = at+"\n"+bt, nil
+	}
+	return b
+}
+
+func (m *Message) isParts() bool { return len(m.Content) > 0 && m.Content[0] == '[' }
+
+func (m *Message) plainText() string {
+	if m.Content != nil {
+		return ContentText(m.Content)
+	}
+	return m.Text
+}
+
+// appendParts appends content as elements of an array of parts.
+func appendParts(dst, content []byte) []byte {
+	put := func(part []byte) {
+		if dst[len(dst)-1] != '[' {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, part...)
+	}
+	switch content[0] {
+	case '[':
+		walkArray(content, put)
+	case '"':
+		if len(content) > 2 {
+			put(append(append([]byte(`{"type":"text","text":`), content...), '}'))
+		}
+	}
+	return dst
+}

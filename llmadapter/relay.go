@@ -1,0 +1,219 @@
+package llmadapter
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+const (
+	// readBuffer is what is read of an upstream at once; what has arrived together goes on together.
+	readBuffer = 4 << 10
+	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended between events. What is
+	// longer goes on in pieces.
+	maxHeld = 64 << 10
+)
+
+// Grace is how long an upstream may still send after finish_reason, and after [DONE], before its silence counts as the end.
+const (
+	FinishGrace = 2 * time.Second
+	DoneGrace   = 200 * time.Millisecond
+)
+
+// StreamWriter is where a stream goes. Write and Flush are called by one goroutine at a time.
+type StreamWriter interface {
+	io.Writer
+	// Flush sends what was written; an error means that it did not reach the socket.
+	Flush() error
+}
+
+// WriteError is a client that could not be written to: it went away or reads too slowly.
+type WriteError struct{ Err error }
+
+// Error gives the text.
+func (e *WriteError) Error() string { return "write to the client: " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// ErrStream is an error object that the upstream sent inside the stream; Record.Error holds it.
+var ErrStream = errors.New("the upstream reported an error inside the stream")
+
+// Relay passes one stream on, byte for byte, and reads it on the side. Nothing is added to it, taken out, split or renamed
+// (reference/proxies.md rule 5); what arrived together is written together and flushed at once.
+type Relay struct {
+	// Out is the client; nil for an answer that nobody listens to, which then counts as sent.
+	Out StreamWriter
+	Now func() time.Time
+	// Alive is told of every data event (not of comments), before it is written; the last one says so with final.
+	Alive func(r *Record)
+	// Flushed is told after each write that reached the client.
+	Flushed func()
+	// Ending is called once, when all but [DONE] has been written and flushed, or the stream ended cleanly without it: the
+	// answer can be stored before the client is told that it is complete.
+	Ending func()
+	// StopOnError makes Run return ErrStream instead of passing on an error object that comes before any word was said.
+	StopOnError bool
+	// Lock guards Record, where someone else reads it while Run is at work; nil if nobody does.
+	Lock sync.Locker
+
+	Record Record
+
+	sse   SSE
+	muted bool // nothing is written any more
+	ended bool
+	torn  bool // the client has the beginning of an event
+}
+
+// buffers has no state but reusable memory.
+var buffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
+
+// Run relays until the stream ends. nil is a clean end, with or without [DONE]; a *WriteError is a client that went away;
+// ErrStream see StopOnError; anything else is what reading failed with, the client having got all that came before.
+func (r *Relay) Run(src io.Reader) error {
+	ref := buffers.Get().(*[]byte)
+	defer buffers.Put(ref)
+	buf := *ref
+	held := 0 // bytes at the start of buf that are not written yet
+	for {
+		n, err := src.Read(buf[held:])
+		if n > 0 {
+			whole, werr := r.read(buf[:held+n], held)
+			if werr != nil {
+				return werr
+			}
+			held += n
+			if held-whole >= maxHeld {
+				if werr := r.write(buf[:held]); werr != nil {
+					return werr
+				}
+				whole, r.torn = held, true
+			} else if whole > 0 {
+				r.torn = false
+			}
+			held = copy(buf, buf[whole:held])
+			if held == len(buf) { // an event larger than the buffer
+				buf = append(buf, make([]byte, len(buf))...)
+			}
+		}
+		if err == io.EOF {
+			return r.finish(buf[:held])
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// read parses what is new in b (from held on), writes what is whole and gives how much that was.
+func (r *Relay) read(b []byte, held int) (int, error) {
+	last, done, stop := 0, -1, false // last: where the last event ends; done: where [DONE] begins
+	data := false
+	r.lock()
+	whole := r.sse.Feed(b[held:], func(ev []byte, end int) {
+		if stop {
+			return
+		}
+		data = true
+		spoke, finished := r.Record.spoke, r.Record.Done
+		r.Record.Chunk(ev)
+		if r.StopOnError && r.Record.Error != nil && !spoke {
+			stop = true
+			return
+		}
+		if r.Record.Done && !finished {
+			done = last
+		}
+		last = held + end
+	})
+	r.unlock()
+	if data && r.Alive != nil {
+		r.Alive(&r.Record)
+	}
+	if stop {
+		return 0, ErrStream
+	}
+	if whole == 0 {
+		return 0, nil
+	}
+	whole += held
+	if done < 0 {
+		return whole, r.write(b[:whole])
+	}
+	if done > 0 {
+		if err := r.write(b[:done]); err != nil {
+			return 0, err
+		}
+	}
+	r.end()
+	return whole, r.write(b[done:whole])
+}
+
+// finish passes on what an upstream left behind that closed without a blank line.
+func (r *Relay) finish(rest []byte) error {
+	r.lock()
+	r.sse.End(func(ev []byte) { r.Record.Chunk(ev) })
+	r.unlock()
+	if len(rest) > 0 {
+		if err := r.write(rest); err != nil {
+			return err
+		}
+	}
+	r.end()
+	return nil
+}
+
+// End calls Ending if it was not called yet, for a stream that ends in another way than by its last byte.
+func (r *Relay) End() { r.end() }
+
+func (r *Relay) end() {
+	if !r.ended && r.Ending != nil {
+		r.ended = true
+		r.Ending()
+	}
+}
+
+// Mute ends all writing: the client is gone, the rest is only read. The caller holds Lock.
+func (r *Relay) Mute() { r.muted = true }
+
+// Torn tells that the client has the beginning of an event without its end.
+func (r *Relay) Torn() bool { return r.torn }
+
+func (r *Relay) write(b []byte) error {
+	r.lock()
+	muted := r.muted
+	r.unlock()
+	if muted {
+		return nil
+	}
+	if r.Out != nil {
+		if _, err := r.Out.Write(b); err != nil {
+			return &WriteError{err}
+		}
+		if err := r.Out.Flush(); err != nil {
+			return &WriteError{err}
+		}
+	}
+	r.lock()
+	if !r.muted { // it went away meanwhile: nobody knows what it got
+		r.Record.flushed(r.Now)
+	}
+	r.unlock()
+	if r.Flushed != nil {
+		r.Flushed()
+	}
+	return nil
+}
+
+func (r *Relay) lock() {
+	if r.Lock != nil {
+		r.Lock.Lock()
+	}
+}
+
+func (r *Relay) unlock() {
+	if r.Lock != nil {
+		r.Lock.Unlock()
+	}
+}

@@ -1,0 +1,378 @@
+package llmadapter
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxMessages is how many messages one request may hold.
+const MaxMessages = 4096
+
+// Request is a chat-completions request as a client sent it. Its byte slices are parts of the body and must not be changed.
+type Request struct {
+	Messages []Incoming
+	Stream   bool   // the client wants server-sent events
+	Model    string // as sent; see ModelGivesWay
+	AgentID  string // metadata.agent_id, our own way to address an agent; never sent upstream
+	// members are the top-level members but messages, in the order in which they came.
+	members []member
+}
+
+// member is one member of a JSON object.
+type member struct {
+	name  string
+	value []byte
+}
+
+// Incoming is one message of a Request.
+type Incoming struct {
+	Raw        []byte // the whole object
+	Role       string
+	Content    []byte // JSON: a string, an array or null; nil where there is none
+	ToolCalls  []byte // JSON array; nil where there is none
+	ToolCallID string
+	Name       string
+	TurnID     int64 // valid if HasTurn
+	HasTurn    bool
+	Timestamp  int64  // as sent, 0 where there is none
+	Metadata   []byte // JSON object; nil where there is none
+}
+
+// IsSystem tells whether the message instructs the model instead of being part of the conversation.
+func (m *Incoming) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
+
+// Text gives the message's text: the string itself, or the text parts of an array joined by line breaks. Lone surrogates
+// and the like are repaired to U+FFFD.
+func (m *Incoming) Text() string { return ContentText(m.Content) }
+
+// IsParts tells whether the content came as an array of parts.
+func (m *Incoming) IsParts() bool { return len(m.Content) > 0 && m.Content[0] == '[' }
+
+// parser is what parsing needs of memory, kept between requests.
+type parser struct {
+	dec *jsontext.Decoder
+	buf bytes.Buffer
+}
+
+// parsers has no state but reusable memory.
+var parsers = sync.Pool{New: func() any { return &parser{dec: new(jsontext.Decoder)} }}
+
+// lenient takes what clients really send: a lone surrogate must not cost a caller his turn (it is repaired where text is
+// read). Duplicate names stay refused, since two readers could take different ones for the truth.
+var lenient = jsontext.AllowInvalidUTF8(true)
+
+// ParseRequest reads and checks the body of a chat-completions call. It fails with fault.BadRequest for what is not JSON,
+// fault.Missing and fault.Invalid for a wrong field, which is named (messages[2].content).
+func ParseRequest(body []byte) (*Request, error) {
+	p := parsers.Get().(*parser)
+	defer func() {
+		p.buf = bytes.Buffer{} // the body is the caller's
+		parsers.Put(p)
+	}()
+	p.buf = *bytes.NewBuffer(body)
+	p.dec.Reset(&p.buf, lenient)
+	r := &Request{}
+	if err := r.parse(p.dec); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Request) parse(d *jsontext.Decoder) error {
+	if k := d.PeekKind(); k != '{' {
+		if k == 0 {
+			_, err := d.ReadToken()
+			return notJSON(err)
+		}
+		return fault.New(fault.BadRequest, "the body is not a JSON object")
+	}
+	hasMessages := false
+	err := eachMember(d, func(name string) error {
+		if name == "messages" {
+			hasMessages = true
+			return r.parseMessages(d)
+		}
+		v, err := d.ReadValue()
+		if err != nil {
+			return notJSON(err)
+		}
+		r.members = append(r.members, member{name, v})
+		return r.known(name, v)
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.BadRequest, "the body holds more than one JSON value")
+	}
+	if !hasMessages {
+		return fault.At(fault.Missing, "messages", "is required: an array of messages")
+	}
+	return nil
+}
+
+// known reads the top-level members that mean something to us.
+func (r *Request) known(name string, v jsontext.Value) error {
+	switch name {
+	case "stream":
+		switch v.Kind() {
+		case 't':
+			r.Stream = true
+		case 'f', 'n':
+		default:
+			return fault.At(fault.Invalid, "stream", "must be true or false")
+		}
+	case "model":
+		if v.Kind() == 'n' {
+			return nil
+		}
+		if v.Kind() != '"' {
+			return fault.At(fault.Invalid, "model", "must be a string")
+		}
+		r.Model = unquote(v)
+	case "metadata":
+		if v.Kind() == '{' {
+			r.AgentID = stringMember(v, "agent_id")
+		}
+	}
+	return nil
+}
+
+func (r *Request) parseMessages(d *jsontext.Decoder) error {
+	if d.PeekKind() != '[' {
+		if _, err := d.ReadValue(); err != nil {
+			return notJSON(err)
+		}
+		return fault.At(fault.Invalid, "messages", "must be an array of messages")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return notJSON(err)
+	}
+	for i := 0; d.PeekKind() != ']'; i++ {
+		if i == MaxMessages {
+			return fault.At(fault.Invalid, "messages", "holds more than %d messages", MaxMessages)
+		}
+		if k := d.PeekKind(); k != '{' {
+			if _, err := d.ReadValue(); err != nil {
+				return notJSON(err)
+			}
+			return fault.At(fault.Invalid, field(i, ""), "must be an object with role and content")
+		}
+		if r.Messages == nil {
+			r.Messages = make([]Incoming, 0, 8)
+		}
+		raw, err := d.ReadValue()
+		if err != nil {
+			return notJSON(err)
+		}
+		m, err := parseIncoming(raw, i)
+		if err != nil {
+			return err
+		}
+		r.Messages = append(r.Messages, m)
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return notJSON(err)
+	}
+	if len(r.Messages) == 0 {
+		return fault.At(fault.Missing, "messages", "is empty; at least one message is wanted")
+	}
+	return nil
+}
+
+// parseIncoming reads message i; raw is known to be a valid JSON object.
+func parseIncoming(raw []byte, i int) (Incoming, error) {
+	m := Incoming{Raw: raw}
+	err := walkObject(raw, func(name, v []byte) error { return m.set(i, name, v) })
+	if err != nil {
+		return m, err
+	}
+	switch m.Role {
+	case "system", "developer", "user", "assistant", "tool", "function":
+	case "":
+		return m, fault.At(fault.Missing, field(i, "role"), "is required: system, developer, user, assistant, tool or function")
+	default:
+		return m, fault.At(fault.Invalid, field(i, "role"), "must be system, developer, user, assistant, tool or function, not %q", clip(m.Role, 40))
+	}
+	if m.Content == nil && m.Role != "assistant" {
+		return m, fault.At(fault.Missing, field(i, "content"), "is required: a string or an array of parts")
+	}
+	if m.Role == "tool" && m.ToolCallID == "" {
+		return m, fault.At(fault.Missing, field(i, "tool_call_id"), "is required with role tool")
+	}
+	return m, nil
+}
+
+func (m *Incoming) set(i int, name, v []byte) error {
+	kind := jsontext.Value(v).Kind()
+	text := func(s *string) error {
+		if kind == 'n' {
+			return nil
+		}
+		if kind != '"' {
+			return fault.At(fault.Invalid, field(i, unquote(name)), "must be a string")
+		}
+		*s = internRole(v)
+		return nil
+	}
+	switch string(name) {
+	case `"role"`:
+		return text(&m.Role)
+	case `"content"`:
+		if kind != '"' && kind != '[' && kind != 'n' {
+			return fault.At(fault.Invalid, field(i, "content"), "must be a string, an array of parts or null")
+		}
+		m.Content = v
+		if kind == '[' {
+			return checkParts(i, v)
+		}
+	case `"tool_calls"`:
+		if kind == 'n' {
+			return nil
+		}
+		if kind != '[' {
+			return fault.At(fault.Invalid, field(i, "tool_calls"), "must be an array")
+		}
+		if !emptyArray(v) {
+			m.ToolCalls = v
+		}
+	case `"tool_call_id"`:
+		return text(&m.ToolCallID)
+	case `"name"`:
+		return text(&m.Name)
+	case `"turn_id"`:
+		// Platforms send it as a number; one that cannot be read is none.
+		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil && n >= 0 {
+			m.TurnID, m.HasTurn = n, true
+		}
+	case `"timestamp"`:
+		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil && n > 0 {
+			m.Timestamp = n
+		}
+	case `"metadata"`:
+		if kind == '{' {
+			m.Metadata = v
+		}
+	}
+	return nil
+}
+
+func checkParts(i int, v []byte) error {
+	n := 0
+	var err error
+	walkArray(v, func(part []byte) {
+		if err == nil && (len(part) == 0 || part[0] != '{') {
+			err = fault.At(fault.Invalid, field(i, "content")+"["+strconv.Itoa(n)+"]", "must be an object with a type")
+		}
+		n++
+	})
+	return err
+}
+
+// internRole is unquote without a copy for the strings that every message repeats.
+func internRole(v []byte) string {
+	switch string(v) {
+	case `"user"`:
+		return "user"
+	case `"assistant"`:
+		return "assistant"
+	case `"system"`:
+		return "system"
+	case `"tool"`:
+		return "tool"
+	}
+	return unquote(v)
+}
+
+// ContentText gives the text of a message's content (JSON): a string itself, the text parts of an array joined by line
+// breaks, "" for anything else. What is not valid UTF-8 becomes U+FFFD.
+func ContentText(content []byte) string {
+	if len(content) == 0 {
+		return ""
+	}
+	switch content[0] {
+	case '"':
+		return unquote(content)
+	case '[':
+		var b strings.Builder
+		walkArray(content, func(part []byte) {
+			if len(part) == 0 || part[0] != '{' {
+				return
+			}
+			t, ok := lookup(part, "text")
+			if !ok || t[0] != '"' {
+				return
+			}
+			if b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(unquote(t))
+		})
+		return b.String()
+	}
+	return ""
+}
+
+func field(i int, name string) string {
+	f := "messages[" + strconv.Itoa(i) + "]"
+	if name != "" {
+		f += "." + name
+	}
+	return f
+}
+
+func notJSON(err error) error {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
+	}
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		if errors.Is(syn.Err, jsontext.ErrDuplicateName) {
+			return fault.Wrap(fault.BadRequest, err, "the body names a member twice: "+clip(string(syn.JSONPointer), 100))
+		}
+		return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON near byte "+strconv.FormatInt(syn.ByteOffset, 10))
+	}
+	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON")
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// MetadataString gives a string of the message's metadata; "" where there is none.
+func (m *Incoming) MetadataString(name string) string {
+	if m.Metadata == nil {
+		return ""
+	}
+	return stringMember(m.Metadata, name)
+}
+
+// Size gives about how many bytes of the request can go upstream.
+func (r *Request) Size() int {
+	n := 0
+	for i := range r.Messages {
+		n += len(r.Messages[i].Raw)
+	}
+	for _, m := range r.members {
+		n += len(m.name) + len(m.value) + 8
+	}
+	return n
+}
