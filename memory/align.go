@@ -50,7 +50,7 @@ func AlignHeard(generated, heard string) (prefix string, ok bool) {
 		return generated, true
 	}
 	c := g.cutAt(end)
-	if c.whole {
+	if c.whole && c.at > 0 {
 		c.at += sharedPunctuation(g.attached(c), h.ending())
 	}
 	return generated[:c.at], true

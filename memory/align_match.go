@@ -98,11 +98,16 @@ func (m *matcher) prefix() (end int32, ok bool) {
 	return end, ok
 }
 
-// from matches all of h with g from start on and gives where in g it ends. The end of a word is preferred; else it is the
-// farthest place inside one. The texts' own bytes are tried before any reading, and the latest choice is the first undone.
+// from matches all of h with g from start on and gives where in g it ends. Where the two have the same bytes as far as h goes,
+// that is it, also inside a word: so text cut from g is always found where it was cut. Else it is the first end of a word
+// that some choice of readings leads to, unless another led farther into a word, or the farthest of those. The latest
+// choice is the first undone.
 func (m *matcher) from(start int32) (end int32, whole, ok bool) {
-	end = -1
-	m.stack = append(m.stack[:0], step{pair: pair{g: cursor{pos: start}}})
+	first := pair{g: cursor{pos: start}}
+	if end, whole = m.walk(first); end >= 0 {
+		m.forget()
+		return end, whole, true
+	}
 	for len(m.stack) > 0 && m.budget > 0 {
 		s := m.stack[len(m.stack)-1]
 		m.stack = m.stack[:len(m.stack)-1]
@@ -111,14 +116,22 @@ func (m *matcher) from(start int32) (end int32, whole, ok bool) {
 			continue
 		}
 		at, word := m.walk(s.pair)
-		if word {
-			clear(m.plain) // what is left on the stack is not tried
-			clear(m.seen)
+		if word && at > start && at >= end { // at start, h is all optional and was left out: no match to prefer
+			m.forget()
 			return at, true, true
 		}
 		end = max(end, at)
 	}
 	return end, false, end >= 0
+}
+
+// forget drops what is left on the stack, and with it what was noted as done or to be done.
+func (m *matcher) forget() {
+	if len(m.stack) == 0 {
+		return // all that was noted is done
+	}
+	m.stack = m.stack[:0]
+	m.plain, m.seen = map[uint64]struct{}{}, map[pair]struct{}{} // clearing takes time by the largest size they ever had
 }
 
 // walk goes on while both texts have the same bytes. It gives where in g all of h is heard and whether that is the end of a

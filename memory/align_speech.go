@@ -71,9 +71,6 @@ func newSpeech(src string) *speech {
 	for s.i < len(src) {
 		s.next()
 	}
-	if s.fenceFrom >= 0 { // a block that is still being written
-		s.skip(s.fenceFrom)
-	}
 	s.text = string(s.buf)
 	s.marks = append(s.marks, markWord)
 	slices.SortStableFunc(s.skips, func(a, b skipStretch) int { return int(a.from) - int(b.from) })
@@ -131,15 +128,12 @@ func (s *speechScanner) next() {
 		s.words++
 		s.put(a, int32(at), int32(to))
 	case kindMark:
-		if s.last == kindGap {
+		kind = s.last
+		if kind == kindGap || kind == kindSymbol { // it has no letter to belong to
 			s.mark(markWord)
+			kind = kindLetter
 		}
 		s.put(a, int32(at), int32(to))
-		if s.last == kindGap {
-			kind = kindLetter
-		} else {
-			kind = s.last
-		}
 	case kindLetter:
 		if s.last != kindLetter {
 			s.mark(markWord)

@@ -384,6 +384,8 @@ func hardTexts() map[string]hardText {
 		"open tags":         {fill("<a "), "x", false},
 		"open comments":     {fill("<!--"), "x", false},
 		"fences":            {fill("```\na\n"), strings.Repeat("```\na\n", 20000) + "x", false},
+		"many half words":   {fill("0:00 ") + fill("ab "), "0:00 0:0x a", false},
+		"half words, no":    {fill("1 & ab "), "a", false},
 		"long number":       {fill("1"), half(fill("1")) + "x", false},
 		"chinese":           {fill("你好我是"), half(fill("你好我是")) + "x", false},
 		"accents":           {"a" + fill("\u0301"), "a", true},
@@ -400,6 +402,7 @@ func FuzzAlignHeard(f *testing.F) {
 		{"$5.50 at 9:30, 1,000 of 3/4", "five fifty at nine thirty one thousand"},
 		{"```go\nx\n``` [a](b) <c/> &amp; d", "x a and"},
 		{"1. a\n2. b", "a b"}, {"a.b-1#2 -3 .5", "a dot b one"}, {"か\u3099ㄱ\u1100\u1161", "が"}, {"\xed\xa0\x80", "\xff"},
+		{"```0\nAAAAAA[AAAA <A0>B", "```0\nA"}, {">°,%ß's\"", ">°,%ß"}, {"…dot$", "$"},
 	} {
 		f.Add(s[0], s[1])
 	}
