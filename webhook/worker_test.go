@@ -381,6 +381,28 @@ func TestWorkerFence(t *testing.T) {
 	})
 }
 
+// A refused result is dropped at once, though its lease still runs: asking again cannot help.
+func TestWorkerConflict(t *testing.T) {
+	t.Parallel()
+	for _, code := range []fault.Code{fault.Conflict, fault.NotFound} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			q.add("a", 1)
+			finishes := 0
+			q.onFinish = func(context.Context, webhook.Delivery) error {
+				finishes++
+				return fault.New(code, "gone")
+			}
+			stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return taken(d) }, nil)
+			time.Sleep(20 * time.Second)
+			stop()
+			if finishes != 1 {
+				t.Errorf("%s: stored %d times", code, finishes)
+			}
+		})
+	}
+}
+
 // A claim that took long leaves the attempt less time, so that it ends before the lease does.
 func TestWorkerSlowClaim(t *testing.T) {
 	t.Parallel()
@@ -416,8 +438,10 @@ func TestWorkerHopelessClaim(t *testing.T) {
 			return nil
 		}
 		var attempts []int
-		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
-			attempts = append(attempts, d.Attempt)
+		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			if attempts = append(attempts, d.Attempt); ctx.Err() != nil {
+				return failed(d)
+			}
 			return taken(d)
 		}, nil)
 		time.Sleep(time.Minute)

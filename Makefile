@@ -1,0 +1,39 @@
+# make        what CI checks: format, vet, lint, tidy modules, race tests
+# make test   the tests alone, as the README names them
+# make bench  the ratios of docs/performance.md
+.PHONY: all check test bench build fuzz demo
+
+tool = go tool -modfile=tools/go.mod
+
+all: check test
+
+# The server with a pretended LLM and a webhook receiver, for the README's session.
+demo:
+	@examples/demo/run.sh
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o bin/heardlog ./cmd/api
+
+check:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }
+	go vet ./...
+	cd compat && go vet ./...
+	$(tool) staticcheck ./...
+	go mod tidy -diff
+	cd compat && go mod tidy -diff
+
+test:
+	go test -race -timeout 20m ./...
+	cd compat && go test -race -timeout 20m ./...
+
+bench:
+	go run ./bench
+
+# Each fuzz target for a while; not part of CI.
+FUZZTIME ?= 30s
+fuzz:
+	@for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done

@@ -1,0 +1,45 @@
+// Command api is the Heardlog server. Its settings are environment variables; api -h lists them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "heardlog:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "-h", "-help", "--help", "help":
+			return config.Usage(stdout)
+		case "healthcheck": // for containers, which hold no other program
+			return app.Healthcheck(ctx, getenv)
+		}
+		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them", args[0])
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends at once
+	c, err := config.Load(getenv)
+	if err != nil {
+		return fmt.Errorf("the settings have mistakes:\n%w", err)
+	}
+	a, err := app.New(ctx, c, app.Logger(c, stderr))
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}

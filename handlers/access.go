@@ -1,0 +1,146 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Access says who speaks for which project. The zero value lets everybody in (DESIGN, section 4).
+type Access struct {
+	// DefaultProject is the project of /v1 on an open server.
+	DefaultProject string
+	byID           map[string]credential
+	byToken        map[[sha256.Size]byte]credential
+	// ValidProject tells whether a path's project can be one.
+	ValidProject func(string) bool
+}
+
+type credential struct {
+	project string
+	hash    [sha256.Size]byte
+}
+
+// Add lets the holder of id and secret into the project. The secret itself is not kept.
+func (c *Access) Add(project, id, secret string) {
+	if c.byID == nil {
+		c.byID, c.byToken = map[string]credential{}, map[[sha256.Size]byte]credential{}
+	}
+	cred := credential{project: project, hash: sha256.Sum256([]byte(secret))}
+	c.byID[id] = cred
+	c.byToken[cred.hash] = cred
+}
+
+// open tells that no credentials are configured.
+func (c *Access) open() bool { return len(c.byID) == 0 }
+
+// project gives the project of the request's credentials, or "".
+func (c *Access) project(header string) string {
+	scheme, rest, _ := strings.Cut(header, " ")
+	rest = strings.TrimSpace(rest)
+	switch strings.ToLower(scheme) {
+	case "basic":
+		raw, err := base64.StdEncoding.DecodeString(rest)
+		if err != nil {
+			return ""
+		}
+		return c.byPair(string(raw))
+	case "bearer":
+		return c.byBearer(rest)
+	case "agora": // agora token=… and agora token="…" (reference/agora-api.md 1.1)
+		token, ok := strings.CutPrefix(rest, "token=")
+		if !ok {
+			return ""
+		}
+		return c.byBearer(strings.Trim(token, `"`))
+	}
+	return ""
+}
+
+// byPair takes id:secret. An unknown id costs the same hash and comparison as a known one.
+func (c *Access) byPair(pair string) string {
+	id, secret, _ := strings.Cut(pair, ":")
+	hash := sha256.Sum256([]byte(secret))
+	cred, known := c.byID[id]
+	if subtle.ConstantTimeCompare(hash[:], cred.hash[:]) != 1 || !known {
+		return ""
+	}
+	return cred.project
+}
+
+// byBearer takes a secret alone, as OpenAI's clients send it, or id:secret. The map is keyed by the hash, so that the time of the look-up tells nothing of the secret.
+func (c *Access) byBearer(token string) string {
+	hash := sha256.Sum256([]byte(token))
+	if cred, ok := c.byToken[hash]; ok && subtle.ConstantTimeCompare(hash[:], cred.hash[:]) == 1 {
+		return cred.project
+	}
+	if strings.Contains(token, ":") {
+		return c.byPair(token)
+	}
+	return ""
+}
+
+// enter finds out which project the request speaks for, and refuses it without one.
+func (a *API) enter(style errorStyle) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			project, err := a.projectFor(r)
+			if err != nil {
+				a.answerError(w, r, style, err)
+				return
+			}
+			infoOf(r).project = project
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func (a *API) projectFor(r *http.Request) (string, error) {
+	appid := chi.URLParam(r, "appid")
+	if a.Access.open() {
+		if !localHost(r.Host) {
+			// A page in the user's browser could reach us under a name of its own that resolves to this machine.
+			return "", fault.New(fault.Forbidden, "this server has no credentials configured and answers requests to localhost only, not to host %q", clip(r.Host, 80))
+		}
+		if appid == "" {
+			return a.Access.DefaultProject, nil
+		}
+		if !a.Access.ValidProject(appid) {
+			return "", fault.New(fault.NotFound, "project not found")
+		}
+		return appid, nil
+	}
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return "", fault.New(fault.Unauthenticated, "Missing authorization header")
+	}
+	project := a.Access.project(header)
+	if project == "" {
+		return "", fault.New(fault.Unauthenticated, "the credentials are not valid")
+	}
+	if appid != "" && subtle.ConstantTimeCompare([]byte(appid), []byte(project)) != 1 {
+		return "", fault.New(fault.NotFound, "project not found")
+	}
+	return project, nil
+}
+
+// localHost tells whether a Host header names this machine.
+func localHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(strings.TrimSuffix(host, "."), "[]")
+	if strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

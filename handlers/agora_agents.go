@@ -1,0 +1,230 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+type agentAnswer struct {
+	Message string            `json:"message"`
+	StartTS int64             `json:"start_ts"`
+	StopTS  int64             `json:"stop_ts"`
+	Status  string            `json:"status"`
+	Name    string            `json:"name"`
+	AgentID string            `json:"agent_id"`
+	Channel string            `json:"channel,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
+	agent, err := a.Memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	out := agentAnswer{
+		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.Name, AgentID: agent.ID,
+		Channel: agent.Settings.Channel, Labels: agent.Settings.Labels,
+	}
+	if agent.Status.Ended() {
+		out.Message = "agent exits with reason: " + agent.Message
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// listWindow is how far back a list goes that names no from_time (reference/agora-api.md 1.7).
+const listWindow = 2 * time.Hour
+
+// Page sizes of the list of agents.
+const (
+	defaultPage = 20
+	maxPage     = 1000
+)
+
+type listAnswer struct {
+	Data struct {
+		Count int         `json:"count"`
+		List  []listEntry `json:"list"`
+	} `json:"data"`
+	Meta struct {
+		Cursor string `json:"cursor"`
+		Total  int    `json:"total"`
+	} `json:"meta"`
+	Status string `json:"status"`
+}
+
+type listEntry struct {
+	StartTS int64  `json:"start_ts"`
+	Status  string `json:"status"`
+	AgentID string `json:"agent_id"`
+	Name    string `json:"name"`
+	Channel string `json:"channel,omitempty"`
+}
+
+func (a *API) agents(w http.ResponseWriter, r *http.Request) error {
+	out := listAnswer{Status: "ok"}
+	out.Data.List = []listEntry{}
+	query := r.URL.Query()
+	q, err := listQuery(query)
+	if err != nil {
+		return err
+	}
+	q.Project = projectOf(r)
+	if query.Has("cursor") && q.Cursor == "" {
+		// A client that was told "no more" asks for the page of the empty cursor all the same, and would never end (7.5).
+		return encode(w, http.StatusOK, out)
+	}
+	page, err := a.Memory.Agents(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	for _, agent := range page.Agents {
+		out.Data.List = append(out.Data.List, listEntry{
+			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.Name, Channel: agent.Settings.Channel,
+		})
+	}
+	out.Data.Count, out.Meta.Cursor, out.Meta.Total = len(page.Agents), page.Next, page.Total
+	return encode(w, http.StatusOK, out)
+}
+
+func listQuery(v url.Values) (memory.AgentQuery, error) {
+	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage, Cursor: v.Get("cursor")}
+	if q.Cursor != "" && !validID(q.Cursor) {
+		return q, fault.At(fault.Invalid, "cursor", "is not one that a list gave")
+	}
+	var err error
+	if q.Limit, err = intParam(v, "limit", defaultPage, 1, maxPage); err != nil {
+		return q, err
+	}
+	from, err := intParam(v, "from_time", 0, 0, 1<<40)
+	if err != nil {
+		return q, err
+	}
+	to, err := intParam(v, "to_time", 0, 0, 1<<40)
+	if err != nil {
+		return q, err
+	}
+	q.FromMS = time.Now().Add(-listWindow).UnixMilli()
+	if from > 0 {
+		q.FromMS = int64(from) * 1000
+	}
+	if to > 0 {
+		q.ToMS = int64(to)*1000 + 999 // to the end of that second
+		if q.ToMS < q.FromMS && from > 0 {
+			return q, fault.At(fault.Invalid, "to_time", "%d is before from_time %d", to, from)
+		}
+	}
+	states := v.Get("state")
+	if states == "" {
+		states = strconv.Itoa(int(memory.Running))
+	}
+	for s := range strings.SplitSeq(states, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil || n < 0 || n >= memory.Statuses {
+			return q, fault.At(fault.Invalid, "state", "%q is not a status from 0 to %d, or several with commas", clip(s, 20), memory.Statuses-1)
+		}
+		q.Statuses = append(q.Statuses, memory.Status(n))
+	}
+	return q, nil
+}
+
+// intParam reads a whole number from the query.
+func intParam(v url.Values, name string, def, low, high int) (int, error) {
+	s := v.Get(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return 0, fault.At(fault.Invalid, name, "%q is not a whole number from %d to %d", clip(s, 40), low, high)
+	}
+	return n, nil
+}
+
+func (a *API) leave(w http.ResponseWriter, r *http.Request) error {
+	if err := a.Memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusOK) // with an empty body; a 204 makes one client try again (7.6)
+	return nil
+}
+
+// updateFields is what update may change; it comes in properties, or bare from one client (7.1).
+type updateFields struct {
+	Token *string `json:"token"`
+	LLM   *struct {
+		SystemMessages *[]json.RawMessage `json:"system_messages" validate:"omitempty,max=256"`
+		Params         json.RawMessage    `json:"params"`
+	} `json:"llm"`
+	MLLM *struct {
+		Params json.RawMessage `json:"params"`
+	} `json:"mllm"`
+}
+
+type updateRequest struct {
+	updateFields
+	Properties *updateFields `json:"properties"`
+}
+
+type updateAnswer struct {
+	AgentID  string `json:"agent_id"`
+	CreateTS int64  `json:"create_ts"`
+	Status   string `json:"status"`
+	State    string `json:"state"` // the same, for the client that reads this one (7.3)
+}
+
+func (a *API) update(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[updateRequest](a, w, r, false)
+	if err != nil {
+		return err
+	}
+	fields, prefix := &in.updateFields, ""
+	if in.Properties != nil {
+		fields, prefix = in.Properties, "properties."
+	}
+	var u memory.UpdateRequest
+	u.Token = fields.Token
+	if l := fields.LLM; l != nil {
+		if l.SystemMessages != nil {
+			for i, m := range *l.SystemMessages {
+				if len(m) == 0 || m[0] != '{' {
+					return fault.At(fault.Invalid, prefix+"llm.system_messages", "entry %d is not an object with role and content", i)
+				}
+			}
+			u.SystemMessages = l.SystemMessages
+		}
+		if u.Params, err = paramsObject(prefix+"llm.params", l.Params); err != nil {
+			return err
+		}
+	}
+	if m := fields.MLLM; m != nil {
+		if u.MLLMParams, err = paramsObject(prefix+"mllm.params", m.Params); err != nil {
+			return err
+		}
+	}
+	agent, err := a.Memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, updateAnswer{
+		AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String(), State: agent.Status.String(),
+	})
+}
+
+func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
+	if len(b) == 0 || string(b) == "null" {
+		return nil, nil
+	}
+	if b[0] != '{' {
+		return nil, fault.At(fault.Invalid, field, "is not an object")
+	}
+	return b, nil
+}

@@ -1,0 +1,107 @@
+package handlers
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// historyPage is the page size of limit=all: more than any other history holds at once.
+const historyPage = 1000
+
+var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }} // scratch, not state
+
+// history answers the newest max_history messages in Agora's form, also after the end. limit=N gives the newest N, limit=all everything from after_seq
+// on, in pages of historyPage with next_after_seq until the last.
+func (a *API) history(w http.ResponseWriter, r *http.Request) error {
+	id, project := chi.URLParam(r, "id"), projectOf(r)
+	var head memory.Head
+	var msgs []memory.Message
+	var next int64
+	var err error
+	query := r.URL.RawQuery
+	switch {
+	case query == "":
+		// The number asked for depends on the agent, so that the head comes first; both come from memory where the agent is warm.
+		if head, err = a.Memory.Head(r.Context(), project, id); err == nil {
+			head, msgs, err = a.Memory.History(r.Context(), project, id, head.Agent.Settings.LLM.MaxHistory)
+		}
+	case r.URL.Query().Get("limit") == "all":
+		head, msgs, next, err = a.wholeHistory(r, project, id)
+	default:
+		var n int
+		if n, err = intParam(r.URL.Query(), "limit", 0, 1, historyPage); err != nil {
+			return fault.At(fault.Invalid, "limit", "%q is neither all nor a whole number from 1 to %d", clip(r.URL.Query().Get("limit"), 40), historyPage)
+		}
+		if head, err = a.Memory.Head(r.Context(), project, id); err == nil {
+			if n == 0 {
+				n = head.Agent.Settings.LLM.MaxHistory
+			}
+			head, msgs, err = a.Memory.History(r.Context(), project, id, n)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	buf := historyBuffers.Get().(*[]byte)
+	b := appendHistory((*buf)[:0], head.Agent, msgs, next)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	writeBody(w, b)
+	a.Metrics.history.Add(float64(len(b)))
+	if cap(b) <= 1<<20 {
+		*buf = b
+		historyBuffers.Put(buf)
+	}
+	return nil
+}
+
+func (a *API) wholeHistory(r *http.Request, project, id string) (memory.Head, []memory.Message, int64, error) {
+	after, err := intParam(r.URL.Query(), "after_seq", 0, 0, 1<<53)
+	if err != nil {
+		return memory.Head{}, nil, 0, err
+	}
+	head, err := a.Memory.Head(r.Context(), project, id)
+	if err != nil {
+		return memory.Head{}, nil, 0, err
+	}
+	msgs, err := a.Memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: int64(after), Limit: historyPage + 1, HistoryOnly: true})
+	if err != nil || len(msgs) <= historyPage {
+		return head, msgs, 0, err
+	}
+	msgs = msgs[:historyPage]
+	return head, msgs, msgs[historyPage-1].Seq, nil
+}
+
+// appendHistory writes the answer of reference/agora-api.md 1.8. Reading history costs a copy of the stored text, not a tour through reflection.
+func appendHistory(b []byte, a memory.Agent, msgs []memory.Message, next int64) []byte {
+	b = append(b, `{"agent_id":`...)
+	b = memory.AppendString(b, a.ID)
+	b = append(b, `,"start_ts":`...)
+	b = strconv.AppendInt(b, a.StartTS(), 10)
+	if a.Status.Ended() {
+		b = append(b, `,"stop_ts":`...)
+		b = strconv.AppendInt(b, a.StopTS(), 10)
+	}
+	b = append(b, `,"status":"`...)
+	b = append(b, a.Status.String()...)
+	b = append(b, `","contents":[`...)
+	for i, m := range msgs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.AppendHistory(b)
+	}
+	b = append(b, ']')
+	if next > 0 {
+		b = append(b, `,"next_after_seq":`...)
+		b = strconv.AppendInt(b, next, 10)
+	}
+	return append(b, "}\n"...)
+}

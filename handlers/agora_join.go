@@ -1,0 +1,244 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as Agora does.
+type joinRequest struct {
+	Name       string          `json:"name" validate:"required,max=256"`
+	Properties json.RawMessage `json:"properties"`
+	PipelineID string          `json:"pipeline_id"`
+	Preset     string          `json:"preset"`
+}
+
+type joinAnswer struct {
+	AgentID  string `json:"agent_id"`
+	CreateTS int64  `json:"create_ts"` // Unix seconds
+	Status   string `json:"status"`
+}
+
+// joinKind says how much a join must bring.
+type joinKind int
+
+const (
+	joinV1    joinKind = iota // name alone: a text bot has no channel, token, RTC or TTS
+	joinAgora                 // reference/agora-api.md section 2: channel, token, agent_rtc_uid, remote_rtc_uids
+	joinCN                    // the same without the token
+)
+
+func (a *API) join(kind joinKind) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		in, err := decode[joinRequest](a, w, r, false)
+		if err != nil {
+			return err
+		}
+		name, err := memory.CleanText("name", in.Name, 1024)
+		if err != nil {
+			return err
+		}
+		settings, err := a.settings(in, kind)
+		if err != nil {
+			return err
+		}
+		key, err := idempotencyKey(r)
+		if err != nil {
+			return err
+		}
+		agent, err := a.Memory.Join(r.Context(), memory.JoinRequest{
+			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key,
+		})
+		if err != nil {
+			return err
+		}
+		infoOf(r).agent = agent.ID
+		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String()})
+	}
+}
+
+// maxKey is how long an Idempotency-Key may be; ids of messages are made of it.
+const maxKey = 100
+
+func idempotencyKey(r *http.Request) (string, error) {
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > maxKey {
+		return "", fault.At(fault.Invalid, "Idempotency-Key", "is %d characters long; at most %d are allowed", len(key), maxKey)
+	}
+	if i := strings.IndexFunc(key, func(c rune) bool { return c <= 0x20 || c >= 0x7f }); i >= 0 {
+		return "", fault.At(fault.Invalid, "Idempotency-Key", "holds a character at byte %d that is not printable ASCII without spaces", i)
+	}
+	return key, nil
+}
+
+// settings reads and checks what is known of a join's properties.
+func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, error) {
+	var wrap struct {
+		Properties joinProperties `json:"properties"`
+	}
+	if len(in.Properties) > 0 && string(in.Properties) != "null" {
+		// Wrapped, so that errors name the path as the caller wrote it.
+		body := slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
+		if err := json.Unmarshal(body, &wrap); err != nil {
+			return memory.Settings{}, jsonFault(err)
+		}
+	} else if kind != joinV1 {
+		return memory.Settings{}, fault.At(fault.Missing, "properties", "is required")
+	}
+	if err := a.check(&wrap); err != nil {
+		return memory.Settings{}, err
+	}
+	p := &wrap.Properties
+	if err := p.rules(); err != nil {
+		return memory.Settings{}, err
+	}
+	if kind != joinV1 {
+		if err := p.agoraRules(kind, in.PipelineID != "" || in.Preset != "", a.DefaultLLM); err != nil {
+			return memory.Settings{}, err
+		}
+	}
+	return p.settings(), nil
+}
+
+// rules are those that tags cannot say and that hold under every base.
+func (p *joinProperties) rules() error {
+	l := &p.LLM
+	if l.URL != "" {
+		if err := checkURL("properties.llm.url", l.URL); err != nil {
+			return err
+		}
+	}
+	if g := l.GreetingAudioURL; g != "" {
+		if err := checkURL("properties.llm.greeting_audio_url", g); err != nil {
+			return err
+		}
+		if l.Greeting == "" {
+			return fault.At(fault.Missing, "properties.llm.greeting_message", "is required beside greeting_audio_url")
+		}
+	}
+	if len(l.Params) > 0 && l.Params[0] != '{' && string(l.Params) != "null" {
+		return fault.At(fault.Invalid, "properties.llm.params", "is not an object")
+	}
+	for i, m := range l.SystemMessages {
+		if len(m) == 0 || m[0] != '{' {
+			return fault.At(fault.Invalid, "properties.llm.system_messages", "entry %d is not an object with role and content", i)
+		}
+	}
+	for name, value := range l.Headers {
+		if !headerName(name) {
+			return fault.At(fault.Invalid, "properties.llm.headers", "%q is not a header name", clip(name, 60))
+		}
+		if strings.ContainsAny(value, "\r\n\x00") {
+			return fault.At(fault.Invalid, "properties.llm.headers."+name, "holds a line break or NUL")
+		}
+	}
+	if strings.ContainsAny(l.APIKey, "\r\n\x00") {
+		return fault.At(fault.Invalid, "properties.llm.api_key", "holds a line break or NUL")
+	}
+	for field, text := range map[string]string{"greeting_message": l.Greeting, "failure_message": l.Failure} {
+		if _, err := memory.CleanText("properties.llm."+field, text, memory.MaxText); err != nil {
+			return err
+		}
+	}
+	if s := p.Parameters.Silence; s.TimeoutMS > 0 && s.Content == "" {
+		return fault.At(fault.Missing, "properties.parameters.silence_config.content", "is required where timeout_ms is above 0")
+	}
+	if _, err := memory.CleanText("properties.parameters.silence_config.content", p.Parameters.Silence.Content, memory.MaxText); err != nil {
+		return err
+	}
+	if p.Geofence != nil && p.Geofence.Exclude != "" && p.Geofence.Area != "GLOBAL" {
+		return fault.At(fault.Invalid, "properties.geofence.exclude_area", "goes with area GLOBAL only")
+	}
+	return nil
+}
+
+// agoraRules are the required fields of Agora's own base.
+func (p *joinProperties) agoraRules(kind joinKind, pipeline, defaultLLM bool) error {
+	missing := func(field string) error {
+		return fault.At(fault.Missing, "properties."+field, "is required")
+	}
+	switch {
+	case p.Channel == "":
+		return missing("channel")
+	case p.Token == nil && kind != joinCN:
+		return missing("token")
+	case p.AgentUID == nil:
+		return missing("agent_rtc_uid")
+	case len(p.RemoteUIDs) == 0:
+		return missing("remote_rtc_uids")
+	case p.LLM.URL == "" && !p.MLLM.Enable && !p.Features.MLLM && !pipeline && !defaultLLM:
+		return missing("llm.url")
+	}
+	return nil
+}
+
+func checkURL(field, raw string) error {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return fault.At(fault.Invalid, field, "is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fault.At(fault.Invalid, field, "has the scheme %q; http and https are allowed", clip(u.Scheme, 20))
+	case u.Hostname() == "":
+		return fault.At(fault.Invalid, field, "has no host")
+	case u.User != nil:
+		return fault.At(fault.Invalid, field, "holds a user name or password; send a key in api_key or headers")
+	}
+	return nil
+}
+
+func headerName(s string) bool {
+	if s == "" || len(s) > 128 {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c <= 0x20 || c >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// settings gives what the domain needs.
+func (p *joinProperties) settings() memory.Settings {
+	l := &p.LLM
+	s := memory.Settings{
+		Channel: p.Channel, Labels: p.Labels, IdleTimeoutS: -1,
+		LLM: memory.LLMSettings{
+			URL: l.URL, APIKey: memory.Secret(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
+			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
+			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
+			Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect,
+			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
+			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,
+		},
+		Silence:  memory.Silence{TimeoutMS: p.Parameters.Silence.TimeoutMS, Action: p.Parameters.Silence.Action, Content: p.Parameters.Silence.Content},
+		Farewell: memory.Farewell{Graceful: p.Parameters.Farewell.Graceful, TimeoutS: 30},
+	}
+	if p.IdleTimeout != nil {
+		s.IdleTimeoutS = *p.IdleTimeout
+	}
+	if t := p.Parameters.Farewell.TimeoutS; t != nil {
+		s.Farewell.TimeoutS = *t
+	}
+	if s.Silence.Action == "" {
+		s.Silence.Action = "speak"
+	}
+	if string(l.Params) != "null" {
+		s.LLM.Params = l.Params
+	}
+	if len(l.Headers) > 0 {
+		s.LLM.Headers = make(map[string]memory.Secret, len(l.Headers))
+		for k, v := range l.Headers {
+			s.LLM.Headers[k] = memory.Secret(v)
+		}
+	}
+	return s
+}

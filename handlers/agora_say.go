@@ -1,0 +1,157 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// sayAnswer is what speak, think and interrupt answer (reference/agora-api.md 1.10).
+type sayAnswer struct {
+	AgentID string `json:"agent_id"`
+	Channel string `json:"channel"`
+	StartTS int64  `json:"start_ts"`
+}
+
+func encodeSay(w http.ResponseWriter, a memory.Agent) error {
+	return encode(w, http.StatusOK, sayAnswer{AgentID: a.ID, Channel: a.Settings.Channel, StartTS: a.StartTS()})
+}
+
+type speakRequest struct {
+	Text          string `json:"text" validate:"required"`
+	Priority      string `json:"priority" validate:"omitempty,oneof=INTERRUPT APPEND IGNORE"`
+	Interruptable *bool  `json:"interruptable"`
+	Interrupt     *bool  `json:"interrupt"` // the name one client has for it (7.2)
+}
+
+func (a *API) speak(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[speakRequest](a, w, r, false)
+	if err != nil {
+		return err
+	}
+	text, err := memory.CleanText("text", in.Text, memory.MaxSpeak)
+	if err != nil {
+		return err
+	}
+	key, err := idempotencyKey(r)
+	if err != nil {
+		return err
+	}
+	p := memory.SpeakInterrupt
+	if in.Priority != "" {
+		p = memory.Priority(in.Priority)
+	}
+	agent, err := a.Memory.Speak(r.Context(), projectOf(r), chi.URLParam(r, "id"), text, p, key)
+	if err != nil {
+		return err
+	}
+	return encodeSay(w, agent)
+}
+
+type interruptRequest struct {
+	TurnID  *int64  `json:"turn_id" validate:"omitempty,min=0"`
+	Heard   *string `json:"heard"`
+	HeardMS *int64  `json:"heard_ms" validate:"omitempty,min=0,max=86400000"`
+	At      int64   `json:"at" validate:"min=0"` // Unix ms; ten digits are taken for seconds
+}
+
+func (a *API) interrupt(w http.ResponseWriter, r *http.Request) error {
+	var in interruptRequest
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if len(body) > 0 { // an empty body is the usual one
+		if err := a.decodeBytes(body, &in, false); err != nil {
+			return err
+		}
+	}
+	if in.Heard != nil {
+		text, err := memory.CleanText("heard", *in.Heard, memory.MaxText)
+		if err != nil {
+			return err
+		}
+		in.Heard = &text
+	}
+	at, err := millis("at", in.At)
+	if err != nil {
+		return err
+	}
+	agent, err := a.Memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.InterruptRequest{
+		TurnID: in.TurnID, Heard: in.Heard, HeardMS: in.HeardMS, AtMS: at,
+	})
+	if err != nil {
+		return err
+	}
+	return encodeSay(w, agent)
+}
+
+type thinkRequest struct {
+	Text          string            `json:"text" validate:"required"`
+	Listening     string            `json:"on_listening_action" validate:"omitempty,oneof=inject interrupt ignore append"`
+	Thinking      string            `json:"on_thinking_action" validate:"omitempty,oneof=interrupt ignore append"`
+	Speaking      string            `json:"on_speaking_action" validate:"omitempty,oneof=interrupt ignore append"`
+	Interruptable *bool             `json:"interruptable"`
+	Metadata      map[string]string `json:"metadata" validate:"max=64"`
+}
+
+// think runs a turn without a client. We have no ears, so that an agent that is neither thinking nor speaking counts as free, and the
+// listening actions make no difference.
+func (a *API) think(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[thinkRequest](a, w, r, false)
+	if err != nil {
+		return err
+	}
+	text, err := memory.CleanText("text", in.Text, memory.MaxText)
+	if err != nil {
+		return err
+	}
+	key, err := idempotencyKey(r)
+	if err != nil {
+		return err
+	}
+	project, id := projectOf(r), chi.URLParam(r, "id")
+	agent, err := a.Memory.Agent(r.Context(), project, id)
+	if err != nil {
+		return err
+	}
+	if !agent.Status.Active() {
+		return fault.New(fault.NotFound, "agent %s has left", id)
+	}
+	if phase, busy := a.Memory.Busy(project, id); busy {
+		action := in.Thinking
+		if phase == memory.Speaking {
+			action = in.Speaking
+			if action == "" {
+				action = "ignore" // the documented default
+			}
+		}
+		switch action {
+		case "ignore":
+			return encodeSay(w, agent)
+		case "append":
+			if err := a.Memory.WaitIdle(r.Context(), project, id); err != nil {
+				return fault.Wrap(fault.Unavailable, err, "the answer in flight took too long")
+			}
+		default:
+			a.Memory.Cut(r.Context(), project, id, memory.ErrThink)
+		}
+	}
+	if err := a.Answers.Think(context.WithoutCancel(r.Context()), project, id, thinkMessage(text, key, in.Metadata)); err != nil {
+		return err
+	}
+	return encodeSay(w, agent)
+}
+
+// thinkMessage makes the user message of a think; its metadata is kept with it.
+func thinkMessage(text, key string, metadata map[string]string) memory.Message {
+	m := memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: text, ID: key}
+	for k, v := range metadata {
+		m = m.WithMetadata(k, memory.AppendString(nil, v))
+	}
+	return m
+}

@@ -1,0 +1,46 @@
+// Package handlers is the HTTP face of Heardlog: the whole URL map, wire types, and the mapping of errors to statuses.
+// A handler decodes, calls a service, encodes, and returns its error; handle alone answers and logs errors.
+package handlers
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-playground/validator/v10"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Config is what an API is made of.
+type Config struct {
+	Memory  *memory.Service
+	Answers *answer.Runner
+	Access  *Access
+	Log     zerolog.Logger
+	Metrics *Metrics
+	// Ready tells whether the server can take work; its error says why not.
+	Ready func(ctx context.Context) error
+	// MetricsPage serves /metrics.
+	MetricsPage http.Handler
+	Spec        []byte // openapi.yaml
+	DocsPage    []byte // HTML made of it
+	MaxBody     int64  // bytes
+	RateLimit   int    // requests a second and project; 0 = no limit
+	// DefaultLLM tells that agents without an llm.url have one all the same.
+	DefaultLLM bool
+	// AutoJoin makes an agent of an unknown id; nil refuses the id.
+	AutoJoin func(ctx context.Context, project, id string) error
+	// Done is closed when the server begins to stop: endless streams end then.
+	Done <-chan struct{}
+}
+
+// API serves the URL map. Make it with New.
+type API struct {
+	Config
+	validate *validator.Validate
+}
+
+// New makes an API.
+func New(c Config) *API { return &API{Config: c, validate: newValidator()} }

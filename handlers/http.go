@@ -1,0 +1,191 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxDepth is how deep a JSON body may nest.
+const MaxDepth = 64
+
+// bodyTimeout is how long a client may take to send its body.
+const bodyTimeout = 30 * time.Second
+
+// writeTimeout is how long a client may take to receive an answer that is not a stream.
+const writeTimeout = 60 * time.Second
+
+// handlerFunc handles a request or returns an error, having written nothing when it does.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// errorStyle writes an error in the form that the clients of a path expect.
+type errorStyle func(w http.ResponseWriter, e *fault.Error)
+
+// handle is the one place where a handler's error becomes an answer and a log line.
+func (a *API) handle(style errorStyle, h handlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		a.answerError(w, r, style, err)
+	}
+}
+
+func (a *API) answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err error) {
+	info := infoOf(r)
+	info.err = err
+	e, ok := errors.AsType[*fault.Error](err)
+	switch {
+	case r.Context().Err() != nil && (!ok || e.Code == fault.Unavailable || e.Code == fault.Internal):
+		e = &fault.Error{Code: fault.Canceled, Msg: "the client went away"}
+	case !ok || e.Code == fault.Internal:
+		e = &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"}
+	}
+	if taken := nameTaken(err); taken != nil {
+		agoraConflict(w, taken)
+		return
+	}
+	style(w, e)
+}
+
+// decode reads a JSON body into T within the limits of the server. On routes of our own (strict) unknown fields are refused.
+func decode[T any](a *API, w http.ResponseWriter, r *http.Request, strict bool) (T, error) {
+	var v T
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return v, err
+	}
+	return v, a.decodeBytes(body, &v, strict)
+}
+
+// decodeBytes is decode for a body already read.
+func (a *API) decodeBytes(body []byte, v any, strict bool) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if strict {
+		dec.DisallowUnknownFields()
+	}
+	if err := dec.Decode(v); err != nil {
+		return jsonFault(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fault.New(fault.BadRequest, "the body holds more than one JSON value")
+	}
+	return a.check(v)
+}
+
+// readBody reads the whole body (which also arms the server's watch on the connection), checks its size, its depth and that it is said to be JSON.
+func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		// Clients send application/json;charset=utf-8 and, with -d of curl, a form type: the body decides.
+		if _, _, err := mime.ParseMediaType(ct); err != nil {
+			return nil, fault.New(fault.BadRequest, "Content-Type %q cannot be read; send application/json", clip(ct, 80))
+		}
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", clip(enc, 40))
+	}
+	rc := http.NewResponseController(w)
+	if err := rc.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.MaxBody))
+	if err == nil {
+		err = rc.SetReadDeadline(time.Time{}) // the server goes on reading, to notice a client that leaves
+	}
+	if err != nil {
+		if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", tooBig.Limit)
+		}
+		return nil, fault.Wrap(fault.BadRequest, err, "the body could not be read")
+	}
+	if depth := jsonDepth(body); depth > MaxDepth {
+		return nil, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
+	}
+	return body, nil
+}
+
+// jsonDepth gives the deepest nesting of brackets outside strings; it does not check the JSON.
+func jsonDepth(b []byte) int {
+	depth, deepest, inString := 0, 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// encode answers with v as JSON; nothing is written if v cannot be encoded.
+func encode(w http.ResponseWriter, status int, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	writeJSON(w, status, b.Bytes())
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	writeBody(w, body)
+}
+
+// writeBody writes an answer's body. One that does not fit the socket's buffers would wait for its reader: not for ever.
+func writeBody(w http.ResponseWriter, body []byte) {
+	if len(body) > 64<<10 {
+		rc := http.NewResponseController(w)
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // without deadlines the write is unbounded, and still right
+		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+	}
+	_, _ = w.Write(body) // a client that is gone cannot be told
+}
+
+// jsonFault turns an error of encoding/json into one that names the field.
+func jsonFault(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
+	}
+	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := typ.Field
+		if field == "" {
+			return fault.New(fault.BadRequest, "the body is a JSON %s; an object is wanted", typ.Value)
+		}
+		return fault.At(fault.Invalid, field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, jsonName(typ.Type))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok { // encoding/json has no type for it
+		return fault.At(fault.Invalid, strings.TrimSuffix(name, `"`), "is not a field of this call")
+	}
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,341 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// messageRequest is one message to append.
+type messageRequest struct {
+	ID         string                     `json:"id"`
+	Role       string                     `json:"role"`
+	Content    json.RawMessage            `json:"content"` // a string, an array of parts, or null
+	TurnID     *int64                     `json:"turn_id"`
+	Timestamp  int64                      `json:"timestamp"` // Unix ms; ten digits are taken for seconds
+	Source     string                     `json:"source"`    // here or in metadata
+	Metadata   map[string]json.RawMessage `json:"metadata"`
+	ToolCalls  json.RawMessage            `json:"tool_calls"`
+	ToolCallID string                     `json:"tool_call_id"`
+	Name       string                     `json:"name"`
+}
+
+// appendRequest is a batch, or one message as it stands.
+type appendRequest struct {
+	messageRequest
+	Messages []messageRequest `json:"messages"`
+}
+
+// Bounds of a message's smaller parts.
+const (
+	maxMetadata      = 64       // keys
+	maxMetadataBytes = 16 << 10 // in all
+	maxToolCalls     = 64 << 10 // bytes
+	maxToolName      = 256
+)
+
+func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	var in appendRequest
+	var list []messageRequest
+	one := false
+	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case len(trimmed) > 0 && trimmed[0] == '[':
+		if err := json.Unmarshal(body, &list); err != nil {
+			return jsonFault(err)
+		}
+	default:
+		if err := a.decodeBytes(body, &in, true); err != nil {
+			return err
+		}
+		if list = in.Messages; list == nil {
+			list, one = []messageRequest{in.messageRequest}, true
+		} else if in.Role != "" || in.Content != nil {
+			return fault.At(fault.Invalid, "messages", "stands beside a single message; send one or the other")
+		}
+	}
+	if len(list) == 0 || len(list) > memory.MaxBatch {
+		return fault.At(fault.Invalid, "messages", "holds %d messages; 1 to %d are allowed", len(list), memory.MaxBatch)
+	}
+	key, err := idempotencyKey(r)
+	if err != nil {
+		return err
+	}
+	msgs := make([]memory.Message, len(list))
+	for i, m := range list {
+		at := "messages[" + strconv.Itoa(i) + "]."
+		if one {
+			at = ""
+		}
+		if msgs[i], err = m.message(at); err != nil {
+			return err
+		}
+		if key != "" && msgs[i].ID == "" {
+			msgs[i].ID = key + ":" + strconv.Itoa(i)
+		}
+	}
+	stored, err := a.Memory.Append(r.Context(), projectOf(r), chi.URLParam(r, "id"), msgs)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, ledgerAnswer{AgentID: chi.URLParam(r, "id"), Messages: ledgerEntries(stored)})
+}
+
+// message checks one message and gives it in the domain's form; at is its path for errors.
+func (m messageRequest) message(at string) (memory.Message, error) {
+	out := memory.Message{ID: m.ID, Role: memory.Role(m.Role), ToolCallID: m.ToolCallID, ToolName: m.Name}
+	if m.Role == "system" || m.Role == "developer" {
+		return out, fault.At(fault.Invalid, at+"role", "%q messages are not stored; set them in llm.system_messages, at join or by update", m.Role)
+	}
+	if m.ID != "" {
+		if err := memory.ValidName(at+"id", m.ID, 128); err != nil {
+			return out, err
+		}
+	}
+	if m.TurnID != nil {
+		if *m.TurnID < 0 || *m.TurnID > 1<<53 {
+			return out, fault.At(fault.Invalid, at+"turn_id", "%d is not a number from 0 to 2^53", *m.TurnID)
+		}
+		out.TurnID, out.GivenTurn = *m.TurnID, true
+	}
+	var err error
+	if out.Timestamp, err = millis(at+"timestamp", m.Timestamp); err != nil {
+		return out, err
+	}
+	if out.Content, out.Parts, err = contentOf(at+"content", m.Content); err != nil {
+		return out, err
+	}
+	if err := m.roleFields(&out, at); err != nil {
+		return out, err
+	}
+	return out, m.applyMetadata(&out, at)
+}
+
+// roleFields checks what belongs to the role: its source and tool fields.
+func (m messageRequest) roleFields(out *memory.Message, at string) error {
+	source := m.Source
+	if raw, ok := m.Metadata["source"]; ok && source == "" {
+		if err := json.Unmarshal(raw, &source); err != nil {
+			return fault.At(fault.Invalid, at+"metadata.source", "is not a string")
+		}
+	}
+	allowed := map[memory.Role][]string{
+		memory.User:      {"message", "asr", "command"},
+		memory.Assistant: {"llm", "greeting", "llm_failure", "silence", "command"},
+		memory.Tool:      {""},
+	}[out.Role]
+	switch {
+	case m.Role == "":
+		return fault.At(fault.Missing, at+"role", "is required: user, assistant or tool")
+	case allowed == nil:
+		return fault.At(fault.Invalid, at+"role", "%q is not one of user, assistant, tool", clip(m.Role, 40))
+	}
+	if source == "" {
+		source = allowed[0]
+	}
+	known := false
+	for _, s := range allowed {
+		known = known || s == source
+	}
+	if !known {
+		return fault.At(fault.Invalid, at+"source", "%q is not a source of role %s: %s", clip(source, 40), m.Role, strings.Join(allowed, ", "))
+	}
+	out.Source = memory.Source(source)
+	if len(m.ToolCalls) > 0 && string(m.ToolCalls) != "null" {
+		var calls []json.RawMessage
+		switch {
+		case out.Role != memory.Assistant:
+			return fault.At(fault.Invalid, at+"tool_calls", "belongs to assistant messages only")
+		case json.Unmarshal(m.ToolCalls, &calls) != nil:
+			return fault.At(fault.Invalid, at+"tool_calls", "is not an array")
+		case len(m.ToolCalls) > maxToolCalls:
+			return fault.At(fault.Invalid, at+"tool_calls", "is %d bytes long; at most %d are allowed", len(m.ToolCalls), maxToolCalls)
+		}
+		if len(calls) > 0 {
+			var b bytes.Buffer
+			if err := json.Compact(&b, m.ToolCalls); err != nil {
+				return fault.At(fault.Invalid, at+"tool_calls", "is not valid JSON")
+			}
+			out.ToolCalls = b.Bytes()
+		}
+	}
+	switch {
+	case out.Role == memory.Tool && m.ToolCallID == "":
+		return fault.At(fault.Missing, at+"tool_call_id", "is required for role tool")
+	case out.Role != memory.Tool && m.ToolCallID != "":
+		return fault.At(fault.Invalid, at+"tool_call_id", "belongs to tool messages only")
+	case len(m.ToolCallID) > maxToolName || len(m.Name) > maxToolName:
+		return fault.At(fault.Invalid, at+"tool_call_id", "and name may have %d characters at most", maxToolName)
+	case len(m.Content) == 0 && len(out.ToolCalls) == 0:
+		return fault.At(fault.Missing, at+"content", "is required")
+	}
+	return nil
+}
+
+// applyMetadata keeps what we do not know and reads what we do: an assistant message may come with its interruption.
+func (m messageRequest) applyMetadata(out *memory.Message, at string) error {
+	if len(m.Metadata) > maxMetadata {
+		return fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), maxMetadata)
+	}
+	size := 0
+	for k, v := range m.Metadata {
+		size += len(k) + len(v)
+		switch k {
+		case "source", "interrupted", "interrupt_timestamp", "original":
+			continue
+		}
+		clean, err := memory.CleanText(at+"metadata", k, maxMetadataBytes)
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		if err := json.Compact(&b, v); err != nil {
+			return fault.At(fault.Invalid, at+"metadata."+clip(k, 60), "is not valid JSON")
+		}
+		*out = out.WithMetadata(clean, bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")))
+	}
+	if size > maxMetadataBytes {
+		return fault.At(fault.Invalid, at+"metadata", "is %d bytes long; at most %d are allowed", size, maxMetadataBytes)
+	}
+	if out.Role != memory.Assistant {
+		return nil
+	}
+	out.Method = memory.AssumedFull
+	var cut bool
+	if raw, ok := m.Metadata["interrupted"]; ok && json.Unmarshal(raw, &cut) != nil {
+		return fault.At(fault.Invalid, at+"metadata.interrupted", "is not true or false")
+	}
+	if !cut {
+		return nil
+	}
+	out.Interrupted, out.Method, out.InterruptBy = true, memory.VendorText, memory.ByStartOfSpeech
+	if raw, ok := m.Metadata["original"]; ok {
+		var original string
+		if json.Unmarshal(raw, &original) != nil {
+			return fault.At(fault.Invalid, at+"metadata.original", "is not a string")
+		}
+		clean, err := memory.CleanText(at+"metadata.original", original, memory.MaxText)
+		if err != nil {
+			return err
+		}
+		out.Generated = clean
+	}
+	out.InterruptMS = out.Timestamp
+	if raw, ok := m.Metadata["interrupt_timestamp"]; ok {
+		var ms int64
+		if json.Unmarshal(raw, &ms) != nil {
+			return fault.At(fault.Invalid, at+"metadata.interrupt_timestamp", "is not a whole number of milliseconds")
+		}
+		var err error
+		if out.InterruptMS, err = millis(at+"metadata.interrupt_timestamp", ms); err != nil {
+			return err
+		}
+		out.EvidenceMS = out.InterruptMS
+	}
+	return nil
+}
+
+// contentOf reads content: a string, an array of parts (whose text parts are the text), or null.
+func contentOf(field string, raw json.RawMessage) (string, json.RawMessage, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil, nil
+	}
+	var text string
+	var parts json.RawMessage
+	switch raw[0] {
+	case '"':
+		if err := json.Unmarshal(repairUTF8(raw), &text); err != nil {
+			return "", nil, fault.At(fault.Invalid, field, "is not a valid string")
+		}
+	case '[':
+		var list []struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return "", nil, fault.At(fault.Invalid, field, "is not an array of parts such as {\"type\":\"text\",\"text\":…}")
+		}
+		var texts []string
+		for _, p := range list {
+			if p.Type == "text" {
+				texts = append(texts, p.Text)
+			}
+		}
+		var b bytes.Buffer
+		if err := json.Compact(&b, raw); err != nil {
+			return "", nil, fault.At(fault.Invalid, field, "is not valid JSON")
+		}
+		if b.Len() > memory.MaxText {
+			return "", nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", b.Len(), memory.MaxText)
+		}
+		text, parts = strings.Join(texts, "\n"), bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD"))
+	default:
+		return "", nil, fault.At(fault.Invalid, field, "is neither a string nor an array of parts")
+	}
+	text, err := memory.CleanText(field, text, memory.MaxText)
+	return text, parts, err
+}
+
+// repairUTF8 mends bytes that are no UTF-8 before encoding/json sees them.
+func repairUTF8(b []byte) []byte { return bytes.ToValidUTF8(b, []byte("\uFFFD")) }
+
+// millis takes Unix milliseconds; ten digits are seconds (reference/agora-api.md section 9.3). 0 stays 0.
+func millis(field string, v int64) (int64, error) {
+	switch {
+	case v == 0:
+		return 0, nil
+	case v >= 1e9 && v < 1e10:
+		return v * 1000, nil
+	case v < 0 || v > 1e14:
+		return 0, fault.At(fault.Invalid, field, "%d is not a time in Unix milliseconds", v)
+	}
+	return v, nil
+}
+
+// ledgerAnswer is a page of the ledger, and the answer to an append.
+type ledgerAnswer struct {
+	AgentID  string        `json:"agent_id"`
+	Messages []ledgerEntry `json:"messages"`
+	// NextAfterSeq is the after_seq of the next page; absent on the last.
+	NextAfterSeq *int64 `json:"next_after_seq,omitempty"`
+}
+
+// Page sizes of the ledger.
+const (
+	defaultLedgerPage = 100
+	maxLedgerPage     = 1000
+)
+
+func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	limit, err := intParam(query, "limit", defaultLedgerPage, 1, maxLedgerPage)
+	if err != nil {
+		return err
+	}
+	after, err := intParam(query, "after_seq", 0, 0, 1<<53)
+	if err != nil {
+		return err
+	}
+	id := chi.URLParam(r, "id")
+	msgs, err := a.Memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(after), Limit: limit + 1})
+	if err != nil {
+		return err
+	}
+	out := ledgerAnswer{AgentID: id}
+	if len(msgs) > limit {
+		msgs = msgs[:limit]
+		out.NextAfterSeq = &msgs[limit-1].Seq
+	}
+	out.Messages = ledgerEntries(msgs)
+	return encode(w, http.StatusOK, out)
+}

@@ -1,0 +1,159 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// requestInfo is what a request's log line and metrics tell beside the request itself.
+type requestInfo struct {
+	id      string
+	project string
+	agent   string
+	err     error
+}
+
+type infoKey struct{}
+
+// infoOf gives the request's info; every request that came through the router has one.
+func infoOf(r *http.Request) *requestInfo {
+	if info, ok := r.Context().Value(infoKey{}).(*requestInfo); ok {
+		return info
+	}
+	return &requestInfo{}
+}
+
+// projectOf gives the project that the request speaks for.
+func projectOf(r *http.Request) string { return infoOf(r).project }
+
+// maxRequestID is how long a client's X-Request-Id may be to be taken.
+const maxRequestID = 128
+
+// requestID takes the client's id if it is short and made of letters, digits and -_.:/+=@, since it goes into logs; else it makes one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	ok := id != "" && len(id) <= maxRequestID
+	for i := 0; ok && i < len(id); i++ {
+		c := id[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			c == '-' || c == '_' || c == '.' || c == ':' || c == '/' || c == '+' || c == '=' || c == '@'
+	}
+	if ok {
+		return id
+	}
+	return uuid.Must(uuid.NewV7()).String()
+}
+
+// observe gives every request its id, its log line and its metrics, and turns a panic into a 500.
+func (a *API) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		info := &requestInfo{id: requestID(r)}
+		r = r.WithContext(context.WithValue(r.Context(), infoKey{}, info))
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		ww.Header().Set("X-Request-Id", info.id)
+		defer func() {
+			p := recover()
+			aborted := p == http.ErrAbortHandler //nolint:errorlint // the value itself is what net/http documents
+			if p != nil && !aborted {
+				info.err = fmt.Errorf("panic: %v", p)
+				a.Log.Error().Str("request_id", info.id).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
+				if ww.Status() == 0 {
+					agoraError(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
+				}
+			}
+			a.finish(r, ww, info, time.Since(start), aborted)
+			if aborted || (p != nil && ww.Status() != 0 && ww.BytesWritten() == 0) {
+				panic(http.ErrAbortHandler) // the client must not take a broken answer for a whole one
+			}
+		}()
+		next.ServeHTTP(ww, r)
+	})
+}
+
+// finish writes the request's log line and counts it.
+func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *requestInfo, took time.Duration, aborted bool) {
+	status := ww.Status()
+	if status == 0 {
+		status = http.StatusOK
+	}
+	if aborted && r.Context().Err() != nil {
+		status = statusClientClosed
+	}
+	route := "none"
+	if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
+		route = rc.RoutePattern()
+	}
+	a.Metrics.request(r.Method, route, status, took)
+	ev := a.Log.Info()
+	if status >= 500 {
+		ev = a.Log.Error()
+	}
+	if !ev.Enabled() {
+		return
+	}
+	ev = ev.Str("request_id", info.id).Str("method", r.Method).Str("path", clip(r.URL.Path, 256)).Int("status", status).
+		Int("bytes", ww.BytesWritten()).Dur("duration", took)
+	if info.project != "" {
+		ev = ev.Str("project", info.project)
+	}
+	agent := info.agent
+	if agent == "" {
+		agent = chi.URLParam(r, "id")
+	}
+	if agent != "" {
+		ev = ev.Str("agent", clip(agent, 128))
+	}
+	if info.err != nil {
+		ev = ev.Str("error", clip(causeOf(info.err), 1024))
+	}
+	ev.Msg("request")
+}
+
+// causeOf gives an error with its cause.
+func causeOf(err error) string {
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		return e.Error()
+	}
+	return err.Error()
+}
+
+// validID tells whether a path's agent id can be one at all: nothing else is looked up.
+func validID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for i := 0; i < len(id); i++ {
+		c := id[i]
+		if c < 'a' || c > 'z' {
+			if (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// agentPath checks the id in the path and notes that somebody asked for the agent.
+func (a *API) agentPath(style errorStyle) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id := chi.URLParam(r, "id")
+			if !validID(id) {
+				a.answerError(w, r, style, fault.New(fault.NotFound, "agent not found"))
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}

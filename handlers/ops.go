@@ -1,0 +1,42 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// readyTimeout bounds the check of the store.
+const readyTimeout = 2 * time.Second
+
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
+}
+
+type readyAnswer struct {
+	Status string `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// readyz tells whether the server can take work: the store can be written and the server is not stopping.
+func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
+	ctx, stop := context.WithTimeout(r.Context(), readyTimeout)
+	defer stop()
+	if err := a.Ready(ctx); err != nil {
+		infoOf(r).err = err
+		return encode(w, http.StatusServiceUnavailable, readyAnswer{Status: "unavailable", Detail: "the store cannot be written or the server is stopping; the log has more"})
+	}
+	return encode(w, http.StatusOK, readyAnswer{Status: "ok"})
+}
+
+func (a *API) spec(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(a.Spec)
+}
+
+func (a *API) docs(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	_, _ = w.Write(a.DocsPage)
+}

@@ -1,0 +1,110 @@
+package handlers
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/httprate"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Router gives the whole URL map.
+func (a *API) Router() http.Handler {
+	r := chi.NewRouter()
+	r.Use(a.observe)
+	r.NotFound(a.handle(agoraError, func(http.ResponseWriter, *http.Request) error {
+		return fault.New(fault.NotFound, "no Route matched with those values")
+	}))
+	r.MethodNotAllowed(methodNotAllowed)
+
+	r.Get("/healthz", healthz)
+	r.Get("/readyz", a.handle(agoraError, a.readyz))
+	r.Method(http.MethodGet, "/metrics", a.MetricsPage)
+	r.Get("/openapi.yaml", a.spec)
+	r.Get("/docs", a.docs)
+
+	limit := a.rateLimit()
+	for base, kind := range map[string]joinKind{
+		"/api/conversational-ai-agent/v2/projects/{appid}":    joinAgora,
+		"/cn/api/conversational-ai-agent/v2/projects/{appid}": joinCN,
+	} {
+		r.Route(base, func(r chi.Router) {
+			r.Use(a.enter(agoraError), limit(agoraError))
+			a.agentRoutes(r, kind)
+		})
+	}
+	r.Route("/v1", func(r chi.Router) {
+		r.Group(func(r chi.Router) {
+			r.Use(a.enter(agoraError), limit(agoraError))
+			a.agentRoutes(r, joinV1)
+			r.Post("/agents", a.handle(agoraError, a.join(joinV1)))
+		})
+		r.Group(func(r chi.Router) { // the OpenAI-compatible part
+			r.Use(a.enter(openAIError), limit(openAIError))
+			r.Post("/chat/completions", a.handle(openAIError, a.chatCompletions))
+			r.Get("/models", a.handle(openAIError, a.models))
+			r.With(a.agentPath(openAIError)).Post("/agents/{id}/chat/completions", a.handle(openAIError, a.chatCompletions))
+			r.With(a.agentPath(openAIError)).Get("/agents/{id}/models", a.handle(openAIError, a.models))
+		})
+	})
+	return r
+}
+
+// agentRoutes are the paths that exist under every base.
+func (a *API) agentRoutes(r chi.Router, kind joinKind) {
+	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
+	r.Post("/join", h(a.join(kind)))
+	r.Post("/join/", h(a.join(kind))) // as some of Agora's material writes it
+	r.Get("/agents", h(a.agents))
+	r.Route("/agents/{id}", func(r chi.Router) {
+		r.Use(a.agentPath(agoraError))
+		r.Get("/", h(a.agent))
+		r.Post("/leave", h(a.touching(a.leave)))
+		r.Post("/update", h(a.touching(a.update)))
+		r.Get("/history", h(a.touching(a.history)))
+		r.Get("/turns", h(a.touching(a.turns)))
+		r.Post("/speak", h(a.touching(a.speak)))
+		r.Post("/think", h(a.touching(a.think)))
+		r.Post("/interrupt", h(a.touching(a.interrupt)))
+		r.Post("/messages", h(a.touching(a.appendMessages)))
+		r.Get("/messages", h(a.touching(a.ledger)))
+		r.Get("/events", h(a.touching(a.tail)))
+	})
+}
+
+// touching notes, once the call has found the agent in the caller's project, that somebody asked for it.
+func (a *API) touching(next handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		err := next(w, r)
+		if err == nil {
+			a.Memory.Touch(projectOf(r), chi.URLParam(r, "id"))
+		}
+		return err
+	}
+}
+
+// rateLimit makes one limit for all bases, counted by project.
+func (a *API) rateLimit() func(errorStyle) func(http.Handler) http.Handler {
+	if a.RateLimit <= 0 {
+		return func(errorStyle) func(http.Handler) http.Handler {
+			return func(next http.Handler) http.Handler { return next }
+		}
+	}
+	byProject := func(r *http.Request) (string, error) { return projectOf(r), nil }
+	counter := httprate.NewLocalLimitCounter(time.Second)
+	return func(style errorStyle) func(http.Handler) http.Handler {
+		return httprate.Limit(a.RateLimit, time.Second, httprate.WithKeyFuncs(byProject), httprate.WithLimitCounter(counter),
+			httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
+				a.Metrics.limited.Inc()
+				a.answerError(w, r, style, fault.New(fault.RateLimited, "the project makes more than %d requests a second", a.RateLimit))
+			}))
+	}
+}
+
+func methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
+		Detail: "method " + clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
+	}, fault.Invalid)
+}

@@ -1,0 +1,96 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/go-playground/validator/v10"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// newValidator makes a validator that names fields as the caller wrote them.
+func newValidator() *validator.Validate {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	v.RegisterTagNameFunc(func(f reflect.StructField) string {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		return name
+	})
+	return v
+}
+
+// checker is a wire type with rules that tags cannot say.
+type checker interface{ check() error }
+
+// check runs the tags and then the type's own rules.
+func (a *API) check(v any) error {
+	if err := a.validate.Struct(v); err != nil {
+		return tagFault(err)
+	}
+	if c, ok := v.(checker); ok {
+		return c.check()
+	}
+	return nil
+}
+
+// tagFault turns the first failed tag into an error that names the field, its fault and what is allowed.
+func tagFault(err error) error {
+	fails, ok := errors.AsType[validator.ValidationErrors](err)
+	if !ok || len(fails) == 0 {
+		return err
+	}
+	f := fails[0]
+	_, path, _ := strings.Cut(f.Namespace(), ".")
+	unit := ""
+	if k := f.Kind(); k == reflect.String {
+		unit = " characters"
+	} else if k == reflect.Slice || k == reflect.Map {
+		unit = " entries"
+	}
+	switch f.Tag() {
+	case "required":
+		return fault.At(fault.Missing, path, "is required")
+	case "max", "lte":
+		return fault.At(fault.Invalid, path, "is %s; at most %s%s are allowed", amount(f.Value()), f.Param(), unit)
+	case "min", "gte":
+		return fault.At(fault.Invalid, path, "is %s; at least %s%s are wanted", amount(f.Value()), f.Param(), unit)
+	case "gt":
+		return fault.At(fault.Invalid, path, "is %s; more than %s%s is wanted", amount(f.Value()), f.Param(), unit)
+	case "lt":
+		return fault.At(fault.Invalid, path, "is %s; less than %s%s is wanted", amount(f.Value()), f.Param(), unit)
+	case "oneof":
+		return fault.At(fault.Invalid, path, "%q is not one of %s", clip(fmt.Sprint(f.Value()), 60), strings.ReplaceAll(f.Param(), " ", ", "))
+	}
+	return fault.At(fault.Invalid, path, "is not allowed (%s %s)", f.Tag(), f.Param())
+}
+
+// amount gives a number as it is, and how long a text or list is.
+func amount(v any) string {
+	rv := reflect.ValueOf(v)
+	switch rv.Kind() {
+	case reflect.String, reflect.Slice, reflect.Map:
+		return fmt.Sprintf("%d long", rv.Len())
+	}
+	return fmt.Sprint(v)
+}
+
+// jsonName gives a Go type as a caller of the API knows it.
+func jsonName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return jsonName(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}

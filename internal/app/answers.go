@@ -1,0 +1,28 @@
+package app
+
+import (
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"time"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
+	a.transport = llmadapter.NewTransport(g.DialContext)
+	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
+	l := a.cfg.LLM
+	a.answers = answer.New(answer.Config{
+		Turns:  a.service,
+		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
+		Defaults: memory.LLMSettings{
+			URL: l.URL, APIKey: memory.Secret(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect,
+			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
+		},
+		Now: time.Now, Log: a.log, Metrics: reg,
+	})
+}

@@ -1,0 +1,258 @@
+// Package app puts the server together: it opens the store, wires the parts, binds the port, and runs them until told to stop. It is the only
+// place that starts long-lived goroutines.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// Limits of the HTTP server against slow clients.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
+)
+
+// App is a whole server. Make it with New, run it once with Run.
+type App struct {
+	cfg       config.Config
+	log       zerolog.Logger
+	store     *sqlite.Store
+	service   *memory.Service
+	answers   *answer.Runner
+	transport *http.Transport // of calls to LLMs
+	sender    *webhook.Sender
+	worker    *webhook.Worker
+	listener  net.Listener
+	server    *http.Server
+	draining  atomic.Bool
+	done      chan struct{} // closed when the server begins to stop
+}
+
+// New opens the store, wires the parts and binds the port, so that whatever is wrong with the settings fails here. The caller must
+// call Run, which gives everything back.
+func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err error) {
+	a := &App{cfg: c, log: log, done: make(chan struct{})}
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				err = errors.Join(err, undo[i]())
+			}
+		}
+	}()
+	reg := prometheus.NewRegistry()
+	observed := newMetrics(reg)
+	a.store, err = sqlite.Open(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal()), Observe: observed.commit})
+	if err != nil {
+		return nil, fmt.Errorf("open the store %s: %w", c.StorePath, err)
+	}
+	undo = append(undo, a.store.Close)
+	endpoints, err := a.putEndpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
+	if err := a.newWebhooks(reg, g); err != nil {
+		return nil, err
+	}
+	a.service = memory.NewService(memory.Config{
+		Store: a.store, Now: time.Now, NewID: newID, Events: newEvents(endpoints), Observe: observed,
+		Think: func(ctx context.Context, project, id, text string) error {
+			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
+		},
+		OnError:   func(what string, err error) { log.Error().Err(err).Msg(what) },
+		MaxAgents: c.MaxAgents, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
+	})
+	observed.watch(reg, a.store)
+	a.newAnswers(reg, g)
+	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
+	}
+	undo = append(undo, a.listener.Close)
+	docs, err := docsPage(heardlog.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("make the page of openapi.yaml: %w", err)
+	}
+	api := handlers.New(handlers.Config{
+		Memory: a.service, Answers: a.answers, Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
+		RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+	})
+	a.server = &http.Server{
+		Handler: api.Router(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: serverLog(log),
+	}
+	return a, nil
+}
+
+// newID gives an id that sorts by time and cannot be guessed.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+func access(c config.Config) *handlers.Access {
+	acc := &handlers.Access{DefaultProject: c.DefaultProject, ValidProject: config.ValidProject}
+	for _, cred := range c.Credentials {
+		acc.Add(cred.Project, cred.ID, cred.Secret.Reveal())
+	}
+	return acc
+}
+
+// settingsEndpoint is the id of the endpoint that the settings describe.
+const settingsEndpoint = "settings"
+
+// putEndpoint stores the endpoint of the settings, and gives all there are. One that the settings no longer name is disabled, so that what waits for it
+// is neither sent nor lost.
+func (a *App) putEndpoint(ctx context.Context) ([]webhook.Endpoint, error) {
+	e := webhook.Endpoint{
+		ID: settingsEndpoint, Project: a.cfg.DefaultProject, URL: a.cfg.WebhookURL, Agora: true,
+		Disabled: a.cfg.WebhookURL == "", DisabledWhy: "HEARDLOG_WEBHOOK_URL is not set",
+	}
+	stored, err := a.store.Endpoints(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if e.Disabled {
+		for i, old := range stored {
+			if old.ID == settingsEndpoint {
+				old.Disabled, old.DisabledWhy = true, e.DisabledWhy
+				stored[i] = old
+				return stored, a.store.PutEndpoint(ctx, old)
+			}
+		}
+		return stored, nil
+	}
+	e.DisabledWhy = ""
+	if a.cfg.WebhookSecret != "" {
+		secret, err := webhook.ParseSecret(a.cfg.WebhookSecret.Reveal())
+		if err != nil {
+			return nil, fmt.Errorf("HEARDLOG_WEBHOOK_SECRET: %w", err)
+		}
+		e.Secrets = []webhook.SigningSecret{{Value: secret}}
+	}
+	if err := a.store.PutEndpoint(ctx, e); err != nil {
+		return nil, err
+	}
+	return a.store.Endpoints(ctx, "")
+}
+
+func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error) {
+	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext})
+	if err != nil {
+		return err
+	}
+	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{Queue: a.store, Sender: a.sender, Registerer: reg, Log: a.log})
+	return err
+}
+
+// autoJoin gives what makes an agent of an unknown id, or nil.
+func (a *App) autoJoin() func(ctx context.Context, project, id string) error {
+	if !a.cfg.AutoJoin {
+		return nil
+	}
+	return func(ctx context.Context, project, id string) error {
+		_, err := a.service.Join(ctx, memory.JoinRequest{
+			Project: project, ID: id, Name: id, Settings: memory.Settings{IdleTimeoutS: -1}, Properties: []byte("{}"),
+		})
+		return err
+	}
+}
+
+// Addr gives the address that is served.
+func (a *App) Addr() string { return a.listener.Addr().String() }
+
+func (a *App) ready(ctx context.Context) error {
+	if a.draining.Load() {
+		return errors.New("the server is stopping")
+	}
+	return a.store.Ping(ctx)
+}
+
+// Run serves until ctx is done. Then it takes no new work, lets running requests and streams end within the shutdown timeout, finishes what
+// the timers and the webhook worker have in hand, and closes the store. It returns nil after such an end.
+func (a *App) Run(ctx context.Context) error {
+	a.announce()
+	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBehind()
+	var group errgroup.Group
+	failed, fail := context.WithCancelCause(ctx)
+	run := func(what string, f func() error) {
+		group.Go(func() error {
+			err := f()
+			if err != nil {
+				err = fmt.Errorf("%s: %w", what, err)
+				fail(err) // one part that cannot go on ends the server: half of it would lose things silently
+			}
+			return err
+		})
+	}
+	run("serve", func() error {
+		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	run("timers", func() error { return a.service.Run(behind) })
+	run("webhooks", func() error { return a.worker.Run(behind) })
+	<-failed.Done()
+	a.shutdown(ctx)
+	stopBehind()
+	err := group.Wait()
+	a.sender.Close()
+	a.transport.CloseIdleConnections()
+	return errors.Join(err, a.store.Close())
+}
+
+// shutdown ends the HTTP side: new connections are refused, running requests may end in time, then they are cut.
+func (a *App) shutdown(ctx context.Context) {
+	a.draining.Store(true)
+	close(a.done)
+	a.log.Info().Dur("timeout", a.cfg.ShutdownTimeout).Msg("stopping")
+	wait, stop := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownTimeout)
+	defer stop()
+	if err := a.server.Shutdown(wait); err != nil {
+		a.log.Warn().Msg("requests were still running at the end of the shutdown timeout and were cut")
+		_ = a.server.Close() // the listener is closed already
+	}
+	if err := a.answers.Close(wait); err != nil {
+		a.log.Warn().Err(err).Msg("answers were still being made and were cut")
+	}
+}
+
+// announce says where things are.
+func (a *App) announce() {
+	path, err := filepath.Abs(a.cfg.StorePath)
+	if err != nil {
+		path = a.cfg.StorePath
+	}
+	a.log.Info().Str("address", "http://"+a.Addr()).Msg("serving")
+	a.log.Info().Str("path", path).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
+	if len(a.cfg.Credentials) == 0 {
+		a.log.Info().Msg("no credentials are set: open to everybody on this machine, and to this machine only")
+	}
+	if a.cfg.SecretKey == "" {
+		a.log.Info().Msg("HEARDLOG_SECRET_KEY is not set: LLM keys and webhook secrets are stored as they are")
+	}
+}

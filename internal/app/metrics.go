@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"log"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// metrics are those of the domain and the store.
+type metrics struct {
+	appended  prometheus.Counter
+	interrupt *prometheus.CounterVec
+	ghosts    prometheus.Counter
+	batch     prometheus.Histogram
+	seconds   prometheus.Histogram
+	failed    prometheus.Counter
+}
+
+var _ memory.Observer = (*metrics)(nil)
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		appended: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_messages_appended_total", Help: "Messages stored."}),
+		interrupt: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_interruptions_total", Help: "Answers that were cut, by cause.",
+		}, []string{"caused_by"}),
+		ghosts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "heardlog_superseded_answers_total", Help: "Answers replaced by a later one to the same user turn.",
+		}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_commit_batch_size", Help: "Writes that shared one commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_commit_seconds", Help: "Time of one commit.", Buckets: prometheus.ExponentialBuckets(.0001, 2.5, 11),
+		}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_commit_failures_total", Help: "Commits that failed."}),
+	}
+	reg.MustRegister(m.appended, m.interrupt, m.ghosts, m.batch, m.seconds, m.failed,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Appended implements memory.Observer.
+func (m *metrics) Appended(n int) { m.appended.Add(float64(n)) }
+
+// Interrupted implements memory.Observer.
+func (m *metrics) Interrupted(by string) { m.interrupt.WithLabelValues(by).Inc() }
+
+// Ghost implements memory.Observer.
+func (m *metrics) Ghost() { m.ghosts.Inc() }
+
+func (m *metrics) commit(c sqlite.Commit) {
+	m.batch.Observe(float64(c.Items))
+	m.seconds.Observe(c.Took.Seconds())
+	if c.Err != nil {
+		m.failed.Inc()
+	}
+}
+
+// watch adds the gauges that are read from the store when asked for.
+func (m *metrics) watch(reg prometheus.Registerer, store memory.Store) {
+	reg.MustRegister(&agentGauges{store: store, desc: prometheus.NewDesc("heardlog_agents", "Stored agents by status.", []string{"status"}, nil)})
+}
+
+type agentGauges struct {
+	store memory.Store
+	desc  *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (g *agentGauges) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+// Collect implements prometheus.Collector.
+func (g *agentGauges) Collect(ch chan<- prometheus.Metric) {
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second) // collectors get no context
+	defer stop()
+	counts, err := g.store.Count(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(g.desc, err)
+		return
+	}
+	for s, n := range counts {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), memory.Status(s).String())
+	}
+}
+
+// serverLog sends what net/http has to say to the log.
+func serverLog(l zerolog.Logger) *log.Logger {
+	return log.New(l.With().Str("from", "net/http").Logger().Level(zerolog.WarnLevel), "", 0)
+}

@@ -1,0 +1,147 @@
+package sqlite_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// appendOne is what a handler's append does to the store.
+func appendOne(text string) memory.Decide {
+	return func(tx memory.Tx) (memory.Change, error) {
+		h := tx.Head()
+		return memory.Change{Append: []memory.Message{{
+			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1780000000000,
+			Source: memory.SourceASR, Metadata: map[string]json.RawMessage{"lang": json.RawMessage(`"en"`)},
+		}}}, nil
+	}
+}
+
+func agent(project string, n int) memory.Agent {
+	return memory.Agent{
+		ID: fmt.Sprintf("0190-%08d", n), Project: project, Name: fmt.Sprintf("name-%d", n), Status: memory.Running, StartMS: int64(1780000000000 + n), Rev: 1,
+		Settings: memory.Settings{IdleTimeoutS: 1800, LLM: memory.LLMSettings{APIKey: "key"}},
+	}
+}
+
+func openBench(b *testing.B, o sqlite.Options) *sqlite.Store {
+	b.Helper()
+	o.Path = filepath.Join(b.TempDir(), "bench.db")
+	s, err := sqlite.Open(b.Context(), o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return s
+}
+
+const sentence = "I would like to move my appointment from Tuesday morning to some time on Thursday, if you still have anything free after lunch."
+
+// BenchmarkAppend appends one message a call; writers is how many callers wait at the same time, each with an agent of its own.
+func BenchmarkAppend(b *testing.B) {
+	for _, writers := range []int{1, 64, 1000} {
+		b.Run(fmt.Sprint(writers), func(b *testing.B) {
+			var commits atomic.Int64
+			s := openBench(b, sqlite.Options{Observe: func(sqlite.Commit) { commits.Add(1) }})
+			for i := range writers {
+				if _, _, err := s.Create(b.Context(), agent("p", i), 0, memory.Change{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			commits.Store(0)
+			b.ResetTimer()
+			parallel(b, writers, func(ctx context.Context, w int) error {
+				return s.Update(ctx, "p", agent("p", w).ID, appendOne(sentence))
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+			b.ReportMetric(float64(b.N)/float64(commits.Load()), "appends/commit")
+		})
+	}
+}
+
+// parallel shares b.N calls among a number of goroutines.
+func parallel(b *testing.B, writers int, call func(context.Context, int) error) {
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := call(b.Context(), w); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkFdatasync is the disk alone: what one commit costs at least.
+func BenchmarkFdatasync(b *testing.B) {
+	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	page := []byte(strings.Repeat("x", 4096))
+	if _, err := f.Write(make([]byte, 4<<20)); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		if _, err := f.WriteAt(page, int64(i%1024)*4096); err != nil {
+			b.Fatal(err)
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRecent reads the 32 newest messages of a hot agent, and of agents that are not in memory.
+func BenchmarkRecent(b *testing.B) {
+	const agents = 100
+	for _, cold := range []bool{false, true} {
+		name, o := "hot", sqlite.Options{}
+		if cold {
+			name, o = "cold", sqlite.Options{CacheBytes: 1}
+		}
+		b.Run(name, func(b *testing.B) {
+			s := openBench(b, o)
+			for i := range agents {
+				a := agent("p", i)
+				var c memory.Change
+				for j := range 100 {
+					c.Append = append(c.Append, memory.Message{Seq: int64(j + 1), Rev: 2, Role: memory.User, Content: sentence, TurnID: int64(j), Timestamp: 1780000000000})
+				}
+				if _, _, err := s.Create(b.Context(), a, 0, c); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				_, list, err := s.Recent(b.Context(), "p", agent("p", i%agents).ID, 32, true)
+				if err != nil || len(list) != 32 {
+					b.Fatal(len(list), err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,335 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The committer: one goroutine owns the write connection and runs all writes. What waits in its queue when it turns to it shares
+// one transaction and so one fdatasync; every caller is answered after that. See gather for how long it waits for more.
+
+// Commit tells of one transaction, for metrics.
+type Commit struct {
+	Items    int           // calls that shared it
+	Messages int           // messages appended or replaced
+	Took     time.Duration // from its first statement to the disk's answer
+	Err      error         // why it failed; its calls were tried again one by one where that could help
+}
+
+// item is one call in the queue.
+type item struct {
+	run   func(*group) error // reads and writes inside the transaction; may be run again after a rollback
+	alone bool               // must not share its transaction
+	state atomic.Int32
+	err   error
+	done  chan struct{}
+}
+
+const (
+	itemQueued int32 = iota
+	itemTaken
+	itemLeft // its caller went away before it was taken
+)
+
+// do runs fn in the committer and waits for its commit. A caller whose context ends before its turn is not served; one whose
+// turn has come waits for the outcome, which is a matter of one commit, so that fn never runs behind its caller's back.
+func (s *Store) do(ctx context.Context, fn func(*group) error) error {
+	return s.submit(ctx, &item{run: fn, done: make(chan struct{})})
+}
+
+// doAlone is do for what changes the endpoints that later items of the same group would have to see.
+func (s *Store) doAlone(ctx context.Context, fn func(*group) error) error {
+	return s.submit(ctx, &item{run: fn, alone: true, done: make(chan struct{})})
+}
+
+func (s *Store) submit(ctx context.Context, it *item) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	s.closing.RLock()
+	if s.isClosed() {
+		s.closing.RUnlock()
+		return errClosed()
+	}
+	select {
+	case s.queue <- it:
+		s.closing.RUnlock()
+	default:
+		s.closing.RUnlock()
+		return fault.New(fault.Unavailable, "too many writes are waiting; try again")
+	}
+	select {
+	case <-it.done:
+	case <-ctx.Done():
+		if it.state.CompareAndSwap(itemQueued, itemLeft) {
+			return ended(ctx)
+		}
+		<-it.done
+	}
+	return it.err
+}
+
+// commitLoop serves the queue until it is closed and empty.
+func (s *Store) commitLoop() {
+	defer close(s.ended)
+	var batch []*item
+	for it := range s.queue {
+		batch = s.gather(append(batch[:0], it))
+		for rest := batch; len(rest) > 0; {
+			n := 1
+			for !rest[0].alone && n < len(rest) && !rest[n].alone {
+				n++
+			}
+			s.serve(rest[:n])
+			rest = rest[n:]
+		}
+		clear(batch)
+		s.checkpointNow()
+	}
+}
+
+// maxBatch bounds a group, so that its first caller does not wait for too many others.
+const maxBatch = 1024
+
+// gather takes what waits and, when the last groups were shared, lets the other goroutines run for a moment, since callers that
+// were just answered are about to come back. A lone caller never waits: the expected size is then one.
+func (s *Store) gather(batch []*item) []*item {
+	take := func() {
+		for len(batch) < maxBatch {
+			select {
+			case it, ok := <-s.queue:
+				if !ok {
+					return
+				}
+				batch = append(batch, it)
+			default:
+				return
+			}
+		}
+	}
+	take()
+	if want := int(s.expect * 0.9); len(batch) < want && s.window > 0 {
+		start := time.Now()
+		for still := 0; still < 8; {
+			before := len(batch)
+			runtime.Gosched()
+			take()
+			if len(batch) >= want || len(batch) == maxBatch || time.Since(start) >= s.window {
+				break
+			}
+			if len(batch) == before {
+				still++
+			} else {
+				still = 0
+			}
+		}
+	}
+	// The expectation follows at once upwards and by an eighth downwards.
+	s.expect = max(float64(len(batch)), s.expect-(s.expect-float64(len(batch)))/8)
+	return batch
+}
+
+// serve runs a group and answers its callers.
+func (s *Store) serve(items []*item) {
+	taken := items[:0]
+	for _, it := range items {
+		if it.state.CompareAndSwap(itemQueued, itemTaken) {
+			taken = append(taken, it)
+		} else {
+			close(it.done)
+		}
+	}
+	s.transact(taken)
+}
+
+// transact runs items in one transaction. Where one fails after it has written, those before it, itself and those after it are
+// tried as groups of their own; where the commit fails, each alone.
+func (s *Store) transact(items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	g := s.newGroup()
+	for i, it := range items {
+		before := g.writes
+		it.err = g.run(it)
+		if it.err == nil || g.writes == before {
+			continue
+		}
+		g.rollback()
+		if len(items) == 1 {
+			s.observe(Commit{Items: 1, Messages: g.messages, Took: g.took(), Err: it.err})
+			close(it.done)
+			return
+		}
+		s.transact(items[:i])
+		s.transact(items[i : i+1])
+		s.transact(items[i+1:])
+		return
+	}
+	if err := g.commit(); err != nil {
+		s.observe(Commit{Items: len(items), Messages: g.messages, Took: g.took(), Err: err})
+		for i, it := range items {
+			if len(items) > 1 {
+				s.transact(items[i : i+1])
+				continue
+			}
+			it.err = err
+			close(it.done)
+		}
+		return
+	}
+	if g.writes > 0 {
+		s.observe(Commit{Items: len(items), Messages: g.messages, Took: g.took()})
+	}
+	for _, it := range items {
+		close(it.done)
+	}
+}
+
+// group is one transaction. It begins with the first write; what it reads before that is current too, since nobody else writes.
+type group struct {
+	s        *Store
+	w        *conn
+	open     bool
+	began    time.Time
+	writes   int // statements that wrote
+	messages int
+	pages    int // estimate of pages written
+	works    map[key]*view
+	touched  map[key]bool // agents whose view changed
+	erased   []key
+	after    []func() // after the commit, before callers are answered
+	wake     bool
+}
+
+func (s *Store) newGroup() *group {
+	return &group{s: s, w: s.writer, works: map[key]*view{}, touched: map[key]bool{}}
+}
+
+func (g *group) took() time.Duration {
+	if g.began.IsZero() {
+		return 0
+	}
+	return time.Since(g.began)
+}
+
+// run runs one item; a panic in it is its caller's error alone.
+func (g *group) run(it *item) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Wrap(fault.Internal, fmt.Errorf("panic in a decision: %v\n%s", p, debug.Stack()), "the store failed")
+		}
+	}()
+	return it.run(g)
+}
+
+// exec writes. The transaction begins here if it has not.
+func (g *group) exec(what, sql string, args ...driver.Value) (changed, id int64, err error) {
+	if !g.open {
+		if err := g.begin(); err != nil {
+			return 0, 0, classify(err, "begin")
+		}
+	}
+	g.writes++
+	r, err := g.w.run(sql, args...)
+	if err != nil {
+		return 0, 0, classify(err, what)
+	}
+	if changed, err = r.RowsAffected(); err == nil {
+		id, err = r.LastInsertId()
+	}
+	return changed, id, err
+}
+
+func (g *group) begin() error {
+	g.began = time.Now()
+	_, err := g.w.run("BEGIN IMMEDIATE")
+	if err != nil {
+		// An earlier rollback may have failed; a second one puts that right.
+		if _, again := g.w.run("ROLLBACK"); again == nil {
+			_, err = g.w.run("BEGIN IMMEDIATE")
+		}
+	}
+	g.open = err == nil
+	return err
+}
+
+func (g *group) rollback() {
+	if g.open {
+		// SQLite has rolled back by itself after some errors, a full disk among them; then there is nothing to roll back.
+		_, _ = g.w.run("ROLLBACK")
+		g.open = false
+		// What this group learned of due times may never have come to be.
+		for _, e := range g.s.endpoints {
+			e.due = 0
+		}
+	}
+}
+
+// commit makes the group durable and then visible.
+func (g *group) commit() error {
+	if g.open {
+		if _, err := g.w.run("COMMIT"); err != nil {
+			g.rollback()
+			return classify(err, "commit")
+		}
+		g.open = false
+		g.s.walPages += g.pages + 2
+		g.s.commits.Add(1)
+	}
+	for k := range g.touched {
+		g.s.cache.install(k, g.works[k])
+	}
+	for _, k := range g.erased {
+		g.s.cache.remove(k)
+	}
+	for _, fn := range g.after {
+		fn()
+	}
+	if g.wake {
+		select {
+		case g.s.woken <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// view gives an agent as this group sees it: with what earlier items wrote.
+func (g *group) view(k key) (*view, error) {
+	if v := g.works[k]; v != nil {
+		return v, nil
+	}
+	v := g.s.cache.get(k)
+	if v == nil {
+		e, old := g.s.cache.hold(k)
+		var err error
+		v, err = loadHead(g.w, &g.s.sealer, k, nil)
+		if err != nil {
+			if fault.Is(err, fault.NotFound) {
+				g.s.cache.forget(e)
+			}
+			return nil, err
+		}
+		// Only what is committed may be filled in; an agent created in this group is in works.
+		g.s.cache.fill(e, old, v)
+	}
+	g.works[k] = v
+	return v, nil
+}
+
+// set makes v the agent's state for the rest of the group.
+func (g *group) set(k key, v *view) {
+	g.works[k] = v
+	g.touched[k] = true
+}
+
+var errNoRow = errors.New("no such row")

@@ -1,0 +1,287 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"sort"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// The numbers of delivery.state.
+const (
+	statePending   = 0
+	stateDelivered = 1
+	stateDead      = 2
+)
+
+func stateNumber(s webhook.DeliveryState) (int64, error) {
+	switch s {
+	case webhook.Pending:
+		return statePending, nil
+	case webhook.Delivered:
+		return stateDelivered, nil
+	case webhook.Dead:
+		return stateDead, nil
+	}
+	return 0, fault.New(fault.Internal, "unknown delivery state %q", string(s))
+}
+
+// due is a delivery that could be claimed.
+type due struct {
+	id, at int64
+	retry  bool
+	e      *endpoint
+}
+
+// Claim takes due deliveries.
+func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
+	if c.Limit <= 0 {
+		return nil, nil
+	}
+	var out []webhook.Delivery
+	err := s.do(ctx, func(g *group) error {
+		out = nil
+		var list []due
+		for _, e := range s.endpoints {
+			if e.Disabled || e.due > c.NowMS {
+				continue
+			}
+			found, err := g.dueAt(e, c)
+			if err != nil {
+				return err
+			}
+			list = append(list, found...)
+		}
+		sort.SliceStable(list, func(i, j int) bool {
+			a, b := list[i], list[j]
+			switch {
+			case a.retry != b.retry:
+				return b.retry
+			case a.at != b.at:
+				return a.at < b.at
+			}
+			return a.id < b.id
+		})
+		for _, d := range list[:min(len(list), c.Limit)] {
+			claimed, err := g.claim(d, c)
+			if err != nil {
+				return err
+			}
+			out = append(out, claimed)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// dueAt looks for what an endpoint may be sent now; where there is nothing it notes when there will be.
+func (g *group) dueAt(e *endpoint, c webhook.Claim) ([]due, error) {
+	limit := int64(c.Limit)
+	if c.PerEndpoint > 0 {
+		flying, err := g.w.number("SELECT count(*) FROM delivery WHERE endpoint_no = ? AND state = 0 AND claimed = 1 AND due_ms > ?", e.no, c.NowMS)
+		if err != nil {
+			return nil, classify(err, "count claims")
+		}
+		limit = min(limit, int64(c.PerEndpoint)-flying)
+	}
+	var list []due
+	for retry := int64(0); retry <= 1 && int64(len(list)) < limit; retry++ {
+		err := g.w.each(`SELECT id, due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND due_ms <= ? AND state = 0
+			ORDER BY due_ms, id LIMIT ?`, []driver.Value{e.no, retry, c.NowMS, limit - int64(len(list))}, func(row []driver.Value) error {
+			list = append(list, due{id: integer(row[0]), at: integer(row[1]), retry: retry == 1, e: e})
+			return nil
+		})
+		if err != nil {
+			return nil, classify(err, "look for due deliveries")
+		}
+	}
+	if len(list) == 0 && limit > 0 {
+		next, err := g.nextDue(e.no)
+		if err != nil {
+			return nil, err
+		}
+		e.due = next
+	}
+	return list, nil
+}
+
+// nextDue gives the earliest due time of an endpoint's pending deliveries.
+func (g *group) nextDue(no int64) (int64, error) { return nextDue(g.w, no) }
+
+func nextDue(c *conn, no int64) (int64, error) {
+	next := int64(nothingDue)
+	for retry := int64(0); retry <= 1; retry++ {
+		row, err := c.first("SELECT due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND state = 0 ORDER BY due_ms LIMIT 1", no, retry)
+		if err != nil {
+			return 0, classify(err, "look for due deliveries")
+		}
+		if row != nil {
+			next = min(next, integer(row[0]))
+		}
+	}
+	return next, nil
+}
+
+func (g *group) claim(d due, c webhook.Claim) (webhook.Delivery, error) {
+	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
+	if _, _, err := g.exec("claim delivery", "UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, claimed = 1 WHERE id = ?", until, d.id); err != nil {
+		return webhook.Delivery{}, err
+	}
+	g.pages += 4
+	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms
+		FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?`, d.id)
+	if err == nil && row == nil {
+		err = errNoRow
+	}
+	if err != nil {
+		return webhook.Delivery{}, classify(err, "read delivery")
+	}
+	return webhook.Delivery{
+		ID: d.id, Attempt: int(integer(row[0])), Fence: integer(row[1]), EventID: text(row[2]), Type: int(integer(row[3])),
+		Project: text(row[4]), AgentID: text(row[5]), Body: blob(row[6]), CreatedMS: integer(row[7]), Endpoint: d.e.Endpoint,
+	}, nil
+}
+
+// Finish ends a claim with what came of it.
+func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result) error {
+	state, err := stateNumber(r.State)
+	if err != nil {
+		return err
+	}
+	do := s.do
+	if r.DisableEndpoint != "" {
+		do = s.doAlone
+	}
+	return do(ctx, func(g *group) error {
+		due := r.DueMS
+		if state != statePending {
+			due = 0
+		}
+		n, _, err := g.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, claimed = 0, reason = ?
+			WHERE id = ? AND fence = ? AND claimed = 1 AND state = 0`, state, due, r.Reason, d.ID, d.Fence)
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return staleClaim(d)
+		}
+		resp := r.Try.Response
+		truncated := r.Try.Truncated
+		if len(resp) > webhook.MaxResponse {
+			resp, truncated = resp[:webhook.MaxResponse], true
+		}
+		_, _, err = g.exec("insert attempt", `INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, int64(r.Try.N), d.Fence, r.Try.StartedMS, r.Try.DurationMS, int64(r.Try.Status),
+			r.Try.ErrorClass, r.Try.Error, resp, boolean(truncated))
+		if err != nil {
+			return err
+		}
+		g.pages += 5 + len(resp)/4096
+		if state == statePending {
+			g.noteDue(d.ID, due)
+		}
+		if r.DisableEndpoint != "" {
+			return g.disable(d.Endpoint.ID, r.DisableEndpoint)
+		}
+		return nil
+	})
+}
+
+func staleClaim(d webhook.Delivery) error {
+	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
+}
+
+// noteDue tells the delivery's endpoint that something is due then. Which endpoint that is need not be known: too early is harmless.
+func (g *group) noteDue(_ int64, ms int64) {
+	for _, e := range g.s.endpoints {
+		e.dueAt(ms)
+	}
+}
+
+func (g *group) disable(id, why string) error {
+	list := append([]*endpoint(nil), g.s.endpoints...)
+	for i, e := range list {
+		if e.ID != id || e.Disabled {
+			continue
+		}
+		changed := *e
+		changed.Disabled, changed.DisabledWhy = true, why
+		list[i] = &changed
+		if err := g.writeEndpoint(&changed); err != nil {
+			return err
+		}
+		g.setEndpoints(list)
+	}
+	return nil
+}
+
+// Release gives a claim back unused.
+func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
+	return s.do(ctx, func(g *group) error {
+		row, err := g.w.first("SELECT e.created_ms FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
+		if err != nil {
+			return classify(err, "read delivery")
+		}
+		if row == nil {
+			return staleClaim(d)
+		}
+		// Due at the event's own time: that is past, and so is "now" to every later claim, whatever clock it goes by.
+		n, _, err := g.exec("release delivery", `UPDATE delivery SET due_ms = ?, attempt = attempt - 1, claimed = 0
+			WHERE id = ? AND fence = ? AND claimed = 1 AND state = 0`, integer(row[0]), d.ID, d.Fence)
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return staleClaim(d)
+		}
+		g.pages += 3
+		g.noteDue(d.ID, integer(row[0]))
+		g.wake = true
+		return nil
+	})
+}
+
+// Attempts lists the attempts of an event's deliveries.
+func (s *Store) Attempts(ctx context.Context, eventID string) ([]webhook.Attempt, error) {
+	var out []webhook.Attempt
+	err := s.readers.do(ctx, func(c *conn) error {
+		return c.each(`SELECT t.n, t.started_ms, t.duration_ms, t.status, t.error_class, t.error, t.response, t.truncated
+			FROM event e JOIN delivery d ON d.event_no = e.no JOIN attempt t ON t.delivery_id = d.id
+			WHERE e.id = ? ORDER BY d.id, t.n, t.fence`, []driver.Value{eventID}, func(row []driver.Value) error {
+			out = append(out, webhook.Attempt{
+				N: int(integer(row[0])), StartedMS: integer(row[1]), DurationMS: integer(row[2]), Status: int(integer(row[3])),
+				ErrorClass: text(row[4]), Error: text(row[5]), Response: blob(row[6]), Truncated: integer(row[7]) != 0,
+			})
+			return nil
+		})
+	})
+	return out, classify(err, "read attempts")
+}
+
+// Backlog counts what waits.
+func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
+	var b webhook.Backlog
+	err := s.readers.do(ctx, func(c *conn) error {
+		pending, err := c.number("SELECT count(*) FROM delivery WHERE state = 0")
+		if err != nil {
+			return err
+		}
+		dead, err := c.number("SELECT count(*) FROM delivery WHERE state = 2")
+		if err != nil {
+			return err
+		}
+		b.Pending, b.Dead = int(pending), int(dead)
+		b.OldestDue, err = c.number("SELECT due_ms FROM delivery WHERE state = 0 ORDER BY due_ms LIMIT 1")
+		return err
+	})
+	return b, classify(err, "count deliveries")
+}
+
+// Woken receives when deliveries were committed.
+func (s *Store) Woken() <-chan struct{} { return s.woken }

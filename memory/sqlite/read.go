@@ -1,0 +1,326 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Head gives the agent's head, from memory where it is hot.
+func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, error) {
+	k := key{project, id}
+	if v := s.cache.get(k); v != nil && !s.isClosed() {
+		return v.head, nil
+	}
+	v, err := s.load(ctx, k, 0, false)
+	if err != nil {
+		return memory.Head{}, err
+	}
+	return v.head, nil
+}
+
+// Recent gives the head and the newest n messages, from memory where the agent is hot and n at most 64.
+func (s *Store) Recent(ctx context.Context, project, id string, n int, historyOnly bool) (memory.Head, []memory.Message, error) {
+	k := key{project, id}
+	n = max(n, 0)
+	if v := s.cache.get(k); v != nil && !s.isClosed() {
+		if list, ok := v.newest(n, historyOnly); ok {
+			return v.head, list, nil
+		}
+	}
+	v, err := s.load(ctx, k, n, historyOnly)
+	if err != nil {
+		return memory.Head{}, nil, err
+	}
+	return v.head, v.list, nil
+}
+
+// loaded is what one read of the database found.
+type loaded struct {
+	*view
+	list []memory.Message
+}
+
+// load reads an agent's head and its newest n messages as of one moment and puts them in the cache.
+func (s *Store) load(ctx context.Context, k key, n int, historyOnly bool) (loaded, error) {
+	var out loaded
+	e, old := s.cache.hold(k)
+	known := old
+	if known == gone {
+		known = nil
+	}
+	err := s.readers.do(ctx, func(c *conn) error {
+		v, err := loadHead(c, &s.sealer, k, known)
+		if err != nil {
+			return err
+		}
+		out.view = v
+		if n == 0 {
+			return nil
+		}
+		want := max(n, tailLoad)
+		if n > maxTail { // more than is kept: read just that
+			out.list, err = loadNewest(c, v.no, n, historyOnly)
+			return err
+		}
+		list, err := loadNewest(c, v.no, want, false)
+		if err != nil {
+			return err
+		}
+		out.view = v.withTail(list, len(list) < want)
+		var ok bool
+		if out.list, ok = out.view.newest(n, historyOnly); !ok {
+			// Too many of the newest are not for history.
+			out.list, err = loadNewest(c, v.no, n, true)
+		}
+		return err
+	})
+	switch {
+	case fault.Is(err, fault.NotFound):
+		s.cache.forget(e)
+	case err == nil && (n > 0 && n <= maxTail || old == nil):
+		s.cache.fill(e, old, out.view)
+	}
+	return out, classify(err, "read agent")
+}
+
+const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
+	a.hint_rev, a.hint_turn, a.hint_seq FROM agent a `
+
+// readAgent reads a row of selectAgent, all but settings and properties.
+func readAgent(row []driver.Value) (no int64, a memory.Agent, h hints) {
+	a = memory.Agent{
+		Project: text(row[1]), ID: text(row[2]), Name: text(row[3]), Status: memory.Status(integer(row[4])),
+		StartMS: integer(row[5]), StopMS: integer(row[6]), Message: text(row[7]), Rev: integer(row[8]),
+		JoinKey: text(row[9]), JoinHash: text(row[10]),
+	}
+	return integer(row[0]), a, hints{rev: integer(row[11]), turn: integer(row[12]), seq: integer(row[13])}
+}
+
+// loadSettings reads an agent's settings and properties.
+func loadSettings(c *conn, s *sealer, no int64, a *memory.Agent) error {
+	row, err := c.first("SELECT body FROM agent_settings WHERE agent_no = ?", no)
+	if err != nil {
+		return classify(err, "read settings")
+	}
+	if row == nil {
+		return fault.Wrap(fault.Internal, errNoRow, "the store failed")
+	}
+	plain, err := s.open(blob(row[0]), agentOwner(no))
+	if err == nil {
+		err = unpackAgent(plain, a)
+	}
+	return classify(err, "read settings")
+}
+
+// loadHead reads an agent's head; known is an older view, whose settings are used where they have not changed since.
+func loadHead(c *conn, s *sealer, k key, known *view) (*view, error) {
+	row, err := c.first(selectAgent+"WHERE a.project = ? AND a.id = ?", k.project, k.id)
+	if err != nil {
+		return nil, classify(err, "read agent")
+	}
+	if row == nil {
+		return nil, noAgent(k.id)
+	}
+	no, a, h := readAgent(row)
+	if known != nil && known.no == no && known.head.Agent.Rev == a.Rev {
+		a.Settings, a.Properties = known.head.Agent.Settings, known.head.Agent.Properties
+	} else if err := loadSettings(c, s, no, &a); err != nil {
+		return nil, err
+	}
+	return viewOf(c, no, a, h)
+}
+
+// viewOf adds the last message.
+func viewOf(c *conn, no int64, a memory.Agent, h hints) (*view, error) {
+	last, err := loadNewest(c, no, 1, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(last) == 0 {
+		return &view{no: no, head: makeHead(a, nil, h), hint: h, full: true}, nil
+	}
+	return &view{no: no, head: makeHead(a, &last[0], h), hint: h}, nil
+}
+
+// Messages pages through the ledger, from memory where what is asked for is among a hot agent's newest.
+func (s *Store) Messages(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
+	k := key{project, id}
+	if v := s.cache.get(k); v != nil && !s.isClosed() {
+		if list, ok := v.page(q); ok {
+			return list, nil
+		}
+	}
+	var out []memory.Message
+	err := s.readers.do(ctx, func(c *conn) error {
+		row, err := c.first("SELECT no FROM agent WHERE project = ? AND id = ?", project, id)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			return noAgent(id)
+		}
+		out, err = loadMessages(c, selectMessage+"WHERE agent_no = ? AND seq > ? AND rev > ? AND shown >= ? ORDER BY seq LIMIT ?",
+			integer(row[0]), q.AfterSeq, q.AfterRev, boolean(q.HistoryOnly), int64(max(q.Limit, 1)))
+		return err
+	})
+	return out, classify(err, "read messages")
+}
+
+// agentFilter is the WHERE of a list. Texts differ by which filters are there, not by their values.
+func agentFilter(q memory.AgentQuery) (where string, args []driver.Value) {
+	where, args = "WHERE a.project = ?", []driver.Value{q.Project}
+	add := func(cond string, arg driver.Value) { where += " AND " + cond; args = append(args, arg) }
+	if q.Channel != "" {
+		add("a.channel = ?", q.Channel)
+	}
+	if q.Name != "" {
+		add("a.name = ?", q.Name)
+	}
+	if q.FromMS != 0 {
+		add("a.start_ms >= ?", q.FromMS)
+	}
+	if q.ToMS != 0 {
+		add("a.start_ms <= ?", q.ToMS)
+	}
+	if len(q.Statuses) > 0 {
+		var mask int64
+		for _, st := range q.Statuses {
+			mask |= 1 << uint(st)
+		}
+		add("(1 << a.status) & ? <> 0", mask)
+	}
+	return where, args
+}
+
+// Agents lists a project's agents, newest id first.
+func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentPage, error) {
+	var page memory.AgentPage
+	where, args := agentFilter(q)
+	limit := max(q.Limit, 1)
+	err := s.readers.do(ctx, func(c *conn) error {
+		total, err := c.number("SELECT count(*) FROM agent a "+where, args...)
+		if err != nil {
+			return err
+		}
+		page.Total = int(total)
+		sql := selectAgent + where
+		if q.Cursor != "" {
+			sql += " AND a.id <= ?"
+			args = append(args, q.Cursor)
+		}
+		var nos []int64
+		err = c.each(sql+" ORDER BY a.id DESC LIMIT ?", append(args, int64(limit)+1), func(row []driver.Value) error {
+			no, a, _ := readAgent(row)
+			if len(nos) == limit {
+				page.Next = a.ID
+				return nil
+			}
+			nos = append(nos, no)
+			page.Agents = append(page.Agents, a)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for i, no := range nos {
+			if err := loadSettings(c, &s.sealer, no, &page.Agents[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return page, classify(err, "list agents")
+}
+
+// Live calls each with every live agent as of one moment, and warms the cache with them.
+func (s *Store) Live(ctx context.Context, each func(memory.Head) error) error {
+	var own error
+	commits := s.commits.Load()
+	err := s.readers.do(ctx, func(c *conn) error {
+		// In slices, so that not all agents are held at once beside what the caller keeps of them.
+		for after := int64(0); ; {
+			list, err := liveAfter(c, after)
+			if err != nil {
+				return err
+			}
+			for i := range list {
+				if ctx.Err() != nil {
+					return ended(ctx)
+				}
+				l := &list[i]
+				after = l.no
+				e, old := s.cache.hold(key{l.a.Project, l.a.ID})
+				if err := loadSettings(c, &s.sealer, l.no, &l.a); err != nil {
+					return err
+				}
+				v, err := viewOf(c, l.no, l.a, l.hint)
+				if err != nil {
+					return err
+				}
+				if s.commits.Load() == commits { // else this moment may be past for the agent
+					s.cache.fill(e, old, v)
+				} else {
+					s.cache.forget(e)
+				}
+				if own = each(v.head); own != nil {
+					return own
+				}
+			}
+			if len(list) < liveSlice {
+				return nil
+			}
+		}
+	})
+	if own != nil {
+		return own
+	}
+	return classify(err, "read live agents")
+}
+
+const liveSlice = 256
+
+type liveAgent struct {
+	no   int64
+	a    memory.Agent
+	hint hints
+}
+
+func liveAfter(c *conn, after int64) (list []liveAgent, err error) {
+	err = c.each(selectAgent+"WHERE a.no > ? AND a.status NOT IN (4, 6) ORDER BY a.no LIMIT ?", []driver.Value{after, int64(liveSlice)}, func(row []driver.Value) error {
+		no, a, h := readAgent(row)
+		list = append(list, liveAgent{no, a, h})
+		return nil
+	})
+	return list, err
+}
+
+// Count gives how many agents have each status, as of the last commit.
+func (s *Store) Count(context.Context) ([memory.Statuses]int, error) {
+	var out [memory.Statuses]int
+	if s.isClosed() {
+		return out, errClosed()
+	}
+	for i := range out {
+		out[i] = int(s.counts[i].Load())
+	}
+	return out, nil
+}
+
+// Ping writes a row and reads it back.
+func (s *Store) Ping(ctx context.Context) error {
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	return s.do(ctx, func(g *group) error {
+		if _, _, err := g.exec("ping", "INSERT INTO meta (key, value) VALUES ('ping', ?) ON CONFLICT DO UPDATE SET value = excluded.value", now); err != nil {
+			return err
+		}
+		row, err := g.w.first("SELECT value FROM meta WHERE key = 'ping'")
+		if err == nil && (row == nil || text(row[0]) != now) {
+			err = errNoRow
+		}
+		return classify(err, "ping")
+	})
+}

@@ -1,0 +1,44 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// open opens a store in a folder of the test's own, or the one that o names.
+func open(t *testing.T, o sqlite.Options) *sqlite.Store {
+	t.Helper()
+	if o.Path == "" {
+		o.Path = filepath.Join(t.TempDir(), "data", "heardlog.db")
+	}
+	s, err := sqlite.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func TestStore(t *testing.T) {
+	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{}) })
+}
+
+// TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
+func TestStoreUncached(t *testing.T) {
+	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{CacheBytes: 1, CacheAgents: 1}) })
+}
+
+// TestStoreSmallCache has room for a few agents, so that views come and go.
+func TestStoreSmallCache(t *testing.T) {
+	memorytest.Run(t, func(t *testing.T) memory.Store {
+		return open(t, sqlite.Options{CacheBytes: 64 << 10, CacheAgents: 5, SealKey: []byte("key")})
+	})
+}
