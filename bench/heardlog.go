@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// agoraBase is the base of the paths that Agora's clients use, as a chi pattern; project is the appid in it.
+const (
+	agoraBase = "/api/conversational-ai-agent/v2/projects/{appid}"
+	agoraPath = "/api/conversational-ai-agent/v2/projects/default" // the project of /v1 on an open server
+)
+
+const sentence = "I would like to move my appointment from Tuesday morning to some time on Thursday, if you still have anything free after lunch."
+
+// joinBody gives a join of a text agent, which answers from the upstream at url.
+func joinBody(name, url string, maxHistory int) []byte {
+	llm := map[string]any{"max_history": maxHistory}
+	if url != "" {
+		llm["url"] = url
+	}
+	body, err := json.Marshal(map[string]any{
+		"name": name, "properties": map[string]any{"idle_timeout": 0, "llm": llm},
+	})
+	if err != nil {
+		panic(err) // strings and numbers always encode
+	}
+	return body
+}
+
+// messagesBody gives a batch of n messages, user and assistant by turns.
+func messagesBody(n int) []byte {
+	type message struct {
+		Role     string            `json:"role"`
+		Content  string            `json:"content"`
+		Source   string            `json:"source"`
+		Metadata map[string]string `json:"metadata,omitempty"`
+	}
+	var list []message
+	for i := range n {
+		if i%2 == 0 {
+			list = append(list, message{"user", sentence, "asr", map[string]string{"publisher": "1001"}})
+		} else {
+			list = append(list, message{"assistant", sentence, "llm", nil})
+		}
+	}
+	body, err := json.Marshal(map[string]any{"messages": list})
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// population is a number of agents with the same ledger.
+type population struct {
+	ids []string
+}
+
+// populate makes agents through the API, with so many clients at once.
+func populate(ctx context.Context, addr, name string, agents, messages, maxHistory int, url string) (population, error) {
+	p := population{ids: make([]string, agents)}
+	batch := messagesBody(messages)
+	var next atomic.Int64
+	errs := make(chan error, 16)
+	var wg sync.WaitGroup
+	for range min(16, agents) {
+		wg.Go(func() {
+			c, err := dial(ctx, addr)
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer c.Close()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= agents || ctx.Err() != nil {
+					return
+				}
+				if p.ids[i], err = populateOne(c, addr, fmt.Sprintf("%s-%d", name, i), maxHistory, url, batch, messages); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return p, fmt.Errorf("make agents: %w", err)
+	default:
+		return p, ctx.Err()
+	}
+}
+
+func populateOne(c *conn, addr, name string, maxHistory int, url string, batch []byte, messages int) (string, error) {
+	if err := wantOK(c, request("POST", "/v1/join", addr, joinBody(name, url, maxHistory), "")); err != nil {
+		return "", err
+	}
+	var joined struct {
+		AgentID string `json:"agent_id"`
+	}
+	if err := json.Unmarshal(c.body, &joined); err != nil {
+		return "", err
+	}
+	if messages == 0 {
+		return joined.AgentID, nil
+	}
+	return joined.AgentID, wantOK(c, request("POST", "/v1/agents/"+joined.AgentID+"/messages", addr, batch, ""))
+}

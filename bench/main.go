@@ -1,0 +1,168 @@
+// Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
+// the disk's own fdatasync, one transaction an append, and httputil.ReverseProxy. docs/performance.md tells what came out.
+//
+//	go run ./bench              # everything, about six minutes
+//	go run ./bench -quick       # a few seconds a part; figures for orientation only
+//	go run ./bench -only 1,2
+//
+// It builds the real server and runs it and its peers as processes of their own, so that CPU and memory can be told apart;
+// load comes from this process, over loopback. Rounds are interleaved and medians taken. Linux only: it reads /proc.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	report
+	sizes
+	bin     string // the server
+	dir     string // on the disk that is measured
+	level   string // the server's log level
+	rounds  int
+	running []*process
+}
+
+// sizes are how much load there is.
+type sizes struct {
+	requests int // of a round, histories and appends
+	calls    int // of a round, proxied
+	paced    int // of a round, proxied in an open loop
+	streams  int // in all, for the long run
+	live     int // streams at once
+	cancels  int // of each kind
+	agents   int // for the restart
+}
+
+func full() sizes {
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000}
+}
+
+func quick() sizes {
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	role := flags.String("role", "", "used by bench itself for the processes that it starts")
+	upstream := flags.String("upstream", "", "used by bench itself")
+	only := flags.String("only", "1,2,3,4", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents")
+	short := flags.Bool("quick", false, "a short run, for orientation")
+	server := flags.String("server", "", "a server built before; empty builds one")
+	dir := flags.String("dir", "", "folder for the databases, on the disk to be measured; empty makes a temporary one")
+	level := flags.String("log", "warn", "log level of the server; info writes one line a request")
+	rounds := flags.Int("rounds", 5, "interleaved rounds of each comparison")
+	agents := flags.Int("agents", 0, "running agents of part 4; 0 = the default")
+	streams := flags.Int("streams", 0, "streams in all of part 3; 0 = the default")
+	strict := flags.Bool("strict", false, "exit with an error if a target is missed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	files, err := raiseFiles()
+	if err != nil {
+		return err
+	}
+	if *role != "" {
+		return serveRole(ctx, out, *role, *upstream)
+	}
+	b := &bench{report: report{out: out}, sizes: full(), bin: *server, dir: *dir, level: *level, rounds: *rounds}
+	if *short {
+		b.sizes, b.rounds = quick(), min(*rounds, 2)
+	}
+	if *agents > 0 {
+		b.agents = *agents
+	}
+	if *streams > 0 {
+		b.streams = *streams
+	}
+	tmp, err := os.MkdirTemp(b.dir, "heardlog-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	b.dir = tmp
+	defer b.stopAll()
+	if b.bin == "" {
+		if b.bin, err = build(ctx, tmp); err != nil {
+			return err
+		}
+	}
+	return b.all(ctx, *only, files, *strict)
+}
+
+func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart}
+	var which []int
+	for s := range strings.SplitSeq(only, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil || n < 1 || n > len(parts) {
+			return fmt.Errorf("-only %q: parts are 1 to %d", only, len(parts))
+		}
+		which = append(which, n)
+	}
+	start := time.Now()
+	sync, err := b.fdatasync()
+	if err != nil {
+		return err
+	}
+	b.sayf("%d cores, %s, %s, fdatasync of 4 KiB p50 %.0f µs p99 %.0f µs, %d files, server log at level %s into a file",
+		runtime.NumCPU(), kernel(), runtime.Version(), micros(sync.at(.5)), micros(sync.at(.99)), files, b.level)
+	for i, part := range parts {
+		if !slices.Contains(which, i+1) {
+			continue
+		}
+		if err := part(ctx); err != nil {
+			return fmt.Errorf("part %d: %w", i+1, err)
+		}
+		b.stopAll()
+	}
+	missed, err := b.table()
+	b.sayf("took %s", time.Since(start).Round(time.Second))
+	if err == nil && strict && missed > 0 {
+		err = fmt.Errorf("%d targets missed", missed)
+	}
+	return err
+}
+
+// stopAll ends what was started.
+func (b *bench) stopAll() {
+	for _, p := range slices.Backward(b.running) {
+		p.stop(true)
+	}
+	b.running = nil
+}
+
+// db gives the path of a new database.
+func (b *bench) db(name string) string { return filepath.Join(b.dir, name, "heardlog.db") }
+
+// kernel gives the system's name and version.
+func kernel() string {
+	v, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return runtime.GOOS
+	}
+	return runtime.GOOS + " " + strings.TrimSpace(string(v))
+}

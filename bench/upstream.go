@@ -1,0 +1,120 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// upstream is a fake LLM, as lean as net/http allows, so that what stands in front of it is what is measured. The query
+// of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, first_us before the first byte.
+type upstream struct {
+	mu   sync.Mutex
+	seen map[string]time.Time // when the end of the call with this X-Request-Id was seen
+}
+
+// maxSeen bounds what is kept of cancelled calls.
+const maxSeen = 10_000
+
+// The pieces of an answer: a chunk of about 220 bytes, an answer in one piece of about 1.2 KB.
+const (
+	upstreamChunk = `data: {"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion.chunk","created":1780000000,"model":"bench-1","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
+	upstreamEnd   = `data: {"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion.chunk","created":1780000000,"model":"bench-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+)
+
+func upstreamWhole() []byte {
+	return []byte(`{"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion","created":1780000000,"model":"bench-1","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+		strings.Repeat("Thursday at two is free. ", 10) + `","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],` +
+		`"usage":{"prompt_tokens":812,"completion_tokens":61,"total_tokens":873,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0}},"x_vendor":"` +
+		strings.Repeat("0123456789abcdef", 32) + `"}`)
+}
+
+func newUpstream() http.Handler {
+	u := &upstream{seen: map[string]time.Time{}}
+	whole := upstreamWhole()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) { u.chat(w, r, whole) })
+	mux.HandleFunc("GET /seen", u.when)
+	return mux
+}
+
+func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	q := r.URL.Query()
+	if id := r.Header.Get("X-Request-Id"); strings.HasPrefix(id, "cancel-") {
+		defer func() { u.note(r, id) }()
+	}
+	if !pause(r, number(q, "first_us")) {
+		return
+	}
+	n := number(q, "chunks")
+	if n == 0 {
+		answer(w, whole)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	for i := range n {
+		if i > 0 && !pause(r, number(q, "gap_us")) {
+			return
+		}
+		if _, err := io.WriteString(w, upstreamChunk); err != nil {
+			return
+		}
+		if err := flush.Flush(); err != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(w, upstreamEnd) // a client that is gone cannot be told
+}
+
+// note keeps when a call was seen to have been given up.
+func (u *upstream) note(r *http.Request, id string) {
+	if r.Context().Err() == nil {
+		return
+	}
+	now := time.Now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.seen) < maxSeen {
+		u.seen[id] = now
+	}
+}
+
+// when answers the Unix nanoseconds at which a call was seen to be over, 404 while it is not.
+func (u *upstream) when(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	t, ok := u.seen[r.URL.Query().Get("id")]
+	u.mu.Unlock()
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	answer(w, strconv.AppendInt(nil, t.UnixNano(), 10))
+}
+
+func number(q url.Values, name string) int {
+	n, _ := strconv.Atoi(q.Get(name)) // absent is 0
+	return n
+}
+
+// pause waits and tells whether the client is still there.
+func pause(r *http.Request, us int) bool {
+	if us == 0 {
+		return true
+	}
+	t := time.NewTimer(time.Duration(us) * time.Microsecond)
+	defer t.Stop()
+	select {
+	case <-r.Context().Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
