@@ -1,0 +1,49 @@
+package compat_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// bins is where the binaries are, built once for all tests.
+var bins = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "heardlog-compat-")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./cmd/api", "./examples/fakellm", "./examples/receiver")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	dir, err := bins()
+	code := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	if dir != "" {
+		_ = os.RemoveAll(dir) // the system's temporary folder is swept anyway
+	}
+	os.Exit(code)
+}
+
+// binary gives the path of a built command.
+func binary(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := bins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}

@@ -1,0 +1,313 @@
+package compat_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// command is one line of the README's session with what it says comes back.
+type command struct {
+	text string
+	want []string // lines
+}
+
+// blocks gives the fenced blocks of a kind, as lines.
+func blocks(readme, kind string) [][]string {
+	var out [][]string
+	open := false
+	for line := range strings.Lines(readme) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case !open && line == "```"+kind:
+			open = true
+			out = append(out, nil)
+		case open && line == "```":
+			open = false
+		case open:
+			out[len(out)-1] = append(out[len(out)-1], line)
+		}
+	}
+	return out
+}
+
+func session(readme string) []command {
+	var out []command
+	for _, block := range blocks(readme, "console") {
+		for _, line := range block {
+			if text, ok := strings.CutPrefix(line, "$ "); ok {
+				out = append(out, command{text: text})
+			} else if len(out) > 0 {
+				out[len(out)-1].want = append(out[len(out)-1].want, line)
+			}
+		}
+	}
+	return out
+}
+
+// The README's session does what it says: its commands, run by a shell one after the other, answer in the shape that is printed under them, and
+// the receiver prints the lines shown. It does not run beside other tests, since a barge-in after 0.6 s wants a machine that answers.
+func TestReadmeSession(t *testing.T) {
+	raw, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := string(raw)
+	receiver := run(t, binary(t, "receiver"), []string{"-addr", "127.0.0.1:0", "-secret", "demo-secret"})
+	hook, ok := receiver.stdout.find(func(string) bool { return true })
+	if !ok {
+		t.Fatalf("the receiver does not say where it listens:\n%s", receiver.stderr)
+	}
+	// As examples/demo/run.sh starts them.
+	llm := fakeLLM(t, "-delay-chunk", "100ms")
+	s := start(t, "HEARDLOG_LLM_URL="+llm+"/v1", "HEARDLOG_LLM_MODEL=fake-1", "HEARDLOG_WEBHOOK_URL="+hook+"/", "HEARDLOG_WEBHOOK_SECRET=demo-secret")
+
+	steps := session(readme)
+	if len(steps) < 10 {
+		t.Fatalf("README.md has %d commands", len(steps))
+	}
+	for i, got := range runShell(t, steps, strings.TrimPrefix(s.url, "http://")) {
+		if err := sameShape(steps[i].want, got); err != nil {
+			t.Errorf("$ %s\n%v\nthe README has\n%s\ncame\n%s", steps[i].text, err, strings.Join(steps[i].want, "\n"), strings.Join(got, "\n"))
+		}
+	}
+	shown := slices.Concat(blocks(readme, "receiver")...)
+	if len(shown) < 4 {
+		t.Fatalf("README.md shows %d lines of the receiver", len(shown))
+	}
+	for _, line := range shown {
+		pattern := linePattern(line)
+		if _, ok := receiver.stdout.find(pattern.MatchString); !ok {
+			t.Errorf("the receiver never printed what the README shows: %s\nit printed\n%s", line, receiver.stdout)
+		}
+	}
+}
+
+// runShell runs the commands in one bash and gives the lines that each printed.
+func runShell(t *testing.T, steps []command, addr string) [][]string {
+	t.Helper()
+	const mark = "--- end of command"
+	var script bytes.Buffer
+	for _, c := range steps {
+		text := strings.ReplaceAll(c.text, "127.0.0.1:8080", addr)
+		fmt.Fprintf(&script, "%s\necho; echo '%s'\n", text, mark)
+	}
+	bash := exec.CommandContext(within(t, patience), "bash")
+	bash.Dir, bash.Stdin = t.TempDir(), &script
+	bash.Env = []string{"PATH=" + os.Getenv("PATH")}
+	out, err := bash.Output()
+	if err != nil {
+		t.Fatalf("bash: %v\n%s", err, out)
+	}
+	var all [][]string
+	for text := range strings.SplitSeq(string(out), mark+"\n") {
+		all = append(all, strings.Split(strings.TrimSuffix(text, "\n"), "\n"))
+	}
+	if len(all) != len(steps)+1 {
+		t.Fatalf("%d commands gave %d outputs:\n%s", len(steps), len(all), out)
+	}
+	return all[:len(steps)]
+}
+
+// sameShape compares what a command printed with what the README shows. JSON has the same keys and types; a stream has the same kinds of lines, "…" standing
+// for any number of those shown; anything else is the same text.
+func sameShape(want, got []string) error {
+	want, got = trimBlank(want), trimBlank(got)
+	if len(want) > 0 && strings.HasPrefix(want[0], "data:") {
+		return sameStream(want, got)
+	}
+	a, b := strings.Join(want, "\n"), strings.Join(got, "\n")
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || len(want) > 0 && want[0][0] != '{' {
+		if a != b {
+			return fmt.Errorf("want the text %q, got %q", a, b)
+		}
+		return nil
+	}
+	if err := json.Unmarshal([]byte(b), &y); err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	return sameJSON("", x, y)
+}
+
+func trimBlank(lines []string) []string {
+	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+func sameJSON(at string, want, got any) error {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s is %T, not an object", at, got)
+		}
+		for k := range g {
+			if _, ok := w[k]; !ok {
+				return fmt.Errorf("%s.%s is not in the README", at, k)
+			}
+		}
+		for k, v := range w {
+			if _, ok := g[k]; !ok {
+				return fmt.Errorf("%s.%s is missing", at, k)
+			}
+			if err := sameJSON(at+"."+k, v, g[k]); err != nil {
+				return err
+			}
+		}
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(w) {
+			return fmt.Errorf("%s: want %d elements, got %v", at, len(w), got)
+		}
+		for i := range w {
+			if err := sameJSON(fmt.Sprintf("%s[%d]", at, i), w[i], g[i]); err != nil {
+				return err
+			}
+		}
+	default:
+		if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", got) {
+			return fmt.Errorf("%s: want %T, got %T", at, want, got)
+		}
+	}
+	return nil
+}
+
+// kind gives what matters of a stream's line: its field and the keys of its JSON.
+func kind(line string) string {
+	field, rest, ok := strings.Cut(line, ":")
+	if !ok {
+		return line
+	}
+	var v any
+	if json.Unmarshal([]byte(rest), &v) != nil {
+		return line
+	}
+	var b strings.Builder
+	keys("", v, &b)
+	return field + b.String()
+}
+
+func keys(at string, v any, b *strings.Builder) {
+	switch v := v.(type) {
+	case map[string]any:
+		names := make([]string, 0, len(v))
+		for k := range v {
+			names = append(names, k)
+		}
+		slices.Sort(names)
+		for _, k := range names {
+			keys(at+"."+k, v[k], b)
+		}
+		fmt.Fprintf(b, " %s{}", at)
+	case []any:
+		for _, e := range v {
+			keys(at+"[]", e, b)
+		}
+	default:
+		fmt.Fprintf(b, " %s:%T", at, v)
+	}
+}
+
+func sameStream(want, got []string) error {
+	known := map[string]bool{}
+	for _, l := range want {
+		known[kind(l)] = true
+	}
+	for _, l := range got {
+		if !known[kind(l)] {
+			return fmt.Errorf("no line of the README is like %q", l)
+		}
+	}
+	head, tail, abridged := want, []string(nil), false
+	if i := slices.Index(want, "…"); i >= 0 {
+		head, tail, abridged = want[:i], want[i+1:], true
+	}
+	head = trimBlank(head)
+	if len(got) < len(head)+len(tail) || !abridged && len(got) != len(head) {
+		return fmt.Errorf("want %d lines, got %d", len(head)+len(tail), len(got))
+	}
+	for i, l := range head {
+		if kind(l) != kind(got[i]) {
+			return fmt.Errorf("line %d is %q, want one like %q", i, got[i], l)
+		}
+	}
+	for i, l := range tail {
+		if g := got[len(got)-len(tail)+i]; kind(l) != kind(g) {
+			return fmt.Errorf("the end is %q, want %q", g, l)
+		}
+	}
+	return nil
+}
+
+var (
+	uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	// How far the answer came before the caller hung up differs from run to run; what was heard of it does not.
+	originals = regexp.MustCompile(`(to its end: The train leaves ).*(\\\])$`)
+)
+
+// linePattern makes a pattern of a line of the receiver: ids differ from run to run.
+func linePattern(line string) *regexp.Regexp {
+	p := regexp.QuoteMeta(line)
+	p = uuids.ReplaceAllString(p, uuids.String())
+	p = originals.ReplaceAllString(p, `$1.*$2`)
+	return regexp.MustCompile("^" + p + "$")
+}
+
+// What the README links to is there.
+func TestReadmeLinks(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(string(raw), -1)
+	for _, l := range links {
+		if strings.Contains(l[1], "://") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("..", l[1])); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(links) < 4 {
+		t.Errorf("README.md has %d links", len(links))
+	}
+}
+
+// The comparison itself refuses what is not alike.
+func TestSameShape(t *testing.T) {
+	t.Parallel()
+	stream := []string{`data: {"a":"x"}`, "", "…", `data: {"b":null}`, "", "data: [DONE]"}
+	for _, tt := range []struct {
+		name      string
+		want, got []string
+		ok        bool
+	}{
+		{"same keys", []string{`{"a":1,`, `"b":["x"]}`}, []string{`{"b":["y"],"a":2}`}, true},
+		{"other type", []string{`{"a":1}`}, []string{`{"a":"1"}`}, false},
+		{"key missing", []string{`{"a":1,"b":2}`}, []string{`{"a":1}`}, false},
+		{"key more", []string{`{"a":1}`}, []string{`{"a":1,"b":2}`}, false},
+		{"element less", []string{`{"a":[1,2]}`}, []string{`{"a":[1]}`}, false},
+		{"text", []string{"200"}, []string{"200", ""}, true},
+		{"other text", []string{"200"}, []string{"404"}, false},
+		{"nothing", nil, []string{""}, true},
+		{"something for nothing", nil, []string{"oops"}, false},
+		{"stream", stream, []string{`data: {"a":"y"}`, "", `data: {"a":"z"}`, "", `data: {"b":null}`, "", "data: [DONE]", ""}, true},
+		{"stream without end", stream, []string{`data: {"a":"y"}`, "", `data: {"a":"z"}`, ""}, false},
+		{"stream with another line", stream, []string{`data: {"a":"y"}`, "", `data: {"c":"z"}`, "", `data: {"b":null}`, "", "data: [DONE]", ""}, false},
+	} {
+		if err := sameShape(tt.want, tt.got); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
