@@ -37,7 +37,7 @@ type Record struct {
 type toolCall struct {
 	index    int64
 	id, kind string
-	name     string
+	name     []byte
 	args     []byte
 }
 
@@ -66,7 +66,7 @@ func (r *Record) ToolCalls() []byte {
 		}
 		out = append(appendQuote(append(out, `{"id":`...), c.id), `,"type":`...)
 		out = append(appendQuote(out, kind), `,"function":{"name":`...)
-		out = append(appendQuote(out, c.name), `,"arguments":`...)
+		out = append(appendQuote(out, string(c.name)), `,"arguments":`...)
 		out = append(appendQuote(out, string(c.args)), `}}`...)
 	}
 	return append(out, ']')
@@ -236,7 +236,7 @@ func (r *Record) toolCall(v gjson.Result) {
 	}
 	fn := v.Get("function")
 	if len(c.args) == 0 { // a server that repeats the name with each piece of the arguments must not double it
-		c.name += fn.Get("name").Str
+		c.name = append(c.name, fn.Get("name").Str...)
 	}
 	if args := fn.Get("arguments"); args.IsObject() { // some servers send it parsed
 		c.args = append(c.args, args.Raw...)

@@ -10,6 +10,9 @@ import (
 // same speech down. Punctuation, markdown, emoji and tags meant for a voice (<expr/>) are gone. A text without any word
 // gives itself, trimmed.
 func Normalise(s string) string {
+	if n, ok := normaliseASCII(s); ok {
+		return n
+	}
 	var b strings.Builder
 	b.Grow(len(s))
 	words(s, func(word string, _ int) bool {
@@ -24,6 +27,39 @@ func Normalise(s string) string {
 	}
 	return b.String()
 }
+
+// normaliseASCII is Normalise for the texts that need no tables; ok is false for others. Lists of hundreds of messages are
+// compared in front of a caller who waits.
+func normaliseASCII(s string) (n string, ok bool) {
+	out := make([]byte, 0, len(s))
+	gap := false
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c >= utf8.RuneSelf || c == '<':
+			return "", false
+		case c >= 'A' && c <= 'Z':
+			c += 'a' - 'A'
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+		case c == '\'' && i > 0 && i+1 < len(s) && !gap && len(out) > 0 && asciiLetter(s[i+1]):
+			continue
+		default:
+			gap = true
+			continue
+		}
+		if gap && len(out) > 0 {
+			out = append(out, ' ')
+		}
+		gap = false
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return strings.TrimSpace(s), true
+	}
+	return string(out), true
+}
+
+func asciiLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // lower writes a word in lower case, without apostrophes, which recognisers write in many ways.
 func lower(b *strings.Builder, word string) {

@@ -66,8 +66,9 @@ type aligner struct {
 	in     []Incoming
 	known  []Known
 	align  AlignFunc
-	texts  []string // of in
-	a, b   []turnOf // incoming, known; [0] is what comes before the first user message
+	texts  []string          // of in
+	norms  map[string]string // of texts that were compared
+	a, b   []turnOf          // incoming, known; [0] is what comes before the first user message
 	result Reconciliation
 }
 
@@ -223,15 +224,28 @@ func (x *aligner) pairUsers(s step) {
 	}
 }
 
+// norm is Normalise, once for each text.
+func (x *aligner) norm(s string) string {
+	n, ok := x.norms[s]
+	if !ok {
+		n = Normalise(s)
+		if x.norms == nil {
+			x.norms = map[string]string{}
+		}
+		x.norms[s] = n
+	}
+	return n
+}
+
 // heardOf tells what the words of a platform say about an answer of the ledger.
 func (x *aligner) heardOf(k *Known, heard string) (Echo, bool) {
-	if Normalise(heard) == Normalise(k.Original) {
+	if heard == k.Original || x.norm(heard) == x.norm(k.Original) {
 		return Echo{Full: true}, true
 	}
 	if prefix, ok := x.align(k.Original, heard); ok && prefix != "" {
 		return Echo{Full: prefix == k.Original, Heard: prefix}, true
 	}
-	if k.Text != k.Original && Normalise(heard) == Normalise(k.Text) {
+	if k.Text != k.Original && x.norm(heard) == x.norm(k.Text) {
 		return Echo{Heard: k.Text}, true
 	}
 	return Echo{}, false

@@ -1,0 +1,172 @@
+package llmadapter_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"context"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/llmadapter"
+)
+
+func TestRecordChunks(t *testing.T) {
+	t.Parallel()
+	delta := func(d string) string { return `{"choices":[{"index":0,"delta":` + d + `}]}` }
+	for name, tt := range map[string]struct {
+		in    []string
+		text  string
+		calls string
+	}{
+		"content":        {[]string{delta(`{"role":"assistant"}`), delta(`{"content":"a\u00e9"}`), delta(`{"content":"\n"}`), delta(`{"content":null}`)}, "aé\n", ""},
+		"content parts":  {[]string{delta(`{"content":[{"type":"text","text":"a"}]}`)}, "a", ""},
+		"not spoken":     {[]string{delta(`{"reasoning":"r","reasoning_content":"r"}`), `{"object":"chat.completion.custom_metadata","choices":[{"delta":{"content":"x"}}]}`}, "", ""},
+		"no index":       {[]string{`{"choices":[{"delta":{"content":"a"}}]}`}, "a", ""},
+		"second choice":  {[]string{`{"choices":[{"index":1,"delta":{"content":"b"}}]}`}, "", ""},
+		"split call":     {[]string{delta(`{"tool_calls":[{"index":0,"id":"1","type":"function","function":{"name":"f","arguments":""}}]}`), delta(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\""}}]}`), delta(`{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}`)}, "", `[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]`},
+		"two calls":      {[]string{delta(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"2","function":{"name":"g","arguments":"{}"}}]}`)}, "", `[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"g","arguments":"{}"}}]`},
+		"without index":  {[]string{delta(`{"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`), delta(`{"tool_calls":[{"id":"2","function":{"name":"g","arguments":{"a":1}}}]}`)}, "", `[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"g","arguments":"{\"a\":1}"}}]`},
+		"name repeated":  {[]string{delta(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{"}}]}`), delta(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"}"}}]}`)}, "", `[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]`},
+		"name in pieces": {[]string{delta(`{"tool_calls":[{"index":0,"id":"1","function":{"name":"get_"}}]}`), delta(`{"tool_calls":[{"index":0,"function":{"name":"it","arguments":"{}"}}]}`)}, "", `[{"id":"1","type":"function","function":{"name":"get_it","arguments":"{}"}}]`},
+		"garbage":        {[]string{"", "{", `{"choices":7}`, `{"choices":[7]}`, `{"choices":[{"delta":"x"}]}`, "hello", `{"choices":[{"delta":{"content":"a`}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var r llmadapter.Record
+			for _, c := range tt.in {
+				r.Chunk([]byte(c))
+			}
+			if name != "garbage" && r.Generated() != tt.text {
+				t.Errorf("text %q, want %q", r.Generated(), tt.text)
+			}
+			if diff := cmp.Diff(tt.calls, string(r.ToolCalls())); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// What is kept of a chunk must not change when its memory is used again.
+func TestRecordCopies(t *testing.T) {
+	t.Parallel()
+	var r llmadapter.Record
+	b := []byte(`{"id":"abc","choices":[{"delta":{"content":"hello","tool_calls":[{"index":0,"id":"call","type":"kind","function":{"name":"name","arguments":"args"}}]},"finish_reason":"stop"}],"usage":{"a":1},"error":{"m":1}}`)
+	r.Chunk(b)
+	for i := range b {
+		b[i] = 'X'
+	}
+	if r.ID != "abc" || r.Generated() != "hello" || r.Finish != "stop" || string(r.Usage) != `{"a":1}` || string(r.Error) != `{"m":1}` ||
+		string(r.ToolCalls()) != `[{"id":"call","type":"kind","function":{"name":"name","arguments":"args"}}]` {
+		t.Errorf("%+v %s", r, r.ToolCalls())
+	}
+}
+
+func TestRecordUnary(t *testing.T) {
+	t.Parallel()
+	var r llmadapter.Record
+	if !r.Unary([]byte(`{"id":"c","choices":[{"message":{"content":"Hi.","tool_calls":[{"id":"1"}]},"finish_reason":"stop"}],"usage":{"t":1}}`)) {
+		t.Fatal("not taken for an answer")
+	}
+	if r.Generated() != "Hi." || string(r.ToolCalls()) != `[{"id":"1"}]` || !r.Complete() || r.ID != "c" || string(r.Usage) != `{"t":1}` {
+		t.Errorf("%+v", r)
+	}
+	for _, bad := range []string{"", "<html>", "{}", `{"choices":[]}`, "[]"} {
+		if new(llmadapter.Record).Unary([]byte(bad)) {
+			t.Errorf("%q was taken for an answer", bad)
+		}
+	}
+	var e llmadapter.Record
+	if !e.Unary([]byte(`{"error":{"message":"no"}}`)) || e.Complete() {
+		t.Errorf("%+v", e)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"id":"a","choices":[{"index":0,"delta":{"content":"x","tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{"}}]},"finish_reason":null}],"usage":null}`))
+	f.Add([]byte(`{"choices":[{"delta":{"audio":{"transcript":"x"}}}]}`))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		var r llmadapter.Record
+		r.Chunk(b)
+		r.ToolCalls()
+		new(llmadapter.Record).Unary(b)
+	})
+}
+
+// The limits of a call, on a clock of their own.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	limits := llmadapter.Limits{FirstToken: 3 * time.Second, Idle: 5 * time.Second, Total: 12 * time.Second}
+	for name, tt := range map[string]struct {
+		stream bool
+		events []time.Duration // gaps before each event
+		finish string          // of the last event
+		done   bool
+		want   error
+		after  time.Duration
+	}{
+		"first token":         {true, nil, "", false, llmadapter.ErrFirstTokenTimeout, 3 * time.Second},
+		"idle":                {true, []time.Duration{time.Second, 4 * time.Second}, "", false, llmadapter.ErrIdleTimeout, 10 * time.Second},
+		"idle right at first": {true, []time.Duration{0}, "", false, llmadapter.ErrIdleTimeout, 5 * time.Second},
+		"total":               {true, []time.Duration{2 * time.Second, 4 * time.Second, 4 * time.Second}, "", false, llmadapter.ErrTotalTimeout, 12 * time.Second},
+		"whole":               {false, nil, "", false, llmadapter.ErrTotalTimeout, 12 * time.Second},
+		"finished":            {true, []time.Duration{time.Second}, "stop", false, llmadapter.ErrGrace, time.Second + llmadapter.FinishGrace},
+		"done":                {true, []time.Duration{time.Second}, "stop", true, llmadapter.ErrGrace, time.Second + llmadapter.DoneGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				start := time.Now()
+				w := llmadapter.NewWatch(limits, tt.stream, time.Now, cancel)
+				defer w.Stop()
+				r := &llmadapter.Record{}
+				for i, gap := range tt.events {
+					time.Sleep(gap) // fake time: this is the schedule of the test
+					if i == len(tt.events)-1 {
+						r.Finish, r.Done = tt.finish, tt.done
+					}
+					w.Event(r)
+				}
+				<-ctx.Done()
+				if got := time.Since(start); !errors.Is(context.Cause(ctx), tt.want) || got != tt.after {
+					t.Errorf("%v after %v, want %v after %v", context.Cause(ctx), got, tt.want, tt.after)
+				}
+			})
+		})
+	}
+}
+
+func TestWatchStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w := llmadapter.NewWatch(llmadapter.Limits{Total: time.Second}, true, time.Now, cancel)
+		w.Stop()
+		w.Event(&llmadapter.Record{})
+		time.Sleep(time.Hour) // fake time
+		if ctx.Err() != nil {
+			t.Error("a stopped watch ended the call")
+		}
+		cancel(nil)
+	})
+}
+
+func TestScrub(t *testing.T) {
+	t.Parallel()
+	secrets := []string{"hunter22", `a"b/c`, "", "abc"}
+	for in, want := range map[string]string{
+		"key hunter22, again hunter22":    "key [secret], again [secret]",
+		`{"m":"a\"b/c"}`:                  `{"m":"[secret]"}`,
+		"abc":                             "abc",
+		"sk-proj-1234567890 used":         "[secret] used",
+		"Authorization: bearer abcdef123": "Authorization: [secret]",
+		"bearer of news":                  "bearer of news",
+		"risk-averse task-oriented":       "risk-averse task-oriented",
+	} {
+		if got := string(llmadapter.Scrub([]byte(in), secrets)); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}

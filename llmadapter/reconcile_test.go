@@ -1,0 +1,239 @@
+package llmadapter_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/llmadapter"
+)
+
+// list makes messages of lines: "u: text", "a: text", "a? text" (provisional), "s: text", "t1: result of call 1", "c1: call 1".
+func incoming(t *testing.T, lines ...string) []llmadapter.Incoming {
+	t.Helper()
+	var parts []string
+	for _, l := range lines {
+		kind, text, _ := strings.Cut(l, ": ")
+		switch {
+		case kind == "u" || kind == "a" || kind == "s":
+			role := map[string]string{"u": "user", "a": "assistant", "s": "system"}[kind]
+			parts = append(parts, `{"role":"`+role+`","content":`+strconv.Quote(text)+`}`)
+		case kind[0] == 't':
+			parts = append(parts, `{"role":"tool","tool_call_id":"`+kind[1:]+`","content":`+strconv.Quote(text)+`}`)
+		case kind[0] == 'c':
+			parts = append(parts, `{"role":"assistant","content":null,"tool_calls":[{"id":"`+kind[1:]+`"}]}`)
+		default:
+			t.Fatal(l)
+		}
+	}
+	return parse(t, `{"messages":[`+strings.Join(parts, ",")+`]}`).Messages
+}
+
+func known(t *testing.T, lines ...string) []llmadapter.Known {
+	t.Helper()
+	var out []llmadapter.Known
+	for _, l := range lines {
+		provisional := strings.HasPrefix(l, "a? ")
+		l = strings.Replace(l, "a? ", "a: ", 1)
+		kind, text, _ := strings.Cut(l, ": ")
+		k := llmadapter.Known{Text: text, Original: text, Provisional: provisional}
+		switch {
+		case kind == "u":
+			k.Role = "user"
+		case kind == "a":
+			k.Role = "assistant"
+			if heard, all, ok := strings.Cut(text, "|"); ok { // heard|the rest
+				k.Text, k.Original = heard, heard+all
+			}
+		case kind[0] == 't':
+			k.Role, k.CallIDs = "tool", []string{kind[1:]}
+		case kind[0] == 'c':
+			k.Role, k.CallIDs, k.Text, k.Original = "assistant", []string{kind[1:]}, "", ""
+			k.Provisional = true
+		default:
+			t.Fatal(l)
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// show writes a reconciliation down: what is new, what was heard, what is replaced.
+func show(in []llmadapter.Incoming, r llmadapter.Reconciliation) []string {
+	out := []string{}
+	for _, i := range r.New {
+		out = append(out, "new "+in[i].Role+": "+in[i].Text())
+	}
+	for _, e := range r.Echoes {
+		if e.Full {
+			out = append(out, fmt.Sprintf("heard all of %d", e.Known))
+		} else {
+			out = append(out, fmt.Sprintf("heard of %d: %s", e.Known, e.Heard))
+		}
+	}
+	for _, k := range r.Supersede {
+		out = append(out, fmt.Sprintf("supersede %d", k))
+	}
+	if r.Extend != nil {
+		out = append(out, fmt.Sprintf("extend %d: %s", r.Extend.Known, r.Extend.Text))
+	}
+	return out
+}
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	type list = []string
+	for name, tt := range map[string]struct{ in, known, want list }{
+		"first call":                {list{"s: sys", "u: hi"}, nil, list{"new user: hi"}},
+		"first call after greeting": {list{"a: Hello.", "u: hi"}, list{"a: Hello"}, list{"new user: hi"}},
+		"a platform with a past":    {list{"u: a", "a: b", "u: c"}, nil, list{"new user: a", "new assistant: b", "new user: c"}},
+		"next turn, all heard":      {list{"u: a", "a: It is  *nine*!", "u: b"}, list{"u: a", "a? It is nine."}, list{"new user: b", "heard all of 1"}},
+		"next turn, cut":            {list{"u: a", "a: It leaves at", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
+		"cut within a word":         {list{"u: a", "a: It leaves at ni", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
+		"known to be cut already":   {list{"u: a", "a: It leaves", "u: b"}, list{"u: a", "a: It leaves| at nine."}, list{"new user: b"}},
+		"echo says more than sent":  {list{"u: a", "a: It leaves at nine.", "u: b"}, list{"u: a", "a? It leaves| at nine."}, list{"new user: b", "heard all of 1"}},
+		"rewritten answer":          {list{"u: a", "a: Something else", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b"}},
+		"never heard":               {list{"u: a", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b"}},
+		"platform's own words":      {list{"u: a", "a: One moment.", "a: It is nine.", "u: b"}, list{"u: a", "a? It is nine."}, list{"new assistant: One moment.", "new user: b", "heard all of 1"}},
+		"the same call again":       {list{"u: a", "a: b", "u: c"}, list{"u: a", "a: b", "u: c", "a? d"}, list{"supersede 3"}},
+		"first call again":          {list{"u: hi"}, list{"u: hi", "a? there"}, list{"supersede 1"}},
+		"words already stored":      {list{"u: a", "a: b", "u: c"}, list{"u: a", "a: b", "u: c"}, list{}},
+		"longer words":              {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want", "a? What?"}, list{"supersede 3", "extend 2: I want a ticket"}},
+		"longer first words":        {list{"u: I want a ticket"}, list{"u: I want", "a? What?"}, list{"supersede 1", "extend 0: I want a ticket"}},
+		"longer words, unanswered":  {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want"}, list{"extend 2: I want a ticket"}},
+		"longer, but heard":         {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want", "a: What?"}, list{"new user: I want a ticket"}},
+		"said the same again":       {list{"u: yes", "a: A", "u: yes", "a: B", "u: yes"}, list{"u: yes", "a: A", "u: yes", "a? B"}, list{"new user: yes", "heard all of 3"}},
+		"the same three times":      {list{"u: yes", "u: yes"}, list{"u: yes"}, list{"new user: yes"}},
+		"a window":                  {list{"a: d", "u: e", "a: f", "u: g"}, list{"u: a", "a: b", "u: c", "a: d", "u: e", "a? f"}, list{"new user: g", "heard all of 5"}},
+		"a summary in front":        {list{"s: sum", "a: Summary: …", "u: e", "a: f", "u: g"}, list{"u: a", "a: b", "u: e", "a? f"}, list{"new user: g", "heard all of 3"}},
+		"nothing in common":         {list{"u: x", "a: y", "u: z"}, list{"u: a", "a: b", "u: c", "a: d"}, list{"new user: z"}},
+		"merged by the platform":    {list{"u: a b", "a: c", "u: d"}, list{"u: a", "u: b", "a? c"}, list{"new user: d", "heard all of 2"}},
+		"merged by the ledger":      {list{"u: a", "u: b", "a: c", "u: d"}, list{"u: a b", "a? c"}, list{"new user: d", "heard all of 1"}},
+		"two new":                   {list{"u: a", "a: b", "u: c", "u: d"}, list{"u: a", "a? b"}, list{"new user: c", "new user: d", "heard all of 1"}},
+		"a turn that passed us by":  {list{"u: a", "a: b", "u: c", "a: d", "u: e"}, list{"u: a", "a: b"}, list{"new user: c", "new assistant: d", "new user: e"}},
+		"a tool's result":           {list{"u: a", "c1: ", "t1: ok"}, list{"u: a", "c1: "}, list{"new tool: ok"}},
+		"a tool's result, again":    {list{"u: a", "c1: ", "t1: ok"}, list{"u: a", "c1: ", "t1: ok"}, list{}},
+		"after a tool":              {list{"u: a", "c1: ", "t1: ok", "a: done", "u: b"}, list{"u: a", "c1: ", "t1: ok", "a? done"}, list{"new user: b", "heard all of 3"}},
+		"a platform's own tool":     {list{"u: a", "c9: ", "t9: ok"}, list{"u: a"}, list{"new assistant: ", "new tool: ok"}},
+		"an empty list":             {list{"s: x"}, list{"u: a"}, list{}},
+		"punctuation only":          {list{"u: ?!", "a: b", "u: ..."}, list{"u: ?!", "a? b"}, list{"new user: ...", "heard all of 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := incoming(t, tt.in...)
+			if diff := cmp.Diff(tt.want, show(in, llmadapter.Reconcile(in, known(t, tt.known...), nil))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Feeding a list to a ledger and then the same list again must bring nothing new, whatever the list is.
+func FuzzReconcileTwice(f *testing.F) {
+	f.Add("uauau")
+	f.Add("uuaauua")
+	f.Add("auuuua")
+	f.Fuzz(func(t *testing.T, shape string) {
+		if len(shape) > 40 {
+			return
+		}
+		var lines []string
+		for i, c := range shape {
+			text := string(rune('a' + i%7))
+			switch {
+			case c%2 == 0:
+				lines = append(lines, "a: "+text)
+			default:
+				lines = append(lines, "u: "+text)
+			}
+		}
+		lines = append(lines, "u: last")
+		in := incoming(t, lines...)
+		var ledger []llmadapter.Known
+		for _, round := range []int{0, 1} {
+			r := llmadapter.Reconcile(in, ledger, nil)
+			if round == 1 && len(r.New) > 0 {
+				t.Fatalf("%q: new again: %v", lines, show(in, r))
+			}
+			for _, i := range r.New {
+				ledger = append(ledger, llmadapter.Known{Role: in[i].Role, Text: in[i].Text(), Original: in[i].Text()})
+			}
+		}
+	})
+}
+
+// A long list must not cost more than a voice turn can bear.
+func BenchmarkReconcile(b *testing.B) {
+	var body strings.Builder
+	var ledger []llmadapter.Known
+	body.WriteString(`{"messages":[`)
+	for i := range 128 {
+		fmt.Fprintf(&body, `{"role":"user","content":"question number %d of the caller"},{"role":"assistant","content":"answer number %d, which is a little longer than that"},`, i, i)
+		ledger = append(ledger, llmadapter.Known{Role: "user", Text: fmt.Sprintf("question number %d of the caller", i)},
+			llmadapter.Known{Role: "assistant", Text: fmt.Sprintf("answer number %d, which is a little longer than that", i), Original: fmt.Sprintf("answer number %d, which is a little longer than that", i)})
+	}
+	body.WriteString(`{"role":"user","content":"and now?"}]}`)
+	req, err := llmadapter.ParseRequest([]byte(body.String()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := llmadapter.Reconcile(req.Messages, ledger, nil); len(r.New) != 1 {
+			b.Fatal(r.New)
+		}
+	}
+}
+
+func TestPrefixOf(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ generated, heard, want string }{
+		{"The train leaves at nine.", "the train leaves", "The train leaves"},
+		{"The train leaves at nine.", "the train, leaves at nine", "The train leaves at nine."},
+		{"The train leaves at nine.", "the train lea", "The train"},
+		{"**Hello**, world!", "hello", "**Hello**,"},
+		{"Don’t go", "dont", "Don’t"},
+		{"你好，世界", "你好", "你好，"},
+		{"<expr type=\"x\"/>Hi there", "hi", "<expr type=\"x\"/>Hi"},
+		{"The train", "the bus", ""},
+		{"The train", "the train leaves", ""},
+		{"The train", "?", ""},
+		{"", "a", ""},
+	} {
+		got, ok := llmadapter.PrefixOf(tt.generated, tt.heard)
+		if got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%q heard %q: %q %v, want %q", tt.generated, tt.heard, got, ok, tt.want)
+		}
+	}
+}
+
+// The quick way for plain texts gives what the long way gives.
+func TestNormalise(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"Hello,  World!": "hello world", "Don't 'quote' it's'": "dont quote its", "?!": "?!", " ": "", "a-b 3.5": "a b 3 5", "": "",
+	} {
+		if got := llmadapter.Normalise(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+		if got, want := llmadapter.Normalise(in+" é"), strings.TrimSpace(want+" é"); in != "?!" && got != want {
+			t.Errorf("%q the long way: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// What is found is always a beginning of what was generated.
+func FuzzPrefixOf(f *testing.F) {
+	f.Add("The train <b>leaves</b> at nine.", "the train")
+	f.Add("don't é你好<", "dont é你")
+	f.Fuzz(func(t *testing.T, generated, heard string) {
+		got, ok := llmadapter.PrefixOf(generated, heard)
+		if !strings.HasPrefix(generated, got) || !ok && got != "" {
+			t.Fatalf("%q %v", got, ok)
+		}
+		llmadapter.Normalise(generated)
+	})
+}

@@ -1,0 +1,220 @@
+package llmadapter_test
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/llmadapter"
+)
+
+// events feeds pieces and gives the events that came.
+func events(pieces ...string) []string {
+	var p llmadapter.SSE
+	var out []string
+	for _, s := range pieces {
+		p.Feed([]byte(s), func(data []byte, _ int) { out = append(out, string(data)) })
+	}
+	p.End(func(data []byte) { out = append(out, string(data)) })
+	return out
+}
+
+func streams() map[string][]string {
+	return map[string][]string{
+		"data: a\n\ndata: b\n\n":                        {"a", "b"},
+		"data:a\r\n\r\ndata: b\r\n\r\n":                 {"a", "b"},
+		"data: a\r\rdata: b\r\r":                        {"a", "b"},
+		"\xef\xbb\xbfdata: a\n\n":                       {"a"},
+		": c\n\nevent: x\nid: 1\nretry: 3\ndata: a\n\n": {"a"},
+		"data: a\ndata: b\ndata\n\n":                    {"a\nb\n"},
+		"data:  a\n\n":                                  {" a"},
+		"data: a":                                       {"a"},
+		"data: a\n":                                     {"a"},
+		"data: a\r":                                     {"a"},
+		"database: a\n\ndat: b\n\n":                     nil,
+		"\n\n\r\n\r\r: x\n":                             nil,
+		"data: 你\n\nevent: y\n\ndata: 🙂\r\n\r\n":        {"你", "🙂"},
+		"data\n\n":                                      {""},
+		"data: a\r\n\ndata: b\n\r\n":                    {"a", "b"},
+	}
+}
+
+// Split anywhere, the events are the same.
+func TestSSESplitAnywhere(t *testing.T) {
+	t.Parallel()
+	for in, want := range streams() {
+		if diff := cmp.Diff(want, events(in)); diff != "" {
+			t.Errorf("%q: %s", in, diff)
+		}
+		for i := range len(in) + 1 {
+			for j := i; j <= len(in); j++ {
+				if got := events(in[:i], in[i:j], in[j:]); !slices.Equal(got, want) {
+					t.Errorf("%q split at %d and %d: %q, want %q", in, i, j, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A place where nothing is cut is one where no data is pending.
+func TestSSEWhole(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]int{
+		"data: a\n\n": 9, "data: a\n": 0, "data: a\n\nda": 9, ": c\n": 4, ": c": 0, "event: x\n": 9, "event: x\ndata: a\n": 9, "data: a\r\rx": 9,
+	} {
+		var p llmadapter.SSE
+		if got := p.Feed([]byte(in), func([]byte, int) {}); got != want {
+			t.Errorf("%q: %d, want %d", in, got, want)
+		}
+	}
+}
+
+// An event too large to be read is passed over, and the next one is read again.
+func TestSSETooLarge(t *testing.T) {
+	t.Parallel()
+	big := "data: " + strings.Repeat("x", llmadapter.MaxEvent+1)
+	for name, in := range map[string][]string{
+		"one line":   {big, "\nid: 1\n\ndata: a\n\n"},
+		"many lines": {"data: " + strings.Repeat("x", llmadapter.MaxEvent/2) + "\n", "data: " + strings.Repeat("x", llmadapter.MaxEvent/2) + "\n", "data: c\n\n", "data: a\n\n"},
+		"in a piece": {big + "\n\ndata: a\n\n"},
+	} {
+		if got := events(in...); len(got) != 1 || got[0] != "a" {
+			t.Errorf("%s: %d events", name, len(got))
+		}
+	}
+}
+
+// out is a client that records its writes.
+type out struct {
+	strings.Builder
+	writes  []string
+	pending strings.Builder
+	fail    int // the write that fails, from 1; 0 = none
+}
+
+func (o *out) Write(b []byte) (int, error) {
+	if o.fail > 0 && len(o.writes)+1 == o.fail {
+		return 0, errors.New("gone")
+	}
+	o.pending.Write(b)
+	return o.Builder.Write(b)
+}
+
+func (o *out) Flush() error {
+	o.writes = append(o.writes, o.pending.String())
+	o.pending.Reset()
+	return nil
+}
+
+const (
+	one  = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"One. \"}}]}\n\n"
+	two  = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Zwölf 🙂\"},\"finish_reason\":\"stop\"}]}\n\n"
+	done = "data: [DONE]\n\n"
+)
+
+// What is written is what came, whatever the pieces; an event goes on when it is whole; [DONE] waits for the answer to be stored.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	in := ": hi\n\n" + one + two + done
+	for i := range len(in) + 1 {
+		o := &out{}
+		stored := ""
+		r := llmadapter.Relay{Out: o, Now: time.Now}
+		r.Ending = func() { stored = o.String() }
+		err := r.Run(io.MultiReader(strings.NewReader(in[:i]), strings.NewReader(in[i:])))
+		if err != nil || o.String() != in {
+			t.Fatalf("split at %d: %v %q", i, err, o.String())
+		}
+		if stored != strings.TrimSuffix(in, done) {
+			t.Fatalf("split at %d: when the answer was stored the client had %q", i, stored)
+		}
+		for _, w := range o.writes {
+			if !strings.HasSuffix(w, "\n") {
+				t.Fatalf("split at %d: an event was cut: %q", i, w)
+			}
+		}
+		rec := &r.Record
+		if rec.Generated() != "One. Zwölf 🙂" || rec.Sent() != rec.Generated() || rec.Finish != "stop" || rec.ID != "c" || !rec.Complete() || rec.FirstTokenAt.IsZero() || rec.FirstSentenceAt.IsZero() {
+			t.Fatalf("split at %d: %+v", i, rec)
+		}
+	}
+}
+
+// Sent is cut at the last delta that left.
+func TestRelayWriteFails(t *testing.T) {
+	t.Parallel()
+	o := &out{fail: 2}
+	r := llmadapter.Relay{Out: o, Now: time.Now}
+	err := r.Run(io.MultiReader(strings.NewReader(one), strings.NewReader(two+done)))
+	if _, ok := errors.AsType[*llmadapter.WriteError](err); !ok {
+		t.Fatalf("%v", err)
+	}
+	if r.Record.Sent() != "One. " || r.Record.Generated() != "One. Zwölf 🙂" {
+		t.Errorf("sent %q of %q", r.Record.Sent(), r.Record.Generated())
+	}
+}
+
+// An upstream that breaks: what came went on, and the error comes back.
+func TestRelayReadFails(t *testing.T) {
+	t.Parallel()
+	o := &out{}
+	r := llmadapter.Relay{Out: o, Now: time.Now, Ending: func() { t.Error("stored as complete") }}
+	err := r.Run(io.MultiReader(strings.NewReader(one+"data: {\"cho"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	if !errors.Is(err, io.ErrUnexpectedEOF) || o.String() != one || r.Torn() || r.Record.Complete() {
+		t.Errorf("%v %q", err, o.String())
+	}
+}
+
+// An event larger than what is held back goes on in pieces, and is torn if it ends there.
+func TestRelayHugeEvent(t *testing.T) {
+	t.Parallel()
+	huge := "data: {\"choices\":[{\"delta\":{\"content\":\"" + strings.Repeat("a", 300<<10) + "\"}}]}"
+	o := &out{}
+	r := llmadapter.Relay{Out: o, Now: time.Now}
+	err := r.Run(io.MultiReader(strings.NewReader(huge), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	if err == nil || !r.Torn() || len(o.String()) < 200<<10 || r.Record.Generated() != "" {
+		t.Errorf("%v, torn %v, %d bytes", err, r.Torn(), len(o.String()))
+	}
+	o = &out{}
+	r = llmadapter.Relay{Out: o, Now: time.Now}
+	if err := r.Run(strings.NewReader(huge + "\n\n" + done)); err != nil || o.String() != huge+"\n\n"+done || len(r.Record.Sent()) != 300<<10 {
+		t.Errorf("%v, %d bytes, sent %d", err, len(o.String()), len(r.Record.Sent()))
+	}
+}
+
+// FuzzRelay: the bytes are the same and nothing panics, however they are cut.
+func FuzzRelay(f *testing.F) {
+	for in := range streams() {
+		f.Add([]byte(in), 3)
+	}
+	f.Add([]byte(one+two+done), 7)
+	f.Fuzz(func(t *testing.T, in []byte, n int) {
+		o := &out{}
+		r := llmadapter.Relay{Out: o, Now: time.Now}
+		var src io.Reader = strings.NewReader(string(in))
+		if n = n % 50; n > 0 {
+			src = &pieces{src, n}
+		}
+		if err := r.Run(src); err != nil || o.String() != string(in) {
+			t.Fatalf("%v %q, want %q", err, o.String(), in)
+		}
+		var whole llmadapter.Relay
+		whole.Now = time.Now
+		if err := whole.Run(strings.NewReader(string(in))); err != nil || whole.Record.Generated() != r.Record.Generated() {
+			t.Fatalf("%v: in one piece %q, in many %q", err, whole.Record.Generated(), r.Record.Generated())
+		}
+	})
+}
+
+type pieces struct {
+	r io.Reader
+	n int
+}
+
+func (p *pieces) Read(b []byte) (int, error) { return p.r.Read(b[:min(len(b), p.n)]) }
