@@ -1,0 +1,44 @@
+package spectest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+)
+
+// events gives the entry under webhooks that describes each event type.
+var events = map[int]string{101: "agent.joined", 102: "agent.left", 103: "agent.history", 110: "turn.failed", 112: "agent.turns"}
+
+// Event holds a request that a webhook receiver got against the description: method, headers and body. req's own body is not read.
+func (s *Spec) Event(req *http.Request, body []byte) error {
+	var head struct {
+		EventType int `json:"eventType"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return fmt.Errorf("the event is not JSON: %w", err)
+	}
+	item := s.doc.Webhooks[events[head.EventType]]
+	if item == nil {
+		return fmt.Errorf("events of type %d are not described", head.EventType)
+	}
+	op := item.GetOperation(req.Method)
+	if op == nil {
+		return fmt.Errorf("events of type %d do not come with method %s", head.EventType, req.Method)
+	}
+	again := req.Clone(req.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	err := openapi3filter.ValidateRequest(req.Context(), &openapi3filter.RequestValidationInput{
+		Request: again,
+		Route:   &routers.Route{Spec: s.doc, PathItem: item, Method: req.Method, Operation: op},
+		Options: &openapi3filter.Options{MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	})
+	if err != nil {
+		return fmt.Errorf("event %d: %w", head.EventType, err)
+	}
+	return nil
+}

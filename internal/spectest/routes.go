@@ -1,0 +1,49 @@
+package spectest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// Routes compares the routes of a chi router with the description's operations and lists what only one of them has; nothing if they agree.
+func (s *Spec) Routes(router http.Handler) ([]string, error) {
+	routes, ok := router.(chi.Routes)
+	if !ok {
+		return nil, fmt.Errorf("a %T has no routes to walk", router)
+	}
+	served := map[string]bool{}
+	err := chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		// A router that is mounted at a path with a parameter shows its root with a slash, which it serves without as well.
+		if strings.HasSuffix(route, "}/") {
+			route = strings.TrimSuffix(route, "/")
+		}
+		served[method+" "+route] = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	described := map[string]bool{}
+	for path, item := range s.doc.Paths.Map() {
+		for method := range item.Operations() {
+			described[method+" "+path] = true
+		}
+	}
+	var out []string
+	for r := range served {
+		if !described[r] {
+			out = append(out, r+" is served and not described")
+		}
+	}
+	for r := range described {
+		if !served[r] {
+			out = append(out, r+" is described and not served")
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}

@@ -1,0 +1,198 @@
+// Package spectest holds the server's answers against openapi.yaml. It is imported by tests only.
+//
+// Load reads and validates the description, Transport checks every answer that a client receives through it, Event checks what a
+// webhook receiver gets, and Routes compares the description with the router.
+package spectest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+)
+
+// Spec is a validated description. It is safe for concurrent use.
+type Spec struct {
+	doc    *openapi3.T
+	router routers.Router
+
+	mu   sync.Mutex
+	seen map[Seen]int
+}
+
+// Seen is an operation together with a status that it answered.
+type Seen struct {
+	Method string
+	Path   string // as the description writes it: /v1/agents/{id}
+	Status int
+}
+
+// String gives it as one line.
+func (s Seen) String() string { return fmt.Sprintf("%s %s %d", s.Method, s.Path, s.Status) }
+
+// Load reads a description and validates it whole, its examples and defaults included.
+func Load(ctx context.Context, data []byte) (*Spec, error) {
+	loader := openapi3.NewLoader()
+	loader.Context = ctx
+	doc, err := loader.LoadFromData(data)
+	if err != nil {
+		return nil, fmt.Errorf("load the description: %w", err)
+	}
+	if !doc.IsOpenAPI31OrLater() {
+		return nil, fmt.Errorf("the description is OpenAPI %s; only 3.1 has webhooks", doc.OpenAPI)
+	}
+	err = doc.Validate(ctx, openapi3.EnableExamplesValidation(), openapi3.EnableSchemaDefaultsValidation(), openapi3.EnableSchemaPatternValidation(), openapi3.EnableMultiError())
+	if err != nil {
+		return nil, fmt.Errorf("validate the description: %w", err)
+	}
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		return nil, fmt.Errorf("make a router of the description: %w", err)
+	}
+	return &Spec{doc: doc, router: router, seen: map[Seen]int{}}, nil
+}
+
+// Seen lists which operations answered with which status so far, through any of the transports, in order.
+func (s *Spec) Seen() []Seen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Seen
+	for k := range s.seen {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, func(a, b Seen) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+func (s *Spec) note(k Seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[k]++
+}
+
+// route finds the operation of a request; nil if the description has none. A slash behind a path makes no difference to the server, so that it makes none
+// here where the description has no such path.
+func (s *Spec) route(req *http.Request) (*routers.Route, map[string]string) {
+	plain := &http.Request{Method: req.Method, URL: req.URL, Header: req.Header, Host: req.Host}
+	route, params, err := s.router.FindRoute(plain)
+	if err == nil {
+		return route, params
+	}
+	if short, ok := strings.CutSuffix(req.URL.Path, "/"); ok {
+		u := *req.URL
+		u.Path, u.RawPath = short, strings.TrimSuffix(u.RawPath, "/")
+		plain.URL = &u
+		if route, params, err = s.router.FindRoute(plain); err == nil {
+			return route, params
+		}
+	}
+	return nil, nil
+}
+
+// check holds an answer against the description. body is nil for an answer that is still to be streamed: then only its status, headers and content type are
+// looked at.
+func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error {
+	route, params := s.route(req)
+	if route == nil {
+		return s.checkUnknown(req, resp, body)
+	}
+	s.note(Seen{Method: req.Method, Path: route.Path, Status: resp.StatusCode})
+	opts := &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, ExcludeResponseBody: body == nil}
+	in := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route, Options: opts},
+		Status:                 resp.StatusCode, Header: resp.Header, Options: opts,
+	}
+	if resp.StatusCode == http.StatusMethodNotAllowed {
+		return fmt.Errorf("the description has the operation, but the server answers that the path has no such method")
+	}
+	doc := route.Operation.Responses.Status(resp.StatusCode)
+	if doc == nil {
+		doc = route.Operation.Responses.Default()
+	}
+	if doc != nil && doc.Value != nil {
+		if err := checkContent(doc.Value, resp, body); err != nil {
+			return err
+		}
+	}
+	if body != nil {
+		in.SetBodyBytes(body)
+		if doc != nil && doc.Value != nil && opaque(doc.Value, resp) {
+			opts.ExcludeResponseBody = true
+		}
+	}
+	return openapi3filter.ValidateResponse(req.Context(), in)
+}
+
+// checkContent checks what the library does not: that an answer documented without a body has none, and that one documented with a body has a
+// content type that is documented.
+func checkContent(doc *openapi3.Response, resp *http.Response, body []byte) error {
+	ct := resp.Header.Get("Content-Type")
+	switch {
+	case len(doc.Content) == 0 && len(body) > 0:
+		return fmt.Errorf("a body of %d bytes came, and none is documented", len(body))
+	case len(doc.Content) > 0 && doc.Content.Get(ct) == nil:
+		return fmt.Errorf("content type %q is not documented", ct)
+	}
+	return nil
+}
+
+// opaque tells whether the body is text, or nothing is said of its form: the library fails to decode what it has no decoder for.
+func opaque(doc *openapi3.Response, resp *http.Response) bool {
+	ct := resp.Header.Get("Content-Type")
+	media := doc.Content.Get(ct)
+	return media == nil || media.Schema == nil || strings.HasPrefix(ct, "text/") || strings.HasPrefix(ct, "application/openmetrics-text")
+}
+
+// checkUnknown checks the answer to a request that the description does not have: it may only be a 404 or a 405 (or a refusal at the door), in the documented form.
+func (s *Spec) checkUnknown(req *http.Request, resp *http.Response, body []byte) error {
+	name, ok := map[int]string{
+		http.StatusNotFound: "NotFound", http.StatusMethodNotAllowed: "MethodNotAllowed",
+		http.StatusUnauthorized: "Unauthorized", http.StatusForbidden: "Forbidden",
+	}[resp.StatusCode]
+	if !ok {
+		return fmt.Errorf("the description has no such operation, and the server answers %d", resp.StatusCode)
+	}
+	if req.Method == http.MethodHead {
+		return nil
+	}
+	ref := s.doc.Components.Responses[name]
+	if ref == nil || ref.Value == nil {
+		return fmt.Errorf("the description has no components/responses/%s", name)
+	}
+	if resp.Header.Get("X-Request-Id") == "" {
+		return fmt.Errorf("X-Request-Id is missing")
+	}
+	media := ref.Value.Content.Get(resp.Header.Get("Content-Type"))
+	if media == nil || media.Schema == nil {
+		return fmt.Errorf("content type %q is not documented", resp.Header.Get("Content-Type"))
+	}
+	return visit(media.Schema.Value, body)
+}
+
+// Schema holds a JSON value against one of the description's components/schemas.
+func (s *Spec) Schema(name string, data []byte) error {
+	ref := s.doc.Components.Schemas[name]
+	if ref == nil || ref.Value == nil {
+		return fmt.Errorf("the description has no components/schemas/%s", name)
+	}
+	if err := visit(ref.Value, data); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func visit(schema *openapi3.Schema, data []byte) error {
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return fmt.Errorf("not JSON: %w", err)
+	}
+	return schema.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors(), openapi3.VisitAsResponse())
+}
