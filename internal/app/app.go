@@ -159,7 +159,7 @@ func (a *App) putEndpoint(ctx context.Context) ([]webhook.Endpoint, error) {
 }
 
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error) {
-	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext})
+	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL})
 	if err != nil {
 		return err
 	}
