@@ -181,6 +181,9 @@ func unpackAgent(b []byte, a *memory.Agent) (err error) {
 	if a.Settings, err = memory.DecodeSettings(b[:n]); err != nil {
 		return err
 	}
+	if string(a.Settings.LLM.Params) == "null" { // encoding/json's word for none
+		a.Settings.LLM.Params = nil
+	}
 	a.Properties = nil
 	if p := b[n:]; len(p) > 0 {
 		a.Properties = bytes.Clone(p)
