@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -94,6 +96,23 @@ func Load(getenv func(string) string) (Config, error) {
 	}
 	errs = append(errs, c.together()...)
 	return c, errors.Join(errs...)
+}
+
+// Unknown gives the names in environ (as of os.Environ) that look like settings and are none: misspelt ones, most likely.
+func Unknown(environ []string) []string {
+	known := map[string]bool{}
+	for _, s := range Settings() {
+		known[s.Name] = true
+	}
+	var out []string
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "HEARDLOG_") && !known[name] {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // together checks what no single setting can tell.

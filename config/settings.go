@@ -126,7 +126,7 @@ func setCredentials(c *Config, v string) error {
 		}
 		entries = strings.Split(string(b), "\n")
 	}
-	seen := map[string]bool{}
+	seen, holders := map[string]bool{}, map[string]string{}
 	for i, e := range entries {
 		e = strings.TrimSpace(e)
 		if e == "" || strings.HasPrefix(e, "#") {
@@ -144,10 +144,13 @@ func setCredentials(c *Config, v string) error {
 			return fmt.Errorf("entry %d: an id has at most 256 characters and a secret 1024", i+1)
 		case seen[id]:
 			return fmt.Errorf("entry %d: its id stands in an earlier entry too", i+1)
+		case holders[secret] != "" && holders[secret] != project:
+			// Sent alone, as a bearer token, it could not tell which project is meant.
+			return fmt.Errorf("entry %d: its secret is that of another project too", i+1)
 		case len(c.Credentials) == maxCredentials:
 			return fmt.Errorf("there are more than %d entries", maxCredentials)
 		}
-		seen[id] = true
+		seen[id], holders[secret] = true, project
 		c.Credentials = append(c.Credentials, Credential{Project: project, ID: id, Secret: Secret(secret)})
 	}
 	if len(c.Credentials) == 0 {

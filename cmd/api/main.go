@@ -37,7 +37,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err != nil {
 		return fmt.Errorf("the settings have mistakes:\n%w", err)
 	}
-	a, err := app.New(ctx, c, app.Logger(c, stderr))
+	log := app.Logger(c, stderr)
+	for _, name := range config.Unknown(os.Environ()) {
+		log.Warn().Str("name", name).Msg("not a setting; -h lists them")
+	}
+	a, err := app.New(ctx, c, log)
 	if err != nil {
 		return err
 	}

@@ -176,6 +176,9 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string) error {
 		_, err := a.service.Join(ctx, memory.JoinRequest{
 			Project: project, ID: id, Name: id, Settings: memory.Settings{IdleTimeoutS: -1}, Properties: []byte("{}"),
 		})
+		if taken, ok := errors.AsType[*memory.NameTakenError](err); ok && taken.AgentID == id {
+			return nil // another call made it meanwhile
+		}
 		return err
 	}
 }

@@ -1,0 +1,137 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/config"
+)
+
+func load(env map[string]string) (config.Config, error) {
+	return config.Load(func(name string) string { return env[name] })
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	c, err := load(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{
+		Addr: "127.0.0.1:8080", Loopback: true, StorePath: "data/heardlog.db", DefaultProject: "default",
+		LLM: config.LLM{
+			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel",
+		},
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, ShutdownTimeout: 20 * time.Second,
+		LogLevel: "info", LogFormat: "auto",
+	}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, value, want string }{
+		{"HEARDLOG_ADDR", "8080", "not host:port"},
+		{"HEARDLOG_ADDR", "127.0.0.1:99999", "0 to 65535"},
+		{"HEARDLOG_ADDR", "0.0.0.0:80", "HEARDLOG_CREDENTIALS: is required"},
+		{"HEARDLOG_ADDR", ":80", "HEARDLOG_CREDENTIALS: is required"},
+		{"HEARDLOG_STORE", "postgres://u:hunter2@h/db", `"postgres" is not known`},
+		{"HEARDLOG_STORE", "sqlite:", "sqlite:PATH"},
+		{"HEARDLOG_CREDENTIALS", "p=id", "entry 1 is not project=id:secret"},
+		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=a:x", "entry 2: its id stands"},
+		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=b:hunter2", "entry 2: its secret is that of another project"},
+		{"HEARDLOG_CREDENTIALS", "/nowhere/at/all", "neither project=id:secret nor the path"},
+		{"HEARDLOG_DEFAULT_PROJECT", "a/b", "not a project name"},
+		{"HEARDLOG_LLM_URL", "ftp://h", "not an http or https URL"},
+		{"HEARDLOG_LLM_URL", "http://u:hunter2@h/", "user name or password"},
+		{"HEARDLOG_LLM_API_KEY", "hunter2\n", "control character"},
+		{"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT", "soon", "not a duration"},
+		{"HEARDLOG_LLM_ON_DISCONNECT", "wait", "not one of cancel, drain"},
+		{"HEARDLOG_AUTO_JOIN", "maybe", "not true or false"},
+		{"HEARDLOG_AUTO_JOIN", "true", "wants HEARDLOG_LLM_URL"},
+		{"HEARDLOG_WEBHOOK_SECRET", "hunter2", "without HEARDLOG_WEBHOOK_URL"},
+		{"HEARDLOG_OUTBOUND_ALLOW", "10.0.0.1/8", "write 10.0.0.0/8"},
+		{"HEARDLOG_OUTBOUND_ALLOW", "ten", "not an address range"},
+		{"HEARDLOG_SECRET_KEY", "hunter2", "has 7 characters"},
+		{"HEARDLOG_MAX_AGENTS", "-1", "not a number from 0"},
+		{"HEARDLOG_MAX_BODY", "12", "not a number from 1024"},
+		{"HEARDLOG_RETENTION", "1y", "not a duration"},
+		{"HEARDLOG_LOG_LEVEL", "loud", "not one of debug"},
+	} {
+		t.Run(tt.name+" "+tt.want, func(t *testing.T) {
+			t.Parallel()
+			_, err := load(map[string]string{tt.name: tt.value})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("error %v, want one with %q", err, tt.want)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the error shows a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestEveryMistakeAtOnce(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"HEARDLOG_ADDR": "x", "HEARDLOG_MAX_AGENTS": "x", "HEARDLOG_LOG_LEVEL": "x"}
+	_, err := load(env)
+	for name := range env {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("the error does not name %s: %v", name, err)
+		}
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "credentials")
+	if err := os.WriteFile(file, []byte("# ours\nshop=id1:s:1\n\nbank=id2:s2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []config.Credential{{Project: "shop", ID: "id1", Secret: "s:1"}, {Project: "bank", ID: "id2", Secret: "s2"}}
+	for _, v := range []string{file, "shop=id1:s:1, bank=id2:s2"} {
+		c, err := load(map[string]string{"HEARDLOG_CREDENTIALS": v, "HEARDLOG_ADDR": "0.0.0.0:80"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, c.Credentials); diff != "" || c.DefaultProject != "shop" {
+			t.Errorf("%s: default project %q\n%s", v, c.DefaultProject, diff)
+		}
+		if s := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(s, "s:1") {
+			t.Errorf("printing the settings shows a secret: %s", s)
+		}
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	got := config.Unknown([]string{"HEARDLOG_ADR=x", "HEARDLOG_ADDR=x", "PATH=x"})
+	if diff := cmp.Diff([]string{"HEARDLOG_ADR"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, s := range config.Settings() {
+		f.Add(s.Name, s.Default)
+	}
+	f.Add("HEARDLOG_CREDENTIALS", "p=id:secret")
+	f.Add("HEARDLOG_OUTBOUND_ALLOW", "fd00::/8,10.0.0.0/8")
+	f.Fuzz(func(t *testing.T, name, value string) {
+		if name == "HEARDLOG_CREDENTIALS" && !strings.Contains(value, "=") {
+			return // would be read as a file's path
+		}
+		c, err := load(map[string]string{name: value})
+		if err == nil && c.Addr == "" {
+			t.Error("accepted settings without an address")
+		}
+	})
+}
