@@ -14,7 +14,7 @@ type Assembly struct {
 	Variables map[string]string
 	// Request is the client's; nil for a turn that no client asked for.
 	Request *Request
-	// Messages are the conversation, oldest first, without system messages. Runs of user messages are merged.
+	// Messages are the conversation, oldest first, without system messages. Append merges runs of user messages, in place.
 	Messages []Message
 	// Custom asks for the form with every field (llm.vendor "custom").
 	Custom bool
@@ -135,7 +135,7 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 			}
 		}
 	}
-	for i, msgs := 0, MergeUsers(slices.Clone(a.Messages)); i < len(msgs); i++ {
+	for i, msgs := 0, MergeUsers(a.Messages); i < len(msgs); i++ {
 		sep()
 		if a.Custom {
 			dst = msgs[i].appendCustom(dst)
@@ -144,6 +144,16 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// unmerged tells whether MergeUsers has anything to do; most often it has not, and the list need not be copied.
+func unmerged(msgs []Message) bool {
+	for i := 1; i < len(msgs); i++ {
+		if msgs[i].Role == "user" && msgs[i-1].Role == "user" {
+			return true
+		}
+	}
+	return false
 }
 
 // saysTheSame tells whether a client's system message repeats one of the agent's: a platform that was joined with the same

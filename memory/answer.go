@@ -36,13 +36,12 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		if err != nil {
 			return Change{}, err
 		}
-		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: slices.Clone(recent)}
+		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: recent}
 		if err := p.run(plan, s.live.answering(agentKey{project, id}, h.LastTurn)); err != nil {
 			return Change{}, err
 		}
 		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = h.Agent, p.turn, p.answerSeq, p.userMS
-		t.Recent = p.recent
-		t.Context = window(p.recent, h.Agent.Settings.LLM.MaxHistory)
+		t.stored, t.added = p.recent, p.change.Append
 		t.flight.turn.Store(p.turn)
 		return p.change, nil
 	})
@@ -50,6 +49,8 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		s.live.land(agentKey{project, id}, t.flight, s.cfg.Now())
 		return nil, err
 	}
+	// Not within the decision, which holds up all other writes of the server.
+	t.Context = window(t.stored, t.added, t.Agent.Settings.LLM.MaxHistory)
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(agentKey{project, id}) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
@@ -64,7 +65,8 @@ type planner struct {
 	tx        Tx
 	head      Head
 	rev, now  int64
-	recent    []Message
+	recent    []Message // the store's own until owned, when a change made it a copy
+	owned     bool
 	change    Change
 	turn      int64
 	answerSeq int64
@@ -112,7 +114,6 @@ func (p *planner) run(plan Plan, answering bool) error {
 			return err
 		}
 		p.change.Append = append(p.change.Append, m)
-		p.recent = append(p.recent, m)
 	}
 	return p.reserve()
 }
@@ -124,11 +125,8 @@ func (p *planner) reserve() error {
 		return fault.At(fault.Missing, "messages", "is required: there is nothing to answer yet")
 	}
 	p.turn, p.userMS, p.answerSeq = last.TurnID, last.Timestamp, p.head.NextSeq
-	for _, m := range slices.Backward(p.recent) {
-		if m.Role == User && m.State == Final {
-			p.turn, p.userMS = max(p.turn, m.TurnID), m.Timestamp
-			break
-		}
+	if m := p.lastUser(); m != nil {
+		p.turn, p.userMS = max(p.turn, m.TurnID), m.Timestamp
 	}
 	if n := len(p.change.Append); n > 0 {
 		p.change.Append[n-1].AnswerSeq = p.answerSeq
@@ -138,6 +136,18 @@ func (p *planner) reserve() error {
 		m.AnswerSeq = p.answerSeq
 		return m, true, nil
 	})
+}
+
+// lastUser gives the newest user message that counts, nil if there is none.
+func (p *planner) lastUser() *Message {
+	for _, list := range [][]Message{p.change.Append, p.recent} {
+		for i := len(list) - 1; i >= 0; i-- {
+			if m := &list[i]; m.Role == User && m.State == Final {
+				return m
+			}
+		}
+	}
+	return nil
 }
 
 // replace changes a stored message in this Change, building on what the Change holds of it already.
@@ -163,6 +173,9 @@ func (p *planner) replace(seq int64, edit func(Message) (Message, bool, error)) 
 		p.change.Replace = append(p.change.Replace, m)
 	}
 	if i := slices.IndexFunc(p.recent, func(r Message) bool { return r.Seq == seq }); i >= 0 {
+		if !p.owned {
+			p.recent, p.owned = slices.Clone(p.recent), true
+		}
 		p.recent[i] = m
 	}
 	if p.head.Last.Seq == seq {

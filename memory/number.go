@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -77,15 +78,39 @@ func byTurn(msgs []Message) []Message {
 	return msgs
 }
 
-// window cuts messages to the newest n that an LLM may see, without tool results whose call is cut off.
-func window(msgs []Message, n int) []Message {
-	out := make([]Message, 0, min(len(msgs), n))
-	for _, m := range byTurn(msgs) {
-		if m.InContext() {
-			out = append(out, m)
+// window cuts what an agent has (the stored messages and those added to them) to the newest n that an LLM may see, in order
+// of their turns, without tool results whose call is cut off.
+func window(stored, added []Message, n int) []*Message {
+	out := make([]*Message, 0, min(len(stored)+len(added), n))
+	sorted, next := true, int64(math.MaxInt64)
+	for _, list := range [][]Message{added, stored} {
+		for i := len(list) - 1; i >= 0; i-- {
+			m := &list[i]
+			sorted, next = sorted && m.TurnID <= next, m.TurnID
+			if len(out) < n && m.InContext() {
+				out = append(out, m)
+			}
 		}
 	}
-	out = out[max(0, len(out)-n):]
+	if !sorted {
+		return windowOf(byTurn(slices.Concat(stored, added)), n)
+	}
+	slices.Reverse(out)
+	return withoutOrphans(out)
+}
+
+// windowOf is window for the rare list whose turns do not stand in order.
+func windowOf(msgs []Message, n int) []*Message {
+	var out []*Message
+	for i := range msgs {
+		if msgs[i].InContext() {
+			out = append(out, &msgs[i])
+		}
+	}
+	return withoutOrphans(out[max(0, len(out)-n):])
+}
+
+func withoutOrphans(out []*Message) []*Message {
 	for len(out) > 0 && out[0].Role == Tool {
 		out = out[1:]
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -275,13 +274,15 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		return err
 	}
 	s.cfg.Observe.Appended(len(done.Append))
-	for _, m := range slices.Concat(done.Append, done.Replace) {
-		if m.Interrupted && m.Rev == head.Rev+1 && m.State == Final {
-			s.cfg.Observe.Interrupted(m.InterruptBy)
+	for _, list := range [][]Message{done.Append, done.Replace} {
+		for i := range list {
+			if m := &list[i]; m.Interrupted && m.Rev == head.Rev+1 && m.State == Final {
+				s.cfg.Observe.Interrupted(m.InterruptBy)
+			}
 		}
 	}
-	for _, m := range done.Append {
-		if m.Role == User && m.Source != SourceSilence {
+	for i := range done.Append {
+		if m := &done.Append[i]; m.Role == User && m.Source != SourceSilence {
 			s.live.silence(agentKey{project, id}, false)
 		}
 	}

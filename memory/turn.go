@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // Why an answer in flight is cut. Answer.Err carries one of them, or an error of the upstream.
@@ -66,13 +67,17 @@ type Turn struct {
 	AnswerSeq int64
 	UserMS    int64 // timestamp of the message to be answered
 	// Context holds the newest messages that an LLM may see, oldest first, the new ones included: Message.InContext, cut to the agent's
-	// MaxHistory, without tool results whose call was cut off. An unanswered run of user messages is not merged yet.
-	Context []Message
-	// Recent is what Plan saw, with this call's changes made: all states, for correcting a client's own list.
-	Recent []Message
+	// MaxHistory, without tool results whose call was cut off. An unanswered run of user messages is not merged yet. The
+	// messages are shared with the store and must not be written to: a copy of them all would cost each call more than its assembly.
+	Context []*Message
 
-	flight *flight
+	stored, added []Message // see Recent
+	flight        *flight
 }
+
+// Recent gives what Plan saw, with this call's changes made and its new messages behind: all states, for correcting a
+// client's own list. It makes a new list on each call.
+func (t *Turn) Recent() []Message { return slices.Concat(t.stored, t.added) }
 
 // Phase is how far an answer in flight has come.
 type Phase int32

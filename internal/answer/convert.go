@@ -18,7 +18,7 @@ func (p *plan) upstream(t *memory.Turn, custom bool) []llmadapter.Message {
 	}
 	out := make([]llmadapter.Message, len(t.Context))
 	for i := range t.Context {
-		out[i] = fromMemory(&t.Context[i], custom)
+		out[i] = fromMemory(t.Context[i], custom)
 	}
 	if p != nil && custom {
 		p.keepUnknown(out)
@@ -44,13 +44,14 @@ func (p *plan) keepUnknown(out []llmadapter.Message) {
 // corrected gives the platform's own list, in which what the ledger knows better replaces what the platform believes was
 // heard: an answer of which stronger evidence than the platform's echo has come.
 func (p *plan) corrected(t *memory.Turn, custom bool) []llmadapter.Message {
-	stored := make(map[int64]*memory.Message, len(t.Recent))
-	for i := range t.Recent {
-		stored[t.Recent[i].Seq] = &t.Recent[i]
+	recent := t.Recent()
+	stored := make(map[int64]*memory.Message, len(recent))
+	for i := range recent {
+		stored[recent[i].Seq] = &recent[i]
 	}
 	appended := map[int]*memory.Message{}
 	if custom {
-		p.pairNew(t, appended)
+		p.pairNew(recent, appended)
 	}
 	out := make([]llmadapter.Message, 0, len(p.req.Messages))
 	for i := range p.req.Messages {
@@ -83,18 +84,18 @@ func (p *plan) corrected(t *memory.Turn, custom bool) []llmadapter.Message {
 	return out
 }
 
-// pairNew finds the ledger's records of the messages that this request brought: the newest of Recent, in the same order.
-func (p *plan) pairNew(t *memory.Turn, into map[int]*memory.Message) {
-	j := len(t.Recent) - 1
+// pairNew finds the ledger's records of the messages that this request brought: the newest of recent, in the same order.
+func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
+	j := len(recent) - 1
 	for _, i := range slices.Backward(p.rec.New) {
 		in := &p.req.Messages[i]
-		for j >= 0 && (string(t.Recent[j].Role) != in.Role || t.Recent[j].Content != in.Text()) {
+		for j >= 0 && (string(recent[j].Role) != in.Role || recent[j].Content != in.Text()) {
 			j--
 		}
 		if j < 0 {
 			return
 		}
-		into[i] = &t.Recent[j]
+		into[i] = &recent[j]
 		j--
 	}
 }
@@ -110,12 +111,13 @@ func fromMemory(m *memory.Message, custom bool) llmadapter.Message {
 	if !custom {
 		return out
 	}
-	out.Extended, out.TurnID, out.Timestamp, out.Source = true, m.TurnID, m.Timestamp, string(m.Source)
+	e := &llmadapter.Entry{TurnID: m.TurnID, Timestamp: m.Timestamp, Source: string(m.Source)}
 	if m.Interrupted {
-		out.Interrupted, out.InterruptMS, out.Original = true, m.InterruptMS, m.Original()
+		e.Interrupted, e.InterruptMS, e.Original = true, m.InterruptMS, m.Original()
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.Metadata)) {
-		out.Metadata = append(out.Metadata, llmadapter.Member{Name: k, Value: m.Metadata[k]})
+		e.Metadata = append(e.Metadata, llmadapter.Member{Name: k, Value: m.Metadata[k]})
 	}
+	out.Entry = e
 	return out
 }

@@ -3,7 +3,6 @@ package answer
 import (
 	"context"
 	"errors"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -193,8 +192,8 @@ func (x *exchange) bodySize(req *llmadapter.Request) int {
 	if req != nil {
 		n += req.Size()
 	}
-	for i := range x.turn.Context {
-		n += len(x.turn.Context[i].Content) + len(x.turn.Context[i].Parts) + 96
+	for _, m := range x.turn.Context {
+		n += len(m.Content) + len(m.Parts) + 96
 	}
 	return n
 }
@@ -240,10 +239,8 @@ func (x *exchange) run(req *llmadapter.Request) error {
 
 // isStream tells whether an answer is server-sent events: it says so, or it says nothing to the contrary.
 func isStream(res *http.Response, wanted bool) bool {
-	typ, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	if err != nil {
-		return wanted
-	}
+	typ, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	typ = strings.TrimSpace(typ)
 	return typ == "text/event-stream" || wanted && !strings.HasSuffix(typ, "json")
 }
 
