@@ -6,8 +6,17 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
 
 func TestStore(t *testing.T) {
 	memorytest.Run(t, func(*testing.T) memory.Store { return inmem.New() })
+}
+
+func TestQueue(t *testing.T) {
+	webhooktest.Run(t, func(*testing.T) (memory.Store, webhook.Queue) {
+		s := inmem.New()
+		return s, s
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
 
 // open opens a store in a folder of the test's own, or the one that o names.
@@ -40,5 +42,12 @@ func TestStoreUncached(t *testing.T) {
 func TestStoreSmallCache(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Store {
 		return open(t, sqlite.Options{CacheBytes: 64 << 10, CacheAgents: 5, SealKey: []byte("key")})
+	})
+}
+
+func TestQueue(t *testing.T) {
+	webhooktest.Run(t, func(t *testing.T) (memory.Store, webhook.Queue) {
+		s := open(t, sqlite.Options{SealKey: []byte("key")})
+		return s, s
 	})
 }

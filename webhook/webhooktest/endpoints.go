@@ -1,0 +1,165 @@
+package webhooktest
+
+import (
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+func testEndpoints(r rig) {
+	a := endpoint("a", webhook.TypeLeft, webhook.TypeHistory)
+	a.Agora = true
+	a.Secrets = []webhook.SigningSecret{{Value: "whsec_1"}, {Value: "old", NotAfter: time.UnixMilli(1_780_000_000_000).UTC()}}
+	b := endpoint("b")
+	b.Project = "other"
+	b.Disabled, b.DisabledWhy = true, "by hand"
+	r.put(a, b)
+	for project, want := range map[string][]webhook.Endpoint{"acme": {a}, "other": {b}, "": {a, b}, "nobody": nil} {
+		got, err := r.queue.Endpoints(r.ctx, project)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		same(r.t, "endpoints of "+project, got, want)
+	}
+	code(r.t, r.queue.DeleteEndpoint(r.ctx, "unknown"), fault.NotFound)
+	code(r.t, r.queue.PutEndpoint(r.ctx, webhook.Endpoint{}), fault.Missing)
+}
+
+func testEndpointReplaced(r rig) {
+	r.put(endpoint("a"))
+	r.emit(event("e1", 102, 10))
+	changed := endpoint("a", webhook.TypeJoined)
+	changed.URL, changed.Secrets = "https://new.example", []webhook.SigningSecret{{Value: "new"}}
+	r.put(changed)
+	r.emit(event("e2", 102, 20), event("e3", 101, 30)) // only e3 is wanted now
+	list := r.claim(100, 10)
+	same(r.t, "claimed", names(list), []string{"e1>a", "e3>a"})
+	same(r.t, "endpoint of what waited", list[0].Endpoint, changed)
+}
+
+func testEndpointDeleted(r rig) {
+	r.put(endpoint("a"), endpoint("b"))
+	r.emit(event("e1", 102, 10), event("e2", 102, 20))
+	if err := r.queue.DeleteEndpoint(r.ctx, "a"); err != nil {
+		r.t.Fatal(err)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 2, Dead: 2, OldestDue: 10})
+	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e1>b", "e2>b"})
+	code(r.t, r.queue.DeleteEndpoint(r.ctx, "a"), fault.NotFound)
+	r.put(endpoint("a")) // a new one of the name inherits nothing
+	r.emit(event("e3", 102, 30))
+	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e3>b", "e3>a"})
+}
+
+func testEndpointDisabled(r rig) {
+	e := endpoint("a")
+	r.put(e)
+	r.emit(event("e1", 102, 10))
+	e.Disabled, e.DisabledWhy = true, "by hand"
+	r.put(e)
+	r.emit(event("e2", 102, 20)) // gets no delivery
+	same(r.t, "claimed while disabled", names(r.claim(100, 10)), []string{})
+	r.wantBacklog(webhook.Backlog{Pending: 1, OldestDue: 10})
+	e.Disabled = false
+	r.put(e)
+	same(r.t, "claimed when enabled again", names(r.claim(100, 10)), []string{"e1>a"})
+}
+
+func testFanOut(r rig) {
+	other := endpoint("other")
+	other.Project = "other"
+	r.put(endpoint("all"), endpoint("left", 102), endpoint("both", 101, 102), other)
+	r.emit(event("e1", 101, 10), event("e2", 102, 20), event("e3", 110, 30))
+	same(r.t, "claimed", names(r.claim(100, 100)), []string{"e1>all", "e1>both", "e2>all", "e2>left", "e2>both", "e3>all"})
+}
+
+func testNobodyWants(r rig) {
+	r.emit(event("e1", 101, 10))
+	r.put(endpoint("a", 102))
+	r.emit(event("e2", 101, 20))
+	r.put(endpoint("b")) // what happened before it was there is not for it
+	r.wantBacklog(webhook.Backlog{})
+	same(r.t, "claimed", names(r.claim(100, 10)), []string{})
+	r.emit(event("e1", 102, 30)) // e1 was never stored, so its id is free
+	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e1>a", "e1>b"})
+}
+
+func testOutboxIsAllOrNone(r rig) {
+	r.put(endpoint("a"))
+	m := memory.Message{Seq: 1, Rev: 2, Role: memory.User, Content: "x"}
+	update := func(c memory.Change) error {
+		return r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.Tx) (memory.Change, error) { return c, nil })
+	}
+	if err := update(memory.Change{Append: []memory.Message{m, m}, Events: []memory.Event{event("e1", 102, 10)}}); err == nil {
+		r.t.Fatal("a change with two messages of one seq was stored")
+	}
+	r.wantBacklog(webhook.Backlog{})
+	if err := update(memory.Change{Append: []memory.Message{m}, Events: []memory.Event{event("e1", 102, 10)}}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 1, OldestDue: 10})
+	m.Seq = 2
+	code(r.t, update(memory.Change{Append: []memory.Message{m}, Events: []memory.Event{event("e2", 102, 10), event("e1", 102, 10)}}), fault.Conflict)
+	h, list, err := r.store.Recent(r.ctx, r.agent.Project, r.agent.ID, 10, false)
+	if err != nil || len(list) != 1 || h.NextSeq != 2 {
+		r.t.Errorf("the refused event's message was stored: %d messages, %v", len(list), err)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 1, OldestDue: 10})
+}
+
+func testEventIDsAreUnique(r rig) {
+	r.put(endpoint("a"), endpoint("b"))
+	r.emit(event("e1", 102, 10))
+	err := r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.Tx) (memory.Change, error) {
+		return memory.Change{Events: []memory.Event{event("e1", 102, 20)}}, nil
+	})
+	code(r.t, err, fault.Conflict)
+	r.wantBacklog(webhook.Backlog{Pending: 2, OldestDue: 10})
+}
+
+func testCreateEmits(r rig) {
+	r.put(endpoint("a"))
+	a := r.agent
+	a.ID, a.Name, a.JoinKey = "0190-second", "second", "key"
+	for range 2 { // the repeated join emits nothing
+		if _, _, err := r.store.Create(r.ctx, a, 0, memory.Change{Events: []memory.Event{event("e1", 101, 10)}}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	d := r.one(100)
+	if d.AgentID != a.ID || d.EventID != "e1" {
+		r.t.Errorf("claimed %+v", d)
+	}
+}
+
+func testWoken(r rig) {
+	woken := func() bool {
+		select {
+		case <-r.queue.Woken():
+			return true
+		default:
+			return false
+		}
+	}
+	r.put(endpoint("a", 102))
+	for woken() {
+	}
+	r.emit(event("e1", 102, 10))
+	if !woken() {
+		r.t.Error("not woken by a new delivery")
+	}
+	for woken() {
+	}
+	r.emit(event("e2", 101, 20))
+	if woken() {
+		r.t.Error("woken by an event that nobody wants")
+	}
+	for range 100 { // a slow receiver holds nobody up and still learns of it
+		r.emit(event(time.Now().String(), 102, 30))
+	}
+	if !woken() {
+		r.t.Error("not woken by a hundred")
+	}
+}
