@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -268,7 +267,7 @@ func TestOpenAICancel(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	eventually(t, "the upstream sees the cancel", func() bool {
-		status, body, err := (&server{url: llm, client: http.DefaultClient}).try(t.Context(), "GET", "/cancels", nil)
+		status, body, err := (&server{url: llm, client: httpClient(t)}).try(t.Context(), "GET", "/cancels", nil)
 		return err == nil && status == 200 && strings.Contains(string(body), `"phase":"stream"`)
 	})
 	// The caller's next words find it.

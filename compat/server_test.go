@@ -81,3 +81,10 @@ func checkedClient(t testing.TB) *http.Client {
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: &specChecker{t: t, next: tr}, Timeout: 2 * time.Minute}
 }
+
+// httpClient is a client without checks, for servers that are not ours.
+func httpClient(t testing.TB) *http.Client {
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience}
+}
