@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -191,11 +192,16 @@ func cancelOne(ctx context.Context, ask *conn, upstream, addr, id string, req []
 		return 0, err
 	}
 	defer c.Close()
+	seen := request("GET", "/seen?id="+id, upstream, nil, "")
 	if chunks == 0 {
 		if _, err := c.Write(req); err != nil {
 			return 0, err
 		}
-		time.Sleep(25 * time.Millisecond) // the call has reached the upstream by then, which is silent
+		// The call must have reached the upstream, which is silent then.
+		if err := poll(ctx, ask, seen, http.StatusNoContent); err != nil {
+			return 0, fmt.Errorf("the upstream never saw %s: %w", id, err)
+		}
+		time.Sleep(5 * time.Millisecond)
 	} else {
 		if _, err := c.send(req); err != nil {
 			return 0, err
@@ -210,21 +216,26 @@ func cancelOne(ctx context.Context, ask *conn, upstream, addr, id string, req []
 	if err := c.Close(); err != nil {
 		return 0, err
 	}
+	if err := poll(ctx, ask, seen, http.StatusOK); err != nil {
+		return 0, fmt.Errorf("the upstream never saw the end of %s: %w", id, err)
+	}
+	var ns int64
+	_, err = fmt.Sscan(string(ask.body), &ns)
+	return time.Unix(0, ns).Sub(left), err
+}
+
+// poll asks until the status is the wanted one, for at most two and a half seconds.
+func poll(ctx context.Context, c *conn, req []byte, want int) error {
 	for range 500 {
-		status, err := ask.do(request("GET", "/seen?id="+id, upstream, nil, ""))
-		if err != nil {
-			return 0, err
-		}
-		if status == 200 {
-			var ns int64
-			_, err := fmt.Sscan(string(ask.body), &ns)
-			return time.Unix(0, ns).Sub(left), err
+		status, err := c.do(req)
+		if err != nil || status == want {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return ctx.Err()
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	return 0, fmt.Errorf("the upstream never saw the end of %s", id)
+	return errors.New("not within 2.5 s")
 }

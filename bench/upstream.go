@@ -14,7 +14,7 @@ import (
 // of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, first_us before the first byte.
 type upstream struct {
 	mu   sync.Mutex
-	seen map[string]time.Time // when the end of the call with this X-Request-Id was seen
+	seen map[string]time.Time // when the end of the call with this X-Request-Id was seen; zero while it runs
 }
 
 // maxSeen bounds what is kept of cancelled calls.
@@ -48,7 +48,12 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 	}
 	q := r.URL.Query()
 	if id := r.Header.Get("X-Request-Id"); strings.HasPrefix(id, "cancel-") {
-		defer func() { u.note(r, id) }()
+		u.note(id, time.Time{})
+		defer func() {
+			if r.Context().Err() != nil {
+				u.note(id, time.Now())
+			}
+		}()
 	}
 	if !pause(r, number(q, "first_us")) {
 		return
@@ -75,28 +80,28 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 }
 
 // note keeps when a call was seen to have been given up.
-func (u *upstream) note(r *http.Request, id string) {
-	if r.Context().Err() == nil {
-		return
-	}
-	now := time.Now()
+func (u *upstream) note(id string, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.seen) < maxSeen {
-		u.seen[id] = now
+		u.seen[id] = at
 	}
 }
 
-// when answers the Unix nanoseconds at which a call was seen to be over, 404 while it is not.
+// when answers the Unix nanoseconds at which a call was seen to be over, 204 while it runs, 404 before it came.
 func (u *upstream) when(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	t, ok := u.seen[r.URL.Query().Get("id")]
 	u.mu.Unlock()
-	if !ok {
+	switch {
+	case !ok:
+		w.Header().Set("Content-Length", "0")
 		w.WriteHeader(http.StatusNotFound)
-		return
+	case t.IsZero():
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		answer(w, strconv.AppendInt(nil, t.UnixNano(), 10))
 	}
-	answer(w, strconv.AppendInt(nil, t.UnixNano(), 10))
 }
 
 func number(q url.Values, name string) int {

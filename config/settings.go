@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,10 +93,19 @@ func setStore(c *Config, v string) error {
 	return nil
 }
 
-var projectName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
-// ValidProject tells whether a name may be a project's: letters, digits, dot, dash and underscore, at most 128.
-func ValidProject(s string) bool { return projectName.MatchString(s) }
+// ValidProject tells whether a name may be a project's: letters, digits, dot, dash and underscore, at most 128, the first a
+// letter or digit. An open server asks for every request.
+func ValidProject(s string) bool {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9':
+		case i > 0 && (c == '.' || c == '-' || c == '_'):
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}
 
 func setProject(c *Config, v string) error {
 	if v != "" && !ValidProject(v) {

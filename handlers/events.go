@@ -100,7 +100,11 @@ func (a *API) tailOnce(r *http.Request, s *tailStream, project, id string, after
 			if m.Rev > head.Rev {
 				continue // came while we read; the next round has it
 			}
-			if err := send(func(rev int64) error { return s.event("message", rev, newLedgerEntry(m)) }); err != nil {
+			entry, err := appendLedgerEntry(nil, &m)
+			if err == nil {
+				err = send(func(rev int64) error { return s.event("message", rev, json.RawMessage(entry)) })
+			}
+			if err != nil {
 				return false, after, err
 			}
 		}

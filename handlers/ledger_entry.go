@@ -2,66 +2,129 @@ package handlers
 
 import (
 	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
 
 	"github.com/heardlog/heardlog/memory"
 )
 
-// ledgerEntry is a message with all that is known of it.
-type ledgerEntry struct {
-	Seq        int64           `json:"seq"`
-	ID         string          `json:"id,omitempty"`
-	Role       string          `json:"role"`
-	Content    string          `json:"content"`
-	TurnID     int64           `json:"turn_id"`
-	Timestamp  int64           `json:"timestamp"`
-	State      string          `json:"state"` // final, superseded or empty
-	Metadata   json.RawMessage `json:"metadata"`
-	Parts      json.RawMessage `json:"parts,omitempty"`
-	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
-	ToolCallID string          `json:"tool_call_id,omitempty"`
-	Name       string          `json:"name,omitempty"`
+// ledgerBuffers has no state but reusable memory.
+var ledgerBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
-	// The three truths about an assistant message.
-	Generated         *string       `json:"generated,omitempty"`
-	GeneratedComplete *bool         `json:"generated_complete,omitempty"`
-	Sent              *string       `json:"sent,omitempty"`
-	Heard             *string       `json:"heard,omitempty"`
-	Evidence          *evidenceJSON `json:"evidence,omitempty"`
+// maxKeptBuffer is how large a buffer may be to be used again.
+const maxKeptBuffer = 1 << 20
 
-	FinishReason string          `json:"finish_reason,omitempty"`
-	Usage        json.RawMessage `json:"usage,omitempty"`
-	Timings      *memory.Timings `json:"timings,omitempty"`
-	Failure      *memory.Failure `json:"failure,omitempty"`
-}
-
-type evidenceJSON struct {
-	Method string `json:"method"`
-	At     int64  `json:"at,omitempty"` // Unix ms
-}
-
-func ledgerEntries(msgs []memory.Message) []ledgerEntry {
-	out := make([]ledgerEntry, len(msgs))
-	for i, m := range msgs {
-		out[i] = newLedgerEntry(m)
-	}
-	return out
-}
-
-func newLedgerEntry(m memory.Message) ledgerEntry {
-	e := ledgerEntry{
-		Seq: m.Seq, ID: m.ID, Role: string(m.Role), Content: m.Content, TurnID: m.TurnID, Timestamp: m.Timestamp,
-		State: "final", Metadata: m.AppendMetadata(nil), Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID,
-		Name: m.ToolName, FinishReason: m.FinishRsn, Usage: m.Usage, Timings: m.Timings, Failure: m.Failure,
-	}
-	if m.State != memory.Final {
-		e.State = string(m.State)
-	}
-	if m.Role == memory.Assistant {
-		generated, sent, complete := m.Original(), m.SentText(), !m.CutGenerated
-		e.Generated, e.Sent, e.Heard, e.GeneratedComplete = &generated, &sent, &m.Content, &complete
-		if m.Method != "" {
-			e.Evidence = &evidenceJSON{Method: string(m.Method), At: m.EvidenceMS}
+// writeLedger answers a page of the ledger, and an append: agent_id, messages and, unless the page is the last, next_after_seq.
+// It is written by hand, like history, since every append answers with it: encoding/json took a tenth of an append.
+func writeLedger(w http.ResponseWriter, id string, msgs []memory.Message, next int64) error {
+	buf := ledgerBuffers.Get().(*[]byte)
+	b := append(memory.AppendString(append((*buf)[:0], `{"agent_id":`...), id), `,"messages":[`...)
+	var err error
+	for i := range msgs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = appendLedgerEntry(b, &msgs[i]); err != nil {
+			return err
 		}
 	}
-	return e
+	b = append(b, ']')
+	if next > 0 {
+		b = strconv.AppendInt(append(b, `,"next_after_seq":`...), next, 10)
+	}
+	b = append(b, "}\n"...)
+	writeJSON(w, http.StatusOK, b)
+	if cap(b) <= maxKeptBuffer {
+		*buf = b
+		ledgerBuffers.Put(buf)
+	}
+	return nil
+}
+
+// appendLedgerEntry appends a message with all that is known of it. state is final, superseded or empty; generated,
+// generated_complete, sent, heard and evidence (its method and, where known, the Unix ms that it speaks of) belong to assistant messages.
+func appendLedgerEntry(b []byte, m *memory.Message) ([]byte, error) {
+	e := entryWriter{b: append(b, `{"seq":`...)}
+	e.b = strconv.AppendInt(e.b, m.Seq, 10)
+	e.text("id", m.ID)
+	e.always("role", string(m.Role))
+	e.always("content", m.Content)
+	e.number("turn_id", m.TurnID)
+	e.number("timestamp", m.Timestamp)
+	state := string(m.State)
+	if m.State == memory.Final {
+		state = "final"
+	}
+	e.always("state", state)
+	e.b = m.AppendMetadata(append(e.b, `,"metadata":`...))
+	e.raw("parts", m.Parts)
+	e.raw("tool_calls", m.ToolCalls)
+	e.text("tool_call_id", m.ToolCallID)
+	e.text("name", m.ToolName)
+	if m.Role == memory.Assistant {
+		e.always("generated", m.Original())
+		e.b = strconv.AppendBool(append(e.b, `,"generated_complete":`...), !m.CutGenerated)
+		e.always("sent", m.SentText())
+		e.always("heard", m.Content)
+		if m.Method != "" {
+			e.b = memory.AppendString(append(e.b, `,"evidence":{"method":`...), string(m.Method))
+			if m.EvidenceMS != 0 {
+				e.number("at", m.EvidenceMS)
+			}
+			e.b = append(e.b, '}')
+		}
+	}
+	e.text("finish_reason", m.FinishRsn)
+	e.raw("usage", m.Usage)
+	if m.Timings != nil {
+		e.value("timings", m.Timings)
+	}
+	if m.Failure != nil {
+		e.value("failure", m.Failure)
+	}
+	return append(e.b, '}'), e.err
+}
+
+// entryWriter writes the members of an object behind its first.
+type entryWriter struct {
+	b   []byte
+	err error
+}
+
+func (e *entryWriter) key(name string) {
+	e.b = append(append(append(e.b, `,"`...), name...), `":`...)
+}
+
+func (e *entryWriter) always(name, v string) {
+	e.key(name)
+	e.b = memory.AppendString(e.b, v)
+}
+
+func (e *entryWriter) text(name, v string) {
+	if v != "" {
+		e.always(name, v)
+	}
+}
+
+func (e *entryWriter) number(name string, v int64) {
+	e.key(name)
+	e.b = strconv.AppendInt(e.b, v, 10)
+}
+
+func (e *entryWriter) raw(name string, v json.RawMessage) {
+	if len(v) > 0 {
+		e.key(name)
+		e.b = append(e.b, v...)
+	}
+}
+
+// value writes what is too rare or too various to be written by hand.
+func (e *entryWriter) value(name string, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.raw(name, raw)
 }

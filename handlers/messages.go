@@ -88,7 +88,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, ledgerAnswer{AgentID: chi.URLParam(r, "id"), Messages: ledgerEntries(stored)})
+	return writeLedger(w, chi.URLParam(r, "id"), stored, 0)
 }
 
 // message checks one message and gives it in the domain's form; at is its path for errors.
@@ -302,14 +302,6 @@ func millis(field string, v int64) (int64, error) {
 	return v, nil
 }
 
-// ledgerAnswer is a page of the ledger, and the answer to an append.
-type ledgerAnswer struct {
-	AgentID  string        `json:"agent_id"`
-	Messages []ledgerEntry `json:"messages"`
-	// NextAfterSeq is the after_seq of the next page; absent on the last.
-	NextAfterSeq *int64 `json:"next_after_seq,omitempty"`
-}
-
 // Page sizes of the ledger.
 const (
 	defaultLedgerPage = 100
@@ -331,11 +323,10 @@ func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := ledgerAnswer{AgentID: id}
+	next := int64(0)
 	if len(msgs) > limit {
 		msgs = msgs[:limit]
-		out.NextAfterSeq = &msgs[limit-1].Seq
+		next = msgs[limit-1].Seq
 	}
-	out.Messages = ledgerEntries(msgs)
-	return encode(w, http.StatusOK, out)
+	return writeLedger(w, id, msgs, next)
 }

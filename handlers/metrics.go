@@ -3,8 +3,10 @@ package handlers
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -14,11 +16,21 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	history  prometheus.Counter
 	limited  prometheus.Counter
+
+	mu     sync.RWMutex
+	routes map[string]*routeMetrics // by the patterns, method and status: see request
+}
+
+// routeMetrics is what counts the requests of one route, method and status. Looking a metric up by its labels costs more than counting.
+type routeMetrics struct {
+	requests prometheus.Counter
+	seconds  prometheus.Observer
 }
 
 // NewMetrics makes and registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
+		routes: map[string]*routeMetrics{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_http_requests_total", Help: "Requests by route pattern, method and status.",
 		}, []string{"route", "method", "status"}),
@@ -33,12 +45,43 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) request(method, route string, status int, took time.Duration) {
+// request counts one request. The route's pattern is put together from its parts when it is first seen.
+func (m *Metrics) request(method string, rc *chi.Context, status int, took time.Duration) {
+	var buf [256]byte
+	key := append(strconv.AppendInt(buf[:0], int64(status), 10), method...)
+	if rc != nil {
+		for _, part := range rc.RoutePatterns {
+			key = append(append(key, ' '), part...)
+		}
+	}
+	m.mu.RLock()
+	r := m.routes[string(key)]
+	m.mu.RUnlock()
+	if r == nil {
+		r = m.route(string(key), method, rc, status)
+	}
+	r.requests.Inc()
+	r.seconds.Observe(took.Seconds())
+}
+
+// maxRoutes bounds what is kept of routes; there are some dozens, each with a few statuses.
+const maxRoutes = 4096
+
+func (m *Metrics) route(key, method string, rc *chi.Context, status int) *routeMetrics {
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead, http.MethodPatch, http.MethodOptions:
 	default:
-		method = "other" // a client may invent methods
+		method, key = "other", "" // a client may invent methods
 	}
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
-	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+	route := "none"
+	if rc != nil && rc.RoutePattern() != "" {
+		route = rc.RoutePattern()
+	}
+	r := &routeMetrics{requests: m.requests.WithLabelValues(route, method, strconv.Itoa(status)), seconds: m.seconds.WithLabelValues(route)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if key != "" && len(m.routes) < maxRoutes {
+		m.routes[key] = r
+	}
+	return r
 }

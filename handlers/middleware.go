@@ -90,11 +90,7 @@ func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *re
 	if aborted && r.Context().Err() != nil {
 		status = statusClientClosed
 	}
-	route := "none"
-	if rc := chi.RouteContext(r.Context()); rc != nil && rc.RoutePattern() != "" {
-		route = rc.RoutePattern()
-	}
-	a.Metrics.request(r.Method, route, status, took)
+	a.Metrics.request(r.Method, chi.RouteContext(r.Context()), status, took)
 	ev := a.Log.Info()
 	if status >= 500 {
 		ev = a.Log.Error()
