@@ -30,8 +30,8 @@ func TestAssembleAgora(t *testing.T) {
 		Custom:    true, TurnID: 1, TimestampMS: 1780000009010,
 		Request: parse(t, `{"messages":[{"role":"user","content":"When is my train?"}],"stream":true,"context":{"presence":{"42":{"selection":"ticket 17"}}}}`),
 		Messages: []llmadapter.Message{
-			{Role: "assistant", Text: "Hello", Extended: true, TurnID: 0, Timestamp: 1780000000100, Source: "greeting"},
-			{Role: "user", Text: "When is my train?", Extended: true, TurnID: 1, Timestamp: 1780000009000, Source: "asr", Metadata: []llmadapter.Member{{Name: "user", Value: []byte(`"42"`)}}},
+			{Role: "assistant", Text: "Hello", Entry: &llmadapter.Entry{TurnID: 0, Timestamp: 1780000000100, Source: "greeting"}},
+			{Role: "user", Text: "When is my train?", Entry: &llmadapter.Entry{TurnID: 1, Timestamp: 1780000009000, Source: "asr", Metadata: []llmadapter.Member{{Name: "user", Value: []byte(`"42"`)}}}},
 		},
 	}
 	want := `{"messages":[` +
@@ -58,8 +58,8 @@ func TestAssembleAgora(t *testing.T) {
 func TestAssembleInterrupted(t *testing.T) {
 	t.Parallel()
 	a := llmadapter.Assembly{Custom: true, Messages: []llmadapter.Message{{
-		Role: "assistant", Text: "The train leaves at ", Extended: true, TurnID: 5, Timestamp: 1780000012345, Source: "llm",
-		Interrupted: true, InterruptMS: 1780000013900, Original: "The train leaves at nine from platform two.",
+		Role: "assistant", Text: "The train leaves at ", Entry: &llmadapter.Entry{TurnID: 5, Timestamp: 1780000012345, Source: "llm",
+			Interrupted: true, InterruptMS: 1780000013900, Original: "The train leaves at nine from platform two."},
 	}}}
 	want := `{"messages":[{"role":"assistant","content":"The train leaves at ","turn_id":5,"timestamp":1780000012345,` +
 		`"metadata":{"source":"llm","interrupted":true,"interrupt_timestamp":1780000013900,"original":"The train leaves at nine from platform two."}}]`
@@ -122,9 +122,9 @@ func TestAssembleMessages(t *testing.T) {
 		"tools":        {in: []llmadapter.Message{{Role: "assistant", ToolCalls: []byte(`[{"id":"1"}]`)}, {Role: "tool", Text: "ok", ToolCallID: "1"}}, want: `{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},{"role":"tool","content":"ok","tool_call_id":"1"}`},
 		"function":     {in: []llmadapter.Message{{Role: "tool", Text: "ok", Name: "f"}}, want: `{"role":"function","content":"ok","name":"f"}`},
 		"escapes":      {in: []llmadapter.Message{user("a\"\\\n\x01é\xff")}, want: `{"role":"user","content":"a\"\\\n\u0001é` + "\uFFFD" + `"}`},
-		"stripped":     {in: []llmadapter.Message{{Role: "user", Text: "a", Extended: true, TurnID: 3, Raw: []byte(`{"role":"user","content":"a","x":1}`)}}, want: `{"role":"user","content":"a"}`},
+		"stripped":     {in: []llmadapter.Message{{Role: "user", Text: "a", Entry: &llmadapter.Entry{TurnID: 3}, Raw: []byte(`{"role":"user","content":"a","x":1}`)}}, want: `{"role":"user","content":"a"}`},
 		"kept": {
-			in:     []llmadapter.Message{{Role: "user", Text: "a", Extended: true, TurnID: 3, Timestamp: 4, Source: "asr", Raw: []byte(`{"x":1,"turn_id":9,"metadata":{"y":2},"role":"user","content":"old"}`)}},
+			in:     []llmadapter.Message{{Role: "user", Text: "a", Entry: &llmadapter.Entry{TurnID: 3, Timestamp: 4, Source: "asr"}, Raw: []byte(`{"x":1,"turn_id":9,"metadata":{"y":2},"role":"user","content":"old"}`)}},
 			custom: true, want: `{"role":"user","content":"a","x":1,"turn_id":9,"timestamp":4,"metadata":{"source":"asr"}}`,
 		},
 	} {

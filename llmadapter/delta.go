@@ -94,93 +94,110 @@ func (r *Record) Chunk(data []byte) {
 		}
 		return
 	}
-	// The string lives only as long as data: whatever is kept of it is copied.
-	s := unsafe.String(unsafe.SliceData(data), len(data))
-	var choices, errObj, usage, object string
-	gjson.Parse(s).ForEach(func(k, v gjson.Result) bool {
-		switch k.Str {
-		case "id":
-			if r.ID == "" {
-				r.ID = strings.Clone(v.Str)
+	var choices, errObj, usage []byte
+	spoken := true
+	_ = walkObject(data, func(name, v []byte) error {
+		switch string(name) {
+		case `"id"`:
+			if r.ID == "" && v[0] == '"' {
+				r.ID = unquote(v)
 			}
-		case "object":
-			object = v.Str
-		case "choices":
-			choices = v.Raw
-		case "usage":
-			if v.IsObject() {
-				usage = v.Raw
+		case `"object"`: // reference/agora-api.md 4.4
+			spoken = string(v) != `"chat.completion.custom_metadata"`
+		case `"choices"`:
+			choices = v
+		case `"usage"`:
+			if v[0] == '{' {
+				usage = v
 			}
-		case "error":
-			if v.Type != gjson.Null {
-				errObj = v.Raw
+		case `"error"`:
+			if v[0] != 'n' {
+				errObj = v
 			}
 		}
-		return true
+		return nil
 	})
-	if object == "chat.completion.custom_metadata" { // reference/agora-api.md 4.4: not spoken
+	if !spoken {
 		return
 	}
-	if errObj != "" && r.Error == nil {
-		r.Error = []byte(errObj)
+	if errObj != nil && r.Error == nil {
+		r.Error = bytes.Clone(errObj)
 	}
-	if usage != "" {
+	if usage != nil {
 		r.Usage = append(r.Usage[:0], usage...)
 	}
-	if choices != "" && choices != "[]" {
-		gjson.Parse(choices).ForEach(func(_, c gjson.Result) bool { return r.choice(c) })
+	if len(choices) > 2 && choices[0] == '[' {
+		walkArray(choices, func(c []byte) {
+			if c[0] == '{' {
+				r.choice(c)
+			}
+		})
 	}
 }
 
 // choice reads one choice; only the one with index 0 (or none) is what a caller hears.
-func (r *Record) choice(c gjson.Result) bool {
-	var delta, finish string
+func (r *Record) choice(c []byte) {
+	var delta, finish []byte
 	first := true
-	c.ForEach(func(k, v gjson.Result) bool {
-		switch k.Str {
-		case "index":
-			first = v.Num == 0
-		case "delta":
-			delta = v.Raw
-		case "finish_reason":
-			finish = v.Str
+	_ = walkObject(c, func(name, v []byte) error {
+		switch string(name) {
+		case `"index"`:
+			first = string(v) == "0"
+		case `"delta"`:
+			delta = v
+		case `"finish_reason"`:
+			finish = v
 		}
-		return true
+		return nil
 	})
 	if !first {
-		return true
+		return
 	}
-	if delta != "" {
-		gjson.Parse(delta).ForEach(func(k, v gjson.Result) bool {
-			r.delta(k.Str, v)
-			return true
+	if len(delta) > 2 && delta[0] == '{' {
+		_ = walkObject(delta, func(name, v []byte) error {
+			r.delta(name, v)
+			return nil
 		})
 	}
-	if finish != "" {
-		r.Finish = strings.Clone(finish)
+	if len(finish) > 2 && finish[0] == '"' {
+		r.Finish = unquote(finish)
 		r.sentence = r.sentence || len(r.text) > 0
 	}
-	return false
 }
 
-func (r *Record) delta(key string, v gjson.Result) {
-	switch key {
-	case "content":
-		if v.IsArray() {
-			r.say(ContentText([]byte(v.Raw)))
+// delta reads one member of a delta, or of the message of a whole answer; name is quoted.
+func (r *Record) delta(name, v []byte) {
+	switch string(name) {
+	case `"content"`:
+		if v[0] == '[' {
+			r.say(ContentText(v))
 			return
 		}
-		r.say(v.Str)
-	case "refusal": // what a model says when it refuses is said all the same
-		r.say(v.Str)
-	case "audio": // reference/agora-api.md 4.5: the transcript is what is remembered
-		r.say(v.Get("transcript").Str)
-	case "tool_calls":
-		v.ForEach(func(_, call gjson.Result) bool {
-			r.toolCall(call)
-			return true
-		})
+		r.sayJSON(v)
+	case `"refusal"`: // what a model says when it refuses is said all the same
+		r.sayJSON(v)
+	case `"audio"`: // reference/agora-api.md 4.5: the transcript is what is remembered
+		if v[0] == '{' {
+			r.say(stringMember(v, "transcript"))
+		}
+	case `"tool_calls"`:
+		if v[0] == '[' {
+			walkArray(v, func(call []byte) { r.toolCall(gjson.ParseBytes(call)) })
+		}
 	}
+}
+
+// sayJSON is say for a JSON string; anything else says nothing. Text without escapes, which is most, is not copied twice.
+func (r *Record) sayJSON(v []byte) {
+	if len(v) <= 2 || v[0] != '"' {
+		return
+	}
+	in := v[1 : len(v)-1]
+	if bytes.IndexByte(in, '\\') >= 0 || !utf8.Valid(in) {
+		r.say(unquote(v))
+		return
+	}
+	r.say(unsafe.String(unsafe.SliceData(in), len(in))) // say keeps a copy
 }
 
 func (r *Record) say(s string) {
@@ -265,16 +282,16 @@ func (r *Record) Unary(body []byte) bool {
 		return r.Error != nil
 	}
 	r.Finish = strings.Clone(choice.Get("finish_reason").Str)
-	choice.Get("message").ForEach(func(k, v gjson.Result) bool {
-		if k.Str == "tool_calls" {
-			if v.IsArray() && len(v.Array()) > 0 {
-				r.whole, r.spoke = []byte(v.Raw), true
+	if m := choice.Get("message"); m.IsObject() {
+		_ = walkObject([]byte(m.Raw), func(name, v []byte) error {
+			if string(name) != `"tool_calls"` {
+				r.delta(name, v)
+			} else if v[0] == '[' && !emptyArray(v) {
+				r.whole, r.spoke = v, true
 			}
-			return true
-		}
-		r.delta(k.Str, v)
-		return true
-	})
+			return nil
+		})
+	}
 	r.sentence = r.spoke
 	r.Done = r.Error == nil
 	return true

@@ -14,9 +14,14 @@ type Message struct {
 	ToolCallID string
 	Name       string
 
-	// What follows goes upstream in the custom form only (reference/agora-api.md section 3).
+	// Entry is what the ledger knows of the message; it goes upstream in the custom form only. nil for nothing.
+	Entry *Entry
+	// Raw is the object as the client sent it; in the custom form, members that we do not know are taken from it.
+	Raw []byte
+}
 
-	Extended    bool // the ledger knows the message: turn_id, timestamp and metadata are sent
+// Entry is what the ledger adds to a message (reference/agora-api.md section 3).
+type Entry struct {
 	TurnID      int64
 	Timestamp   int64 // Unix ms
 	Source      string
@@ -24,8 +29,6 @@ type Message struct {
 	Interrupted bool
 	InterruptMS int64  // Unix ms; 0 = not known
 	Original    string // all that was generated; sent where Interrupted
-	// Raw is the object as the client sent it; members that we do not know are taken from it.
-	Raw []byte
 }
 
 // Member is one member of a JSON object; Value is JSON.
@@ -90,7 +93,7 @@ func (m *Message) appendCustom(dst []byte) []byte {
 			case "timestamp":
 				hasTime = true
 			case "metadata":
-				if m.Extended {
+				if m.Entry != nil {
 					return nil
 				}
 			}
@@ -98,19 +101,19 @@ func (m *Message) appendCustom(dst []byte) []byte {
 			return nil
 		})
 	}
-	if m.Extended {
+	if m.Entry != nil {
 		if !hasTurn {
-			dst = strconv.AppendInt(append(dst, `,"turn_id":`...), m.TurnID, 10)
+			dst = strconv.AppendInt(append(dst, `,"turn_id":`...), m.Entry.TurnID, 10)
 		}
 		if !hasTime {
-			dst = strconv.AppendInt(append(dst, `,"timestamp":`...), m.Timestamp, 10)
+			dst = strconv.AppendInt(append(dst, `,"timestamp":`...), m.Entry.Timestamp, 10)
 		}
-		dst = m.appendMetadata(append(dst, `,"metadata":`...))
+		dst = m.Entry.appendMetadata(append(dst, `,"metadata":`...))
 	}
 	return append(dst, '}')
 }
 
-func (m *Message) appendMetadata(dst []byte) []byte {
+func (m *Entry) appendMetadata(dst []byte) []byte {
 	dst = append(dst, '{')
 	sep := func() {
 		if dst[len(dst)-1] != '{' {

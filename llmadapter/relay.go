@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// readBuffer is what is read of an upstream at once; what has arrived together goes on together.
-	readBuffer = 4 << 10
+	// readBuffer is what is read of an upstream at once; what has arrived together goes on together. A stream begins with
+	// firstBuffer, which is enough for one that speaks word by word: a thousand of them wait most of their time.
+	readBuffer  = 8 << 10
+	firstBuffer = 1 << 10
 	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended between events. What is
 	// longer goes on in pieces.
 	maxHeld = 64 << 10
@@ -72,9 +74,13 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return 
 // Run relays until the stream ends. nil is a clean end, with or without [DONE]; a *WriteError is a client that went away;
 // ErrStream see StopOnError; anything else is what reading failed with, the client having got all that came before.
 func (r *Relay) Run(src io.Reader) error {
-	ref := buffers.Get().(*[]byte)
-	defer buffers.Put(ref)
-	buf := *ref
+	buf := make([]byte, firstBuffer)
+	var ref *[]byte
+	defer func() {
+		if ref != nil {
+			buffers.Put(ref)
+		}
+	}()
 	held := 0 // bytes at the start of buf that are not written yet
 	for {
 		n, err := src.Read(buf[held:])
@@ -92,8 +98,14 @@ func (r *Relay) Run(src io.Reader) error {
 			} else if whole > 0 {
 				r.torn = false
 			}
+			full := held == len(buf)
 			held = copy(buf, buf[whole:held])
-			if held == len(buf) { // an event larger than the buffer
+			switch {
+			case full && ref == nil: // a fast stream, or a long event
+				ref = buffers.Get().(*[]byte)
+				copy(*ref, buf[:held])
+				buf = *ref
+			case held == len(buf):
 				buf = append(buf, make([]byte, len(buf))...)
 			}
 		}

@@ -79,6 +79,10 @@ type Turn struct {
 // client's own list. It makes a new list on each call.
 func (t *Turn) Recent() []Message { return slices.Concat(t.stored, t.added) }
 
+// Release lets go of Context and what Recent gives: an answer may take minutes, and a thousand of them would hold the
+// memory of their questions all that time.
+func (t *Turn) Release() { t.Context, t.stored, t.added = nil, nil, nil }
+
 // Phase is how far an answer in flight has come.
 type Phase int32
 

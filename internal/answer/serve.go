@@ -37,7 +37,8 @@ type exchange struct {
 	req     *http.Request       // nil for a turn without a client
 	w       http.ResponseWriter // nil for a turn without a client
 	out     *client             // nil for a turn without a client
-	plan    *plan               // nil for a turn without a client
+	plan    *plan               // nil for a turn without a client, and once the request is made
+	model   string              // as the client named it
 	stream  bool                // the client wants a stream
 	arrived time.Time
 
@@ -55,7 +56,9 @@ type exchange struct {
 
 // Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream
 // other than 2xx are written through as they are.
-func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c Call) error {
+//
+// Once the turn has begun c.Request is nil: an answer may take minutes, and the memory of its question is not needed for that.
+func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error {
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
 	}
@@ -64,7 +67,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c Call) error {
 		return fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
 	x := r.exchange(context.WithoutCancel(req.Context()))
-	x.req, x.w, x.plan, x.stream = req, w, p, c.Request.Stream
+	x.req, x.w, x.plan, x.stream, x.model = req, w, p, c.Request.Stream, c.Request.Model
 	defer x.cancel(nil)
 	if err := x.begin(c.Project, c.AgentID, p.make); err != nil {
 		return err
@@ -72,6 +75,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c Call) error {
 	if p.ghost {
 		r.metrics.ghosts.Inc()
 	}
+	c.Request = nil
 	w.Header().Set(AgentHeader, x.turn.Agent.ID)
 	w.Header().Set(TurnHeader, strconv.FormatInt(x.turn.TurnID, 10))
 
@@ -86,7 +90,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c Call) error {
 		}
 		x.finishDrain()
 	}()
-	return x.run(p.req)
+	return x.run()
 }
 
 func (r *Runner) exchange(ctx context.Context) *exchange {
@@ -164,8 +168,12 @@ func (x *exchange) limits() llmadapter.Limits {
 	}
 }
 
-// assemble makes the upstream call.
-func (x *exchange) assemble(req *llmadapter.Request) *llmadapter.Call {
+// assemble makes the upstream call, and lets go of what it was made of.
+func (x *exchange) assemble() *llmadapter.Call {
+	var req *llmadapter.Request
+	if x.plan != nil {
+		req = x.plan.req
+	}
 	custom := x.llm.Vendor == memory.VendorCustom
 	a := llmadapter.Assembly{
 		System: x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
@@ -180,6 +188,8 @@ func (x *exchange) assemble(req *llmadapter.Request) *llmadapter.Call {
 	if x.req != nil {
 		call.Client = x.req.Header
 	}
+	x.plan = nil
+	x.turn.Release()
 	return call
 }
 
@@ -218,12 +228,13 @@ func chatURL(url string, own bool) string {
 }
 
 // run calls the upstream and passes its answer on.
-func (x *exchange) run(req *llmadapter.Request) error {
+func (x *exchange) run() error {
 	if x.llm.URL == "" {
 		return x.fail(fault.At(fault.Missing, "llm.url", "is not set for this agent, and the server has no default"))
 	}
-	call := x.assemble(req)
-	watch := llmadapter.NewWatch(x.limits(), call.Stream, x.cfg.Now, x.cancel)
+	call := x.assemble()
+	stream := call.Stream
+	watch := llmadapter.NewWatch(x.limits(), stream, x.cfg.Now, x.cancel)
 	defer watch.Stop()
 	x.metrics.overhead.Observe(x.cfg.Now().Sub(x.arrived).Seconds())
 	res, err := x.cfg.Client.Do(x.ctx, call)
@@ -231,7 +242,7 @@ func (x *exchange) run(req *llmadapter.Request) error {
 		return x.fail(err)
 	}
 	defer res.Body.Close()
-	if isStream(res, call.Stream) {
+	if isStream(res, stream) {
 		return x.relayStream(res, watch)
 	}
 	return x.relayWhole(res)

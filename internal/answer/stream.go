@@ -179,8 +179,8 @@ func (x *exchange) event(text, finish string) []byte {
 }
 
 func (x *exchange) modelName() string {
-	if x.plan != nil && x.plan.req.Model != "" {
-		return x.plan.req.Model
+	if x.model != "" {
+		return x.model
 	}
 	if x.llm.Model != "" {
 		return x.llm.Model

@@ -29,7 +29,7 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 		defer r.running.Done()
 		defer x.cancel(nil)
 		defer stop()
-		if err := x.run(nil); err != nil && !wasCut(err) {
+		if err := x.run(); err != nil && !wasCut(err) {
 			r.cfg.Log.Warn().Err(err).Str("agent", agentID).Int64("turn_id", x.turn.TurnID).Msg("a turn without a client failed")
 		}
 	}()
