@@ -65,7 +65,7 @@ func (c *Call) secrets() []string {
 
 // Client calls upstreams. It is safe for concurrent use.
 type Client struct {
-	// Transport makes one HTTP exchange; NewTransport gives the one meant for it.
+	// Transport makes one HTTP exchange; NewPool gives the one meant for it.
 	Transport http.RoundTripper
 	// Instance is this server's id in ViaHeader; "" sends none.
 	Instance string
@@ -250,8 +250,9 @@ func openAIErrorBody(text string) []byte {
 	return append(b, `,"type":"upstream_error","param":null,"code":null}}`...)
 }
 
-// NewTransport gives the transport for upstreams, tuned as reference/proxies.md section 5 says: HTTP/1.1, one connection a
-// stream, so that ending a call closes it and no cap of streams stands in the way. Addresses are dialled by dial, which may refuse them.
+// NewTransport gives net/http's transport, tuned as reference/proxies.md section 5 says: HTTP/1.1, one connection a stream,
+// so that ending a call closes it and no cap of streams stands in the way. Addresses are dialled by dial, which may refuse
+// them. Pool does the same for less; this is what it falls back to.
 func NewTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
 		DialContext:         limitedDial(dial),

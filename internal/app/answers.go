@@ -13,7 +13,7 @@ import (
 )
 
 func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
-	a.transport = llmadapter.NewTransport(g.DialContext)
+	a.transport = llmadapter.NewPool(g.DialContext, nil)
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
 	a.answers = answer.New(answer.Config{

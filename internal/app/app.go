@@ -23,6 +23,7 @@ import (
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -42,7 +43,7 @@ type App struct {
 	store     *sqlite.Store
 	service   *memory.Service
 	answers   *answer.Runner
-	transport *http.Transport // of calls to LLMs
+	transport *llmadapter.Pool // of calls to LLMs
 	sender    *webhook.Sender
 	worker    *webhook.Worker
 	listener  net.Listener
