@@ -6,6 +6,7 @@ require (
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/google/go-cmp v0.7.0
 	github.com/openai/openai-go/v3 v3.95.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 )
 
 require (

@@ -1,0 +1,449 @@
+package compat_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// kills is how often the server is killed.
+const kills = 24
+
+// crash is what the clients of a server that is killed again and again know: what was acknowledged to them.
+type crash struct {
+	t     *testing.T
+	s     *server // the generation that runs
+	hooks *hooks
+	round int
+	acks  atomic.Int64 // in this round
+	enemy chan struct{}
+
+	mu      sync.Mutex
+	lanes   []*lane
+	streams []*talk
+	calls   []*shortCall
+}
+
+// lane is a client that appends batch after batch to one agent.
+type lane struct {
+	agent  string
+	n      int
+	acked  []string // ids in order
+	again  []object // the batch whose answer never came; it is sent again, with the same ids
+	seen   int      // how many of acked were found, in order, after an earlier kill
+	cursor int64    // and up to which seq
+}
+
+// talk is a client that asks one agent again and again.
+type talk struct {
+	agent string
+	n     int
+	asked []string          // user texts whose answer began
+	whole map[string]string // user text → answer that came to its end
+}
+
+// shortCall is an agent that joins and leaves.
+type shortCall struct {
+	agent   string
+	message bool // its message was acknowledged
+	leave   bool // leave was sent
+	left    bool // and acknowledged
+}
+
+// Killed over and over while clients append, stream, join and leave, and while webhooks go out, the server loses nothing that it acknowledged,
+// stores nothing twice, and tells the receiver of every end.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var tries atomic.Uint32
+	c := &crash{t: t, hooks: newHooks(t, func(_, attempt string) (refuse, drop bool) {
+		n := tries.Add(1)
+		return attempt == "1" && n%5 == 0, attempt == "1" && n%7 == 0
+	})}
+	llm := fakeLLM(t, "-delay-chunk", "3ms")
+	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_LLM_URL=" + llm + "/v1",
+		"HEARDLOG_WEBHOOK_URL=" + c.hooks.url, "HEARDLOG_WEBHOOK_SECRET=" + hookSecret, "HEARDLOG_SECRET_KEY=a key that is long enough"}
+	c.s = start(t, env...)
+	for i := range 3 {
+		c.lanes = append(c.lanes, &lane{agent: c.s.join(t, fmt.Sprintf("lane-%d", i), nil)})
+		c.streams = append(c.streams, &talk{agent: c.s.join(t, fmt.Sprintf("talk-%d", i), nil), whole: map[string]string{}})
+	}
+	began := time.Now()
+	for c.round = 1; c.round <= kills && !t.Failed(); c.round++ {
+		c.run(20 + random.Int64N(120))
+		if c.round%4 == 0 { // and once more while it starts
+			half := launch(t, env...)
+			half.stderr.find(func(string) bool { return true })
+			half.kill()
+		}
+		c.s = start(t, env...)
+		c.check(false)
+	}
+	t.Logf("%d kills in %s", kills, time.Since(began).Round(time.Millisecond))
+	if t.Failed() {
+		return
+	}
+	c.settle()
+	c.check(true)
+	c.hooks.mu.Lock()
+	t.Logf("%d events came, %d of them more than once", len(c.hooks.bodies), c.hooks.repeat)
+	c.hooks.mu.Unlock()
+	if wrong := c.hooks.wrong(); len(wrong) > 0 {
+		t.Errorf("the receiver complains: %s", strings.Join(wrong, "\n"))
+	}
+	// What was acknowledged is there after an orderly end, too.
+	c.s.signal(t, 15)
+	if code := c.s.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	c.s = start(t, env...)
+	c.check(true)
+}
+
+// run lets everybody work until the server has acknowledged so many things, and kills it in the middle of the next.
+func (c *crash) run(acks int64) {
+	c.acks.Store(0)
+	c.enemy = make(chan struct{})
+	ctx, stop := context.WithTimeout(c.t.Context(), patience)
+	defer stop()
+	var clients sync.WaitGroup
+	for _, l := range c.lanes {
+		clients.Go(func() { c.appends(ctx, l) })
+	}
+	for _, k := range c.streams {
+		clients.Go(func() { c.talks(ctx, k) })
+	}
+	for range 3 {
+		clients.Go(func() { c.comesAndGoes(ctx) })
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for c.acks.Load() < acks && ctx.Err() == nil {
+		<-tick.C
+	}
+	close(c.enemy)
+	c.s.kill()
+	clients.Wait()
+	if ctx.Err() != nil {
+		c.t.Errorf("round %d: only %d acknowledgements in %s:\n%.3000s", c.round, c.acks.Load(), patience, c.s.stderr)
+	}
+}
+
+// dead tells that the server was killed; an error before that is one.
+func (c *crash) dead() bool {
+	select {
+	case <-c.enemy:
+		return true
+	default:
+		return false
+	}
+}
+
+// broken notes an error that has no excuse.
+func (c *crash) broken(what string, status int, body []byte, err error) {
+	if err != nil && c.dead() {
+		return
+	}
+	c.t.Errorf("round %d: %s: %d %s %v", c.round, what, status, body, err)
+}
+
+func (c *crash) appends(ctx context.Context, l *lane) {
+	for ctx.Err() == nil {
+		batch := l.again
+		if batch == nil {
+			for range 1 + l.n%3 {
+				l.n++
+				role := "user"
+				if l.n%2 == 0 {
+					role = "assistant"
+				}
+				batch = append(batch, object{"id": fmt.Sprintf("m-%d", l.n), "role": role, "content": fmt.Sprintf("message %d", l.n)})
+			}
+			l.again = batch
+		}
+		status, body, err := c.s.try(ctx, "POST", "/v1/agents/"+l.agent+"/messages", object{"messages": batch})
+		if err != nil || status != 200 {
+			c.broken("append", status, body, err)
+			return
+		}
+		for _, m := range batch {
+			l.acked = append(l.acked, m["id"].(string))
+		}
+		l.again = nil
+		c.acks.Add(1)
+	}
+}
+
+func (c *crash) talks(ctx context.Context, k *talk) {
+	for ctx.Err() == nil {
+		k.n++
+		text := fmt.Sprintf("question %d of round %d", k.n, c.round)
+		began, answer, err := c.stream(ctx, k.agent, text)
+		if began {
+			k.asked = append(k.asked, text)
+		}
+		if err != nil {
+			c.broken("stream", 0, nil, err)
+			return
+		}
+		k.whole[text] = answer
+		c.acks.Add(1)
+	}
+}
+
+// stream asks, and tells whether an answer began and, without error, what it was.
+func (c *crash) stream(ctx context.Context, agent, text string) (began bool, answer string, err error) {
+	body := fmt.Sprintf(`{"stream":true,"messages":[{"role":"user","content":%q}]}`, text)
+	req, err := http.NewRequestWithContext(ctx, "POST", c.s.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return false, "", err
+	}
+	res, err := c.s.client.Do(req)
+	if err != nil {
+		return false, "", err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 200 {
+		return false, "", fmt.Errorf("status %d", res.StatusCode)
+	}
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		if lines.Text() == "data: [DONE]" {
+			return true, answer, nil
+		}
+		var chunk struct {
+			Choices []struct {
+				Delta struct{ Content string }
+			}
+		}
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok || json.Unmarshal([]byte(data), &chunk) != nil {
+			continue // a line that the kill tore
+		}
+		for _, choice := range chunk.Choices {
+			answer += choice.Delta.Content
+		}
+	}
+	if err = lines.Err(); err == nil {
+		err = fmt.Errorf("the stream ended without its end")
+	}
+	return true, "", err
+}
+
+// comesAndGoes joins, says something, sometimes asks something, and leaves, sometimes while the answer is still coming.
+func (c *crash) comesAndGoes(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		call := &shortCall{}
+		name := fmt.Sprintf("call-%d-%d-%p", c.round, n, call)
+		status, body, err := c.s.try(ctx, "POST", "/v1/agents", object{"name": name, "properties": object{"llm": object{"greeting_message": "Hello"}}})
+		if err != nil || status != 200 {
+			c.broken("join", status, body, err)
+			return
+		}
+		call.agent = strings.Split(string(body), `"`)[3]
+		c.mu.Lock()
+		c.calls = append(c.calls, call)
+		c.mu.Unlock()
+		c.acks.Add(1)
+		if status, body, err = c.s.try(ctx, "POST", "/v1/agents/"+call.agent+"/messages", object{"role": "user", "content": "kept", "id": "kept"}); err != nil || status != 200 {
+			c.broken("message", status, body, err)
+			return
+		}
+		call.message = true
+		var asking sync.WaitGroup
+		if n%3 == 0 {
+			asking.Go(func() { _, _, _ = c.stream(ctx, call.agent, "and now?") }) // cut by the leave, or by the kill
+		}
+		call.leave = true
+		status, body, err = c.s.try(ctx, "POST", "/v1/agents/"+call.agent+"/leave", nil)
+		asking.Wait()
+		if err != nil || status != 200 {
+			c.broken("leave", status, body, err)
+			return
+		}
+		call.left = true
+		c.acks.Add(1)
+	}
+}
+
+// check compares what the server has with what it acknowledged: what is new since the last check, or all of it.
+func (c *crash) check(all bool) {
+	ctx := c.t.Context()
+	for _, l := range c.lanes {
+		if all {
+			l.seen, l.cursor = 0, 0
+		}
+		if got := c.s.statusOf(c.t, l.agent); got != "RUNNING" {
+			c.t.Errorf("round %d: %s is %s", c.round, l.agent, got)
+		}
+		msgs := c.tail(l.agent, l.cursor)
+		var ids []string
+		for _, m := range msgs {
+			ids = append(ids, m.ID)
+			if want := "message " + strings.TrimPrefix(m.ID, "m-"); m.Content != want {
+				c.t.Errorf("round %d: %s holds %q", c.round, m.ID, m.Content)
+			}
+		}
+		want := l.acked[l.seen:]
+		// Behind what was acknowledged may stand one batch whose answer was lost, whole or not at all.
+		extra := len(ids) - len(want)
+		if extra != 0 && extra != len(l.again) || !startsWith(ids, want) {
+			c.t.Errorf("round %d: agent %s: acknowledged %q, stored %q, in doubt %v", c.round, l.agent, tailOf(want), tailOf(ids), l.again)
+			continue
+		}
+		checkOrder(c.t, l.agent, msgs)
+		if n := len(want); n > 0 {
+			l.seen, l.cursor = len(l.acked), msgs[n-1].Seq
+		}
+	}
+	for _, k := range c.streams {
+		msgs, err := c.s.ledgerOf(ctx, k.agent)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		checkOrder(c.t, k.agent, msgs)
+		c.checkTalk(k, msgs)
+	}
+}
+
+func (c *crash) checkTalk(k *talk, msgs []message) {
+	count, answers := map[string]int{}, map[string]string{}
+	for i, m := range msgs {
+		if m.Role != "user" {
+			continue
+		}
+		count[m.Content]++
+		if i+1 < len(msgs) && msgs[i+1].Role == "assistant" && msgs[i+1].State == "final" {
+			answers[m.Content] = msgs[i+1].Content
+			if msgs[i+1].TurnID != m.TurnID {
+				c.t.Errorf("%q of turn %d is answered in turn %d", m.Content, m.TurnID, msgs[i+1].TurnID)
+			}
+		}
+	}
+	for _, text := range k.asked {
+		if count[text] != 1 {
+			c.t.Errorf("round %d: %q is stored %d times", c.round, text, count[text])
+		}
+	}
+	for text, want := range k.whole {
+		if answers[text] != want {
+			c.t.Errorf("round %d: the answer to %q is %q, want %q", c.round, text, answers[text], want)
+		}
+	}
+}
+
+// tail gives the ledger behind a seq.
+func (c *crash) tail(agent string, after int64) []message {
+	var out []message
+	for {
+		var page struct {
+			Messages []message `json:"messages"`
+			Next     *int64    `json:"next_after_seq"`
+		}
+		c.s.call(c.t, 200, "GET", fmt.Sprintf("/v1/agents/%s/messages?limit=1000&after_seq=%d", agent, after), nil, &page)
+		out = append(out, page.Messages...)
+		if page.Next == nil {
+			return out
+		}
+		after = *page.Next
+	}
+}
+
+// checkOrder wants every seq once and rising, turns that never go down, and no turn with two user messages but where the first had no answer yet.
+func checkOrder(t *testing.T, agent string, msgs []message) {
+	t.Helper()
+	answered := false
+	for i, m := range msgs {
+		if i > 0 {
+			switch p := msgs[i-1]; {
+			case m.Seq <= p.Seq:
+				t.Errorf("agent %s: seq %d behind %d", agent, m.Seq, p.Seq)
+			case m.TurnID < p.TurnID:
+				t.Errorf("agent %s: turn %d behind %d", agent, m.TurnID, p.TurnID)
+			case m.TurnID > p.TurnID:
+				answered = false
+			}
+		}
+		if m.Role == "user" && answered {
+			t.Errorf("agent %s: turn %d is numbered twice: %q", agent, m.TurnID, m.Content)
+		}
+		answered = answered || m.Role == "assistant" && m.State == "final" && m.Content != ""
+	}
+}
+
+func startsWith(list, with []string) bool {
+	if len(list) < len(with) {
+		return false
+	}
+	for i := range with {
+		if list[i] != with[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func tailOf(list []string) []string { return list[max(0, len(list)-8):] }
+
+// settle waits until every agent that left is stopped and its events came, and looks at the others.
+func (c *crash) settle() {
+	left, running := 0, 0
+	// A delivery that was in flight at a kill is sent again when its lease is over, which the sender's limits make half a minute.
+	end := time.Now().Add(75 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for _, call := range c.calls {
+		if !call.leave {
+			if got := c.s.statusOf(c.t, call.agent); got != "RUNNING" {
+				c.t.Errorf("agent %s, which nobody asked to leave, is %s", call.agent, got)
+			}
+			running++
+		}
+		types := []int{101}
+		if call.left {
+			left++
+			types = []int{101, 102, 103, 112}
+			eventually(c.t, "an agent that left is STOPPED", func() bool { return c.s.statusOf(c.t, call.agent) == "STOPPED" })
+		}
+		for _, typ := range types {
+			for _, ok := c.hooks.of(call.agent)[typ]; !ok; _, ok = c.hooks.of(call.agent)[typ] {
+				if time.Now().After(end) {
+					c.t.Errorf("event %d of agent %s never came", typ, call.agent)
+					break
+				}
+				<-tick.C
+			}
+		}
+		memory := c.hooks.of(call.agent)[103].Payload.Contents
+		if call.left && (len(memory) < 2 || memory[0].Content != "Hello" || memory[1].Content != "kept") {
+			c.t.Errorf("event 103 of agent %s holds %v", call.agent, memory)
+		}
+		if call.left && c.hooks.of(call.agent)[102].Payload.Status != "STOPPED" {
+			c.t.Errorf("event 102 of agent %s is %v", call.agent, c.hooks.of(call.agent)[102])
+		}
+		if call.message {
+			if n := len(c.tail(call.agent, 0)); n < 2 {
+				c.t.Errorf("agent %s has %d messages", call.agent, n)
+			}
+		}
+	}
+	total := 0
+	for _, l := range c.lanes {
+		total += len(l.acked)
+	}
+	c.t.Logf("%d messages and %d leaves acknowledged; %d agents still run", total, left, running)
+	if left == 0 || total == 0 {
+		c.t.Error("nothing was put to the test")
+	}
+}
