@@ -77,13 +77,16 @@ func idempotencyKey(r *http.Request) (string, error) {
 	return key, nil
 }
 
+// joinWrap stands around the properties, so that errors name the path as the caller wrote it. It has a name because the validator cuts the
+// first part off a path for the name of the type.
+type joinWrap struct {
+	Properties joinProperties `json:"properties"`
+}
+
 // settings reads and checks what is known of a join's properties.
 func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, error) {
-	var wrap struct {
-		Properties joinProperties `json:"properties"`
-	}
+	var wrap joinWrap
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
-		// Wrapped, so that errors name the path as the caller wrote it.
 		body := slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
 		if err := json.Unmarshal(body, &wrap); err != nil {
 			return memory.Settings{}, jsonFault(err)

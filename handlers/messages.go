@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
@@ -254,7 +255,11 @@ func contentOf(field string, raw json.RawMessage) (string, json.RawMessage, erro
 	var parts json.RawMessage
 	switch raw[0] {
 	case '"':
-		if err := json.Unmarshal(repairUTF8(raw), &text); err != nil {
+		raw, err := repairUTF8(field, raw)
+		if err != nil {
+			return "", nil, err
+		}
+		if err := json.Unmarshal(raw, &text); err != nil {
 			return "", nil, fault.At(fault.Invalid, field, "is not a valid string")
 		}
 	case '[':
@@ -286,8 +291,14 @@ func contentOf(field string, raw json.RawMessage) (string, json.RawMessage, erro
 	return text, parts, err
 }
 
-// repairUTF8 mends bytes that are no UTF-8 before encoding/json sees them.
-func repairUTF8(b []byte) []byte { return bytes.ToValidUTF8(b, []byte("\uFFFD")) }
+// repairUTF8 mends bytes that are no UTF-8 before encoding/json sees them, which would take each of them for a character of its own.
+func repairUTF8(field string, b []byte) ([]byte, error) {
+	if utf8.Valid(b) {
+		return b, nil
+	}
+	s, err := memory.CleanText(field, string(b), 3*len(b)) // a byte becomes at most three
+	return []byte(s), err
+}
 
 // millis takes Unix milliseconds; ten digits are seconds (reference/agora-api.md section 9.3). 0 stays 0.
 func millis(field string, v int64) (int64, error) {

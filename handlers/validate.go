@@ -60,6 +60,8 @@ func tagFault(err error) error {
 		return fault.At(fault.Invalid, path, "is %s; more than %s%s is wanted", amount(f.Value()), f.Param(), unit)
 	case "lt":
 		return fault.At(fault.Invalid, path, "is %s; less than %s%s is wanted", amount(f.Value()), f.Param(), unit)
+	case "eq=-1|min=500": // turn_detection's max_wait_ms, the only one of its kind
+		return fault.At(fault.Invalid, path, "is %s; -1 or at least 500 is wanted", amount(f.Value()))
 	case "oneof":
 		return fault.At(fault.Invalid, path, "%q is not one of %s", clip(fmt.Sprint(f.Value()), 60), strings.ReplaceAll(f.Param(), " ", ", "))
 	}

@@ -35,6 +35,7 @@ const (
 	gjson      = "github.com/tidwall/gjson"
 	httprate   = "github.com/go-chi/httprate"
 	jsonExp    = "github.com/go-json-experiment/json"
+	kinOpenAPI = "github.com/getkin/kin-openapi"
 	prometheus = "github.com/prometheus/client_golang"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
@@ -43,6 +44,7 @@ const (
 	xsys       = "golang.org/x/sys"
 	xterm      = "golang.org/x/term"
 	xtime      = "golang.org/x/time"
+	yaml       = "go.yaml.in/yaml/v3"
 	zerolog    = "github.com/rs/zerolog"
 )
 
@@ -67,13 +69,14 @@ func rules() map[string]rule {
 		"webhook/webhooktest":       {driver, []string{cmpModule}},
 		"internal/answer":           {[]string{"memory", "llmadapter", "internal/fault"}, []string{zerolog, prometheus}},
 		"handlers":                  {[]string{"memory", "webhook", "llmadapter", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
-		"internal/app":              {[]string{anything}, []string{zerolog, prometheus, errgroup, uuid, xterm}},
+		"internal/app":              {[]string{anything}, []string{zerolog, prometheus, errgroup, uuid, xterm, yaml}},
 		"cmd/api":                   {[]string{"config", "internal/app"}, []string{zerolog}},
 		"examples/receiver":         {[]string{"examples/receiver/receive", "webhook"}, nil},
 		"examples/receiver/receive": {[]string{"webhook"}, nil},
 		"examples/fakellm":          {[]string{"examples/fakellm/fake"}, nil},
 		"examples/fakellm/fake":     {},
 		"internal/archtest":         {},
+		"internal/spectest":         {nil, []string{kinOpenAPI, chi}},
 		"bench":                     {[]string{anything}, []string{anything}},
 	}
 }

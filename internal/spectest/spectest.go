@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -195,4 +197,37 @@ func visit(schema *openapi3.Schema, data []byte) error {
 		return fmt.Errorf("not JSON: %w", err)
 	}
 	return schema.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors(), openapi3.VisitAsResponse())
+}
+
+// Unseen lists every documented answer that Seen does not hold. Operations that exist under several of the bases count as one: what was seen under one of
+// them was seen.
+func (s *Spec) Unseen(bases ...string) []Seen {
+	fold := func(k Seen) Seen {
+		for _, b := range bases {
+			if rest, ok := strings.CutPrefix(k.Path, b+"/"); ok {
+				k.Path = "…/" + strings.TrimSuffix(rest, "/")
+				return k
+			}
+		}
+		return k
+	}
+	seen := map[Seen]bool{}
+	for _, k := range s.Seen() {
+		seen[fold(k)] = true
+	}
+	missing := map[Seen]bool{}
+	for path, item := range s.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			for status := range op.Responses.Map() {
+				n, err := strconv.Atoi(status)
+				if err != nil { // default and ranges name no status
+					continue
+				}
+				if k := fold(Seen{Method: method, Path: path, Status: n}); !seen[k] {
+					missing[k] = true
+				}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(missing), func(a, b Seen) int { return strings.Compare(a.String(), b.String()) })
 }

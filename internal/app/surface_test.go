@@ -1,0 +1,179 @@
+package app_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/handlers"
+)
+
+// notReachable lists documented answers that no request can bring about at will.
+var notReachable = map[string]bool{
+	"POST …/agents/{id}/think 410": true, // an agent that ends between two looks of one call
+	"GET /metrics 500":             true, // a store that cannot be counted
+}
+
+// TestRoutesAreDescribed compares the URL map with the description, both ways.
+func TestRoutesAreDescribed(t *testing.T) {
+	t.Parallel()
+	sp, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := handlers.New(handlers.Config{
+		Access: &handlers.Access{}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(),
+	})
+	differ, err := sp.Routes(api.Router())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range differ {
+		t.Error(d)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		var out struct{ Status string }
+		s.get(path).ok(&out)
+		if out.Status != "ok" {
+			t.Errorf("%s: %q", path, out.Status)
+		}
+	}
+	if got := s.get("/openapi.yaml").ok(nil); string(got.body) != string(heardlog.Spec) {
+		t.Error("/openapi.yaml is not openapi.yaml")
+	}
+}
+
+// TestDocs reads the page: all of the description is on it, and nothing that would have to be fetched or run.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	got := s.get("/docs").ok(nil)
+	page := string(got.body)
+	if csp := got.header.Get("Content-Security-Policy"); csp != "default-src 'none'; style-src 'unsafe-inline'" {
+		t.Errorf("Content-Security-Policy %q", csp)
+	}
+	for _, bad := range []string{"<script", "javascript:", "onclick", "@import", "url(", "<img", "<link", "src="} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page holds %q", bad)
+		}
+	}
+	for _, href := range regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+		if id, ok := strings.CutPrefix(href[1], "#"); ok {
+			if !strings.Contains(page, `id="`+id+`"`) {
+				t.Errorf("the link #%s leads nowhere", id)
+			}
+		} else if href[1] != "/openapi.yaml" {
+			t.Errorf("the page links to %s", href[1])
+		}
+	}
+	var doc struct {
+		Paths    map[string]map[string]any `yaml:"paths"`
+		Webhooks map[string]any            `yaml:"webhooks"`
+		Tags     []struct{ Name string }   `yaml:"tags"`
+	}
+	if err := yaml.Unmarshal(heardlog.Spec, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Paths) < 40 || len(doc.Webhooks) != 5 {
+		t.Fatalf("%d paths and %d webhooks were read", len(doc.Paths), len(doc.Webhooks))
+	}
+	for path := range doc.Paths {
+		if !strings.Contains(page, " "+path+"</div>") {
+			t.Errorf("%s is not on the page", path)
+		}
+	}
+	for name := range doc.Webhooks {
+		if !strings.Contains(page, name) {
+			t.Errorf("the webhook %s is not on the page", name)
+		}
+	}
+	for _, words := range []string{"create agent failed, code: 409", "ResourceQuotaLimitExceeded", "data: [DONE]", "is_truncated", "Retry-After", "X-Request-Id", "agora token="} {
+		if !strings.Contains(page, words) {
+			t.Errorf("%q is not on the page", words)
+		}
+	}
+	if path, err := exec.LookPath("tidy"); err == nil { // a checker of HTML, where there is one
+		cmd := exec.CommandContext(t.Context(), path, "-q", "-errors", "--show-warnings", "no")
+		cmd.Stdin = strings.NewReader(page)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("tidy: %v\n%s", err, out)
+		}
+	}
+}
+
+// TestUnknownPathsAndMethods: every 4xx has a JSON body, since one client breaks without (reference/agora-api.md 7.7).
+func TestUnknownPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", nil)
+	for _, path := range []string{"/", "/v1", "/v2/join", v1 + "/nothing", agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/", "/docs/x"} {
+		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
+	}
+	for _, c := range []struct{ method, path string }{
+		{"GET", v1 + "/join"}, {"DELETE", agent(id)}, {"PUT", v1 + "/agents"}, {"GET", agent(id, "/leave")}, {"POST", agent(id, "/history")},
+		{"POST", "/metrics"}, {"PATCH", cn + "/agents/" + id}, {"POST", agora + "/agents"}, {"INVENTED", agent(id)}, {"GET", v1 + "/chat/completions"},
+	} {
+		s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method)
+	}
+	if got := s.do("HEAD", agent(id), nil); got.status != http.StatusMethodNotAllowed || len(got.body) != 0 {
+		t.Errorf("HEAD: %d with %d bytes", got.status, len(got.body))
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	made := map[string]bool{}
+	for _, sent := range []string{"", "a b", strings.Repeat("x", 129), "naïve", "a;b", "<script>", `"`} {
+		got := s.get("/healthz", "X-Request-Id", sent).header.Get("X-Request-Id")
+		if got == sent || len(got) != 36 {
+			t.Errorf("sent %q, got %q; a made one is wanted", sent, got)
+		}
+		made[got] = true
+	}
+	if len(made) != 7 {
+		t.Errorf("%d different ids were made for 7 requests", len(made))
+	}
+	for _, sent := range []string{"a", "trace-1_2.3:4/5+6=7@8", strings.Repeat("x", 128)} {
+		for _, path := range []string{"/healthz", "/nothing", v1 + "/agents", agent("unknown"), v1 + "/models"} {
+			if got := s.get(path, "X-Request-Id", sent).header.Get("X-Request-Id"); got != sent {
+				t.Errorf("%s: sent %q, got %q", path, sent, got)
+			}
+		}
+	}
+	if !strings.Contains(s.log.String(), `"request_id":"trace-1_2.3:4/5+6=7@8"`) {
+		t.Error("the log does not name the request id")
+	}
+}
+
+// TestPanic: a handler that panics answers 500 in the documented form, is logged with its stack, and the server lives on.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	sp, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without a service behind it each call of an agent panics.
+	api := handlers.New(handlers.Config{
+		Access: &handlers.Access{DefaultProject: "p"}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20,
+	})
+	srv := httptest.NewServer(api.Router())
+	t.Cleanup(srv.Close)
+	s := &server{t: t, url: srv.URL, client: &http.Client{Transport: sp.Transport(t, nil)}}
+	for range 2 {
+		s.get(agent("a")).refused(http.StatusInternalServerError, "InternalError", "internal error")
+		s.post(v1+"/join", `{"name":"n"}`).refused(http.StatusInternalServerError, "InternalError")
+	}
+}
