@@ -146,16 +146,6 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 	return dst
 }
 
-// unmerged tells whether MergeUsers has anything to do; most often it has not, and the list need not be copied.
-func unmerged(msgs []Message) bool {
-	for i := 1; i < len(msgs); i++ {
-		if msgs[i].Role == "user" && msgs[i-1].Role == "user" {
-			return true
-		}
-	}
-	return false
-}
-
 // saysTheSame tells whether a client's system message repeats one of the agent's: a platform that was joined with the same
 // settings sends them along.
 func saysTheSame(system [][]byte, in *Incoming) bool {

@@ -250,3 +250,21 @@ func FuzzAssemble(f *testing.F) {
 		}
 	})
 }
+
+// Every byte in every place of a text is written so that it reads back the same.
+func TestAssembleEveryByte(t *testing.T) {
+	t.Parallel()
+	for c := range 256 {
+		for at := range 20 {
+			text := strings.Repeat("x", at) + string([]byte{byte(c)}) + strings.Repeat("y", 20-at)
+			a := llmadapter.Assembly{Messages: []llmadapter.Message{{Role: "user", Text: text}}}
+			var got struct{ Messages []struct{ Content string } }
+			if err := json.Unmarshal(a.Append(nil), &got); err != nil {
+				t.Fatalf("%q: %v", text, err)
+			}
+			if want := strings.ToValidUTF8(text, "\uFFFD"); got.Messages[0].Content != want {
+				t.Fatalf("%q: %q", want, got.Messages[0].Content)
+			}
+		}
+	}
+}

@@ -106,12 +106,13 @@ type connectLimit struct{}
 // being read. It fails with *UpstreamError for a status other than 2xx, fault.Upstream for a dead upstream and
 // fault.UpstreamTimeout for a slow one; where ctx ended first its cause is in the chain.
 func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
-	req, err := c.request(ctx, call)
+	limited := ctx
+	if call.Connect > 0 {
+		limited = context.WithValue(ctx, connectLimit{}, call.Connect)
+	}
+	req, err := c.request(limited, call)
 	if err != nil {
 		return nil, err
-	}
-	if call.Connect > 0 {
-		req = req.WithContext(context.WithValue(ctx, connectLimit{}, call.Connect))
 	}
 	res, err := c.Transport.RoundTrip(req)
 	if err != nil {

@@ -2,8 +2,10 @@ package llmadapter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -201,9 +203,8 @@ func plain(s string) bool {
 	)
 	ascii := true
 	i := 0
-	for ; i+8 <= len(s); i += 8 {
-		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
-			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+	for b := unsafe.Slice(unsafe.StringData(s), len(s)); i+8 <= len(b); i += 8 { // only read
+		w := binary.LittleEndian.Uint64(b[i:])
 		// A byte below n borrows into its high bit in w - n*low, and so does the one that a quote or backslash becomes by xor, 0.
 		quote, slash := w^('"'*low), w^('\\'*low)
 		if ((w-0x20*low)&^w|(quote-low)&^quote|(slash-low)&^slash)&high != 0 {

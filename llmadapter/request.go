@@ -168,7 +168,7 @@ func (r *Request) parseMessages(d *jsontext.Decoder) error {
 			return fault.At(fault.Invalid, field(i, ""), "must be an object with role and content")
 		}
 		if r.Messages == nil {
-			r.Messages = make([]Incoming, 0, 8)
+			r.Messages = make([]Incoming, 0, 2) // one new message is the usual call
 		}
 		raw, err := d.ReadValue()
 		if err != nil {
