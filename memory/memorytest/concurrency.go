@@ -85,7 +85,7 @@ func testConcurrentManyAgents(t *testing.T, ctx context.Context, s memory.Store)
 // testConcurrentReadYourWrites: what was acknowledged is seen by every read that begins afterwards, and head and messages are of
 // one moment.
 func testConcurrentReadYourWrites(t *testing.T, ctx context.Context, s memory.Store) {
-	const agents, writes = 8, 60
+	const agents, writes = 8, 30
 	acked := [agents]atomic.Int64{}
 	for n := range agents {
 		create(t, ctx, s, newAgent(n))

@@ -99,7 +99,7 @@ func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Store) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var model []memory.Message
 	var free []int64 // kept for answers
-	for step := range 400 {
+	for step := range 250 {
 		update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
 			h := tx.Head()
 			var c memory.Change

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,21 +55,45 @@ func openBench(b *testing.B, o sqlite.Options) *sqlite.Store {
 const sentence = "I would like to move my appointment from Tuesday morning to some time on Thursday, if you still have anything free after lunch."
 
 // BenchmarkAppend appends one message a call; writers is how many callers wait at the same time, each with an agent of its own.
-func BenchmarkAppend(b *testing.B) {
+func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, sqlite.Options{}) }
+
+// BenchmarkAppendAtOnce does not wait for callers that are about to come back.
+func BenchmarkAppendAtOnce(b *testing.B) { benchmarkAppend(b, sqlite.Options{Gather: -1}) }
+
+// BenchmarkAppendOneTxEach is the same without group commit.
+func BenchmarkAppendOneTxEach(b *testing.B) { benchmarkAppend(b, sqlite.Options{MaxGroup: 1}) }
+
+func benchmarkAppend(b *testing.B, o sqlite.Options) {
 	for _, writers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(writers), func(b *testing.B) {
 			var commits atomic.Int64
-			s := openBench(b, sqlite.Options{Observe: func(sqlite.Commit) { commits.Add(1) }})
+			o.Observe = func(sqlite.Commit) { commits.Add(1) }
+			s := openBench(b, o)
 			for i := range writers {
 				if _, _, err := s.Create(b.Context(), agent("p", i), 0, memory.Change{}); err != nil {
 					b.Fatal(err)
 				}
 			}
 			commits.Store(0)
+			var mu sync.Mutex
+			var took []time.Duration
 			b.ResetTimer()
 			parallel(b, writers, func(ctx context.Context, w int) error {
-				return s.Update(ctx, "p", agent("p", w).ID, appendOne(sentence))
+				t := time.Now()
+				err := s.Update(ctx, "p", agent("p", w).ID, appendOne(sentence))
+				if w%16 == 0 {
+					mu.Lock()
+					took = append(took, time.Since(t))
+					mu.Unlock()
+				}
+				return err
 			})
+			if len(took) == 0 {
+				took = append(took, 0)
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 			b.ReportMetric(float64(b.N)/float64(commits.Load()), "appends/commit")
 		})

@@ -107,7 +107,10 @@ func (w *bodyWriter) raw(name string, v json.RawMessage) {
 }
 
 func (w *bodyWriter) value(name string, v json.RawMessage) {
-	if !json.Valid(v) || !utf8.Valid(v) {
+	if !utf8.Valid(v) { // encoding/json lets it pass in strings; the column is text
+		v = json.RawMessage(string([]rune(string(v))))
+	}
+	if !json.Valid(v) {
 		if w.err == nil {
 			w.err = fmt.Errorf("message field %s is not JSON", name)
 		}

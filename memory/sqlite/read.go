@@ -241,61 +241,52 @@ func (s *Store) Live(ctx context.Context, each func(memory.Head) error) error {
 	var own error
 	commits := s.commits.Load()
 	err := s.readers.do(ctx, func(c *conn) error {
-		// In slices, so that not all agents are held at once beside what the caller keeps of them.
-		for after := int64(0); ; {
-			list, err := liveAfter(c, after)
+		// The numbers first, by the index that holds live agents alone: ended ones are many.
+		var nos []int64
+		err := c.each("SELECT no FROM agent INDEXED BY agent_live WHERE status NOT IN (4, 6)", nil, func(row []driver.Value) error {
+			nos = append(nos, integer(row[0]))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, no := range nos {
+			if ctx.Err() != nil {
+				return ended(ctx)
+			}
+			row, err := c.first(selectAgent+"WHERE a.no = ?", no)
+			if err == nil && row == nil {
+				err = errNoRow
+			}
 			if err != nil {
 				return err
 			}
-			for i := range list {
-				if ctx.Err() != nil {
-					return ended(ctx)
+			_, a, h := readAgent(row)
+			e, old := s.cache.hold(key{a.Project, a.ID})
+			v, err := func() (*view, error) {
+				if err := loadSettings(c, &s.sealer, no, &a); err != nil {
+					return nil, err
 				}
-				l := &list[i]
-				after = l.no
-				e, old := s.cache.hold(key{l.a.Project, l.a.ID})
-				if err := loadSettings(c, &s.sealer, l.no, &l.a); err != nil {
-					return err
-				}
-				v, err := viewOf(c, l.no, l.a, l.hint)
-				if err != nil {
-					return err
-				}
-				if s.commits.Load() == commits { // else this moment may be past for the agent
-					s.cache.fill(e, old, v)
-				} else {
-					s.cache.forget(e)
-				}
-				if own = each(v.head); own != nil {
-					return own
-				}
+				return viewOf(c, no, a, h)
+			}()
+			if err == nil && s.commits.Load() == commits { // else this moment may be past for the agent
+				s.cache.fill(e, old, v)
+			} else {
+				s.cache.forget(e)
 			}
-			if len(list) < liveSlice {
-				return nil
+			if err != nil {
+				return err
+			}
+			if own = each(v.head); own != nil {
+				return own
 			}
 		}
+		return nil
 	})
 	if own != nil {
 		return own
 	}
 	return classify(err, "read live agents")
-}
-
-const liveSlice = 256
-
-type liveAgent struct {
-	no   int64
-	a    memory.Agent
-	hint hints
-}
-
-func liveAfter(c *conn, after int64) (list []liveAgent, err error) {
-	err = c.each(selectAgent+"WHERE a.no > ? AND a.status NOT IN (4, 6) ORDER BY a.no LIMIT ?", []driver.Value{after, int64(liveSlice)}, func(row []driver.Value) error {
-		no, a, h := readAgent(row)
-		list = append(list, liveAgent{no, a, h})
-		return nil
-	})
-	return list, err
 }
 
 // Count gives how many agents have each status, as of the last commit.

@@ -1,6 +1,6 @@
 // Package sqlite keeps agents, messages and the webhook outbox in one SQLite file: the store of a single server.
 //
-// All writes go through one goroutine and one connection, the committer, which lets concurrent calls share a transaction and so an
+// All writes go through one connection, the committer's, which lets concurrent calls share a transaction and so an
 // fdatasync (reference/storage.md section 3); a call is answered when its transaction is on disk (WAL, synchronous=FULL). Reads have
 // connections of their own and never wait for it. Heads of agents and the newest messages of hot ones are kept in memory, so that
 // the common reads and the checks in front of a write run no SQL. One process owns the file: a second one is refused.
@@ -39,6 +39,8 @@ type Options struct {
 	QueueLen int
 	// Gather is how long a group may wait for callers that are about to come back, under load only; 300 µs. Negative: never.
 	Gather time.Duration
+	// MaxGroup is how many calls may share a transaction; 1024. 1 gives each its own.
+	MaxGroup int
 	// Readers is how many reads may be in the database at once; the number of processors, at least 4.
 	Readers int
 	// MaxPages bounds the file, in pages of 4 KiB; a write past it fails like a full disk. 0 = no bound.
@@ -60,6 +62,9 @@ func (o Options) withDefaults() Options {
 	if o.Gather == 0 {
 		o.Gather = 300 * time.Microsecond
 	}
+	if o.MaxGroup <= 0 {
+		o.MaxGroup = 1024
+	}
 	if o.Readers <= 0 {
 		o.Readers = max(4, runtime.GOMAXPROCS(0))
 	}
@@ -79,8 +84,11 @@ type Store struct {
 	helper  *conn // makes checkpoints beside the committer
 	observe func(Commit)
 	window  time.Duration
+	most    int // calls in a group
 
-	closing   sync.RWMutex // held for reading while something is put into the queue
+	closing   sync.RWMutex // held for reading while something is put into the queue, or committed beside it
+	writing   sync.Mutex   // makes its holder the committer
+	waiting   atomic.Int64 // callers of the queue that are not answered yet
 	closed    atomic.Bool
 	queue     chan *item
 	ended     chan struct{} // closed when the committer has ended
@@ -89,7 +97,7 @@ type Store struct {
 	copied    atomic.Bool   // the helper has done one since the committer's last
 	released  chan struct{} // closed when everything is
 
-	// The committer's own.
+	// The committer's own, under writing.
 	writer    *conn
 	endpoints []*endpoint
 	expect    float64 // size of the next group, as the last ones were
@@ -126,7 +134,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fault.Wrap(fault.Unavailable, err, "the store's folder cannot be made")
 	}
 	s := &Store{
-		cache: newCache(o.CacheBytes, int64(o.CacheAgents)), observe: o.Observe, window: o.Gather,
+		cache: newCache(o.CacheBytes, int64(o.CacheAgents)), observe: o.Observe, window: o.Gather, most: o.MaxGroup,
 		queue: make(chan *item, o.QueueLen), ended: make(chan struct{}), copy: make(chan struct{}, 1), copyEnded: make(chan struct{}),
 		woken: make(chan struct{}, 1), released: make(chan struct{}),
 	}
