@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary gives the path of a built command.
-func binary(t testing.TB, name string) string {
+// program gives the path of a built command.
+func program(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := bins()
 	if err != nil {

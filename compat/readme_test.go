@@ -60,7 +60,7 @@ func TestReadmeSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	readme := string(raw)
-	receiver := run(t, binary(t, "receiver"), []string{"-addr", "127.0.0.1:0", "-secret", "demo-secret"})
+	receiver := run(t, program(t, "receiver"), []string{"-addr", "127.0.0.1:0", "-secret", "demo-secret"})
 	hook, ok := receiver.stdout.find(func(string) bool { return true })
 	if !ok {
 		t.Fatalf("the receiver does not say where it listens:\n%s", receiver.stderr)

@@ -35,7 +35,7 @@ func launch(t testing.TB, env ...string) *server {
 		settings = append(settings, "HEARDLOG_STORE=sqlite:"+s.store)
 	}
 	s.store = strings.TrimPrefix(s.store, "sqlite:")
-	s.process = run(t, binary(t, "api"), nil, append(settings, env...)...)
+	s.process = run(t, program(t, "api"), nil, append(settings, env...)...)
 	return s
 }
 
@@ -66,7 +66,7 @@ func (s *server) listening(t testing.TB) {
 // fakeLLM runs the pretended LLM and gives its base URL, to which /v1 belongs.
 func fakeLLM(t testing.TB, args ...string) string {
 	t.Helper()
-	p := run(t, binary(t, "fakellm"), append([]string{"-addr", "127.0.0.1:0"}, args...))
+	p := run(t, program(t, "fakellm"), append([]string{"-addr", "127.0.0.1:0"}, args...))
 	const says = "fakellm listens on "
 	line, ok := p.stderr.find(func(l string) bool { return strings.HasPrefix(l, says) })
 	if !ok {

@@ -30,9 +30,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		}
 		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them", args[0])
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	signalled, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends at once
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(signalled, func() {
+		stop() // first of all: from the moment that the program is seen to stop, a second signal ends it at once
+		cancel()
+	})
 	c, err := config.Load(getenv)
 	if err != nil {
 		return fmt.Errorf("the settings have mistakes:\n%w", err)

@@ -51,7 +51,7 @@ type Runner struct {
 
 	mu      sync.Mutex
 	closing bool
-	running sync.WaitGroup // turns without a client, and drains
+	running sync.WaitGroup // turns on their way, with a client or without
 	life    context.Context
 	end     context.CancelCauseFunc
 }
@@ -100,7 +100,8 @@ func (r *Runner) start() bool {
 }
 
 // Close lets the turns without a client and the drains finish until ctx is done, ends the rest, and waits for all to be
-// stored. Calls with a client end with their requests, which the server ends.
+// stored. Calls with a client end with their requests, which the server has ended before; Close waits until they are stored too,
+// since the store closes behind it.
 func (r *Runner) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closing = true

@@ -66,6 +66,10 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
+	if !r.start() {
+		return fault.Wrap(fault.Unavailable, errShutdown, "the server is going down")
+	}
+	defer r.running.Done()
 	x := r.exchange(context.WithoutCancel(req.Context()))
 	x.req, x.w, x.plan, x.stream, x.model = req, w, p, c.Request.Stream, c.Request.Model
 	defer x.cancel(nil)
