@@ -10,7 +10,7 @@ import (
 // heapHeadroom is how many bytes of garbage may pile up between two collections. Go's own rule, as much garbage as there is
 // live data, collects a small server dozens of times a second under load, a sixth of its CPU, and lets a large one grow to
 // twice what it needs. A fixed headroom does neither.
-const heapHeadroom = 32 << 20
+const heapHeadroom = 24 << 20
 
 // Bounds of the percentage that stands for the headroom: below the first collections would follow each other, above the
 // second nothing is left to be won.

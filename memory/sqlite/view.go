@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"encoding/json"
+	"maps"
 	"sort"
 	"sync/atomic"
 	"unsafe"
@@ -72,13 +74,29 @@ const tailCap = maxTail + maxTail/2
 // push adds a message behind the tail.
 func (v *view) push(m memory.Message) {
 	if len(v.tail) == cap(v.tail) {
-		grown := make([]memory.Message, len(v.tail), min(max(4, 2*len(v.tail)), tailCap))
+		// By half and not to the double: the tails of a thousand agents are most of a server's memory.
+		grown := make([]memory.Message, len(v.tail), min(max(4, len(v.tail)+len(v.tail)/2), tailCap))
 		copy(grown, v.tail)
 		v.tail = grown
 	}
+	m.Metadata = v.shared(&m)
 	v.tail = append(v.tail, m)
 	v.bytes += textSize(&m)
 	v.trim()
+}
+
+// shared gives a message's metadata, by the map of a message shortly before it if that says the same. Nobody writes to such
+// a map, and a caller's messages mostly carry the same few bytes in one, which cost half a kilobyte each time.
+func (v *view) shared(m *memory.Message) map[string]json.RawMessage {
+	if len(m.Metadata) == 0 {
+		return m.Metadata
+	}
+	for i := len(v.tail) - 1; i >= max(0, len(v.tail)-4); i-- {
+		if old := v.tail[i].Metadata; maps.EqualFunc(old, m.Metadata, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
+			return old
+		}
+	}
+	return m.Metadata
 }
 
 func (v *view) trim() {
