@@ -140,6 +140,9 @@ func (s *Store) commitLoop() {
 // the store must not stand still for it. Its group fails.
 func (s *Store) abandon(batch []*item) {
 	_, _ = s.writer.run("ROLLBACK")
+	for _, e := range s.endpoints {
+		e.due = 0
+	}
 	for _, it := range batch {
 		if it != nil && it.state.Load() != itemAnswered {
 			it.err = fault.New(fault.Internal, "the store failed")
