@@ -1,0 +1,153 @@
+package compat_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// A disk without room: appends are refused, nothing that was acknowledged is lost, what was refused is not there, and with room again the server goes on by
+// itself.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	t.Run("limit of the file size", func(t *testing.T) {
+		t.Parallel()
+		limit := func(t *testing.T, s *server, bytes uint64) {
+			t.Helper()
+			if err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testDiskFull(t, t.TempDir(),
+			func(s *server) {
+				wal, err := os.Stat(s.store + "-wal")
+				if err != nil {
+					t.Fatal(err)
+				}
+				limit(t, s, uint64(wal.Size()))
+			},
+			func(s *server) { limit(t, s, unix.RLIM_INFINITY) })
+	})
+	t.Run("full disk", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); errors.Is(err, syscall.EPERM) {
+			t.Skip("mounting needs rights that this user has not; the other case needs none")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		filler := filepath.Join(dir, "filler")
+		testDiskFull(t, dir,
+			func(*server) {
+				if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+					t.Fatalf("the disk is not full: %v", err)
+				}
+			},
+			func(*server) {
+				if err := os.Remove(filler); err != nil {
+					t.Fatal(err)
+				}
+			})
+	})
+}
+
+func testDiskFull(t *testing.T, dir string, fill, free func(*server)) {
+	llm := fakeLLM(t)
+	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_LLM_URL=" + llm + "/v1"}
+	s := start(t, env...)
+	id := s.join(t, "full", nil)
+	path := "/v1/agents/" + id
+	var acked []string
+	n := 0
+	one := func() int {
+		n++
+		name := fmt.Sprintf("m-%d", n)
+		status, body, err := s.try(t.Context(), "POST", path+"/messages", object{"id": name, "role": "user", "content": strings.Repeat("x", 2000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch status {
+		case 200:
+			acked = append(acked, name)
+		case 503:
+			if !strings.Contains(string(body), `"ServiceUnavailable"`) {
+				t.Errorf("503 %s", body)
+			}
+		default:
+			t.Errorf("%d %s", status, body)
+		}
+		return status
+	}
+	stored := func() []string {
+		t.Helper()
+		ids := []string{}
+		for _, m := range s.ledger(t, id) {
+			ids = append(ids, m.ID)
+		}
+		return ids
+	}
+	for range 10 {
+		one()
+	}
+	fill(s)
+	for tries := 0; one() == 200; tries++ {
+		if tries == 5000 {
+			t.Fatal("the disk is never full")
+		}
+	}
+	for range 20 {
+		if one() == 200 {
+			break // the file had some room left
+		}
+	}
+	if diff := cmp.Diff(acked, stored()); diff != "" {
+		t.Errorf("while the disk is full: %s", diff)
+	}
+	s.call(t, 503, "POST", "/v1/agents", object{"name": "another"}, nil)
+	s.call(t, 503, "POST", path+"/leave", nil, nil)
+	s.call(t, 503, "POST", path+"/chat/completions", object{"messages": []object{{"role": "user", "content": "hello?"}}}, nil)
+	s.call(t, 503, "GET", "/readyz", nil, nil)
+	s.call(t, 200, "GET", "/healthz", nil, nil)
+	if got := len(requests(t, llm)); got != 0 {
+		t.Errorf("the LLM was asked %d times for words that are not stored", got)
+	}
+	if got := s.statusOf(t, id); got != "RUNNING" {
+		t.Errorf("the agent whose leave was refused is %s", got)
+	}
+	free(s)
+	eventually(t, "the store takes messages again", func() bool { return one() == 200 })
+	for range 10 {
+		if got := one(); got != 200 {
+			t.Errorf("with room again: %d", got)
+		}
+	}
+	s.call(t, 200, "GET", "/readyz", nil, nil)
+	if diff := cmp.Diff(acked, stored()); diff != "" {
+		t.Errorf("with room again: %s", diff)
+	}
+	s.kill()
+	s = start(t, env...)
+	if diff := cmp.Diff(acked, stored()); diff != "" {
+		t.Errorf("after a kill: %s", diff)
+	}
+	if !slices.IsSortedFunc(s.ledger(t, id), func(a, b message) int { return int(a.Seq - b.Seq) }) {
+		t.Error("the ledger is out of order")
+	}
+	s.call(t, 200, "POST", path+"/leave", nil, nil)
+	if got := s.statusOf(t, id); got != "STOPPED" {
+		t.Errorf("at the end the agent is %s", got)
+	}
+}
