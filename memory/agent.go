@@ -109,7 +109,7 @@ type LLMSettings struct {
 	Style          string
 	Model          string            // properties.llm.model, or the server's default; params.model wins
 	SystemMessages []json.RawMessage // OpenAI message objects, template variables not yet filled in
-	Params         json.RawMessage   // object flattened into the upstream body; nil for none
+	Params         json.RawMessage   `json:",omitempty"` // object flattened into the upstream body; nil for none
 	Headers        map[string]Secret // sent upstream; values may be keys
 	MaxHistory     int               // messages put in front of an LLM call and shown in history; 1 to 1024
 	Greeting       string
