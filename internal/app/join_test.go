@@ -237,7 +237,7 @@ func TestJoinConflict(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.join("same", nil)
-	for _, path := range []string{v1 + "/join", agora + "/join", cn + "/join/"} {
+	for _, path := range []string{v1 + "/join", v1 + "/agents", agora + "/join", cn + "/join/"} {
 		got := s.post(path, map[string]any{"name": "same", "properties": voice(nil)})
 		got.refused(http.StatusConflict, "TaskConflict", "create agent failed, code: 409, msg: task conflict")
 		var e map[string]string
@@ -281,7 +281,9 @@ func TestQuota(t *testing.T) {
 	s := start(t, "HEARDLOG_MAX_AGENTS=2")
 	a := s.join("a", nil)
 	s.join("b", nil)
-	s.post(v1+"/join", map[string]any{"name": "c"}).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "2")
+	for _, path := range []string{v1 + "/join", v1 + "/agents"} {
+		s.post(path, map[string]any{"name": "c"}).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "2")
+	}
 	s.post(strings.Replace(agora, "default", "other", 1)+"/join", map[string]any{"name": "c", "properties": voice(nil)}).ok(nil)
 	s.post(agent(a, "/leave"), nil).ok(nil)
 	s.join("c", nil)

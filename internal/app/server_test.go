@@ -358,8 +358,13 @@ type event struct {
 // tail opens the stream of an agent.
 func (s *server) tail(id string, headers ...string) *tail {
 	s.t.Helper()
+	return s.stream(agent(id, "/events"), headers...)
+}
+
+func (s *server) stream(path string, headers ...string) *tail {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+agent(id, "/events"), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -371,7 +376,7 @@ func (s *server) tail(id string, headers ...string) *tail {
 		s.t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		s.t.Fatalf("the tail of %s: %s %s", id, resp.Status, resp.Header.Get("Content-Type"))
+		s.t.Fatalf("the tail %s: %s %s", path, resp.Status, resp.Header.Get("Content-Type"))
 	}
 	stop := sync.OnceFunc(func() { cancel(); _ = resp.Body.Close() })
 	s.t.Cleanup(stop)

@@ -29,25 +29,42 @@ func load(t *testing.T) *spectest.Spec {
 // TestLoadRefuses proves that the validation looks at examples everywhere they stand, not only at the form of the description.
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ name, old, with string }{
-		{"a key that an answer does not have", "value: {message: \"\", start_ts", "value: {messages: \"\", start_ts"},
-		{"a status that does not exist", "create_ts: 1780000000, status: RUNNING}}", "create_ts: 1780000000, status: WALKING}}"},
-		{"an error's reason that does not exist", "reason: MissingRequiredField}}\n            invalid", "reason: Missing}}\n            invalid"},
-		{"a request example that would be refused", "priority: APPEND, interruptable", "priority: LATER, interruptable"},
-		{"a webhook example of another type", "eventType: 103", "eventType: 102"},
-		{"a webhook payload with an unknown key", "is_truncated: false\n                    turns", "is_cut: false\n                    turns"},
-		{"a reference to nothing", "responses/Joined'", "responses/Entered'"},
-		{"a path parameter that is not declared", "      - {$ref: '#/components/parameters/AppID'}\n    get: *list", "      - {$ref: '#/components/parameters/Mode'}\n    get: *list"},
-		{"another version", "openapi: 3.1.0", "openapi: 3.0.3"},
+	for _, tt := range []struct {
+		name  string
+		edits [][3]string // old, new, what the error says
+	}{
+		{"examples", [][3]string{ // one load shows them all, since it takes a while
+			{"value: {message: \"\", start_ts", "value: {mess: \"\", start_ts", "mess"},                                                        // a key that an answer does not have
+			{"create_ts: 1780000000, status: RUNNING}}", "create_ts: 1780000000, status: WALKING}}", "WALKING"},                                // a status that does not exist
+			{"reason: MissingRequiredField}}\n            invalid", "reason: Misplaced}}\n            invalid", "Misplaced"},                   // an error's reason
+			{"priority: APPEND, interruptable", "priority: LATER, interruptable", "LATER"},                                                     // a request that would be refused
+			{"eventType: 103\n", "eventType: 999\n", "999"},                                                                                    // a webhook of another type
+			{"is_truncated: false\n                    turns", "is_short: false\n                    turns", "is_short"},                       // a webhook's payload with an unknown key
+			{"schema: {type: integer, minimum: 1, maximum: 1000, default: 20}", "schema: {type: integer, maximum: 7, default: 20}", "default"}, // a default
+		}},
+		{"a reference to nothing", [][3]string{{"responses/Joined'", "responses/Entered'", "Entered"}}},
+		{"a path parameter that is not declared", [][3]string{{"      - {$ref: '#/components/parameters/AppID'}\n    get: *list", "      - {$ref: '#/components/parameters/Mode'}\n    get: *list", "appid"}}},
+		{"another version", [][3]string{{"openapi: 3.1.0", "openapi: 3.0.3", "3.0.3"}}},
+		{"no YAML", [][3]string{{"openapi: 3.1.0", "openapi: [", ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			broken := bytes.Replace(heardlog.Spec, []byte(tt.old), []byte(tt.with), 1)
-			if bytes.Equal(broken, heardlog.Spec) {
-				t.Fatalf("the description no longer holds %q", tt.old)
+			broken := heardlog.Spec
+			for _, e := range tt.edits {
+				edited := bytes.Replace(broken, []byte(e[0]), []byte(e[1]), 1)
+				if bytes.Equal(broken, edited) {
+					t.Fatalf("the description no longer holds %q", e[0])
+				}
+				broken = edited
 			}
-			if _, err := spectest.Load(t.Context(), broken); err == nil {
-				t.Error("the broken description was taken")
+			_, err := spectest.Load(t.Context(), broken)
+			if err == nil {
+				t.Fatal("the broken description was taken")
+			}
+			for _, e := range tt.edits {
+				if !strings.Contains(err.Error(), e[2]) {
+					t.Errorf("the error does not speak of %q", e[2])
+				}
 			}
 		})
 	}

@@ -1,0 +1,110 @@
+package app_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestIdleTimeout: an agent that nobody asks for ends, with its reason.
+func TestIdleTimeout(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", map[string]any{"idle_timeout": 1})
+	began := time.Now()
+	if why := s.tail(id).status("STOPPED"); why != "Idle for too long" {
+		t.Errorf("it ended with %q", why)
+	}
+	if d := time.Since(began); d < 500*time.Millisecond {
+		t.Errorf("it ended after %s", d)
+	}
+	if a := s.agent(id); a.Status != "STOPPED" || a.Message != "agent exits with reason: Idle for too long" || a.StopTS == 0 {
+		t.Errorf("%+v", a)
+	}
+	s.post(agent(id, "/messages"), user("x")).refused(410, "TaskNotFound", "Idle for too long")
+	s.join("n", nil) // its name is free
+}
+
+// TestIdleTimeoutOfTheServer holds for agents that bring none; 0 means never.
+func TestIdleTimeoutOfTheServer(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_IDLE_TIMEOUT=1s")
+	idle, never := s.join("idle", nil), s.join("never", map[string]any{"idle_timeout": 0})
+	s.tail(idle).status("STOPPED")
+	if a := s.agent(never); a.Status != "RUNNING" {
+		t.Errorf("idle_timeout 0: %+v", a)
+	}
+}
+
+// TestActivityKeepsAlive: each append begins the idle time anew.
+func TestActivityKeepsAlive(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	kept, left := s.join("kept", map[string]any{"idle_timeout": 2}), s.join("left", map[string]any{"idle_timeout": 2})
+	tail := s.tail(left)
+	ended := make(chan string, 1)
+	go func() { ended <- tail.status("STOPPED") }()
+	for {
+		select {
+		case <-ended:
+			if a := s.agent(kept); a.Status != "RUNNING" {
+				t.Errorf("the agent that took messages all the time: %+v", a)
+			}
+			return
+		default:
+			s.say(kept, user("still talking"))
+		}
+	}
+}
+
+// TestSilence: the agent speaks once each silence.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", map[string]any{
+		"parameters": map[string]any{"silence_config": map[string]any{"timeout_ms": 50, "content": "Still there, {{who}}?"}},
+		"llm":        map[string]any{"template_variables": map[string]string{"who": "Ann"}},
+	})
+	tail := s.tail(id, "Last-Event-ID", "0")
+	silence := func(m message) bool { return m.Metadata["source"] == "silence" }
+	if m := tail.message("the silence", silence); m.Content != "Still there, Ann?" || m.Role != "assistant" {
+		t.Errorf("%+v", m)
+	}
+	s.say(id, user("Yes."))
+	tail.message("the second silence", func(m message) bool { return silence(m) && m.TurnID > 0 })
+	want := []string{"0 assistant: Still there, Ann?", "1 user: Yes.", "2 assistant: Still there, Ann?"}
+	if diff := cmp.Diff(want, texts(s.history(id).Contents)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestGreeting is said at once, or after its delay unless the conversation has begun without it.
+func TestGreeting(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	greet := func(delay int) map[string]any {
+		return map[string]any{"llm": map[string]any{"greeting_message": "Hello", "greeting_configs": map[string]any{"delay_ms": delay}}}
+	}
+	now := s.join("now", greet(0))
+	if diff := cmp.Diff([]string{"0 assistant: Hello"}, texts(s.history(now).Contents)); diff != "" {
+		t.Error(diff)
+	}
+	if md := s.history(now).Contents[0].Metadata; md["source"] != "greeting" {
+		t.Errorf("%v", md)
+	}
+	late := s.join("late", greet(150))
+	if got := s.history(late).Contents; len(got) != 0 {
+		t.Errorf("before its delay: %q", texts(got))
+	}
+	tail := s.tail(late)
+	if m := tail.message("the greeting", func(message) bool { return true }); m.Content != "Hello" || m.Metadata["source"] != "greeting" || m.TurnID != 0 {
+		t.Errorf("%+v", m)
+	}
+	spoken, after := s.join("spoken", greet(300)), s.join("after", greet(400))
+	s.say(spoken, user("I was faster"))
+	s.tail(after).message("the greeting of an agent that joined later", func(message) bool { return true })
+	if diff := cmp.Diff([]string{"0 user: I was faster"}, texts(s.history(spoken).Contents)); diff != "" {
+		t.Errorf("a conversation that had begun:\n%s", diff)
+	}
+}
