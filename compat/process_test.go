@@ -101,12 +101,33 @@ type process struct {
 // run starts a command with exactly this environment (and the PATH), and kills it at the end of the test.
 func run(t testing.TB, name string, args []string, env ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(name, args...), stdout: newOutput(), stderr: newOutput(), done: make(chan struct{})}
+	p := &process{cmd: exec.Command(name, args...)}
+	p.begin(t, env)
+	t.Cleanup(func() { p.kill() })
+	return p
+}
+
+// runGroup is run for a command that starts others: the kill at the end of the test reaches them, too.
+func runGroup(t testing.TB, name string, args []string, env ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(name, args...)}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin(t, env)
+	t.Cleanup(func() {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // they may have ended by themselves
+		<-p.done
+	})
+	return p
+}
+
+func (p *process) begin(t testing.TB, env []string) {
+	t.Helper()
+	p.stdout, p.stderr, p.done = newOutput(), newOutput(), make(chan struct{})
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TZ=UTC"}, env...)
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", name, err)
+		t.Fatalf("start %s: %v", p.cmd.Path, err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()
@@ -114,8 +135,6 @@ func run(t testing.TB, name string, args []string, env ...string) *process {
 		p.stderr.end()
 		close(p.done)
 	}()
-	t.Cleanup(func() { p.kill() })
-	return p
 }
 
 // kill ends the process as a crash does, and waits for its end.

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -60,20 +62,12 @@ func TestReadmeSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	readme := string(raw)
-	receiver := run(t, program(t, "receiver"), []string{"-addr", "127.0.0.1:0", "-secret", "demo-secret"})
-	hook, ok := receiver.stdout.find(func(string) bool { return true })
-	if !ok {
-		t.Fatalf("the receiver does not say where it listens:\n%s", receiver.stderr)
-	}
-	// As examples/demo/run.sh starts them.
-	llm := fakeLLM(t, "-delay-chunk", "100ms")
-	s := start(t, "HEARDLOG_LLM_URL="+llm+"/v1", "HEARDLOG_LLM_MODEL=fake-1", "HEARDLOG_WEBHOOK_URL="+hook+"/", "HEARDLOG_WEBHOOK_SECRET=demo-secret")
-
+	demo, addr := runDemo(t)
 	steps := session(readme)
 	if len(steps) < 10 {
 		t.Fatalf("README.md has %d commands", len(steps))
 	}
-	for i, got := range runShell(t, steps, strings.TrimPrefix(s.url, "http://")) {
+	for i, got := range runShell(t, steps, addr) {
 		if err := sameShape(steps[i].want, got); err != nil {
 			t.Errorf("$ %s\n%v\nthe README has\n%s\ncame\n%s", steps[i].text, err, strings.Join(steps[i].want, "\n"), strings.Join(got, "\n"))
 		}
@@ -84,10 +78,49 @@ func TestReadmeSession(t *testing.T) {
 	}
 	for _, line := range shown {
 		pattern := linePattern(line)
-		if _, ok := receiver.stdout.find(pattern.MatchString); !ok {
-			t.Errorf("the receiver never printed what the README shows: %s\nit printed\n%s", line, receiver.stdout)
+		if _, ok := demo.stdout.find(pattern.MatchString); !ok {
+			t.Errorf("the receiver never printed what the README shows: %s\nit printed\n%s", line, demo.stdout)
 		}
 	}
+	demo.signal(t, syscall.SIGTERM) // Ctrl-C ends all three: its output is closed only when none is left
+	demo.wait(t)
+}
+
+// runDemo starts what `make demo` starts, on free ports, and gives the server's address.
+func runDemo(t *testing.T) (*process, string) {
+	t.Helper()
+	script, err := filepath.Abs("../examples/demo/run.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := freeAddr(t)
+	p := runGroup(t, script, nil, "HEARDLOG_ADDR="+addr, "DEMO_LLM="+freeAddr(t), "DEMO_RECEIVER="+freeAddr(t),
+		"HEARDLOG_STORE=sqlite:"+filepath.Join(t.TempDir(), "demo.db"), "HOME="+os.Getenv("HOME"), "GOCACHE="+os.Getenv("GOCACHE"),
+		"GOPATH="+os.Getenv("GOPATH"), "GOFLAGS="+os.Getenv("GOFLAGS"), "GOPROXY="+os.Getenv("GOPROXY"), "CGO_ENABLED=0") // as program builds it: nothing is compiled twice
+	client := checkedClient(t)
+	eventually(t, "the demo answers", func() bool {
+		if !p.running() {
+			t.Fatalf("the demo ended:\n%s", p.stderr)
+		}
+		res, err := client.Get("http://" + addr + "/readyz")
+		if err != nil {
+			return false
+		}
+		res.Body.Close()
+		return res.StatusCode == 200
+	})
+	return p, addr
+}
+
+// freeAddr gives an address that nobody listened on a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
 }
 
 // runShell runs the commands in one bash and gives the lines that each printed.
