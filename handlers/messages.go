@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -50,20 +52,20 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	var in appendRequest
 	var list []messageRequest
 	one := false
-	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
-	case len(trimmed) > 0 && trimmed[0] == '[':
-		if err := json.Unmarshal(body, &list); err != nil {
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
+		var bare json.RawMessage
+		if err := json.Unmarshal(body, &bare); err != nil {
 			return jsonFault(err)
 		}
-	default:
-		if err := a.decodeBytes(body, &in, true); err != nil {
-			return err
-		}
-		if list = in.Messages; list == nil {
-			list, one = []messageRequest{in.messageRequest}, true
-		} else if in.Role != "" || in.Content != nil {
-			return fault.At(fault.Invalid, "messages", "stands beside a single message; send one or the other")
-		}
+		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list is held to the same rules
+	}
+	if err := a.decodeBytes(body, &in, true); err != nil {
+		return err
+	}
+	if list = in.Messages; list == nil {
+		list, one = []messageRequest{in.messageRequest}, true
+	} else if !reflect.ValueOf(in.messageRequest).IsZero() {
+		return fault.At(fault.Invalid, "messages", "stands beside a single message; send one or the other")
 	}
 	if len(list) == 0 || len(list) > memory.MaxBatch {
 		return fault.At(fault.Invalid, "messages", "holds %d messages; 1 to %d are allowed", len(list), memory.MaxBatch)

@@ -103,21 +103,18 @@ func TestAppendRefused(t *testing.T) {
 		{``, "InvalidRequestBody", "empty"},
 		{`{`, "InvalidRequestBody", ""},
 		{`"x"`, "InvalidRequestBody", ""},
-		{`[1]`, "", ""},
+		{`[1]`, "InvalidFieldValue", "messages"},
+		{`[{"role":"user","content":"x","contents":"y"}]`, "InvalidFieldValue", "contents"},
+		{`[{"role":"user","content":"x"}] {}`, "InvalidRequestBody", ""},
+		{`[],"role":"user"`, "InvalidRequestBody", ""},
 		{`[]`, "InvalidFieldValue", "0 messages"},
 		{`{"messages":[]}`, "InvalidFieldValue", "0 messages"},
 		{`{"messages":[{"role":"user","content":"x"}],"role":"user"}`, "InvalidFieldValue", "beside"},
+		{`{"messages":[{"role":"user","content":"x"}],"turn_id":5}`, "InvalidFieldValue", "beside"},
 		{`[` + strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"x"},`, 1001), ",") + `]`, "InvalidFieldValue", "1001"},
 		{`{"role":"user","content":"x"} {}`, "InvalidRequestBody", "more than one"},
 	} {
-		got := s.post(agent(id, "/messages"), tt.body)
-		if tt.reason == "" {
-			if got.status != http.StatusBadRequest {
-				t.Errorf("%.60s: %d", tt.body, got.status)
-			}
-			continue
-		}
-		got.refused(http.StatusBadRequest, tt.reason, tt.words)
+		s.post(agent(id, "/messages"), tt.body).refused(http.StatusBadRequest, tt.reason, tt.words)
 	}
 	if diff := cmp.Diff([]string{"3 user: first"}, texts(s.ledger(id))); diff != "" {
 		t.Errorf("something of the refused batches is stored:\n%s", diff)

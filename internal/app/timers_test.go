@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
 // TestIdleTimeout: an agent that nobody asks for ends, with its reason.
@@ -106,5 +108,31 @@ func TestGreeting(t *testing.T) {
 	s.tail(after).message("the greeting of an agent that joined later", func(message) bool { return true })
 	if diff := cmp.Diff([]string{"0 user: I was faster"}, texts(s.history(spoken).Contents)); diff != "" {
 		t.Errorf("a conversation that had begun:\n%s", diff)
+	}
+}
+
+// TestSilenceThinks: with the action think the silence asks the model, once each silence.
+func TestSilenceThinks(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "Shall I go on?"})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"parameters": map[string]any{"silence_config": map[string]any{"timeout_ms": 50, "action": "think", "content": "The caller is silent."}}})
+	tail := s.tail(id, "Last-Event-ID", "0")
+	tail.message("the answer", func(m message) bool { return m.Role == "assistant" && m.TurnID == 0 })
+	s.say(id, user("Yes."), assistant("Good."))
+	tail.message("the second silence's answer", func(m message) bool { return m.Role == "assistant" && m.TurnID == 2 })
+	want := []string{"0 user: The caller is silent.", "0 assistant: Shall I go on?", "1 user: Yes.", "1 assistant: Good.", "2 user: The caller is silent.", "2 assistant: Shall I go on?"}
+	if diff := cmp.Diff(want, texts(s.history(id).Contents)); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(llm.Requests()); n != 2 {
+		t.Errorf("the model was asked %d times", n)
+	}
+	var table struct {
+		Turns []struct{ Start struct{ Type string } }
+	}
+	s.get(agent(id, "/turns")).ok(&table)
+	if got := table.Turns[0].Start.Type; got != "silence_timeout" {
+		t.Errorf("the turn began as %s", got)
 	}
 }
