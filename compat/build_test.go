@@ -9,15 +9,19 @@ import (
 	"testing"
 )
 
-// bins is where the binaries are, built once for all tests.
+// bins is where the binaries are, built once for all tests. COMPAT_RACE=1 builds them with the race detector.
 var bins = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "heardlog-compat-")
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./cmd/api", "./examples/fakellm", "./examples/receiver")
+	args, cgo := []string{"build", "-o", dir + string(filepath.Separator)}, "CGO_ENABLED=0"
+	if os.Getenv("COMPAT_RACE") != "" { // with the race detector inside the server: slower, and it needs a C compiler
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+	}
+	cmd := exec.Command("go", append(args, "./cmd/api", "./examples/fakellm", "./examples/receiver")...)
 	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("go build: %w\n%s", err, out)
 	}

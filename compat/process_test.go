@@ -103,8 +103,23 @@ func run(t testing.TB, name string, args []string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...)}
 	p.begin(t, env)
-	t.Cleanup(func() { p.kill() })
+	t.Cleanup(func() {
+		p.kill()
+		p.sane(t)
+	})
 	return p
+}
+
+// sane looks for what no process may ever write.
+func (p *process) sane(t testing.TB) {
+	for line := range strings.Lines(p.stderr.String()) {
+		for _, bad := range []string{"a handler panicked", "panic: ", "fatal error: ", "WARNING: DATA RACE", "http: superfluous"} {
+			if strings.Contains(line, bad) {
+				t.Errorf("%s wrote %.500s\n%.5000s", p.cmd.Path, line, p.stderr)
+				return
+			}
+		}
+	}
 }
 
 // runGroup is run for a command that starts others: the kill at the end of the test reaches them, too.
