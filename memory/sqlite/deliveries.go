@@ -93,7 +93,7 @@ func (g *group) dueAt(e *endpoint, c webhook.Claim) ([]due, error) {
 	var list []due
 	for retry := int64(0); retry <= 1 && int64(len(list)) < limit; retry++ {
 		err := g.w.each(`SELECT id, due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND due_ms <= ? AND state = 0
-			ORDER BY due_ms, id LIMIT ?`, []driver.Value{e.no, retry, c.NowMS, limit - int64(len(list))}, func(row []driver.Value) error {
+			ORDER BY due_ms, id LIMIT ?+0`, []driver.Value{e.no, retry, c.NowMS, limit - int64(len(list))}, func(row []driver.Value) error {
 			list = append(list, due{id: integer(row[0]), at: integer(row[1]), retry: retry == 1, e: e})
 			return nil
 		})

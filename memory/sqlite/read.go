@@ -163,7 +163,7 @@ func (s *Store) Messages(ctx context.Context, project, id string, q memory.Messa
 		if row == nil {
 			return noAgent(id)
 		}
-		out, err = loadMessages(c, selectMessage+"WHERE agent_no = ? AND seq > ? AND rev > ? AND shown >= ? ORDER BY seq LIMIT ?",
+		out, err = loadMessages(c, selectMessage+"WHERE agent_no = ? AND seq > ? AND rev > ? AND shown >= ? ORDER BY seq LIMIT ?+0",
 			integer(row[0]), q.AfterSeq, q.AfterRev, boolean(q.HistoryOnly), int64(max(q.Limit, 1)))
 		return err
 	})
@@ -213,7 +213,7 @@ func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentPa
 			args = append(args, q.Cursor)
 		}
 		var nos []int64
-		err = c.each(sql+" ORDER BY a.id DESC LIMIT ?", append(args, int64(limit)+1), func(row []driver.Value) error {
+		err = c.each(sql+" ORDER BY a.id DESC LIMIT ?+0", append(args, int64(limit)+1), func(row []driver.Value) error {
 			no, a, _ := readAgent(row)
 			if len(nos) == limit {
 				page.Next = a.ID

@@ -27,7 +27,7 @@ type view struct {
 }
 
 const (
-	maxTail      = 64      // messages kept of one agent
+	maxTail      = 48      // messages kept of one agent: what a turn of an agent with the default history looks at
 	maxTailBytes = 1 << 20 // and their texts, in bytes; the newest message is kept whatever its size
 	messageSize  = int64(unsafe.Sizeof(memory.Message{}))
 	viewSize     = int64(unsafe.Sizeof(view{})) + 256 // with its entry and its place in the map
@@ -59,6 +59,10 @@ func (v *view) bare() *view { return &view{no: v.no, head: v.head, hint: v.hint}
 func (v *view) withTail(tail []memory.Message, full bool) *view {
 	n := &view{no: v.no, head: v.head, hint: v.hint, tail: tail, full: full}
 	for i := range tail {
+		if i > 0 && len(tail[i].Metadata) > 0 {
+			before := view{tail: tail[:i]}
+			tail[i].Metadata = before.shared(&tail[i])
+		}
 		n.bytes += textSize(&tail[i])
 	}
 	if !full {
@@ -69,7 +73,7 @@ func (v *view) withTail(tail []memory.Message, full bool) *view {
 }
 
 // tailCap is how large a tail's array may be: a full one slides for a while before it is copied.
-const tailCap = maxTail + maxTail/2
+const tailCap = maxTail + maxTail/3
 
 // push adds a message behind the tail.
 func (v *view) push(m memory.Message) {

@@ -75,7 +75,7 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 		}
 	}
 	if limit > 0 {
-		n, err := g.w.number("SELECT count(*) FROM (SELECT 1 FROM agent INDEXED BY agent_live WHERE project = ? AND status NOT IN (4, 6) LIMIT ?)", a.Project, int64(limit))
+		n, err := g.w.number("SELECT count(*) FROM (SELECT 1 FROM agent INDEXED BY agent_live WHERE project = ? AND status NOT IN (4, 6) LIMIT ?+0)", a.Project, int64(limit))
 		if err != nil {
 			return nil, classify(err, "count live agents")
 		}
