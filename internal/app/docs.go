@@ -22,7 +22,7 @@ func docsPage(spec []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tmpl, err := template.New("docs").Funcs(template.FuncMap{"rich": rich, "anchor": anchor}).Parse(docsTemplate)
+	tmpl, err := template.New("docs").Funcs(template.FuncMap{"rich": rich, "inline": inline, "anchor": anchor}).Parse(docsTemplate)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func newDocsSchema(name string, s *specNode) docsSchema {
 }
 
 // maxNesting is how many levels of unnamed objects a schema's table shows.
-const maxNesting = 4
+const maxNesting = 8
 
 // docsFields lists a schema's properties, those of nested objects under their paths.
 func docsFields(out []docsField, s *specNode, prefix string, depth int) []docsField {
@@ -248,22 +248,26 @@ var (
 func rich(s string) template.HTML {
 	var b strings.Builder
 	for p := range strings.SplitSeq(strings.TrimSpace(s), "\n\n") {
-		if strings.TrimSpace(p) == "" {
-			continue
+		if strings.TrimSpace(p) != "" {
+			b.WriteString("<p>" + string(inline(p)) + "</p>\n")
 		}
-		b.WriteString("<p>")
-		rest := html.EscapeString(p)
-		for { // marks inside code are text
-			at := richCode.FindStringSubmatchIndex(rest)
-			if at == nil {
-				break
-			}
-			b.WriteString(emphasis(rest[:at[0]]) + "<code>" + rest[at[2]:at[3]] + "</code>")
-			rest = rest[at[1]:]
-		}
-		b.WriteString(emphasis(rest) + "</p>\n")
 	}
-	return template.HTML(b.String()) //nolint:gosec // escaped above
+	return template.HTML(b.String()) //nolint:gosec // escaped by inline
+}
+
+// inline is rich within a paragraph.
+func inline(s string) template.HTML {
+	var b strings.Builder
+	rest := html.EscapeString(s)
+	for { // marks inside code are text
+		at := richCode.FindStringSubmatchIndex(rest)
+		if at == nil {
+			break
+		}
+		b.WriteString(emphasis(rest[:at[0]]) + "<code>" + rest[at[2]:at[3]] + "</code>")
+		rest = rest[at[1]:]
+	}
+	return template.HTML(b.String() + emphasis(rest)) //nolint:gosec // escaped above
 }
 
 func emphasis(s string) string {

@@ -64,7 +64,7 @@ func TestDocs(t *testing.T) {
 	if csp := got.header.Get("Content-Security-Policy"); csp != "default-src 'none'; style-src 'unsafe-inline'" {
 		t.Errorf("Content-Security-Policy %q", csp)
 	}
-	for _, bad := range []string{"<script", "javascript:", "onclick", "@import", "url(", "<img", "<link", "src="} {
+	for _, bad := range []string{"`", "**", "<script", "javascript:", "onclick", "@import", "url(", "<img", "<link", "src="} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page holds %q", bad)
 		}
@@ -99,7 +99,7 @@ func TestDocs(t *testing.T) {
 			t.Errorf("the webhook %s is not on the page", name)
 		}
 	}
-	for _, words := range []string{"create agent failed, code: 409", "ResourceQuotaLimitExceeded", "data: [DONE]", "is_truncated", "Retry-After", "X-Request-Id", "agora token="} {
+	for _, words := range []string{"create agent failed, code: 409", "ResourceQuotaLimitExceeded", "data: [DONE]", "is_truncated", "Retry-After", "X-Request-Id", "agora token=", "segmented_latency_ms[].latency"} {
 		if !strings.Contains(page, words) {
 			t.Errorf("%q is not on the page", words)
 		}
