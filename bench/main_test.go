@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The tests stand inside the package because a program has no other inside.
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleVariable) != "" { // a peer that the run below started
+		if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestQuick runs everything once, with little load: each part must reach its figures, whatever they are.
+func TestQuick(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-quick", "-rounds", "1", "-streams", "50", "-dir", t.TempDir()}, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	_, table, ok := strings.Cut(out.String(), "figures behind it\n")
+	if !ok {
+		t.Fatalf("no table in\n%s", &out)
+	}
+	rows, _, _ := strings.Cut(table, "\n\n")
+	var parts []string
+	for line := range strings.Lines(rows) {
+		parts = append(parts, line[:1])
+	}
+	if diff := cmp.Diff("1 2 2 2 3 3 3 3 3 3 3 3 3 3 3 3 4 4 4", strings.Join(parts, " ")); diff != "" {
+		t.Errorf("rows of each part (-want +got):\n%s\n%s", diff, &out)
+	}
+	if !strings.Contains(rows, "streams lost of 50, 50 at once") || strings.Contains(rows, "NaN") || strings.Contains(rows, "Inf") {
+		t.Errorf("rows:\n%s", rows)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-only", "5"}, {"-only", "x"}, {"-role", "nobody"}} {
+		args = append(args, "-server", "/nothing", "-dir", t.TempDir())
+		if err := run(t.Context(), args, io.Discard); err == nil {
+			t.Errorf("%q was taken", args)
+		}
+	}
+}
+
+func TestStatistics(t *testing.T) {
+	t.Parallel()
+	s := samples{4, 1, 3, 2, 5, 6, 7, 8, 9, 10}
+	got := []any{s.at(0), s.at(.5), s.at(.99), samples(nil).at(.5), median([]float64{9, 1, 5}), median([]float64{4, 1, 2, 3}),
+		ratio([]float64{2, 9, 4}, []float64{1, 1, 1}), added([]float64{3, 5, 9}, []float64{1, 1, 1})}
+	want := []any{time.Duration(1), time.Duration(6), time.Duration(10), time.Duration(0), 5.0, 2.5, 4.0, 4.0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := report{out: &out}
+	r.atLeast(1, "rate", 0.5, "x", 0.5, "%d", 7)
+	r.atMost(2, "time", 5.01, "ms", 5, "")
+	r.atMost(2, "lost", 0, "", 0, "")
+	missed, err := r.table()
+	if err != nil || missed != 1 {
+		t.Errorf("%d missed, want 1: %v", missed, err)
+	}
+	for _, want := range []string{"rate  0.50 ×    ≥ 0.50 ×  pass  7", "time  5.01 ms   ≤ 5 ms    MISS", "lost  0         ≤ 0       pass", "2 of 3 targets met"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}
+
+// TestConn reads what net/http writes: a length, chunks, a stream that breaks.
+func TestConn(t *testing.T) {
+	t.Parallel()
+	addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/length":
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			answer(w, body)
+		case "/chunks":
+			for range 3 {
+				if _, err := io.WriteString(w, strings.Repeat("x", 5000)); err != nil {
+					t.Error(err)
+				}
+				w.(http.Flusher).Flush()
+			}
+		case "/broken":
+			_, _ = io.WriteString(w, upstreamChunk)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	c := connect(t, addr)
+	for _, tt := range []struct {
+		path, want string
+		status     int
+	}{{"/length", "hello", 200}, {"/chunks", strings.Repeat("x", 15000), 200}, {"/none", "", 404}, {"/length", "again", 200}} {
+		status, err := c.do(request("POST", tt.path, addr, []byte(tt.want), ""))
+		if err != nil || status != tt.status || string(c.body) != tt.want {
+			t.Errorf("%s: status %d, %d bytes, %v", tt.path, status, len(c.body), err)
+		}
+	}
+	if _, err := wantStream(c, request("POST", "/broken", addr, []byte("{}"), ""), 1); err == nil {
+		t.Error("a stream that broke was taken for a whole one")
+	}
+}
+
+// TestStream drives the fake upstream and what stands in front of it.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	up := serve(t, newUpstream())
+	proxy, err := newReverseProxy(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, addr := range map[string]string{"upstream": up, "reverseproxy": serve(t, proxy)} {
+		c := connect(t, addr)
+		req := request("POST", "/v1/chat/completions?chunks=4&gap_us=100", addr, chatBody(true), "")
+		if first, err := wantStream(c, req, 4); err != nil || first.IsZero() {
+			t.Errorf("%s: first event at %v, %v", name, first, err)
+		}
+		if _, err := wantStream(c, req, 5); err == nil {
+			t.Errorf("%s: a stream with a chunk too few was taken for a whole one", name)
+		}
+		c = connect(t, addr)
+		if err := wantOK(c, request("POST", "/v1/chat/completions", addr, chatBody(false), "")); err != nil || !bytes.Equal(c.body, upstreamWhole()) {
+			t.Errorf("%s: %d bytes, %v", name, len(c.body), err)
+		}
+	}
+}
+
+// TestSingle checks that the baseline of one transaction an append stores what it counts.
+func TestSingle(t *testing.T) {
+	t.Parallel()
+	s, err := openSingle(t.Context(), t.TempDir()+"/one/single.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.db.Close()
+	for round := range 2 {
+		if rate, err := s.run(t.Context(), round, 4, 20, "{}"); err != nil || rate <= 0 {
+			t.Fatalf("rate %v, %v", rate, err)
+		}
+	}
+	n := 0
+	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM message").Scan(&n); err != nil || n != 40 {
+		t.Errorf("%d rows, want 40: %v", n, err)
+	}
+}
+
+func serve(t *testing.T, h http.Handler) string {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-done
+	})
+	return ln.Addr().String()
+}
+
+func connect(t *testing.T, addr string) *conn {
+	t.Helper()
+	c, err := dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
