@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -331,4 +332,26 @@ func TestChatCustomAndTools(t *testing.T) {
 	if got := string(p.llm.Requests()[0].Body); !strings.Contains(got, `"speech_start_ms":5`) || !strings.Contains(got, `{"role":"system","content":"Be brief, Ann."}`) {
 		t.Errorf("first call %s", got)
 	}
+}
+
+// A server that goes down ends the turns that nobody waits for, and stores what there is of them.
+func TestThinkAtShutdown(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, nil)
+	agent := p.join(script(map[string]any{"chunks": []string{"One. ", "Two."}, "hang_after": 1}))
+	if err := p.run.Think(t.Context(), "p1", agent, memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.llm.WaitRequests(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.run.Close(over); err == nil {
+		t.Error("Close does not say that it ran out of time")
+	}
+	if got := p.ledger(agent); len(got) != 2 || got[1].Failure != nil {
+		t.Errorf("stored %+v", got)
+	}
+	p.run = nil
 }

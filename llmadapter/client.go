@@ -102,7 +102,7 @@ func (e *UpstreamError) Error() string {
 // connectLimit is the key under which a call's own limit travels to the dial function.
 type connectLimit struct{}
 
-// Do makes the call. The answer's body must be closed; ending ctx closes the connection at once, also while the body is
+// Do makes the call. The answer (its Request is nil) has a body that must be closed; ending ctx closes the connection at once, also while the body is
 // being read. It fails with *UpstreamError for a status other than 2xx, fault.Upstream for a dead upstream and
 // fault.UpstreamTimeout for a slow one; where ctx ended first its cause is in the chain.
 func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
@@ -119,6 +119,7 @@ func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
 		return nil, callFault(ctx, err, call, req.URL.Host)
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 {
+		res.Request = nil // it holds the whole body, for as long as the answer takes
 		return res, nil
 	}
 	defer res.Body.Close()

@@ -115,10 +115,12 @@ func (a *answering) run(stream bool) {
 			e = "data: {\"error\":{\"message\":\"the model is overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n"
 		}
 		if _, err := a.w.Write([]byte(e)); err != nil {
+			<-a.ctx.Done() // the server finds out, too
 			return
 		}
 		if s.DelayChunk > 0 || len(s.RawPieces) > 0 || i%32 == 31 {
 			if err := a.rc.Flush(); err != nil {
+				<-a.ctx.Done()
 				return
 			}
 		}

@@ -185,7 +185,7 @@ func (l *LLM) chat(w http.ResponseWriter, r *http.Request) {
 		in.Model = "fake-1"
 	}
 	a := &answering{w: w, rc: http.NewResponseController(w), ctx: r.Context(), script: &s, id: fmt.Sprintf("chatcmpl-fake-%d", seen.N), model: in.Model, phase: "headers"}
-	stop := context.AfterFunc(r.Context(), func() { // tells the moment; the handler itself may be asleep
+	cancelled := func() {
 		s := seen
 		s.AtMS = time.Now().UnixMilli()
 		s.Sent, s.Phase = a.progress()
@@ -193,8 +193,14 @@ func (l *LLM) chat(w http.ResponseWriter, r *http.Request) {
 		if l.opts.Cancelled != nil {
 			l.opts.Cancelled(s)
 		}
-	})
-	defer stop()
+	}
+	stop := context.AfterFunc(r.Context(), cancelled) // tells the moment; the handler itself may be asleep
+	defer func() {
+		// A handler that wakes first can stop the function before it starts.
+		if stop() && r.Context().Err() != nil {
+			cancelled()
+		}
+	}()
 	a.run(in.Stream)
 }
 
