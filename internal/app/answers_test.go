@@ -92,6 +92,94 @@ func TestChat(t *testing.T) {
 	}
 }
 
+// failed demands an error in OpenAI's form.
+func (a answer) failed(status int, code, words string) {
+	a.t.Helper()
+	var e struct {
+		Error struct{ Message, Type, Code string }
+	}
+	if err := json.Unmarshal(a.body, &e); err != nil || a.status != status || e.Error.Code != code || e.Error.Type == "" || !strings.Contains(e.Error.Message, words) {
+		a.t.Errorf("%s: %d %s, want %d %s with %q", a.call, a.status, a.body, status, code, words)
+	}
+}
+
+// TestChatRefused is each error of our own on the OpenAI-compatible paths, in OpenAI's form.
+func TestChatRefused(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "Hi."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=true", "HEARDLOG_MAX_AGENTS=1", "HEARDLOG_MAX_BODY=20000")
+	id := s.join("n", nil)
+	s.chat(agent(id, "/chat/completions"), "first", false, "Idempotency-Key", "k").ok(nil)
+	calls := len(llm.Requests())
+	for _, path := range []string{agent(id, "/chat/completions"), v1 + "/chat/completions"} {
+		named := []string{"X-Agent-Id", id}
+		for _, tt := range []struct {
+			body          string
+			status        int
+			code, message string
+		}{
+			{``, 400, "bad_request", "empty"},
+			{`{`, 400, "bad_request", "JSON"},
+			{`[]`, 400, "bad_request", "object"},
+			{`{}`, 400, "missing", "messages"},
+			{`{"messages":[]}`, 400, "missing", "messages"},
+			{`{"messages":"x"}`, 400, "invalid", "messages"},
+			{`{"messages":[{"content":"x"}]}`, 400, "missing", "messages[0].role"},
+			{`{"messages":[{"role":"root","content":"x"}]}`, 400, "invalid", "messages[0].role"},
+			{`{"messages":[{"role":"user","content":7}]}`, 400, "invalid", "messages[0].content"},
+			{`{"messages":[{"role":"user","content":"a\u0000b"}]}`, 400, "invalid", "NUL"},
+			{`{"messages":[{"role":"user","content":"x"}],"stream":"yes"}`, 400, "invalid", "stream"},
+			{`{"messages":[{"role":"user","content":"` + strings.Repeat("x", 20000) + `"}]}`, 413, "too_large", "20000"},
+			{`{"messages":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}`, 400, "bad_request", "64"},
+		} {
+			s.post(path, tt.body, named...).failed(tt.status, tt.code, tt.message)
+		}
+		s.chat(path, "other", false, append(named, "Idempotency-Key", "k")...).failed(409, "conflict", "Idempotency-Key")
+		s.chat(path, "x", false, append(named, "Idempotency-Key", "a b")...).failed(400, "invalid", "Idempotency-Key")
+		s.chat(path, "x", false, append(named, "Content-Encoding", "br")...).failed(400, "bad_request", "Content-Encoding")
+	}
+	s.chat(v1+"/chat/completions", "x", false).failed(400, "missing", "X-Agent-Id")
+	s.chat(v1+"/chat/completions", "x", false, "X-Agent-Id", "a b").failed(404, "not_found", "agent")
+	s.chat(v1+"/chat/completions", "x", false, "X-Agent-Id", "new").failed(422, "quota", "1")
+	s.chat(agent("unknown", "/chat/completions"), "x", false).failed(404, "not_found", "agent")
+	s.get(agent("a%20b", "/models")).failed(404, "not_found", "agent")
+	if diff := cmp.Diff([]string{"0 user: first", "0 assistant: Hi."}, texts(s.history(id).Contents)); diff != "" {
+		t.Errorf("something of the refused calls is stored:\n%s", diff)
+	}
+	s.post(agent(id, "/leave"), nil).ok(nil)
+	for _, stream := range []bool{false, true} {
+		s.chat(agent(id, "/chat/completions"), "x", stream).failed(410, "stopped", "OK")
+		s.chat(v1+"/chat/completions", "x", stream, "X-Agent-Id", id).failed(410, "stopped", id)
+	}
+	if n := len(llm.Requests()); n != calls {
+		t.Errorf("%d refused calls reached the upstream", n-calls)
+	}
+	bare := start(t) // without an upstream
+	id = bare.join("n", nil)
+	bare.chat(agent(id, "/chat/completions"), "x", true).failed(400, "missing", "llm.url")
+	bare.get(agent(id, "/models")).failed(400, "missing", "llm.url")
+	bare.get(v1+"/models").failed(400, "missing", "llm.url")
+}
+
+// TestChatRateLimit: the project's limit holds on the OpenAI-compatible paths, in their form.
+func TestChatRateLimit(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_RATE_LIMIT=1")
+	for _, c := range []struct{ method, path string }{{"POST", "/chat/completions"}, {"POST", "/agents/x/chat/completions"}, {"GET", "/models"}, {"GET", "/agents/x/models"}} {
+		limited := false
+		for range 20 {
+			if got := s.do(c.method, v1+c.path, `{}`); got.status == http.StatusTooManyRequests {
+				got.failed(429, "rate_limited", "1 requests a second")
+				limited = got.header.Get("Retry-After") != ""
+				break
+			}
+		}
+		if !limited {
+			t.Errorf("%s is not limited", c.path)
+		}
+	}
+}
+
 // TestAutoJoin makes an agent of an unknown id where the setting says so, and only there.
 func TestAutoJoin(t *testing.T) {
 	t.Parallel()
