@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,9 +35,10 @@ type crash struct {
 	calls   []*shortCall
 }
 
-// lane is a client that appends batch after batch to one agent.
+// lane is a client that appends batch after batch to one agent, which it shares with another.
 type lane struct {
 	agent  string
+	name   string // its messages' ids begin with it
 	n      int
 	acked  []string // ids in order
 	again  []object // the batch whose answer never came; it is sent again, with the same ids
@@ -76,8 +78,11 @@ func TestKill(t *testing.T) {
 	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_LLM_URL=" + llm + "/v1",
 		"HEARDLOG_WEBHOOK_URL=" + c.hooks.url, "HEARDLOG_WEBHOOK_SECRET=" + hookSecret, "HEARDLOG_SECRET_KEY=a key that is long enough"}
 	c.s = start(t, env...)
+	for i := range 2 {
+		agent := c.s.join(t, fmt.Sprintf("lane-%d", i), nil)
+		c.lanes = append(c.lanes, &lane{agent: agent, name: "a-"}, &lane{agent: agent, name: "b-"})
+	}
 	for i := range 3 {
-		c.lanes = append(c.lanes, &lane{agent: c.s.join(t, fmt.Sprintf("lane-%d", i), nil)})
 		c.streams = append(c.streams, &talk{agent: c.s.join(t, fmt.Sprintf("talk-%d", i), nil), whole: map[string]string{}})
 	}
 	began := time.Now()
@@ -169,7 +174,7 @@ func (c *crash) appends(ctx context.Context, l *lane) {
 				if l.n%2 == 0 {
 					role = "assistant"
 				}
-				batch = append(batch, object{"id": fmt.Sprintf("m-%d", l.n), "role": role, "content": fmt.Sprintf("message %d", l.n)})
+				batch = append(batch, object{"id": l.name + strconv.Itoa(l.n), "role": role, "content": fmt.Sprintf("message %d", l.n)})
 			}
 			l.again = batch
 		}
@@ -289,10 +294,16 @@ func (c *crash) check(all bool) {
 			c.t.Errorf("round %d: %s is %s", c.round, l.agent, got)
 		}
 		msgs := c.tail(l.agent, l.cursor)
+		checkOrder(c.t, l.agent, msgs)
 		var ids []string
+		var seqs []int64
 		for _, m := range msgs {
-			ids = append(ids, m.ID)
-			if want := "message " + strings.TrimPrefix(m.ID, "m-"); m.Content != want {
+			number, mine := strings.CutPrefix(m.ID, l.name)
+			if !mine {
+				continue
+			}
+			ids, seqs = append(ids, m.ID), append(seqs, m.Seq)
+			if want := "message " + number; m.Content != want {
 				c.t.Errorf("round %d: %s holds %q", c.round, m.ID, m.Content)
 			}
 		}
@@ -306,9 +317,8 @@ func (c *crash) check(all bool) {
 			c.t.Errorf("round %d: agent %s: acknowledged %q, stored %q, in doubt %v", c.round, l.agent, tailOf(want), tailOf(ids), l.again)
 			continue
 		}
-		checkOrder(c.t, l.agent, msgs)
 		if n := len(want); n > 0 {
-			l.seen, l.cursor = len(l.acked), msgs[n-1].Seq
+			l.seen, l.cursor = len(l.acked), seqs[n-1]
 		}
 	}
 	for _, k := range c.streams {

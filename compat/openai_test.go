@@ -266,8 +266,9 @@ func TestOpenAICancel(t *testing.T) {
 	if m.said() != "assistant: one two three  [interrupted]" || m.Metadata["original"] != "one two three " || m.Metadata["interrupt_timestamp"] == nil || m.Sent != "one two three " {
 		t.Errorf("%+v", m)
 	}
+	up := &server{url: llm, client: httpClient(t)}
 	eventually(t, "the upstream sees the cancel", func() bool {
-		status, body, err := (&server{url: llm, client: httpClient(t)}).try(t.Context(), "GET", "/cancels", nil)
+		status, body, err := up.try(t.Context(), "GET", "/cancels", nil)
 		return err == nil && status == 200 && strings.Contains(string(body), `"phase":"stream"`)
 	})
 	// The caller's next words find it.
