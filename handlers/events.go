@@ -42,10 +42,8 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
 	}
 	if from == "" {
 		after = head.Rev - 1 // the agent as it is, then what comes
-		if after < 0 {
-			after = 0
-		}
 	}
+	after = min(max(after, 0), head.Rev) // an id that is not ours yet would wait for ever
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,9 +19,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/spectest"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
@@ -34,7 +37,12 @@ type proxy struct {
 	back string // the LLM's base URL
 	mem  *memory.Service
 	run  *answer.Runner
+	// client holds every answer against openapi.yaml.
+	client *http.Client
 }
+
+// spec is the description, read once.
+var spec = sync.OnceValues(func() (*spectest.Spec, error) { return spectest.Load(context.Background(), heardlog.Spec) })
 
 // newProxy starts the server; edit may change what the runner is made of.
 func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
@@ -77,7 +85,12 @@ func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
 	})
 	srv := httptest.NewServer(api.Router())
 	t.Cleanup(srv.Close)
-	return &proxy{t: t, url: srv.URL, llm: llm, back: back.URL, mem: mem, run: run}
+	described, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: described.Transport(t, http.DefaultTransport)}
+	return &proxy{t: t, url: srv.URL, llm: llm, back: back.URL, mem: mem, run: run, client: client}
 }
 
 // join makes an agent and gives its id.
@@ -115,7 +128,7 @@ func (p *proxy) post(ctx context.Context, agent, body string, header ...string) 
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := p.client.Do(req)
 	if err != nil {
 		p.t.Fatal(err)
 	}

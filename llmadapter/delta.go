@@ -47,6 +47,9 @@ func (r *Record) Generated() string { return string(r.text) }
 // Sent gives what was written to the client, cut at whole deltas.
 func (r *Record) Sent() string { return string(r.text[:r.sent]) }
 
+// Spoke tells that words of the answer were read, whether or not they were written yet.
+func (r *Record) Spoke() bool { return r.spoke }
+
 // Complete tells whether the upstream said that it was finished.
 func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil }
 

@@ -53,8 +53,8 @@ type Relay struct {
 	// Flushed is told after each write that reached the client.
 	Flushed func()
 	// Ending is called once, when all but [DONE] has been written and flushed, or the stream ended cleanly without it: the
-	// answer can be stored before the client is told that it is complete.
-	Ending func()
+	// answer can be stored before the client is told that it is complete. Its error ends Run in place of [DONE].
+	Ending func() error
 	// StopOnError makes Run return ErrStream instead of passing on an error object that comes before any word was said.
 	StopOnError bool
 	// Lock guards Record, where someone else reads it while Run is at work; nil if nobody does.
@@ -158,7 +158,9 @@ func (r *Relay) read(b []byte, held int) (int, error) {
 			return 0, err
 		}
 	}
-	r.end()
+	if err := r.End(); err != nil {
+		return 0, err
+	}
 	return whole, r.write(b[done:whole])
 }
 
@@ -172,18 +174,16 @@ func (r *Relay) finish(rest []byte) error {
 			return err
 		}
 	}
-	r.end()
-	return nil
+	return r.End()
 }
 
 // End calls Ending if it was not called yet, for a stream that ends in another way than by its last byte.
-func (r *Relay) End() { r.end() }
-
-func (r *Relay) end() {
-	if !r.ended && r.Ending != nil {
-		r.ended = true
-		r.Ending()
+func (r *Relay) End() error {
+	if r.ended || r.Ending == nil {
+		return nil
 	}
+	r.ended = true
+	return r.Ending()
 }
 
 // Mute ends all writing: the client is gone, the rest is only read. The caller holds Lock.

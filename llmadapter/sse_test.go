@@ -126,7 +126,7 @@ func TestRelay(t *testing.T) {
 		o := &out{}
 		stored := ""
 		r := llmadapter.Relay{Out: o, Now: time.Now}
-		r.Ending = func() { stored = o.String() }
+		r.Ending = func() error { stored = o.String(); return nil }
 		err := r.Run(io.MultiReader(strings.NewReader(in[:i]), strings.NewReader(in[i:])))
 		if err != nil || o.String() != in {
 			t.Fatalf("split at %d: %v %q", i, err, o.String())
@@ -164,7 +164,7 @@ func TestRelayWriteFails(t *testing.T) {
 func TestRelayReadFails(t *testing.T) {
 	t.Parallel()
 	o := &out{}
-	r := llmadapter.Relay{Out: o, Now: time.Now, Ending: func() { t.Error("stored as complete") }}
+	r := llmadapter.Relay{Out: o, Now: time.Now, Ending: func() error { t.Error("stored as complete"); return nil }}
 	err := r.Run(io.MultiReader(strings.NewReader(one+"data: {\"cho"), iotest.ErrReader(io.ErrUnexpectedEOF)))
 	if !errors.Is(err, io.ErrUnexpectedEOF) || o.String() != one || r.Torn() || r.Record.Complete() {
 		t.Errorf("%v %q", err, o.String())

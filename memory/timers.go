@@ -102,8 +102,7 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 		})
 	}
-	sweep := time.NewTicker(sweepEvery)
-	defer sweep.Stop()
+	wg.Go(func() { s.sweepUntil(ctx) })
 	for {
 		due, next := s.timers.next(s.cfg.Now())
 		for _, e := range due {
@@ -125,11 +124,22 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-alarm.C:
 		case <-s.timers.wake:
 			alarm.Stop()
-		case <-sweep.C:
-			alarm.Stop()
-			if _, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-				s.cfg.OnError("erase ended agents", err)
-			}
+		}
+	}
+}
+
+// sweepUntil erases what is past the retention, now and every sweepEvery, until ctx is done.
+func (s *Service) sweepUntil(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		if _, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.OnError("erase ended agents", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

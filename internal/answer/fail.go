@@ -26,7 +26,7 @@ func (x *exchange) clientLeft() {
 		x.cancel(memory.ErrClientGone)
 		return
 	}
-	x.settle(memory.ErrClientGone, nil, "")
+	_ = x.settle(memory.ErrClientGone, nil, "")
 }
 
 // startDrain takes a place among the drains; false if there is none, or the answer is being stored already.
@@ -93,11 +93,11 @@ func (x *exchange) fail(err error) error {
 		return x.cut(err)
 	}
 	if errors.Is(err, memory.ErrClientGone) {
-		x.settle(memory.ErrClientGone, nil, "")
+		_ = x.settle(memory.ErrClientGone, nil, "")
 		return fault.New(fault.Canceled, "the client went away")
 	}
 	if errors.Is(err, errShutdown) {
-		x.settle(err, nil, "")
+		_ = x.settle(err, nil, "")
 		return err
 	}
 	begun := x.out != nil && x.out.begun
@@ -105,7 +105,7 @@ func (x *exchange) fail(err error) error {
 	if text := x.failureText(); text != "" && !x.spoke() {
 		return x.speak(err, f, text)
 	}
-	x.settle(err, f, "")
+	_ = x.settle(err, f, "")
 	switch {
 	case x.w == nil:
 		return err
@@ -122,7 +122,7 @@ func (x *exchange) fail(err error) error {
 
 // cut ends an exchange that somebody asked to end.
 func (x *exchange) cut(err error) error {
-	x.settle(err, nil, "")
+	_ = x.settle(err, nil, "")
 	switch {
 	case x.w == nil:
 		return err
@@ -186,20 +186,20 @@ func streamFault(obj []byte) error {
 // speak gives the client the agent's failure message as if the model had said it (reference/agora-api.md 2.1).
 func (x *exchange) speak(err error, f *memory.Failure, text string) error {
 	if x.w == nil {
-		x.settle(err, f, text)
+		_ = x.settle(err, f, text)
 		return err
 	}
 	if !x.stream {
-		x.settle(err, f, text)
+		_ = x.settle(err, f, text)
 		x.writeWhole(x.completion(text))
 		return nil
 	}
 	if werr := x.inject(x.event(text, "")); werr != nil {
 		x.out.done()
-		x.settle(memory.ErrClientGone, f, "")
+		_ = x.settle(memory.ErrClientGone, f, "")
 		return fault.New(fault.Canceled, "the client went away")
 	}
-	x.settle(err, f, text)
+	_ = x.settle(err, f, text)
 	x.endStream()
 	return nil
 }

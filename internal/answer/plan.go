@@ -23,6 +23,7 @@ const ModeHeader = "X-Heardlog-Mode"
 // plan is what a request brings, worked out anew on each run of Plan.
 type plan struct {
 	req    *llmadapter.Request
+	speaks func(memory.LLMSettings) error
 	header string // ModeHeader of the call, "" for none
 	key    string // Idempotency-Key of the call, the id of its user message
 
@@ -34,6 +35,9 @@ type plan struct {
 
 // make implements memory.TurnRequest.Plan.
 func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+	if err := p.speaks(head.Agent.Settings.LLM); err != nil {
+		return memory.Plan{}, err
+	}
 	p.mode = p.header
 	if p.mode == "" {
 		p.mode = head.Agent.Settings.LLM.Mode
@@ -237,4 +241,16 @@ func takeInterruption(m *memory.Message, key string, raw json.RawMessage) {
 			m.Generated = ""
 		}
 	}
+}
+
+// speaks refuses an agent that has no LLM, or one that wants another form than OpenAI's: such an agent has history, turns and
+// webhooks, but no proxy. It is asked before anything is stored.
+func (r *Runner) speaks(l memory.LLMSettings) error {
+	switch {
+	case l.Style != "" && l.Style != "openai":
+		return fault.At(fault.Unsupported, "llm.style", "%q: only the style openai can be called", l.Style)
+	case l.URL == "" && r.cfg.Defaults.URL == "":
+		return fault.At(fault.Missing, "llm.url", "is not set for this agent, and the server has no default")
+	}
+	return nil
 }

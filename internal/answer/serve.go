@@ -52,6 +52,7 @@ type exchange struct {
 	settling bool
 	drained  bool // the client is gone and the upstream is still read
 	settled  chan struct{}
+	unstored error // what Settle failed with; read after settled
 }
 
 // Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream
@@ -62,7 +63,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
 	}
-	p := &plan{req: c.Request, header: req.Header.Get(ModeHeader), key: c.Key}
+	p := &plan{req: c.Request, speaks: r.speaks, header: req.Header.Get(ModeHeader), key: c.Key}
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
@@ -233,9 +234,6 @@ func chatURL(url string, own bool) string {
 
 // run calls the upstream and passes its answer on.
 func (x *exchange) run() error {
-	if x.llm.URL == "" {
-		return x.fail(fault.At(fault.Missing, "llm.url", "is not set for this agent, and the server has no default"))
-	}
 	call := x.assemble()
 	stream := call.Stream
 	watch := llmadapter.NewWatch(x.limits(), stream, x.cfg.Now, x.cancel)
@@ -259,13 +257,14 @@ func isStream(res *http.Response, wanted bool) bool {
 	return typ == "text/event-stream" || wanted && !strings.HasSuffix(typ, "json")
 }
 
-// settle stores the answer as it stands; only the first call does anything, later ones wait for it.
-func (x *exchange) settle(err error, f *memory.Failure, failureText string) {
+// settle stores the answer as it stands; only the first call does anything, later ones wait for it. It fails with *notStored: then nobody
+// may be told that the answer is complete. An answer that had failed anyway has no more to lose, so that most callers need not look.
+func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
 	x.mu.Lock()
 	if x.settling {
 		x.mu.Unlock()
 		<-x.settled
-		return
+		return x.lost()
 	}
 	x.settling = true
 	rec := &x.relay.Record
@@ -288,7 +287,40 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) {
 	x.metrics.answers.WithLabelValues(label).Inc()
 	if _, err := x.cfg.Turns.Settle(x.ctx, x.turn, a); err != nil {
 		x.cfg.Log.Error().Err(err).Str("agent", x.turn.Agent.ID).Int64("turn_id", x.turn.TurnID).Msg("an answer could not be stored")
+		x.unstored = err
 	}
+	return x.lost()
+}
+
+// lost tells, once the answer is settled, that it could not be stored.
+func (x *exchange) lost() error {
+	if x.unstored == nil {
+		return nil
+	}
+	return &notStored{x.unstored}
+}
+
+// notStored is an answer that the store did not take.
+type notStored struct{ err error }
+
+// Error gives the store's error.
+func (e *notStored) Error() string { return "the answer could not be stored: " + e.err.Error() }
+
+// Unwrap gives the store's error.
+func (e *notStored) Unwrap() error { return e.err }
+
+func isNotStored(err error) bool {
+	_, ok := errors.AsType[*notStored](err)
+	return ok
+}
+
+// failStored ends an exchange whose answer came whole but could not be stored: a client must not take it for one that is remembered.
+func (x *exchange) failStored(err error) error {
+	if x.out != nil && x.out.begun {
+		x.breakStream(fault.Wrap(fault.Unavailable, err, "the answer could not be stored"))
+		return errors.Join(ErrAborted, err)
+	}
+	return fault.Wrap(fault.Unavailable, err, "the answer could not be stored; try again")
 }
 
 // since gives the ms from the call's arrival, at least 1; 0 for a time that never was.

@@ -91,16 +91,16 @@ func (c *client) done() {
 // relayStream passes a stream on.
 func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) error {
 	text := x.failureText()
-	x.relay.Alive = watch.Event
-	x.relay.Ending = func() { x.settleEnd() }
-	x.relay.StopOnError = text != ""
 	progress := false
-	x.relay.Flushed = func() {
-		if !progress && !x.relay.Record.FirstTokenAt.IsZero() {
+	x.relay.Alive = func(rec *llmadapter.Record) {
+		watch.Event(rec)
+		if !progress && rec.Spoke() { // before the client has the words: what he asks for next must find the agent speaking
 			progress = true
 			x.cfg.Turns.Progress(x.turn, memory.Speaking)
 		}
 	}
+	x.relay.Ending = x.settleEnd
+	x.relay.StopOnError = text != ""
 	if x.w != nil {
 		x.out = newClient(x.w, x.cfg.WriteTimeout, x.cfg.Now)
 		x.out.headers(res.Header.Get("Content-Type"), res.Header)
@@ -124,25 +124,31 @@ func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) erro
 	case errors.Is(err, llmadapter.ErrStream):
 		return x.fail(streamFault(x.relay.Record.Error))
 	}
-	err = llmadapter.ReadFault(x.ctx, err)
+	if !isNotStored(err) {
+		err = llmadapter.ReadFault(x.ctx, err)
+	}
 	if errors.Is(err, llmadapter.ErrGrace) {
-		x.relay.End()
-		return nil
+		err = x.relay.End()
+		if err == nil {
+			return nil
+		}
+	}
+	if lost, ok := errors.AsType[*notStored](err); ok {
+		return x.failStored(lost)
 	}
 	return x.fail(err)
 }
 
 // settleEnd stores an answer that the upstream finished, or that it finished with an error object, which the client got.
-func (x *exchange) settleEnd() {
+func (x *exchange) settleEnd() error {
 	x.mu.Lock()
 	broken := x.relay.Record.Error
 	x.mu.Unlock()
 	if broken == nil {
-		x.settle(nil, nil, "")
-		return
+		return x.settle(nil, nil, "")
 	}
 	err := streamFault(broken)
-	x.settle(err, x.failure(err), "")
+	return x.settle(err, x.failure(err), "")
 }
 
 // bounded reads an upstream and gives up when a drain takes too much.

@@ -16,8 +16,8 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 	}
 	x := r.exchange(context.WithoutCancel(ctx))
 	x.stream = true
-	err := x.begin(project, agentID, func(memory.Head, []memory.Message) (memory.Plan, error) {
-		return memory.Plan{Append: []memory.Message{m}}, nil
+	err := x.begin(project, agentID, func(head memory.Head, _ []memory.Message) (memory.Plan, error) {
+		return memory.Plan{Append: []memory.Message{m}}, r.speaks(head.Agent.Settings.LLM)
 	})
 	if err != nil {
 		x.cancel(nil)

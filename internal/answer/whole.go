@@ -38,7 +38,9 @@ func (x *exchange) relayWhole(res *http.Response) error {
 		rec.Delivered(x.cfg.Now())
 	}
 	x.mu.Unlock()
-	x.settleEnd()
+	if err := x.settleEnd(); err != nil {
+		return x.failStored(err)
+	}
 	if x.w == nil {
 		return nil
 	}

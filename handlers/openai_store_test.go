@@ -1,0 +1,42 @@
+package handlers_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// forgetful is a memory whose store fails when an answer is to be stored.
+type forgetful struct{ memory.Turns }
+
+func (f forgetful) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) (memory.Message, error) {
+	a.Err = memory.ErrClientGone
+	if _, err := f.Turns.Settle(ctx, t, a); err != nil {
+		return memory.Message{}, err
+	}
+	return memory.Message{}, fault.New(fault.Unavailable, "the disk is full")
+}
+
+// An answer that was not stored is not said to be complete: neither a clean [DONE] nor a 200.
+func TestChatAnswerNotStored(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, func(c *answer.Config) { c.Turns = forgetful{c.Turns} })
+	res := p.post(t.Context(), p.join(nil), say("when is my train?", `,"stream":true`))
+	body, err := io.ReadAll(res.Body)
+	if err == nil || strings.Contains(string(body), "[DONE]") {
+		t.Errorf("the stream ended in good order:\n%s", body)
+	}
+	if !strings.Contains(string(body), "could not be stored") {
+		t.Errorf("the stream does not say what happened:\n%s", body)
+	}
+	res = p.post(t.Context(), p.join(nil), say("when is my train?", ""))
+	if res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("status %d, want 503", res.StatusCode)
+	}
+}
