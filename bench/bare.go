@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-chi/chi/v5"
@@ -30,9 +31,23 @@ type bareMessage struct {
 	Name       string                     `json:"name"`
 }
 
-func newBare() http.Handler {
+// newBare makes the handler; dir is on the disk that is measured.
+func newBare(dir string) (http.Handler, error) {
 	b := &bare{}
+	d, err := openDisk(dir)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
 	r := chi.NewRouter()
+	// The disk's own sync and an empty round trip in one: what a lone append has to be compared with.
+	r.Get("/synced", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := d.sync(); err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
 	r.Get("/empty", func(http.ResponseWriter, *http.Request) {})
 	r.Put("/history", b.keep(&b.history))
 	r.Put("/appended", b.keep(&b.appended))
@@ -47,7 +62,7 @@ func newBare() http.Handler {
 			answer(w, *b.appended.Load())
 		})
 	})
-	return r
+	return r, nil
 }
 
 // keep stores what the route answers from then on.

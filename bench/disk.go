@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,33 +14,50 @@ import (
 	_ "modernc.org/sqlite" // the library that Heardlog uses
 )
 
-// fdatasync measures the disk alone: 4 KiB written in place and synced, which is the least that a durable append can cost.
-func (b *bench) fdatasync() (samples, error) {
-	f, err := os.Create(filepath.Join(b.dir, "fdatasync"))
+// disk is a file to be synced: 4 KiB written in place and synced is the least that a durable append can cost.
+type disk struct {
+	f    *os.File
+	page []byte
+	n    int
+}
+
+func openDisk(dir string) (*disk, error) {
+	f, err := os.CreateTemp(dir, "fdatasync-")
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if _, err := f.Write(make([]byte, 4<<20)); err != nil {
+	_, err = f.Write(make([]byte, 4<<20))
+	if err = errors.Join(err, f.Sync()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &disk{f: f, page: make([]byte, 4096)}, nil
+}
+
+func (d *disk) sync() error {
+	d.page[0]++
+	d.n++
+	if _, err := d.f.WriteAt(d.page, int64(d.n%1024)*4096); err != nil {
+		return err
+	}
+	return syscall.Fdatasync(int(d.f.Fd()))
+}
+
+// fdatasync measures the disk alone.
+func (b *bench) fdatasync() (samples, error) {
+	d, err := openDisk(b.dir)
+	if err != nil {
 		return nil, err
 	}
-	if err := f.Sync(); err != nil {
-		return nil, err
-	}
-	page := make([]byte, 4096)
+	defer d.f.Close()
 	var out samples
-	for i := range 500 {
-		page[0]++
+	for range 500 {
 		start := time.Now()
-		if _, err := f.WriteAt(page, int64(i%1024)*4096); err != nil {
-			return nil, err
-		}
-		if err := syscall.Fdatasync(int(f.Fd())); err != nil {
+		if err := d.sync(); err != nil {
 			return nil, err
 		}
 		out = append(out, time.Since(start))
 	}
-	return out, os.Remove(f.Name())
+	return out, os.Remove(d.f.Name())
 }
 
 // single is the store without group commit: the same library, settings, table and indexes, one INSERT a transaction, as

@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *role != "" {
-		return serveRole(ctx, out, *role, *upstream)
+		return serveRole(ctx, out, *role, *upstream, *dir)
 	}
 	b := &bench{report: report{out: out}, sizes: full(), bin: *server, dir: *dir, level: *level, rounds: *rounds}
 	if *short {

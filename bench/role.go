@@ -15,15 +15,17 @@ import (
 const roleVariable = "HEARDLOG_BENCH_ROLE"
 
 // serveRole runs one of the peers until the process is ended. The server settings are those of Heardlog itself.
-func serveRole(ctx context.Context, out io.Writer, role, upstream string) error {
+func serveRole(ctx context.Context, out io.Writer, role, upstream, dir string) error {
 	var h http.Handler
+	var err error
 	switch role {
 	case "bare":
-		h = newBare()
+		if h, err = newBare(dir); err != nil {
+			return err
+		}
 	case "upstream":
 		h = newUpstream()
 	case "reverseproxy":
-		var err error
 		if h, err = newReverseProxy(upstream); err != nil {
 			return err
 		}
