@@ -223,6 +223,10 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	// Whoever held a claim is gone: the file has one owner at a time. What was under way when he was killed is due again at once; on a
+	// full disk, when its lease is over.
+	_ = w.script(`UPDATE delivery SET claimed = 0, due_ms = min(due_ms, (SELECT created_ms FROM event WHERE event.no = delivery.event_no))
+		WHERE state = 0 AND claimed = 1`)
 	if s.endpoints, err = loadEndpoints(w, &s.sealer); err != nil {
 		return err
 	}
