@@ -60,7 +60,7 @@ func (a *API) agentRoutes(r chi.Router, kind joinKind) {
 	r.Get("/agents", h(a.agents))
 	r.Route("/agents/{id}", func(r chi.Router) {
 		r.Use(a.agentPath(agoraError))
-		r.Get("/", h(a.agent))
+		r.Get("/", h(a.touching(a.agent)))
 		r.Post("/leave", h(a.touching(a.leave)))
 		r.Post("/update", h(a.touching(a.update)))
 		r.Get("/history", h(a.touching(a.history)))

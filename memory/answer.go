@@ -46,7 +46,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		return p.change, nil
 	})
 	if err != nil {
-		s.live.land(agentKey{project, id}, t.flight, s.cfg.Now())
+		s.land(agentKey{project, id}, t.flight)
 		return nil, err
 	}
 	// Not within the decision, which holds up all other writes of the server.
@@ -54,7 +54,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(agentKey{project, id}) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
-			f.once.Do(func() { f.cut(ErrSuperseded) })
+			f.stop(ErrSuperseded)
 		}
 	}
 	return t, nil
@@ -191,15 +191,13 @@ func (s *Service) Progress(t *Turn, p Phase) {
 
 // Settle implements Turns.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error) {
-	defer func() { s.live.land(agentKey{t.Agent.Project, t.Agent.ID}, t.flight, s.cfg.Now()) }()
+	defer s.land(keyOf(t.Agent), t.flight)
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
 	var out Message
 	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(tx Tx) (Change, error) {
 		h := tx.Head()
-		if h.Agent.Status.Ended() {
-			return Change{}, mustBeActive(h.Agent, fault.Stopped)
-		}
+		// Also of an agent that has ended meanwhile: what was said belongs into its ledger.
 		now := s.nowMS()
 		m := a.message(now)
 		m.Seq, m.Rev, m.TurnID, m.TurnHasUser = t.AnswerSeq, h.Rev+1, t.TurnID, true
@@ -218,6 +216,17 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		s.cfg.Observe.Ghost()
 	}
 	return out, err
+}
+
+// land ends a flight; an agent that only waited for it is ended.
+func (s *Service) land(k agentKey, f *flight) {
+	s.live.land(k, f, s.cfg.Now())
+	f.agent.mu.Lock()
+	leaving := !f.agent.farewell.IsZero()
+	f.agent.mu.Unlock()
+	if leaving {
+		s.timers.now(k.project, k.id)
+	}
 }
 
 // message gives the ledger's record of an answer.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -138,20 +139,15 @@ func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
 			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
 		}
 	}
-	switch old, fresh := m.Method.Rank(), e.Method.Rank(); {
-	case fresh < old:
-		return m, false, nil
-	case fresh == old && e.AtMS != 0 && m.EvidenceMS != 0 && e.AtMS != m.EvidenceMS:
-		if e.AtMS < m.EvidenceMS {
-			return m, false, nil
-		}
-	case fresh == old && len(heard) >= len(m.Content) && (m.Interrupted || m.Method == e.Method):
+	cut := heard != whole || e.Method == DisconnectOnly || m.CutGenerated
+	if !e.beats(m, heard) && (m.Interrupted || !cut || e.Method != m.Method) {
 		return m, false, nil
 	}
 	sent := m.SentText()
 	m.Method, m.EvidenceMS = e.Method, e.AtMS
-	// A cut that says nothing of what was heard is a cut all the same; heard text that is the whole answer is none.
-	m.Interrupted = heard != whole || e.Method == DisconnectOnly
+	// A cut that says nothing of what was heard is a cut all the same, and so is an answer that was cut while it was made; heard text that is
+	// the whole answer is none.
+	m.Interrupted = cut
 	m.Content, m.Generated, m.Sent = heard, whole, sent
 	if m.Generated == m.Content && !m.CutGenerated {
 		m.Generated = ""
@@ -178,6 +174,19 @@ func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
 		m.State = Final
 	}
 	return m, true, nil
+}
+
+// beats tells whether the evidence, which says that heard was heard, replaces what m says. It is a total order: by method; then what
+// names a time before what names none, the later time first, and the shorter text first.
+func (e Evidence) beats(m Message, heard string) bool {
+	c := cmp.Compare(e.Method.Rank(), m.Method.Rank())
+	if c == 0 {
+		c = cmp.Compare(e.AtMS, m.EvidenceMS) // 0 is no time
+	}
+	if c == 0 {
+		c = cmp.Compare(len(m.Content), len(heard))
+	}
+	return c > 0
 }
 
 // clip shortens text for an error message, at a rune.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,21 +21,25 @@ type agentKey struct{ project, id string }
 func keyOf(a Agent) agentKey { return agentKey{a.Project, a.ID} }
 
 type liveAgent struct {
-	active   atomic.Int64 // Unix ns of the last activity
+	asked  atomic.Int64 // Unix ns of the last request for the agent, or of the last message
+	spoken atomic.Int64 // Unix ns of the last message, or of the end of an answer: what a silence counts from
+
 	mu       sync.Mutex
 	flights  []*flight
 	watchers map[chan struct{}]struct{}
-	live     bool // false for an entry that only a watcher keeps
+	farewell time.Time // when the farewell is over; zero if none is said
+	live     bool      // false for an entry that is kept only while it has flights or watchers
 	// silenced tells that the running silence has been broken by us; a restart forgets it and may break it once more.
 	silenced atomic.Bool
 }
 
 // flight is an answer in the making.
 type flight struct {
+	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is known
 	phase atomic.Int32
 	cut   func(error)
-	once  sync.Once
+	once  sync.Once     // for cut
 	done  chan struct{} // closed when the answer is settled
 }
 
@@ -49,38 +54,57 @@ func (r *registry) get(k agentKey) *liveAgent {
 	return r.agents[k]
 }
 
-// add gives the agent's entry, made where there is none.
-func (r *registry) add(k agentKey, now time.Time) *liveAgent {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// entry gives the agent's entry, made where there is none. The caller holds r.mu for writing.
+func (r *registry) entry(k agentKey, now time.Time) *liveAgent {
 	a := r.agents[k]
 	if a == nil {
 		a = &liveAgent{}
-		a.active.Store(now.UnixNano())
+		a.asked.Store(now.UnixNano())
+		a.spoken.Store(now.UnixNano())
 		r.agents[k] = a
 	}
-	a.live = true
 	return a
 }
 
-// remove forgets an agent that has ended; its watchers are told, and find that out.
+// drop forgets an entry that nothing needs any more: anybody may ask for an agent that is none. The caller holds r.mu for writing and a.mu.
+func (r *registry) drop(k agentKey, a *liveAgent) {
+	if !a.live && len(a.flights) == 0 && len(a.watchers) == 0 && r.agents[k] == a {
+		delete(r.agents, k)
+	}
+}
+
+// add notes an agent as live.
+func (r *registry) add(k agentKey, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.entry(k, now)
+	a.mu.Lock()
+	a.live = true
+	a.mu.Unlock()
+}
+
+// remove forgets an agent that has ended, once its last answer has landed and its last watcher has gone.
 func (r *registry) remove(k agentKey) {
 	r.mu.Lock()
-	a := r.agents[k]
-	if a != nil {
-		a.live = false
+	defer r.mu.Unlock()
+	if a := r.agents[k]; a != nil {
 		a.mu.Lock()
-		if len(a.watchers) == 0 {
-			delete(r.agents, k)
-		}
+		a.live = false
+		r.drop(k, a)
 		a.mu.Unlock()
 	}
-	r.mu.Unlock()
 }
 
 func (r *registry) touch(k agentKey, now time.Time) {
 	if a := r.get(k); a != nil {
-		a.active.Store(now.UnixNano())
+		a.asked.Store(now.UnixNano())
+	}
+}
+
+// spoke notes that a message was stored.
+func (r *registry) spoke(k agentKey, now time.Time) {
+	if a := r.get(k); a != nil {
+		a.spoken.Store(now.UnixNano())
 	}
 }
 
@@ -95,8 +119,24 @@ func (r *registry) silenced(k agentKey) bool {
 	return a != nil && a.silenced.Load()
 }
 
-// activity gives when something last happened; now if the agent is not known yet. An answer in flight is activity now.
+// activity gives when somebody last had to do with the agent; now if it is not known yet. An answer in flight and an open live tail
+// are activity now.
 func (r *registry) activity(k agentKey, now time.Time) time.Time {
+	a := r.get(k)
+	if a == nil {
+		return now
+	}
+	a.mu.Lock()
+	busy := len(a.flights)+len(a.watchers) > 0
+	a.mu.Unlock()
+	if busy {
+		return now
+	}
+	return time.Unix(0, a.asked.Load())
+}
+
+// conversation gives when something was last said; now while an answer is in flight or the agent is not known yet. Requests do not count.
+func (r *registry) conversation(k agentKey, now time.Time) time.Time {
 	a := r.get(k)
 	if a == nil {
 		return now
@@ -107,7 +147,30 @@ func (r *registry) activity(k agentKey, now time.Time) time.Time {
 	if busy {
 		return now
 	}
-	return time.Unix(0, a.active.Load())
+	return time.Unix(0, a.spoken.Load())
+}
+
+// bid sets when the agent's farewell is over.
+func (r *registry) bid(k agentKey, until time.Time) {
+	if a := r.get(k); a != nil {
+		a.mu.Lock()
+		a.farewell = until
+		a.mu.Unlock()
+	}
+}
+
+// farewell gives when the agent's farewell is over: at once when nothing is being said any more.
+func (r *registry) farewell(k agentKey) time.Time {
+	a := r.get(k)
+	if a == nil {
+		return time.Time{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.flights) == 0 {
+		return time.Time{}
+	}
+	return a.farewell
 }
 
 func (r *registry) changed(k agentKey) {
@@ -125,15 +188,10 @@ func (r *registry) changed(k agentKey) {
 	}
 }
 
-func (r *registry) watch(k agentKey) (<-chan struct{}, func()) {
+func (r *registry) watch(k agentKey, now time.Time) (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	r.mu.Lock()
-	a := r.agents[k]
-	if a == nil {
-		a = &liveAgent{}
-		a.active.Store(time.Now().UnixNano())
-		r.agents[k] = a
-	}
+	a := r.entry(k, now)
 	a.mu.Lock()
 	if a.watchers == nil {
 		a.watchers = map[chan struct{}]struct{}{}
@@ -147,37 +205,42 @@ func (r *registry) watch(k agentKey) (<-chan struct{}, func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.watchers, c)
-		if !a.live && len(a.watchers) == 0 && r.agents[k] == a {
-			delete(r.agents, k)
-		}
+		r.drop(k, a)
 	}
 }
 
 func (r *registry) launch(k agentKey, cut func(error), now time.Time) *flight {
 	f := &flight{cut: cut, done: make(chan struct{})}
 	f.turn.Store(noTurn)
-	a := r.add(k, now)
-	a.mu.Lock()
-	a.flights = append(a.flights, f)
-	a.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.agent = r.entry(k, now)
+	f.agent.mu.Lock()
+	defer f.agent.mu.Unlock()
+	f.agent.flights = append(f.agent.flights, f)
 	return f
 }
 
+// land ends a flight, whatever has become of its agent. The flight may live on in a Turn: it lets go of what it could have cut.
 func (r *registry) land(k agentKey, f *flight, now time.Time) {
-	a := r.get(k)
-	if a == nil {
-		return
+	f.agent.asked.Store(now.UnixNano())
+	f.agent.spoken.Store(now.UnixNano())
+	r.mu.Lock()
+	f.agent.mu.Lock()
+	if i := slices.Index(f.agent.flights, f); i >= 0 {
+		f.agent.flights = slices.Delete(f.agent.flights, i, i+1)
 	}
-	a.active.Store(now.UnixNano())
-	a.mu.Lock()
-	for i, g := range a.flights {
-		if g == f {
-			a.flights = append(a.flights[:i:i], a.flights[i+1:]...)
-			break
-		}
-	}
-	a.mu.Unlock()
+	r.drop(k, f.agent)
+	f.agent.mu.Unlock()
+	r.mu.Unlock()
+	f.once.Do(func() {}) // nobody cuts it from here on
+	f.cut = nil
 	close(f.done)
+}
+
+// stop calls cut, at most once for a flight and never after it has landed.
+func (f *flight) stop(cause error) {
+	f.once.Do(func() { f.cut(cause) })
 }
 
 func (r *registry) flying(k agentKey) []*flight {
@@ -212,7 +275,7 @@ func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which
 	var cut []*flight
 	for _, f := range s.live.flying(k) {
 		if turn := f.turn.Load(); which(turn) {
-			f.once.Do(func() { f.cut(cause) })
+			f.stop(cause)
 			cut, turns = append(cut, f), append(turns, turn)
 		}
 	}

@@ -45,7 +45,7 @@ func (h *Head) turnFor(m Message, answering bool) int64 {
 
 // answered tells whether the last turn has its answer. An empty answer leaves it open (reference/agora-api.md 3).
 func (h *Head) answered() bool {
-	return h.Last.Role == Assistant && h.Last.State == Final && h.Last.Content != ""
+	return h.Last.Role == Assistant && h.Last.State == Final && h.Last.Original() != ""
 }
 
 func (s Source) unsolicited() bool {

@@ -87,6 +87,9 @@ type JoinRequest struct {
 // the project's limit, and with fault.Conflict when Key was used for another body. The same Key and body again give the
 // agent of the first time.
 func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
+	if err := r.Settings.checkTemplates(); err != nil {
+		return Agent{}, err
+	}
 	now := s.nowMS()
 	a := Agent{
 		ID: s.cfg.NewID(), Project: r.Project, Name: r.Name, Status: Running, StartMS: now, Rev: 1,
@@ -169,6 +172,9 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 		}
 		if r.Params != nil {
 			a.Settings.LLM.Params = r.Params
+		}
+		if err := a.Settings.checkTemplates(); err != nil {
+			return Change{}, err
 		}
 		out = a
 		return Change{Agent: &a}, nil
@@ -293,6 +299,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		return nil
 	}
 	s.live.touch(agentKey{project, id}, s.cfg.Now())
+	if len(done.Append) > 0 {
+		s.live.spoke(agentKey{project, id}, s.cfg.Now())
+	}
 	if head.Agent.Settings.Silence.TimeoutMS > 0 || done.Agent != nil {
 		s.timers.poke(s.dueOf(head), project, id)
 	}
@@ -304,7 +313,7 @@ func (s *Service) Touch(project, id string) { s.live.touch(agentKey{project, id}
 
 // Watch gives a channel that receives after each change of the agent (changes that come close together may share one), until stop is called.
 func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func()) {
-	return s.live.watch(agentKey{project, id})
+	return s.live.watch(agentKey{project, id}, s.cfg.Now())
 }
 
 // mustBeActive refuses an agent that takes nothing more, with the code that the call documents.

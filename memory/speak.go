@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -30,6 +29,10 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 	if err := mustBeActive(h.Agent, fault.NotFound); err != nil {
 		return Agent{}, err
 	}
+	m := Message{Role: Assistant, Source: SourceCommand, Content: text, ID: key}
+	if known, err := s.Stored(ctx, project, id, m); err != nil || known {
+		return h.Agent, err
+	}
 	if _, busy := s.Busy(project, id); busy {
 		switch p {
 		case SpeakIgnore:
@@ -39,16 +42,39 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 		case SpeakAppend: // the answer in flight has its place in the ledger already, before this one
 		}
 	}
-	return s.say(ctx, project, id, Message{Role: Assistant, Source: SourceCommand, Content: text, ID: key})
+	return s.say(ctx, project, id, m, func(Head) error { return nil })
 }
 
-// say appends an assistant message that nobody asked the model for.
-func (s *Service) say(ctx context.Context, project, id string, m Message) (Agent, error) {
+// Stored tells whether a message of this ID is stored already; fault.Conflict if it says something else. A message without an ID is not.
+func (s *Service) Stored(ctx context.Context, project, id string, m Message) (bool, error) {
+	if m.ID == "" {
+		return false, nil
+	}
+	found := false
+	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
+		known, err := knownIDs(tx, []Message{m})
+		if err != nil {
+			return Change{}, err
+		}
+		var stored Message
+		if stored, found = known[m.ID]; found && !sameWords(stored, m) {
+			return Change{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another text")
+		}
+		return Change{}, nil
+	})
+	return found, err
+}
+
+// say appends an assistant message that nobody asked the model for, if still agrees.
+func (s *Service) say(ctx context.Context, project, id string, m Message, still func(Head) error) (Agent, error) {
 	var a Agent
 	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		a = h.Agent
 		if err := mustBeActive(a, fault.NotFound); err != nil {
+			return Change{}, err
+		}
+		if err := still(h); err != nil {
 			return Change{}, err
 		}
 		known, err := knownIDs(tx, []Message{m})
@@ -69,38 +95,4 @@ func (s *Service) say(ctx context.Context, project, id string, m Message) (Agent
 		return Change{Append: []Message{put}}, nil
 	})
 	return a, err
-}
-
-// fill puts the template variables into a text, once: what a variable holds is not looked at again (reference/agora-api.md 2.1). A name
-// that has no value stays as it is.
-func (l LLMSettings) fill(text string) string { return FillTemplate(text, l.Variables) }
-
-// FillTemplate replaces each {{name}} by its value in one pass.
-func FillTemplate(text string, vars map[string]string) string {
-	if len(vars) == 0 || !strings.Contains(text, "{{") {
-		return text
-	}
-	var b strings.Builder
-	for {
-		open := strings.Index(text, "{{")
-		if open < 0 {
-			break
-		}
-		end := strings.Index(text[open:], "}}")
-		if end < 0 {
-			break
-		}
-		end += open
-		v, ok := vars[strings.TrimSpace(text[open+2:end])]
-		if !ok { // look again behind these braces: "{{{{name}}"
-			b.WriteString(text[:open+2])
-			text = text[open+2:]
-			continue
-		}
-		b.WriteString(text[:open])
-		b.WriteString(v)
-		text = text[end+2:]
-	}
-	b.WriteString(text)
-	return b.String()
 }

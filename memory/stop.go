@@ -34,6 +34,9 @@ func (s *Service) Leave(ctx context.Context, project, id string) error {
 	if f := h.Agent.Settings.Farewell; f.Graceful && f.TimeoutS > 0 {
 		next = Idle
 	}
+	if next == Idle {
+		s.live.bid(agentKey{project, id}, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
+	}
 	if err := s.mark(ctx, project, id, next); err != nil {
 		return err
 	}

@@ -3,8 +3,11 @@ package memory
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // timers holds when each live agent has to be looked at next. An entry may be too early, never too late: activity moves a due
@@ -158,6 +161,9 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 	if err == nil && !h.Agent.Status.Ended() {
 		err = s.act(ctx, h)
 	}
+	if fault.Is(err, fault.NotFound) {
+		return // erased
+	}
 	if err != nil {
 		s.cfg.OnError("timer of agent "+e.id, err)
 		s.timers.poke(s.cfg.Now().Add(retryLook), e.project, e.id)
@@ -175,16 +181,31 @@ func (s *Service) act(ctx context.Context, h Head) error {
 	switch {
 	case a.Status == Stopping:
 		return s.End(ctx, a.Project, a.ID, EndOK)
-	case a.Status == Idle:
-		return s.sayFarewell(ctx, a)
+	case a.Status == Idle: // the farewell is over, or has nothing to wait for: a restart leaves nothing in flight
+		if now.Before(s.live.farewell(keyOf(a))) {
+			return nil
+		}
+		return s.End(ctx, a.Project, a.ID, EndOK)
 	case !now.Before(time.UnixMilli(a.StartMS).Add(Lifetime)):
 		return s.End(ctx, a.Project, a.ID, EndLifetime)
 	case s.idleSince(a, now):
-		return s.End(ctx, a.Project, a.ID, EndIdle)
+		err := s.stop(ctx, a.Project, a.ID, EndIdle, func(a Agent) error {
+			if !s.idleSince(a, s.cfg.Now()) {
+				return errNotDue
+			}
+			return nil
+		})
+		return unlessNotDue(err)
 	}
 	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
-		_, err := s.say(ctx, a.Project, a.ID, Message{Role: Assistant, Source: SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.fill(a.Settings.LLM.Greeting)})
-		return err
+		m := Message{Role: Assistant, Source: SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.fill(a.Settings.LLM.Greeting)}
+		_, err := s.say(ctx, a.Project, a.ID, m, func(h Head) error {
+			if greetingDue(h).IsZero() {
+				return errNotDue
+			}
+			return nil
+		})
+		return unlessNotDue(err)
 	}
 	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
 		text := a.Settings.LLM.fill(a.Settings.Silence.Content)
@@ -195,23 +216,25 @@ func (s *Service) act(ctx context.Context, h Head) error {
 			}
 			return s.cfg.Think(ctx, a.Project, a.ID, text)
 		}
-		_, err := s.say(ctx, a.Project, a.ID, Message{Role: Assistant, Source: SourceSilence, Content: text})
-		return err
+		_, err := s.say(ctx, a.Project, a.ID, Message{Role: Assistant, Source: SourceSilence, Content: text}, func(h Head) error {
+			if at := s.silenceDue(h); at.IsZero() || s.cfg.Now().Before(at) {
+				return errNotDue
+			}
+			return nil
+		})
+		return unlessNotDue(err)
 	}
 	return nil
 }
 
-// sayFarewell lets the answer in flight end, at most for the farewell's time, and then ends the agent.
-func (s *Service) sayFarewell(ctx context.Context, a Agent) error {
-	wait, stop := context.WithTimeout(ctx, time.Duration(a.Settings.Farewell.TimeoutS)*time.Second)
-	defer stop()
-	for _, f := range s.live.flying(keyOf(a)) {
-		select {
-		case <-f.done:
-		case <-wait.Done():
-		}
+// errNotDue tells that what a timer was to do is not due any more: something happened between the look and the act.
+var errNotDue = errors.New("not due any more")
+
+func unlessNotDue(err error) error {
+	if errors.Is(err, errNotDue) {
+		return nil
 	}
-	return s.End(ctx, a.Project, a.ID, EndOK)
+	return err
 }
 
 func (s *Service) idleSince(a Agent, now time.Time) bool {
@@ -239,7 +262,7 @@ func (s *Service) silenceDue(h Head) time.Time {
 	if h.Last.Seq > 0 {
 		since = time.UnixMilli(h.Last.Timestamp)
 	}
-	if act := s.live.activity(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
+	if act := s.live.conversation(keyOf(h.Agent), s.cfg.Now()); act.After(since) {
 		since = act
 	}
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
@@ -248,8 +271,11 @@ func (s *Service) silenceDue(h Head) time.Time {
 // dueOf gives when the agent has to be looked at next.
 func (s *Service) dueOf(h Head) time.Time {
 	a := h.Agent
-	if a.Status == Stopping || a.Status == Idle {
+	switch a.Status {
+	case Stopping:
 		return time.Time{}
+	case Idle:
+		return s.live.farewell(keyOf(a))
 	}
 	now := s.cfg.Now()
 	due := time.UnixMilli(a.StartMS).Add(Lifetime)

@@ -142,7 +142,7 @@ func (x *exchange) spoke() bool {
 
 // failureText gives what the agent says when its LLM fails; "" for nothing.
 func (x *exchange) failureText() string {
-	return llmadapter.Fill(x.llm.FailureMessage, x.llm.Variables)
+	return memory.FillTemplate(x.llm.FailureMessage, x.llm.Variables)
 }
 
 // failure gives the record of what went wrong. Its text holds no secret: it reaches webhooks.

@@ -1,0 +1,78 @@
+package memory
+
+import (
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxSystem is how long all system messages of an agent may be together once their variables are filled in, in bytes.
+const MaxSystem = 1 << 20
+
+// fill puts the template variables into a text.
+func (l LLMSettings) fill(text string) string { return FillTemplate(text, l.Variables) }
+
+// FillTemplate replaces each {{name}} by its value in one pass: what a variable holds is not looked at again (reference/agora-api.md 2.1). A name
+// that has no value stays as it is.
+func FillTemplate(text string, vars map[string]string) string {
+	if len(vars) == 0 || !strings.Contains(text, "{{") {
+		return text
+	}
+	var b strings.Builder
+	eachPiece(text, vars, func(piece string) { b.WriteString(piece) })
+	return b.String()
+}
+
+// filledLen gives the length of FillTemplate's result without making it.
+func filledLen(text string, vars map[string]string) int {
+	n := 0
+	eachPiece(text, vars, func(piece string) { n += len(piece) })
+	return n
+}
+
+// eachPiece gives the pieces of a filled template in order.
+func eachPiece(text string, vars map[string]string, put func(string)) {
+	for {
+		open := strings.Index(text, "{{")
+		if open < 0 {
+			break
+		}
+		end := strings.Index(text[open:], "}}")
+		if end < 0 {
+			break
+		}
+		end += open
+		v, ok := vars[strings.TrimSpace(text[open+2:end])]
+		if !ok { // look again behind these braces: "{{{{name}}"
+			put(text[:open+2])
+			text = text[open+2:]
+			continue
+		}
+		put(text[:open])
+		put(v)
+		text = text[end+2:]
+	}
+	put(text)
+}
+
+// checkTemplates refuses settings whose texts grow too long once their variables are filled in: a short text can name a long value many times.
+func (s Settings) checkTemplates() error {
+	l := s.LLM
+	for _, t := range []struct{ field, text string }{
+		{"properties.llm.greeting_message", l.Greeting},
+		{"properties.llm.failure_message", l.FailureMessage},
+		{"properties.parameters.silence_config.content", s.Silence.Content},
+	} {
+		if n := filledLen(t.text, l.Variables); n > MaxText {
+			return fault.At(fault.Invalid, t.field, "is %d bytes long with its variables filled in; at most %d are allowed", n, MaxText)
+		}
+	}
+	total := 0
+	for _, m := range l.SystemMessages {
+		total += filledLen(string(m), l.Variables)
+	}
+	if total > MaxSystem {
+		return fault.At(fault.Invalid, "properties.llm.system_messages", "are %d bytes long with their variables filled in; at most %d are allowed", total, MaxSystem)
+	}
+	return nil
+}
