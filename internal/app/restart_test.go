@@ -69,8 +69,9 @@ func TestTimersAfterRestart(t *testing.T) {
 	s := start(t)
 	id := s.join("n", map[string]any{"idle_timeout": 1})
 	s = s.again()
-	if why := s.tail(id, "Last-Event-ID", "0").status("STOPPED"); why != "Idle for too long" {
-		t.Errorf("%q", why)
+	s.gone("n")
+	if a := s.agent(id); a.Message != "agent exits with reason: Idle for too long" {
+		t.Errorf("%+v", a)
 	}
 }
 
