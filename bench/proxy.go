@@ -21,7 +21,6 @@ const (
 // proxies are the ways to the fake upstream: straight, through the standard library's proxy, through Heardlog.
 type proxies struct {
 	upstream, reverse, own *process
-	chat                   []byte // the body of every call, about 1 KB
 }
 
 // chatBody is a call of about 1 KB: a question, a system message, a tool.

@@ -95,7 +95,7 @@ func (a *API) rateLimit() func(errorStyle) func(http.Handler) http.Handler {
 	byProject := func(r *http.Request) (string, error) { return projectOf(r), nil }
 	counter := httprate.NewLocalLimitCounter(time.Second)
 	return func(style errorStyle) func(http.Handler) http.Handler {
-		return httprate.Limit(a.RateLimit, time.Second, httprate.WithKeyFuncs(byProject), httprate.WithLimitCounter(counter),
+		return httprate.LimitBy(a.RateLimit, time.Second, byProject, httprate.WithLimitCounter(counter),
 			httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
 				a.Metrics.limited.Inc()
 				a.answerError(w, r, style, fault.New(fault.RateLimited, "the project makes more than %d requests a second", a.RateLimit))

@@ -163,7 +163,7 @@ func TestWebhookAfterRestart(t *testing.T) {
 	s := start(t, "HEARDLOG_WEBHOOK_URL="+r.url, "HEARDLOG_WEBHOOK_SECRET=plain text secret")
 	s.join("n", nil)
 	first := r.next(t, 1)[101]
-	s = s.again()
+	s.again()
 	r.broken.Store(false)
 	var second notice
 	for second.attempt != "2" { // five seconds after the first

@@ -129,9 +129,7 @@ func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Store) {
 				})
 				free = slices.Delete(free, i, i+1)
 			}
-			for _, m := range c.Append {
-				model = append(model, m)
-			}
+			model = append(model, c.Append...)
 			for _, m := range c.Replace {
 				model[slices.IndexFunc(model, func(o memory.Message) bool { return o.Seq == m.Seq })] = m
 			}

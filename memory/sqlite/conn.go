@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/url"
-	"strconv"
 
 	modernc "modernc.org/sqlite"
 )
@@ -104,15 +103,6 @@ func (c *conn) run(sql string, args ...driver.Value) (driver.Result, error) {
 	return s.exec.ExecContext(context.Background(), s.bind(args))
 }
 
-// changed is run for a statement whose number of rows matters.
-func (c *conn) changed(sql string, args ...driver.Value) (int64, error) {
-	r, err := c.run(sql, args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
 // each runs a query and calls fn with every row; the row is used again afterwards. fn must not run the same statement.
 func (c *conn) each(sql string, args []driver.Value, fn func(row []driver.Value) error) (err error) {
 	s, err := c.prepare(sql)
@@ -184,9 +174,6 @@ func boolean(b bool) int64 {
 	}
 	return 0
 }
-
-// pragma writes one pragma with a number.
-func pragma(name string, n int64) string { return name + "(" + strconv.FormatInt(n, 10) + ")" }
 
 // readers is a fixed number of read connections.
 type readers struct {
