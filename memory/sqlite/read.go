@@ -22,7 +22,8 @@ func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, erro
 	return v.head, nil
 }
 
-// Recent gives the head and the newest n messages, from memory where the agent is hot and n at most 64.
+// Recent gives the head and the newest n messages, from memory where the agent is hot and n not above what
+// is kept of it (see view.maxTail).
 func (s *Store) Recent(ctx context.Context, project, id string, n int, historyOnly bool) (memory.Head, []memory.Message, error) {
 	k := key{project, id}
 	n = max(n, 0)
@@ -52,6 +53,7 @@ func (s *Store) load(ctx context.Context, k key, n int, historyOnly bool) (loade
 	if known == gone {
 		known = nil
 	}
+	kept := true // what was read is worth keeping
 	err := s.readers.do(ctx, func(c *conn) error {
 		v, err := loadHead(c, &s.sealer, k, known)
 		if err != nil {
@@ -61,10 +63,14 @@ func (s *Store) load(ctx context.Context, k key, n int, historyOnly bool) (loade
 		if n == 0 {
 			return nil
 		}
-		want := max(n, tailLoad)
-		if n > maxTail { // more than is kept: read just that
+		want := tailLoad
+		switch most := v.maxTail(); {
+		case n > most: // more than is kept: read just that
+			kept = false
 			out.list, err = loadNewest(c, v.no, n, historyOnly)
 			return err
+		case n > want: // a turn will look at the rest before long
+			want = most
 		}
 		list, err := loadNewest(c, v.no, want, false)
 		if err != nil {
@@ -81,7 +87,7 @@ func (s *Store) load(ctx context.Context, k key, n int, historyOnly bool) (loade
 	switch {
 	case fault.Is(err, fault.NotFound):
 		s.cache.forget(e)
-	case err == nil && (n > 0 && n <= maxTail || old == nil):
+	case err == nil && (n > 0 && kept || old == nil):
 		s.cache.fill(e, old, out.view)
 	}
 	return out, classify(err, "read agent")

@@ -27,7 +27,7 @@ type view struct {
 }
 
 const (
-	maxTail      = 48      // messages kept of one agent: what a turn of an agent with the default history looks at
+	minTail      = 48      // messages kept of one agent at most, where its history asks for no more; see maxTail
 	maxTailBytes = 1 << 20 // and their texts, in bytes; the newest message is kept whatever its size
 	messageSize  = int64(unsafe.Sizeof(memory.Message{}))
 	viewSize     = int64(unsafe.Sizeof(view{})) + 256 // with its entry and its place in the map
@@ -39,7 +39,7 @@ func (v *view) size() int64 {
 	n := viewSize + 2*int64(len(a.Properties)) + int64(len(a.ID)+len(a.Project)+len(a.Name)+len(a.Message)+len(a.JoinKey)+len(a.JoinHash))
 	n += textSize(&v.head.Last)
 	if v.tail != nil {
-		n += v.bytes + messageSize*int64(min(cap(v.tail)+4, tailCap))
+		n += v.bytes + messageSize*int64(cap(v.tail)+4)
 	}
 	return n
 }
@@ -72,14 +72,17 @@ func (v *view) withTail(tail []memory.Message, full bool) *view {
 	return n
 }
 
-// tailCap is how large a tail's array may be: a full one slides for a while before it is copied.
-const tailCap = maxTail + maxTail/3
+// maxTail is how many messages are kept of the agent: what a turn looks at (its max_history and 16 more), so that no turn has
+// to read the database while the committer waits for it.
+func (v *view) maxTail() int { return max(minTail, v.head.Agent.Settings.LLM.MaxHistory+16) }
 
 // push adds a message behind the tail.
 func (v *view) push(m memory.Message) {
 	if len(v.tail) == cap(v.tail) {
-		// By half and not to the double: the tails of a thousand agents are most of a server's memory.
-		grown := make([]memory.Message, len(v.tail), min(max(4, len(v.tail)+len(v.tail)/2), tailCap))
+		// By half and not to the double: the tails of a thousand agents are most of a server's memory. A full one slides
+		// through its array for a while before it is copied.
+		most := v.maxTail() + v.maxTail()/3
+		grown := make([]memory.Message, len(v.tail), max(len(v.tail)+1, min(max(4, len(v.tail)+len(v.tail)/2), most)))
 		copy(grown, v.tail)
 		v.tail = grown
 	}
@@ -104,7 +107,7 @@ func (v *view) shared(m *memory.Message) map[string]json.RawMessage {
 }
 
 func (v *view) trim() {
-	for len(v.tail) > maxTail || v.bytes > maxTailBytes && len(v.tail) > 1 {
+	for len(v.tail) > v.maxTail() || v.bytes > maxTailBytes && len(v.tail) > 1 {
 		v.bytes -= textSize(&v.tail[0])
 		v.oldRev = max(v.oldRev, v.tail[0].Rev)
 		v.tail, v.full = v.tail[1:], false

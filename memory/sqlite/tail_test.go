@@ -1,0 +1,130 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// TestTailAsLongAsATurnLooksBack wants what a turn and the history of an agent read to come from memory, whatever its max_history.
+// That it did is seen by where it stands: two reads of the database give two copies, two of memory the same place.
+func TestTailAsLongAsATurnLooksBack(t *testing.T) {
+	t.Parallel()
+	const messages = 300
+	for name, tt := range map[string]struct{ maxHistory, kept int }{
+		"default": {memory.DefaultMaxHistory, 48}, "short": {3, 48}, "none given": {0, 48}, "long": {200, 216}, "longer than the ledger": {1024, messages},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "t.db")
+			s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := agent("p", 1)
+			a.Settings.LLM.MaxHistory = tt.maxHistory
+			if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
+				t.Fatal(err)
+			}
+			for range messages {
+				if err := s.Update(t.Context(), "p", a.ID, appendOne("word")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x := tails{t, s, a.ID}
+			x.kept("as appended", tt.kept, x.last)
+			x.kept("as appended, for a reader", tt.kept, x.recent)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			x.s = open(t, sqlite.Options{Path: path})
+			x.recent(tt.kept) // a reader brings it in
+			x.kept("read by a reader", tt.kept, x.recent)
+			x.kept("read by a reader, for a decision", tt.kept, x.last)
+			if err := x.s.Update(t.Context(), "p", a.ID, appendOne("one more")); err != nil {
+				t.Fatal(err)
+			}
+			x.kept("after an append", tt.kept, x.last)
+			x.kept("after an append, for a reader", tt.kept, x.recent)
+		})
+	}
+}
+
+// tails reads an agent's newest messages.
+type tails struct {
+	t  *testing.T
+	s  *sqlite.Store
+	id string
+}
+
+func (x tails) last(n int) []memory.Message {
+	x.t.Helper()
+	var out []memory.Message
+	err := x.s.Update(x.t.Context(), "p", x.id, func(tx memory.Tx) (_ memory.Change, err error) {
+		out, err = tx.Last(n)
+		return memory.Change{}, err
+	})
+	if err != nil || len(out) == 0 {
+		x.t.Fatal(len(out), err)
+	}
+	return out
+}
+
+func (x tails) recent(n int) []memory.Message {
+	x.t.Helper()
+	_, out, err := x.s.Recent(x.t.Context(), "p", x.id, n, true)
+	if err != nil || len(out) == 0 {
+		x.t.Fatal(len(out), err)
+	}
+	return out
+}
+
+// kept wants n messages to be in memory.
+func (x tails) kept(when string, n int, read func(int) []memory.Message) {
+	x.t.Helper()
+	one, two := read(n), read(n)
+	if len(one) != n || one[0].Seq != one[n-1].Seq-int64(n)+1 {
+		x.t.Errorf("%s: %d messages, seq %d to %d", when, len(one), one[0].Seq, one[len(one)-1].Seq)
+	}
+	if &one[0] != &two[0] {
+		x.t.Errorf("%s: the newest %d messages were read from the database", when, n)
+	}
+}
+
+// TestTailIsBounded wants no more than that to be kept, and a tail to give way when its agent's max_history goes down.
+func TestTailIsBounded(t *testing.T) {
+	t.Parallel()
+	s := open(t, sqlite.Options{})
+	a := agent("p", 1)
+	a.Settings.LLM.MaxHistory = 200
+	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		if err := s.Update(t.Context(), "p", a.ID, appendOne("word")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := tails{t, s, a.ID}
+	if one, two := x.recent(217), x.recent(217); len(one) != 217 || &one[0] == &two[0] {
+		t.Errorf("%d messages, kept in memory", len(one))
+	}
+	x.kept("after a longer read", 216, x.recent)
+	err := s.Update(t.Context(), "p", a.ID, func(tx memory.Tx) (memory.Change, error) {
+		c, err := appendOne("x")(tx)
+		h := tx.Head()
+		h.Agent.Settings.LLM.MaxHistory, h.Agent.Rev = 10, h.Rev+1
+		c.Agent = &h.Agent
+		return c, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one, two := x.recent(49), x.recent(49); len(one) != 49 || &one[0] == &two[0] {
+		t.Errorf("%d messages, kept in memory", len(one))
+	}
+	x.kept("with a shorter history", 48, x.recent)
+}
