@@ -47,7 +47,7 @@ type Call struct {
 	APIKey  string            // sent as a bearer token; "" sends none
 	Headers map[string]string // llm.headers; our own headers win
 	Client  http.Header       // the client's, of which forwarded() goes on; may be nil
-	Body    []byte            // nil makes it a GET
+	Body    []byte            // nil makes it a GET; Do does not use it any more once it has returned
 	Stream  bool
 	Connect time.Duration // see Limits
 }
@@ -164,11 +164,19 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 	if call.Body != nil {
 		h["Content-Type"] = []string{"application/json"}
 		req.Method = http.MethodPost
-		req.ContentLength = int64(len(call.Body))
-		req.Body = io.NopCloser(bytes.NewReader(call.Body))
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(call.Body)), nil }
+		body := call.Body
+		if _, ok := c.Transport.(*Pool); !ok {
+			body = bytes.Clone(body) // other transports may still be sending when an answer has come
+		}
+		setBody(req, body)
 	}
 	return req.WithContext(ctx), nil
+}
+
+func setBody(req *http.Request, body []byte) {
+	req.ContentLength = int64(len(body))
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 }
 
 // ownHeader tells whether a header belongs to the connection or to us, and cannot be set by llm.headers.

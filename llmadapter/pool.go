@@ -99,11 +99,11 @@ func (p *Pool) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. The request's body is not used any more once it has returned.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	host, port := req.URL.Hostname(), req.URL.Port()
 	if !plainHost(host) {
-		return p.fallback.RoundTrip(req)
+		return p.fallBack(req)
 	}
 	if port == "" {
 		port = "80"
@@ -136,6 +136,22 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		res, err = c.exchange(req, *ref, p)
 	}
 	return res, err
+}
+
+// fallBack hands the request to the other transport, which may still be sending the body when it has returned: it gets a copy.
+func (p *Pool) fallBack(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		if err := req.Body.Close(); err != nil {
+			return nil, err
+		}
+		req = req.WithContext(req.Context())
+		setBody(req, body)
+	}
+	return p.fallback.RoundTrip(req)
 }
 
 // plainHost tells whether a host name can be dialled and written as it is.

@@ -11,14 +11,14 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// upstream gives the conversation as it goes to the model.
-func (p *plan) upstream(t *memory.Turn, custom bool) []llmadapter.Message {
+// upstream appends the conversation as it goes to the model to out, which is empty.
+func (p *plan) upstream(t *memory.Turn, custom bool, out []llmadapter.Message) []llmadapter.Message {
 	if p != nil && p.mode == ModeReconcile {
-		return p.corrected(t, custom)
+		return p.corrected(t, custom, out)
 	}
-	out := make([]llmadapter.Message, len(t.Context))
-	for i := range t.Context {
-		out[i] = fromMemory(t.Context[i], custom)
+	out = slices.Grow(out, len(t.Context))
+	for _, m := range t.Context {
+		out = append(out, fromMemory(m, custom))
 	}
 	if p != nil && custom {
 		p.keepUnknown(out)
@@ -43,7 +43,7 @@ func (p *plan) keepUnknown(out []llmadapter.Message) {
 
 // corrected gives the platform's own list, in which what the ledger knows better replaces what the platform believes was
 // heard: an answer of which stronger evidence than the platform's echo has come.
-func (p *plan) corrected(t *memory.Turn, custom bool) []llmadapter.Message {
+func (p *plan) corrected(t *memory.Turn, custom bool, out []llmadapter.Message) []llmadapter.Message {
 	recent := t.Recent()
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
@@ -53,7 +53,7 @@ func (p *plan) corrected(t *memory.Turn, custom bool) []llmadapter.Message {
 	if custom {
 		p.pairNew(recent, appended)
 	}
-	out := make([]llmadapter.Message, 0, len(p.req.Messages))
+	out = slices.Grow(out, len(p.req.Messages))
 	for i := range p.req.Messages {
 		in := &p.req.Messages[i]
 		if in.IsSystem() {

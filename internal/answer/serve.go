@@ -173,22 +173,50 @@ func (x *exchange) limits() llmadapter.Limits {
 	}
 }
 
-// assemble makes the upstream call, and lets go of what it was made of.
-func (x *exchange) assemble() *llmadapter.Call {
+// scratch is what a call is put together in, some 10 KB that are of use for a moment only. scratches has no state but reusable memory.
+type scratch struct {
+	body     []byte
+	messages []llmadapter.Message
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{} }}
+
+// maxScratch is how large a body, in bytes, and how long a list may be to be kept for the next call.
+const (
+	maxScratchBody     = 64 << 10
+	maxScratchMessages = 256
+)
+
+// free gives the memory back; nothing that was made in it may be used afterwards.
+func (m *scratch) free() {
+	if cap(m.body) > maxScratchBody || cap(m.messages) > maxScratchMessages {
+		return
+	}
+	clear(m.messages) // they point at an agent's texts
+	scratches.Put(m)
+}
+
+// assemble makes the upstream call in m, and lets go of what it was made of.
+func (x *exchange) assemble(m *scratch) *llmadapter.Call {
 	var req *llmadapter.Request
 	if x.plan != nil {
 		req = x.plan.req
 	}
 	custom := x.llm.Vendor == memory.VendorCustom
+	m.messages = x.plan.upstream(x.turn, custom, m.messages[:0])
 	a := llmadapter.Assembly{
 		System: x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
-		Messages: x.plan.upstream(x.turn, custom), Custom: custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
+		Messages: m.messages, Custom: custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
 		Params: x.llm.Params, Model: x.llm.Model, Stream: req == nil,
 	}
+	if size := x.bodySize(req); cap(m.body) < size {
+		m.body = make([]byte, 0, size)
+	}
+	m.body = a.Append(m.body[:0])
 	limits := x.limits()
 	call := &llmadapter.Call{
 		URL: chatURL(x.llm.URL, x.turn.Agent.Settings.LLM.URL == ""), APIKey: x.llm.APIKey.Reveal(), Stream: req == nil || req.Stream,
-		Body: a.Append(make([]byte, 0, x.bodySize(req))), Connect: limits.Connect, Headers: reveal(x.llm.Headers),
+		Body: m.body, Connect: limits.Connect, Headers: reveal(x.llm.Headers),
 	}
 	if x.req != nil {
 		call.Client = x.req.Header
@@ -234,12 +262,14 @@ func chatURL(url string, own bool) string {
 
 // run calls the upstream and passes its answer on.
 func (x *exchange) run() error {
-	call := x.assemble()
+	m := scratches.Get().(*scratch)
+	call := x.assemble(m)
 	stream := call.Stream
 	watch := llmadapter.NewWatch(x.limits(), stream, x.cfg.Now, x.cancel)
 	defer watch.Stop()
 	x.metrics.overhead.Observe(x.cfg.Now().Sub(x.arrived).Seconds())
 	res, err := x.cfg.Client.Do(x.ctx, call)
+	m.free()
 	if err != nil {
 		return x.fail(err)
 	}
