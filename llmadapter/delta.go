@@ -272,32 +272,76 @@ func (r *Record) Unary(body []byte) bool {
 	if len(body) == 0 || !gjson.Valid(s) {
 		return false
 	}
-	top := gjson.Parse(s)
-	if e := top.Get("error"); e.Exists() && e.Type != gjson.Null {
-		r.Error = []byte(e.Raw)
+	if i := skipSpace(body, 0); body[i] != '{' {
+		return false
 	}
-	r.ID = strings.Clone(top.Get("id").Str)
-	if u := top.Get("usage"); u.IsObject() {
-		r.Usage = []byte(u.Raw)
+	var id, choice, usage, failed []byte
+	_ = walkObject(body, func(name, v []byte) error {
+		switch string(name) {
+		case `"id"`:
+			id = v
+		case `"usage"`:
+			usage = v
+		case `"error"`:
+			failed = v
+		case `"choices"`:
+			choice = firstElement(v)
+		}
+		return nil
+	})
+	if len(failed) > 0 && failed[0] != 'n' {
+		r.Error = bytes.Clone(failed)
 	}
-	choice := top.Get("choices.0")
-	if !choice.IsObject() {
+	if len(id) > 0 && id[0] == '"' {
+		r.ID = unquote(id)
+	}
+	if len(usage) > 0 && usage[0] == '{' {
+		r.Usage = bytes.Clone(usage)
+	}
+	if len(choice) == 0 || choice[0] != '{' {
 		return r.Error != nil
 	}
-	r.Finish = strings.Clone(choice.Get("finish_reason").Str)
-	if m := choice.Get("message"); m.IsObject() {
-		_ = walkObject([]byte(m.Raw), func(name, v []byte) error {
-			if string(name) != `"tool_calls"` {
-				r.delta(name, v)
-			} else if v[0] == '[' && !emptyArray(v) {
-				r.whole, r.spoke = v, true
-			}
-			return nil
-		})
-	}
+	r.message(choice)
 	r.sentence = r.spoke
 	r.Done = r.Error == nil
 	return true
+}
+
+// message reads the choice of a whole answer.
+func (r *Record) message(choice []byte) {
+	_ = walkObject(choice, func(name, v []byte) error {
+		switch string(name) {
+		case `"finish_reason"`:
+			if v[0] == '"' {
+				r.Finish = unquote(v)
+			}
+		case `"message"`:
+			if v[0] != '{' {
+				return nil
+			}
+			return walkObject(v, func(name, v []byte) error {
+				if string(name) != `"tool_calls"` {
+					r.delta(name, v)
+				} else if v[0] == '[' && !emptyArray(v) {
+					r.whole, r.spoke = bytes.Clone(v), true
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}
+
+// firstElement gives the first element of a JSON array; nil if v is none or empty.
+func firstElement(v []byte) (first []byte) {
+	if v[0] == '[' {
+		walkArray(v, func(e []byte) {
+			if first == nil {
+				first = e
+			}
+		})
+	}
+	return first
 }
 
 // Delivered notes that all of an answer in one piece goes to the client now.
