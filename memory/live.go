@@ -212,27 +212,45 @@ func (r *registry) watch(k agentKey, now time.Time) (<-chan struct{}, func()) {
 func (r *registry) launch(k agentKey, cut func(error), now time.Time) *flight {
 	f := &flight{cut: cut, done: make(chan struct{})}
 	f.turn.Store(noTurn)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.agent = r.entry(k, now)
-	f.agent.mu.Lock()
-	defer f.agent.mu.Unlock()
-	f.agent.flights = append(f.agent.flights, f)
+	r.mu.RLock() // nobody drops the entry meanwhile
+	known := r.agents[k]
+	if known != nil {
+		known.board(f)
+	}
+	r.mu.RUnlock()
+	if known == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.entry(k, now).board(f)
+	}
 	return f
+}
+
+// board puts a flight among the agent's. The caller holds the registry's mu, at least for reading.
+func (a *liveAgent) board(f *flight) {
+	f.agent = a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.flights = append(a.flights, f)
 }
 
 // land ends a flight, whatever has become of its agent. The flight may live on in a Turn: it lets go of what it could have cut.
 func (r *registry) land(k agentKey, f *flight, now time.Time) {
 	f.agent.asked.Store(now.UnixNano())
 	f.agent.spoken.Store(now.UnixNano())
-	r.mu.Lock()
 	f.agent.mu.Lock()
 	if i := slices.Index(f.agent.flights, f); i >= 0 {
 		f.agent.flights = slices.Delete(f.agent.flights, i, i+1)
 	}
-	r.drop(k, f.agent)
+	live := f.agent.live
 	f.agent.mu.Unlock()
-	r.mu.Unlock()
+	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
+		r.mu.Lock()
+		f.agent.mu.Lock()
+		r.drop(k, f.agent)
+		f.agent.mu.Unlock()
+		r.mu.Unlock()
+	}
 	f.once.Do(func() {}) // nobody cuts it from here on
 	f.cut = nil
 	close(f.done)

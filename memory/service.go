@@ -266,14 +266,26 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 
 // update runs decide and, once it is stored, tells those who watch the agent.
 func (s *Service) update(ctx context.Context, project, id string, decide Decide) error {
-	var head Head
 	var done Change
+	var rev int64
+	var ended bool
+	var timed *Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
 		c, err := decide(tx)
 		if err != nil {
 			return Change{}, err
 		}
-		done, head = c, tx.Head()
+		head := tx.Head()
+		done, rev, timed = c, head.Rev, nil
+		agent := &head.Agent
+		if c.Agent != nil {
+			agent = c.Agent
+		}
+		ended = agent.Status.Ended()
+		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
+			h := head.Apply(c)
+			timed = &h
+		}
 		return c, nil
 	})
 	if err != nil || done.Empty() {
@@ -282,7 +294,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 	s.cfg.Observe.Appended(len(done.Append))
 	for _, list := range [][]Message{done.Append, done.Replace} {
 		for i := range list {
-			if m := &list[i]; m.Interrupted && m.Rev == head.Rev+1 && m.State == Final {
+			if m := &list[i]; m.Interrupted && m.Rev == rev+1 && m.State == Final {
 				s.cfg.Observe.Interrupted(m.InterruptBy)
 			}
 		}
@@ -292,9 +304,8 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			s.live.silence(agentKey{project, id}, false)
 		}
 	}
-	head = head.Apply(done)
 	s.live.changed(agentKey{project, id})
-	if head.Agent.Status.Ended() {
+	if ended {
 		s.live.remove(agentKey{project, id})
 		return nil
 	}
@@ -302,8 +313,8 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 	if len(done.Append) > 0 {
 		s.live.spoke(agentKey{project, id}, s.cfg.Now())
 	}
-	if head.Agent.Settings.Silence.TimeoutMS > 0 || done.Agent != nil {
-		s.timers.poke(s.dueOf(head), project, id)
+	if timed != nil {
+		s.timers.poke(s.dueOf(*timed), project, id)
 	}
 	return nil
 }
