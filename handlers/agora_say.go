@@ -122,6 +122,13 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 	if !agent.Status.Active() {
 		return fault.New(fault.NotFound, "agent %s has left", id)
 	}
+	message := thinkMessage(text, key, in.Metadata)
+	if known, err := a.Memory.Stored(r.Context(), project, id, message); err != nil || known {
+		if err != nil {
+			return err
+		}
+		return encodeSay(w, agent) // the same call again: it has its answer, or will have
+	}
 	if phase, busy := a.Memory.Busy(project, id); busy {
 		action := in.Thinking
 		if phase == memory.Speaking {
@@ -141,7 +148,7 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 			a.Memory.Cut(r.Context(), project, id, memory.ErrThink)
 		}
 	}
-	if err := a.Answers.Think(context.WithoutCancel(r.Context()), project, id, thinkMessage(text, key, in.Metadata)); err != nil {
+	if err := a.Answers.Think(context.WithoutCancel(r.Context()), project, id, message); err != nil {
 		return err
 	}
 	return encodeSay(w, agent)
