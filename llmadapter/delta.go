@@ -31,6 +31,10 @@ type Record struct {
 	FirstTokenAt, FirstSentenceAt time.Time
 
 	spoke, sentence bool // read, not yet written
+
+	// head is what the last chunk had in front of its choices. Most chunks of a stream begin with the same id, model and so on: one that has the
+	// same bytes there would be read to the same effect, and is read from its choices on.
+	head []byte
 }
 
 // toolCall is one call, put together from its deltas.
@@ -86,6 +90,9 @@ func (r *Record) flushed(now func() time.Time) {
 	}
 }
 
+// maxHead is how many bytes of a chunk are remembered as its head.
+const maxHead = 512
+
 // Chunk reads the data of one event. What is not a chunk is passed over: the client gets it anyhow.
 func (r *Record) Chunk(data []byte) {
 	if len(data) == 0 {
@@ -98,8 +105,11 @@ func (r *Record) Chunk(data []byte) {
 		return
 	}
 	var choices, errObj, usage []byte
-	spoken := true
-	_ = walkObject(data, func(name, v []byte) error {
+	spoken, from, head := true, skipSpace(data, 0)+1, 0
+	if len(r.head) > 0 && bytes.HasPrefix(data, r.head) {
+		from = len(r.head)
+	}
+	_ = walkMembers(data, from, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
 			if r.ID == "" && v[0] == '"' {
@@ -109,6 +119,9 @@ func (r *Record) Chunk(data []byte) {
 			spoken = string(v) != `"chat.completion.custom_metadata"`
 		case `"choices"`:
 			choices = v
+			if head == 0 && spoken && usage == nil && errObj == nil {
+				head = cap(data) - cap(name) // name is a part of data
+			}
 		case `"usage"`:
 			if v[0] == '{' {
 				usage = v
@@ -120,6 +133,9 @@ func (r *Record) Chunk(data []byte) {
 		}
 		return nil
 	})
+	if head > 0 && head <= maxHead && head != from {
+		r.head = append(r.head[:0], data[:head]...)
+	}
 	if !spoken {
 		return
 	}

@@ -1,7 +1,9 @@
 package llmadapter_test
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +84,38 @@ func TestRecordUnary(t *testing.T) {
 	if !e.Unary([]byte(`{"error":{"message":"no"}}`)) || e.Complete() {
 		t.Errorf("%+v", e)
 	}
+}
+
+// FuzzRecordHead reads a chunk behind another one that begins in the same way, so that its head is passed over, and behind one that
+// does not: that must not make a difference.
+func FuzzRecordHead(f *testing.F) {
+	const end = `[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}`
+	for _, seed := range [][3]string{
+		{`{"id":"a","model":"m","choices":`, end, `[{"delta":{"content":"y"},"finish_reason":"stop"}],"usage":{"n":1}}`},
+		{`{"id":"","object":"chat.completion.custom_metadata","choices":`, end, end},
+		{`{"usage":{"n":2},"choices":`, end, `[],"usage":null}`},
+		{`{"error":{"n":2},"choices":`, end, end},
+		{`{"choices":[{"delta":{"content":"z"}}],"choices":`, end, `[],"object":"chat.completion.custom_metadata"}`},
+		{`{ "id" : "a" , "choices" : `, end, end},
+		{`{"id":"a\"choices\":","n":1.5,"choices":`, end, `[],"error":"broke"}`},
+		{`{"id":"a","choices":`, end, ``},
+	} {
+		f.Add(seed[0], seed[1], seed[2])
+	}
+	f.Fuzz(func(t *testing.T, head, one, two string) {
+		if !strings.HasPrefix(head, "{") {
+			return
+		}
+		var same, other llmadapter.Record
+		same.Chunk([]byte(head + one))
+		other.Chunk([]byte("{ " + head[1:] + one)) // says the same in other bytes
+		same.Chunk([]byte(head + two))
+		other.Chunk([]byte(head + two))
+		if same.Generated() != other.Generated() || same.ID != other.ID || same.Finish != other.Finish || same.Done != other.Done ||
+			!bytes.Equal(same.Usage, other.Usage) || !bytes.Equal(same.Error, other.Error) || !bytes.Equal(same.ToolCalls(), other.ToolCalls()) {
+			t.Errorf("read as\n%q %+v\nand as\n%q %+v", same.Generated(), same, other.Generated(), other)
+		}
+	})
 }
 
 func FuzzRecord(f *testing.F) {

@@ -36,7 +36,11 @@ func eachMember(d *jsontext.Decoder, f func(name string) error) error {
 
 // walkObject calls f with each member of a valid JSON object: the quoted name and the value. An error ends the walk.
 func walkObject(obj []byte, f func(name, value []byte) error) error {
-	i := skipSpace(obj, 0) + 1
+	return walkMembers(obj, skipSpace(obj, 0)+1, f)
+}
+
+// walkMembers is walkObject from i on, which is where a member may begin.
+func walkMembers(obj []byte, i int, f func(name, value []byte) error) error {
 	for {
 		i = skipSpace(obj, i)
 		if i >= len(obj) || obj[i] == '}' {
