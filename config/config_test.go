@@ -64,6 +64,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_MAX_AGENTS", "-1", "not a number from 0"},
 		{"HEARDLOG_MAX_BODY", "12", "not a number from 1024"},
 		{"HEARDLOG_RETENTION", "1y", "not a duration"},
+		{"HEARDLOG_IDLE_TIMEOUT", "500ms", "not a whole number of seconds"},
 		{"HEARDLOG_LOG_LEVEL", "loud", "not one of debug"},
 	} {
 		t.Run(tt.name+" "+tt.want, func(t *testing.T) {

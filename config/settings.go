@@ -48,7 +48,7 @@ func Settings() []Setting {
 		{"HEARDLOG_WEBHOOK_SECRET", "", "Secret that signs them: whsec_ and base64, or any text.", func(c *Config, v string) error { c.WebhookSecret = Secret(v); return oneLine(v) }},
 		{"HEARDLOG_OUTBOUND_ALLOW", "", "Addresses in CIDR form, comma separated, that outgoing calls may reach although they are not public. While the server itself serves a loopback address only, loopback is allowed.", setAllow},
 		{"HEARDLOG_SECRET_KEY", "", "Key that encrypts stored secrets (LLM keys, tokens, webhook secrets): 32 bytes in base64, or a text of at least 16 characters. Without it they are stored as they are.", setSecretKey},
-		{"HEARDLOG_IDLE_TIMEOUT", "30m", "After how long without a request an agent that brings no idle_timeout is stopped; 0 = never.", durationInto(func(c *Config) *time.Duration { return &c.IdleTimeout }, 0, 72*time.Hour)},
+		{"HEARDLOG_IDLE_TIMEOUT", "30m", "After how long without a request an agent that brings no idle_timeout is stopped; 0 = never.", secondsInto(func(c *Config) *time.Duration { return &c.IdleTimeout }, 72*time.Hour)},
 		{"HEARDLOG_MAX_AGENTS", "0", "How many agents one project may run at a time; 0 = no limit.", intInto(func(c *Config) *int { return &c.MaxAgents }, 0, 10_000_000)},
 		{"HEARDLOG_RETENTION", "90d", "How long a stopped agent is kept; 0 = for ever.", durationInto(func(c *Config) *time.Duration { return &c.Retention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_RATE_LIMIT", "0", "Requests a second that one project may make; 0 = no limit.", intInto(func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000)},
@@ -227,6 +227,19 @@ func durationInto(field func(*Config) *time.Duration, low, high time.Duration) f
 			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s, 30m or 14d", v, low, high)
 		}
 		*field(c) = d
+		return nil
+	}
+}
+
+// secondsInto is durationInto for what is counted in whole seconds.
+func secondsInto(field func(*Config) *time.Duration, high time.Duration) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		if err := durationInto(field, 0, high)(c, v); err != nil {
+			return err
+		}
+		if *field(c)%time.Second != 0 {
+			return fmt.Errorf("%q is not a whole number of seconds", v)
+		}
 		return nil
 	}
 }

@@ -106,10 +106,6 @@ func (a *API) enter(style errorStyle) func(http.Handler) http.Handler {
 func (a *API) projectFor(r *http.Request) (string, error) {
 	appid := chi.URLParam(r, "appid")
 	if a.Access.open() {
-		if !localHost(r.Host) {
-			// A page in the user's browser could reach us under a name of its own that resolves to this machine.
-			return "", fault.New(fault.Forbidden, "this server has no credentials configured and answers requests to localhost only, not to host %q", clip(r.Host, 80))
-		}
 		if appid == "" {
 			return a.Access.DefaultProject, nil
 		}
@@ -130,6 +126,35 @@ func (a *API) projectFor(r *http.Request) (string, error) {
 		return "", fault.New(fault.NotFound, "project not found")
 	}
 	return project, nil
+}
+
+// localOnly guards an open server from the web pages that its user visits: one could reach this machine under a name of its own, or send a
+// request that needs no permission. Whether the server is alive is no secret.
+func (a *API) localOnly(next http.Handler) http.Handler {
+	pages := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		switch {
+		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
+		case !localHost(r.Host):
+			err = fault.New(fault.Forbidden, "this server has no credentials configured and answers requests to localhost only, not to host %q", clip(r.Host, 80))
+		case pages.Check(r) != nil:
+			err = fault.New(fault.Forbidden, "this server has no credentials configured and takes no requests from web pages of other sites")
+		}
+		if err != nil {
+			a.answerError(w, r, a.styleOf(r), err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// styleOf gives the form of errors on a path that is not routed yet.
+func (a *API) styleOf(r *http.Request) errorStyle {
+	if strings.HasSuffix(r.URL.Path, "/chat/completions") || strings.HasSuffix(r.URL.Path, "/models") {
+		return openAIError
+	}
+	return agoraError
 }
 
 // localHost tells whether a Host header names this machine.

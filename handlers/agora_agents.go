@@ -143,6 +143,9 @@ func intParam(v url.Values, name string, def, low, high int) (int, error) {
 		return def, nil
 	}
 	n, err := strconv.Atoi(s)
+	if err == nil && n == 0 {
+		return def, nil // clients send zero for what they leave open (reference/agora-api.md 7.11)
+	}
 	if err != nil || n < low || n > high {
 		return 0, fault.At(fault.Invalid, name, "%q is not a whole number from %d to %d", clip(s, 40), low, high)
 	}
@@ -194,10 +197,8 @@ func (a *API) update(w http.ResponseWriter, r *http.Request) error {
 	u.Token = fields.Token
 	if l := fields.LLM; l != nil {
 		if l.SystemMessages != nil {
-			for i, m := range *l.SystemMessages {
-				if len(m) == 0 || m[0] != '{' {
-					return fault.At(fault.Invalid, prefix+"llm.system_messages", "entry %d is not an object with role and content", i)
-				}
+			if err := checkSystem(prefix+"llm.system_messages", "gemini", *l.SystemMessages); err != nil {
+				return err // gemini: the agent's style is not known here, and both forms are taken
 			}
 			u.SystemMessages = l.SystemMessages
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // historyPage is the page size of limit=all: more than any other history holds at once.
-const historyPage = 1000
+const historyPage = 1024
 
 var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }} // scratch, not state
 

@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -43,6 +45,9 @@ func (a *API) join(kind joinKind) handlerFunc {
 		name, err := memory.CleanText("name", in.Name, 1024)
 		if err != nil {
 			return err
+		}
+		if strings.TrimSpace(name) == "" || strings.IndexFunc(name, unicode.IsControl) >= 0 {
+			return fault.At(fault.Invalid, "name", "is blank or holds a control character")
 		}
 		settings, err := a.settings(in, kind)
 		if err != nil {
@@ -128,17 +133,23 @@ func (p *joinProperties) rules() error {
 	if len(l.Params) > 0 && l.Params[0] != '{' && string(l.Params) != "null" {
 		return fault.At(fault.Invalid, "properties.llm.params", "is not an object")
 	}
-	for i, m := range l.SystemMessages {
-		if len(m) == 0 || m[0] != '{' {
-			return fault.At(fault.Invalid, "properties.llm.system_messages", "entry %d is not an object with role and content", i)
+	if err := checkSystem("properties.llm.system_messages", l.Style, l.SystemMessages); err != nil {
+		return err
+	}
+	for k, v := range p.Labels {
+		if strings.ContainsRune(k+v, 0) {
+			return fault.At(fault.Invalid, "properties.labels", "holds a NUL character, which is not allowed")
 		}
+	}
+	if strings.ContainsRune(p.Channel, 0) {
+		return fault.At(fault.Invalid, "properties.channel", "holds a NUL character, which is not allowed")
 	}
 	for name, value := range l.Headers {
 		if !headerName(name) {
 			return fault.At(fault.Invalid, "properties.llm.headers", "%q is not a header name", clip(name, 60))
 		}
-		if strings.ContainsAny(value, "\r\n\x00") {
-			return fault.At(fault.Invalid, "properties.llm.headers."+name, "holds a line break or NUL")
+		if strings.IndexFunc(value, func(r rune) bool { return (r < 0x20 && r != '\t') || r == 0x7f }) >= 0 {
+			return fault.At(fault.Invalid, "properties.llm.headers."+name, "holds a control character, which no header may")
 		}
 	}
 	if strings.ContainsAny(l.APIKey, "\r\n\x00") {
@@ -175,8 +186,34 @@ func (p *joinProperties) agoraRules(kind joinKind, pipeline, defaultLLM bool) er
 		return missing("agent_rtc_uid")
 	case len(p.RemoteUIDs) == 0:
 		return missing("remote_rtc_uids")
+	case p.TTS.Vendor == "" && len(p.TTS.Params) > 0 && string(p.TTS.Params) != "null":
+		return missing("tts.vendor")
+	case p.TTS.Vendor != "" && len(p.TTS.Params) == 0:
+		return missing("tts.params")
 	case p.LLM.URL == "" && !p.MLLM.Enable && !p.Features.MLLM && !pipeline && !defaultLLM:
 		return missing("llm.url")
+	}
+	return nil
+}
+
+// checkSystem wants objects with a role and content, or, in Gemini's style, parts.
+func checkSystem(field, style string, list []json.RawMessage) error {
+	for i, raw := range list {
+		var m struct {
+			Role    *string         `json:"role"`
+			Content json.RawMessage `json:"content"`
+			Parts   json.RawMessage `json:"parts"`
+		}
+		at := field + "[" + strconv.Itoa(i) + "]"
+		if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &m) != nil {
+			return fault.At(fault.Invalid, at, "is not an object with a role, which is a string, and content")
+		}
+		if m.Role == nil || *m.Role == "" {
+			return fault.At(fault.Missing, at+".role", "is required")
+		}
+		if len(m.Content) == 0 && (style != "gemini" || len(m.Parts) == 0) {
+			return fault.At(fault.Missing, at+".content", "is required")
+		}
 	}
 	return nil
 }

@@ -25,7 +25,18 @@ type joinProperties struct {
 		URL    string          `json:"url"`
 		Params json.RawMessage `json:"params"`
 	} `json:"mllm"`
-	TTS        *ttsProperties     `json:"tts"`
+	TTS ttsProperties `json:"tts"`
+	RTC struct {
+		Mode int `json:"encryption_mode" validate:"omitempty,min=1,max=8"`
+	} `json:"rtc"`
+	ASR struct {
+		CredentialMode string `json:"credential_mode" validate:"omitempty,oneof=managed byok"`
+		Language       string `json:"language" validate:"max=64"`
+		Vendor         string `json:"vendor" validate:"max=64"`
+	} `json:"asr"`
+	SAL struct {
+		Mode string `json:"sal_mode" validate:"omitempty,oneof=locking recognition"`
+	} `json:"sal"`
 	Turns      turnDetection      `json:"turn_detection"`
 	Interrupts interruptionConfig `json:"interruption"`
 	Fillers    fillerWords        `json:"filler_words"`
@@ -58,14 +69,15 @@ type llmProperties struct {
 	SystemMessages   []json.RawMessage `json:"system_messages" validate:"max=256"`
 	Params           json.RawMessage   `json:"params"`
 	MaxHistory       int               `json:"max_history" validate:"omitempty,min=1,max=1024"`
-	Input            []string          `json:"input_modalities" validate:"max=8"`
-	Output           []string          `json:"output_modalities" validate:"max=8"`
+	Input            []string          `json:"input_modalities" validate:"max=8,dive,oneof=text image audio"`
+	Output           []string          `json:"output_modalities" validate:"max=8,dive,oneof=text audio"`
 	Greeting         string            `json:"greeting_message"`
 	GreetingAudioURL string            `json:"greeting_audio_url" validate:"max=2048"`
 	GreetingConfigs  struct {
 		Mode       string `json:"mode" validate:"omitempty,oneof=single_every single_first"`
 		DelayMS    int    `json:"delay_ms" validate:"min=0,max=5000"`
 		DownloadMS int    `json:"audio_download_timeout_ms" validate:"omitempty,min=200,max=10000"`
+		SampleRate int    `json:"audio_pcm_sample_rate" validate:"min=0"`
 	} `json:"greeting_configs"`
 	Failure    string            `json:"failure_message"`
 	Variables  map[string]string `json:"template_variables" validate:"max=256"`
@@ -73,19 +85,19 @@ type llmProperties struct {
 	MCPServers []struct {
 		Name      string `json:"name" validate:"required,max=48"`
 		Endpoint  string `json:"endpoint" validate:"required,max=2048"`
-		Transport string `json:"transport"`
+		Transport string `json:"transport" validate:"omitempty,oneof=streamable_http"`
 	} `json:"mcp_servers" validate:"max=64,dive"`
 }
 
 type ttsProperties struct {
-	Vendor       string          `json:"vendor" validate:"required"`
-	Params       json.RawMessage `json:"params" validate:"required"`
+	Vendor       string          `json:"vendor" validate:"max=64"`
+	Params       json.RawMessage `json:"params"`
 	SkipPatterns []int           `json:"skip_patterns" validate:"dive,min=1,max=5"`
 }
 
 type turnDetection struct {
 	Config struct {
-		Threshold     *float64 `json:"speech_threshold" validate:"omitempty,gt=0,lt=1"`
+		Threshold     float64 `json:"speech_threshold" validate:"omitempty,gt=0,lt=1"`
 		StartOfSpeech struct {
 			Mode string `json:"mode" validate:"omitempty,oneof=vad manual keywords disabled"`
 			VAD  struct {
@@ -119,6 +131,7 @@ type interruptionConfig struct {
 
 type fillerWords struct {
 	Trigger struct {
+		Mode  string `json:"mode" validate:"omitempty,oneof=fixed_time"`
 		Fixed struct {
 			WaitMS int `json:"response_wait_ms" validate:"omitempty,min=100,max=10000"`
 		} `json:"fixed_time_config"`
@@ -132,7 +145,9 @@ type fillerWords struct {
 }
 
 type parameters struct {
-	Silence struct {
+	DataChannel   string `json:"data_channel" validate:"omitempty,oneof=datastream rtm"`
+	AudioScenario string `json:"audio_scenario" validate:"omitempty,oneof=default chorus aiserver"`
+	Silence       struct {
 		TimeoutMS int    `json:"timeout_ms" validate:"min=0,max=60000"`
 		Action    string `json:"action" validate:"omitempty,oneof=speak think"`
 		Content   string `json:"content"`

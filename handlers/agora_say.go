@@ -1,7 +1,9 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -65,7 +67,7 @@ func (a *API) interrupt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(body) > 0 { // an empty body is the usual one
+	if len(bytes.TrimSpace(body)) > 0 { // an empty body is the usual one
 		if err := a.decodeBytes(body, &in, false); err != nil {
 			return err
 		}
@@ -119,10 +121,13 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !agent.Status.Active() {
-		return fault.New(fault.NotFound, "agent %s has left", id)
+	if err := agent.MustBeActive(fault.NotFound); err != nil {
+		return err
 	}
-	message := thinkMessage(text, key, in.Metadata)
+	message, err := thinkMessage(text, key, in.Metadata)
+	if err != nil {
+		return err
+	}
 	if known, err := a.Memory.Stored(r.Context(), project, id, message); err != nil || known {
 		if err != nil {
 			return err
@@ -155,10 +160,13 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 }
 
 // thinkMessage makes the user message of a think; its metadata is kept with it.
-func thinkMessage(text, key string, metadata map[string]string) memory.Message {
+func thinkMessage(text, key string, metadata map[string]string) (memory.Message, error) {
 	m := memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: text, ID: key}
+	raw := make(map[string]json.RawMessage, len(metadata))
 	for k, v := range metadata {
-		m = m.WithMetadata(k, memory.AppendString(nil, v))
+		raw[k] = memory.AppendString(nil, v)
 	}
-	return m
+	var err error
+	m.Metadata, err = foreignMetadata("metadata", raw)
+	return m, err
 }

@@ -5,6 +5,7 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/go-playground/validator/v10"
 	"github.com/rs/zerolog"
@@ -24,10 +25,13 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// MetricsPage serves /metrics.
 	MetricsPage http.Handler
-	Spec        []byte // openapi.yaml
-	DocsPage    []byte // HTML made of it
-	MaxBody     int64  // bytes
-	RateLimit   int    // requests a second and project; 0 = no limit
+	Spec        []byte        // openapi.yaml
+	DocsPage    []byte        // HTML made of it
+	MaxBody     int64         // bytes
+	BodyTimeout time.Duration // how long a client may take to send its body; 0 = DefaultBodyTimeout
+	// Now gives the time; nil is time.Now.
+	Now       func() time.Time
+	RateLimit int // requests a second and project; 0 = no limit
 	// DefaultLLM tells that agents without an llm.url have one all the same.
 	DefaultLLM bool
 	// AutoJoin makes an agent of an unknown id; nil refuses the id.
@@ -43,4 +47,12 @@ type API struct {
 }
 
 // New makes an API.
-func New(c Config) *API { return &API{Config: c, validate: newValidator()} }
+func New(c Config) *API {
+	if c.BodyTimeout == 0 {
+		c.BodyTimeout = DefaultBodyTimeout
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &API{Config: c, validate: newValidator()}
+}

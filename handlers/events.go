@@ -40,16 +40,23 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if from == "" {
-		after = head.Rev - 1 // the agent as it is, then what comes
+	after = min(after, head.Rev) // an id that is not ours yet would wait for ever
+	if from != "" && after == head.Rev && head.Agent.Status.Ended() {
+		w.WriteHeader(http.StatusNoContent) // tells an EventSource to come back no more
+		return nil
 	}
-	after = min(max(after, 0), head.Rev) // an id that is not ours yet would wait for ever
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	s := tailStream{w: w, rc: http.NewResponseController(w)}
+	if from == "" { // the agent as it is, then what comes
+		after = head.Rev
+		if s.event("agent", head.Rev, newAgentEvent(head.Agent)) != nil {
+			return nil
+		}
+	}
 	beat := time.NewTicker(tailHeartbeat)
 	defer beat.Stop()
 	for {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ import (
 // MaxDepth is how deep a JSON body may nest.
 const MaxDepth = 64
 
-// bodyTimeout is how long a client may take to send its body.
-const bodyTimeout = 30 * time.Second
+// DefaultBodyTimeout is how long a client may take to send its body.
+const DefaultBodyTimeout = 30 * time.Second
 
 // writeTimeout is how long a client may take to receive an answer that is not a stream.
 const writeTimeout = 60 * time.Second
@@ -93,13 +94,10 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", clip(enc, 40))
 	}
-	rc := http.NewResponseController(w)
-	if err := rc.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
-		return nil, err
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.MaxBody))
-	if err == nil {
-		err = rc.SetReadDeadline(time.Time{}) // the server goes on reading, to notice a client that leaves
+	if r.ContentLength != 0 && err == nil {
+		// observe has set a deadline. The server goes on reading, to notice a client that leaves: that must not end.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	if err != nil {
 		if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -168,7 +166,7 @@ func jsonFault(err error) error {
 		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
 	}
 	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := typ.Field
+		field := wireField(typ.Field)
 		if field == "" {
 			return fault.New(fault.BadRequest, "the body is a JSON %s; an object is wanted", typ.Value)
 		}
@@ -181,6 +179,13 @@ func jsonFault(err error) error {
 		return f
 	}
 	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
+}
+
+// wireField gives a field's path without the names of Go's embedded structs, which encoding/json puts into it: names on the wire are lower case.
+func wireField(path string) string {
+	parts := strings.Split(path, ".")
+	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p })
+	return strings.Join(parts, ".")
 }
 
 func clip(s string, n int) string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
@@ -74,13 +75,13 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	msgs := make([]memory.Message, len(list))
+	msgs, now := make([]memory.Message, len(list)), a.Now()
 	for i, m := range list {
 		at := "messages[" + strconv.Itoa(i) + "]."
 		if one {
 			at = ""
 		}
-		if msgs[i], err = m.message(at); err != nil {
+		if msgs[i], err = m.message(at, now); err != nil {
 			return err
 		}
 		if key != "" && msgs[i].ID == "" {
@@ -95,7 +96,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 }
 
 // message checks one message and gives it in the domain's form; at is its path for errors.
-func (m messageRequest) message(at string) (memory.Message, error) {
+func (m messageRequest) message(at string, now time.Time) (memory.Message, error) {
 	out := memory.Message{ID: m.ID, Role: memory.Role(m.Role), ToolCallID: m.ToolCallID, ToolName: m.Name}
 	if m.Role == "system" || m.Role == "developer" {
 		return out, fault.At(fault.Invalid, at+"role", "%q messages are not stored; set them in llm.system_messages, at join or by update", m.Role)
@@ -121,7 +122,7 @@ func (m messageRequest) message(at string) (memory.Message, error) {
 	if err := m.roleFields(&out, at); err != nil {
 		return out, err
 	}
-	return out, m.applyMetadata(&out, at)
+	return out, m.applyMetadata(&out, at, now)
 }
 
 // roleFields checks what belongs to the role: its source and tool fields.
@@ -164,6 +165,11 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 		case len(m.ToolCalls) > maxToolCalls:
 			return fault.At(fault.Invalid, at+"tool_calls", "is %d bytes long; at most %d are allowed", len(m.ToolCalls), maxToolCalls)
 		}
+		for i, c := range calls {
+			if len(c) == 0 || c[0] != '{' {
+				return fault.At(fault.Invalid, at+"tool_calls["+strconv.Itoa(i)+"]", "is not an object")
+			}
+		}
 		if len(calls) > 0 {
 			var b bytes.Buffer
 			if err := json.Compact(&b, m.ToolCalls); err != nil {
@@ -177,6 +183,8 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 		return fault.At(fault.Missing, at+"tool_call_id", "is required for role tool")
 	case out.Role != memory.Tool && m.ToolCallID != "":
 		return fault.At(fault.Invalid, at+"tool_call_id", "belongs to tool messages only")
+	case strings.ContainsRune(m.ToolCallID+m.Name, 0):
+		return fault.At(fault.Invalid, at+"tool_call_id", "and name may hold no NUL character")
 	case len(m.ToolCallID) > maxToolName || len(m.Name) > maxToolName:
 		return fault.At(fault.Invalid, at+"tool_call_id", "and name may have %d characters at most", maxToolName)
 	case len(m.Content) == 0 && len(out.ToolCalls) == 0:
@@ -185,30 +193,59 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 	return nil
 }
 
-// applyMetadata keeps what we do not know and reads what we do: an assistant message may come with its interruption.
-func (m messageRequest) applyMetadata(out *memory.Message, at string) error {
-	if len(m.Metadata) > maxMetadata {
-		return fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), maxMetadata)
-	}
+// foreignMetadata gives the metadata that is not ours, checked; nil if there is none. Our own keys are made of what we know, never of what a client says.
+func foreignMetadata(field string, in map[string]json.RawMessage) (map[string]json.RawMessage, error) {
 	size := 0
-	for k, v := range m.Metadata {
+	var out map[string]json.RawMessage
+	for k, v := range in {
 		size += len(k) + len(v)
 		switch k {
 		case "source", "interrupted", "interrupt_timestamp", "original":
 			continue
 		}
-		clean, err := memory.CleanText(at+"metadata", k, maxMetadataBytes)
+		clean, err := memory.CleanText(field, k, maxMetadataBytes)
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if hasNUL(v) {
+			return nil, fault.At(fault.Invalid, field+"."+clip(k, 60), "holds a NUL character, which is not allowed")
 		}
 		var b bytes.Buffer
 		if err := json.Compact(&b, v); err != nil {
-			return fault.At(fault.Invalid, at+"metadata."+clip(k, 60), "is not valid JSON")
+			return nil, fault.At(fault.Invalid, field+"."+clip(k, 60), "is not valid JSON")
 		}
-		*out = out.WithMetadata(clean, bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")))
+		if out == nil {
+			out = make(map[string]json.RawMessage, len(in))
+		}
+		out[clean] = bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD"))
 	}
 	if size > maxMetadataBytes {
-		return fault.At(fault.Invalid, at+"metadata", "is %d bytes long; at most %d are allowed", size, maxMetadataBytes)
+		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", size, maxMetadataBytes)
+	}
+	return out, nil
+}
+
+// hasNUL tells whether a string in a JSON value holds a NUL: the escape \u0000 that is not itself escaped.
+func hasNUL(v json.RawMessage) bool {
+	for i := 0; i+5 < len(v); i++ {
+		if v[i] == '\\' {
+			if string(v[i+1:i+6]) == "u0000" {
+				return true
+			}
+			i++ // the escaped character
+		}
+	}
+	return false
+}
+
+// applyMetadata keeps what we do not know and reads what we do: an assistant message may come with its interruption.
+func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.Time) error {
+	if len(m.Metadata) > maxMetadata {
+		return fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), maxMetadata)
+	}
+	var err error
+	if out.Metadata, err = foreignMetadata(at+"metadata", m.Metadata); err != nil {
+		return err
 	}
 	if out.Role != memory.Assistant {
 		return nil
@@ -233,7 +270,12 @@ func (m messageRequest) applyMetadata(out *memory.Message, at string) error {
 		}
 		out.Generated = clean
 	}
-	out.InterruptMS = out.Timestamp
+	if _, ok := memory.AlignHeard(out.Original(), out.Content); !ok {
+		return fault.At(fault.Invalid, at+"metadata.original", "does not hold the content, which is the part of it that was heard")
+	}
+	if out.InterruptMS = out.Timestamp; out.InterruptMS == 0 {
+		out.InterruptMS = now.UnixMilli()
+	}
 	if raw, ok := m.Metadata["interrupt_timestamp"]; ok {
 		var ms int64
 		if json.Unmarshal(raw, &ms) != nil {

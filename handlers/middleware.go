@@ -63,20 +63,24 @@ func (a *API) observe(next http.Handler) http.Handler {
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		ww.Header().Set("X-Request-Id", info.id)
 		defer func() {
-			p := recover()
+			p, begun := recover(), ww.Status() != 0
 			aborted := p == http.ErrAbortHandler //nolint:errorlint // the value itself is what net/http documents
 			if p != nil && !aborted {
 				info.err = fmt.Errorf("panic: %v", p)
 				a.Log.Error().Str("request_id", info.id).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
-				if ww.Status() == 0 {
+				if !begun {
 					agoraError(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
 				}
 			}
 			a.finish(r, ww, info, time.Since(start), aborted)
-			if aborted || (p != nil && ww.Status() != 0 && ww.BytesWritten() == 0) {
+			if aborted || (p != nil && begun) {
 				panic(http.ErrAbortHandler) // the client must not take a broken answer for a whole one
 			}
 		}()
+		if r.ContentLength != 0 {
+			// Also for the paths that do not read it: after them the server waits for the rest of the body.
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(a.BodyTimeout)) // every connection of net/http takes one
+		}
 		next.ServeHTTP(ww, r)
 	})
 }

@@ -41,6 +41,9 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	// An agent in the path was made by a join, and one that is gone stays gone: only a name in a header or body makes one.
 	if fault.Is(err, fault.NotFound) && a.AutoJoin != nil && chi.URLParam(r, "id") == "" {
 		if err := a.AutoJoin(r.Context(), projectOf(r), id); err != nil {
+			if taken := nameTaken(err); taken != nil { // not 409, which OpenAI's clients repeat
+				return fault.At(fault.Invalid, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
+			}
 			return err
 		}
 		err = a.Answers.Serve(w, r, call)

@@ -14,6 +14,9 @@ import (
 func (a *API) Router() http.Handler {
 	r := chi.NewRouter()
 	r.Use(a.observe)
+	if a.Access.open() {
+		r.Use(a.localOnly)
+	}
 	r.NotFound(a.handle(agoraError, func(http.ResponseWriter, *http.Request) error {
 		return fault.New(fault.NotFound, "no Route matched with those values")
 	}))

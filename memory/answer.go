@@ -21,7 +21,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		t.flight.turn.Store(noTurn)
-		if err := mustBeActive(h.Agent, fault.Stopped); err != nil {
+		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return Change{}, err
 		}
 		if h.Agent.Status == Idle {

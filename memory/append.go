@@ -42,7 +42,7 @@ func (s *Service) Append(ctx context.Context, project, id string, msgs []Message
 			}
 		}
 		if len(c.Append) > 0 { // what is stored already may be asked for after the end
-			if err := mustBeActive(h.Agent, fault.Stopped); err != nil {
+			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 				return Change{}, err
 			}
 		}

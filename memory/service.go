@@ -158,7 +158,7 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 	var out Agent
 	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
-		if err := mustBeActive(h.Agent, fault.NotFound); err != nil {
+		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return Change{}, err
 		}
 		a := h.Agent
@@ -327,8 +327,8 @@ func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func(
 	return s.live.watch(agentKey{project, id}, s.cfg.Now())
 }
 
-// mustBeActive refuses an agent that takes nothing more, with the code that the call documents.
-func mustBeActive(a Agent, code fault.Code) error {
+// MustBeActive refuses an agent that takes nothing more, with the code that the call documents; the text says when and why it stopped.
+func (a Agent) MustBeActive(code fault.Code) error {
 	if a.Status.Active() {
 		return nil
 	}

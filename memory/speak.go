@@ -26,7 +26,7 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 	if err != nil {
 		return Agent{}, err
 	}
-	if err := mustBeActive(h.Agent, fault.NotFound); err != nil {
+	if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 		return Agent{}, err
 	}
 	m := Message{Role: Assistant, Source: SourceCommand, Content: text, ID: key}
@@ -71,7 +71,7 @@ func (s *Service) say(ctx context.Context, project, id string, m Message, still 
 	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		a = h.Agent
-		if err := mustBeActive(a, fault.NotFound); err != nil {
+		if err := a.MustBeActive(fault.NotFound); err != nil {
 			return Change{}, err
 		}
 		if err := still(h); err != nil {

@@ -51,7 +51,7 @@ func mustBeLeavable(a Agent) error {
 	if a.Status == Idle || a.Status == Stopping {
 		return fault.New(fault.NotFound, "agent %s is leaving already", a.ID)
 	}
-	return mustBeActive(a, fault.NotFound)
+	return a.MustBeActive(fault.NotFound)
 }
 
 // mark sets the status of an agent that will end soon.

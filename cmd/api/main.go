@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		cancel()
 	})
 	c, err := config.Load(getenv)
-	if err != nil {
+	if err := errors.Join(err, app.Check(c)); err != nil {
 		return fmt.Errorf("the settings have mistakes:\n%w", err)
 	}
 	log := app.Logger(c, stderr)

@@ -75,7 +75,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, err
 	}
-	g := guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
+	g := newGuard(c)
 	if err := a.newWebhooks(reg, g); err != nil {
 		return nil, err
 	}

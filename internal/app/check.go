@@ -1,0 +1,35 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// Check finds the mistakes in settings that package config cannot know of, before anything is opened.
+func Check(c config.Config) error {
+	var errs []error
+	if c.WebhookSecret != "" {
+		if _, err := webhook.ParseSecret(c.WebhookSecret.Reveal()); err != nil {
+			errs = append(errs, fmt.Errorf("HEARDLOG_WEBHOOK_SECRET: %w", err))
+		}
+	}
+	g := newGuard(c)
+	for name, url := range map[string]string{"HEARDLOG_WEBHOOK_URL": c.WebhookURL, "HEARDLOG_LLM_URL": c.LLM.URL} {
+		if url == "" {
+			continue
+		}
+		if err := g.CheckURL(url); err != nil { // an address that would be refused at every call
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// newGuard makes the guard of all outgoing calls.
+func newGuard(c config.Config) *guard.Guard {
+	return guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
+}
