@@ -81,11 +81,11 @@ func TestTailOfTheEnded(t *testing.T) {
 	id := s.join("n", nil)
 	s.say(id, user("Hi"))
 	first := s.tail(id)
-	if e := first.next(); e.name != "agent" {
+	if e, _ := first.next(); e.name != "agent" {
 		t.Errorf("a fresh tail begins with %q, want the agent as it is", e.name)
 	}
 	s.post(agent(id, "/leave"), nil).ok(nil)
-	end := first.next()
+	end, _ := first.next()
 	s.post(agent(id, "/think"), `{"text":"x"}`).refused(http.StatusNotFound, "TaskNotFound", "stopped at", "OK")
 	if rev, err := strconv.Atoi(end.id); err != nil || end.name != "agent" {
 		t.Fatalf("the end came as %+v", end)

@@ -275,7 +275,7 @@ func TestTurnTable(t *testing.T) {
 			t.Errorf("turns%s: total %d, %+v\n%s", query, table.Total, table.Pagination, diff)
 		}
 	}
-	for _, bad := range []string{"page_size=9", "page_size=201", "page_index=0", "page_index=x"} {
+	for _, bad := range []string{"page_size=9", "page_size=201", "page_index=-1", "page_index=x"} {
 		field, _, _ := strings.Cut(bad, "=")
 		s.get(agent(id, "/turns?", bad)).refused(http.StatusBadRequest, "InvalidFieldValue", field)
 	}

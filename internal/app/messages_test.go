@@ -354,7 +354,7 @@ func TestHistoryWindow(t *testing.T) {
 	if got := count(plain, ""); got != 32 {
 		t.Errorf("without max_history: %d messages, want 32", got)
 	}
-	for _, bad := range []string{"limit=0", "limit=1001", "limit=ALL", "limit=-1", "limit=1.5"} {
+	for _, bad := range []string{"limit=1025", "limit=ALL", "limit=-1", "limit=1.5"} {
 		s.get(agent(id, "/history?", bad)).refused(http.StatusBadRequest, "InvalidFieldValue", "limit")
 	}
 	s.get(agent(id, "/history?limit=all&after_seq=x")).refused(http.StatusBadRequest, "InvalidFieldValue", "after_seq")
@@ -414,7 +414,7 @@ func TestLedgerPaging(t *testing.T) {
 	if len(l.Messages) != 0 || l.NextAfterSeq != nil {
 		t.Errorf("%+v", l)
 	}
-	for _, bad := range []string{"limit=0", "limit=1001", "limit=all", "after_seq=-1", "after_seq=x"} {
+	for _, bad := range []string{"limit=-1", "limit=1001", "limit=all", "after_seq=-1", "after_seq=x"} {
 		field, _, _ := strings.Cut(bad, "=")
 		s.get(agent(id, "/messages?", bad)).refused(http.StatusBadRequest, "InvalidFieldValue", field)
 	}
