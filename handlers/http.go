@@ -94,7 +94,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", clip(enc, 40))
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.MaxBody))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, a.MaxBody), min(r.ContentLength, a.MaxBody))
 	if r.ContentLength != 0 && err == nil {
 		// observe has set a deadline. The server goes on reading, to notice a client that leaves: that must not end.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -111,20 +111,52 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// jsonDepth gives the deepest nesting of brackets outside strings; it does not check the JSON.
+// readAll is io.ReadAll for a body of so many bytes, as its sender says; below 0 if he does not. What he says is believed up to
+// maxTrusted: memory is given for bytes that came, not for a number in a head.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	const maxTrusted = 64 << 10
+	b := make([]byte, 0, max(512, min(size, maxTrusted)+1)) // one more, so that the end is seen without growing
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+	}
+}
+
+// jsonDepth gives the deepest nesting of brackets outside strings; it does not check the JSON. Strings, most of any body, are
+// passed over by bytes.IndexByte.
 func jsonDepth(b []byte) int {
-	depth, deepest, inString := 0, 0, false
+	depth, deepest := 0, 0
 	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
+		switch b[i] {
+		case '"':
+			for { // to the quote that no backslash stands before
+				n := bytes.IndexByte(b[i+1:], '"')
+				if n < 0 {
+					return deepest
+				}
+				start := i + 1
+				i += 1 + n
+				slashes := 0
+				for k := i - 1; k >= start && b[k] == '\\'; k-- {
+					slashes++
+				}
+				if slashes%2 == 0 {
+					break
+				}
+			}
+		case '{', '[':
 			depth++
 			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
+		case '}', ']':
 			depth--
 		}
 	}

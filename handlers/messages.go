@@ -125,6 +125,19 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 	return out, m.applyMetadata(&out, at, now)
 }
 
+// sourcesOf gives the sources that a message of a role may have, the one that is meant by none first; nil for a role that is none.
+func sourcesOf(role memory.Role) []string {
+	switch role {
+	case memory.User:
+		return []string{"message", "asr", "command"}
+	case memory.Assistant:
+		return []string{"llm", "greeting", "llm_failure", "silence", "command"}
+	case memory.Tool:
+		return []string{""}
+	}
+	return nil
+}
+
 // roleFields checks what belongs to the role: its source and tool fields.
 func (m messageRequest) roleFields(out *memory.Message, at string) error {
 	source := m.Source
@@ -133,11 +146,7 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 			return fault.At(fault.Invalid, at+"metadata.source", "is not a string")
 		}
 	}
-	allowed := map[memory.Role][]string{
-		memory.User:      {"message", "asr", "command"},
-		memory.Assistant: {"llm", "greeting", "llm_failure", "silence", "command"},
-		memory.Tool:      {""},
-	}[out.Role]
+	allowed := sourcesOf(out.Role)
 	switch {
 	case m.Role == "":
 		return fault.At(fault.Missing, at+"role", "is required: user, assistant or tool")
