@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -22,15 +21,17 @@ const (
 	tlsTimeout      = 10 * time.Second
 	maxPooledBuffer = 64 << 10
 	connBuffer      = 4 << 10
+	// maxOwnBody is what fits the sockets' buffers: a larger body has to be written while the answer is read, in case that it is refused early.
+	maxOwnBody = 64 << 10
 )
 
 // Pool is an http.RoundTripper for HTTP/1.1 that does what calls to an LLM need and no more: one goroutine (the caller's) and
 // one connection a call, the request in one write, the connection closed the moment the context ends. http.Transport keeps
 // two goroutines and their buffers for each connection, which shows in the CPU of short calls and the memory of a thousand
-// streams. Hosts that it does not understand (international names, zones) go to Fallback.
+// streams. Hosts that it does not understand (international names, zones) and large bodies go to the fallback.
 //
-// A request that is sent on a connection used before, which turns out to be closed before a byte of the answer, is sent again on
-// a new one, as http.Transport does.
+// A connection is used again only if it is silent (see quiet). A request is sent once: it is repeated only where not a byte of it could
+// be written, since an LLM that was asked twice is paid twice.
 type Pool struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	tls      *tls.Config
@@ -102,7 +103,7 @@ func (p *Pool) CloseIdleConnections() {
 // RoundTrip implements http.RoundTripper. The request's body is not used any more once it has returned.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	host, port := req.URL.Hostname(), req.URL.Port()
-	if !plainHost(host) {
+	if !plainHost(host) || req.ContentLength > maxOwnBody {
 		return p.fallBack(req)
 	}
 	if port == "" {
@@ -167,8 +168,8 @@ func plainHost(host string) bool {
 // writeBuffers has no state but reusable memory.
 var writeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// errStale is a connection that was closed before a byte of the answer.
-var errStale = errors.New("the connection was closed before the answer")
+// errStale is a connection that took not a byte of the request.
+var errStale = errors.New("the connection was closed before the request")
 
 // appendRequest writes a request down, its body included.
 func appendRequest(b []byte, req *http.Request) ([]byte, error) {
@@ -281,12 +282,12 @@ func (c *pooled) exchange(req *http.Request, out []byte, p *Pool) (*http.Respons
 }
 
 func (c *pooled) send(req *http.Request, out []byte) (*http.Response, error) {
-	_, werr := c.Write(out)
+	written, werr := c.Write(out)
+	if werr != nil && written == 0 && c.used {
+		return nil, errors.Join(errStale, werr)
+	}
 	// A server that refuses a body early has perhaps answered before it closed.
 	if _, err := c.br.Peek(1); err != nil {
-		if c.used && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
-			return nil, errors.Join(errStale, err)
-		}
 		return nil, errors.Join(werr, noEOF(err))
 	}
 	for range 8 {
@@ -353,8 +354,18 @@ func (b *answerBody) finish(whole bool) {
 	_ = b.c.Close() // nothing is lost with it
 }
 
-// take gives the connection that was used last, which is the least likely to be closed; nil if there is none.
+// take gives the silent connection that was used last, which is the least likely to be closed; nil if there is none.
 func (p *Pool) take(key string) *pooled {
+	for {
+		c := p.pop(key)
+		if c == nil || quiet(c.Conn) {
+			return c
+		}
+		_ = c.Close() // nothing is lost with it
+	}
+}
+
+func (p *Pool) pop(key string) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	conns := p.idle[key]

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -163,7 +164,8 @@ func request(r *bufio.Reader) bool {
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-// A connection that the server closed while it was idle costs the call nothing but a new one; a new one that closes is an error.
+// A connection that the server closed while it was idle costs the call nothing but a new one; one that closes when it has the request is an
+// error: the request is not sent twice, since the first may have been worked on.
 func TestPoolStale(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
@@ -187,8 +189,45 @@ func TestPoolStale(t *testing.T) {
 		mustRead(t, res)
 		<-closed
 	}
-	if _, err := post(t, p, t.Context(), url, "hi"); err == nil || d.n.Load() != 3 {
+	if _, err := post(t, p, t.Context(), url, "hi"); err == nil || d.n.Load() != 2 {
 		t.Errorf("%v after %d connections", err, d.n.Load())
+	}
+}
+
+// What a server says on an idle connection belongs to no call: the next one gets a connection of its own.
+func TestPoolLateBytes(t *testing.T) {
+	t.Parallel()
+	read, late := make(chan struct{}), make(chan struct{})
+	url := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
+		for request(r) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"+strconv.Itoa(n))
+			if n == 0 {
+				<-read
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nANSWER")
+				close(late)
+			}
+		}
+	})
+	p, d := newPool(t, nil)
+	for i := range 3 {
+		res, err := post(t, p, t.Context(), url, "hi")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "1"
+		if i == 0 {
+			want = "0"
+		}
+		if got := mustRead(t, res); got != want {
+			t.Errorf("call %d was answered %q, want %q", i, got, want)
+		}
+		if i == 0 {
+			close(read)
+			<-late
+		}
+	}
+	if d.n.Load() != 2 {
+		t.Errorf("%d connections, want 2: a silent one is used again", d.n.Load())
 	}
 }
 
