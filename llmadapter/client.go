@@ -52,8 +52,8 @@ type Call struct {
 	Connect time.Duration // see Limits
 }
 
-// secrets are the strings that must not come back out of an upstream's error.
-func (c *Call) secrets() []string {
+// Secrets are the strings that must not come back out of an upstream's error.
+func (c *Call) Secrets() []string {
 	out := []string{c.APIKey}
 	for name, v := range c.Headers {
 		if strings.EqualFold(name, "Authorization") || len(v) >= 8 {
@@ -242,7 +242,7 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 		return e
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what came is passed on
-	body = Scrub(body, call.secrets())
+	body = Scrub(body, call.Secrets())
 	if isJSONObject(body) {
 		e.Body, e.Text = body, clip(string(body), 1000)
 		return e

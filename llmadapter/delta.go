@@ -11,6 +11,13 @@ import (
 	"github.com/tidwall/gjson"
 )
 
+// MaxAnswer is how many bytes of an answer's text are kept, and of its tool calls: as much as one event may hold, and days of speech. What comes
+// behind is passed on and not kept.
+const MaxAnswer = MaxEvent
+
+// maxCalls is how many tool calls of one answer are kept.
+const maxCalls = 128
+
 // Record is what was read of one answer, beside its way to the client. It is not safe for concurrent use.
 type Record struct {
 	text []byte // all the model said
@@ -31,6 +38,7 @@ type Record struct {
 	FirstTokenAt, FirstSentenceAt time.Time
 
 	spoke, sentence bool // read, not yet written
+	cut             bool // more came than is kept
 
 	// head is what the last chunk had in front of its choices. Most chunks of a stream begin with the same id, model and so on: one that has the
 	// same bytes there would be read to the same effect, and is read from its choices on.
@@ -55,7 +63,18 @@ func (r *Record) Sent() string { return string(r.text[:r.sent]) }
 func (r *Record) Spoke() bool { return r.spoke }
 
 // Complete tells whether the upstream said that it was finished.
-func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil }
+func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil && !r.cut }
+
+// Cut tells that more came than is kept.
+func (r *Record) Cut() bool { return r.cut }
+
+// room tells whether n bytes more may be kept beside those that are; once they may not, nothing more is: a text with a hole would be a lie.
+func (r *Record) room(kept, n int) bool {
+	if kept+n > MaxAnswer {
+		r.cut = true
+	}
+	return !r.cut
+}
 
 // ToolCalls gives the calls as an OpenAI tool_calls array; nil if there are none.
 func (r *Record) ToolCalls() []byte {
@@ -223,8 +242,11 @@ func (r *Record) say(s string) {
 	if s == "" {
 		return
 	}
-	r.text = append(r.text, s...)
 	r.spoke = true
+	if !r.room(len(r.text), len(s)) {
+		return
+	}
+	r.text = append(r.text, s...)
 	if !r.sentence {
 		r.sentence = endsSentence(s)
 	}
@@ -256,6 +278,10 @@ func (r *Record) toolCall(v gjson.Result) {
 			c = &r.calls[i]
 		}
 	}
+	if c == nil && len(r.calls) == maxCalls {
+		r.cut = true
+		return
+	}
 	if c == nil {
 		n := int64(len(r.calls))
 		if index.Exists() {
@@ -271,6 +297,13 @@ func (r *Record) toolCall(v gjson.Result) {
 		c.kind = strings.Clone(kind)
 	}
 	fn := v.Get("function")
+	kept := 0
+	for i := range r.calls {
+		kept += len(r.calls[i].name) + len(r.calls[i].args)
+	}
+	if r.spoke = true; !r.room(kept, len(fn.Raw)) {
+		return
+	}
 	if len(c.args) == 0 { // a server that repeats the name with each piece of the arguments must not double it
 		c.name = append(c.name, fn.Get("name").Str...)
 	}
@@ -279,7 +312,6 @@ func (r *Record) toolCall(v gjson.Result) {
 	} else {
 		c.args = append(c.args, args.Str...)
 	}
-	r.spoke = true
 }
 
 // Unary reads the body of an answer that came in one piece. It tells whether it is one.
@@ -338,7 +370,7 @@ func (r *Record) message(choice []byte) {
 			return walkObject(v, func(name, v []byte) error {
 				if string(name) != `"tool_calls"` {
 					r.delta(name, v)
-				} else if v[0] == '[' && !emptyArray(v) {
+				} else if v[0] == '[' && !emptyArray(v) && r.room(0, len(v)) {
 					r.whole, r.spoke = bytes.Clone(v), true
 				}
 				return nil

@@ -37,7 +37,7 @@ func Scrub(b []byte, secrets []string) []byte {
 
 // scrubbed gives an error with the same chain of causes but a text without secrets.
 func scrubbed(err error, call *Call) error {
-	if text := string(Scrub([]byte(err.Error()), call.secrets())); text != err.Error() {
+	if text := string(Scrub([]byte(err.Error()), call.Secrets())); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
@@ -50,7 +50,7 @@ func isJSONObject(b []byte) bool {
 
 // ErrorObject reads an error that an upstream put into its answer: an object with a message, or a string. It gives its text,
 // without what looks like a key, and the HTTP status that it names, 502 where it names none.
-func ErrorObject(obj []byte) (text string, status int) {
+func ErrorObject(obj []byte, secrets []string) (text string, status int) {
 	v := gjson.ParseBytes(obj)
 	text = v.Get("message").String()
 	if text == "" && !v.IsObject() {
@@ -63,5 +63,5 @@ func ErrorObject(obj []byte) (text string, status int) {
 	if code := v.Get("code").Int(); code >= 400 && code < 600 {
 		status = int(code)
 	}
-	return clip(string(Scrub([]byte(text), nil)), 1000), status
+	return clip(string(Scrub([]byte(text), secrets)), 1000), status
 }

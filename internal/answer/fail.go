@@ -178,8 +178,9 @@ type statusError struct{ status int }
 func (e *statusError) Error() string { return "status " + strconv.Itoa(e.status) }
 
 // streamFault gives the error for an error object inside a stream: an object with a message, or a string.
-func streamFault(obj []byte) error {
-	text, status := llmadapter.ErrorObject(obj)
+func (x *exchange) streamFault(obj []byte) error {
+	call := llmadapter.Call{APIKey: x.llm.APIKey.Reveal(), Headers: reveal(x.llm.Headers)}
+	text, status := llmadapter.ErrorObject(obj, call.Secrets())
 	return &fault.Error{Code: fault.Upstream, Msg: text, Err: &statusError{status}}
 }
 
@@ -223,7 +224,7 @@ func (x *exchange) passError(e *llmadapter.UpstreamError) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(e.Body)))
 	x.w.WriteHeader(e.Status)
-	_, _ = x.w.Write(e.Body) // a client that is gone cannot be told
+	writeAll(x.w, e.Body, x.cfg.WriteTimeout)
 }
 
 // appendJSON appends a string as JSON.

@@ -274,10 +274,24 @@ func (x *exchange) run() error {
 		return x.fail(err)
 	}
 	defer res.Body.Close()
+	if err := readable(res); err != nil {
+		return x.fail(err)
+	}
 	if isStream(res, stream) {
 		return x.relayStream(res, watch)
 	}
 	return x.relayWhole(res)
+}
+
+// readable refuses a 2xx whose body cannot be a chat completion: one that is compressed, although nothing of the kind was asked for, and a web page.
+func readable(res *http.Response) error {
+	if enc := res.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return fault.New(fault.Upstream, "the LLM answered in an encoding that was not asked for")
+	}
+	if strings.HasPrefix(strings.ToLower(res.Header.Get("Content-Type")), "text/html") {
+		return fault.New(fault.Upstream, "the LLM answered 200 with a web page")
+	}
+	return nil
 }
 
 // isStream tells whether an answer is server-sent events: it says so, or it says nothing to the contrary.
@@ -300,7 +314,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	rec := &x.relay.Record
 	a := memory.Answer{
 		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
-		UpstreamID: rec.ID, Complete: err == nil || rec.Complete(), Err: err, Failure: f, FailureText: failureText,
+		UpstreamID: rec.ID, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
 			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
 			TotalMS: x.since(x.cfg.Now()),

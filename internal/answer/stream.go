@@ -99,7 +99,12 @@ func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) erro
 			x.cfg.Turns.Progress(x.turn, memory.Speaking)
 		}
 	}
-	x.relay.Ending = x.settleEnd
+	x.relay.Ending = func() error {
+		if rec := &x.relay.Record; !rec.Spoke() && !rec.Complete() && rec.Error == nil && rec.ID == "" && !rec.Cut() {
+			return errNoWords
+		}
+		return x.settleEnd()
+	}
 	x.relay.StopOnError = text != ""
 	if x.w != nil {
 		x.out = newClient(x.w, x.cfg.WriteTimeout, x.cfg.Now)
@@ -122,9 +127,9 @@ func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) erro
 	case err == nil:
 		return nil // settled by Ending
 	case errors.Is(err, llmadapter.ErrStream):
-		return x.fail(streamFault(x.relay.Record.Error))
+		return x.fail(x.streamFault(x.relay.Record.Error))
 	}
-	if !isNotStored(err) {
+	if !isNotStored(err) && !errors.Is(err, errNoWords) {
 		err = llmadapter.ReadFault(x.ctx, err)
 	}
 	if errors.Is(err, llmadapter.ErrGrace) {
@@ -139,6 +144,9 @@ func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) erro
 	return x.fail(err)
 }
 
+// errNoWords is a stream that ended without a single chunk: no answer at all, however well it ended.
+var errNoWords = fault.New(fault.Upstream, "the LLM ended its answer without a chunk of it")
+
 // settleEnd stores an answer that the upstream finished, or that it finished with an error object, which the client got.
 func (x *exchange) settleEnd() error {
 	x.mu.Lock()
@@ -147,7 +155,7 @@ func (x *exchange) settleEnd() error {
 	if broken == nil {
 		return x.settle(nil, nil, "")
 	}
-	err := streamFault(broken)
+	err := x.streamFault(broken)
 	return x.settle(err, x.failure(err), "")
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -23,15 +24,18 @@ func (x *exchange) relayWhole(res *http.Response) error {
 	}
 	x.mu.Lock()
 	rec := &x.relay.Record
-	rec.Unary(body)
+	isAnswer := rec.Unary(body)
 	broken := rec.Error
 	drained := x.drained
 	x.mu.Unlock()
 	if drained {
 		return fault.New(fault.Canceled, "the client went away")
 	}
+	if !isAnswer {
+		return x.fail(fault.New(fault.Upstream, "the LLM answered 200 with something that is no chat completion"))
+	}
 	if broken != nil && x.failureText() != "" {
-		return x.fail(streamFault(broken))
+		return x.fail(x.streamFault(broken))
 	}
 	x.mu.Lock()
 	if !x.settling { // else the client went away while we read
@@ -83,5 +87,13 @@ func (x *exchange) writeWhole(body []byte) {
 func (x *exchange) writeBody(body []byte) {
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(http.StatusOK)
-	_, _ = x.w.Write(body) // a client that is gone cannot be told
+	writeAll(x.w, body, x.cfg.WriteTimeout)
+}
+
+// writeAll writes what is left of an answer, for as long as one write to a client may take: a reader that stalls does not hold us for ever.
+func writeAll(w http.ResponseWriter, body []byte, timeout time.Duration) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(timeout)) // every connection of net/http takes one
+	_, _ = w.Write(body)                             // a client that is gone cannot be told
+	_ = rc.SetWriteDeadline(time.Time{})
 }
