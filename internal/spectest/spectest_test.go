@@ -40,7 +40,7 @@ func TestLoadRefuses(t *testing.T) {
 			{"priority: APPEND, interruptable", "priority: LATER, interruptable", "LATER"},                                                     // a request that would be refused
 			{"eventType: 103\n", "eventType: 999\n", "999"},                                                                                    // a webhook of another type
 			{"is_truncated: false\n                    turns", "is_short: false\n                    turns", "is_short"},                       // a webhook's payload with an unknown key
-			{"schema: {type: integer, minimum: 1, maximum: 1000, default: 20}", "schema: {type: integer, maximum: 7, default: 20}", "default"}, // a default
+			{"schema: {type: integer, minimum: 0, maximum: 1000, default: 20}", "schema: {type: integer, maximum: 7, default: 20}", "default"}, // a default
 		}},
 		{"a reference to nothing", [][3]string{{"responses/Joined'", "responses/Entered'", "Entered"}}},
 		{"a path parameter that is not declared", [][3]string{{"      - {$ref: '#/components/parameters/AppID'}\n    get: *list", "      - {$ref: '#/components/parameters/Mode'}\n    get: *list", "appid"}}},
