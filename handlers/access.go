@@ -142,15 +142,15 @@ func (a *API) localOnly(next http.Handler) http.Handler {
 			err = fault.New(fault.Forbidden, "this server has no credentials configured and takes no requests from web pages of other sites")
 		}
 		if err != nil {
-			a.answerError(w, r, a.styleOf(r), err)
+			a.answerError(w, r, styleOf(r), err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// styleOf gives the form of errors on a path that is not routed yet.
-func (a *API) styleOf(r *http.Request) errorStyle {
+// styleOf gives the form of errors on a path that is not routed yet, or where the route is not known any more.
+func styleOf(r *http.Request) errorStyle {
 	if strings.HasSuffix(r.URL.Path, "/chat/completions") || strings.HasSuffix(r.URL.Path, "/models") {
 		return openAIError
 	}

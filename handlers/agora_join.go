@@ -186,14 +186,41 @@ func (p *joinProperties) agoraRules(kind joinKind, pipeline, defaultLLM bool) er
 		return missing("agent_rtc_uid")
 	case len(p.RemoteUIDs) == 0:
 		return missing("remote_rtc_uids")
-	case p.TTS.Vendor == "" && len(p.TTS.Params) > 0 && string(p.TTS.Params) != "null":
+	case p.TTS.Vendor == "" && !emptyObject(p.TTS.Params):
 		return missing("tts.vendor")
 	case p.TTS.Vendor != "" && len(p.TTS.Params) == 0:
 		return missing("tts.params")
 	case p.LLM.URL == "" && !p.MLLM.Enable && !p.Features.MLLM && !pipeline && !defaultLLM:
 		return missing("llm.url")
+	case p.MLLM.Enable && p.MLLM.APIKey == "" && p.MLLM.Vendor != vertexAI:
+		return missing("mllm.api_key")
+	}
+	return p.mcpNames(kind)
+}
+
+// vertexAI is the vendor that takes its credentials in mllm.params and knows no key.
+const vertexAI = "vertexai"
+
+// mcpNames holds the names of MCP servers to letters and digits, in China also dots and dashes.
+func (p *joinProperties) mcpNames(kind joinKind) error {
+	more, allowed := "", "letters and digits"
+	if kind == joinCN {
+		more, allowed = ".-", "letters, digits, dots and dashes"
+	}
+	for i, s := range p.LLM.MCPServers {
+		for _, c := range s.Name {
+			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c) {
+				return fault.At(fault.Invalid, "properties.llm.mcp_servers["+strconv.Itoa(i)+"].name", "holds %q; %s are allowed", string(c), allowed)
+			}
+		}
 	}
 	return nil
+}
+
+// emptyObject tells whether a value is one that clients send for an object that they leave open.
+func emptyObject(b json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	return len(b) == 0 || (json.Unmarshal(b, &members) == nil && len(members) == 0)
 }
 
 // checkSystem wants objects with a role and content, or, in Gemini's style, parts.

@@ -23,6 +23,8 @@ type joinProperties struct {
 	MLLM struct {
 		Enable bool            `json:"enable"`
 		URL    string          `json:"url"`
+		APIKey string          `json:"api_key" validate:"max=8192"`
+		Vendor string          `json:"vendor" validate:"max=64"`
 		Params json.RawMessage `json:"params"`
 	} `json:"mllm"`
 	TTS ttsProperties `json:"tts"`

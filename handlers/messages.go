@@ -34,7 +34,21 @@ type messageRequest struct {
 // appendRequest is a batch, or one message as it stands.
 type appendRequest struct {
 	messageRequest
-	Messages []messageRequest `json:"messages"`
+	Messages messageList `json:"messages"`
+}
+
+// messageList is read into a fresh list wherever it stands: of two "messages" in one body the second counts, where encoding/json alone would write
+// it over the first, message by message, and leave standing what it does not name.
+type messageList []messageRequest
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *messageList) UnmarshalJSON(b []byte) error {
+	var fresh []messageRequest
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields() // the outer decoder's rules end here
+	err := dec.Decode(&fresh)
+	*l = fresh
+	return err
 }
 
 // Bounds of a message's smaller parts.
@@ -179,6 +193,9 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 				return fault.At(fault.Invalid, at+"tool_calls["+strconv.Itoa(i)+"]", "is not an object")
 			}
 		}
+		if hasNUL(m.ToolCalls) {
+			return fault.At(fault.Invalid, at+"tool_calls", "holds a NUL character, which is not allowed")
+		}
 		if len(calls) > 0 {
 			var b bytes.Buffer
 			if err := json.Compact(&b, m.ToolCalls); err != nil {
@@ -290,11 +307,12 @@ func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.T
 		if json.Unmarshal(raw, &ms) != nil {
 			return fault.At(fault.Invalid, at+"metadata.interrupt_timestamp", "is not a whole number of milliseconds")
 		}
-		var err error
-		if out.InterruptMS, err = millis(at+"metadata.interrupt_timestamp", ms); err != nil {
+		if ms, err = millis(at+"metadata.interrupt_timestamp", ms); err != nil {
 			return err
 		}
-		out.EvidenceMS = out.InterruptMS
+		if ms != 0 { // zero and null count as absent (reference/agora-api.md 7.11)
+			out.InterruptMS, out.EvidenceMS = ms, ms
+		}
 	}
 	return nil
 }
@@ -322,6 +340,9 @@ func contentOf(field string, raw json.RawMessage) (string, json.RawMessage, erro
 		}
 		if err := json.Unmarshal(raw, &list); err != nil {
 			return "", nil, fault.At(fault.Invalid, field, "is not an array of parts such as {\"type\":\"text\",\"text\":…}")
+		}
+		if hasNUL(raw) {
+			return "", nil, fault.At(fault.Invalid, field, "must not contain NUL (U+0000); every other character is allowed")
 		}
 		var texts []string
 		for _, p := range list {

@@ -69,7 +69,7 @@ func (a *API) observe(next http.Handler) http.Handler {
 				info.err = fmt.Errorf("panic: %v", p)
 				a.Log.Error().Str("request_id", info.id).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
 				if !begun {
-					agoraError(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
+					styleOf(r)(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
 				}
 			}
 			a.finish(r, ww, info, time.Since(start), aborted)

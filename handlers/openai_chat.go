@@ -41,8 +41,8 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	// An agent in the path was made by a join, and one that is gone stays gone: only a name in a header or body makes one.
 	if fault.Is(err, fault.NotFound) && a.AutoJoin != nil && chi.URLParam(r, "id") == "" {
 		if err := a.AutoJoin(r.Context(), projectOf(r), id); err != nil {
-			if taken := nameTaken(err); taken != nil { // not 409, which OpenAI's clients repeat
-				return fault.At(fault.Invalid, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
+			if taken := nameTaken(err); taken != nil { // Agora's answer to it has another form
+				return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
 			}
 			return err
 		}
@@ -129,7 +129,16 @@ func openAIError(w http.ResponseWriter, e *fault.Error) {
 		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
 	}
 	errorHeaders(w.Header(), e.Code)
-	writeJSON(w, Status(e.Code), append(b, '\n'))
+	writeJSON(w, openAIStatus(e.Code), append(b, '\n'))
+}
+
+// openAIStatus is Status for the OpenAI-compatible paths. OpenAI's clients send again by themselves what was answered with 409, and it would be
+// refused again, so that a conflict is a 400 there; its code says what it is.
+func openAIStatus(c fault.Code) int {
+	if c == fault.Conflict {
+		return http.StatusBadRequest
+	}
+	return Status(c)
 }
 
 // openAIType gives the type that OpenAI's clients know for a code.

@@ -134,7 +134,7 @@ func TestChatRefused(t *testing.T) {
 		} {
 			s.post(path, tt.body, named...).failed(tt.status, tt.code, tt.message)
 		}
-		s.chat(path, "other", false, append(named, "Idempotency-Key", "k")...).failed(409, "conflict", "Idempotency-Key")
+		s.chat(path, "other", false, append(named, "Idempotency-Key", "k")...).failed(400, "conflict", "Idempotency-Key")
 		s.chat(path, "x", false, append(named, "Idempotency-Key", "a b")...).failed(400, "invalid", "Idempotency-Key")
 		s.chat(path, "x", false, append(named, "Content-Encoding", "br")...).failed(400, "bad_request", "Content-Encoding")
 	}

@@ -96,7 +96,7 @@ func TestJoinRequires(t *testing.T) {
 		}
 		s.post(agora+"/join", body).ok(nil)
 	}
-	s.post(agora+"/join", map[string]any{"name": "mllm", "properties": voice(func(p map[string]any) { delete(p, "llm"); p["mllm"] = map[string]any{"enable": true} })}).ok(nil)
+	s.post(agora+"/join", map[string]any{"name": "mllm", "properties": voice(func(p map[string]any) { delete(p, "llm"); p["mllm"] = map[string]any{"enable": true, "api_key": "k"} })}).ok(nil)
 	for _, path := range []string{agora + "/join", cn + "/join"} {
 		s.post(path, map[string]any{"name": "n"}).refused(http.StatusBadRequest, "MissingRequiredField", "properties")
 		s.post(path, map[string]any{"name": "n", "properties": nil}).refused(http.StatusBadRequest, "MissingRequiredField", "properties")
