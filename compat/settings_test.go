@@ -45,6 +45,30 @@ func TestSettingsMistakes(t *testing.T) {
 	}
 }
 
+// What only other packages can judge is listed with the rest, and nothing is made before all of it is right.
+func TestSettingsMistakesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	store := filepath.Join(t.TempDir(), "data", "heardlog.db")
+	env := []string{
+		"HEARDLOG_WEBHOOK_SECRET=whsec_hunter2", "HEARDLOG_WEBHOOK_URL=http://169.254.169.254/hunter2", "HEARDLOG_LLM_URL=http://192.168.1.5/hunter2",
+		"HEARDLOG_IDLE_TIMEOUT=1500ms", "HEARDLOG_LOG_LEVEL=loud",
+	}
+	got := refuses(t, append(env, "HEARDLOG_STORE=sqlite:"+store)...)
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		if n := strings.Count(got, name+":"); n != 1 {
+			t.Errorf("%s is named %d times:\n%s", name, n, got)
+		}
+	}
+	if strings.Contains(got, "hunter2") {
+		t.Errorf("a secret is shown:\n%s", got)
+	}
+	refuses(t, env[0], "HEARDLOG_WEBHOOK_URL=https://hooks.example/", "HEARDLOG_STORE=sqlite:"+store) // this one alone
+	if _, err := os.Stat(filepath.Dir(store)); !os.IsNotExist(err) {
+		t.Errorf("the store was made for settings that are wrong: %v", err)
+	}
+}
+
 // Without credentials nothing but this machine is served.
 func TestSettingsOpenServer(t *testing.T) {
 	t.Parallel()

@@ -18,12 +18,12 @@ func Check(c config.Config) error {
 		}
 	}
 	g := newGuard(c)
-	for name, url := range map[string]string{"HEARDLOG_WEBHOOK_URL": c.WebhookURL, "HEARDLOG_LLM_URL": c.LLM.URL} {
-		if url == "" {
+	for _, s := range []struct{ name, url string }{{"HEARDLOG_LLM_URL", c.LLM.URL}, {"HEARDLOG_WEBHOOK_URL", c.WebhookURL}} {
+		if s.url == "" {
 			continue
 		}
-		if err := g.CheckURL(url); err != nil { // an address that would be refused at every call
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		if err := g.CheckURL(s.url); err != nil { // an address that would be refused at every call
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
 	return errors.Join(errs...)
