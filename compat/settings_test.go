@@ -199,12 +199,12 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	const key = "the key of the store 4711"
 	secrets := []string{"sk-server-8f1c", "sk-agent-77aa", "header-secret-31", "webhook-secret-55", "007token-secret-12", "credential-secret-90", "tts-key-secret-13", "sk-updated-18"}
-	env := []string{"HEARDLOG_SECRET_KEY=" + key, "HEARDLOG_LLM_URL=http://127.0.0.1:1/v1", "HEARDLOG_LLM_API_KEY=" + secrets[0], "HEARDLOG_LOG_LEVEL=debug",
-		"HEARDLOG_WEBHOOK_URL=http://127.0.0.1:1/", "HEARDLOG_WEBHOOK_SECRET=" + secrets[3], "HEARDLOG_CREDENTIALS=p=id:" + secrets[5]}
+	env := []string{"HEARDLOG_SECRET_KEY=" + key, "HEARDLOG_LLM_URL=http://127.0.0.1:61999/v1", "HEARDLOG_LLM_API_KEY=" + secrets[0], "HEARDLOG_LOG_LEVEL=debug",
+		"HEARDLOG_WEBHOOK_URL=http://127.0.0.1:61999/", "HEARDLOG_WEBHOOK_SECRET=" + secrets[3], "HEARDLOG_CREDENTIALS=p=id:" + secrets[5]}
 	s := start(t, env...)
 	auth := []string{"Authorization", "Bearer " + secrets[5]}
 	id := s.join(t, "secret", object{"channel": "c", "token": secrets[4],
-		"llm": object{"url": "http://127.0.0.1:1/v1/chat/completions", "api_key": secrets[1], "headers": object{"X-Key": secrets[2]}, "greeting_message": "Hello"},
+		"llm": object{"url": "http://127.0.0.1:61999/v1/chat/completions", "api_key": secrets[1], "headers": object{"X-Key": secrets[2]}, "greeting_message": "Hello"},
 		"tts": object{"vendor": "v", "params": object{"key": secrets[6]}}}, auth...)
 	s.call(t, 502, "POST", "/v1/agents/"+id+"/chat/completions", object{"messages": []object{{"role": "user", "content": "in the clear"}}}, nil, auth...)
 	s.call(t, 200, "POST", "/v1/agents/"+id+"/update", object{"token": secrets[7]}, nil, auth...)
