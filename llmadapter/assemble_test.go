@@ -153,27 +153,6 @@ func TestAssembleSystem(t *testing.T) {
 	}
 }
 
-func TestFill(t *testing.T) {
-	t.Parallel()
-	vars := map[string]string{"a": "{{b}}", "b": "B"}
-	for in, want := range map[string]string{
-		"":               "",
-		"x {{a}} y":      "x {{b}} y",
-		"{{b}}{{b}}":     "BB",
-		"{{c}} {{b}}":    "{{c}} B",
-		"{{b":            "{{b",
-		"{{ {{b}} }}":    "{{ B }}",
-		"{{{b}}}":        "{{{b}}}",
-		"}} {{b}}":       "}} B",
-		"{{b}} {{":       "B {{",
-		"{{}} {{  b  }}": "{{}} B",
-	} {
-		if got := llmadapter.Fill(in, vars); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestParseRequestRefuses(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat(`{"role":"user","content":"a"},`, llmadapter.MaxMessages)

@@ -226,13 +226,8 @@ func plain(s string) bool {
 	return ascii || utf8.ValidString(s)
 }
 
-// Fill puts variables into a text: {{name}} becomes the value of name. Values are not looked at again, and a name that is
-// not known stays as it is (reference/agora-api.md 2.1).
-func Fill(text string, variables map[string]string) string {
-	return string(fill(nil, text, variables, func(dst []byte, v string) []byte { return append(dst, v...) }))
-}
-
-// fillJSON is Fill for the strings inside a JSON value: "{{" cannot stand in JSON outside a string.
+// fillJSON puts variables into the strings inside a JSON value: {{name}} becomes the value of name. Values are not looked at again, and a name that is
+// not known stays as it is (reference/agora-api.md 2.1). "{{" cannot stand in JSON outside a string.
 func fillJSON(dst, value []byte, variables map[string]string) []byte {
 	if len(variables) == 0 || !bytes.Contains(value, []byte("{{")) {
 		return append(dst, value...)

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -125,23 +124,11 @@ func TestSpeakAgainCutsNobody(t *testing.T) {
 
 func TestTimersUnderLoad(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T, s *memory.Service) {
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		t.Cleanup(func() {
-			stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
-	}
 	t.Run("farewells hold up nobody", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s := newService(nil)
-			start(t, s)
+			run(t, s)
 			var turns []*memory.Turn
 			for i := range 50 {
 				r := memory.JoinRequest{Project: "p", Name: fmt.Sprint("bye", i)}
@@ -175,7 +162,7 @@ func TestTimersUnderLoad(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s := newService(nil)
-			start(t, s)
+			run(t, s)
 			a := join(t, s, func(x *memory.Settings) {
 				x.Silence = memory.Silence{TimeoutMS: 1000, Action: "speak", Content: "hm?"}
 				x.IdleTimeoutS = 5
@@ -211,7 +198,7 @@ func TestTimersUnderLoad(t *testing.T) {
 				c.Store, c.Retention = store, time.Second
 				c.OnError = func(what string, err error) { errs = append(errs, errors.New(what+": "+err.Error())) }
 			})
-			start(t, s)
+			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 3600 })
 			if err := s.Leave(t.Context(), "p", a.ID); err != nil {
 				t.Fatal(err)

@@ -290,20 +290,23 @@ func TestEvidenceOrder(t *testing.T) {
 	}
 }
 
+// run runs the service's timers until the test ends.
+func run(t *testing.T, s *memory.Service) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
 func TestTimers(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T, s *memory.Service) {
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		t.Cleanup(func() {
-			stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
-	}
 	status := func(t *testing.T, s *memory.Service, id string) memory.Agent {
 		synctest.Wait()
 		a, err := s.Agent(t.Context(), "p", id)
@@ -492,7 +495,7 @@ func TestFillTemplate(t *testing.T) {
 	vars := map[string]string{"who": "Ann", "loop": "{{who}}", "": "no"}
 	for in, want := range map[string]string{
 		"Hi {{who}}!": "Hi Ann!", "{{ who }}": "Ann", "{{loop}}": "{{who}}", "{{none}} {{who}}": "{{none}} Ann", "{{who": "{{who", "}}{{who}}": "}}Ann",
-		"{{{{who}}": "{{Ann",
+		"{{{{who}}": "{{Ann", "": "", "{{who}}{{who}}": "AnnAnn", "{{ {{who}} }}": "{{ Ann }}", "{{{who}}}": "{{{who}}}", "{{who}} {{": "Ann {{",
 	} {
 		if got := memory.FillTemplate(in, vars); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
