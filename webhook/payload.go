@@ -18,7 +18,7 @@ type About struct {
 	Channel string
 	StartMS int64
 	Labels  map[string]string // shown only where the join set some
-	// Sequence numbers the agent's events, from 1. It is ours, not Agora's: events may arrive out of order and twice.
+	// Sequence grows with each of the agent's events and may skip. It is ours, not Agora's: events may arrive out of order and twice.
 	Sequence int64
 }
 
