@@ -114,6 +114,7 @@ func (a *answering) run(stream bool) {
 		case s.ErrorAfter > 0 && i == s.ErrorAfter:
 			e = "data: {\"error\":{\"message\":\"the model is overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n"
 		}
+		a.enter("stream") // before the client has it, who may leave at once
 		if _, err := a.w.Write([]byte(e)); err != nil {
 			<-a.ctx.Done() // the server finds out, too
 			return
@@ -125,7 +126,7 @@ func (a *answering) run(stream bool) {
 			}
 		}
 		a.mu.Lock()
-		a.sent, a.phase = i+1, "stream"
+		a.sent = i + 1
 		a.mu.Unlock()
 		if s.ErrorAfter > 0 && i == s.ErrorAfter {
 			return
