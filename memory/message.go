@@ -1,9 +1,6 @@
 package memory
 
-import (
-	"encoding/json"
-	"maps"
-)
+import "encoding/json"
 
 // Role is who a message is from.
 type Role string
@@ -165,15 +162,4 @@ func (m Message) InHistory() bool {
 // InContext tells whether the message may go in front of an LLM call.
 func (m Message) InContext() bool {
 	return m.State == Final && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0)
-}
-
-// WithMetadata gives a copy of m with one more metadata key.
-func (m Message) WithMetadata(key string, value json.RawMessage) Message {
-	md := maps.Clone(m.Metadata)
-	if md == nil {
-		md = map[string]json.RawMessage{}
-	}
-	md[key] = value
-	m.Metadata = md
-	return m
 }
