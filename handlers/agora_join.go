@@ -53,7 +53,7 @@ func (a *API) join(kind joinKind) handlerFunc {
 		if err != nil {
 			return err
 		}
-		key, err := idempotencyKey(r)
+		key, err := idempotencyKey(r, maxKey)
 		if err != nil {
 			return err
 		}
@@ -66,20 +66,6 @@ func (a *API) join(kind joinKind) handlerFunc {
 		infoOf(r).agent = agent.ID
 		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String()})
 	}
-}
-
-// maxKey is how long an Idempotency-Key may be; ids of messages are made of it.
-const maxKey = 100
-
-func idempotencyKey(r *http.Request) (string, error) {
-	key := r.Header.Get("Idempotency-Key")
-	if len(key) > maxKey {
-		return "", fault.At(fault.Invalid, "Idempotency-Key", "is %d characters long; at most %d are allowed", len(key), maxKey)
-	}
-	if i := strings.IndexFunc(key, func(c rune) bool { return c <= 0x20 || c >= 0x7f }); i >= 0 {
-		return "", fault.At(fault.Invalid, "Idempotency-Key", "holds a character at byte %d that is not printable ASCII without spaces", i)
-	}
-	return key, nil
 }
 
 // joinWrap stands around the properties, so that errors name the path as the caller wrote it. It has a name because the validator cuts the

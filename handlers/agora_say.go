@@ -39,7 +39,7 @@ func (a *API) speak(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := idempotencyKey(r)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := idempotencyKey(r)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	if len(list) == 0 || len(list) > memory.MaxBatch {
 		return fault.At(fault.Invalid, "messages", "holds %d messages; 1 to %d are allowed", len(list), memory.MaxBatch)
 	}
-	key, err := idempotencyKey(r)
+	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}

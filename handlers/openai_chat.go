@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -31,7 +30,7 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := messageKey(r)
+	key, err := idempotencyKey(r, memory.MaxMessageID) // it becomes the id of the user message as it is
 	if err != nil {
 		return err
 	}
@@ -93,18 +92,6 @@ func agentOfCall(r *http.Request, inBody string) (string, error) {
 		return "", fault.New(fault.NotFound, "agent not found")
 	}
 	return id, nil
-}
-
-// messageKey gives the call's Idempotency-Key, which becomes the id of its user message.
-func messageKey(r *http.Request) (string, error) {
-	key := r.Header.Get("Idempotency-Key")
-	if len(key) > memory.MaxMessageID {
-		return "", fault.At(fault.Invalid, "Idempotency-Key", "is %d characters long; at most %d are allowed", len(key), memory.MaxMessageID)
-	}
-	if i := strings.IndexFunc(key, func(c rune) bool { return c <= 0x20 || c >= 0x7f }); i >= 0 {
-		return "", fault.At(fault.Invalid, "Idempotency-Key", "holds a character at byte %d that is not printable ASCII without spaces", i)
-	}
-	return key, nil
 }
 
 // openAIErrorBody is the error form that OpenAI's clients read.
