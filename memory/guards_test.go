@@ -169,10 +169,10 @@ func TestTimersUnderLoad(t *testing.T) {
 			})
 			_, stop := s.Watch("p", a.ID)
 			for range 40 {
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(300 * time.Millisecond) // fake time
 				s.Touch("p", a.ID)
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // fake time
 			synctest.Wait()
 			_, msgs, _ := s.Recent(t.Context(), "p", a.ID, 9)
 			if len(msgs) != 1 || msgs[0].Source != memory.SourceSilence {
@@ -182,7 +182,7 @@ func TestTimersUnderLoad(t *testing.T) {
 				t.Errorf("%s while it is watched", a.Status)
 			}
 			stop()
-			time.Sleep(11 * time.Second)
+			time.Sleep(11 * time.Second) // fake time
 			synctest.Wait()
 			if a, _ := s.Agent(t.Context(), "p", a.ID); a.Status != memory.Stopped {
 				t.Errorf("%s when nobody watches", a.Status)
@@ -203,7 +203,7 @@ func TestTimersUnderLoad(t *testing.T) {
 			if err := s.Leave(t.Context(), "p", a.ID); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(80 * time.Hour)
+			time.Sleep(80 * time.Hour) // fake time
 			synctest.Wait()
 			if _, err := s.Agent(t.Context(), "p", a.ID); !fault.Is(err, fault.NotFound) {
 				t.Errorf("the agent is still there: %v", err)

@@ -340,12 +340,12 @@ func TestTimers(t *testing.T) {
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 10 })
 			turn := begin(t, s, a.ID, nil, user("long"))
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // fake time
 			if got := status(t, s, a.ID); got.Status != memory.Running {
 				t.Errorf("%s while answering, want RUNNING", got.Status)
 			}
 			settle(t, s, turn, memory.Answer{Generated: "x", Sent: "x", Complete: true})
-			time.Sleep(11 * time.Second)
+			time.Sleep(11 * time.Second) // fake time
 			if got := status(t, s, a.ID); got.Status != memory.Stopped {
 				t.Errorf("%s, want STOPPED", got.Status)
 			}
