@@ -13,7 +13,7 @@ func (b *bench) benchAppend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	agents, err := populate(ctx, p.addr, "append", 65, 0, 32, "")
+	agents, err := populate(ctx, p.addr, "append", 65, nil, 32, "")
 	if err != nil {
 		return err
 	}

@@ -59,10 +59,9 @@ type population struct {
 	ids []string
 }
 
-// populate makes agents through the API, with so many clients at once.
-func populate(ctx context.Context, addr, name string, agents, messages, maxHistory int, url string) (population, error) {
+// populate makes agents through the API, with so many clients at once. batch is what each is given to remember; nil for nothing.
+func populate(ctx context.Context, addr, name string, agents int, batch []byte, maxHistory int, url string) (population, error) {
 	p := population{ids: make([]string, agents)}
-	batch := messagesBody(messages)
 	var next atomic.Int64
 	errs := make(chan error, 16)
 	var wg sync.WaitGroup
@@ -79,7 +78,7 @@ func populate(ctx context.Context, addr, name string, agents, messages, maxHisto
 				if i >= agents || ctx.Err() != nil {
 					return
 				}
-				if p.ids[i], err = populateOne(c, addr, fmt.Sprintf("%s-%d", name, i), maxHistory, url, batch, messages); err != nil {
+				if p.ids[i], err = populateOne(c, addr, fmt.Sprintf("%s-%d", name, i), maxHistory, url, batch); err != nil {
 					errs <- err
 					return
 				}
@@ -95,7 +94,7 @@ func populate(ctx context.Context, addr, name string, agents, messages, maxHisto
 	}
 }
 
-func populateOne(c *conn, addr, name string, maxHistory int, url string, batch []byte, messages int) (string, error) {
+func populateOne(c *conn, addr, name string, maxHistory int, url string, batch []byte) (string, error) {
 	if err := wantOK(c, request("POST", "/v1/join", addr, joinBody(name, url, maxHistory), "")); err != nil {
 		return "", err
 	}
@@ -105,7 +104,7 @@ func populateOne(c *conn, addr, name string, maxHistory int, url string, batch [
 	if err := json.Unmarshal(c.body, &joined); err != nil {
 		return "", err
 	}
-	if messages == 0 {
+	if batch == nil {
 		return joined.AgentID, nil
 	}
 	return joined.AgentID, wantOK(c, request("POST", "/v1/agents/"+joined.AgentID+"/messages", addr, batch, ""))

@@ -16,7 +16,7 @@ func (b *bench) benchHistory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	agents, err := populate(ctx, p.addr, "history", 64, 32, 32, "")
+	agents, err := populate(ctx, p.addr, "history", 64, messagesBody(32), 32, "")
 	if err != nil {
 		return err
 	}

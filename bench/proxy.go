@@ -53,7 +53,7 @@ func (x proxies) callers(ctx context.Context, name string, n int, query string, 
 	c := callers{path: "/v1/chat/completions?" + query, body: chatBody(stream)}
 	var err error
 	// The window counts the question too.
-	c.agents, err = populate(ctx, x.own.addr, name, n, memoryLen, memoryLen+1, "http://"+x.upstream.addr+c.path)
+	c.agents, err = populate(ctx, x.own.addr, name, n, messagesBody(memoryLen), memoryLen+1, "http://"+x.upstream.addr+c.path)
 	return c, err
 }
 
@@ -176,7 +176,7 @@ func (b *bench) benchFirstToken(ctx context.Context, x proxies) error {
 	var p50, p99 [3][]float64
 	for round := -1; round < b.rounds; round++ {
 		for i, p := range ways {
-			got, err := openLoop(ctx, p.addr, clients, b.paced, rate, func(n int) []byte { return c.of(x, p, n, "") })
+			got, err := openLoop(ctx, p.addr, clients, b.paced, rate, func(n, _ int) []byte { return c.of(x, p, n, "") })
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
@@ -205,11 +205,12 @@ func added(a, b []float64) float64 {
 	return median(out)
 }
 
-// openLoop starts total calls at a rate and gives each one's time to its first token, from the moment it was sent.
-func openLoop(ctx context.Context, addr string, clients, total, rate int, req func(int) []byte) (samples, error) {
+// openLoop starts total calls at a rate and gives each one's time to its first token, from the moment it was sent. req makes a client's
+// call number n.
+func openLoop(ctx context.Context, addr string, clients, total, rate int, req func(client, n int) []byte) (samples, error) {
 	type client struct {
 		*conn
-		req []byte
+		number, calls int
 	}
 	free := make(chan client, clients)
 	for i := range clients {
@@ -218,7 +219,7 @@ func openLoop(ctx context.Context, addr string, clients, total, rate int, req fu
 			return nil, err
 		}
 		defer c.Close()
-		free <- client{c, req(i)}
+		free <- client{c, i, 0}
 	}
 	out := make(samples, total)
 	errs := make([]error, total)
@@ -234,12 +235,16 @@ func openLoop(ctx context.Context, addr string, clients, total, rate int, req fu
 		}
 		c := <-free // with far more clients than calls at a time this does not wait
 		wg.Go(func() {
-			defer func() { free <- c }()
+			defer func() { free <- client{c.conn, c.number, c.calls + 1} }()
+			r := req(c.number, c.calls)
 			start := time.Now()
-			first, err := wantStream(c.conn, c.req, 10)
+			first, err := wantStream(c.conn, r, openChunks)
 			out[i], errs[i] = first.Sub(start), err
 		})
 	}
 	wg.Wait()
 	return out, errors.Join(errs...)
 }
+
+// openChunks is how many chunks the streams of an open loop have.
+const openChunks = 10

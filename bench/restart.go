@@ -15,7 +15,7 @@ func (b *bench) benchRestart(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
-	agents, err := populate(ctx, p.addr, "restart", b.agents, messages, 32, "")
+	agents, err := populate(ctx, p.addr, "restart", b.agents, messagesBody(messages), 32, "")
 	if err != nil {
 		return err
 	}

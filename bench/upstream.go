@@ -11,7 +11,8 @@ import (
 )
 
 // upstream is a fake LLM, as lean as net/http allows, so that what stands in front of it is what is measured. The query
-// of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, first_us before the first byte.
+// of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, first_us before the first byte, stamp=1 to
+// say in each chunk when it was sent.
 type upstream struct {
 	mu   sync.Mutex
 	seen map[string]time.Time // when the end of the call with this X-Request-Id was seen; zero while it runs
@@ -25,6 +26,9 @@ const (
 	upstreamChunk = `data: {"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion.chunk","created":1780000000,"model":"bench-1","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 	upstreamEnd   = `data: {"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion.chunk","created":1780000000,"model":"bench-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
 )
+
+// stampMark stands before the Unix nanoseconds of a stamped chunk.
+const stampMark = "sent at "
 
 func upstreamWhole() []byte {
 	return []byte(`{"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion","created":1780000000,"model":"bench-1","choices":[{"index":0,"message":{"role":"assistant","content":"` +
@@ -65,11 +69,16 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
+	stamp := number(q, "stamp") == 1
 	for i := range n {
 		if i > 0 && !pause(r, number(q, "gap_us")) {
 			return
 		}
-		if _, err := io.WriteString(w, upstreamChunk); err != nil {
+		chunk := upstreamChunk
+		if stamp {
+			chunk = strings.Replace(chunk, " word", stampMark+strconv.FormatInt(time.Now().UnixNano(), 10), 1)
+		}
+		if _, err := io.WriteString(w, chunk); err != nil {
 			return
 		}
 		if err := flush.Flush(); err != nil {

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// The budget of what a voice turn may lose to its memory, over a direct call on the same host, ms at p50, p95 and p99
+// (reference/platforms.md section 4). In-turn recall is not in it: there is none.
+var (
+	budgetPass   = [3]float64{.5, 2, 5}
+	budgetMerge  = [3]float64{1, 3, 8}
+	budgetChunk  = [3]float64{.05, .3, 1}
+	budgetCancel = [3]float64{5, 20, 50}
+)
+
+// listTurns is how long a list is that a platform sends again with each call.
+const listTurns = 200
+
+// benchBudget is part 5.
+func (b *bench) benchBudget(ctx context.Context) error {
+	b.sayf("\n5. latency budget of a voice turn: what is added to a direct call")
+	if err := b.benchReconcile(); err != nil {
+		return err
+	}
+	x, err := b.startProxies(ctx)
+	if err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context, proxies) error{b.budgetInject, b.budgetReconcile, b.budgetChunks, b.budgetCancels} {
+		if err := part(ctx, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// benchReconcile times the comparison of a long list with the ledger, alone: the platform's last echo was cut by the caller.
+func (b *bench) benchReconcile() error {
+	var known []llmadapter.Known
+	for i := range listTurns - 1 {
+		known = append(known, llmadapter.Known{Role: "user", Text: question(i), Original: question(i)},
+			llmadapter.Known{Role: "assistant", Text: reply(i), Original: reply(i), Provisional: i == listTurns-2})
+	}
+	whole := reply(listTurns - 2)
+	req, err := llmadapter.ParseRequest(listBody(0, whole[:len(whole)/2]))
+	if err != nil {
+		return err
+	}
+	times := make(samples, max(100, b.calls/4))
+	for i := range times {
+		start := time.Now()
+		got := llmadapter.Reconcile(req.Messages, known, memory.AlignHeard)
+		times[i] = time.Since(start)
+		if len(got.New) != 1 {
+			return fmt.Errorf("reconciliation found %d new messages, want 1", len(got.New))
+		}
+	}
+	b.atMost(5, fmt.Sprintf("reconciliation of %d turns, p50", listTurns), micros(times.at(.5))/1000, "ms", 1, "p99 %.2f ms", micros(times.at(.99))/1000)
+	return nil
+}
+
+// question and reply are what is said in turn i.
+func question(i int) string { return "Question " + strconv.Itoa(i) + ". " + sentence }
+func reply(i int) string {
+	return "Answer " + strconv.Itoa(i) + ". Thursday at two is free, and so is Friday at a quarter past nine. Which of the two suits you better?"
+}
+
+// upstreamReply is what the fake LLM says in an open loop.
+var upstreamReply = string(bytes.Repeat([]byte(" word"), openChunks))
+
+// listBody is call n of a platform that sends its newest listTurns turns each time: the first ones were known before its first call,
+// later ones are calls of its own. echo is what it believes was heard of the last answer.
+func listBody(n int, echo string) []byte {
+	body := []byte(`{"model":"bench-1","stream":true,"messages":[{"role":"system","content":"You are the receptionist of a small practice."}`)
+	last := n + listTurns - 1
+	for i := n; i <= last; i++ {
+		said := reply(i)
+		switch {
+		case i == last-1:
+			said = echo
+		case i >= listTurns-1:
+			said = upstreamReply
+		}
+		body = fmt.Appendf(body, `,{"role":"user","content":%q}`, question(i))
+		if i < last {
+			body = fmt.Appendf(body, `,{"role":"assistant","content":%q}`, said)
+		}
+	}
+	return append(body, `]}`...)
+}
+
+// ledgerBody is what an agent that has had listTurns-1 turns remembers.
+func ledgerBody() []byte {
+	body := []byte(`{"messages":[`)
+	for i := range listTurns - 1 {
+		body = fmt.Appendf(body, `{"role":"user","content":%q,"source":"asr"},{"role":"assistant","content":%q,"source":"llm"},`, question(i), reply(i))
+	}
+	return append(body[:len(body)-1], `]}`...)
+}
+
+// budgetInject is the shortest way: one new message, a small memory in front.
+func (b *bench) budgetInject(ctx context.Context, x proxies) error {
+	c, err := x.callers(ctx, "budget", budgetClients, openQuery, true)
+	if err != nil {
+		return err
+	}
+	return b.budgetFirst(ctx, x, "one new message, 20 in front: first token, added at", budgetPass,
+		func(p *process, client, _ int) []byte { return c.of(x, p, client, "") })
+}
+
+// budgetReconcile is the longest way: the platform sends all it has each time.
+func (b *bench) budgetReconcile(ctx context.Context, x proxies) error {
+	path := "/v1/chat/completions?" + openQuery
+	agents, err := populate(ctx, x.own.addr, "lists", budgetClients, ledgerBody(), 2*listTurns, "http://"+x.upstream.addr+path)
+	if err != nil {
+		return err
+	}
+	calls := make([]int, budgetClients) // of Heardlog's agents, over all rounds; a client makes one call at a time
+	return b.budgetFirst(ctx, x, fmt.Sprintf("%d turns sent again: first token, added at", listTurns), budgetMerge, func(p *process, client, n int) []byte {
+		if p != x.own {
+			return request("POST", path, p.addr, listBody(n, reply(0)), "")
+		}
+		n = calls[client]
+		calls[client]++
+		echo := reply(listTurns - 2)
+		if n > 0 {
+			echo = upstreamReply
+		}
+		return request("POST", "/v1/agents/"+agents.ids[client]+"/chat/completions", p.addr, listBody(n, echo), "")
+	})
+}
+
+// The open loops of the budget.
+const (
+	budgetClients = 64
+	budgetRate    = 200
+	openQuery     = "chunks=10&gap_us=5000"
+)
+
+// quantiles are the ones that the budget speaks of.
+var quantiles = [3]float64{.5, .95, .99}
+
+// budgetFirst compares the time to the first token of the three ways.
+func (b *bench) budgetFirst(ctx context.Context, x proxies, what string, limits [3]float64, req func(p *process, client, n int) []byte) error {
+	ways := []*process{x.upstream, x.reverse, x.own}
+	got := make([][]samples, len(ways)) // by way and round
+	var cpu [3]time.Duration
+	for round := -1; round < b.rounds; round++ {
+		for i, p := range ways {
+			before, err := p.cpu()
+			if err != nil {
+				return err
+			}
+			s, err := openLoop(ctx, p.addr, budgetClients, b.paced, budgetRate, func(client, n int) []byte { return req(p, client, n) })
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			after, err := p.cpu()
+			if err != nil {
+				return err
+			}
+			if round >= 0 {
+				got[i] = append(got[i], s)
+				cpu[i] += (after - before) / time.Duration(b.paced*b.rounds)
+			}
+		}
+	}
+	b.sayf("  CPU a call: %.0f µs, ReverseProxy %.0f, the upstream itself %.0f", micros(cpu[2]), micros(cpu[1]), micros(cpu[0]))
+	b.budgetRows(what, limits, got[0], got[1], got[2])
+	return nil
+}
+
+// budgetRows prints one path of the budget; each way's samples are by round.
+func (b *bench) budgetRows(what string, limits [3]float64, direct, reverse, own []samples) {
+	for i, q := range quantiles {
+		at := func(rounds []samples) (ms []float64) {
+			for _, s := range rounds {
+				ms = append(ms, micros(s.at(q))/1000)
+			}
+			return ms
+		}
+		d, r, o := at(direct), at(reverse), at(own)
+		b.atMost(5, fmt.Sprintf("%s p%g", what, q*100), added(o, d), "ms", limits[i],
+			"%.2f against %.2f direct; ReverseProxy adds %.2f", median(o), median(d), added(r, d))
+	}
+}
+
+// budgetChunks measures how long a chunk takes from the upstream's write to the client's read. Both clocks are this machine's.
+func (b *bench) budgetChunks(ctx context.Context, x proxies) error {
+	const live = 32
+	c, err := x.callers(ctx, "chunks", live, "chunks=50&gap_us=20000&stamp=1", true)
+	if err != nil {
+		return err
+	}
+	ways := []*process{x.upstream, x.reverse, x.own}
+	got := make([][]samples, len(ways))
+	for round := range max(1, b.rounds/2) {
+		for i, p := range ways {
+			s, err := chunkDelays(ctx, p.addr, live, func(n int) []byte { return c.of(x, p, n, "") })
+			if err != nil {
+				return fmt.Errorf("%s, round %d: %w", p.name, round, err)
+			}
+			got[i] = append(got[i], s)
+		}
+	}
+	b.budgetRows("a chunk, added at", budgetChunk, got[0], got[1], got[2])
+	return nil
+}
+
+// chunkDelays reads live streams at once and gives the delay of each stamped chunk but the first.
+func chunkDelays(ctx context.Context, addr string, live int, req func(int) []byte) (samples, error) {
+	out := make([]samples, live)
+	errs := make([]error, live)
+	var wg sync.WaitGroup
+	for i := range live {
+		wg.Go(func() {
+			c, err := dial(ctx, addr)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer c.Close()
+			out[i], errs[i] = streamDelays(c, req(i))
+		})
+	}
+	wg.Wait()
+	return slices.Concat(out...), errors.Join(errs...)
+}
+
+func streamDelays(c *conn, req []byte) (out samples, err error) {
+	h, err := c.send(req)
+	if err != nil || h.status != 200 {
+		return nil, errors.Join(err, fmt.Errorf("status %d", h.status))
+	}
+	err = c.read(h, func(p []byte) {
+		now := time.Now()
+		for {
+			_, rest, ok := bytes.Cut(p, []byte(stampMark))
+			if !ok {
+				return
+			}
+			digits, after, _ := bytes.Cut(rest, []byte(`"`))
+			if ns, err := strconv.ParseInt(string(digits), 10, 64); err == nil {
+				out = append(out, now.Sub(time.Unix(0, ns)))
+			}
+			p = after
+		}
+	})
+	if err == nil && len(out) < 2 {
+		err = errors.New("the stream held no stamped chunks")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out[1:], nil
+}
+
+// budgetCancels measures from the client's FIN to the upstream's notice, mid-stream.
+func (b *bench) budgetCancels(ctx context.Context, x proxies) error {
+	const workers = 4
+	c, err := x.callers(ctx, "leave", workers, "chunks=1000&gap_us=5000", true)
+	if err != nil {
+		return err
+	}
+	got, err := cancels(ctx, x.upstream.addr, x.own.addr, workers, max(1, b.cancels/workers), 3, func(w, n int) (string, []byte) {
+		id := fmt.Sprintf("cancel-budget-%d-%d", w, n)
+		return id, c.of(x, x.own, w, "X-Request-Id: "+id+"\r\n")
+	})
+	if err != nil {
+		return err
+	}
+	for i, q := range quantiles {
+		b.atMost(5, fmt.Sprintf("client gone until the upstream is closed, p%g", q*100), micros(got.at(q))/1000, "ms", budgetCancel[i], "")
+	}
+	return nil
+}
