@@ -77,6 +77,8 @@ func appendLedgerEntry(b []byte, m *memory.Message) ([]byte, error) {
 	}
 	e.text("finish_reason", m.FinishRsn)
 	e.raw("usage", m.Usage)
+	e.text("upstream", m.Upstream)
+	e.text("filler", m.Filler)
 	if m.Timings != nil {
 		e.value("timings", m.Timings)
 	}

@@ -99,6 +99,7 @@ type Settings struct {
 	LLM          LLMSettings
 	Silence      Silence
 	Farewell     Farewell
+	Filler       Filler
 }
 
 // LLMSettings is the agent's properties.llm. A zero field means that the server's default holds.
@@ -122,7 +123,25 @@ type LLMSettings struct {
 	OnDisconnect string
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
+	// Upstreams are asked, in this order, when the LLM above fails before the first byte of its answer; at most MaxUpstreams.
+	Upstreams []Upstream `json:",omitempty"`
 }
+
+// MaxUpstreams is how many upstreams may stand behind the first.
+const MaxUpstreams = 8
+
+// Upstream is an LLM to fall back to. It shares the limits, system messages and llm.params of the one in front of it.
+type Upstream struct {
+	Name    string // told to clients and kept with the answer; never empty, unique in its list
+	URL     string
+	APIKey  Secret
+	Vendor  string            // VendorCustom passes every field on, VendorAzure asks as Azure OpenAI wants it
+	Model   string            // in place of any other model, the request's included; "" leaves that alone
+	Headers map[string]Secret // sent to this upstream and no other; values may be keys
+}
+
+// VendorAzure is the vendor whose key goes into the header api-key.
+const VendorAzure = "azure"
 
 // VendorCustom is the llm.vendor that passes every message field upstream.
 const VendorCustom = "custom"
@@ -143,6 +162,13 @@ type Farewell struct {
 	TimeoutS int // 0 to 120
 }
 
+// Filler is filler_words: what is said while the LLM thinks, once an answer. The zero value says nothing.
+type Filler struct {
+	WaitMS  int      // from the request's arrival, without a first token
+	Phrases []string // at most 100
+	Shuffle bool     // in a shuffled order instead of theirs
+}
+
 // storedSettings is Settings with its secrets in clear, for the store alone.
 type storedSettings struct {
 	Channel      string            `json:"channel,omitempty"`
@@ -153,6 +179,18 @@ type storedSettings struct {
 	Headers      map[string]string `json:"headers,omitempty"`
 	Silence      Silence           `json:"silence"`
 	Farewell     Farewell          `json:"farewell"`
+	Filler       *Filler           `json:"filler,omitempty"`
+	Upstreams    []storedUpstream  `json:"upstreams,omitempty"`
+}
+
+// storedUpstream is Upstream with its secrets in clear.
+type storedUpstream struct {
+	Name    string            `json:"name"`
+	URL     string            `json:"url"`
+	APIKey  string            `json:"api_key,omitempty"`
+	Vendor  string            `json:"vendor,omitempty"`
+	Model   string            `json:"model,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // EncodeSettings gives the stored form of s, secrets in clear: a driver encrypts it where it has a key.
@@ -161,13 +199,16 @@ func EncodeSettings(s Settings) ([]byte, error) {
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
 		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell,
 	}
-	if len(s.LLM.Headers) > 0 {
-		out.Headers = make(map[string]string, len(s.LLM.Headers))
-		for k, v := range s.LLM.Headers {
-			out.Headers[k] = string(v)
-		}
+	out.Headers = inClear(s.LLM.Headers)
+	for _, u := range s.LLM.Upstreams {
+		out.Upstreams = append(out.Upstreams, storedUpstream{
+			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: inClear(u.Headers),
+		})
 	}
-	out.LLM.APIKey, out.LLM.Headers = "", nil
+	if len(s.Filler.Phrases) > 0 {
+		out.Filler = &s.Filler
+	}
+	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams = "", nil, nil
 	return json.Marshal(out)
 }
 
@@ -181,12 +222,36 @@ func DecodeSettings(b []byte) (Settings, error) {
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
 		Silence: in.Silence, Farewell: in.Farewell,
 	}
-	s.LLM.APIKey = Secret(in.APIKey)
-	if len(in.Headers) > 0 {
-		s.LLM.Headers = make(map[string]Secret, len(in.Headers))
-		for k, v := range in.Headers {
-			s.LLM.Headers[k] = Secret(v)
-		}
+	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
+	for _, u := range in.Upstreams {
+		s.LLM.Upstreams = append(s.LLM.Upstreams, Upstream{
+			Name: u.Name, URL: u.URL, APIKey: Secret(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: asSecrets(u.Headers),
+		})
+	}
+	if in.Filler != nil {
+		s.Filler = *in.Filler
 	}
 	return s, nil
+}
+
+func inClear(m map[string]Secret) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = string(v)
+	}
+	return out
+}
+
+func asSecrets(m map[string]string) map[string]Secret {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]Secret, len(m))
+	for k, v := range m {
+		out[k] = Secret(v)
+	}
+	return out
 }

@@ -234,7 +234,7 @@ func (a Answer) message(now int64) Message {
 	t := a.Timings
 	m := Message{
 		Role: Assistant, Source: SourceLLM, Content: a.Sent, ToolCalls: a.ToolCalls, FinishRsn: a.FinishRsn, Usage: a.Usage,
-		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
+		UpstreamID: a.UpstreamID, Upstream: a.Upstream, Filler: a.Filler, Failure: a.Failure, Method: AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
 	}
 	if t.StartMS > 0 && t.FirstTokenMS > 0 {
 		m.Timestamp = t.StartMS + t.FirstTokenMS

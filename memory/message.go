@@ -112,6 +112,10 @@ type Message struct {
 	FinishRsn   string          `json:"finish_reason,omitempty"`
 	Usage       json.RawMessage `json:"usage,omitempty"`
 	UpstreamID  string          `json:"upstream_id,omitempty"`
+	// Upstream is the name of the LLM that answered, of several that could.
+	Upstream string `json:"upstream,omitempty"`
+	// Filler is what we said ourselves while the LLM was thinking. It was sent, and is no part of Content, Generated or Sent.
+	Filler string `json:"filler,omitempty"`
 }
 
 // Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not measured.

@@ -108,6 +108,8 @@ type Answer struct {
 	// FailureText is the failure_message that was given to the client instead of, or behind, the answer.
 	FailureText string
 	UpstreamID  string
+	Upstream    string // Message.Upstream
+	Filler      string // Message.Filler
 }
 
 // Turns is what package answer needs of the Service; it is stated here to show the contract in one place.

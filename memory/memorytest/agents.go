@@ -24,7 +24,12 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store
 			Headers: map[string]memory.Secret{"X-Key": "hk"}, MaxHistory: 10, Greeting: "Hi", GreetingDelay: 5, FailureMessage: "oh",
 			Variables: map[string]string{"name": "Ann"}, Mode: "inject", OnDisconnect: "drain",
 			ConnectTimeoutMS: 1, FirstTokenTimeoutMS: 2, IdleTimeoutMS: 3, TotalTimeoutMS: 4,
+			Upstreams: []memory.Upstream{
+				{Name: "spare", URL: "https://spare.example/v1", APIKey: "sk-3", Vendor: memory.VendorAzure, Model: "m2", Headers: map[string]memory.Secret{"X-Key": "uk"}},
+				{Name: "last", URL: "https://last.example/v1"},
+			},
 		},
+		Filler:  memory.Filler{WaitMS: 700, Phrases: []string{"Let me see.", "Hm."}, Shuffle: true},
 		Silence: memory.Silence{TimeoutMS: 9, Action: "think", Content: "c"}, Farewell: memory.Farewell{Graceful: true, TimeoutS: 3},
 	}
 	stored := create(t, ctx, s, a)

@@ -68,6 +68,10 @@ func readBody(body string, m *memory.Message) error {
 			m.Usage = r.raw()
 		case "upstream_id":
 			m.UpstreamID = r.text()
+		case "upstream":
+			m.Upstream = r.text()
+		case "filler":
+			m.Filler = r.text()
 		default:
 			r.skip()
 		}
