@@ -28,6 +28,7 @@ type Record struct {
 	Usage  []byte // JSON object; nil if the upstream sent none
 	calls  []toolCall
 	whole  []byte // tool_calls of an unary answer, as they came
+	unary  bool   // the answer came in one piece
 
 	// Error is the upstream's error object or text where one came inside the answer.
 	Error []byte
@@ -38,6 +39,7 @@ type Record struct {
 	FirstTokenAt, FirstSentenceAt time.Time
 
 	spoke, sentence bool // read, not yet written
+	begun           bool
 	cut             bool // more came than is kept
 
 	// head is what the last chunk had in front of its choices. Most chunks of a stream begin with the same id, model and so on: one that has the
@@ -61,6 +63,9 @@ func (r *Record) Sent() string { return string(r.text[:r.sent]) }
 
 // Spoke tells that words of the answer were read, whether or not they were written yet.
 func (r *Record) Spoke() bool { return r.spoke }
+
+// Begun tells that something of the answer was read. What only says how the answer is to be spoken (reference/agora-api.md 4.4) is nothing of it.
+func (r *Record) Begun() bool { return r.begun }
 
 // Complete tells whether the upstream said that it was finished.
 func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil && !r.cut }
@@ -118,12 +123,13 @@ func (r *Record) Chunk(data []byte) {
 		return
 	}
 	if data[0] != '{' {
+		r.begun = true
 		if string(bytes.TrimSpace(data)) == "[DONE]" {
 			r.Done = true
 		}
 		return
 	}
-	var choices, errObj, usage []byte
+	var id, choices, errObj, usage []byte
 	spoken, from, head := true, skipSpace(data, 0)+1, 0
 	if len(r.head) > 0 && bytes.HasPrefix(data, r.head) {
 		from = len(r.head)
@@ -131,9 +137,7 @@ func (r *Record) Chunk(data []byte) {
 	_ = walkMembers(data, from, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
-			if r.ID == "" && v[0] == '"' {
-				r.ID = unquote(v)
-			}
+			id = v
 		case `"object"`: // reference/agora-api.md 4.4
 			spoken = string(v) != `"chat.completion.custom_metadata"`
 		case `"choices"`:
@@ -157,6 +161,10 @@ func (r *Record) Chunk(data []byte) {
 	}
 	if !spoken {
 		return
+	}
+	r.begun = true
+	if r.ID == "" && len(id) > 0 && id[0] == '"' {
+		r.ID = unquote(id)
 	}
 	if errObj != nil && r.Error == nil {
 		r.Error = bytes.Clone(errObj)
@@ -192,14 +200,28 @@ func (r *Record) choice(c []byte) {
 		return
 	}
 	if len(delta) > 2 && delta[0] == '{' {
-		_ = walkObject(delta, func(name, v []byte) error {
-			r.delta(name, v)
-			return nil
-		})
+		r.said(delta)
 	}
 	if len(finish) > 2 && finish[0] == '"' {
 		r.Finish = unquote(finish)
 		r.sentence = r.sentence || len(r.text) > 0
+	}
+}
+
+// said reads a delta, or the message of a whole answer. Text and transcript beside each other are the same words twice, and the text is what counts.
+func (r *Record) said(delta []byte) {
+	var audio []byte
+	before := len(r.text)
+	_ = walkObject(delta, func(name, v []byte) error {
+		if string(name) == `"audio"` {
+			audio = v
+			return nil
+		}
+		r.delta(name, v)
+		return nil
+	})
+	if len(audio) > 0 && audio[0] == '{' && len(r.text) == before { // reference/agora-api.md 4.5: the transcript is what is remembered
+		r.say(stringMember(audio, "transcript"))
 	}
 }
 
@@ -214,12 +236,14 @@ func (r *Record) delta(name, v []byte) {
 		r.sayJSON(v)
 	case `"refusal"`: // what a model says when it refuses is said all the same
 		r.sayJSON(v)
-	case `"audio"`: // reference/agora-api.md 4.5: the transcript is what is remembered
-		if v[0] == '{' {
-			r.say(stringMember(v, "transcript"))
-		}
 	case `"tool_calls"`:
-		if v[0] == '[' {
+		switch {
+		case v[0] != '[':
+		case r.unary: // kept as they came
+			if !emptyArray(v) && r.room(0, len(v)) {
+				r.whole, r.spoke = bytes.Clone(v), true
+			}
+		default:
 			walkArray(v, func(call []byte) { r.toolCall(gjson.ParseBytes(call)) })
 		}
 	}
@@ -367,14 +391,8 @@ func (r *Record) message(choice []byte) {
 			if v[0] != '{' {
 				return nil
 			}
-			return walkObject(v, func(name, v []byte) error {
-				if string(name) != `"tool_calls"` {
-					r.delta(name, v)
-				} else if v[0] == '[' && !emptyArray(v) && r.room(0, len(v)) {
-					r.whole, r.spoke = bytes.Clone(v), true
-				}
-				return nil
-			})
+			r.unary = true
+			r.said(v)
 		}
 		return nil
 	})

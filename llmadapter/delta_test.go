@@ -144,6 +144,7 @@ func TestWatch(t *testing.T) {
 		"first token":         {true, nil, "", false, llmadapter.ErrFirstTokenTimeout, 3 * time.Second},
 		"idle":                {true, []time.Duration{time.Second, 4 * time.Second}, "", false, llmadapter.ErrIdleTimeout, 10 * time.Second},
 		"idle right at first": {true, []time.Duration{0}, "", false, llmadapter.ErrIdleTimeout, 5 * time.Second},
+		"metadata":            {true, []time.Duration{-1}, "", false, llmadapter.ErrFirstTokenTimeout, 3 * time.Second},
 		"total":               {true, []time.Duration{2 * time.Second, 4 * time.Second, 4 * time.Second}, "", false, llmadapter.ErrTotalTimeout, 12 * time.Second},
 		"whole":               {false, nil, "", false, llmadapter.ErrTotalTimeout, 12 * time.Second},
 		"finished":            {true, []time.Duration{time.Second}, "stop", false, llmadapter.ErrGrace, time.Second + llmadapter.FinishGrace},
@@ -158,6 +159,11 @@ func TestWatch(t *testing.T) {
 				r := &llmadapter.Record{}
 				for i, gap := range tt.events {
 					time.Sleep(gap) // fake time: this is the schedule of the test
+					if gap < 0 {    // not the answer yet
+						r.Chunk([]byte(`{"object":"chat.completion.custom_metadata","choices":[]}`))
+					} else {
+						r.Chunk([]byte(`{"choices":[]}`))
+					}
 					if i == len(tt.events)-1 {
 						r.Finish, r.Done = tt.finish, tt.done
 					}

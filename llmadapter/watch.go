@@ -76,6 +76,7 @@ func (w *Watch) Event(r *Record) {
 		w.sooner(DoneGrace, ErrGrace)
 	case r.Finish != "":
 		w.sooner(FinishGrace, ErrGrace)
+	case !r.Begun(): // what came is not the answer yet
 	case w.limits.Idle > 0:
 		first := w.cause != ErrIdleTimeout
 		w.due, w.cause = w.now().Add(w.limits.Idle), ErrIdleTimeout

@@ -124,6 +124,10 @@ type Timings struct {
 	FirstTokenMS    int64 `json:"first_token_ms,omitempty"`
 	FirstSentenceMS int64 `json:"first_sentence_ms,omitempty"`
 	TotalMS         int64 `json:"total_ms,omitempty"`
+	// UpstreamFirstByteMS is when the first byte of the upstream's answer came: of a stream's data, of a whole answer's body.
+	UpstreamFirstByteMS int64 `json:"upstream_first_byte_ms,omitempty"`
+	// UpstreamBytes is how many bytes of the answer were read of the upstream, its framing included. It is no time.
+	UpstreamBytes int64 `json:"upstream_bytes,omitempty"`
 }
 
 // Failure is why an answer failed.

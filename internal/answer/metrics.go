@@ -12,10 +12,10 @@ import (
 )
 
 type metrics struct {
-	overhead, firstToken, firstSentence prometheus.Histogram
-	ghosts                              prometheus.Counter
-	answers                             *prometheus.CounterVec
-	draining                            prometheus.Gauge
+	overhead, firstByte, firstToken, firstSentence prometheus.Histogram
+	ghosts                                         prometheus.Counter
+	answers                                        *prometheus.CounterVec
+	draining                                       prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -24,6 +24,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_proxy_overhead_seconds", Help: "From a call's arrival until its request goes upstream: what the memory costs before the first token.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5},
+		}),
+		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_upstream_ttfb_seconds", Help: "From the request's going upstream until the first byte of the answer, tries that failed included.", Buckets: seconds,
 		}),
 		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_time_to_first_token_seconds", Help: "From a call's arrival until the first words were sent.", Buckets: seconds,
@@ -42,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.overhead, m.firstToken, m.firstSentence, m.ghosts, m.answers, m.draining)
+		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.answers, m.draining)
 	}
 	return m
 }
@@ -72,11 +75,14 @@ func outcome(err error) string {
 	return "upstream_error"
 }
 
-func (m *metrics) times(arrived, token, sentence time.Time) {
+func (m *metrics) times(t *timing, token, sentence time.Time) {
+	if t.first.Load() > 0 {
+		m.firstByte.Observe(t.upstream().Seconds())
+	}
 	if !token.IsZero() {
-		m.firstToken.Observe(token.Sub(arrived).Seconds())
+		m.firstToken.Observe(token.Sub(t.arrived).Seconds())
 	}
 	if !sentence.IsZero() {
-		m.firstSentence.Observe(sentence.Sub(arrived).Seconds())
+		m.firstSentence.Observe(sentence.Sub(t.arrived).Seconds())
 	}
 }

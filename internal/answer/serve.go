@@ -34,13 +34,14 @@ const beginTimeout = 30 * time.Second
 // exchange is one turn on its way.
 type exchange struct {
 	*Runner
-	req     *http.Request       // nil for a turn without a client
-	w       http.ResponseWriter // nil for a turn without a client
-	out     *client             // nil for a turn without a client
-	plan    *plan               // nil for a turn without a client, and once the request is made
-	model   string              // as the client named it
-	stream  bool                // the client wants a stream
-	arrived time.Time
+	req    *http.Request       // nil for a turn without a client
+	w      http.ResponseWriter // nil for a turn without a client
+	out    *client             // nil for a turn without a client
+	plan   *plan               // nil for a turn without a client, and once the request is made
+	model  string              // as the client named it
+	stream bool                // the client wants a stream
+	timing
+	body meter // of the upstream's answer
 
 	ctx    context.Context // of the upstream call; its cause says why it ended
 	cancel context.CancelCauseFunc
@@ -95,11 +96,16 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 		}
 		x.finishDrain()
 	}()
-	return x.run()
+	err := x.run()
+	if err != nil && (x.out == nil || !x.out.begun) { // the handler answers
+		x.timing.set(w.Header())
+	}
+	return err
 }
 
 func (r *Runner) exchange(ctx context.Context) *exchange {
-	x := &exchange{Runner: r, arrived: r.cfg.Now(), settled: make(chan struct{})}
+	x := &exchange{Runner: r, settled: make(chan struct{})}
+	x.arrived = r.cfg.Now()
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	x.relay.Now, x.relay.Lock = r.cfg.Now, &x.mu
 	return x
@@ -115,7 +121,7 @@ func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memor
 	if err != nil {
 		return err
 	}
-	x.turn = t
+	x.turn, x.stored = t, x.cfg.Now()
 	x.llm = x.settings(t.Agent.Settings.LLM)
 	return nil
 }
@@ -267,12 +273,15 @@ func (x *exchange) run() error {
 	stream := call.Stream
 	watch := llmadapter.NewWatch(x.limits(), stream, x.cfg.Now, x.cancel)
 	defer watch.Stop()
-	x.metrics.overhead.Observe(x.cfg.Now().Sub(x.arrived).Seconds())
+	x.asked = x.cfg.Now()
+	x.metrics.overhead.Observe(x.asked.Sub(x.arrived).Seconds())
 	res, err := x.cfg.Client.Do(x.ctx, call)
 	m.free()
 	if err != nil {
 		return x.fail(err)
 	}
+	x.body = meter{res.Body, &x.timing, x.cfg.Now}
+	res.Body = &x.body
 	defer res.Body.Close()
 	if err := readable(res); err != nil {
 		return x.fail(err)
@@ -317,13 +326,13 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 		UpstreamID: rec.ID, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
 			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
-			TotalMS: x.since(x.cfg.Now()),
+			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),
 		},
 	}
 	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
 	x.mu.Unlock()
 	defer close(x.settled)
-	x.metrics.times(x.arrived, token, sentence)
+	x.metrics.times(&x.timing, token, sentence)
 	label := outcome(err)
 	if failureText != "" {
 		label = "failure_message"

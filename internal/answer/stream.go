@@ -21,12 +21,13 @@ type client struct {
 	flush   func() error
 	timeout time.Duration
 	now     func() time.Time
+	timing  *timing
 	due     time.Time // the deadline that is set
 	begun   bool
 }
 
-func newClient(w http.ResponseWriter, timeout time.Duration, now func() time.Time) *client {
-	return &client{w: w, rc: http.NewResponseController(w), flush: flusher(w), timeout: timeout, now: now}
+func newClient(x *exchange) *client {
+	return &client{w: x.w, rc: http.NewResponseController(x.w), flush: flusher(x.w), timeout: x.cfg.WriteTimeout, now: x.cfg.Now, timing: &x.timing}
 }
 
 // flusher finds the Flush that reports errors: wrappers of a ResponseWriter often offer one that does not, and only an
@@ -73,6 +74,7 @@ func (c *client) Write(b []byte) (int, error) {
 	}
 	if !c.begun {
 		c.begun = true
+		c.timing.set(c.w.Header())
 		c.w.WriteHeader(http.StatusOK)
 	}
 	return c.w.Write(b)
@@ -107,7 +109,7 @@ func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) erro
 	}
 	x.relay.StopOnError = text != ""
 	if x.w != nil {
-		x.out = newClient(x.w, x.cfg.WriteTimeout, x.cfg.Now)
+		x.out = newClient(x)
 		x.out.headers(res.Header.Get("Content-Type"), res.Header)
 		x.relay.Out = x.out
 		defer x.out.done()
@@ -205,7 +207,7 @@ func (x *exchange) modelName() string {
 // inject writes something of our own between two events of a stream.
 func (x *exchange) inject(b []byte) error {
 	if x.out == nil {
-		x.out = newClient(x.w, x.cfg.WriteTimeout, x.cfg.Now)
+		x.out = newClient(x)
 		x.out.headers("", nil)
 	}
 	if x.relay.Torn() {

@@ -184,7 +184,7 @@ func fullMessage(seq, rev int64) memory.Message {
 		Interrupted: true, InterruptMS: 1_780_000_000_456, InterruptBy: "start_of_speech", Generated: "all of it", Sent: "most",
 		CutGenerated: true, Method: memory.WordTimes, EvidenceMS: 77, ToolCalls: raw(`[{"id":"c1","type":"function"}]`), ToolCallID: "c0",
 		ToolName: "weather", Parts: raw(`[{"type":"text","text":"hi"}]`), AnswerSeq: seq + 1, TurnHasUser: true,
-		Timings: &memory.Timings{StartMS: 1, FirstTokenMS: 2, FirstSentenceMS: 3, TotalMS: 4},
+		Timings: &memory.Timings{StartMS: 1, FirstTokenMS: 2, FirstSentenceMS: 3, TotalMS: 4, UpstreamFirstByteMS: 2, UpstreamBytes: 6},
 		Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502, Message: "bad\tgateway"}, FinishRsn: "stop",
 		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1", Upstream: "spare", Filler: "Let me see.",
 	}

@@ -43,6 +43,8 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 		w.number("first_token_ms", t.FirstTokenMS, false)
 		w.number("first_sentence_ms", t.FirstSentenceMS, false)
 		w.number("total_ms", t.TotalMS, false)
+		w.number("upstream_first_byte_ms", t.UpstreamFirstByteMS, false)
+		w.number("upstream_bytes", t.UpstreamBytes, false)
 		w.b = append(w.b, '}')
 	}
 	if f := m.Failure; f != nil {

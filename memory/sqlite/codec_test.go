@@ -92,7 +92,7 @@ func FuzzCodec(f *testing.F) {
 			m.Parts, m.Usage = json.RawMessage(raw), json.RawMessage(`{"a": {"b": "]}"}}`)
 		}
 		if has(5) {
-			m.Timings = &memory.Timings{StartMS: n, FirstTokenMS: 1, TotalMS: n}
+			m.Timings = &memory.Timings{StartMS: n, FirstTokenMS: 1, TotalMS: n, UpstreamFirstByteMS: n, UpstreamBytes: n}
 		}
 		if has(6) {
 			m.Failure = &memory.Failure{Reason: s, Code: int(int32(n)), Message: k}

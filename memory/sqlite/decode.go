@@ -288,6 +288,10 @@ func (r *bodyReader) timings() *memory.Timings {
 			t.FirstSentenceMS = r.number()
 		case "total_ms":
 			t.TotalMS = r.number()
+		case "upstream_first_byte_ms":
+			t.UpstreamFirstByteMS = r.number()
+		case "upstream_bytes":
+			t.UpstreamBytes = r.number()
 		default:
 			r.skip()
 		}
