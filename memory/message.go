@@ -112,6 +112,8 @@ type Message struct {
 	FinishRsn   string          `json:"finish_reason,omitempty"`
 	Usage       json.RawMessage `json:"usage,omitempty"`
 	UpstreamID  string          `json:"upstream_id,omitempty"`
+	// UnheardTokens is how many tokens of the answer have been counted as unheard: the most that any evidence so far said.
+	UnheardTokens int64 `json:"unheard_tokens,omitempty"`
 	// Upstream is the name of the LLM that answered, of several that could.
 	Upstream string `json:"upstream,omitempty"`
 	// Filler is what we said ourselves while the LLM was thinking. It was sent, and is no part of Content, Generated or Sent.

@@ -39,6 +39,7 @@ type Observer interface {
 	Appended(messages int)
 	Interrupted(by string)
 	Ghost()
+	Unheard(tokens int64)
 }
 
 // Service owns every rule that does not depend on the store. Its methods are safe for concurrent use.
@@ -70,6 +71,7 @@ type noObserver struct{}
 func (noObserver) Appended(int)       {}
 func (noObserver) Interrupted(string) {}
 func (noObserver) Ghost()             {}
+func (noObserver) Unheard(int64)      {}
 
 func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
 
@@ -267,7 +269,7 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 // update runs decide and, once it is stored, tells those who watch the agent.
 func (s *Service) update(ctx context.Context, project, id string, decide Decide) error {
 	var done Change
-	var rev int64
+	var rev, unheard int64
 	var ended bool
 	var timed *Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
@@ -275,6 +277,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		if err != nil {
 			return Change{}, err
 		}
+		unheard = c.countUnheard()
 		head := tx.Head()
 		done, rev, timed = c, head.Rev, nil
 		agent := &head.Agent
@@ -292,6 +295,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		return err
 	}
 	s.cfg.Observe.Appended(len(done.Append))
+	if unheard > 0 {
+		s.cfg.Observe.Unheard(unheard)
+	}
 	for _, list := range [][]Message{done.Append, done.Replace} {
 		for i := range list {
 			if m := &list[i]; m.Interrupted && m.Rev == rev+1 && m.State == Final {

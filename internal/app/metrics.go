@@ -18,6 +18,7 @@ type metrics struct {
 	appended  prometheus.Counter
 	interrupt *prometheus.CounterVec
 	ghosts    prometheus.Counter
+	unheard   prometheus.Counter
 	batch     prometheus.Histogram
 	seconds   prometheus.Histogram
 	failed    prometheus.Counter
@@ -34,6 +35,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		ghosts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "heardlog_superseded_answers_total", Help: "Answers replaced by a later one to the same user turn.",
 		}),
+		unheard: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "heardlog_unheard_tokens_total", Help: "Tokens of answers that were made and not heard; counted once, when an answer is stored or evidence of less comes.",
+		}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_commit_batch_size", Help: "Writes that shared one commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 11),
 		}),
@@ -42,7 +46,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_commit_failures_total", Help: "Commits that failed."}),
 	}
-	reg.MustRegister(m.appended, m.interrupt, m.ghosts, m.batch, m.seconds, m.failed,
+	reg.MustRegister(m.appended, m.interrupt, m.ghosts, m.unheard, m.batch, m.seconds, m.failed,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -55,6 +59,9 @@ func (m *metrics) Interrupted(by string) { m.interrupt.WithLabelValues(by).Inc()
 
 // Ghost implements memory.Observer.
 func (m *metrics) Ghost() { m.ghosts.Inc() }
+
+// Unheard implements memory.Observer.
+func (m *metrics) Unheard(tokens int64) { m.unheard.Add(float64(tokens)) }
 
 func (m *metrics) commit(c sqlite.Commit) {
 	m.batch.Observe(float64(c.Items))

@@ -186,6 +186,6 @@ func fullMessage(seq, rev int64) memory.Message {
 		ToolName: "weather", Parts: raw(`[{"type":"text","text":"hi"}]`), AnswerSeq: seq + 1, TurnHasUser: true,
 		Timings: &memory.Timings{StartMS: 1, FirstTokenMS: 2, FirstSentenceMS: 3, TotalMS: 4, UpstreamFirstByteMS: 2, UpstreamBytes: 6},
 		Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502, Message: "bad\tgateway"}, FinishRsn: "stop",
-		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1", Upstream: "spare", Filler: "Let me see.",
+		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1", UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
 	}
 }

@@ -57,6 +57,7 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.text("finish_reason", m.FinishRsn, false)
 	w.raw("usage", m.Usage)
 	w.text("upstream_id", m.UpstreamID, false)
+	w.number("unheard_tokens", m.UnheardTokens, false)
 	w.text("upstream", m.Upstream, false)
 	w.text("filler", m.Filler, false)
 	return append(w.b, '}'), w.err

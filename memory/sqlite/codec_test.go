@@ -98,7 +98,7 @@ func FuzzCodec(f *testing.F) {
 			m.Failure = &memory.Failure{Reason: s, Code: int(int32(n)), Message: k}
 		}
 		if has(7) {
-			m.AnswerSeq, m.TurnHasUser, m.FinishRsn, m.UpstreamID, m.Upstream, m.Filler = n, true, k, s, k, s
+			m.AnswerSeq, m.TurnHasUser, m.FinishRsn, m.UpstreamID, m.Upstream, m.Filler, m.UnheardTokens = n, true, k, s, k, s, n
 		}
 		if has(8) {
 			m.Source, m.State, m.Method, m.EvidenceMS = memory.Source(k), memory.State(s), memory.Method(k), n

@@ -66,6 +66,8 @@ func readBody(body string, m *memory.Message) error {
 			m.FinishRsn = r.text()
 		case "usage":
 			m.Usage = r.raw()
+		case "unheard_tokens":
+			m.UnheardTokens = r.number()
 		case "upstream_id":
 			m.UpstreamID = r.text()
 		case "upstream":
