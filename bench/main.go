@@ -69,14 +69,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn")
+	only := flags.String("only", "1,2,3,4,5,6", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "a server built before; empty builds one")
 	dir := flags.String("dir", "", "folder for the databases, on the disk to be measured; empty makes a temporary one")
 	level := flags.String("log", "warn", "log level of the server; info writes one line a request")
 	rounds := flags.Int("rounds", 5, "interleaved rounds of each comparison")
 	agents := flags.Int("agents", 0, "running agents of part 4; 0 = the default")
-	streams := flags.Int("streams", 0, "streams in all of part 3; 0 = the default")
+	streams := flags.Int("streams", 0, "streams in all of part 6; 0 = the default")
 	strict := flags.Bool("strict", false, "exit with an error if a target is missed")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -114,7 +114,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget}
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))

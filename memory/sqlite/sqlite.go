@@ -116,6 +116,14 @@ var (
 	_ webhook.Queue = (*Store)(nil)
 )
 
+// Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds the index pages of some 1,500 agents
+// that are written to by turns; more filled with pages of the log that nobody looks at again. A reader's is emptied by every
+// commit, so it serves little more than the inner pages of the trees. The system's own cache stands behind both.
+const (
+	writerCache = "cache_size(-8000)"
+	readerCache = "cache_size(-1500)"
+)
+
 // Open opens the file, makes or migrates its schema and starts the committer. Its errors are for the operator: another process has
 // the file, the file is of a newer version or of another program, the key is missing or wrong, the disk says no.
 func Open(ctx context.Context, o Options) (*Store, error) {
@@ -168,7 +176,7 @@ func (s *Store) open(path string, o Options) (err error) {
 	if s.helper, err = openConn(path, "busy_timeout(5000)", "synchronous(FULL)"); err != nil {
 		return err
 	}
-	s.readers, err = openReaders(path, o.Readers, "busy_timeout(5000)", "query_only(1)", "cache_size(-4000)")
+	s.readers, err = openReaders(path, o.Readers, "busy_timeout(5000)", "query_only(1)", readerCache)
 	return err
 }
 
@@ -187,7 +195,7 @@ func lockFile(path string) (*os.File, error) {
 
 func (s *Store) openWriter(path string, o Options) (err error) {
 	s.writer, err = openConn(path, "busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-		"wal_autocheckpoint(0)", "journal_size_limit(67108864)", "cache_size(-32000)", "temp_store(MEMORY)")
+		"wal_autocheckpoint(0)", "journal_size_limit(67108864)", writerCache, "temp_store(MEMORY)")
 	if err != nil {
 		return err
 	}
