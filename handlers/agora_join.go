@@ -152,6 +152,9 @@ func (p *joinProperties) rules() error {
 	if _, err := memory.CleanText("properties.parameters.silence_config.content", p.Parameters.Silence.Content, memory.MaxText); err != nil {
 		return err
 	}
+	if err := p.viewRules(); err != nil {
+		return err
+	}
 	if p.Geofence != nil && p.Geofence.Exclude != "" && p.Geofence.Area != "GLOBAL" {
 		return fault.At(fault.Invalid, "properties.geofence.exclude_area", "goes with area GLOBAL only")
 	}
@@ -271,6 +274,7 @@ func (p *joinProperties) settings() memory.Settings {
 			Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect,
 			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
 			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,
+			View: p.view(),
 		},
 		Silence:  memory.Silence{TimeoutMS: p.Parameters.Silence.TimeoutMS, Action: p.Parameters.Silence.Action, Content: p.Parameters.Silence.Content},
 		Farewell: memory.Farewell{Graceful: p.Parameters.Farewell.Graceful, TimeoutS: 30},

@@ -45,8 +45,11 @@ type joinProperties struct {
 	Parameters parameters         `json:"parameters"`
 	// Heardlog holds settings of our own.
 	Heardlog struct {
-		Mode         string `json:"mode" validate:"omitempty,oneof=inject reconcile"`
-		OnDisconnect string `json:"on_disconnect" validate:"omitempty,oneof=cancel drain"`
+		Projection   string              `json:"projection" validate:"omitempty,oneof=heard_only heard_marked heard_and_unsaid generated"`
+		Words        projectionWords     `json:"projection_words"`
+		Transform    transformProperties `json:"transform"`
+		Mode         string              `json:"mode" validate:"omitempty,oneof=inject reconcile"`
+		OnDisconnect string              `json:"on_disconnect" validate:"omitempty,oneof=cancel drain"`
 		Timeouts     struct {
 			ConnectMS    int `json:"connect_ms" validate:"omitempty,min=10,max=60000"`
 			FirstTokenMS int `json:"first_token_ms" validate:"omitempty,min=10,max=3600000"`

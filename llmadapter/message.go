@@ -207,3 +207,13 @@ func appendParts(dst, content []byte) []byte {
 	}
 	return dst
 }
+
+// Prefix puts text in front of the message's content; in front of parts, as a part of its own.
+func (m *Message) Prefix(text string) {
+	if m.isParts() {
+		content := append(appendQuote([]byte(`[{"type":"text","text":`), text), '}')
+		m.Content = append(appendParts(content, m.Content), ']')
+		return
+	}
+	m.Text, m.Content = text+m.plainText(), nil
+}

@@ -121,6 +121,8 @@ type LLMSettings struct {
 	Mode string
 	// OnDisconnect is "cancel" (default) or "drain": what becomes of the upstream call when the client goes away.
 	OnDisconnect string
+	// View is how the conversation is shown to the model; nil: what was heard, and the texts as they are.
+	View *View `json:",omitempty"`
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
 	// Upstreams are asked, in this order, when the LLM above fails before the first byte of its answer; at most MaxUpstreams.

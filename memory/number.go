@@ -93,17 +93,17 @@ func window(stored, added []Message, n int) []*Message {
 		}
 	}
 	if !sorted {
-		return windowOf(byTurn(slices.Concat(stored, added)), n)
+		return windowOf(byTurn(slices.Concat(stored, added)), n, (*View)(nil).Shows)
 	}
 	slices.Reverse(out)
 	return withoutOrphans(out)
 }
 
-// windowOf is window for the rare list whose turns do not stand in order.
-func windowOf(msgs []Message, n int) []*Message {
+// windowOf is window for lists that are rare: those whose turns did not stand in order, and those of which more is shown than was heard.
+func windowOf(msgs []Message, n int, shows func(*Message) bool) []*Message {
 	var out []*Message
 	for i := range msgs {
-		if msgs[i].InContext() {
+		if shows(&msgs[i]) {
 			out = append(out, &msgs[i])
 		}
 	}

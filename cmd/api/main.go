@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // agents name time zones for the timestamps that models are told, and a bare container has no list of them
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"

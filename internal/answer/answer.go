@@ -48,6 +48,7 @@ type Runner struct {
 	cfg      Config
 	metrics  *metrics
 	draining atomic.Int64
+	zones    sync.Map // by name: *time.Location of each zone that timestamps are told in
 
 	mu      sync.Mutex
 	closing bool

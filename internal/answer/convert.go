@@ -11,17 +11,34 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// upstream appends the conversation as it goes to the model to out, which is empty.
-func (p *plan) upstream(t *memory.Turn, custom bool, out []llmadapter.Message) []llmadapter.Message {
-	if p != nil && p.mode == ModeReconcile {
-		return p.corrected(t, custom, out)
+// ProjectionHeader chooses for one call what the model is told of answers that were cut; it wins over the agent's setting.
+const ProjectionHeader = "X-Heardlog-Projection"
+
+// told appends the conversation as it goes to the model to out, which is empty.
+func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Message {
+	v := x.llm.View
+	if x.plan != nil {
+		v = v.With(x.plan.projection)
 	}
-	out = slices.Grow(out, len(t.Context))
-	for _, m := range t.Context {
+	s := shown{View: v, custom: custom}
+	if v.Prefixes() && v.Timestamp != nil {
+		s.zone = x.zone(v.Timestamp)
+	}
+	if x.plan != nil && x.plan.mode == ModeReconcile {
+		return x.plan.corrected(x.turn, s, out)
+	}
+	context := x.turn.ContextAs(v)
+	out = slices.Grow(out, len(context))
+	for _, m := range context {
 		out = append(out, fromMemory(m, custom))
 	}
-	if p != nil && custom {
-		p.keepUnknown(out)
+	if x.plan != nil && custom {
+		x.plan.keepUnknown(out)
+	}
+	if s.changes() {
+		for i, m := range context {
+			s.rewrite(&out[i], m, m.Content)
+		}
 	}
 	return out
 }
@@ -42,15 +59,16 @@ func (p *plan) keepUnknown(out []llmadapter.Message) {
 }
 
 // corrected gives the platform's own list, in which what the ledger knows better replaces what the platform believes was
-// heard: an answer of which stronger evidence than the platform's echo has come.
-func (p *plan) corrected(t *memory.Turn, custom bool, out []llmadapter.Message) []llmadapter.Message {
+// heard: an answer of which stronger evidence than the platform's echo has come. What the view says holds for the messages that the list
+// pairs with the ledger, and for those that tell themselves what they are.
+func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []llmadapter.Message {
 	recent := t.Recent()
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
 	}
 	appended := map[int]*memory.Message{}
-	if custom {
+	if v.custom || v.Prefixes() {
 		p.pairNew(recent, appended)
 	}
 	out = slices.Grow(out, len(p.req.Messages))
@@ -59,29 +77,47 @@ func (p *plan) corrected(t *memory.Turn, custom bool, out []llmadapter.Message) 
 		if in.IsSystem() {
 			continue
 		}
-		m := llmadapter.FromIncoming(in)
 		var s *memory.Message
 		if k := p.rec.Pair[i]; k >= 0 {
 			s = stored[p.known[k]]
 		} else {
 			s = appended[i]
 		}
-		if s != nil {
-			if custom {
-				content, raw := m.Content, m.Raw
-				m = fromMemory(s, true)
-				m.Content, m.Raw = content, raw
-			}
-			if s.Role == memory.Assistant && s.Method.Rank() > memory.EchoDiff.Rank() && s.Content != in.Text() {
-				if s.Content == "" && len(s.ToolCalls) == 0 {
-					continue // nothing of it was heard
-				}
-				m.Content, m.Text = nil, s.Content
-			}
+		if m, ok := v.correct(in, s, i); ok {
+			out = append(out, m)
 		}
-		out = append(out, m)
 	}
 	return out
+}
+
+// correct gives message i of a list as the model is told it; s is what the ledger has of it, or nil. It is false for an answer of which
+// nothing is told.
+func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int) (llmadapter.Message, bool) {
+	m := llmadapter.FromIncoming(in)
+	if s != nil && v.custom {
+		content, raw := m.Content, m.Raw
+		m = fromMemory(s, true)
+		m.Content, m.Raw = content, raw
+	}
+	if s == nil && v.changes() { // not of ours: its own fields may say when, by whom and how much of it
+		if own, err := toMemory(in, i, false); err == nil {
+			s = &own
+		}
+	}
+	if s == nil {
+		return m, true
+	}
+	better := s.Role == memory.Assistant && s.Method.Rank() > memory.EchoDiff.Rank()
+	if !better && !v.changes() {
+		return m, true
+	}
+	heard := in.Text()
+	if better && s.Content != heard {
+		heard = s.Content
+		m.Content, m.Text = nil, heard
+	}
+	v.rewrite(&m, s, heard)
+	return m, heard != "" || m.Text != "" || s.Role != memory.Assistant || len(s.ToolCalls) > 0 || !better
 }
 
 // pairNew finds the ledger's records of the messages that this request brought: the newest of recent, in the same order.

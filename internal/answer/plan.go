@@ -26,6 +26,8 @@ type plan struct {
 	speaks func(memory.LLMSettings) error
 	header string // ModeHeader of the call, "" for none
 	key    string // Idempotency-Key of the call, the id of its user message
+	// projection is that of ProjectionHeader, "" for none
+	projection memory.Projection
 
 	mode  string
 	rec   llmadapter.Reconciliation

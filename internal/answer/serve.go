@@ -68,6 +68,10 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
+	var err error
+	if p.projection, err = projectionOf(req); err != nil {
+		return err
+	}
 	if !r.start() {
 		return fault.Wrap(fault.Unavailable, errShutdown, "the server is going down")
 	}
@@ -209,7 +213,7 @@ func (x *exchange) assemble(m *scratch) *llmadapter.Call {
 		req = x.plan.req
 	}
 	custom := x.llm.Vendor == memory.VendorCustom
-	m.messages = x.plan.upstream(x.turn, custom, m.messages[:0])
+	m.messages = x.told(custom, m.messages[:0])
 	a := llmadapter.Assembly{
 		System: x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
 		Messages: m.messages, Custom: custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),

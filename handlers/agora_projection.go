@@ -1,0 +1,70 @@
+package handlers
+
+import (
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// projectionWords are the words around what was heard (docs/projections.md).
+type projectionWords struct {
+	Marker   string `json:"marker"`
+	Unsaid   string `json:"unsaid"`
+	Tool     string `json:"tool"`
+	NoResult string `json:"no_result"`
+	Nothing  string `json:"nothing"`
+}
+
+// transformProperties say what is written into the texts that the model gets.
+type transformProperties struct {
+	Timestamp *struct {
+		Format    string `json:"format"`
+		Zone      string `json:"zone" validate:"max=64"`
+		Assistant bool   `json:"assistant"`
+	} `json:"timestamp"`
+	Speaker *struct {
+		Format string            `json:"format"`
+		Names  map[string]string `json:"names"`
+	} `json:"speaker"`
+	Original bool `json:"original"`
+}
+
+// view gives how the conversation is shown to the model; nil where nothing is set.
+func (j *joinProperties) view() *memory.View {
+	p := &j.Heardlog
+	v := memory.View{Projection: memory.Projection(p.Projection), Words: memory.Words(p.Words)}
+	if t := p.Transform.Timestamp; t != nil {
+		prefix := memory.TimestampPrefix(*t)
+		v.Timestamp = &prefix
+	}
+	if s := p.Transform.Speaker; s != nil {
+		prefix := memory.SpeakerPrefix(*s)
+		v.Speaker = &prefix
+	}
+	if p.Transform.Original {
+		v.Projection = memory.GeneratedWhole
+	}
+	if v == (memory.View{}) {
+		return nil
+	}
+	return &v
+}
+
+// viewRules are those of view that tags cannot say.
+func (j *joinProperties) viewRules() error {
+	p := &j.Heardlog
+	if p.Transform.Original && p.Projection != "" && p.Projection != string(memory.GeneratedWhole) {
+		return fault.At(fault.Invalid, "properties.heardlog.transform.original",
+			"gives the model the whole text, which projection %s forbids; set one of them", p.Projection)
+	}
+	v := j.view()
+	if v == nil {
+		return nil
+	}
+	if err := v.Words.Check("properties.heardlog.projection_words"); err != nil {
+		return err
+	}
+	if err := v.Timestamp.Check("properties.heardlog.transform.timestamp"); err != nil {
+		return err
+	}
+	return v.Speaker.Check("properties.heardlog.transform.speaker")
+}

@@ -1,0 +1,58 @@
+package answer
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// shown is how one call tells the conversation.
+type shown struct {
+	*memory.View
+	zone   *time.Location // of View.Timestamp
+	custom bool           // every field goes up
+}
+
+// projectionOf reads ProjectionHeader.
+func projectionOf(req *http.Request) (memory.Projection, error) {
+	name := req.Header.Get(ProjectionHeader)
+	if name == "" {
+		return "", nil
+	}
+	return memory.ParseProjection(ProjectionHeader, name)
+}
+
+// zone gives the location of timestamps. It is read once for each name: there are some hundred, and only known ones are stored.
+func (r *Runner) zone(p *memory.TimestampPrefix) *time.Location {
+	if z, ok := r.zones.Load(p.Zone); ok {
+		return z.(*time.Location)
+	}
+	z, err := p.Location()
+	if err != nil { // it was known at join; this machine has another list of zones
+		z = time.UTC
+	}
+	r.zones.Store(p.Zone, z)
+	return z
+}
+
+// changes tells whether texts may be told in another way than they were heard.
+func (v shown) changes() bool { return v.Projects() || v.Prefixes() }
+
+// rewrite gives out the text that the model is told of m, of which heard was heard.
+func (v shown) rewrite(out *llmadapter.Message, m *memory.Message, heard string) {
+	if text := v.Content(m, heard); text != heard {
+		out.Content, out.Text = nil, text
+	}
+	if !v.Prefixes() {
+		return
+	}
+	// A bare tool call says nothing, and has nothing to stand in front of.
+	if out.Text == "" && out.Content == nil || string(out.Content) == "null" {
+		return
+	}
+	if prefix := v.Prefix(m.Role, m.Timestamp, m.Metadata, v.zone); prefix != "" {
+		out.Prefix(prefix)
+	}
+}

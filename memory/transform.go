@@ -1,0 +1,256 @@
+package memory
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// This file holds what goes in front of texts for models that see nothing but role and content: when a message was said, and by whom
+// (reference/agora-api.md 4.6).
+
+// TimestampPrefix puts the time of a message in front of its text.
+type TimestampPrefix struct {
+	// Format is the whole prefix, with strftime's directives: see CheckFormat. "" = DefaultTimeFormat.
+	Format string `json:"format,omitempty"`
+	Zone   string `json:"zone,omitempty"` // IANA name such as Europe/Berlin; "" = UTC
+	// Assistant marks answers too. Models like to copy what their own words begin with, and a voice would then read it out.
+	Assistant bool `json:"assistant,omitempty"`
+}
+
+// DefaultTimeFormat is the prefix of TimestampPrefix where none is set.
+const DefaultTimeFormat = "[%Y-%m-%d %H:%M] "
+
+// SpeakerPrefix puts the speaker of a user message in front of its text: metadata.vpids, the voices that were recognised, or else
+// metadata.user (reference/agora-api.md section 3). A message that names nobody stays as it is.
+type SpeakerPrefix struct {
+	Format string            `json:"format,omitempty"` // the whole prefix, with {{speaker}}; "" = DefaultSpeakerFormat
+	Names  map[string]string `json:"names,omitempty"`  // what to call an id; one that is not named goes by itself
+}
+
+// DefaultSpeakerFormat is the prefix of SpeakerPrefix where none is set.
+const DefaultSpeakerFormat = "{{speaker}}: "
+
+// Bounds of the prefixes.
+const (
+	MaxTimeFormat    = 64  // bytes
+	MaxSpeakerFormat = 128 // bytes
+	MaxSpeakers      = 256 // names
+	MaxSpeaker       = 128 // characters of an id or name; a longer id is no speaker
+)
+
+// Check wants a known zone and format; field is the path of the prefix. fault.Invalid otherwise.
+func (p *TimestampPrefix) Check(field string) error {
+	if p == nil {
+		return nil
+	}
+	if _, err := p.Location(); err != nil {
+		return fault.At(fault.Invalid, field+".zone", "%q is not a time zone; names like Europe/Berlin and UTC are allowed", clip(p.Zone, 60))
+	}
+	return CheckFormat(field+".format", p.Format)
+}
+
+// Location gives the zone. The server's own ("Local") is none: the same settings would say something else on another machine.
+func (p *TimestampPrefix) Location() (*time.Location, error) {
+	if p.Zone == "Local" {
+		return nil, fault.New(fault.Invalid, "the zone Local depends on the machine")
+	}
+	return time.LoadLocation(p.Zone)
+}
+
+// layout gives what a directive of a time format is as a layout of package time.
+func layout(directive byte) (string, bool) {
+	switch directive {
+	case 'Y':
+		return "2006", true
+	case 'm':
+		return "01", true
+	case 'd':
+		return "02", true
+	case 'H':
+		return "15", true
+	case 'I':
+		return "03", true
+	case 'M':
+		return "04", true
+	case 'S':
+		return "05", true
+	case 'p':
+		return "PM", true
+	case 'a':
+		return "Mon", true
+	case 'A':
+		return "Monday", true
+	case 'b':
+		return "Jan", true
+	case 'B':
+		return "January", true
+	case 'z':
+		return "-0700", true
+	case 'Z':
+		return "MST", true
+	}
+	return "", false
+}
+
+const directives = "%Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%"
+
+// CheckFormat wants at most MaxTimeFormat bytes in which each % begins one of strftime's directives
+// %Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%; names are English. fault.Invalid otherwise.
+func CheckFormat(field, format string) error {
+	if _, err := CleanText(field, format, MaxTimeFormat); err != nil {
+		return err
+	}
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			continue
+		}
+		i++
+		if i == len(format) {
+			return fault.At(fault.Invalid, field, "ends in a single %%; allowed are %s", directives)
+		}
+		if _, ok := layout(format[i]); !ok && format[i] != '%' {
+			r, _ := utf8.DecodeRuneInString(format[i:])
+			return fault.At(fault.Invalid, field, "holds %%%c; allowed are %s", r, directives)
+		}
+	}
+	return nil
+}
+
+// appendTime appends a time in a checked format.
+func appendTime(dst []byte, format string, t time.Time) []byte {
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' || i+1 == len(format) {
+			dst = append(dst, format[i])
+			continue
+		}
+		i++
+		if l, ok := layout(format[i]); ok {
+			dst = t.AppendFormat(dst, l)
+		} else {
+			dst = append(dst, format[i])
+		}
+	}
+	return dst
+}
+
+// Check wants a format with {{speaker}} and printable names; field is the path of the prefix. fault.Invalid otherwise.
+func (p *SpeakerPrefix) Check(field string) error {
+	if p == nil {
+		return nil
+	}
+	if _, err := CleanText(field+".format", p.Format, MaxSpeakerFormat); err != nil {
+		return err
+	}
+	if p.Format != "" && !strings.Contains(FillTemplate(p.Format, map[string]string{"speaker": "\x00"}), "\x00") {
+		return fault.At(fault.Invalid, field+".format", "does not hold {{speaker}}, which is replaced by the speaker's name")
+	}
+	if len(p.Names) > MaxSpeakers {
+		return fault.At(fault.Invalid, field+".names", "has %d entries; at most %d are allowed", len(p.Names), MaxSpeakers)
+	}
+	for id, name := range p.Names {
+		if !speakable(id) {
+			return fault.At(fault.Invalid, field+".names", "has the id %q; 1 to %d printable characters are allowed", clip(id, 60), MaxSpeaker)
+		}
+		if !speakable(name) {
+			return fault.At(fault.Invalid, field+".names."+id, "is %q; 1 to %d printable characters are allowed", clip(name, 60), MaxSpeaker)
+		}
+	}
+	return nil
+}
+
+// speakable tells whether a name may stand in front of a text: it comes from a client, and a line break in it would look like another message.
+func speakable(s string) bool {
+	return s != "" && utf8.RuneCountInString(s) <= MaxSpeaker && utf8.ValidString(s) &&
+		strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+// Name gives who spoke, by a message's metadata; "" for nobody. Several voices are joined by ", ".
+func (p *SpeakerPrefix) Name(metadata map[string]json.RawMessage) string {
+	ids := speakers(metadata["vpids"])
+	if len(ids) == 0 {
+		ids = speakers(metadata["user"])
+	}
+	for i, id := range ids {
+		if name, ok := p.Names[id]; ok {
+			ids[i] = name
+		}
+	}
+	return strings.Join(ids, ", ")
+}
+
+// maxVoices is how many voices one message may name; the rest is left out.
+const maxVoices = 8
+
+// speakers reads ids: a string, a number, a list of them, or an object whose keys they are (their form is not documented).
+func speakers(raw json.RawMessage) []string {
+	if len(raw) == 0 {
+		return nil
+	}
+	var out []string
+	switch raw[0] {
+	case '[':
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &list) == nil {
+			for _, v := range list {
+				if len(v) > 0 && v[0] != '[' && v[0] != '{' {
+					out = append(out, speakers(v)...)
+				}
+			}
+		}
+	case '{':
+		var keyed map[string]json.RawMessage
+		if json.Unmarshal(raw, &keyed) == nil {
+			for k := range keyed {
+				out = append(out, k)
+			}
+			slices.Sort(out)
+		}
+	case '"':
+		var s string
+		if json.Unmarshal(raw, &s) == nil {
+			out = []string{strings.TrimSpace(s)}
+		}
+	default:
+		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			out = []string{strconv.FormatInt(n, 10)}
+		}
+	}
+	out = slices.DeleteFunc(out, func(s string) bool { return !speakable(s) })
+	return out[:min(len(out), maxVoices)]
+}
+
+// Prefixes tells whether texts get something in front.
+func (v *View) Prefixes() bool { return v != nil && (v.Timestamp != nil || v.Speaker != nil) }
+
+// Prefix gives what stands in front of a message's text: the time, then the speaker. atMS is when it was said, Unix ms, 0 for not known;
+// zone is the location of v.Timestamp, which the caller keeps since loading one takes long.
+func (v *View) Prefix(role Role, atMS int64, metadata map[string]json.RawMessage, zone *time.Location) string {
+	if role != User && role != Assistant {
+		return ""
+	}
+	var b []byte
+	if t := v.Timestamp; t != nil && atMS > 0 && zone != nil && (role == User || t.Assistant) {
+		format := t.Format
+		if format == "" {
+			format = DefaultTimeFormat
+		}
+		b = appendTime(b, format, time.UnixMilli(atMS).In(zone))
+	}
+	if s := v.Speaker; s != nil && role == User {
+		if name := s.Name(metadata); name != "" {
+			format := s.Format
+			if format == "" {
+				format = DefaultSpeakerFormat
+			}
+			b = append(b, FillTemplate(format, map[string]string{"speaker": name})...)
+		}
+	}
+	return string(b)
+}
