@@ -13,6 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/internal/simulate"
 )
 
 func main() {
@@ -29,8 +30,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 			return config.Usage(stdout)
 		case "healthcheck": // for containers, which hold no other program
 			return app.Healthcheck(ctx, getenv)
+		case "simulate":
+			return play(ctx, args[1:], getenv, stdout, stderr)
 		}
-		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them", args[0])
+		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them; simulate -h tells of simulated calls", args[0])
 	}
 	signalled, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,4 +56,19 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// play runs the subcommand simulate against the server of these settings, unless its flags name another.
+func play(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c, err := config.Load(getenv)
+	if err != nil {
+		return fmt.Errorf("the settings have mistakes:\n%w", err)
+	}
+	key := ""
+	if len(c.Credentials) > 0 {
+		key = c.Credentials[0].ID + ":" + c.Credentials[0].Secret.Reveal()
+	}
+	return simulate.Command(ctx, args, app.LocalURL(c), key, stdout, stderr)
 }

@@ -16,16 +16,9 @@ func Healthcheck(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return err
 	}
-	host, port, err := net.SplitHostPort(c.Addr)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
-		host = "127.0.0.1"
-	}
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, LocalURL(c)+"/readyz", nil)
 	if err != nil {
 		return err
 	}
@@ -38,4 +31,16 @@ func Healthcheck(ctx context.Context, getenv func(string) string) error {
 		return fmt.Errorf("not ready: status %d", resp.StatusCode)
 	}
 	return nil
+}
+
+// LocalURL gives the base URL under which this machine reaches the server of these settings.
+func LocalURL(c config.Config) string {
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		host, port = c.Addr, "80" // config.Load lets no such address in
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
 }

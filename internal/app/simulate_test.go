@@ -1,0 +1,112 @@
+package app_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/internal/simulate"
+)
+
+// Every scripted call of every platform, against a whole server, leaves the record that it should.
+func TestSimulatedCalls(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	all, err := simulate.Builtin("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := map[string]bool{}
+	for _, tr := range all {
+		played[tr.Call.Platform] = true
+		t.Run(tr.Name, func(t *testing.T) {
+			t.Parallel()
+			r, err := simulate.Play(t.Context(), simulate.Config{Server: s.url, Client: s.client}, tr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.Match {
+				var b strings.Builder
+				if err := r.Print(&b); err != nil {
+					t.Fatal(err)
+				}
+				t.Errorf("%s", &b)
+			}
+		})
+	}
+	for _, name := range simulate.Platforms() {
+		if !played[name] {
+			t.Errorf("no transcript plays %s", name)
+		}
+	}
+}
+
+// wrong is a transcript with one expectation in each line that the server cannot fulfil.
+const wrong = `{"platform":"openai","properties":{"heardlog":{"mode":"reconcile"}}}
+{"ask":"One?","answer":"One two three.","cut":2,"heard":"One two","want":{"interrupted":false}}
+{"ask":"Two?","answer":"Four five six.","want":{"method":"vendor_text"}}
+{"ask":"Three?","answer":"Seven.","want":{"ghosts":1}}
+{"ask":"Four?","answer":"Eight nine.","want":{"heard":"Eight"}}
+{"ask":"Five?","answer":"Ten.","want":{"generated":"Eleven."}}
+{"ask":"Six?","answer":"Twelve.","want":{"none":true}}
+`
+
+// A record that is not as expected is told, column by column, and fails the command.
+func TestSimulatedCallDiffers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	name := filepath.Join(t.TempDir(), "wrong.jsonl")
+	if err := os.WriteFile(name, []byte(wrong), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var table, out bytes.Buffer
+	if err := simulate.Command(t.Context(), []string{name}, s.url, "", &table, &table); !errors.Is(err, simulate.ErrDiffers) {
+		t.Fatalf("the error is %v", err)
+	}
+	for _, want := range []string{
+		"differs: interrupted (line 2)", "differs: method (line 3)", "differs: ghosts (line 4)", "differs: heard (line 5)",
+		"differs: generated (line 6)", "differs: answer\n", "NOT AS EXPECTED",
+	} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(table.String())
+	}
+	if err := simulate.Command(t.Context(), []string{"-json", "-server", s.url, name}, "http://192.0.2.1", "", &out, &out); !errors.Is(err, simulate.ErrDiffers) {
+		t.Fatalf("the error is %v", err)
+	}
+	var r simulate.Report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatalf("%v: %s", err, &out)
+	}
+	if r.Match || len(r.Rows) != 6 || r.Rows[3].Recorded.Heard != "Eight nine." || r.Rows[3].Expected.Heard != "Eight" || r.Requests != 6 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// With credentials the command needs one; its agents are gone afterwards.
+func TestSimulatedCallWithCredentials(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_CREDENTIALS=red=red-id:red-secret")
+	var out bytes.Buffer
+	if err := simulate.Command(t.Context(), []string{"pipecat"}, s.url, "", &out, &out); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("without a key: %v", err)
+	}
+	if err := simulate.Command(t.Context(), []string{"pipecat"}, s.url, "red-id:red-secret", &out, &out); err != nil {
+		t.Errorf("with the key: %v\n%s", err, &out)
+	}
+	if strings.Contains(out.String(), "red-secret") {
+		t.Error("the key is shown")
+	}
+	var list struct{ Data struct{ Count int } }
+	s.get(v1+"/agents", "Authorization", basic("red-id", "red-secret")).ok(&list)
+	if list.Data.Count != 0 {
+		t.Errorf("%d agents are left running", list.Data.Count)
+	}
+}

@@ -1,0 +1,110 @@
+package simulate
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+)
+
+// entry is a message of the list that a platform keeps and sends again.
+type entry struct {
+	role, content string
+	toolCalls     json.RawMessage
+	toolCallID    string
+	turn          int64 // the platform's own count
+	atMS          int64
+	source        string // asr, llm, greeting or command
+	original      string // what the model said, where not all of it was heard
+}
+
+// platform is how one of them calls a custom LLM (reference/platforms.md 2.1).
+type platform struct {
+	vendor string // llm.vendor of the join
+	// request adds to a body what the platform adds, and to the headers what it sends.
+	request func(p *player, body map[string]any, h http.Header)
+	// message adds to a message of the list what the platform adds.
+	message func(e entry, m map[string]any)
+	// private are members of the body that no upstream may see.
+	private []string
+	// opening is a first piece of each answer that belongs to the platform and must reach it.
+	opening string
+	// merges joins questions that nobody answered into one message.
+	merges bool
+}
+
+// platforms gives all that can be simulated, by name.
+func platforms() map[string]platform {
+	return map[string]platform{
+		"openai":     {request: openAI},
+		"livekit":    {request: liveKit},
+		"pipecat":    {request: pipecat},
+		"vapi":       {request: vapi, private: []string{"call", "phoneNumber", "customer"}},
+		"elevenlabs": {request: elevenLabs, private: []string{"elevenlabs_extra_body", "user_id"}},
+		"agora":      {vendor: "custom", request: agora, message: agoraMessage, opening: agoraOpening, merges: true},
+	}
+}
+
+// Platforms gives the names of the platforms that can be simulated, sorted.
+func Platforms() []string { return slices.Sorted(maps.Keys(platforms())) }
+
+// openAI is an OpenAI client that keeps its own list. Its retries carry the key of the first try.
+func openAI(p *player, _ map[string]any, h http.Header) {
+	h.Set("Idempotency-Key", p.run+"-"+strconv.Itoa(p.questions))
+}
+
+// liveKit sends the headers of inference.LLM.
+func liveKit(p *player, body map[string]any, h http.Header) {
+	usage(body)
+	for name, value := range map[string]string{"Session-ID": "AS_", "Room-ID": "RM_", "Job-ID": "AJ_", "Agent-ID": "A_"} {
+		h.Set("X-LiveKit-"+name, value+p.run)
+	}
+}
+
+func pipecat(_ *player, body map[string]any, _ http.Header) { usage(body) }
+
+func usage(body map[string]any) {
+	if body["stream"] == true {
+		body["stream_options"] = map[string]any{"include_usage": true}
+	}
+}
+
+// vapi sends what its metadataSendMode "variable", the default, adds.
+func vapi(p *player, body map[string]any, _ http.Header) {
+	number := map[string]any{"number": "+15550100"}
+	body["temperature"], body["max_tokens"] = 0.4, 250
+	body["metadata"] = map[string]any{"ticket": "17"}
+	body["call"] = map[string]any{"id": p.run, "type": "inboundPhoneCall", "customer": number, "assistant": map[string]any{"server": map[string]any{"secret": "vapi-secret"}}}
+	body["phoneNumber"], body["customer"] = map[string]any{"id": "pn-1", "number": "+15550199"}, number
+}
+
+func elevenLabs(p *player, body map[string]any, _ http.Header) {
+	body["user_id"] = "user-" + p.run
+	body["elevenlabs_extra_body"] = map[string]any{"conversation_id": p.run}
+}
+
+// agora sends what the engine does for vendor custom (reference/agora-api.md 4.1).
+func agora(p *player, body map[string]any, _ http.Header) {
+	body["turn_id"], body["timestamp"], body["interruptable"] = p.turn, p.now().UnixMilli(), true
+	body["context"] = map[string]any{"presence": map[string]any{"42": map[string]any{"selection": "ticket 17"}}}
+	body["channel"], body["user_uid"] = "room-"+p.run, "42"
+}
+
+// agoraMessage adds the extensions of section 3 there.
+func agoraMessage(e entry, m map[string]any) {
+	if e.role == "tool" {
+		return
+	}
+	meta := map[string]any{"source": e.source}
+	if e.role == "user" {
+		meta["user"] = "42"
+	}
+	if e.original != "" {
+		meta["interrupted"], meta["original"], meta["interrupt_timestamp"] = true, e.original, e.atMS+1000
+	}
+	m["turn_id"], m["timestamp"], m["metadata"] = e.turn, e.atMS, meta
+}
+
+// agoraOpening is the first chunk that steers the engine (section 4.4 there): it is no content and must come through.
+const agoraOpening = `{"id":"meta-1","object":"chat.completion.custom_metadata","choices":[],"metadata":{"interruptable":true}}`

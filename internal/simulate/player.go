@@ -1,0 +1,484 @@
+package simulate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// patience bounds every wait for what should come at once.
+const patience = 15 * time.Second
+
+// maxAnswer bounds what is read of an answer of the server that is no stream of the simulation.
+const maxAnswer = 8 << 20
+
+// player plays one transcript: it is the platform.
+type player struct {
+	cfg      Config
+	call     Call
+	platform platform
+	upstream *upstream
+
+	agent     string
+	run       string // tells this call from all others
+	list      []entry
+	turn      int64
+	questions int // asks of the caller that were begun: tries of one share their number
+	requests  int
+	ghosts    int  // discarded answers since the last one that was kept
+	again     bool // the last question was discarded: the next one is that turn, again
+	open      *exchange
+	want      []want
+	problems  []string
+}
+
+// want is a row that the record should have, with what does not matter in it.
+type want struct {
+	Row
+	line int
+}
+
+// exchange is a request under way.
+type exchange struct {
+	script  *script
+	cancel  context.CancelFunc
+	body    io.ReadCloser
+	toolIDs []string
+}
+
+func (p *player) now() time.Time { return p.cfg.Now() }
+
+func (p *player) problem(s *Step, format string, args ...any) {
+	p.problems = append(p.problems, fmt.Sprintf("line %d: ", s.Line)+fmt.Sprintf(format, args...))
+}
+
+// join makes the agent.
+func (p *player) join(ctx context.Context) error {
+	properties := map[string]any{}
+	for k, v := range p.call.Properties {
+		properties[k] = v
+	}
+	llm := map[string]any{"url": p.upstream.url, "vendor": p.platform.vendor, "model": "simulated"}
+	if p.call.Greeting != "" {
+		llm["greeting_message"] = p.call.Greeting
+	}
+	properties["llm"] = llm
+	var out struct {
+		AgentID string `json:"agent_id"`
+	}
+	if err := p.do(ctx, http.MethodPost, "/v1/agents", map[string]any{"name": p.run, "properties": properties}, &out); err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	p.agent = out.AgentID
+	if g := p.call.Greeting; g != "" {
+		p.list = append(p.list, entry{role: "assistant", content: g, atMS: p.now().UnixMilli(), source: "greeting"})
+		p.want = append(p.want, want{Row: Row{Generated: g, Heard: g, Source: "greeting"}})
+		p.turn++
+	}
+	return nil
+}
+
+// step plays one step. Its error ends the call; what merely went otherwise than it should is a problem.
+func (p *player) step(ctx context.Context, s *Step) error {
+	switch {
+	case s.Say != "":
+		p.list = append(p.list, entry{role: "assistant", content: s.Say, turn: p.turn, atMS: p.now().UnixMilli(), source: "command"})
+		p.expect(s, Row{Generated: s.Say, Heard: s.Say})
+		return nil
+	case s.Interrupt != nil:
+		return p.do(ctx, http.MethodPost, "/v1/agents/"+url.PathEscape(p.agent)+"/interrupt", map[string]any{"heard": *s.Interrupt}, nil)
+	}
+	return p.ask(ctx, s)
+}
+
+// ask plays a question of the caller, or the result of a tool.
+func (p *player) ask(ctx context.Context, s *Step) error {
+	kept := len(p.list)
+	if s.Ask != "" {
+		if !p.again {
+			p.questions++
+		}
+		p.list = append(p.list, entry{role: "user", content: s.Ask, turn: p.turn, atMS: p.now().UnixMilli(), source: "asr"})
+	} else {
+		p.list = append(p.list, entry{role: "tool", content: s.Result, toolCallID: p.lastCall(), turn: p.turn})
+	}
+	x, err := p.send(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := p.listen(ctx, s, x); err != nil {
+		return err
+	}
+	if s.Discard {
+		p.list, p.again = p.list[:kept], true
+		p.ghosts++
+		return nil
+	}
+	p.again = false
+	p.keep(s, x)
+	return nil
+}
+
+// send makes the request and waits until the upstream has it.
+func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
+	p.requests++
+	id := p.run + "-" + strconv.Itoa(p.requests)
+	x := &exchange{script: &script{answer: s.Answer, tool: s.Tool, callID: "call_" + id, cut: s.cut(), opening: p.platform.opening, pace: p.pace(msPerWord * time.Millisecond / 8)}}
+	p.upstream.expect(id, x.script)
+	ctx, x.cancel = context.WithCancel(ctx)
+	body := map[string]any{"model": "simulated", "stream": !p.call.Whole, "messages": p.messages()}
+	req, err := p.request(ctx, http.MethodPost, "/v1/agents/"+url.PathEscape(p.agent)+"/chat/completions", nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("X-Request-Id", id)
+	p.platform.request(p, body, req.Header)
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	if x.script.cut == 0 { // nothing will come: it is closed while it waits for its answer
+		go func() {
+			select {
+			case <-x.script.arrived:
+			case <-time.After(patience):
+			}
+			x.cancel()
+		}()
+	}
+	res, err := p.cfg.Client.Do(req)
+	switch {
+	case err != nil && x.script.cut == 0 && ctx.Err() != nil:
+		return x, nil
+	case err != nil:
+		return nil, fmt.Errorf("request %d (line %d): %w", p.requests, s.Line, err)
+	case res.StatusCode != http.StatusOK:
+		defer res.Body.Close()
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
+		return nil, fmt.Errorf("request %d (line %d): the server answered %d: %s%s", p.requests, s.Line, res.StatusCode, bytes.TrimSpace(b), p.hint(res.StatusCode))
+	}
+	x.body = res.Body
+	return x, nil
+}
+
+// hint says what is wrong most of the time where the upstream has not even been asked.
+func (p *player) hint(status int) string {
+	if status == http.StatusBadGateway && p.requests == 1 {
+		return "; the server must reach " + p.upstream.url + " and be allowed to call it (HEARDLOG_OUTBOUND_ALLOW, -listen)"
+	}
+	return ""
+}
+
+// listen reads an answer to its end or to the place where it is cut. An earlier request that was left open is closed when this one is under way.
+func (p *player) listen(ctx context.Context, s *Step, x *exchange) error {
+	before := p.open
+	p.open = nil
+	if before != nil {
+		if err := p.hangUp(ctx, before); err != nil {
+			return err
+		}
+	}
+	if x.body == nil {
+		return p.hangUp(ctx, x)
+	}
+	text, err := p.read(s, x)
+	if err != nil {
+		_ = x.body.Close()
+		return fmt.Errorf("request %d (line %d): %w", p.requests, s.Line, err)
+	}
+	if text != s.sent() {
+		p.problem(s, "the answer came as %q, want %q", text, s.sent())
+	}
+	p.speak(ctx, s)
+	switch {
+	case x.script.cut < 0:
+		x.cancel()
+		return x.body.Close()
+	case s.Overlap:
+		p.open = x
+		return nil
+	}
+	return p.hangUp(ctx, x)
+}
+
+// hangUp closes a request in the middle and waits until the server has let go of the upstream and has stored what was sent: the next words of a caller
+// do not come in the same millisecond.
+func (p *player) hangUp(ctx context.Context, x *exchange) error {
+	before, err := p.ledger(ctx)
+	if err != nil {
+		return err
+	}
+	x.cancel()
+	if x.body != nil {
+		_ = x.body.Close() // cancelled already
+	}
+	select {
+	case <-x.script.left:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(patience):
+		return errors.New("the upstream's answer was not cancelled within 15 s of the client's leaving")
+	}
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+		now, err := p.ledger(ctx)
+		if err != nil || len(now) > len(before) {
+			return err
+		}
+		if !pause(ctx, 5*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil // nothing was stored, which the comparison judges
+}
+
+// read gives the text of an answer as far as it is listened to.
+func (p *player) read(s *Step, x *exchange) (string, error) {
+	if p.call.Whole {
+		return x.readWhole()
+	}
+	words, opened := make([]string, 0, 32), p.platform.opening == ""
+	for lines := bufio.NewReaderSize(x.body, 64<<10); x.script.cut < 0 || len(words) < x.script.cut; {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			return "", fmt.Errorf("the stream broke off: %w", err)
+		}
+		data, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "data: ")
+		if !ok {
+			continue
+		}
+		if data == "[DONE]" {
+			break
+		}
+		if data == p.platform.opening {
+			opened = true
+			continue
+		}
+		word, err := x.chunk(data)
+		if err != nil {
+			return "", err
+		}
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	if !opened {
+		p.problem(s, "the platform's own first chunk did not come through as it was sent")
+	}
+	return strings.Join(words, ""), nil
+}
+
+// chunk gives the word of a chunk and notes the calls in it.
+func (x *exchange) chunk(data string) (string, error) {
+	type message struct {
+		Content   string
+		ToolCalls []struct{ ID string } `json:"tool_calls"`
+	}
+	var in struct {
+		Error   json.RawMessage
+		Choices []struct{ Delta, Message message }
+	}
+	if err := json.Unmarshal([]byte(data), &in); err != nil {
+		return "", fmt.Errorf("a chunk is no JSON: %w", err)
+	}
+	if len(in.Error) > 0 {
+		return "", fmt.Errorf("the server sent an error: %.500s", in.Error)
+	}
+	if len(in.Choices) == 0 {
+		return "", nil
+	}
+	c := in.Choices[0]
+	for _, t := range slices.Concat(c.Delta.ToolCalls, c.Message.ToolCalls) {
+		if t.ID != "" {
+			x.toolIDs = append(x.toolIDs, t.ID)
+		}
+	}
+	return c.Delta.Content + c.Message.Content, nil
+}
+
+func (x *exchange) readWhole() (string, error) {
+	b, err := io.ReadAll(io.LimitReader(x.body, maxAnswer))
+	if err != nil {
+		return "", fmt.Errorf("the answer broke off: %w", err)
+	}
+	return x.chunk(string(b))
+}
+
+// keep puts what the platform believes was heard into its list, and notes what the record should have of it.
+func (p *player) keep(s *Step, x *exchange) {
+	e := entry{role: "assistant", content: s.heard(), turn: p.turn, atMS: p.now().UnixMilli(), source: "llm"}
+	if s.Tool != nil {
+		e.toolCalls = x.script.calls()
+		if len(x.toolIDs) != 1 || x.toolIDs[0] != x.script.callID {
+			p.problem(s, "the tool calls that came are %q, want one, %q", x.toolIDs, x.script.callID)
+		}
+	}
+	cut := strings.TrimRight(s.heard(), " ") != strings.TrimRight(s.Answer, " ")
+	if cut {
+		e.original = s.sent()
+	}
+	if e.content != "" || e.toolCalls != nil {
+		p.list = append(p.list, e)
+	}
+	if s.Forget {
+		p.list = slices.DeleteFunc(p.list, func(e entry) bool { return e.role == "tool" || e.toolCalls != nil })
+	}
+	row := Row{Generated: s.sent(), Heard: s.heard(), Interrupted: cut, Caller: s.Ask, Ghosts: p.ghosts}
+	if s.Ask == "" { // the turn's ghosts are counted where it begins
+		for i := range p.want {
+			if w := &p.want[len(p.want)-1-i]; w.Caller != "" {
+				w.Ghosts, row.Ghosts = w.Ghosts+p.ghosts, 0
+				break
+			}
+		}
+	}
+	if s.Tool != nil {
+		row.Tool = s.Tool.Name
+	} else {
+		p.turn++
+	}
+	p.ghosts = 0
+	p.expect(s, row)
+}
+
+// expect notes a row, changed by what the step wants.
+func (p *player) expect(s *Step, row Row) {
+	if w := s.Want; w != nil {
+		if w.None {
+			return
+		}
+		set(&row.Caller, w.Caller)
+		set(&row.Generated, w.Generated)
+		set(&row.Heard, w.Heard)
+		set(&row.Interrupted, w.Interrupted)
+		set(&row.Ghosts, w.Ghosts)
+		row.Method, row.Source = w.Method, w.Source
+	}
+	p.want = append(p.want, want{Row: row, line: s.Line})
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// lastCall gives the id of the newest tool call in the list.
+func (p *player) lastCall() string {
+	for _, e := range slices.Backward(p.list) {
+		var calls []struct{ ID string }
+		if json.Unmarshal(e.toolCalls, &calls) == nil && len(calls) > 0 {
+			return calls[0].ID
+		}
+	}
+	return ""
+}
+
+// messages gives the list as the platform sends it: its system message, and the newest that its window holds.
+func (p *player) messages() []map[string]any {
+	list := p.list
+	if n := p.call.Window; n > 0 && len(list) > n {
+		list = list[len(list)-n:]
+		for len(list) > 1 && list[0].role == "tool" { // a result without its call is refused everywhere
+			list = list[1:]
+		}
+	}
+	var out []map[string]any
+	if p.call.System != "" {
+		out = append(out, map[string]any{"role": "system", "content": p.call.System})
+	}
+	for i, e := range list {
+		if p.platform.merges && e.role == "user" && i > 0 && list[i-1].role == "user" {
+			last := out[len(out)-1]
+			last["content"] = last["content"].(string) + " " + e.content //nolint:errcheck // it is what this loop put there
+			continue
+		}
+		m := map[string]any{"role": e.role, "content": e.content}
+		if e.toolCalls != nil {
+			m["tool_calls"] = e.toolCalls
+			if e.content == "" {
+				m["content"] = nil
+			}
+		}
+		if e.toolCallID != "" {
+			m["tool_call_id"] = e.toolCallID
+		}
+		if p.platform.message != nil {
+			p.platform.message(e, m)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// pace gives how long something takes at the speed that is played, 0 where nothing is waited for.
+func (p *player) pace(d time.Duration) time.Duration {
+	if p.cfg.Pace <= 0 {
+		return 0
+	}
+	return time.Duration(float64(d) / p.cfg.Pace)
+}
+
+// speak waits while the answer is spoken and the caller thinks, where the call is played in time.
+func (p *player) speak(ctx context.Context, s *Step) {
+	if !s.Discard {
+		pause(ctx, p.pace(time.Duration(len(split(s.heard()))+3)*msPerWord*time.Millisecond))
+	}
+}
+
+// request makes a request to the server.
+func (p *player) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(p.cfg.Server, "/")+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if p.cfg.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+p.cfg.Key)
+	}
+	return req, nil
+}
+
+// do makes a call and reads its answer into out, unless that is nil.
+func (p *player) do(ctx context.Context, method, path string, body, out any) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	var r io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		r = bytes.NewReader(raw)
+	}
+	req, err := p.request(ctx, method, path, r)
+	if err != nil {
+		return err
+	}
+	res, err := p.cfg.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: the server answered %d: %.1000s", method, path, res.StatusCode, bytes.TrimSpace(b))
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(b, out)
+}

@@ -1,0 +1,160 @@
+package simulate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Row is one answer of a call's record, or what should be recorded of it.
+type Row struct {
+	Turn        int    `json:"turn"`             // counted from 0 in the order of the record, whatever numbers the platform gives
+	Caller      string `json:"caller,omitempty"` // the words that were answered
+	Generated   string `json:"generated"`
+	Heard       string `json:"heard"`
+	Interrupted bool   `json:"interrupted"`
+	Method      string `json:"method,omitempty"`
+	Source      string `json:"source,omitempty"`
+	Tool        string `json:"tool,omitempty"` // the function that the answer calls
+	Ghosts      int    `json:"ghosts"`         // answers of the turn that were superseded; in its first row
+}
+
+// message is what is read of a ledger's entry.
+type message struct {
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	TurnID    int64  `json:"turn_id"`
+	State     string `json:"state"`
+	Generated string `json:"generated"`
+	Heard     string `json:"heard"`
+	ToolCalls []struct {
+		Function struct{ Name string }
+	} `json:"tool_calls"`
+	Metadata struct {
+		Source      string `json:"source"`
+		Interrupted bool   `json:"interrupted"`
+	} `json:"metadata"`
+	Evidence struct{ Method string }
+}
+
+// ledger reads all of the agent's ledger.
+func (p *player) ledger(ctx context.Context) ([]message, error) {
+	var all []message
+	for after := "0"; ; {
+		var page struct {
+			Messages []message   `json:"messages"`
+			Next     json.Number `json:"next_after_seq"`
+		}
+		path := "/v1/agents/" + url.PathEscape(p.agent) + "/messages?limit=1000&after_seq=" + url.QueryEscape(after)
+		if err := p.do(ctx, http.MethodGet, path, nil, &page); err != nil {
+			return nil, fmt.Errorf("read the ledger: %w", err)
+		}
+		all = append(all, page.Messages...)
+		if page.Next == "" {
+			return all, nil
+		}
+		after = page.Next.String()
+	}
+}
+
+// rows gives the answers of a ledger. Those that are superseded are counted, those without words or calls left out.
+func rows(ledger []message) []Row {
+	var out []Row
+	turns, ghosts := map[int64]int{}, map[int64]int{}
+	callers, first := map[int64][]string{}, map[int64]bool{}
+	for _, m := range ledger {
+		if _, ok := turns[m.TurnID]; !ok {
+			turns[m.TurnID] = len(turns)
+		}
+		switch {
+		case m.State == "superseded":
+			ghosts[m.TurnID]++
+		case m.Role == "user":
+			callers[m.TurnID] = append(callers[m.TurnID], m.Content)
+		}
+	}
+	for _, m := range ledger {
+		if m.Role != "assistant" || m.State == "superseded" || m.Generated == "" && m.Heard == "" && len(m.ToolCalls) == 0 {
+			continue
+		}
+		r := Row{
+			Turn: turns[m.TurnID], Generated: m.Generated, Heard: m.Heard, Interrupted: m.Metadata.Interrupted,
+			Method: m.Evidence.Method, Source: m.Metadata.Source,
+		}
+		if len(m.ToolCalls) > 0 {
+			r.Tool = m.ToolCalls[0].Function.Name
+		}
+		if !first[m.TurnID] {
+			first[m.TurnID] = true
+			r.Caller, r.Ghosts = strings.Join(callers[m.TurnID], " "), ghosts[m.TurnID]
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// Compared is a row of the result: what was expected beside what was recorded. One of them is nil where the other has no counterpart.
+type Compared struct {
+	Line     int      `json:"line,omitempty"` // of the step in the transcript
+	Expected *Row     `json:"expected"`
+	Recorded *Row     `json:"recorded"`
+	Differs  []string `json:"differs,omitempty"` // the columns that do
+}
+
+// compare holds the rows against each other, in their order.
+func compare(wants []want, recorded []Row) []Compared {
+	out := make([]Compared, max(len(wants), len(recorded)))
+	for i := range out {
+		c := &out[i]
+		if i < len(wants) {
+			c.Expected, c.Line = &wants[i].Row, wants[i].line
+		}
+		if i < len(recorded) {
+			c.Recorded = &recorded[i]
+		}
+		if c.Expected == nil || c.Recorded == nil {
+			c.Differs = []string{"answer"}
+			continue
+		}
+		c.Expected.Turn = turnOf(c.Expected, out[:i])
+		c.Differs = differences(c.Expected, c.Recorded)
+	}
+	return out
+}
+
+// turnOf counts the expected turns: words of the caller and what the platform says by itself at the beginning open one; a result of a tool does not.
+func turnOf(r *Row, before []Compared) int {
+	if len(before) == 0 {
+		return 0
+	}
+	last := before[len(before)-1].Expected
+	if r.Caller != "" {
+		return last.Turn + 1
+	}
+	return last.Turn
+}
+
+func differences(want, got *Row) []string {
+	var out []string
+	differ := func(column string, yes bool) {
+		if yes {
+			out = append(out, column)
+		}
+	}
+	differ("turn", want.Turn != got.Turn)
+	differ("caller", plain(want.Caller) != plain(got.Caller))
+	differ("generated", plain(want.Generated) != plain(got.Generated))
+	differ("heard", plain(want.Heard) != plain(got.Heard))
+	differ("interrupted", want.Interrupted != got.Interrupted)
+	differ("method", want.Method != "" && want.Method != got.Method)
+	differ("source", want.Source != "" && want.Source != got.Source)
+	differ("tool", want.Tool != got.Tool)
+	differ("ghosts", want.Ghosts != got.Ghosts)
+	return out
+}
+
+// plain takes the white space at a text's ends for nothing: where a stream is cut decides about it.
+func plain(s string) string { return strings.TrimSpace(s) }

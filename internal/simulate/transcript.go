@@ -1,0 +1,296 @@
+package simulate
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of a transcript, far above any call that somebody writes down.
+const (
+	MaxTranscript = 1 << 20  // bytes of a transcript
+	MaxSteps      = 1000     // steps of a call
+	MaxLine       = 64 << 10 // bytes of a line, and so of any text in it
+	MaxWindow     = 1024     // messages that a platform re-sends
+)
+
+// msPerWord is how long a voice takes for a word, about 170 words a minute: it turns cut_ms into words and paces a call that is
+// played in real time.
+const msPerWord = 350
+
+// Transcript is a scripted call. In a file it is one JSON object a line, the call first and then its steps; empty lines and lines that begin
+// with # count for nothing (docs/simulate.md).
+type Transcript struct {
+	Name  string // of a built-in one, or the file's
+	Call  Call
+	Steps []Step
+	Text  []byte // as it was read
+}
+
+// Call is what holds for a whole call.
+type Call struct {
+	Platform string `json:"platform"`           // one of Platforms
+	About    string `json:"about,omitempty"`    // printed above the result
+	System   string `json:"system,omitempty"`   // the system message that the platform puts in front
+	Greeting string `json:"greeting,omitempty"` // said first, by the platform; it is the join's llm.greeting_message, too
+	Window   int    `json:"window,omitempty"`   // how many of the newest messages are sent again; 0 = all
+	Whole    bool   `json:"whole,omitempty"`    // answers in one piece, not streamed
+	// Properties are further properties of the join, such as heardlog.mode.
+	Properties map[string]json.RawMessage `json:"properties,omitempty"`
+}
+
+// Step is one thing that happens. Exactly one of Ask, Result, Say and Interrupt says what.
+type Step struct {
+	Line int `json:"-"` // in the transcript, from 1
+
+	// Ask is what the caller says, as the platform's speech recognition puts it: a request for an answer.
+	Ask string `json:"ask,omitempty"`
+	// Result is what the tool gave that the last answer called: a request for an answer without new words of the caller.
+	Result string `json:"result,omitempty"`
+	// Say is what the platform says by itself and puts into its list: a filler, a reminder.
+	Say string `json:"say,omitempty"`
+	// Interrupt tells the server by its own call what was heard of the last answer.
+	Interrupt *string `json:"interrupt,omitempty"`
+
+	Answer string `json:"answer,omitempty"` // what the model answers to Ask or Result
+	Tool   *Tool  `json:"tool,omitempty"`   // what the model calls, beside or instead of an answer
+	Cut    *int   `json:"cut,omitempty"`    // after how many words of the answer the platform closes the request
+	CutMS  int    `json:"cut_ms,omitempty"` // the same as a time of speech
+	// Overlap leaves a cut request open until the next one is under way, as platforms do that notice a barge-in by the new request.
+	Overlap bool `json:"overlap,omitempty"`
+	// Heard is what the platform keeps of the answer; by default all of it, or up to the cut. An empty text is an answer never played.
+	Heard *string `json:"heard,omitempty"`
+	// Discard throws question and answer away: a speculation or the first of two tries. The next question takes their place.
+	Discard bool `json:"discard,omitempty"`
+	// Forget drops the tool call and its result from the platform's list, as some do after a barge-in.
+	Forget bool `json:"forget,omitempty"`
+
+	Want *Want `json:"want,omitempty"`
+}
+
+// Tool is a function that the model calls.
+type Tool struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitempty"` // an object; {} by default
+}
+
+// Want is what the server should have recorded in the end of a step's answer. What is left out follows from the step, except Method and
+// Source: they are looked at only where they are given.
+type Want struct {
+	Caller      *string `json:"caller,omitempty"`
+	Generated   *string `json:"generated,omitempty"`
+	Heard       *string `json:"heard,omitempty"`
+	Interrupted *bool   `json:"interrupted,omitempty"`
+	Ghosts      *int    `json:"ghosts,omitempty"`
+	Method      string  `json:"method,omitempty"`
+	Source      string  `json:"source,omitempty"`
+	None        bool    `json:"none,omitempty"` // the record has no such answer
+}
+
+// Parse reads a transcript. Its errors name the line and the member.
+func Parse(name string, text []byte) (Transcript, error) {
+	t := Transcript{Name: name, Text: text}
+	if len(text) > MaxTranscript {
+		return t, fmt.Errorf("%s: is %d bytes long; at most %d are allowed", name, len(text), MaxTranscript)
+	}
+	first, n := true, 0
+	for line := range bytes.Lines(text) {
+		n++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		if err := t.line(line, n, first); err != nil {
+			return t, fmt.Errorf("%s: line %d: %w", name, n, err)
+		}
+		first = false
+	}
+	switch {
+	case first:
+		return t, fmt.Errorf("%s: is empty; its first line must be the call", name)
+	case len(t.Steps) == 0:
+		return t, fmt.Errorf("%s: has no steps", name)
+	}
+	return t, nil
+}
+
+func (t *Transcript) line(line []byte, n int, first bool) error {
+	switch {
+	case len(line) > MaxLine:
+		return fmt.Errorf("is %d bytes long; at most %d are allowed", len(line), MaxLine)
+	case !utf8.Valid(line):
+		return errors.New("is not UTF-8")
+	case first:
+		if err := decode(line, &t.Call); err != nil {
+			return err
+		}
+		return t.Call.check()
+	case len(t.Steps) == MaxSteps:
+		return fmt.Errorf("is step %d; at most %d are allowed", MaxSteps+1, MaxSteps)
+	}
+	s := Step{Line: n}
+	if err := decode(line, &s); err != nil {
+		return err
+	}
+	if err := s.check(t.Steps); err != nil {
+		return err
+	}
+	t.Steps = append(t.Steps, s)
+	return nil
+}
+
+func decode(line []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("holds more than one JSON object")
+	}
+	return nil
+}
+
+func (c *Call) check() error {
+	if !slices.Contains(Platforms(), c.Platform) {
+		return fmt.Errorf("platform: %q is not one of %s", c.Platform, strings.Join(Platforms(), ", "))
+	}
+	if _, ok := c.Properties["llm"]; ok {
+		return errors.New("properties.llm: is the simulated LLM's; it cannot be set")
+	}
+	if c.Window < 0 || c.Window > MaxWindow {
+		return fmt.Errorf("window: %d is not from 0 to %d", c.Window, MaxWindow)
+	}
+	return nil
+}
+
+func (s *Step) check(before []Step) error {
+	kinds := 0
+	for _, is := range []bool{s.Ask != "", s.Result != "", s.Say != "", s.Interrupt != nil} {
+		if is {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return fmt.Errorf("has %d of ask, result, say and interrupt; exactly one is allowed", kinds)
+	}
+	if !s.asks() {
+		if s.Answer != "" || s.Tool != nil || s.Cut != nil || s.CutMS != 0 || s.Heard != nil || s.Discard || s.Forget || s.Overlap {
+			return errors.New("say and interrupt have no answer; only want may stand beside say")
+		}
+		if s.Interrupt != nil && s.Want != nil {
+			return errors.New("want: belongs to the step of the answer")
+		}
+		return nil
+	}
+	return s.checkAnswer(before)
+}
+
+func (s *Step) checkAnswer(before []Step) error {
+	words := len(split(s.Answer))
+	switch {
+	case s.Answer == "" && s.Tool == nil:
+		return errors.New("answer: is required, or tool")
+	case s.Cut != nil && s.CutMS != 0:
+		return errors.New("cut_ms: stands beside cut; one of them is allowed")
+	case s.CutMS < 0:
+		return fmt.Errorf("cut_ms: %d is below 0", s.CutMS)
+	case s.Cut != nil && (*s.Cut < 0 || *s.Cut > words):
+		return fmt.Errorf("cut: %d is not from 0 to the %d words of the answer", *s.Cut, words)
+	case s.Tool != nil && (s.Cut != nil || s.CutMS > 0):
+		return errors.New("tool: cannot stand beside cut")
+	case s.Tool != nil && s.Tool.Name == "":
+		return errors.New("tool.name: is required")
+	case s.Overlap && s.Cut == nil && s.CutMS == 0:
+		return errors.New("overlap: needs cut or cut_ms")
+	case s.Discard && s.Want != nil:
+		return errors.New("want: a discarded answer is a ghost; count it in the want of the answer that is kept")
+	case s.Result != "" && (len(before) == 0 || !called(before)):
+		return errors.New("result: no tool was called before")
+	}
+	if s.Tool != nil && len(s.Tool.Arguments) > 0 && s.Tool.Arguments[0] != '{' {
+		return errors.New("tool.arguments: is not an object")
+	}
+	return nil
+}
+
+// called tells whether the newest answer that was kept called a tool, or the newest tries at its result did.
+func called(before []Step) bool {
+	for _, s := range slices.Backward(before) {
+		if s.asks() && !s.Discard {
+			return s.Tool != nil
+		}
+	}
+	return false
+}
+
+// asks tells whether the step is a request for an answer.
+func (s *Step) asks() bool { return s.Ask != "" || s.Result != "" }
+
+// cut gives after how many words the request is closed, -1 for never.
+func (s *Step) cut() int {
+	switch {
+	case s.Cut != nil:
+		return *s.Cut
+	case s.CutMS > 0:
+		return min(s.CutMS/msPerWord, len(split(s.Answer)))
+	}
+	return -1
+}
+
+// sent gives what the model could say before the request was closed.
+func (s *Step) sent() string {
+	if n := s.cut(); n >= 0 {
+		return strings.Join(split(s.Answer)[:n], "")
+	}
+	return s.Answer
+}
+
+// heard gives what the platform keeps of the answer.
+func (s *Step) heard() string {
+	if s.Heard != nil {
+		return *s.Heard
+	}
+	return strings.TrimRight(s.sent(), " ")
+}
+
+// split gives a text's words, each with the space behind it.
+func split(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.SplitAfter(text, " ")
+}
+
+//go:embed transcripts/*.jsonl
+var files embed.FS
+
+// Builtin gives the transcripts that come with the program: those of a platform, the one of a name, or with "all" every one.
+func Builtin(name string) ([]Transcript, error) {
+	entries, err := files.ReadDir("transcripts")
+	if err != nil {
+		return nil, err
+	}
+	var out []Transcript
+	for _, e := range entries {
+		text, err := files.ReadFile(path.Join("transcripts", e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		t, err := Parse(strings.TrimSuffix(e.Name(), ".jsonl"), text)
+		if err != nil {
+			return nil, err
+		}
+		if name == "all" || name == t.Name || name == t.Call.Platform {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}

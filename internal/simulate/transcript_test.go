@@ -1,0 +1,94 @@
+package simulate_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/internal/simulate"
+)
+
+const head = `{"platform":"livekit"}` + "\n"
+
+// Mistakes in a transcript are told with their line and member.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, text, want string }{
+		{"a call", "# a comment\n\n" + head + `{"ask":"a","answer":"b"}`, ""},
+		{"nothing", "# only this\n", "is empty"},
+		{"no steps", head, "no steps"},
+		{"no call", `{"ask":"a","answer":"b"}`, `line 1: json: unknown field "ask"`},
+		{"another platform", `{"platform":"pager"}`, `line 1: platform: "pager" is not one of agora,`},
+		{"window", `{"platform":"agora","window":1025}`, "window: 1025 is not from 0 to 1024"},
+		{"an LLM", `{"platform":"agora","properties":{"llm":{}}}`, "properties.llm: is the simulated"},
+		{"no JSON", head + "ask a", "line 2: invalid character"},
+		{"two objects", head + `{"ask":"a","answer":"b"} {}`, "more than one"},
+		{"unknown member", head + `{"ask":"a","reply":"b"}`, `unknown field "reply"`},
+		{"unknown member of want", head + `{"ask":"a","answer":"b","want":{"ghost":1}}`, `unknown field "ghost"`},
+		{"two kinds", head + `{"ask":"a","say":"b"}`, "has 2 of ask"},
+		{"no kind", head + `{"answer":"b"}`, "has 0 of ask"},
+		{"no answer", head + `{"ask":"a"}`, "answer: is required"},
+		{"cut behind the end", head + `{"ask":"a","answer":"b c","cut":3}`, "cut: 3 is not from 0 to the 2 words"},
+		{"cut twice", head + `{"ask":"a","answer":"b c","cut":1,"cut_ms":400}`, "cut_ms: stands beside cut"},
+		{"cut before time", head + `{"ask":"a","answer":"b c","cut_ms":-1}`, "cut_ms: -1 is below 0"},
+		{"overlap of nothing", head + `{"ask":"a","answer":"b","overlap":true}`, "overlap: needs cut"},
+		{"a cut tool", head + `{"ask":"a","answer":"b","tool":{"name":"f"},"cut":1}`, "tool: cannot"},
+		{"a tool without name", head + `{"ask":"a","tool":{}}`, "tool.name: is required"},
+		{"arguments", head + `{"ask":"a","tool":{"name":"f","arguments":[]}}`, "tool.arguments: is not an object"},
+		{"a result of nothing", head + `{"ask":"a","answer":"b"}` + "\n" + `{"result":"x","answer":"c"}`, "line 3: result: no tool was called"},
+		{"a discarded want", head + `{"ask":"a","answer":"b","discard":true,"want":{"ghosts":1}}`, "want: a discarded"},
+		{"a cut filler", head + `{"say":"a","cut":1}`, "say and interrupt have no answer"},
+		{"long line", head + `{"ask":"` + strings.Repeat("x", simulate.MaxLine) + `","answer":"b"}`, "at most 65536"},
+		{"long", head + strings.Repeat("#\n", simulate.MaxTranscript/2), "at most 1048576"},
+		{"many steps", head + strings.Repeat(`{"ask":"a","answer":"b"}`+"\n", simulate.MaxSteps+1), "line 1002: is step 1001; at most 1000"},
+		{"no text", head + "{\"ask\":\"\xff\",\"answer\":\"b\"}", "not UTF-8"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := simulate.Parse("call", []byte(tt.text))
+			if tt.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// The command says what is wrong with its arguments, and where no server answers it says what to do.
+func TestCommandArguments(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"none", nil, "name one platform"},
+		{"two", []string{"livekit", "vapi"}, "name one platform"},
+		{"unknown", []string{"pager"}, `"pager" is not a platform that can be simulated: agora,`},
+		{"no file", []string{"none.jsonl"}, "no such file"},
+		{"server", []string{"-server", "localhost:8080", "vapi"}, "-server:"},
+		{"pace", []string{"-pace", "-1", "vapi"}, "-pace: -1 is not from 0 to 100"},
+		{"no server", []string{"-server", "http://127.0.0.1:1", "vapi"}, "start one, or name it with -server"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			err := simulate.Command(t.Context(), tt.args, "http://127.0.0.1:1", "id:hidden", &out, &out)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+			if strings.Contains(out.String(), "hidden") {
+				t.Errorf("the key is shown:\n%s", &out)
+			}
+		})
+	}
+	var out bytes.Buffer
+	if err := simulate.Command(t.Context(), []string{"-print", "livekit"}, "http://127.0.0.1:1", "", &out, &out); err != nil || !strings.Contains(out.String(), `"platform":"livekit"`) {
+		t.Errorf("-print: %v\n%s", err, &out)
+	}
+}
