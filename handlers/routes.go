@@ -71,6 +71,7 @@ func (a *API) agentRoutes(r chi.Router, kind joinKind) {
 		r.Post("/speak", h(a.touching(a.speak)))
 		r.Post("/think", h(a.touching(a.think)))
 		r.Post("/interrupt", h(a.touching(a.interrupt)))
+		r.Post("/evidence/{platform}", h(a.touching(a.evidence)))
 		r.Post("/messages", h(a.touching(a.appendMessages)))
 		r.Get("/messages", h(a.touching(a.ledger)))
 		r.Get("/events", h(a.touching(a.tail)))

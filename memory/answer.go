@@ -201,6 +201,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		now := s.nowMS()
 		m := a.message(now)
 		m.Seq, m.Rev, m.TurnID, m.TurnHasUser = t.AnswerSeq, h.Rev+1, t.TurnID, true
+		m = t.flight.noted(m, now)
 		out = m
 		c := Change{Append: []Message{m}}
 		if a.Failure != nil {

@@ -41,6 +41,8 @@ type flight struct {
 	cut   func(error)
 	once  sync.Once     // for cut
 	done  chan struct{} // closed when the answer is settled
+	notes []Report      // see note; under agent.mu, as taken
+	taken bool
 }
 
 // noTurn is the turn of a flight whose turn is not decided yet.

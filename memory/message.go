@@ -96,6 +96,8 @@ type Message struct {
 	CutGenerated bool   `json:"cut_generated,omitempty"`
 	Method       Method `json:"method,omitempty"`      // evidence for Content
 	EvidenceMS   int64  `json:"evidence_ms,omitempty"` // Unix ms that the evidence speaks of, 0 if it does not say
+	// Playback is what single reports told of the answer's being played; nil without any.
+	Playback *Playback `json:"playback,omitempty"`
 
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`   // assistant: OpenAI tool_calls array
 	ToolCallID string          `json:"tool_call_id,omitempty"` // tool

@@ -31,6 +31,7 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.flag("cut_generated", m.CutGenerated)
 	w.text("method", string(m.Method), false)
 	w.number("evidence_ms", m.EvidenceMS, false)
+	w.playback(m.Playback)
 	w.raw("tool_calls", m.ToolCalls)
 	w.text("tool_call_id", m.ToolCallID, false)
 	w.text("name", m.ToolName, false)
@@ -109,6 +110,18 @@ func (w *bodyWriter) raw(name string, v json.RawMessage) {
 	}
 	w.key(name)
 	w.value(name, v)
+}
+
+// playback writes what few answers have, and is left to encoding/json.
+func (w *bodyWriter) playback(p *memory.Playback) {
+	if p == nil {
+		return
+	}
+	raw, err := json.Marshal(p)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	w.raw("playback", raw)
 }
 
 func (w *bodyWriter) value(name string, v json.RawMessage) {

@@ -103,6 +103,9 @@ func FuzzCodec(f *testing.F) {
 		if has(8) {
 			m.Source, m.State, m.Method, m.EvidenceMS = memory.Source(k), memory.State(s), memory.Method(k), n
 		}
+		if has(9) {
+			m.Playback = &memory.Playback{Spoken: 3, Cut: true, CutMS: n, By: k, Stretches: []memory.Stretch{{StartMS: n, Text: s, Ends: []int64{n, 1}}}}
+		}
 		roundTrip(t, m)
 	})
 }
@@ -159,6 +162,11 @@ func set(v reflect.Value) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			set(v.Index(0))
+			return
+		}
 		v.SetBytes([]byte(`{"raw":[1]}`))
 	case reflect.Map:
 		v.Set(reflect.ValueOf(map[string]json.RawMessage{"k": json.RawMessage(`1`)}))

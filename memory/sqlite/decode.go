@@ -46,6 +46,8 @@ func readBody(body string, m *memory.Message) error {
 			m.Method = memory.Method(r.text())
 		case "evidence_ms":
 			m.EvidenceMS = r.number()
+		case "playback":
+			m.Playback = r.playback()
 		case "tool_calls":
 			m.ToolCalls = r.raw()
 		case "tool_call_id":
@@ -261,6 +263,18 @@ func (r *bodyReader) raw() json.RawMessage {
 		return nil
 	}
 	return json.RawMessage(s)
+}
+
+func (r *bodyReader) playback() *memory.Playback {
+	raw := r.raw()
+	if string(raw) == "null" {
+		return nil
+	}
+	p := new(memory.Playback)
+	if !r.bad && json.Unmarshal(raw, p) != nil {
+		r.bad = true
+	}
+	return p
 }
 
 func (r *bodyReader) metadata() map[string]json.RawMessage {

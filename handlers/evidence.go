@@ -1,0 +1,91 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/platform"
+)
+
+// evidenceAnswer says which answers an event was found to speak of.
+type evidenceAnswer struct {
+	AgentID string `json:"agent_id,omitempty"` // absent where the event tells nothing and names no call
+	// Event is the event's type where it is one that tells what was heard, else empty.
+	Event    string             `json:"event"`
+	Recorded []recordedEvidence `json:"recorded"`
+	// Unmatched counts what the event tells of answers that the ledger does not hold.
+	Unmatched int `json:"unmatched"`
+}
+
+type recordedEvidence struct {
+	Seq     int64  `json:"seq,omitempty"`
+	TurnID  *int64 `json:"turn_id,omitempty"`
+	Heard   string `json:"heard"`
+	Method  string `json:"method,omitempty"`
+	Changed bool   `json:"changed"`
+	Pending bool   `json:"pending,omitempty"` // the answer is still being made and gets the evidence when it is stored
+}
+
+// evidence takes a vendor's event about an agent that the path names.
+func (a *API) evidence(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	event, err := platform.Read(chi.URLParam(r, "platform"), body)
+	if err != nil {
+		return err
+	}
+	return a.record(w, r, chi.URLParam(r, "id"), event)
+}
+
+// record stores an event's evidence and answers.
+func (a *API) record(w http.ResponseWriter, r *http.Request, id string, event platform.Event) error {
+	out := evidenceAnswer{AgentID: id, Event: event.Type, Recorded: []recordedEvidence{}}
+	reports, err := reportsOf(event.Evidence)
+	if err != nil {
+		return err
+	}
+	list, err := a.Memory.Record(r.Context(), projectOf(r), id, reports)
+	if err != nil {
+		return err
+	}
+	for _, rec := range list {
+		e := recordedEvidence{Changed: rec.Changed, Pending: rec.Pending}
+		if m := rec.Message; !rec.Pending {
+			e.Seq, e.TurnID, e.Heard, e.Method = m.Seq, &m.TurnID, m.Content, string(m.Method)
+		}
+		out.Recorded = append(out.Recorded, e)
+	}
+	out.Unmatched = len(reports) - len(list)
+	return encode(w, http.StatusOK, out)
+}
+
+// reportsOf gives evidence as the domain takes it.
+func reportsOf(list []platform.Evidence) ([]memory.Report, error) {
+	out := make([]memory.Report, 0, len(list))
+	for _, e := range list {
+		r := memory.Report{
+			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
+			Playing: e.Playing, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
+		}
+		var err error
+		if r.Generated, err = memory.CleanText("generated", e.Generated, memory.MaxText); err != nil {
+			return nil, err
+		}
+		if e.Heard != nil {
+			text, err := memory.CleanText("heard", *e.Heard, memory.MaxText)
+			if err != nil {
+				return nil, err
+			}
+			r.Heard = &text
+		}
+		for _, w := range e.Words {
+			r.Words = append(r.Words, memory.WordTime{Text: w.Text, StartMS: w.StartMS, EndMS: w.EndMS})
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}

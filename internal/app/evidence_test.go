@@ -1,0 +1,82 @@
+package app_test
+
+import (
+	"net/http"
+	"testing"
+)
+
+type recorded struct {
+	AgentID  string `json:"agent_id"`
+	Event    string
+	Recorded []struct {
+		Seq     int64
+		TurnID  *int64 `json:"turn_id"`
+		Heard   string
+		Method  string
+		Changed bool
+		Pending bool
+	}
+	Unmatched int
+}
+
+// tell sends a vendor's event about an agent.
+func (s *server) tell(id, platform string, body any) recorded {
+	s.t.Helper()
+	var out recorded
+	s.post(agent(id, "/evidence/"+platform), body).ok(&out)
+	return out
+}
+
+// TestEvidence is one event of each kind, as the platforms send them.
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, tt := range map[string]struct {
+		platform, body string
+		heard, method  string
+	}{
+		"twilio":               {"twilio", `{"type":"interrupt","utteranceUntilInterrupt":"The train leaves","durationUntilInterruptMs":"460"}`, "The train leaves", "vendor_text"},
+		"twilio in the middle": {"twilio", `{"type":"interrupt","utteranceUntilInterrupt":"leaves at 9:05 from","durationUntilInterruptMs":"460"}`, "The train leaves at 9:05 from", "vendor_text"},
+		"telnyx":               {"telnyx", `{"type":"interrupt","utteranceUntilInterrupt":"The train","durationUntilInterruptMs":1820}`, "The train", "vendor_text"},
+		"elevenlabs": {"elevenlabs", `{"type":"agent_response_correction","agent_response_correction_event":{"original_agent_response":"The train leaves at 9:05 from platform 2. Anything else?","corrected_agent_response":"The train leaves at..."}}`,
+			"The train leaves at", "vendor_text"},
+		"openai words": {"openai-realtime", `{"type":"conversation.item.truncate","item_id":"item_7","audio_end_ms":"700","words":[
+			{"word":"The","start_ms":0,"end_ms":200},{"word":"train","start_ms":200,"end_ms":700},{"word":"leaves","start_ms":700,"end_ms":1100}]}`, "The train", "word_times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := s.join(name, nil)
+			s.say(id, user("When is my train?"), map[string]any{"id": "item_7", "role": "assistant", "content": trainAnswer})
+			out := s.tell(id, tt.platform, tt.body)
+			if out.AgentID != id || len(out.Recorded) != 1 || out.Unmatched != 0 || !out.Recorded[0].Changed || *out.Recorded[0].TurnID != 0 {
+				t.Fatalf("%+v", out)
+			}
+			m := s.last(id)
+			if m.Content != tt.heard || m.Evidence.Method != tt.method || m.Generated != trainAnswer {
+				t.Errorf("heard %q by %s of %q; want %q by %s", m.Content, m.Evidence.Method, m.Generated, tt.heard, tt.method)
+			}
+			if again := s.tell(id, tt.platform, tt.body); again.Recorded[0].Changed {
+				t.Errorf("the same event again: %+v", again)
+			}
+		})
+	}
+}
+
+func TestEvidenceRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.said("n")
+	s.post(agent(id, "/evidence/acme"), `{}`).refused(http.StatusNotFound, "TaskNotFound", "acme", "twilio", "vapi")
+	s.post(agent("nobody", "/evidence/twilio"), `{"type":"interrupt"}`).refused(http.StatusNotFound, "TaskNotFound", "nobody")
+	s.post(agent(id, "/evidence/twilio"), `{`).refused(http.StatusBadRequest, "InvalidRequestBody", "JSON")
+	s.post(agent(id, "/evidence/twilio"), `[]`).refused(http.StatusBadRequest, "InvalidRequestBody", "object")
+	s.post(agent(id, "/evidence/twilio"), `{"voicePrompt":"x"}`).refused(http.StatusBadRequest, "MissingRequiredField", "type")
+	if out := s.tell(id, "twilio", `{"type":"setup","callSid":"CA1"}`); out.Event != "" || len(out.Recorded) != 0 || out.Unmatched != 0 {
+		t.Errorf("%+v", out)
+	}
+	if out := s.tell(id, "twilio", `{"type":"interrupt","utteranceUntilInterrupt":"of another call"}`); out.Unmatched != 1 {
+		t.Errorf("%+v", out)
+	}
+	if m := s.last(id); m.Content != trainAnswer {
+		t.Errorf("%q", m.Content)
+	}
+}

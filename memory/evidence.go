@@ -1,0 +1,242 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxReports is how many reports one call of Record takes.
+const MaxReports = 1000
+
+// How far back Record looks: for the answers of a list of reports, in messages, and for that of a single one, in answers.
+const (
+	recordDepth = 4 * MaxBatch
+	reportDepth = 8
+)
+
+// Report is what somebody who knows the audio says of one answer. A zero field says nothing.
+type Report struct {
+	// Which answer, best first: its Message.ID or UpstreamID, its text (of one that is Playing, as far as it is known), its turn. With none of them
+	// it is the newest answer that Heard is part of.
+	ItemID    string
+	Generated string
+	Turn      *int64
+	// Ordinal tells that Turn may count from another number than ours.
+	Ordinal bool
+
+	Heard   *string
+	HeardMS *int64 // looked at where Heard is nil
+	Words   []WordTime
+	Full    bool // heard to its end
+	Cut     bool // the caller cut it
+	// Playing tells that the answer is being played: Heard is the least that was heard of it so far, Words a stretch of it that began at StartMS
+	// (Unix ms). Such reports are kept with the answer and count together, see Playback.
+	Playing bool
+	StartMS int64
+	AtMS    int64  // Unix ms that the report speaks of
+	By      string // Message.InterruptBy; "" = start_of_speech
+}
+
+// WordTime is a word's place in the audio, in ms from its start.
+type WordTime struct {
+	Text           string
+	StartMS, EndMS int64
+}
+
+// Recorded tells of a report whose answer was found.
+type Recorded struct {
+	Report  int     // its index
+	Message Message // as it stands now; zero with Pending
+	Changed bool
+	Pending bool // the answer is still being made; the report counts when it is stored
+}
+
+// names tells whether the report says anything to know its answer by.
+func (r *Report) names() bool {
+	return r.ItemID != "" || r.Generated != "" || r.Turn != nil || r.Heard != nil && *r.Heard != ""
+}
+
+// Record takes the reports of one event, in the order of the conversation, and tells which answers were found for them, in the same order; no
+// answer is taken for two. Better evidence replaces weaker and the same reports again change nothing, in whatever order they come; an agent that
+// has ended takes them too. An answer that is being sent to the client is cut by a report of a cut that speaks of it. fault.NotFound if the project
+// has no such agent, fault.Invalid for more than MaxReports.
+func (s *Service) Record(ctx context.Context, project, id string, reports []Report) ([]Recorded, error) {
+	if len(reports) > MaxReports {
+		return nil, fault.New(fault.Invalid, "more than %d reports in one call", MaxReports)
+	}
+	single := len(reports) == 1
+	if single && !reports[0].names() {
+		if out, err, done := s.recordFlight(ctx, project, id, reports); done {
+			return out, err
+		}
+	}
+	out, err := s.record(ctx, project, id, reports)
+	if err != nil || len(out) > 0 || !single {
+		return out, err
+	}
+	if again, err, done := s.recordFlight(ctx, project, id, reports); done {
+		return again, err
+	}
+	return out, nil
+}
+
+// recordFlight takes the one report for the answer that is being sent; done is false if there is none that it may speak of. An answer of which
+// nothing was sent yet cannot have been played.
+func (s *Service) recordFlight(ctx context.Context, project, id string, reports []Report) (out []Recorded, err error, done bool) {
+	k := agentKey{project, id}
+	for _, f := range s.live.flying(k) {
+		if Phase(f.phase.Load()) != Speaking {
+			continue
+		}
+		if reports[0].Cut {
+			turn := f.turn.Load()
+			s.cutFlights(ctx, k, ErrInterrupted, func(t int64) bool { return t == turn })
+		} else if f.note(reports[0]) {
+			return []Recorded{{Pending: true}}, nil, true
+		}
+		out, err = s.record(ctx, project, id, reports)
+		return out, err, true
+	}
+	return nil, nil, false
+}
+
+// record applies reports to stored answers.
+func (s *Service) record(ctx context.Context, project, id string, reports []Report) ([]Recorded, error) {
+	var out []Recorded
+	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
+		out = out[:0]
+		depth := recordDepth
+		if len(reports) == 1 {
+			depth = 8 * reportDepth
+		}
+		recent, err := tx.Last(depth)
+		if err != nil {
+			return Change{}, err
+		}
+		var c Change
+		now := s.nowMS()
+		for i, m := range match(reports, recent) {
+			if m == nil {
+				continue
+			}
+			is, changed, err := m.reported(reports[i], now)
+			if err != nil {
+				continue // its words are no part of that answer: it speaks of another one
+			}
+			if changed {
+				is.Rev = tx.Head().Rev + 1
+				c.Replace = append(c.Replace, is)
+			}
+			out = append(out, Recorded{Report: i, Message: is, Changed: changed})
+		}
+		return c, nil
+	})
+	return out, err
+}
+
+// match finds the answer of each report among messages, nil where there is none. Reports and messages are in the order of the conversation; they
+// are gone through from the end, so that of answers of one text the newest is taken first.
+func match(reports []Report, recent []Message) []*Message {
+	out := make([]*Message, len(reports))
+	var answers []*Message
+	for i := range recent {
+		if m := &recent[i]; m.Role == Assistant && m.State != Superseded && m.Original() != "" {
+			answers = append(answers, m)
+		}
+	}
+	shift := turnShift(reports, answers)
+	end, depth := len(answers), len(answers)
+	if len(reports) == 1 {
+		depth = reportDepth
+	}
+	for i := len(reports) - 1; i >= 0; i-- {
+		for j := end - 1; j >= max(0, end-depth); j-- {
+			if reports[i].fits(answers[j], shift) {
+				out[i], end = answers[j], j
+				break
+			}
+		}
+	}
+	return out
+}
+
+// fits tells whether the report may speak of the answer.
+func (r *Report) fits(m *Message, shift int64) bool {
+	whole := m.Original()
+	switch {
+	case r.ItemID != "" && (r.ItemID == m.ID || r.ItemID == m.UpstreamID):
+		return true
+	case r.Generated != "":
+		said, ok := AlignHeard(whole, r.Generated)
+		if !ok || !r.Playing && !m.CutGenerated && said != whole {
+			return false
+		}
+	case r.Heard != nil && *r.Heard != "":
+		// looked at below
+	case r.ItemID != "":
+		return false
+	case r.Turn != nil:
+		return m.TurnID == *r.Turn+shift
+	}
+	if r.Heard != nil {
+		_, ok := AlignHeard(whole, *r.Heard)
+		return ok
+	}
+	return true
+}
+
+// turnShift gives what is to be added to the turns of reports that have nothing else to know their answers by. Platforms count from 0 or from 1
+// (reference/agora-api.md section 3): that shift counts under which most turns hold an answer that was begun after the turn before had ended, and
+// before this one did.
+func turnShift(reports []Report, answers []*Message) int64 {
+	var best, most int64
+	for n, shift := range []int64{0, -1, 1} {
+		var fits int64
+		var before int64
+		for i := range reports {
+			r := &reports[i]
+			if !r.Ordinal || r.Turn == nil {
+				continue
+			}
+			for _, m := range answers {
+				if m.TurnID == *r.Turn+shift && (r.AtMS == 0 || before < m.Timestamp && m.Timestamp <= r.AtMS) {
+					fits++
+					break
+				}
+			}
+			before = r.AtMS
+		}
+		if n == 0 || fits > most {
+			best, most = shift, fits
+		}
+	}
+	return best
+}
+
+// reported gives m as the report has it.
+func (m Message) reported(r Report, now int64) (Message, bool, error) {
+	whole := m.Original()
+	e := Evidence{Seq: m.Seq, AtMS: r.AtMS, By: r.By}
+	switch {
+	case r.Playing, r.Cut && r.Heard == nil && r.HeardMS == nil:
+		return m.played(r, now)
+	case r.Full:
+		e.Method, e.Full = VendorText, true
+		if r.Generated == "" {
+			e.Method = AudioMS // it says that all was played and not what it was
+		}
+	case r.Heard != nil:
+		e.Method, e.Heard = VendorText, *r.Heard
+	case len(r.Words) > 0 && r.HeardMS != nil:
+		e.Method, e.Heard = WordTimes, wordsUntil(r.Words, *r.HeardMS)
+		if _, ok := AlignHeard(whole, e.Heard); !ok {
+			e.Method, e.Heard = AudioMS, EstimateHeard(whole, *r.HeardMS)
+		}
+	case r.HeardMS != nil:
+		e.Method, e.Heard = AudioMS, EstimateHeard(whole, *r.HeardMS)
+	default:
+		return m, false, nil
+	}
+	return applyEvidence(m, e, now)
+}

@@ -1,0 +1,253 @@
+// Package platform knows voice platforms: how each names its calls, what it adds to a request that no LLM may see, and what its events tell of what
+// the caller heard (reference/platforms.md). It reads bytes and gives values; it keeps nothing and calls nothing.
+package platform
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxRows is how many rows of one event are read; of a longer transcript the newest.
+const MaxRows = 1000
+
+// MaxWords is how many word times of one event are read.
+const MaxWords = 2000
+
+// Evidence is what one event tells of one answer, in no platform's words. A zero field says nothing.
+type Evidence struct {
+	// Which answer it speaks of, best first: the platform's id of it, all that was generated, the turn. With none of them it is the last answer
+	// that the heard text is part of.
+	ItemID    string
+	Generated string
+	Turn      *int64 // as the platform counts, from 0 or 1
+	// Ordinal tells that Turn may count from another number than ours.
+	Ordinal bool
+
+	Heard   *string // the heard text, or, with Playing, the text that is known to have been played by now
+	HeardMS *int64  // how much audio was played, ms
+	Words   []Word  // times within the audio, or within the stretch of audio that began at StartMS
+	Full    bool    // heard to its end
+	Cut     bool    // the caller cut it
+	Playing bool    // it is being played: what is told may still grow
+	StartMS int64   // Unix ms at which the stretch of audio began; with Playing
+	AtMS    int64   // Unix ms that the evidence speaks of
+	By      string  // end.metadata.caused_by of Agora's turn table, where the platform says it
+}
+
+// Word is a word's place in the audio, ms.
+type Word struct {
+	Text           string
+	StartMS, EndMS int64
+}
+
+// Event is what was read of one event's body. Nothing of the body is kept but what stands here.
+type Event struct {
+	Type     string // as the platform names it; one of ours, so that it may be shown
+	Keys     []Key  // that the body brings to find the call by, best first
+	Evidence []Evidence
+}
+
+// source is how one platform's events are read.
+type source struct {
+	name   string
+	kind   string // paths of the event's type, the first that is there; "" = the platform has one kind
+	events map[string]rule
+}
+
+// rule maps one event by paths into it (gjson's). A path may name alternatives with "|" between: the first that is there counts.
+type rule struct {
+	rows string // path of the list of rows; "" = the event itself is the one row
+	role string // path of a row's role; rows of others than role's owner are passed over
+	is   []string
+
+	item, turn, generated, heard, heardMS, words, cut, at string
+	ordinal                                               bool
+	// settles tells that a row which does not say that it was cut was heard to its end.
+	settles bool
+	// more is for what paths cannot say; false drops the row.
+	more func(row gjson.Result, rows []gjson.Result, i int, e *Evidence) bool
+}
+
+// Names lists the platforms whose events are understood, in order.
+func Names() []string {
+	var names []string
+	for _, s := range sources() {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Read reads the body of one event of a platform. It fails with fault.NotFound for a platform that is not known, fault.BadRequest for what is not a
+// JSON object, and fault.Missing for an event that does not say which it is. Events that tell nothing of what was heard give no evidence.
+func Read(name string, body []byte) (Event, error) {
+	all := sources()
+	at := slices.IndexFunc(all, func(s source) bool { return s.name == name })
+	if at < 0 {
+		return Event{}, fault.At(fault.NotFound, "platform", "%q is not known; known are %s", clip(name, 40), strings.Join(Names(), ", "))
+	}
+	if !gjson.ValidBytes(body) {
+		return Event{}, fault.New(fault.BadRequest, "the body is not valid JSON")
+	}
+	root := gjson.ParseBytes(body)
+	if !root.IsObject() {
+		return Event{}, fault.New(fault.BadRequest, "the body is not a JSON object")
+	}
+	s := all[at]
+	kind := first(root, s.kind)
+	if s.kind != "" && !kind.Exists() {
+		return Event{}, fault.At(fault.Missing, strings.ReplaceAll(s.kind, "|", " or "), "is required: it says which event this is")
+	}
+	out := Event{Keys: bodyKeys(name, root)}
+	r, ok := s.events[kind.String()]
+	if !ok {
+		return out, nil // an event that tells nothing of what was heard
+	}
+	out.Type = kind.String()
+	out.Evidence = r.read(root)
+	return out, nil
+}
+
+// Types lists the events of a platform that tell what was heard, in order.
+func Types(name string) []string {
+	var out []string
+	for _, s := range sources() {
+		if s.name == name {
+			for t := range s.events {
+				out = append(out, t)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// read maps one event.
+func (r rule) read(root gjson.Result) []Evidence {
+	rows := []gjson.Result{root}
+	if r.rows != "" {
+		rows = first(root, r.rows).Array()
+		rows = rows[max(0, len(rows)-MaxRows):]
+	}
+	var out []Evidence
+	for i, row := range rows {
+		if r.role != "" && !slices.Contains(r.is, first(row, r.role).String()) {
+			continue
+		}
+		e := r.row(row)
+		if r.more != nil && !r.more(row, rows, i, &e) {
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// row reads what paths can say.
+func (r rule) row(row gjson.Result) Evidence {
+	e := Evidence{ItemID: text(first(row, r.item)), Generated: text(first(row, r.generated)), Ordinal: r.ordinal, AtMS: millis(first(row, r.at))}
+	if v := first(row, r.turn); number(v) {
+		n := v.Int()
+		e.Turn = &n
+	}
+	if v := first(row, r.heard); v.Type == gjson.String {
+		e.Heard = &v.Str
+	}
+	if v := first(row, r.heardMS); number(v) && v.Float() >= 0 {
+		n := v.Int()
+		e.HeardMS = &n
+	}
+	e.Words = words(first(row, r.words))
+	e.Cut = first(row, r.cut).Bool()
+	if r.settles && !e.Cut && e.Heard != nil {
+		e.Full, e.Generated, e.Heard = true, *e.Heard, nil
+	}
+	return e
+}
+
+// first gives what the first of the paths finds; nothing for "".
+func first(v gjson.Result, paths string) gjson.Result {
+	if paths == "" {
+		return gjson.Result{}
+	}
+	for p := range strings.SplitSeq(paths, "|") {
+		if f := v.Get(p); f.Exists() && f.Type != gjson.Null {
+			return f
+		}
+	}
+	return gjson.Result{}
+}
+
+func text(v gjson.Result) string {
+	if v.Type != gjson.String {
+		return ""
+	}
+	return v.Str
+}
+
+// number tells whether a value is a number, or a text that holds one: Twilio writes "460" where Telnyx writes 460.
+func number(v gjson.Result) bool {
+	if v.Type == gjson.Number {
+		return true
+	}
+	if v.Type != gjson.String || v.Str == "" {
+		return false
+	}
+	return strings.Trim(v.Str, "0123456789.") == "" && strings.Count(v.Str, ".") <= 1
+}
+
+// millis reads a time: Unix ms, or Unix seconds (of ten digits, perhaps with a fraction). Anything else is no time.
+func millis(v gjson.Result) int64 {
+	if !number(v) {
+		return 0
+	}
+	f := v.Float()
+	switch {
+	case f < 1e9 || f > 1e14:
+		return 0
+	case f < 1e11:
+		return int64(f * 1000)
+	}
+	return int64(f)
+}
+
+// words reads a list of words with their times, ms: word or text; start_ms, startMs or start (seconds); the same with end.
+func words(list gjson.Result) []Word {
+	if !list.IsArray() {
+		return nil
+	}
+	var out []Word
+	list.ForEach(func(_, w gjson.Result) bool {
+		word := Word{Text: text(first(w, "word|text"))}
+		word.StartMS, _ = offset(w, "start_ms|startMs", "start")
+		end, ok := offset(w, "end_ms|endMs", "end")
+		if !ok {
+			return true
+		}
+		word.EndMS = end
+		out = append(out, word)
+		return len(out) < MaxWords
+	})
+	return out
+}
+
+func offset(w gjson.Result, ms, seconds string) (int64, bool) {
+	if v := first(w, ms); number(v) {
+		return v.Int(), true
+	}
+	if v := first(w, seconds); number(v) {
+		return int64(v.Float() * 1000), true
+	}
+	return 0, false
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

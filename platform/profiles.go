@@ -1,0 +1,120 @@
+package platform
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/tidwall/gjson"
+)
+
+// Key names a call, as a platform does: "vapi.call:5f0c…". What stands before the colon is a Source's name.
+type Key struct {
+	Text string
+	// Weak tells that the value names a caller and not a call, so that two calls of one caller are one conversation.
+	Weak bool
+}
+
+// Source is a place where a call's key may stand: a header or a path into the body (gjson's).
+type Source struct {
+	Name   string // of the key's kind, such as vapi.call; unique in all profiles
+	Header string // of a request; "" = none
+	Path   string // into a chat request; "" = none
+	Event  string // into an event's body; "" = as Path
+	Weak   bool
+}
+
+// Profile is what is known of one platform.
+type Profile struct {
+	Name    string
+	Sources []Source // best first
+	Strip   []string // members of a chat request that no upstream sees
+	Trust   string   // of what it says was heard: high, medium or low (reference/platforms.md 1.1)
+}
+
+// maxValue is how long a key's value may be to be kept as it is; of a longer one the hash is kept.
+const maxValue = 128
+
+// newKey makes a key. A value that names a person, is long or holds anything but ASCII letters, digits and -_.:/+=@ is kept as a hash.
+func newKey(s Source, value string) Key {
+	plain := !s.Weak && len(value) <= maxValue
+	for i := 0; i < len(value) && plain; i++ {
+		c := value[i]
+		plain = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' || c == ':' || c == '/' || c == '+' || c == '=' || c == '@'
+	}
+	if !plain {
+		sum := sha256.Sum256([]byte(value))
+		value = "sha256-" + hex.EncodeToString(sum[:16])
+	}
+	return Key{Text: s.Name + ":" + value, Weak: s.Weak}
+}
+
+// Profiles is the table of the platforms that are known (reference/platforms.md 2.1 and 2.4), in the order in which a request is asked for their keys.
+func Profiles() []Profile {
+	return []Profile{
+		{Name: "livekit", Trust: "medium", Sources: []Source{
+			{Name: "livekit.session", Header: "X-LiveKit-Session-ID", Event: "session_id"},
+			{Name: "livekit.job", Header: "X-LiveKit-Job-ID", Event: "job_id"},
+			{Name: "livekit.room", Header: "X-LiveKit-Room-ID", Event: "room_id"},
+		}},
+		{Name: "vapi", Trust: "medium", Strip: []string{"call", "customer", "phoneNumber"}, Sources: []Source{
+			{Name: "vapi.call", Path: "call.id|call.callId", Event: "message.call.id|call.id|message.call.callId"},
+		}},
+		{Name: "elevenlabs", Trust: "high", Strip: []string{"elevenlabs_extra_body", "user_id"}, Sources: []Source{
+			{Name: "elevenlabs.conversation", Path: "elevenlabs_extra_body.conversation_id", Event: "data.conversation_id|conversation_id"},
+		}},
+		{Name: "agora", Trust: "high", Strip: []string{"turn_id", "timestamp", "interruptable", "context"}, Sources: []Source{
+			{Name: "agora.agent", Header: "X-Agora-Agent-Id", Event: "payload.agent_id"},
+			{Name: "agora.channel", Header: "X-Agora-Customllm-Channel", Path: "context.channel|channel", Event: "payload.channel"},
+		}},
+		{Name: "twilio", Trust: "high", Sources: []Source{
+			{Name: "twilio.call", Header: "X-Twilio-CallSid", Path: "metadata.callSid|metadata.CallSid", Event: "callSid"},
+			{Name: "twilio.session", Path: "metadata.sessionId", Event: "sessionId"},
+		}},
+		{Name: "telnyx", Trust: "high", Sources: []Source{
+			{Name: "telnyx.call", Header: "X-Telnyx-Call-Control-Id", Path: "metadata.call_control_id", Event: "call_control_id|callSid"},
+		}},
+		{Name: "retell", Trust: "medium", Sources: []Source{
+			{Name: "retell.call", Header: "X-Retell-Call-Id", Path: "metadata.call_id|call_id", Event: "call_id|call.call_id"},
+		}},
+		{Name: "pipecat", Trust: "medium", Sources: []Source{
+			{Name: "pipecat.session", Header: "X-Pipecat-Session-Id", Path: "metadata.session_id", Event: "session_id"},
+		}},
+		{Name: "openai-realtime", Trust: "medium", Sources: []Source{
+			{Name: "realtime.session", Path: "metadata.realtime_session_id", Event: "session.id|session_id"},
+			{Name: "realtime.call", Path: "metadata.realtime_call_id", Event: "call_id"},
+		}},
+		{Name: "openai", Trust: "low", Sources: []Source{
+			{Name: "openai.conversation", Path: "metadata.conversation_id", Event: "conversation_id"},
+			{Name: "openai.safety_identifier", Path: "safety_identifier", Weak: true},
+			{Name: "openai.user", Path: "user", Weak: true},
+		}},
+	}
+}
+
+// bodyKeys gives the keys that an event's body holds, by the platform's own profile.
+func bodyKeys(name string, root gjson.Result) []Key {
+	var out []Key
+	for _, p := range Profiles() {
+		if p.Name != name {
+			continue
+		}
+		for _, s := range p.Sources {
+			path := s.Event
+			if path == "" {
+				path = s.Path
+			}
+			if v := value(first(root, path)); v != "" {
+				out = append(out, newKey(s, v))
+			}
+		}
+	}
+	return out
+}
+
+// value reads an id: a text, or a number.
+func value(v gjson.Result) string {
+	if v.Type == gjson.String || v.Type == gjson.Number {
+		return v.String()
+	}
+	return ""
+}

@@ -1,0 +1,228 @@
+package platform
+
+import (
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// sources is the table of platforms and their events (reference/platforms.md section 1). Event numbers and names are data: a new one is a row.
+func sources() []source {
+	relay := map[string]rule{"interrupt": {heard: "utteranceUntilInterrupt", heardMS: "durationUntilInterruptMs", more: relayInterrupt}}
+	transcript := rule{
+		rows: "payload.contents", role: "role", is: []string{"assistant"}, turn: "turn_id", ordinal: true, generated: "metadata.original",
+		heard: "content", cut: "metadata.interrupted", at: "metadata.interrupt_timestamp", more: agoraContent,
+	}
+	turns := rule{rows: "payload.turns", turn: "turn_id", ordinal: true, at: "end.end_at", more: agoraTurn}
+	truncate := rule{item: "item_id", generated: "transcript", heardMS: "audio_end_ms", words: "words", at: "at", more: truncated}
+	retell := func(list string) rule {
+		return rule{rows: list, role: "role", is: []string{"agent"}, heard: "content", more: retellRow}
+	}
+	return []source{
+		{name: "agora", kind: "eventType", events: map[string]rule{
+			"103": transcript, "1002": transcript, "112": turns, "1004": turns, // the four-digit numbers are those of the Platform preview
+		}},
+		{name: "elevenlabs", kind: "type", events: map[string]rule{
+			"agent_response_correction": {
+				generated: "agent_response_correction_event.original_agent_response", heard: "agent_response_correction_event.corrected_agent_response", more: cut,
+			},
+			"post_call_transcription": {
+				rows: "data.transcript", role: "role", is: []string{"agent"}, generated: "original_message", heard: "message", cut: "interrupted", settles: true, more: spoken,
+			},
+		}},
+		{name: "livekit", kind: "type", events: map[string]rule{
+			"conversation_item_added": {
+				heard: "item.content|item.text_content", cut: "item.interrupted", at: "item.metrics.stopped_speaking_at", more: livekitItem,
+			},
+		}},
+		{name: "openai-realtime", kind: "type", events: map[string]rule{"conversation.item.truncate": truncate, "conversation.item.truncated": truncate}},
+		{name: "pipecat", kind: "type", events: map[string]rule{
+			"bot-output":      {heard: "data.spoken_progress.accumulated", more: botOutput},
+			"bot-interrupted": {at: "data.timestamp|timestamp", more: cut},
+		}},
+		{name: "retell", kind: "interaction_type|event", events: map[string]rule{
+			"update_only": retell("transcript"), "response_required": retell("transcript"), "reminder_required": retell("transcript"),
+			"call_ended": retell("call.transcript_object"), "call_analyzed": retell("call.transcript_object"),
+		}},
+		{name: "telnyx", kind: "type", events: relay},
+		{name: "twilio", kind: "type", events: relay},
+		{name: "vapi", kind: "message.type|type", events: map[string]rule{
+			"user-interrupted":        {at: "message.timestamp|timestamp", more: vapiInterrupted},
+			"assistant.speechStarted": {at: "message.timestamp|timestamp", more: vapiSpeech},
+		}},
+	}
+}
+
+func cut(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	e.Cut = true
+	return true
+}
+
+// spoken drops rows without words: those of tool calls.
+func spoken(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	return e.Heard != nil || e.Generated != ""
+}
+
+// relayInterrupt is ConversationRelay's word on what was spoken. Without a text, the time that was spoken counts.
+func relayInterrupt(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	e.Cut = true
+	if e.Heard != nil && *e.Heard == "" && e.HeardMS != nil && *e.HeardMS > 0 {
+		e.Heard = nil
+	}
+	return true
+}
+
+// agoraContent is a row of the engine's short-term memory. Where it has no metadata its content is what was heard, of whatever was generated.
+func agoraContent(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	if e.Heard == nil {
+		return false
+	}
+	if row.Get("metadata.source").Exists() && !e.Cut {
+		e.Full, e.Generated, e.Heard = true, *e.Heard, nil
+	}
+	return true
+}
+
+// agoraTurn is a row of the turn table, which holds no text.
+func agoraTurn(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	if e.Turn == nil {
+		return false
+	}
+	switch row.Get("end.type").String() {
+	case "ok":
+		e.Full = true
+	case "interrupted":
+		e.Cut, e.By = true, causedBy(row.Get("end.metadata.caused_by").String())
+	default:
+		return false
+	}
+	return true
+}
+
+// causedBy gives a cause of an interruption if it is one of the documented ones.
+func causedBy(s string) string {
+	switch s {
+	case "start_of_speech", "api_speak", "api_interrupt", "api_leave":
+		return s
+	}
+	return ""
+}
+
+// truncated is a client's or the server's word on how much audio was played.
+func truncated(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	e.Cut = true
+	return e.HeardMS != nil
+}
+
+// livekitItem is a chat item as it was committed: its text is what was heard. Its own id is that of the worker's list, which we never saw; the
+// upstream's ids we know.
+func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	item := row.Get("item")
+	if item.Get("role").String() != "assistant" {
+		return false
+	}
+	if ids := item.Get("metrics.provider_request_ids"); ids.IsArray() && len(ids.Array()) > 0 {
+		list := ids.Array()
+		e.ItemID = list[len(list)-1].String()
+	}
+	if list := item.Get("content"); list.IsArray() {
+		var parts []string
+		for _, p := range list.Array() {
+			if p.Type == gjson.String {
+				parts = append(parts, p.Str)
+			} else if s := text(first(p, "transcript|text")); s != "" {
+				parts = append(parts, s)
+			}
+		}
+		s := strings.Join(parts, "\n")
+		e.Heard = &s
+	}
+	if e.Heard == nil {
+		return false
+	}
+	if !e.Cut {
+		e.AtMS = 0
+		e.Full, e.Generated, e.Heard = true, *e.Heard, nil
+		return e.Generated != ""
+	}
+	return true
+}
+
+// botOutput is RTVI's account of one stretch of text: spoken to its end, or up to spoken_progress.accumulated.
+func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	d := row.Get("data")
+	switch d.Get("spoken_status").String() {
+	case "completed":
+		if s := d.Get("text"); s.Type == gjson.String {
+			e.Heard = &s.Str
+		}
+	case "in-progress":
+	default: // new, or a version that does not say: nothing of it is known to be played
+		return false
+	}
+	e.Playing = true
+	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
+}
+
+// retellRow is a row of a transcript that grows: what stands before a user's row was cut there or heard to its end, and the last row is still
+// being spoken, unless the call is over.
+func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
+	if e.Heard == nil || strings.TrimSpace(*e.Heard) == "" {
+		return false
+	}
+	e.Playing = true
+	for _, later := range rows[i+1:] {
+		if later.Get("role").String() == "user" {
+			e.Cut = true
+		}
+	}
+	return true
+}
+
+// vapiInterrupted names the moment; what had been spoken by then is told by the events of its speech.
+func vapiInterrupted(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	e.Cut = true
+	return true
+}
+
+// vapiSpeech is a stretch of speech that begins now. Its text is the whole turn's, so that it says which answer this is; what of it is spoken
+// and when stands in timing, if the voice has any.
+func vapiSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	m := row
+	if row.Get("message").IsObject() {
+		m = row.Get("message")
+	}
+	e.Playing, e.StartMS, e.AtMS = true, e.AtMS, 0
+	e.Generated = text(m.Get("text"))
+	t := m.Get("timing")
+	switch t.Get("type").String() {
+	case "word-alignment":
+		e.Words = aligned(t)
+	case "word-progress":
+		// It comes at the end of a stretch: what it counts has been spoken.
+		said := leading(e.Generated, t.Get("wordsSpoken").Int())
+		e.Heard = &said
+		e.StartMS = 0
+	}
+	return true
+}
+
+// aligned reads the three parallel lists of word-alignment.
+func aligned(t gjson.Result) []Word {
+	texts, starts, ends := t.Get("words").Array(), t.Get("wordsStartTimesMs").Array(), t.Get("wordsEndTimesMs").Array()
+	var out []Word
+	for i := range min(len(texts), len(ends), MaxWords) {
+		w := Word{Text: texts[i].String(), EndMS: ends[i].Int()}
+		if i < len(starts) {
+			w.StartMS = starts[i].Int()
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// leading gives the first n words of a text.
+func leading(s string, n int64) string {
+	words := strings.Fields(s)
+	return strings.Join(words[:max(0, min(n, int64(len(words))))], " ")
+}
