@@ -100,7 +100,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 		}
 		x.finishDrain()
 	}()
-	err := x.run()
+	err = x.run()
 	if err != nil && (x.out == nil || !x.out.begun) { // the handler answers
 		x.timing.set(w.Header())
 	}
