@@ -27,13 +27,13 @@ import (
 
 // What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better, never lower them.
 const (
-	minCases       = 164
-	minPerPlatform = 0
+	minCases       = 200
+	minPerPlatform = 9
 	minPrecision   = 0.98
-	minRecall      = 0.92
-	minHeardExact  = 0.92
+	minRecall      = 0.93
+	minHeardExact  = 0.93
 	maxFalseCuts   = 1  // answers called interrupted that were not
-	maxWrongCases  = 32 // cases with any difference from their label
+	maxWrongCases  = 45 // cases with any difference from their label
 )
 
 // corpusPlatforms are the platforms of the reference; each must have cases.
