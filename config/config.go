@@ -70,7 +70,21 @@ type LLM struct {
 	FirstToken   time.Duration
 	Idle         time.Duration
 	Total        time.Duration
-	OnDisconnect string // HEARDLOG_LLM_ON_DISCONNECT
+	OnDisconnect string        // HEARDLOG_LLM_ON_DISCONNECT
+	Fallbacks    []Upstream    // HEARDLOG_LLM_FALLBACKS
+	Retry        int           // HEARDLOG_LLM_RETRIES
+	RetryBudget  time.Duration // HEARDLOG_LLM_RETRY_BUDGET
+}
+
+// Upstream is an LLM to fall back to.
+type Upstream struct {
+	Name     string // letters, digits, dot, dash and underscore, at most 64; never empty, unique
+	URL      string
+	APIKey   Secret
+	Model    string // in place of any other; "" leaves it alone
+	Vendor   string
+	Headers  map[string]Secret
+	Projects []string // whose agents it serves; empty = all
 }
 
 // Setting describes one environment variable.
@@ -129,6 +143,9 @@ func (c *Config) together() []error {
 	}
 	if c.WebhookSecret != "" && c.WebhookURL == "" {
 		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_SECRET: is set without HEARDLOG_WEBHOOK_URL"))
+	}
+	if len(c.LLM.Fallbacks) > 0 && c.LLM.URL == "" {
+		errs = append(errs, errors.New("HEARDLOG_LLM_FALLBACKS: wants HEARDLOG_LLM_URL, which it stands behind"))
 	}
 	if c.AutoJoin && c.LLM.URL == "" {
 		errs = append(errs, errors.New("HEARDLOG_AUTO_JOIN: wants HEARDLOG_LLM_URL, which agents that join by themselves talk to"))

@@ -38,6 +38,9 @@ func Settings() []Setting {
 		{"HEARDLOG_LLM_IDLE_TIMEOUT", "30s", "How long an upstream may pause between two pieces of data.", durationInto(func(c *Config) *time.Duration { return &c.LLM.Idle }, 10*time.Millisecond, time.Hour)},
 		{"HEARDLOG_LLM_TOTAL_TIMEOUT", "10m", "How long one answer may take.", durationInto(func(c *Config) *time.Duration { return &c.LLM.Total }, 10*time.Millisecond, 24*time.Hour)},
 		{"HEARDLOG_LLM_ON_DISCONNECT", "cancel", "What becomes of the upstream call when the client goes away: cancel, or drain it to learn the whole answer.", oneOf(func(c *Config) *string { return &c.LLM.OnDisconnect }, "cancel", "drain")},
+		{"HEARDLOG_LLM_FALLBACKS", "", "Upstreams to ask when that one fails before its first data: a JSON array of {name, url, api_key, model, vendor, headers, projects}, or the path of a file with one.", setFallbacks},
+		{"HEARDLOG_LLM_RETRIES", "1", "How often upstreams that cannot be reached, or answer 429 or 5xx, are asked again when all have failed.", intInto(func(c *Config) *int { return &c.LLM.Retry }, 0, 5)},
+		{"HEARDLOG_LLM_RETRY_BUDGET", "1s", "How long after a call's first attempt another may still begin; a longer Retry-After is passed on instead.", durationInto(func(c *Config) *time.Duration { return &c.LLM.RetryBudget }, 0, time.Minute)},
 		{"HEARDLOG_AUTO_JOIN", "false", "Whether a chat completion for an agent id that is not known makes a text agent of that name.", func(c *Config, v string) (err error) {
 			if c.AutoJoin, err = strconv.ParseBool(v); err != nil {
 				return fmt.Errorf("%q is not true or false", v)

@@ -130,16 +130,11 @@ func (p *joinProperties) rules() error {
 	if strings.ContainsRune(p.Channel, 0) {
 		return fault.At(fault.Invalid, "properties.channel", "holds a NUL character, which is not allowed")
 	}
-	for name, value := range l.Headers {
-		if !headerName(name) {
-			return fault.At(fault.Invalid, "properties.llm.headers", "%q is not a header name", clip(name, 60))
-		}
-		if strings.IndexFunc(value, func(r rune) bool { return (r < 0x20 && r != '\t') || r == 0x7f }) >= 0 {
-			return fault.At(fault.Invalid, "properties.llm.headers."+name, "holds a control character, which no header may")
-		}
+	if err := checkSent("properties.llm", l.APIKey, l.Headers); err != nil {
+		return err
 	}
-	if strings.ContainsAny(l.APIKey, "\r\n\x00") {
-		return fault.At(fault.Invalid, "properties.llm.api_key", "holds a line break or NUL")
+	if err := p.upstreamRules(); err != nil {
+		return err
 	}
 	for field, text := range map[string]string{"greeting_message": l.Greeting, "failure_message": l.Failure} {
 		if _, err := memory.CleanText("properties.llm."+field, text, memory.MaxText); err != nil {
@@ -271,7 +266,7 @@ func (p *joinProperties) settings() memory.Settings {
 			URL: l.URL, APIKey: memory.Secret(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
 			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
 			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
-			Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect,
+			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect,
 			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
 			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,
 			View: p.view(),
@@ -291,11 +286,6 @@ func (p *joinProperties) settings() memory.Settings {
 	if string(l.Params) != "null" {
 		s.LLM.Params = l.Params
 	}
-	if len(l.Headers) > 0 {
-		s.LLM.Headers = make(map[string]memory.Secret, len(l.Headers))
-		for k, v := range l.Headers {
-			s.LLM.Headers[k] = memory.Secret(v)
-		}
-	}
+	s.LLM.Headers = secrets(l.Headers)
 	return s
 }

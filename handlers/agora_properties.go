@@ -56,6 +56,7 @@ type joinProperties struct {
 			IdleMS       int `json:"idle_ms" validate:"omitempty,min=10,max=3600000"`
 			TotalMS      int `json:"total_ms" validate:"omitempty,min=10,max=86400000"`
 		} `json:"timeouts"`
+		Upstreams []upstreamProperties `json:"upstreams" validate:"max=8,dive"`
 	} `json:"heardlog"`
 }
 

@@ -22,6 +22,7 @@ type Assembly struct {
 	TurnID, TimestampMS int64
 	Params              []byte // llm.params: a JSON object, or nothing
 	Model               string // where neither request nor params bring one
+	OnlyModel           string // in place of every other; "" for none
 	Stream              bool   // for a turn without a Request
 }
 
@@ -52,11 +53,14 @@ func (a *Assembly) Append(dst []byte) []byte {
 	}
 	var buf [16]string
 	done := buf[:0]
-	hasModel := false
+	hasModel := a.OnlyModel != ""
+	if hasModel {
+		dst = appendQuote(append(dst, `,"model":`...), a.OnlyModel)
+	}
 	if p := bytes.TrimSpace(a.Params); len(p) > 0 && p[0] == '{' {
 		_ = walkObject(p, func(quoted, v []byte) error {
 			name := unquote(quoted)
-			if name == "messages" || name == "stream" || a.Custom && isTurnKey(name) {
+			if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.Custom && isTurnKey(name) {
 				return nil
 			}
 			if own, ok := find(req, name); ok && !(name == "model" && ModelGivesWay(a.Request.Model)) {

@@ -45,6 +45,7 @@ var (
 type Call struct {
 	URL     string
 	APIKey  string            // sent as a bearer token; "" sends none
+	Azure   bool              // APIKey goes into AzureKeyHeader instead
 	Headers map[string]string // llm.headers; our own headers win
 	Client  http.Header       // the client's, of which forwarded() goes on; may be nil
 	Body    []byte            // nil makes it a GET; Do does not use it any more once it has returned
@@ -143,7 +144,11 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 			h[name] = v
 		}
 	}
-	if call.APIKey != "" {
+	switch {
+	case call.APIKey == "":
+	case call.Azure:
+		h[AzureKeyHeader] = []string{call.APIKey}
+	default:
 		h["Authorization"] = []string{"Bearer " + call.APIKey}
 	}
 	if _, ok := h["User-Agent"]; !ok {
@@ -231,7 +236,7 @@ func ReadFault(ctx context.Context, err error) error {
 func upstreamError(res *http.Response, call *Call) *UpstreamError {
 	e := &UpstreamError{Status: res.StatusCode, Header: http.Header{}}
 	for k, v := range res.Header {
-		if k == "Retry-After" || strings.HasPrefix(k, "X-Ratelimit-") {
+		if k == "Retry-After" || k == "Retry-After-Ms" || strings.HasPrefix(k, "X-Ratelimit-") {
 			e.Header[k] = v
 		}
 	}

@@ -33,6 +33,8 @@ type Config struct {
 	// WriteTimeout is how long one write to a client may take before he counts as gone; 0 = 30 s.
 	WriteTimeout time.Duration
 	Drain        DrainLimits
+	Fallbacks    []Fallback // behind Defaults, for agents that use those; names are unique
+	Retries      Retries
 }
 
 // DrainLimits bounds what is read of an upstream after its client went away (on_disconnect "drain"). Zero fields take the
@@ -47,6 +49,7 @@ type DrainLimits struct {
 type Runner struct {
 	cfg      Config
 	metrics  *metrics
+	breakers *breakers
 	draining atomic.Int64
 	zones    sync.Map // by name: *time.Location of each zone that timestamps are told in
 
@@ -84,7 +87,7 @@ func New(c Config) *Runner {
 	if c.Drain.Calls == 0 {
 		c.Drain.Calls = 64
 	}
-	r := &Runner{cfg: c, metrics: newMetrics(c.Metrics)}
+	r := &Runner{cfg: c, metrics: newMetrics(c.Metrics), breakers: newBreakers(c)}
 	r.life, r.end = context.WithCancelCause(context.Background())
 	return r
 }

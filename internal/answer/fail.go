@@ -86,6 +86,7 @@ func (x *exchange) finishDrain() {
 
 // fail ends an exchange whose answer did not come to its end, and says what the handler has to answer, if anything.
 func (x *exchange) fail(err error) error {
+	x.unanswered(err)
 	if x.isDrained() { // nobody listens, and what was sent is stored
 		return fault.New(fault.Canceled, "the client went away")
 	}
@@ -179,7 +180,7 @@ func (e *statusError) Error() string { return "status " + strconv.Itoa(e.status)
 
 // streamFault gives the error for an error object inside a stream: an object with a message, or a string.
 func (x *exchange) streamFault(obj []byte) error {
-	call := llmadapter.Call{APIKey: x.llm.APIKey.Reveal(), Headers: reveal(x.llm.Headers)}
+	call := llmadapter.Call{APIKey: x.asking.key, Headers: reveal(x.asking.headers)}
 	text, status := llmadapter.ErrorObject(obj, call.Secrets())
 	return &fault.Error{Code: fault.Upstream, Msg: text, Err: &statusError{status}}
 }

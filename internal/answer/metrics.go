@@ -14,7 +14,7 @@ import (
 type metrics struct {
 	overhead, firstByte, firstToken, firstSentence prometheus.Histogram
 	ghosts                                         prometheus.Counter
-	answers                                        *prometheus.CounterVec
+	answers, attempts                              *prometheus.CounterVec
 	draining                                       prometheus.Gauge
 }
 
@@ -40,12 +40,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_answers_total", Help: "Answers by how they ended. client_closed is a client who went away (499), which is no fault of the upstream.",
 		}, []string{"outcome"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_upstream_attempts_total", Help: "Requests to LLMs by what came of them before the first data. upstream is a name of the settings, or agent for all that agents bring; abandoned is a call that ended for reasons of its own.",
+		}, []string{"upstream", "outcome"}),
 		draining: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "heardlog_draining_calls", Help: "Upstream calls still read after their client went away.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.answers, m.draining)
+		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.answers, m.attempts, m.draining)
 	}
 	return m
 }

@@ -3,7 +3,6 @@ package answer
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -23,15 +22,10 @@ func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.L
 	if llm.URL == "" {
 		return fault.At(fault.Missing, "llm.url", "is not set, and the server has no default")
 	}
-	url := chatURL(llm.URL, agent.URL == "")
-	base, query, _ := strings.Cut(url, "?")
-	base, ok := strings.CutSuffix(strings.TrimSuffix(base, "/"), "/chat/completions")
+	azure := llmadapter.IsAzure(llm.URL, llm.Vendor)
+	url, ok := llmadapter.BeneathChat(llmadapter.ChatURL(llm.URL, azure, agent.URL != ""), "/models")
 	if !ok {
 		return fault.At(fault.Unsupported, "llm.url", "does not end in /chat/completions, so that the address of its models is not known")
-	}
-	url = base + "/models"
-	if query != "" {
-		url += "?" + query
 	}
 	total := modelsTimeout
 	if llm.TotalTimeoutMS > 0 {
@@ -40,7 +34,7 @@ func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.L
 	ctx, stop := context.WithTimeoutCause(req.Context(), total, llmadapter.ErrTotalTimeout)
 	defer stop()
 	res, err := r.cfg.Client.Do(ctx, &llmadapter.Call{
-		URL: url, APIKey: llm.APIKey.Reveal(), Headers: reveal(llm.Headers), Client: req.Header,
+		URL: url, APIKey: llm.APIKey.Reveal(), Headers: reveal(llm.Headers), Client: req.Header, Azure: azure,
 		Connect: time.Duration(llm.ConnectTimeoutMS) * time.Millisecond,
 	})
 	x := exchange{Runner: r, w: w, llm: llm}

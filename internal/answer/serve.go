@@ -53,7 +53,12 @@ type exchange struct {
 	settling bool
 	drained  bool // the client is gone and the upstream is still read
 	settled  chan struct{}
-	unstored error // what Settle failed with; read after settled
+	unstored error  // what Settle failed with; read after settled
+	upstream string // name of the LLM that answers, or that was asked last
+
+	wantsStream bool     // of the upstream
+	attempted   *attempt // what answers
+	asking      *target  // whose secrets must not come out
 }
 
 // Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream
@@ -206,34 +211,26 @@ func (m *scratch) free() {
 	scratches.Put(m)
 }
 
-// assemble makes the upstream call in m, and lets go of what it was made of.
-func (x *exchange) assemble(m *scratch) *llmadapter.Call {
+// assemble makes the body for an upstream in m. If it is the only one, what the body is made of is let go.
+func (x *exchange) assemble(m *scratch, t *target, only bool) {
 	var req *llmadapter.Request
 	if x.plan != nil {
 		req = x.plan.req
 	}
-	custom := x.llm.Vendor == memory.VendorCustom
-	m.messages = x.told(custom, m.messages[:0])
+	m.messages = x.told(t.custom, m.messages[:0])
 	a := llmadapter.Assembly{
 		System: x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
-		Messages: m.messages, Custom: custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
-		Params: x.llm.Params, Model: x.llm.Model, Stream: req == nil,
+		Messages: m.messages, Custom: t.custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
+		Params: x.llm.Params, Model: x.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
 	if size := x.bodySize(req); cap(m.body) < size {
 		m.body = make([]byte, 0, size)
 	}
 	m.body = a.Append(m.body[:0])
-	limits := x.limits()
-	call := &llmadapter.Call{
-		URL: chatURL(x.llm.URL, x.turn.Agent.Settings.LLM.URL == ""), APIKey: x.llm.APIKey.Reveal(), Stream: req == nil || req.Stream,
-		Body: m.body, Connect: limits.Connect, Headers: reveal(x.llm.Headers),
+	x.wantsStream = req == nil || req.Stream
+	if only {
+		x.release()
 	}
-	if x.req != nil {
-		call.Client = x.req.Header
-	}
-	x.plan = nil
-	x.turn.Release()
-	return call
 }
 
 // bodySize guesses the size of the upstream body, so that it is allocated once.
@@ -262,38 +259,20 @@ func reveal(m map[string]memory.Secret) map[string]string {
 	return out
 }
 
-// chatURL gives the address to call. An agent's llm.url is called as it is (reference/agora-api.md 2.1); the server's own may be a base.
-func chatURL(url string, own bool) string {
-	if !own || url == "" || strings.Contains(url, "/chat/completions") {
-		return url
-	}
-	return strings.TrimSuffix(url, "/") + "/chat/completions"
-}
-
 // run calls the upstream and passes its answer on.
 func (x *exchange) run() error {
 	m := scratches.Get().(*scratch)
-	call := x.assemble(m)
-	stream := call.Stream
-	watch := llmadapter.NewWatch(x.limits(), stream, x.cfg.Now, x.cancel)
-	defer watch.Stop()
-	x.asked = x.cfg.Now()
-	x.metrics.overhead.Observe(x.asked.Sub(x.arrived).Seconds())
-	res, err := x.cfg.Client.Do(x.ctx, call)
+	a, err := x.ask(m)
 	m.free()
 	if err != nil {
 		return x.fail(err)
 	}
-	x.body = meter{res.Body, &x.timing, x.cfg.Now}
-	res.Body = &x.body
-	defer res.Body.Close()
-	if err := readable(res); err != nil {
-		return x.fail(err)
+	x.attempted = a
+	defer a.close()
+	if isStream(a.res, x.wantsStream) {
+		return x.relayStream(a)
 	}
-	if isStream(res, stream) {
-		return x.relayStream(res, watch)
-	}
-	return x.relayWhole(res)
+	return x.relayWhole(a)
 }
 
 // readable refuses a 2xx whose body cannot be a chat completion: one that is compressed, although nothing of the kind was asked for, and a web page.
@@ -327,7 +306,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	rec := &x.relay.Record
 	a := memory.Answer{
 		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
-		UpstreamID: rec.ID, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
+		UpstreamID: rec.ID, Upstream: x.upstream, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
 			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
 			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),

@@ -91,11 +91,15 @@ func (c *client) done() {
 }
 
 // relayStream passes a stream on.
-func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) error {
+func (x *exchange) relayStream(a *attempt) error {
+	res := a.res
 	text := x.failureText()
 	progress := false
 	x.relay.Alive = func(rec *llmadapter.Record) {
-		watch.Event(rec)
+		a.watch.Event(rec)
+		if !a.booked && rec.Error == nil {
+			x.answered(a)
+		}
 		if !progress && rec.Spoke() { // before the client has the words: what he asks for next must find the agent speaking
 			progress = true
 			x.cfg.Turns.Progress(x.turn, memory.Speaking)
@@ -132,7 +136,7 @@ func (x *exchange) relayStream(res *http.Response, watch *llmadapter.Watch) erro
 		return x.fail(x.streamFault(x.relay.Record.Error))
 	}
 	if !isNotStored(err) && !errors.Is(err, errNoWords) {
-		err = llmadapter.ReadFault(x.ctx, err)
+		err = llmadapter.ReadFault(a.ctx, err)
 	}
 	if errors.Is(err, llmadapter.ErrGrace) {
 		err = x.relay.End()

@@ -14,14 +14,16 @@ import (
 const maxWhole = 32 << 20
 
 // relayWhole passes on an answer that comes in one piece, unchanged. It is stored before the client gets it.
-func (x *exchange) relayWhole(res *http.Response) error {
+func (x *exchange) relayWhole(a *attempt) error {
+	res := a.res
 	body, err := readWhole(res)
 	if err != nil {
 		if fault.Is(err, fault.Upstream) {
 			return x.fail(err)
 		}
-		return x.fail(llmadapter.ReadFault(x.ctx, err))
+		return x.fail(llmadapter.ReadFault(a.ctx, err))
 	}
+	x.answered(a)
 	x.mu.Lock()
 	rec := &x.relay.Record
 	isAnswer := rec.Unary(body)

@@ -6,6 +6,7 @@ import (
 
 	"time"
 
+	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -24,5 +25,23 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: time.Now, Log: a.log, Metrics: reg,
+		Fallbacks: fallbacks(l.Fallbacks), Retries: answer.Retries{Times: l.Retry, Budget: l.RetryBudget},
 	})
+}
+
+// fallbacks gives the upstreams of the settings as package answer takes them.
+func fallbacks(list []config.Upstream) []answer.Fallback {
+	out := make([]answer.Fallback, len(list))
+	for i, u := range list {
+		out[i] = answer.Fallback{Projects: u.Projects, Upstream: memory.Upstream{
+			Name: u.Name, URL: u.URL, APIKey: memory.Secret(u.APIKey.Reveal()), Vendor: u.Vendor, Model: u.Model,
+		}}
+		for name, v := range u.Headers {
+			if out[i].Headers == nil {
+				out[i].Headers = map[string]memory.Secret{}
+			}
+			out[i].Headers[name] = memory.Secret(v.Reveal())
+		}
+	}
+	return out
 }

@@ -18,6 +18,11 @@ func Check(c config.Config) error {
 		}
 	}
 	g := newGuard(c)
+	for i, u := range c.LLM.Fallbacks {
+		if err := g.CheckURL(u.URL); err != nil {
+			errs = append(errs, fmt.Errorf("HEARDLOG_LLM_FALLBACKS: entry %d: %w", i+1, err))
+		}
+	}
 	for _, s := range []struct{ name, url string }{{"HEARDLOG_LLM_URL", c.LLM.URL}, {"HEARDLOG_WEBHOOK_URL", c.WebhookURL}} {
 		if s.url == "" {
 			continue

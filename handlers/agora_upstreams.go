@@ -1,0 +1,90 @@
+package handlers
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// upstreamProperties is one of properties.heardlog.upstreams: an LLM to ask when the one in front of it fails before its first data.
+type upstreamProperties struct {
+	Name    string            `json:"name" validate:"max=64"`
+	URL     string            `json:"url" validate:"required,max=2048"`
+	APIKey  string            `json:"api_key" validate:"max=8192"`
+	Vendor  string            `json:"vendor" validate:"max=64"`
+	Model   string            `json:"model" validate:"max=256"`
+	Headers map[string]string `json:"headers" validate:"max=64"`
+}
+
+// upstreamRules are those for the list of upstreams that tags cannot say.
+func (p *joinProperties) upstreamRules() error {
+	seen := map[string]bool{answer.PrimaryUpstream: true}
+	for i := range p.Heardlog.Upstreams {
+		u := &p.Heardlog.Upstreams[i]
+		at := "properties.heardlog.upstreams[" + strconv.Itoa(i) + "]"
+		name := u.named(i)
+		if !validID(name) {
+			return fault.At(fault.Invalid, at+".name", "may hold letters, digits, dot, dash and underscore")
+		}
+		if seen[name] {
+			return fault.At(fault.Invalid, at+".name", "%q is taken; names are unique, and %s is that of llm.url", name, answer.PrimaryUpstream)
+		}
+		seen[name] = true
+		if err := checkURL(at+".url", u.URL); err != nil {
+			return err
+		}
+		if err := checkSent(at, u.APIKey, u.Headers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *upstreamProperties) named(i int) string {
+	if u.Name == "" {
+		return "fallback-" + strconv.Itoa(i+1)
+	}
+	return u.Name
+}
+
+// upstreams gives the list as the domain needs it.
+func (p *joinProperties) upstreams() []memory.Upstream {
+	var out []memory.Upstream
+	for i := range p.Heardlog.Upstreams {
+		u := &p.Heardlog.Upstreams[i]
+		out = append(out, memory.Upstream{
+			Name: u.named(i), URL: u.URL, APIKey: memory.Secret(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secrets(u.Headers),
+		})
+	}
+	return out
+}
+
+func secrets(m map[string]string) map[string]memory.Secret {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]memory.Secret, len(m))
+	for k, v := range m {
+		out[k] = memory.Secret(v)
+	}
+	return out
+}
+
+// checkSent holds what is sent to an LLM to what a header can carry.
+func checkSent(at, key string, headers map[string]string) error {
+	for name, value := range headers {
+		if !headerName(name) {
+			return fault.At(fault.Invalid, at+".headers", "%q is not a header name", clip(name, 60))
+		}
+		if strings.IndexFunc(value, func(r rune) bool { return (r < 0x20 && r != '\t') || r == 0x7f }) >= 0 {
+			return fault.At(fault.Invalid, at+".headers."+name, "holds a control character, which no header may")
+		}
+	}
+	if strings.ContainsAny(key, "\r\n\x00") {
+		return fault.At(fault.Invalid, at+".api_key", "holds a line break or NUL")
+	}
+	return nil
+}
