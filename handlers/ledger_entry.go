@@ -42,7 +42,7 @@ func writeLedger(w http.ResponseWriter, id string, msgs []memory.Message, next i
 	return nil
 }
 
-// appendLedgerEntry appends a message with all that is known of it. state is final, superseded or empty; generated,
+// appendLedgerEntry appends a message with all that is known of it. state is final, superseded, empty, unplayed or replaced; generated,
 // generated_complete, sent, heard and evidence (its method and, where known, the Unix ms that it speaks of) belong to assistant messages.
 func appendLedgerEntry(b []byte, m *memory.Message) ([]byte, error) {
 	e := entryWriter{b: append(b, `{"seq":`...)}

@@ -1,8 +1,8 @@
 package llmadapter
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 )
 
 // This file tells what a platform's own list of messages brings to a memory that has kept a ledger of the same
@@ -18,17 +18,55 @@ type Known struct {
 	Text     string // content: what was heard, as far as is known
 	Original string // what was generated; Text where that is all there is
 	CallIDs  []string
-	// Provisional is an answer of ours that nothing but our own socket speaks for: an echo confirms it, a second request
-	// for the same user message replaces it.
+	// Provisional is an assistant message that nothing but our own socket speaks for: an echo confirms it, and a second
+	// request for the same user message replaces it unless it is an Aside.
 	Provisional bool
+	// Aside is an assistant message that the model was not asked for (a greeting, speak): a list may confirm or cut it, but its
+	// absence says nothing, since the platform need not know of it, and no request replaces it.
+	Aside bool
+	// Unheard is an answer that an earlier list left out or replaced. Only its words, found after all, say more of it.
+	Unheard bool
 }
 
-// Echo is what the list tells of one answer.
-type Echo struct {
-	Known int    // index into the known messages
-	Full  bool   // heard to the end
-	Heard string // the beginning of Original that was heard, where not Full
+// Outcome is what an answer of ours turned out to be.
+type Outcome string
+
+// The outcomes.
+const (
+	Full        Outcome = "full"        // heard to the end
+	Interrupted Outcome = "interrupted" // heard up to a word
+	Unplayed    Outcome = "unplayed"    // not there, although the call went on: nobody heard a word of it
+	Replaced    Outcome = "replaced"    // not there; the platform said something else in its place
+	Ghost       Outcome = "ghost"       // this request asks anew for what it answered
+	Unknown     Outcome = "unknown"     // the list says nothing of it
+)
+
+// EchoMethod is the method of every finding that has one: the list is the platform's echo (memory.EchoDiff).
+const EchoMethod = "echo_diff"
+
+// Finding is what the list tells of one answer.
+type Finding struct {
+	Known   int // index into the known messages
+	Outcome Outcome
+	Heard   string // Interrupted: the beginning of Original that was heard
+	Method  string // EchoMethod; empty for Ghost and Unknown, which are no evidence of what was heard
+	// Confidence is how sure the comparison is, in percent; 0 for Unknown. It says nothing of how good the platform's own
+	// account is.
+	Confidence int
 }
+
+// How sure the kinds of comparison are, in percent: judged, not measured.
+const (
+	sureSame     = 99 // the same characters
+	sureWords    = 97 // the same words
+	sureSpoken   = 95 // the same words as a voice says them, or three words and more of their beginning
+	sureFew      = 85 // one or two words
+	sureGone     = 90 // absent between two user messages that are there
+	sureMerged   = 80 // found within a longer text, or absent where user messages were merged
+	sureOther    = 75 // something else in its place
+	sureLike     = 70 // alike, with a word here and there written otherwise
+	sureRepeated = 95 // a ghost
+)
 
 // Extended is a known user message that came again with more behind it.
 type Extended struct {
@@ -38,11 +76,13 @@ type Extended struct {
 
 // Reconciliation is what a list brings. Indices of incoming messages refer to the list with its system messages.
 type Reconciliation struct {
-	New       []int // incoming messages that the ledger lacks, in order
-	Pair      []int // for each incoming message the known one that it is, -1 for none
-	Echoes    []Echo
-	Supersede []int // known answers that this request asks for anew: ghosts
-	Extend    *Extended
+	New  []int          // incoming messages that the ledger lacks, in order
+	Part map[int]string // of New: the text that is new, where the message holds words of ours as well
+	// Place gives, of the assistant messages in New, the known answer in whose place the platform said them.
+	Place   map[int]int
+	Pair    []int     // for each incoming message the known one that it is, -1 for none
+	Answers []Finding // one for each provisional or unheard answer, and each ghost, by Known; an unheard one only where its words were found
+	Extend  *Extended
 }
 
 // AlignFunc finds the beginning of generated that heard stands for; ok is false if heard is no part of it.
@@ -53,12 +93,16 @@ const (
 	maxAlignUsers = 256 // user messages looked at in each list
 	maxSkip       = 4   // newest known user messages that the platform may have dropped
 	maxMerge      = 8   // user messages that one side may have merged into one
+	maxWeighed    = 24  // turns that decide between two places where the lists could align
+	maxAligned    = 256 // calls of AlignFunc
+	maxLikened    = 16  // comparisons word by word
 )
 
 // turnOf is a user message with what follows it up to the next one. The first turn of a list has no user message.
 type turnOf struct {
-	user int // index; -1 in the first
-	norm string
+	user int    // index; -1 in the first
+	norm string // its words
+	bare string // the same without the name of who speaks
 	rest []int
 }
 
@@ -66,9 +110,14 @@ type aligner struct {
 	in     []Incoming
 	known  []Known
 	align  AlignFunc
-	texts  []string          // of in
-	norms  map[string]string // of texts that were compared
-	a, b   []turnOf          // incoming, known; [0] is what comes before the first user message
+	texts  []string // of in
+	inNorm []string // Normalise of the texts that were compared, "" for those that were not
+	knNorm []string // the same of Known.Original
+	a, b   []turnOf // incoming, known; [0] is what comes before the first user message
+	said   []bool   // of known: the list has its words
+	told   []bool   // of known: Answers holds a finding
+	aligns int      // calls of AlignFunc so far
+	likens int
 	result Reconciliation
 }
 
@@ -77,231 +126,133 @@ func Reconcile(in []Incoming, known []Known, align AlignFunc) Reconciliation {
 	if align == nil {
 		align = PrefixOf
 	}
-	x := aligner{in: in, known: known, align: align, texts: make([]string, len(in))}
+	norms, flags := make([]string, 2*len(in)+len(known)), make([]bool, 2*len(known))
+	x := aligner{
+		in: in, known: known, align: align,
+		texts: norms[:len(in)], inNorm: norms[len(in) : 2*len(in)], knNorm: norms[2*len(in):],
+		said: flags[:len(known)], told: flags[len(known):],
+	}
 	x.result.Pair = make([]int, len(in))
-	x.a = []turnOf{{user: -1}}
 	for i := range in {
 		x.result.Pair[i] = -1
-		if in[i].IsSystem() {
-			continue
+		if !in[i].IsSystem() {
+			x.texts[i] = in[i].Text()
 		}
-		x.texts[i] = in[i].Text()
-		x.a = addTurn(x.a, i, in[i].Role, x.texts[i])
 	}
-	x.b = []turnOf{{user: -1}}
-	for j, k := range known {
-		x.b = addTurn(x.b, j, k.Role, k.Text)
-	}
+	x.a = turnsOf(len(in), func(i int) (role, text string, counts bool) { return in[i].Role, x.texts[i], !in[i].IsSystem() })
+	x.b = turnsOf(len(known), func(j int) (role, text string, counts bool) { return known[j].Role, known[j].Text, true })
 	x.run()
+	x.unknown()
 	return x.result
 }
 
-func addTurn(turns []turnOf, i int, role, text string) []turnOf {
-	if role == "user" {
-		return append(turns, turnOf{user: i, norm: Normalise(text)})
+// turnsOf cuts a list into turns.
+func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
+	users := 0
+	for i := range n {
+		if role, _, counts := at(i); counts && role == "user" {
+			users++
+		}
 	}
-	last := &turns[len(turns)-1]
-	last.rest = append(last.rest, i)
+	turns := make([]turnOf, 1, users+1)
+	turns[0].user = -1
+	rest := make([]int, 0, n-users) // all of them in one piece of memory
+	from := 0
+	for i := range n {
+		role, text, counts := at(i)
+		switch {
+		case !counts:
+		case role == "user":
+			turns[len(turns)-1].rest = rest[from:len(rest):len(rest)]
+			from = len(rest)
+			t := turnOf{user: i}
+			t.norm, t.bare = normaliseSaid(text)
+			turns = append(turns, t)
+		default:
+			rest = append(rest, i)
+		}
+	}
+	turns[len(turns)-1].rest = rest[from:len(rest):len(rest)]
 	return turns
 }
 
-// step is one matched place: turns (from, to] of each list are the same user words.
-type step struct{ aFrom, a, bFrom, b int }
-
 func (x *aligner) run() {
 	m, n := len(x.a)-1, len(x.b)-1
-	var best []step
-	bestScore, bestSkip := 0, 0
-	for skip := 0; skip < n && skip <= maxSkip; skip++ {
-		for k := m; k >= 1 && k > m-maxAlignUsers; k-- {
-			steps, score := x.match(k, n-skip)
-			if score -= 3 * skip; len(steps) > 0 && (best == nil || score > bestScore) {
-				best, bestScore, bestSkip = steps, score, skip
-			}
-		}
-	}
+	best, skip := x.place(m, n)
 	switch {
 	case best != nil:
 		// The first step may reach the beginning of both lists, where a greeting stands.
 		if first := best[len(best)-1]; first.aFrom == 0 && first.bFrom == 0 {
-			x.pairGap(x.a[0].rest, x.b[0].rest, true)
+			x.gap(x.a[0].rest, x.b[0].rest, nil, gapHead)
 		}
 		for _, s := range slices.Backward(best) {
 			x.pairUsers(s)
-			x.pairGap(x.a[s.a].rest, x.b[s.b].rest, true)
 		}
-		x.tail(best[0].a, best[0].b, bestSkip)
-	case n <= 1 && (n == 0 || m >= 1 && x.extends(1, 1)):
-		x.pairGap(x.a[0].rest, x.b[0].rest, true)
+		for at, s := range slices.Backward(best) {
+			kind, more := gapMiddle, []int(nil)
+			if at == 0 {
+				kind = gapTail
+				if s.a < m {
+					kind = gapFollowed
+				}
+				for _, t := range x.b[n-skip+1:] { // the platform left out the words, which perhaps were its own (a reminder), but not what was answered
+					more = append(more, t.rest...)
+				}
+			}
+			in, known := x.between(s)
+			x.gap(in, known, more, kind)
+		}
+		x.tail(best[0].a, best[0].b, skip)
+	case n == 0, n == 1 && m >= 1 && x.extends(1, 1):
+		kind := gapFirst
+		if m == 0 {
+			kind = gapTail
+		}
+		x.gap(x.a[0].rest, x.b[0].rest, nil, kind)
 		x.tail(0, 0, n)
 	default:
 		x.onlyTrailing()
 	}
 }
 
-// match walks back from turns k and n and gives the places where both lists say the same, newest first, and how much that is worth.
-func (x *aligner) match(k, n int) (steps []step, score int) {
-	i, j := k, n
-	for i >= 1 && j >= 1 && len(steps) < maxAlignUsers {
-		s, ok := x.sameUsers(i, j)
-		if !ok {
-			score--
-			break
+// between gives what stands behind the users of a step in both lists, all of it where one side merged them.
+func (x *aligner) between(s step) (in, known []int) {
+	in, known = x.a[s.a].rest, x.b[s.b].rest
+	if s.a-s.aFrom > 1 {
+		in = nil
+		for _, t := range x.a[s.aFrom+1 : s.a+1] {
+			in = append(in, t.rest...)
 		}
-		steps = append(steps, s)
-		score += 4 + x.sameAnswer(s.a, s.b)
-		i, j = s.aFrom, s.bFrom
 	}
-	if j == 0 && i > 0 { // words older than the ledger: another place fits better, if there is one
-		score--
+	if s.b-s.bFrom > 1 {
+		known = nil
+		for _, t := range x.b[s.bFrom+1 : s.b+1] {
+			known = append(known, t.rest...)
+		}
 	}
-	return steps, score
+	return in, known
 }
 
-// sameUsers tells whether turns i and j end in the same user words, one of the lists perhaps having merged several into one.
-func (x *aligner) sameUsers(i, j int) (step, bool) {
-	u, v := x.a[i].norm, x.b[j].norm
-	if u == v {
-		return step{i - 1, i, j - 1, j}, true
+// find notes what the list tells of a known message, if that is asked: once, and never of what is settled.
+func (x *aligner) find(f Finding) {
+	if k := &x.known[f.Known]; x.told[f.Known] || !k.Provisional && !k.Unheard {
+		return
 	}
-	if joined, from := joinBack(x.b, j, u); joined {
-		return step{i - 1, i, from, j}, true
+	x.told[f.Known] = true
+	if f.Outcome != Ghost && f.Outcome != Unknown {
+		f.Method = EchoMethod
 	}
-	if joined, from := joinBack(x.a, i, v); joined {
-		return step{from, i, j - 1, j}, true
-	}
-	return step{}, false
+	x.result.Answers = append(x.result.Answers, f)
 }
 
-// joinBack tells whether whole is the words of turns (from, last] put together.
-func joinBack(turns []turnOf, last int, whole string) (bool, int) {
-	rest, ok := strings.CutSuffix(whole, turns[last].norm)
-	for from := last - 1; ok && from >= 1 && last-from < maxMerge; from-- {
-		rest = strings.TrimSuffix(rest, " ")
-		if rest == turns[from].norm {
-			return true, from - 1
-		}
-		rest, ok = strings.CutSuffix(rest, turns[from].norm)
-	}
-	return false, 0
-}
-
-// sameAnswer weighs what followed the user's words in both lists: it decides between places where he said the same.
-func (x *aligner) sameAnswer(i, j int) int {
-	var heard string
-	for _, at := range x.a[i].rest {
-		if x.in[at].Role == "assistant" && x.texts[at] != "" {
-			heard = x.texts[at]
-			break
+// unknown names the answers of which the list says nothing, and puts all in order.
+func (x *aligner) unknown() {
+	for j := range x.known {
+		if k := &x.known[j]; k.Provisional && !x.told[j] && k.Role == "assistant" && k.Original != "" {
+			x.find(Finding{Known: j, Outcome: Unknown})
 		}
 	}
-	if heard == "" {
-		return 0
-	}
-	said := false
-	for _, at := range x.b[j].rest {
-		if k := &x.known[at]; k.Role == "assistant" && k.Original != "" {
-			if _, ok := x.heardOf(k, heard); ok {
-				return 2
-			}
-			said = true
-		}
-	}
-	if said {
-		return -2
-	}
-	return 0
-}
-
-func (x *aligner) pairUsers(s step) {
-	i, j := s.aFrom+1, s.bFrom+1
-	for ; i <= s.a; i++ {
-		x.result.Pair[x.a[i].user] = x.b[min(j, s.b)].user
-		j++
-	}
-	if s.a-s.aFrom == 1 { // many known ones became one: it is the last of them
-		x.result.Pair[x.a[s.a].user] = x.b[s.b].user
-	}
-}
-
-// norm is Normalise, once for each text.
-func (x *aligner) norm(s string) string {
-	n, ok := x.norms[s]
-	if !ok {
-		n = Normalise(s)
-		if x.norms == nil {
-			x.norms = map[string]string{}
-		}
-		x.norms[s] = n
-	}
-	return n
-}
-
-// heardOf tells what the words of a platform say about an answer of the ledger.
-func (x *aligner) heardOf(k *Known, heard string) (Echo, bool) {
-	if heard == k.Original || x.norm(heard) == x.norm(k.Original) {
-		return Echo{Full: true}, true
-	}
-	if prefix, ok := x.align(k.Original, heard); ok && prefix != "" {
-		return Echo{Full: prefix == k.Original, Heard: prefix}, true
-	}
-	if k.Text != k.Original && x.norm(heard) == x.norm(k.Text) {
-		return Echo{Heard: k.Text}, true
-	}
-	return Echo{}, false
-}
-
-// pairGap pairs answers and tool results between two user messages and gives the incoming ones that found nobody. With
-// echo it also notes what they tell.
-func (x *aligner) pairGap(in, known []int, echo bool) (unpaired []int) {
-	taken := map[int]bool{}
-	for _, i := range in {
-		at := -1
-		var e Echo
-		for _, j := range known {
-			if k := &x.known[j]; !taken[j] {
-				var ok bool
-				if e, ok = x.same(i, k); ok {
-					at = j
-					break
-				}
-			}
-		}
-		if at < 0 {
-			unpaired = append(unpaired, i)
-			continue
-		}
-		taken[at] = true
-		x.result.Pair[i] = at
-		if echo && x.known[at].Provisional && x.texts[i] != "" && (e.Full || e.Heard != "") {
-			e.Known = at
-			x.result.Echoes = append(x.result.Echoes, e)
-		}
-	}
-	return unpaired
-}
-
-func (x *aligner) same(i int, k *Known) (Echo, bool) {
-	in := &x.in[i]
-	switch in.Role {
-	case "tool", "function":
-		return Echo{}, k.Role == "tool" && (in.ToolCallID != "" && slices.Contains(k.CallIDs, in.ToolCallID) || in.ToolCallID == "" && Normalise(x.texts[i]) == Normalise(k.Text))
-	case "assistant":
-		if k.Role != "assistant" {
-			return Echo{}, false
-		}
-		if in.ToolCalls != nil {
-			for _, id := range CallIDs(in.ToolCalls) {
-				if slices.Contains(k.CallIDs, id) {
-					e, _ := x.heardOf(k, x.texts[i])
-					return e, true
-				}
-			}
-			return Echo{}, false
-		}
-		return x.heardOf(k, x.texts[i])
-	}
-	return Echo{}, false
+	slices.SortFunc(x.result.Answers, func(a, b Finding) int { return cmp.Compare(a.Known, b.Known) })
 }
 
 // CallIDs gives the ids of a tool_calls array.
@@ -318,98 +269,4 @@ func CallIDs(toolCalls []byte) []string {
 		})
 	}
 	return out
-}
-
-// tail deals with what follows the last aligned turns, a of the list and b of the ledger, whose newest skip turns the list lacks.
-func (x *aligner) tail(a, b, skip int) {
-	var unpaired []int
-	spoken := false
-	for _, i := range x.a[a].rest {
-		if x.result.Pair[i] < 0 {
-			unpaired = append(unpaired, i)
-		} else if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil {
-			spoken = true
-		}
-	}
-	// An answer of ours that found no counterpart was perhaps rewritten by the platform: what stands in its place is then
-	// neither an echo nor something new.
-	mine := x.b[b].rest
-	rewritten := !spoken && slices.ContainsFunc(mine, func(j int) bool {
-		return x.known[j].Role == "assistant" && x.known[j].Original != "" && !slices.Contains(x.result.Pair, j)
-	})
-	for _, i := range unpaired {
-		if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil && rewritten {
-			continue
-		}
-		if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil && x.texts[i] == "" {
-			continue
-		}
-		x.result.New = append(x.result.New, i)
-	}
-	next := a + 1
-	switch {
-	case next >= len(x.a) && skip == 0 && a > 0 && len(x.a[a].rest) == 0:
-		if x.repeated(b) {
-			return
-		}
-		// The answer was confirmed long ago: the caller said the same again.
-		x.result.Pair[x.a[a].user] = -1
-		x.result.New = append(x.result.New, x.a[a].user)
-		return
-	case next < len(x.a) && skip == 1 && x.extends(next, b+1):
-		j := x.b[b+1].user
-		x.result.Pair[x.a[next].user] = j
-		if text := x.texts[x.a[next].user]; text != x.known[j].Text {
-			x.result.Extend = &Extended{Known: j, Text: text}
-		}
-		x.repeated(b + 1)
-		x.result.New = append(x.result.New, x.a[next].rest...)
-		next++
-	}
-	for ; next < len(x.a); next++ {
-		x.result.New = append(append(x.result.New, x.a[next].user), x.a[next].rest...)
-	}
-}
-
-// repeated supersedes the answers to known turn b; false if one of them is not provisional, and nothing is superseded.
-func (x *aligner) repeated(b int) bool {
-	var ghosts []int
-	for _, j := range x.b[b].rest {
-		if x.known[j].Role != "assistant" {
-			continue
-		}
-		if !x.known[j].Provisional {
-			return false
-		}
-		ghosts = append(ghosts, j)
-	}
-	x.result.Supersede = append(x.result.Supersede, ghosts...)
-	return true
-}
-
-// extends tells whether the user message of incoming turn i is that of known turn j, the last one, with more behind it,
-// and may replace it.
-func (x *aligner) extends(i, j int) bool {
-	u, v := x.a[i].norm, x.b[j].norm
-	if v == "" || !strings.HasPrefix(u, v) || i != len(x.a)-1 {
-		return false
-	}
-	return !slices.ContainsFunc(x.b[j].rest, func(r int) bool {
-		return x.known[r].Role != "assistant" || !x.known[r].Provisional
-	})
-}
-
-// onlyTrailing takes as new what follows the last answer in a list that has nothing in common with the ledger.
-func (x *aligner) onlyTrailing() {
-	for i := len(x.in) - 1; i >= 0; i-- {
-		switch {
-		case x.in[i].IsSystem():
-			continue
-		case x.in[i].Role == "assistant":
-			slices.Reverse(x.result.New)
-			return
-		}
-		x.result.New = append(x.result.New, i)
-	}
-	slices.Reverse(x.result.New)
 }

@@ -65,17 +65,22 @@ func known(t *testing.T, lines ...string) []llmadapter.Known {
 func show(in []llmadapter.Incoming, r llmadapter.Reconciliation) []string {
 	out := []string{}
 	for _, i := range r.New {
-		out = append(out, "new "+in[i].Role+": "+in[i].Text())
-	}
-	for _, e := range r.Echoes {
-		if e.Full {
-			out = append(out, fmt.Sprintf("heard all of %d", e.Known))
-		} else {
-			out = append(out, fmt.Sprintf("heard of %d: %s", e.Known, e.Heard))
+		text, ok := r.Part[i]
+		if !ok {
+			text = in[i].Text()
 		}
+		out = append(out, "new "+in[i].Role+": "+text)
 	}
-	for _, k := range r.Supersede {
-		out = append(out, fmt.Sprintf("supersede %d", k))
+	for _, f := range r.Answers {
+		switch f.Outcome {
+		case llmadapter.Full:
+			out = append(out, fmt.Sprintf("heard all of %d", f.Known))
+		case llmadapter.Interrupted:
+			out = append(out, fmt.Sprintf("heard of %d: %s", f.Known, f.Heard))
+		case llmadapter.Unknown:
+		default:
+			out = append(out, fmt.Sprintf("%s %d", f.Outcome, f.Known))
+		}
 	}
 	if r.Extend != nil {
 		out = append(out, fmt.Sprintf("extend %d: %s", r.Extend.Known, r.Extend.Text))
@@ -95,14 +100,14 @@ func TestReconcile(t *testing.T) {
 		"cut within a word":         {list{"u: a", "a: It leaves at ni", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
 		"known to be cut already":   {list{"u: a", "a: It leaves", "u: b"}, list{"u: a", "a: It leaves| at nine."}, list{"new user: b"}},
 		"echo says more than sent":  {list{"u: a", "a: It leaves at nine.", "u: b"}, list{"u: a", "a? It leaves| at nine."}, list{"new user: b", "heard all of 1"}},
-		"rewritten answer":          {list{"u: a", "a: Something else", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b"}},
-		"never heard":               {list{"u: a", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b"}},
+		"rewritten answer":          {list{"u: a", "a: Something else", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new assistant: Something else", "new user: b", "replaced 1"}},
+		"never heard":               {list{"u: a", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "unplayed 1"}},
 		"platform's own words":      {list{"u: a", "a: One moment.", "a: It is nine.", "u: b"}, list{"u: a", "a? It is nine."}, list{"new assistant: One moment.", "new user: b", "heard all of 1"}},
-		"the same call again":       {list{"u: a", "a: b", "u: c"}, list{"u: a", "a: b", "u: c", "a? d"}, list{"supersede 3"}},
-		"first call again":          {list{"u: hi"}, list{"u: hi", "a? there"}, list{"supersede 1"}},
+		"the same call again":       {list{"u: a", "a: b", "u: c"}, list{"u: a", "a: b", "u: c", "a? d"}, list{"ghost 3"}},
+		"first call again":          {list{"u: hi"}, list{"u: hi", "a? there"}, list{"ghost 1"}},
 		"words already stored":      {list{"u: a", "a: b", "u: c"}, list{"u: a", "a: b", "u: c"}, list{}},
-		"longer words":              {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want", "a? What?"}, list{"supersede 3", "extend 2: I want a ticket"}},
-		"longer first words":        {list{"u: I want a ticket"}, list{"u: I want", "a? What?"}, list{"supersede 1", "extend 0: I want a ticket"}},
+		"longer words":              {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want", "a? What?"}, list{"ghost 3", "extend 2: I want a ticket"}},
+		"longer first words":        {list{"u: I want a ticket"}, list{"u: I want", "a? What?"}, list{"ghost 1", "extend 0: I want a ticket"}},
 		"longer words, unanswered":  {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want"}, list{"extend 2: I want a ticket"}},
 		"longer, but heard":         {list{"u: a", "a: b", "u: I want a ticket"}, list{"u: a", "a: b", "u: I want", "a: What?"}, list{"new user: I want a ticket"}},
 		"said the same again":       {list{"u: yes", "a: A", "u: yes", "a: B", "u: yes"}, list{"u: yes", "a: A", "u: yes", "a? B"}, list{"new user: yes", "heard all of 3"}},

@@ -55,6 +55,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	for _, f := range s.live.flying(agentKey{project, id}) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
 			f.stop(ErrSuperseded)
+			t.Took++
 		}
 	}
 	return t, nil

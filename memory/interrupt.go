@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -126,67 +125,6 @@ func lastAnswer(tx Tx) ([]Message, error) {
 			}
 		}
 	}
-}
-
-// applyEvidence gives m as the evidence has it, and whether that is any change. A higher method replaces a lower one; of two
-// equal ones the later moment counts, else the shorter text, so that any order of the same evidence gives the same record.
-func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
-	whole := m.Original()
-	heard := whole
-	if !e.Full {
-		var ok bool
-		if heard, ok = AlignHeard(whole, e.Heard); !ok {
-			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
-		}
-	}
-	cut := heard != whole || e.Method == DisconnectOnly || m.CutGenerated
-	if !e.beats(m, heard) && (m.Interrupted || !cut || e.Method != m.Method) {
-		return m, false, nil
-	}
-	sent := m.SentText()
-	m.Method, m.EvidenceMS = e.Method, e.AtMS
-	// A cut that says nothing of what was heard is a cut all the same, and so is an answer that was cut while it was made; heard text that is
-	// the whole answer is none.
-	m.Interrupted = cut
-	m.Content, m.Generated, m.Sent = heard, whole, sent
-	if m.Generated == m.Content && !m.CutGenerated {
-		m.Generated = ""
-	}
-	if m.Sent == whole {
-		m.Sent = ""
-	}
-	if !m.Interrupted {
-		m.InterruptMS, m.InterruptBy = 0, ""
-		return m, true, nil
-	}
-	if e.AtMS != 0 {
-		m.InterruptMS = e.AtMS
-	} else if m.InterruptMS == 0 {
-		m.InterruptMS = now
-	}
-	if m.InterruptBy == "" {
-		m.InterruptBy = e.By
-	}
-	if m.InterruptBy == "" {
-		m.InterruptBy = ByStartOfSpeech
-	}
-	if m.State == Empty && m.Content != "" {
-		m.State = Final
-	}
-	return m, true, nil
-}
-
-// beats tells whether the evidence, which says that heard was heard, replaces what m says. It is a total order: by method; then what
-// names a time before what names none, the later time first, and the shorter text first.
-func (e Evidence) beats(m Message, heard string) bool {
-	c := cmp.Compare(e.Method.Rank(), m.Method.Rank())
-	if c == 0 {
-		c = cmp.Compare(e.AtMS, m.EvidenceMS) // 0 is no time
-	}
-	if c == 0 {
-		c = cmp.Compare(len(m.Content), len(heard))
-	}
-	return c > 0
 }
 
 // clip shortens text for an error message, at a rune.

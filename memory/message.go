@@ -66,6 +66,10 @@ const (
 	Final      State = ""
 	Superseded State = "superseded" // a ghost: replaced by a later answer to the same user turn; never in history or context
 	Empty      State = "empty"      // an answer of which nothing came or nothing was sent; the turn stays open
+	// Unplayed is an answer that the caller never heard a word of: the platform's own list left it out though the call went on. Replaced is one in whose
+	// place the platform said something else. Neither is in history or context, both close their turn, and better evidence brings them back.
+	Unplayed State = "unplayed"
+	Replaced State = "replaced"
 )
 
 // Message is one entry of an agent's ledger. Messages are immutable values: the store replaces one by another with the
@@ -89,6 +93,10 @@ type Message struct {
 	Interrupted bool   `json:"interrupted,omitempty"`
 	InterruptMS int64  `json:"interrupt_ms,omitempty"` // Unix ms
 	InterruptBy string `json:"interrupt_by,omitempty"` // end.metadata.caused_by of the turn table: start_of_speech, api_speak, api_interrupt, api_leave
+	// InterruptMSFrom and InterruptByFrom are the methods of the evidence that InterruptMS and InterruptBy are from; empty where we saw the cut ourselves. Evidence
+	// that is too weak for Content may still know best when and why, and the order in which it comes must not matter.
+	InterruptMSFrom Method `json:"interrupt_ms_from,omitempty"`
+	InterruptByFrom Method `json:"interrupt_by_from,omitempty"`
 	// Generated is all the model produced and Sent what left our socket; empty where equal to Content.
 	Generated string `json:"generated,omitempty"`
 	Sent      string `json:"sent,omitempty"`
@@ -98,6 +106,8 @@ type Message struct {
 	EvidenceMS   int64  `json:"evidence_ms,omitempty"` // Unix ms that the evidence speaks of, 0 if it does not say
 	// Playback is what single reports told of the answer's being played; nil without any.
 	Playback *Playback `json:"playback,omitempty"`
+	// Confidence is how sure the evidence is of itself, in percent; 0 where it does not say.
+	Confidence int64 `json:"confidence,omitempty"`
 
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`   // assistant: OpenAI tool_calls array
 	ToolCallID string          `json:"tool_call_id,omitempty"` // tool
@@ -158,6 +168,12 @@ func (m Message) SentText() string {
 		return m.Content
 	}
 	return m.Original()
+}
+
+// Provisional tells whether an answer of the model has nothing but our own socket to speak for it: an echo, a report of what was heard or the end of the call
+// settles it, and a second request for the same user message replaces it (DESIGN, section 6). The end of the call is not looked at.
+func (m *Message) Provisional() bool {
+	return m.Role == Assistant && m.Source == SourceLLM && m.State == Final && m.Method.Rank() < EchoDiff.Rank()
 }
 
 // InHistory tells whether the message is shown in history: user and assistant messages that count and are not bare tool calls.

@@ -45,7 +45,14 @@ func (h *Head) turnFor(m Message, answering bool) int64 {
 
 // answered tells whether the last turn has its answer. An empty answer leaves it open (reference/agora-api.md 3).
 func (h *Head) answered() bool {
-	return h.Last.Role == Assistant && h.Last.State == Final && h.Last.Original() != ""
+	if h.Last.Role != Assistant || h.Last.Original() == "" {
+		return false
+	}
+	switch h.Last.State {
+	case Final, Unplayed, Replaced: // what nobody heard was said all the same: late evidence must not find other turn numbers than early evidence
+		return true
+	}
+	return false
 }
 
 func (s Source) unsolicited() bool {

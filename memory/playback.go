@@ -64,7 +64,7 @@ func (m Message) played(r Report, now int64) (Message, bool, error) {
 	if says {
 		before := m
 		if p.Used { // what it said before counts no more
-			before.Method, before.EvidenceMS = "", 0
+			before.Method, before.EvidenceMS, before.Confidence = "", 0, 0
 		}
 		is, won, err := applyEvidence(before, e, now)
 		if err != nil {

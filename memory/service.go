@@ -300,7 +300,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 	}
 	for _, list := range [][]Message{done.Append, done.Replace} {
 		for i := range list {
-			if m := &list[i]; m.Interrupted && m.Rev == rev+1 && m.State == Final {
+			if m := &list[i]; m.Interrupted && m.Rev == rev+1 && (m.State == Final || m.State == Unplayed) {
 				s.cfg.Observe.Interrupted(m.InterruptBy)
 			}
 		}

@@ -55,9 +55,13 @@ type Evidence struct {
 	// Heard is the heard text; with Full set it is the whole answer and Heard is not looked at.
 	Heard string
 	Full  bool
+	// State, if not Final, is Unplayed or Replaced: nothing was heard. Heard and Full are not looked at then.
+	State State
+	// Confidence is how sure the evidence is of itself, in percent; 0 = it does not say.
+	Confidence int64
 	// AtMS is when the caller cut it, Unix ms; 0 = unknown.
 	AtMS int64
-	By   string // Message.InterruptBy; "" = start_of_speech
+	By   string // Message.InterruptBy; "" = not known, which is taken for start_of_speech until something says otherwise
 }
 
 // Turn is a turn whose answer is being made. It must be settled, whatever happens.
@@ -70,6 +74,9 @@ type Turn struct {
 	// MaxHistory, without tool results whose call was cut off. An unanswered run of user messages is not merged yet. The
 	// messages are shared with the store and must not be written to: a copy of them all would cost each call more than its assembly.
 	Context []*Message
+
+	// Took is how many answers in flight this call replaced.
+	Took int
 
 	stored, added []Message // see Recent
 	flight        *flight

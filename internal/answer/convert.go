@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -83,7 +84,11 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 		} else {
 			s = appended[i]
 		}
-		if m, ok := v.correct(in, s, i); ok {
+		m, ok := v.correct(in, s, i)
+		if more := p.rec.Part[i]; more != "" && m.Content == nil { // our words were replaced; the platform's, in the same message, stay
+			m.Text, ok = strings.TrimSpace(m.Text+" "+more), true
+		}
+		if ok {
 			out = append(out, m)
 		}
 	}
@@ -125,7 +130,11 @@ func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 	j := len(recent) - 1
 	for _, i := range slices.Backward(p.rec.New) {
 		in := &p.req.Messages[i]
-		for j >= 0 && (string(recent[j].Role) != in.Role || recent[j].Content != in.Text()) {
+		text, part := p.rec.Part[i]
+		if !part {
+			text = in.Text()
+		}
+		for j >= 0 && (string(recent[j].Role) != in.Role || recent[j].Content != text) {
 			j--
 		}
 		if j < 0 {

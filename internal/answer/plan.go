@@ -46,7 +46,7 @@ func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, err
 	}
 	if p.mode == "" {
 		p.mode = ModeInject
-		if slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" }) {
+		if slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" }) || resent(p.req.Messages, recent) {
 			p.mode = ModeReconcile
 		}
 	}
@@ -54,6 +54,43 @@ func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, err
 		return p.reconcile(head, recent)
 	}
 	return p.inject(head, recent)
+}
+
+// resent tells whether a list without an answer is one that a platform sent again: one whose answers all remained unheard begins with the first words of the
+// call, and the first words themselves come again, perhaps longer, while their answer is still being made or was cut. Whoever sends only what is new
+// sends something else.
+func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
+	first, users := "", 0
+	for i := range in {
+		if in[i].Role == "user" {
+			if users++; users == 1 {
+				first = llmadapter.Normalise(in[i].Text())
+			}
+		}
+	}
+	if first == "" {
+		return false
+	}
+	var stored *memory.Message
+	whole := false // an answer that nobody cut
+	for i := range recent {
+		switch m := &recent[i]; {
+		case m.Role == memory.User && stored == nil:
+			stored = m
+		case m.Role == memory.User && users < 2:
+			return false
+		case m.Role == memory.Assistant && m.State == memory.Final && stored != nil && !m.Interrupted:
+			whole = true
+		}
+	}
+	switch {
+	case stored == nil || stored.TurnID > 1: // only a greeting may stand before the first words
+		return false
+	case users > 1:
+		return llmadapter.Normalise(stored.Content) == first
+	}
+	more, ok := strings.CutPrefix(first, llmadapter.Normalise(stored.Content))
+	return ok && !whole && (more == "" || more[0] == ' ')
 }
 
 func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, error) {
@@ -73,7 +110,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
 		if at >= 0 && recent[at].TurnID == head.LastTurn {
 			for _, m := range recent[at+1:] {
-				if provisional(m) && m.TurnID == head.LastTurn {
+				if m.Provisional() && m.TurnID == head.LastTurn {
 					out.Supersede = append(out.Supersede, m.Seq)
 				}
 			}
@@ -86,11 +123,17 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan, error) {
 	known := make([]llmadapter.Known, 0, len(recent))
 	p.known = p.known[:0]
-	for _, m := range recent {
-		if m.State != memory.Final {
+	for i := range recent {
+		m := &recent[i]
+		if m.State == memory.Superseded || m.State == memory.Empty {
 			continue
 		}
-		k := llmadapter.Known{Role: string(m.Role), Text: m.Content, Original: m.Original(), Provisional: provisional(m)}
+		k := llmadapter.Known{
+			Role: string(m.Role), Text: m.Content, Original: m.Original(),
+			Provisional: m.Role == memory.Assistant && m.State == memory.Final && m.Method.Rank() < memory.EchoDiff.Rank(),
+			Aside:       m.Role == memory.Assistant && m.Source != memory.SourceLLM,
+			Unheard:     m.State != memory.Final,
+		}
 		if m.ToolCallID != "" {
 			k.CallIDs = []string{m.ToolCallID}
 		} else {
@@ -105,13 +148,25 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
 		return out, err
 	}
-	for _, e := range p.rec.Echoes {
-		out.Evidence = append(out.Evidence, memory.Evidence{
-			Seq: p.known[e.Known], Method: memory.EchoDiff, Heard: e.Heard, Full: e.Full,
-		})
-	}
-	for _, k := range p.rec.Supersede {
-		out.Supersede = append(out.Supersede, p.known[k])
+	p.placed(recent, head.LastTurn, out.Append)
+	for _, f := range p.rec.Answers {
+		e := memory.Evidence{Seq: p.known[f.Known], Method: memory.Method(f.Method), Confidence: int64(f.Confidence)}
+		switch f.Outcome {
+		case llmadapter.Full:
+			e.Full = true
+		case llmadapter.Interrupted:
+			e.Heard = f.Heard
+		case llmadapter.Unplayed:
+			e.State = memory.Unplayed
+		case llmadapter.Replaced:
+			e.State = memory.Replaced
+		case llmadapter.Ghost:
+			out.Supersede = append(out.Supersede, e.Seq)
+			continue
+		default:
+			continue
+		}
+		out.Evidence = append(out.Evidence, e)
 	}
 	if x := p.rec.Extend; x != nil {
 		text, err := memory.CleanText("messages", x.Text, memory.MaxText)
@@ -120,14 +175,49 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		}
 		out.Extend = &memory.Extension{Seq: p.known[x.Known], Content: text}
 	}
-	p.ghost = len(out.Supersede) > 0 || out.Extend != nil
+	asked, ghosts := p.askedBefore(recent)
+	out.Supersede = append(out.Supersede, ghosts...)
+	p.ghost = asked || len(out.Supersede) > 0 || out.Extend != nil
 	return out, nil
 }
 
-// provisional tells whether nothing but our own socket speaks for an answer (DESIGN, section 6).
-func provisional(m memory.Message) bool {
-	return m.Role == memory.Assistant && m.Source == memory.SourceLLM && m.State == memory.Final &&
-		m.Method.Rank() < memory.EchoDiff.Rank()
+// placed puts what the platform said instead of an answer into that answer's turn, where no later one has begun: turn numbers never go down.
+func (p *plan) placed(recent []memory.Message, lastTurn int64, add []memory.Message) {
+	for i := range add {
+		k, ok := p.rec.Place[p.rec.New[i]]
+		if !ok {
+			continue
+		}
+		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == p.known[k] })
+		if turn := recent[at].TurnID; turn == lastTurn && !add[i].GivenTurn {
+			add[i].TurnID, add[i].GivenTurn = turn, true
+		}
+	}
+}
+
+// askedBefore tells whether the list ends with words of the caller to which an answer was asked for before, and gives (by Seq) the answers to them of which nothing
+// came because their client went away: no text of theirs has to be replaced, but ghosts they are.
+func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64) {
+	last := len(p.req.Messages) - 1
+	for last >= 0 && p.req.Messages[last].IsSystem() {
+		last--
+	}
+	if last < 0 || p.req.Messages[last].Role != "user" || p.rec.Pair[last] < 0 {
+		return false, nil
+	}
+	seq := p.known[p.rec.Pair[last]]
+	at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == seq })
+	for i := at + 1; i < len(recent); i++ {
+		m := &recent[i]
+		if m.Role != memory.Assistant || m.TurnID != recent[at].TurnID || m.Timings == nil {
+			continue
+		}
+		asked = true
+		if m.State == memory.Empty && m.Failure == nil {
+			ghosts = append(ghosts, m.Seq)
+		}
+	}
+	return asked, ghosts
 }
 
 // messages gives incoming messages as the ledger takes them. The last user message carries the call's key.
@@ -139,6 +229,12 @@ func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
 		m, err := toMemory(in, i, afterUser)
 		if err != nil {
 			return nil, err
+		}
+		if text, ok := p.rec.Part[i]; ok && p.mode == ModeReconcile {
+			if m.Content, err = memory.CleanText(field(i), text, memory.MaxText); err != nil {
+				return nil, err
+			}
+			m.Parts = nil
 		}
 		afterUser = in.Role == "user" || afterUser && in.Role != "assistant" || in.ToolCalls != nil
 		if in.Role == "user" && in.HasTurn && in.TurnID > lastTurn {

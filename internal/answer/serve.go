@@ -87,7 +87,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if err := x.begin(c.Project, c.AgentID, p.make); err != nil {
 		return err
 	}
-	if p.ghost {
+	if p.ghost || x.turn.Took > 0 {
 		r.metrics.ghosts.Inc()
 	}
 	c.Request = nil

@@ -36,6 +36,10 @@ func readBody(body string, m *memory.Message) error {
 			m.InterruptMS = r.number()
 		case "interrupt_by":
 			m.InterruptBy = r.text()
+		case "interrupt_ms_from":
+			m.InterruptMSFrom = memory.Method(r.text())
+		case "interrupt_by_from":
+			m.InterruptByFrom = memory.Method(r.text())
 		case "generated":
 			m.Generated = r.text()
 		case "sent":
@@ -48,6 +52,8 @@ func readBody(body string, m *memory.Message) error {
 			m.EvidenceMS = r.number()
 		case "playback":
 			m.Playback = r.playback()
+		case "confidence":
+			m.Confidence = r.number()
 		case "tool_calls":
 			m.ToolCalls = r.raw()
 		case "tool_call_id":

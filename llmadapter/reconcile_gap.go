@@ -1,0 +1,279 @@
+package llmadapter
+
+import (
+	"slices"
+	"strings"
+)
+
+// This file compares what stands between two user messages of the list with what the ledger has there.
+
+// gapKind tells what the absence of an answer means.
+type gapKind int
+
+const (
+	gapHead     gapKind = iota // before the first user message: a window or the platform may have left out anything, and what is foreign was there before
+	gapFirst                   // the same in the first list of a call
+	gapMiddle                  // what is foreign here was there before, or came too late to find its place: it is not stored
+	gapFollowed                // the last turn that both have; new turns follow
+	gapTail                    // the end of the list: what is absent may still come
+)
+
+// gap pairs the messages of one place, notes what they tell of our answers, and takes as new what the ledger lacks. more are known
+// messages that may be there too, but need not.
+func (x *aligner) gap(in, known, more []int, kind gapKind) {
+	if len(in) == 1 && len(known) == 1 && x.plain(in[0], known[0]) {
+		return
+	}
+	var foreign []int
+	due := known
+	if len(more) > 0 {
+		known = slices.Concat(known, more)
+	}
+	for _, i := range in {
+		role := x.in[i].Role
+		paired := (role == "tool" || role == "function" || x.in[i].ToolCalls != nil) && x.pairTool(i, known)
+		switch {
+		case role == "assistant" && x.texts[i] != "":
+			if !x.pairText(i, known) && !paired && firstWord(x.texts[i]) != "" { // dots are what is left where nothing was said
+				foreign = append(foreign, i)
+			}
+		case !paired && (role != "assistant" || x.in[i].ToolCalls != nil):
+			foreign = append(foreign, i)
+		}
+	}
+	x.absent(foreign, in, due, kind)
+	if kind == gapMiddle || kind == gapHead {
+		return
+	}
+	for i := range in {
+		at := in[i]
+		if _, part := x.result.Part[at]; part || slices.Contains(foreign, at) {
+			x.result.New = append(x.result.New, at)
+		}
+	}
+}
+
+// plain is gap for the usual place, one answer that came back as it was; false if it is anything else.
+func (x *aligner) plain(i, j int) bool {
+	k := &x.known[j]
+	if x.in[i].Role != "assistant" || k.Role != "assistant" || x.in[i].ToolCalls != nil || x.texts[i] != k.Original || k.Original == "" {
+		return false
+	}
+	x.pair(i, Finding{Known: j, Outcome: Full, Confidence: sureSame})
+	return true
+}
+
+// pair notes that incoming message i holds the words of a known one.
+func (x *aligner) pair(i int, f Finding) {
+	x.said[f.Known] = true
+	if x.result.Pair[i] < 0 {
+		x.result.Pair[i] = f.Known
+	}
+	x.find(f)
+}
+
+// pairTool pairs a tool's result, or a message that calls tools, by the ids of the calls.
+func (x *aligner) pairTool(i int, known []int) bool {
+	in := &x.in[i]
+	var ids []string
+	if in.ToolCalls != nil {
+		ids = CallIDs(in.ToolCalls)
+	}
+	for _, j := range known {
+		k := &x.known[j]
+		same := false
+		switch {
+		case in.ToolCalls != nil:
+			same = k.Role == "assistant" && slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(k.CallIDs, id) })
+		case k.Role != "tool":
+		case in.ToolCallID != "":
+			same = slices.Contains(k.CallIDs, in.ToolCallID)
+		default: // the older form names no call
+			same = !x.said[j] && x.normIn(i) == Normalise(k.Text)
+		}
+		if same {
+			x.result.Pair[i] = j
+			if k.Role == "tool" {
+				x.said[j] = true
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// pairText finds whose words an assistant message of the list holds: those of one message of ours, or of several that the platform merged, with or without words
+// of its own.
+func (x *aligner) pairText(i int, known []int) bool {
+	text := x.texts[i]
+	for _, j := range known {
+		if k := &x.known[j]; x.speaks(j) && (text == k.Original || x.normIn(i) == x.normKnown(j)) {
+			sure := sureWords
+			if text == k.Original {
+				sure = sureSame
+			}
+			x.pair(i, Finding{Known: j, Outcome: Full, Confidence: sure})
+			return true
+		}
+	}
+	for {
+		for _, j := range known {
+			if f, ok := x.heardOf(j, text); x.speaks(j) && ok {
+				x.pair(i, f)
+				return true
+			}
+		}
+		if x.merged(i, text, known) {
+			return true
+		}
+		bare, ok := withoutLabel(text) // last, since an answer may begin with what looks like a time or a name
+		if !ok {
+			break
+		}
+		text = bare
+	}
+	for _, j := range known {
+		if f, ok := x.alike(j, text); ok {
+			x.pair(i, f)
+			return true
+		}
+	}
+	return false
+}
+
+// speaks tells whether a known message is one of ours with words that the list was not seen to have.
+func (x *aligner) speaks(j int) bool {
+	k := &x.known[j]
+	return k.Role == "assistant" && k.Original != "" && !x.said[j]
+}
+
+// heardOf tells what the words of a platform say about an answer of the ledger.
+func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
+	k := &x.known[j]
+	f := Finding{Known: j, Outcome: Full, Confidence: sureSpoken}
+	if !x.speaks(j) {
+		return f, false
+	}
+	if k.Text != k.Original && k.Text != "" && Normalise(heard) == Normalise(k.Text) { // what is known already, as it is on each later request
+		f.Outcome, f.Heard = Interrupted, k.Text
+		return f, true
+	}
+	prefix, ok := x.beginning(k.Original, heard)
+	if !ok {
+		return f, false
+	}
+	if prefix != k.Original {
+		f.Outcome, f.Heard = Interrupted, prefix
+		if countWords(heard) < 3 {
+			f.Confidence = sureFew
+		}
+	}
+	return f, true
+}
+
+// beginning gives the beginning of generated that heard stands for. An AlignFunc may find heard further on, where a platform
+// reports its last utterance only; a list has whole messages, so such a find is chance.
+func (x *aligner) beginning(generated, heard string) (string, bool) {
+	if x.aligns++; x.aligns > maxAligned {
+		return "", false
+	}
+	prefix, ok := x.align(generated, heard)
+	if !ok || prefix == "" {
+		return "", false
+	}
+	first, second := firstWord(generated), firstWord(heard)
+	if strings.HasPrefix(first, second) || strings.HasPrefix(second, first) || isDigit(first) || isDigit(second) {
+		return prefix, true
+	}
+	return prefix, countWords(prefix) <= countWords(heard)+1
+}
+
+// merged finds words of ours within a longer text: several answers in one message, with words of the platform in front, between or behind. What is left over
+// is noted as a part that is new.
+func (x *aligner) merged(i int, text string, known []int) bool {
+	rest, own, found := text, "", false
+	for _, j := range known {
+		if !x.speaks(j) {
+			continue
+		}
+		lead, behind, f, ok := x.within(j, rest)
+		if !ok {
+			continue
+		}
+		found = true
+		own = joinWords(own, lead)
+		rest = behind
+		x.pair(i, f)
+	}
+	if !found {
+		return false
+	}
+	if own = joinWords(own, rest); own != "" {
+		if x.result.Part == nil {
+			x.result.Part = map[int]string{}
+		}
+		x.result.Part[i] = own
+	}
+	return true
+}
+
+// within finds answer j in text: all of it, or its beginning where the text ends.
+func (x *aligner) within(j int, text string) (lead, behind string, f Finding, ok bool) {
+	const most = 6 // places that begin like the answer
+	k := &x.known[j]
+	f = Finding{Known: j, Outcome: Full, Confidence: sureMerged}
+	first := firstWord(k.Original)
+	tries, from := 0, 0
+	words(text, func(w string, end int) bool {
+		at := end - len(w)
+		if from == 0 && at == 0 || tries < most && foldWord(w) == first {
+			tries++
+			if prefix, all := x.beginning(text[at:], k.Original); all && (at == 0 || countWords(k.Original) > 1) {
+				lead, behind, ok = text[:at], text[at+len(prefix):], true
+			} else if prefix, cut := x.beginning(k.Original, text[at:]); cut && at > 0 && countWords(text[at:]) > 1 {
+				lead, ok = text[:at], true
+				f.Outcome, f.Heard = Interrupted, prefix
+				if prefix == k.Original {
+					f.Outcome, f.Heard = Full, ""
+				}
+			}
+		}
+		from = end
+		return !ok
+	})
+	return lead, behind, f, ok
+}
+
+// absent notes what became of the answers of ours whose words the list has not: replaced where the platform said something
+// else, never played where the call went on without them.
+func (x *aligner) absent(foreign, in, known []int, kind gapKind) {
+	if kind == gapHead || kind == gapFirst {
+		return
+	}
+	instead := -1
+	for _, i := range foreign {
+		if x.in[i].Role == "assistant" && x.texts[i] != "" {
+			instead = i
+		}
+	}
+	for _, j := range known {
+		k := &x.known[j]
+		if !x.speaks(j) || k.Aside || !k.Provisional {
+			continue
+		}
+		switch {
+		case len(k.CallIDs) > 0 && slices.ContainsFunc(in, func(i int) bool { return x.result.Pair[i] == j }):
+			// The call is there without its words, which many platforms leave out.
+		case instead >= 0 && kind != gapMiddle:
+			if x.result.Place == nil {
+				x.result.Place = map[int]int{}
+			}
+			x.result.Place[instead] = j
+			x.find(Finding{Known: j, Outcome: Replaced, Confidence: sureOther})
+		case instead >= 0:
+			x.find(Finding{Known: j, Outcome: Replaced, Confidence: sureLike})
+		case kind != gapTail:
+			x.find(Finding{Known: j, Outcome: Unplayed, Confidence: sureGone})
+		}
+	}
+}

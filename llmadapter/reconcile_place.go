@@ -1,0 +1,158 @@
+package llmadapter
+
+import "strings"
+
+// This file finds the place where the list and the ledger say the same.
+
+// step is one matched place: turns (from, to] of each list are the same user words.
+type step struct{ aFrom, a, bFrom, b int }
+
+// place gives the best alignment, newest turn first, and how many of the newest known turns the list lacks; nil if there is none.
+func (x *aligner) place(m, n int) (best []step, bestSkip int) {
+	bestScore := 0
+	var steps []step
+	found := -1
+	for skip := 0; skip < n && skip <= maxSkip; skip++ {
+		for k := m; k >= 1 && k > m-maxAlignUsers; k-- {
+			var score int
+			steps, score = x.match(steps[:0], k, n-skip, maxWeighed)
+			if score -= 3 * skip; len(steps) > 0 && (found < 0 || score > bestScore) {
+				found, bestScore, bestSkip = k, score, skip
+			}
+		}
+	}
+	if found < 0 {
+		return nil, 0
+	}
+	best, _ = x.match(steps[:0], found, n-bestSkip, maxAlignUsers)
+	return best, bestSkip
+}
+
+// match walks back from turns k and n and gives at most most places where both lists say the same, newest first, and how much that is worth.
+func (x *aligner) match(steps []step, k, n, most int) ([]step, int) {
+	score := 0
+	i, j := k, n
+	for i >= 1 && j >= 1 && len(steps) < most {
+		s, ok := x.sameUsers(i, j)
+		if !ok {
+			score--
+			break
+		}
+		steps = append(steps, s)
+		score += 4 + x.sameAnswer(s.a, s.b)
+		i, j = s.aFrom, s.bFrom
+	}
+	if j == 0 && i > 0 { // words older than the ledger: another place fits better, if there is one
+		score--
+	}
+	return steps, score
+}
+
+// sameUsers tells whether turns i and j end in the same user words, one of the lists perhaps having merged several into one.
+func (x *aligner) sameUsers(i, j int) (step, bool) {
+	u, v := &x.a[i], &x.b[j]
+	if u.same(v) {
+		return step{i - 1, i, j - 1, j}, true
+	}
+	if joined, from := joinBack(x.b, j, u); joined {
+		return step{i - 1, i, from, j}, true
+	}
+	if joined, from := joinBack(x.a, i, v); joined {
+		return step{from, i, j - 1, j}, true
+	}
+	return step{}, false
+}
+
+// same tells whether two user messages have the same words. One of them may name who speaks; two names must be one.
+func (t *turnOf) same(o *turnOf) bool {
+	return t.norm == o.norm || t.bare == o.norm || t.norm == o.bare
+}
+
+// joinBack tells whether whole is the words of turns (from, last] put together.
+func joinBack(turns []turnOf, last int, whole *turnOf) (bool, int) {
+	if last < 2 {
+		return false, 0
+	}
+	if ok, from := joins(turns, last, whole.norm); ok || whole.bare == whole.norm {
+		return ok, from
+	}
+	return joins(turns, last, whole.bare)
+}
+
+func joins(turns []turnOf, last int, whole string) (bool, int) {
+	rest, ok := cutSuffix(whole, &turns[last])
+	for from := last - 1; ok && from >= 1 && last-from < maxMerge; from-- {
+		if t := &turns[from]; rest == t.norm || rest == t.bare {
+			return true, from - 1
+		}
+		rest, ok = cutSuffix(rest, &turns[from])
+	}
+	return false, 0
+}
+
+// cutSuffix takes the words of a turn off the end, with or without the name of who speaks.
+func cutSuffix(words string, t *turnOf) (string, bool) {
+	rest, ok := strings.CutSuffix(words, t.norm)
+	if !ok && t.bare != t.norm {
+		rest, ok = strings.CutSuffix(words, t.bare)
+	}
+	return strings.TrimSuffix(rest, " "), ok && rest != ""
+}
+
+// sameAnswer weighs what followed the user's words in both lists: it decides between places where he said the same. It is asked very often in lists that
+// repeat themselves, so it looks at the letters only.
+func (x *aligner) sameAnswer(i, j int) int {
+	heard := ""
+	for _, at := range x.a[i].rest {
+		if x.in[at].Role == "assistant" && x.texts[at] != "" {
+			heard = x.normIn(at)
+			break
+		}
+	}
+	if heard == "" {
+		return 0
+	}
+	said := 0
+	for _, at := range x.b[j].rest {
+		if k := &x.known[at]; k.Role == "assistant" && k.Original != "" {
+			all := x.normKnown(at)
+			if strings.HasPrefix(all, heard) || strings.HasPrefix(heard, all) {
+				return 2
+			}
+			if said == 0 {
+				said = -2
+			}
+			if n := strings.IndexByte(all, ' '); n > 0 && strings.HasPrefix(heard, all[:n]) {
+				said = -1 // it begins alike: numbers may be written otherwise
+			}
+		}
+	}
+	return said
+}
+
+// normIn is Normalise of an incoming text, once for each.
+func (x *aligner) normIn(i int) string {
+	if x.inNorm[i] == "" {
+		x.inNorm[i] = Normalise(x.texts[i])
+	}
+	return x.inNorm[i]
+}
+
+// normKnown is Normalise of what was generated, once for each.
+func (x *aligner) normKnown(j int) string {
+	if x.knNorm[j] == "" {
+		x.knNorm[j] = Normalise(x.known[j].Original)
+	}
+	return x.knNorm[j]
+}
+
+func (x *aligner) pairUsers(s step) {
+	i, j := s.aFrom+1, s.bFrom+1
+	for ; i <= s.a; i++ {
+		x.result.Pair[x.a[i].user] = x.b[min(j, s.b)].user
+		j++
+	}
+	if s.a-s.aFrom == 1 { // many known ones became one: it is the last of them
+		x.result.Pair[x.a[s.a].user] = x.b[s.b].user
+	}
+}

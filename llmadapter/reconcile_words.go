@@ -1,0 +1,200 @@
+package llmadapter
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxLikeWords is how many words of a text are compared one by one.
+const maxLikeWords = 256
+
+// alike compares word by word: what a voice wrote otherwise (numbers in other languages, abbreviations) is a word here and there. At least four words
+// must be heard, and three of four must be ours, in order.
+func (x *aligner) alike(j int, heard string) (Finding, bool) {
+	f := Finding{Known: j, Outcome: Full, Confidence: sureLike}
+	if !x.speaks(j) || x.likens >= maxLikened {
+		return f, false
+	}
+	x.likens++
+	k := &x.known[j]
+	g, ends := wordsOf(k.Original)
+	h, _ := wordsOf(heard)
+	if len(h) < 4 || len(g) == 0 {
+		return f, false
+	}
+	n, cost := likeness(g, h)
+	if 4*cost > len(h) {
+		return f, false
+	}
+	if n < len(g) {
+		end := ends[n-1]
+		f.Outcome, f.Heard = Interrupted, k.Original[:end+marks(k.Original[end:])]
+	}
+	return f, true
+}
+
+// likeness gives the number of words of g that h is most like, the most where several are, and how many words have to be changed, put in or left out.
+func likeness(g, h []string) (n, cost int) {
+	row := make([]int, len(g)+1) // row[j]: cost of h so far against g[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i, w := range h {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range g {
+			change := diagonal
+			if g[j] != w {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, diagonal+1, row[j]+1)
+		}
+	}
+	cost = len(h) + 1
+	for j := 1; j < len(row); j++ {
+		if row[j] <= cost {
+			n, cost = j, row[j]
+		}
+	}
+	return n, cost
+}
+
+// wordsOf gives the words of a text as they are compared, at most maxLikeWords, and where each ends.
+func wordsOf(s string) (list []string, ends []int) {
+	words(s, func(w string, end int) bool {
+		list, ends = append(list, foldWord(w)), append(ends, end)
+		return len(list) < maxLikeWords
+	})
+	return list, ends
+}
+
+func foldWord(w string) string {
+	var b strings.Builder
+	lower(&b, w)
+	return b.String()
+}
+
+func firstWord(s string) string {
+	first := ""
+	words(s, func(w string, _ int) bool {
+		first = foldWord(w)
+		return false
+	})
+	return first
+}
+
+func countWords(s string) int {
+	n := 0
+	words(s, func(string, int) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+func isDigit(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return unicode.IsNumber(r)
+}
+
+// joinWords puts two stretches of a text together; one without any word is nothing.
+func joinWords(a, b string) string {
+	if b = strings.TrimLeftFunc(b, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(".,;:!?…。、", r) }); firstWord(b) == "" {
+		return a
+	}
+	if b = strings.TrimSpace(b); a == "" {
+		return b
+	}
+	return a + " " + b
+}
+
+// maxLabel is how long, in bytes, a time or a name in front of a message may be.
+const maxLabel = 40
+
+// withoutLabel takes the time or the name of who speaks off the front of a text: "[12:03:04] …", "(Anna) …", "2026-05-01T10:00:00Z …", "Anna: …".
+func withoutLabel(s string) (string, bool) {
+	if rest, ok := withoutTime(s); ok {
+		return rest, true
+	}
+	return withoutName(s)
+}
+
+// withoutTime takes off a time: in brackets, or bare with seconds.
+func withoutTime(s string) (string, bool) {
+	s = strings.TrimLeft(s, " \t")
+	if s == "" {
+		return s, false
+	}
+	n := 0
+	if s[0] == '[' || s[0] == '(' {
+		end := strings.IndexAny(s[:min(len(s), maxLabel)], "])")
+		if end < 0 || !timeLike(s[1:end]) {
+			return s, false
+		}
+		n = end + 1
+	} else {
+		for n < min(len(s), maxLabel) && strings.IndexByte("0123456789:-./TZ+", s[n]) >= 0 {
+			n++
+		}
+		if strings.Count(s[:n], ":") < 2 || n < len(s) && s[n] != ' ' {
+			return s, false
+		}
+	}
+	rest := strings.TrimLeft(s[n:], " \t-|:")
+	return rest, rest != ""
+}
+
+// timeLike tells a time, a date or a number of seconds.
+func timeLike(s string) bool {
+	if s == "" || s[0] < '0' || s[0] > '9' || !strings.ContainsAny(s, ":-/.") {
+		return false
+	}
+	for i := range len(s) {
+		if strings.IndexByte("0123456789:-/., TZAPMapmUC+", s[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutName takes off who speaks: at most three words and a colon, or a name in brackets.
+func withoutName(s string) (string, bool) {
+	s = strings.TrimLeft(s, " \t")
+	if s == "" {
+		return s, false
+	}
+	if s[0] == '[' || s[0] == '(' {
+		if end := strings.IndexAny(s[:min(len(s), maxLabel)], "])"); end > 1 {
+			rest := strings.TrimLeft(s[end+1:], " \t:")
+			return rest, rest != ""
+		}
+		return s, false
+	}
+	at := strings.Index(s[:min(len(s), maxLabel)], ": ")
+	if at < 1 || strings.Count(s[:at], " ") > 2 || strings.ContainsAny(s[:at], ".,;!?\n\"") {
+		return s, false
+	}
+	rest := strings.TrimLeft(s[at+1:], " \t")
+	return rest, rest != ""
+}
+
+// normaliseSaid gives the words of a user message without the times that a platform writes in front of its lines, and the same without the name of
+// who speaks.
+func normaliseSaid(s string) (norm, bare string) {
+	if strings.IndexByte(s, '\n') >= 0 {
+		lines := strings.Split(s, "\n")
+		for i, l := range lines {
+			lines[i], _ = withoutTime(l)
+		}
+		s = strings.Join(lines, "\n")
+	} else {
+		s, _ = withoutTime(s)
+	}
+	norm = Normalise(s)
+	if rest, ok := withoutName(s); ok {
+		return norm, Normalise(rest)
+	}
+	return norm, norm
+}
