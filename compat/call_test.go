@@ -30,7 +30,10 @@ type message struct {
 	Sent      string         `json:"sent"`
 	Heard     string         `json:"heard"`
 	Evidence  struct{ Method string }
-	Failure   map[string]any `json:"failure"`
+	Usage     struct {
+		Total int `json:"total_tokens"`
+	} `json:"usage"`
+	Failure map[string]any `json:"failure"`
 }
 
 // said gives a message in one line: what the tests compare.
@@ -180,7 +183,10 @@ type upstreamCall struct {
 			Role    string
 			Content any
 		}
-		Tools []any
+		Tools          []any
+		ResponseFormat json.RawMessage `json:"response_format"`
+		ToolChoice     json.RawMessage `json:"tool_choice"`
+		StreamOptions  json.RawMessage `json:"stream_options"`
 	}
 }
 
