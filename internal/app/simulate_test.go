@@ -45,6 +45,34 @@ func TestSimulatedCalls(t *testing.T) {
 	}
 }
 
+// The transcript that the document shows is one, and plays.
+func TestSimulatedCallOfDocument(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/simulate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(doc), "```json\n")
+	text, _, ok := strings.Cut(text, "```")
+	if !ok {
+		t.Fatal("docs/simulate.md shows no transcript")
+	}
+	tr, err := simulate.Parse("docs/simulate.md", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t)
+	r, err := simulate.Play(t.Context(), simulate.Config{Server: s.url, Client: s.client}, tr)
+	if err != nil || !r.Match {
+		t.Errorf("%v: %+v", err, r)
+	}
+	for _, name := range simulate.Platforms() {
+		if !strings.Contains(string(doc), "| `"+name+"` |") {
+			t.Errorf("docs/simulate.md does not say what is played of %s", name)
+		}
+	}
+}
+
 // wrong is a transcript with one expectation in each line that the server cannot fulfil.
 const wrong = `{"platform":"openai","properties":{"heardlog":{"mode":"reconcile"}}}
 {"ask":"One?","answer":"One two three.","cut":2,"heard":"One two","want":{"interrupted":false}}

@@ -42,6 +42,8 @@ func platforms() map[string]platform {
 		"pipecat":    {request: pipecat},
 		"vapi":       {request: vapi, private: []string{"call", "phoneNumber", "customer"}},
 		"elevenlabs": {request: elevenLabs, private: []string{"elevenlabs_extra_body", "user_id"}},
+		"twilio":     {request: twilio},
+		"retell":     {request: retell},
 		"agora":      {vendor: "custom", request: agora, message: agoraMessage, opening: agoraOpening, merges: true},
 	}
 }
@@ -82,6 +84,16 @@ func vapi(p *player, body map[string]any, _ http.Header) {
 func elevenLabs(p *player, body map[string]any, _ http.Header) {
 	body["user_id"] = "user-" + p.run
 	body["elevenlabs_extra_body"] = map[string]any{"conversation_id": p.run}
+}
+
+// twilio is an application behind ConversationRelay, which hears of barge-ins by events and calls an OpenAI client.
+func twilio(p *player, body map[string]any, _ http.Header) {
+	body["metadata"] = map[string]any{"callSid": p.run}
+}
+
+// retell is an application behind Retell's LLM socket.
+func retell(p *player, body map[string]any, _ http.Header) {
+	body["metadata"] = map[string]any{"call_id": p.run}
 }
 
 // agora sends what the engine does for vendor custom (reference/agora-api.md 4.1).

@@ -45,11 +45,13 @@ type player struct {
 // want is a row that the record should have, with what does not matter in it.
 type want struct {
 	Row
-	line int
+	line  int
+	opens bool // a turn: words of the caller do, and those of the platform's own; the result of a tool does not
 }
 
 // exchange is a request under way.
 type exchange struct {
+	id      string
 	script  *script
 	cancel  context.CancelFunc
 	body    io.ReadCloser
@@ -95,6 +97,8 @@ func (p *player) step(ctx context.Context, s *Step) error {
 		p.list = append(p.list, entry{role: "assistant", content: s.Say, turn: p.turn, atMS: p.now().UnixMilli(), source: "command"})
 		p.expect(s, Row{Generated: s.Say, Heard: s.Say})
 		return nil
+	case len(s.Event) > 0:
+		return p.event(ctx, s)
 	case s.Interrupt != nil:
 		return p.do(ctx, http.MethodPost, "/v1/agents/"+url.PathEscape(p.agent)+"/interrupt", map[string]any{"heard": *s.Interrupt}, nil)
 	}
@@ -125,6 +129,7 @@ func (p *player) ask(ctx context.Context, s *Step) error {
 		return nil
 	}
 	p.again = false
+	p.shown(s, x)
 	p.keep(s, x)
 	return nil
 }
@@ -133,7 +138,7 @@ func (p *player) ask(ctx context.Context, s *Step) error {
 func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
 	p.requests++
 	id := p.run + "-" + strconv.Itoa(p.requests)
-	x := &exchange{script: &script{answer: s.Answer, tool: s.Tool, callID: "call_" + id, cut: s.cut(), opening: p.platform.opening, pace: p.pace(msPerWord * time.Millisecond / 8)}}
+	x := &exchange{id: id, script: &script{answer: s.Answer, tool: s.Tool, callID: "call_" + id, cut: s.cut(), opening: p.platform.opening, pace: p.pace(msPerWord * time.Millisecond / 8)}}
 	p.upstream.expect(id, x.script)
 	ctx, x.cancel = context.WithCancel(ctx)
 	body := map[string]any{"model": "simulated", "stream": !p.call.Whole, "messages": p.messages()}
@@ -215,10 +220,6 @@ func (p *player) listen(ctx context.Context, s *Step, x *exchange) error {
 // hangUp closes a request in the middle and waits until the server has let go of the upstream and has stored what was sent: the next words of a caller
 // do not come in the same millisecond.
 func (p *player) hangUp(ctx context.Context, x *exchange) error {
-	before, err := p.ledger(ctx)
-	if err != nil {
-		return err
-	}
 	x.cancel()
 	if x.body != nil {
 		_ = x.body.Close() // cancelled already
@@ -230,16 +231,30 @@ func (p *player) hangUp(ctx context.Context, x *exchange) error {
 	case <-time.After(patience):
 		return errors.New("the upstream's answer was not cancelled within 15 s of the client's leaving")
 	}
+	return p.settled(ctx)
+}
+
+// settled waits until the server has stored every answer that has ended. What it never stores, the comparison judges.
+func (p *player) settled(ctx context.Context) error {
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-		now, err := p.ledger(ctx)
-		if err != nil || len(now) > len(before) {
+		ledger, err := p.ledger(ctx)
+		if err != nil {
 			return err
+		}
+		stored := 0
+		for _, m := range ledger {
+			if m.Role == "assistant" && m.Metadata.Source == "llm" {
+				stored++
+			}
+		}
+		if stored >= p.upstream.answered() {
+			return nil
 		}
 		if !pause(ctx, 5*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 	}
-	return nil // nothing was stored, which the comparison judges
+	return nil
 }
 
 // read gives the text of an answer as far as it is listened to.
@@ -314,16 +329,60 @@ func (x *exchange) readWhole() (string, error) {
 	return x.chunk(string(b))
 }
 
+// shown compares what reached the model.
+func (p *player) shown(s *Step, x *exchange) {
+	if s.Shown == nil && s.Hidden == nil {
+		return
+	}
+	prompt := p.upstream.prompt(x.id)
+	for _, text := range s.Shown {
+		if !strings.Contains(prompt, text) {
+			p.problem(s, "the model was not shown %q", text)
+		}
+	}
+	for _, text := range s.Hidden {
+		if strings.Contains(prompt, text) {
+			p.problem(s, "the model was shown %q", text)
+		}
+	}
+}
+
+// event posts an event of the platform about the last answers.
+func (p *player) event(ctx context.Context, s *Step) error {
+	from := s.From
+	if from == "" {
+		from = p.call.Platform
+	}
+	body := strings.ReplaceAll(string(s.Event), `"$NOW"`, strconv.FormatInt(p.now().UnixMilli(), 10))
+	body = strings.ReplaceAll(body, "$CALL", p.run)
+	var out struct {
+		Event     string            `json:"event"`
+		Recorded  []json.RawMessage `json:"recorded"`
+		Unmatched int               `json:"unmatched"`
+	}
+	path := "/v1/agents/" + url.PathEscape(p.agent) + "/evidence/" + url.PathEscape(from)
+	if err := p.do(ctx, http.MethodPost, path, json.RawMessage(body), &out); err != nil {
+		return fmt.Errorf("line %d: %w", s.Line, err)
+	}
+	switch {
+	case out.Event == "":
+		p.problem(s, "the server does not read this event")
+	case len(out.Recorded) == 0 && out.Unmatched > 0:
+		p.problem(s, "the event fits no answer of the record")
+	}
+	return nil
+}
+
 // keep puts what the platform believes was heard into its list, and notes what the record should have of it.
 func (p *player) keep(s *Step, x *exchange) {
-	e := entry{role: "assistant", content: s.heard(), turn: p.turn, atMS: p.now().UnixMilli(), source: "llm"}
+	e := entry{role: "assistant", content: s.echo(), turn: p.turn, atMS: p.now().UnixMilli(), source: "llm"}
 	if s.Tool != nil {
 		e.toolCalls = x.script.calls()
 		if len(x.toolIDs) != 1 || x.toolIDs[0] != x.script.callID {
 			p.problem(s, "the tool calls that came are %q, want one, %q", x.toolIDs, x.script.callID)
 		}
 	}
-	cut := strings.TrimRight(s.heard(), " ") != strings.TrimRight(s.Answer, " ")
+	cut := plain(s.heard()) != plain(s.Answer)
 	if cut {
 		e.original = s.sent()
 	}
@@ -364,7 +423,7 @@ func (p *player) expect(s *Step, row Row) {
 		set(&row.Ghosts, w.Ghosts)
 		row.Method, row.Source = w.Method, w.Source
 	}
-	p.want = append(p.want, want{Row: row, line: s.Line})
+	p.want = append(p.want, want{Row: row, line: s.Line, opens: s.Result == ""})
 }
 
 func set[T any](to *T, from *T) {

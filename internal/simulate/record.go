@@ -106,11 +106,15 @@ type Compared struct {
 
 // compare holds the rows against each other, in their order.
 func compare(wants []want, recorded []Row) []Compared {
-	out := make([]Compared, max(len(wants), len(recorded)))
+	out, turn := make([]Compared, max(len(wants), len(recorded))), 0
 	for i := range out {
 		c := &out[i]
 		if i < len(wants) {
 			c.Expected, c.Line = &wants[i].Row, wants[i].line
+			if wants[i].opens && i > 0 {
+				turn++
+			}
+			c.Expected.Turn = turn
 		}
 		if i < len(recorded) {
 			c.Recorded = &recorded[i]
@@ -119,22 +123,9 @@ func compare(wants []want, recorded []Row) []Compared {
 			c.Differs = []string{"answer"}
 			continue
 		}
-		c.Expected.Turn = turnOf(c.Expected, out[:i])
 		c.Differs = differences(c.Expected, c.Recorded)
 	}
 	return out
-}
-
-// turnOf counts the expected turns: words of the caller and what the platform says by itself at the beginning open one; a result of a tool does not.
-func turnOf(r *Row, before []Compared) int {
-	if len(before) == 0 {
-		return 0
-	}
-	last := before[len(before)-1].Expected
-	if r.Caller != "" {
-		return last.Turn + 1
-	}
-	return last.Turn
 }
 
 func differences(want, got *Row) []string {

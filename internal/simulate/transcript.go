@@ -46,7 +46,7 @@ type Call struct {
 	Properties map[string]json.RawMessage `json:"properties,omitempty"`
 }
 
-// Step is one thing that happens. Exactly one of Ask, Result, Say and Interrupt says what.
+// Step is one thing that happens. Exactly one of Ask, Result, Say, Event and Interrupt says what.
 type Step struct {
 	Line int `json:"-"` // in the transcript, from 1
 
@@ -56,6 +56,9 @@ type Step struct {
 	Result string `json:"result,omitempty"`
 	// Say is what the platform says by itself and puts into its list: a filler, a reminder.
 	Say string `json:"say,omitempty"`
+	// Event is one that the platform sends about the call, posted as evidence. In it, $CALL stands for the call's id and "$NOW" for Unix ms.
+	Event json.RawMessage `json:"event,omitempty"`
+	From  string          `json:"from,omitempty"` // whose event that is; by default the call's platform's
 	// Interrupt tells the server by its own call what was heard of the last answer.
 	Interrupt *string `json:"interrupt,omitempty"`
 
@@ -67,10 +70,16 @@ type Step struct {
 	Overlap bool `json:"overlap,omitempty"`
 	// Heard is what the platform keeps of the answer; by default all of it, or up to the cut. An empty text is an answer never played.
 	Heard *string `json:"heard,omitempty"`
+	// Echo is what stands in the platform's list where that is not what was heard: a text as the voice spelled it, or the whole answer of an application
+	// that knows nothing of barge-ins.
+	Echo *string `json:"echo,omitempty"`
 	// Discard throws question and answer away: a speculation or the first of two tries. The next question takes their place.
 	Discard bool `json:"discard,omitempty"`
 	// Forget drops the tool call and its result from the platform's list, as some do after a barge-in.
 	Forget bool `json:"forget,omitempty"`
+	// Shown and Hidden are texts that the messages which reach the model must hold, or must not.
+	Shown  []string `json:"shown,omitempty"`
+	Hidden []string `json:"hidden,omitempty"`
 
 	Want *Want `json:"want,omitempty"`
 }
@@ -173,24 +182,36 @@ func (c *Call) check() error {
 
 func (s *Step) check(before []Step) error {
 	kinds := 0
-	for _, is := range []bool{s.Ask != "", s.Result != "", s.Say != "", s.Interrupt != nil} {
+	for _, is := range []bool{s.Ask != "", s.Result != "", s.Say != "", len(s.Event) > 0, s.Interrupt != nil} {
 		if is {
 			kinds++
 		}
 	}
 	if kinds != 1 {
-		return fmt.Errorf("has %d of ask, result, say and interrupt; exactly one is allowed", kinds)
+		return fmt.Errorf("has %d of ask, result, say, event and interrupt; exactly one is allowed", kinds)
 	}
 	if !s.asks() {
-		if s.Answer != "" || s.Tool != nil || s.Cut != nil || s.CutMS != 0 || s.Heard != nil || s.Discard || s.Forget || s.Overlap {
-			return errors.New("say and interrupt have no answer; only want may stand beside say")
-		}
-		if s.Interrupt != nil && s.Want != nil {
-			return errors.New("want: belongs to the step of the answer")
-		}
-		return nil
+		return s.checkOther()
+	}
+	if s.From != "" {
+		return errors.New("from: belongs to event")
 	}
 	return s.checkAnswer(before)
+}
+
+// checkOther checks what is no request for an answer.
+func (s *Step) checkOther() error {
+	switch {
+	case s.Answer != "" || s.Tool != nil || s.Cut != nil || s.CutMS != 0 || s.Heard != nil || s.Echo != nil || s.Discard || s.Forget || s.Overlap || s.Shown != nil || s.Hidden != nil:
+		return errors.New("say, event and interrupt have no answer; only want may stand beside say")
+	case s.Say == "" && s.Want != nil:
+		return errors.New("want: belongs to the step of the answer")
+	case len(s.Event) > 0 && s.Event[0] != '{':
+		return errors.New("event: is not an object")
+	case len(s.Event) == 0 && s.From != "":
+		return errors.New("from: belongs to event")
+	}
+	return nil
 }
 
 func (s *Step) checkAnswer(before []Step) error {
@@ -259,6 +280,14 @@ func (s *Step) heard() string {
 		return *s.Heard
 	}
 	return strings.TrimRight(s.sent(), " ")
+}
+
+// echo gives what stands in the platform's list of the answer.
+func (s *Step) echo() string {
+	if s.Echo != nil {
+		return *s.Echo
+	}
+	return s.heard()
 }
 
 // split gives a text's words, each with the space behind it.

@@ -80,6 +80,42 @@ func (u *upstream) expect(id string, s *script) {
 	u.scripts[id] = s
 }
 
+// answered counts the requests that came and whose answer has ended.
+func (u *upstream) answered() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for _, s := range u.scripts {
+		select {
+		case <-s.left:
+			n++
+		default:
+		}
+	}
+	return n
+}
+
+// prompt gives the texts of the messages that the request of an id brought, one a line, and its tool calls as they stand.
+func (u *upstream) prompt(id string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var b strings.Builder
+	for _, s := range u.seen {
+		if s.id != id {
+			continue
+		}
+		var list []struct {
+			Content   any             `json:"content"`
+			ToolCalls json.RawMessage `json:"tool_calls"`
+		}
+		_ = json.Unmarshal(s.members["messages"], &list) // what is no list shows nothing
+		for _, m := range list {
+			fmt.Fprintf(&b, "%v\n%s\n", m.Content, m.ToolCalls)
+		}
+	}
+	return b.String()
+}
+
 func (u *upstream) chat(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxUpstreamBody))
 	if err != nil {
