@@ -25,15 +25,16 @@ import (
 // The corpus in testdata/corpus holds pairs of a ledger and the list that a platform re-sent after it, labelled by hand with what
 // happened in the call (reference/platforms.md 1, 2.2 and 2.3). Texts and calls are invented.
 
-// What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better, never lower them.
+// What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better;
+// only harder cases, never a change of the code, are a reason to lower them.
 const (
-	minCases       = 200
+	minCases       = 350
 	minPerPlatform = 9
 	minPrecision   = 0.98
 	minRecall      = 0.98
 	minHeardExact  = 0.95
 	maxFalseCuts   = 0  // answers called interrupted that were not
-	maxWrongCases  = 10 // cases with any difference from their label
+	maxWrongCases  = 16 // cases with any difference from their label
 )
 
 // corpusPlatforms are the platforms of the reference; each must have cases.
