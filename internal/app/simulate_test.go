@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/simulate"
 )
@@ -70,6 +71,25 @@ func TestSimulatedCallOfDocument(t *testing.T) {
 		if !strings.Contains(string(doc), "| `"+name+"` |") {
 			t.Errorf("docs/simulate.md does not say what is played of %s", name)
 		}
+	}
+}
+
+// Played in time, a call lasts as long as its words and its pauses do; here at a hundred times the speed.
+func TestSimulatedCallInTime(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	list, err := simulate.Builtin("livekit-retry")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d transcripts, %v", len(list), err)
+	}
+	begun := time.Now()
+	r, err := simulate.Play(t.Context(), simulate.Config{Server: s.url, Client: s.client, Pace: 100}, list[0])
+	if err != nil || !r.Match {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	const spoken = 14 * 350 * time.Millisecond / 100 // eight words that are heard, and six for the caller's pauses
+	if took := time.Since(begun); took < spoken {
+		t.Errorf("it took %s, less than the %s that is spoken", took, spoken)
 	}
 }
 

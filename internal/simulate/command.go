@@ -101,7 +101,7 @@ func find(name string) ([]Transcript, error) {
 
 func printSources(list []Transcript, w io.Writer) error {
 	for _, t := range list {
-		if _, err := w.Write(t.Text); err != nil {
+		if _, err := fmt.Fprintf(w, "# %s\n%s", t.Name, t.Text); err != nil {
 			return err
 		}
 	}
