@@ -58,6 +58,8 @@ type Config struct {
 	ShutdownTimeout time.Duration // HEARDLOG_SHUTDOWN_TIMEOUT
 	LogLevel        string        // HEARDLOG_LOG_LEVEL
 	LogFormat       string        // HEARDLOG_LOG_FORMAT
+
+	Tracing Tracing // OTEL_…
 }
 
 // LLM is what agents get that bring no settings of their own, and the limits of a call.

@@ -83,6 +83,14 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_RETENTION", "1y", "not a duration"},
 		{"HEARDLOG_IDLE_TIMEOUT", "500ms", "not a whole number of seconds"},
 		{"HEARDLOG_LOG_LEVEL", "loud", "not one of debug"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", "not an http or https URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:hunter2@h/", "user name or password"},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"},
+		{"OTEL_TRACES_EXPORTER", "zipkin", "not one of"},
+		{"OTEL_SDK_DISABLED", "perhaps", "not true or false"},
+		{"OTEL_RESOURCE_ATTRIBUTES", "hunter2", "not key=value"},
+		{"OTEL_RESOURCE_ATTRIBUTES", strings.Repeat("a=b,", 65), "more than 64"},
+		{"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "all", "not one of span_only"},
 	} {
 		t.Run(tt.name+" "+tt.want, func(t *testing.T) {
 			t.Parallel()
@@ -134,6 +142,39 @@ func TestUnknown(t *testing.T) {
 	got := config.Unknown([]string{"HEARDLOG_ADR=x", "HEARDLOG_ADDR=x", "PATH=x"})
 	if diff := cmp.Diff([]string{"HEARDLOG_ADR"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestTracing(t *testing.T) {
+	t.Parallel()
+	const base, whole = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	for _, tt := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{nil, ""},
+		{map[string]string{base: "http://c:4318/"}, "http://c:4318/v1/traces"},
+		{map[string]string{base: "http://c:4318", whole: "https://d/x"}, "https://d/x"},
+		{map[string]string{base: "http://c:4318", "OTEL_SDK_DISABLED": "TRUE"}, ""},
+		{map[string]string{base: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, ""},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "http://localhost:4318/v1/traces"},
+	} {
+		c, err := load(tt.env)
+		if err != nil || c.Tracing.URL() != tt.want {
+			t.Errorf("%v: %q, %v; want %q", tt.env, c.Tracing.URL(), err, tt.want)
+		}
+	}
+	for value, want := range map[string]bool{"": false, "false": false, "no_content": false, "event_only": false, "SPAN_ONLY": true, "span_and_event": true, "true": true} {
+		if c, err := load(map[string]string{"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": value}); err != nil || c.Tracing.Content != want {
+			t.Errorf("%q: content %v, %v", value, c.Tracing.Content, err)
+		}
+	}
+	c, err := load(map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "a=b%20c, d = e"})
+	if diff := cmp.Diff([][2]string{{"a", "b c"}, {"d", "e"}}, c.Tracing.Attributes); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if got := config.Unknown([]string{"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_NONSENSE=x"}); len(got) > 0 {
+		t.Errorf("taken for misspelt settings of ours: %q", got)
 	}
 }
 

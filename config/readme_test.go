@@ -20,7 +20,7 @@ func TestReadmeTable(t *testing.T) {
 	}
 	var got, want []string
 	for line := range strings.Lines(string(readme)) {
-		if strings.HasPrefix(line, "| `HEARDLOG_") {
+		if strings.HasPrefix(line, "| `HEARDLOG_") || strings.HasPrefix(line, "| `OTEL_") {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}

@@ -23,7 +23,10 @@ const (
 )
 
 // Settings lists every setting in the order in which they are documented.
-func Settings() []Setting {
+func Settings() []Setting { return append(ownSettings(), tracingSettings()...) }
+
+// ownSettings lists those that nobody else has.
+func ownSettings() []Setting {
 	return []Setting{
 		{"HEARDLOG_ADDR", "127.0.0.1:8080", "host:port to serve; port 0 takes any free one.", setAddr},
 		{"HEARDLOG_STORE", "sqlite:data/heardlog.db", "Where the memory is kept, sqlite:PATH.", setStore},

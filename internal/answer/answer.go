@@ -35,6 +35,7 @@ type Config struct {
 	Drain        DrainLimits
 	Fallbacks    []Fallback // behind Defaults, for agents that use those; names are unique
 	Retries      Retries
+	Tracing      Tracing
 }
 
 // DrainLimits bounds what is read of an upstream after its client went away (on_disconnect "drain"). Zero fields take the

@@ -150,9 +150,11 @@ func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, s
 		x.asked = now
 		x.metrics.overhead.Observe(now.Sub(x.arrived).Seconds())
 	}
+	x.trace.asks(x, call, now)
 	a.watch = llmadapter.NewWatch(limits, call.Stream, x.cfg.Now, end)
 	trouble, err := x.reach(a, call, more)
 	if err != nil {
+		x.trace.failed(x, err)
 		a.watch.Stop()
 		if a.cancel != nil {
 			a.cancel(nil)
@@ -266,9 +268,10 @@ func (x *exchange) firstData(a *attempt) error {
 	var sse llmadapter.SSE
 	var first *llmadapter.Record
 	event := func(data []byte) {
-		if first == nil {
-			first = &llmadapter.Record{}
-			first.Chunk(data)
+		if head := (llmadapter.Record{}); first == nil {
+			if head.Chunk(data); head.Begun() { // else it only says how the answer is to be spoken
+				first = &head
+			}
 		}
 	}
 	buf := make([]byte, 0, 1<<10)

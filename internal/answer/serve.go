@@ -41,7 +41,8 @@ type exchange struct {
 	model  string              // as the client named it
 	stream bool                // the client wants a stream
 	timing
-	body meter // of the upstream's answer
+	body  meter      // of the upstream's answer
+	trace *turnTrace // nil if it is not traced
 
 	ctx    context.Context // of the upstream call; its cause says why it ended
 	cancel context.CancelCauseFunc
@@ -53,7 +54,9 @@ type exchange struct {
 	settling bool
 	drained  bool // the client is gone and the upstream is still read
 	settled  chan struct{}
-	unstored error  // what Settle failed with; read after settled
+	unstored error // what Settle failed with; it and what follows are read after settled
+	outcome  string
+	failed   *memory.Failure
 	upstream string // name of the LLM that answers, or that was asked last
 
 	wantsStream bool     // of the upstream
@@ -84,7 +87,9 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	x := r.exchange(context.WithoutCancel(req.Context()))
 	x.req, x.w, x.plan, x.stream, x.model = req, w, p, c.Request.Stream, c.Request.Model
 	defer x.cancel(nil)
+	x.trace = r.traced(req.Header, c.Project, c.AgentID, x.arrived)
 	if err := x.begin(c.Project, c.AgentID, p.make); err != nil {
+		x.trace.end(x, err)
 		return err
 	}
 	if p.ghost || x.turn.Took > 0 {
@@ -104,6 +109,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 			<-left // it uses the exchange
 		}
 		x.finishDrain()
+		x.trace.end(x, nil)
 	}()
 	err = x.run()
 	if err != nil && (x.out == nil || !x.out.begun) { // the handler answers
@@ -130,7 +136,8 @@ func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memor
 	if err != nil {
 		return err
 	}
-	x.turn, x.stored = t, x.cfg.Now()
+	x.turn, x.begun = t, x.cfg.Now()
+	x.trace.memory(x.arrived, x.begun)
 	x.llm = x.settings(t.Agent.Settings.LLM)
 	return nil
 }
@@ -321,10 +328,12 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 		label = "failure_message"
 	}
 	x.metrics.answers.WithLabelValues(label).Inc()
+	from := x.cfg.Now()
 	if _, err := x.cfg.Turns.Settle(x.ctx, x.turn, a); err != nil {
 		x.cfg.Log.Error().Err(err).Str("agent", x.turn.Agent.ID).Int64("turn_id", x.turn.TurnID).Msg("an answer could not be stored")
 		x.unstored = err
 	}
+	x.stored(from, label, f)
 	return x.lost()
 }
 

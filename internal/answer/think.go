@@ -16,10 +16,12 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 	}
 	x := r.exchange(context.WithoutCancel(ctx))
 	x.stream = true
+	x.trace = r.traced(nil, project, agentID, x.arrived)
 	err := x.begin(project, agentID, func(head memory.Head, _ []memory.Message) (memory.Plan, error) {
 		return memory.Plan{Append: []memory.Message{m}}, r.speaks(head.Agent.Settings.LLM)
 	})
 	if err != nil {
+		x.trace.end(x, err)
 		x.cancel(nil)
 		r.running.Done()
 		return err
@@ -28,6 +30,7 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 	go func() { // Close waits for it
 		defer r.running.Done()
 		defer x.cancel(nil)
+		defer x.trace.end(x, nil)
 		defer stop()
 		if err := x.run(); err != nil && !wasCut(err) {
 			r.cfg.Log.Warn().Err(err).Str("agent", agentID).Int64("turn_id", x.turn.TurnID).Msg("a turn without a client failed")

@@ -14,7 +14,7 @@ const timingHeader = "Server-Timing"
 // timing is what is measured of one call beside its words.
 type timing struct {
 	arrived time.Time
-	stored  time.Time // the call's words were durable and its context at hand
+	begun   time.Time // the call's words were durable and its context at hand
 	asked   time.Time // the request went upstream, for the first time
 	// first is when the first byte of an answer's body came, in ns after arrived, 0 while none has; bytes is how many came. A client that leaves
 	// makes another goroutine read them.
@@ -24,7 +24,7 @@ type timing struct {
 // header gives the value of Server-Timing; "" before the turn has begun. In ms: proxy is all that passed here before the request went upstream, memory
 // the part of it that storing and looking up took, upstream_ttfb the wait from then on for the first byte of the answer, tries that failed included.
 func (t *timing) header() string {
-	if t.stored.IsZero() {
+	if t.begun.IsZero() {
 		return ""
 	}
 	var buf [96]byte
@@ -32,7 +32,7 @@ func (t *timing) header() string {
 	if !t.asked.IsZero() {
 		b = append(appendDur(append(b, "proxy;dur="...), t.asked.Sub(t.arrived)), ", "...)
 	}
-	b = appendDur(append(b, "memory;dur="...), t.stored.Sub(t.arrived))
+	b = appendDur(append(b, "memory;dur="...), t.begun.Sub(t.arrived))
 	if first := t.first.Load(); first > 0 && !t.asked.IsZero() {
 		b = appendDur(append(b, ", upstream_ttfb;dur="...), t.upstream())
 	}

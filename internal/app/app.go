@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/heardlog/heardlog"
@@ -48,6 +49,7 @@ type App struct {
 	worker    *webhook.Worker
 	listener  net.Listener
 	server    *http.Server
+	traces    *sdktrace.TracerProvider // nil without traces
 	draining  atomic.Bool
 	done      chan struct{} // closed when the server begins to stop
 }
@@ -88,6 +90,10 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		MaxAgents: c.MaxAgents, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 	})
 	observed.watch(reg, a.store)
+	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg, g)
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
@@ -227,6 +233,7 @@ func (a *App) Run(ctx context.Context) error {
 	err := group.Wait()
 	a.sender.Close()
 	a.transport.CloseIdleConnections()
+	a.closeTracing(ctx)
 	return errors.Join(err, a.store.Close())
 }
 

@@ -36,6 +36,7 @@ const (
 	httprate   = "github.com/go-chi/httprate"
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
+	otel       = "go.opentelemetry.io/otel"
 	prometheus = "github.com/prometheus/client_golang"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
@@ -68,9 +69,9 @@ func rules() map[string]rule {
 		"memory/sqlite":             {driver, []string{sqlite, xsys}},
 		"memory/memorytest":         {driver, []string{cmpModule}},
 		"webhook/webhooktest":       {driver, []string{cmpModule}},
-		"internal/answer":           {[]string{"memory", "llmadapter", "internal/fault"}, []string{zerolog, prometheus}},
+		"internal/answer":           {[]string{"memory", "llmadapter", "internal/fault"}, []string{zerolog, prometheus, otel, gjson}},
 		"handlers":                  {[]string{"memory", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
-		"internal/app":              {[]string{anything}, []string{zerolog, prometheus, errgroup, uuid, xterm, yaml}},
+		"internal/app":              {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":         {},
 		"cmd/api":                   {[]string{"config", "internal/app", "internal/simulate"}, []string{zerolog}},
 		"examples/receiver":         {[]string{"examples/receiver/receive", "webhook"}, nil},

@@ -1,0 +1,63 @@
+package handlers_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+)
+
+// silent is an answer whose body nobody keeps.
+type silent struct{ h http.Header }
+
+func (s *silent) Header() http.Header         { return s.h }
+func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
+func (s *silent) WriteHeader(int)             {}
+
+// BenchmarkChatTraced measures what traces add to a turn. Without a tracer they add nothing: its figures are those of a build without them.
+func BenchmarkChatTraced(b *testing.B) {
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}]}`)
+	}))
+	defer back.Close()
+	for name, tracing := range map[string]answer.Tracing{
+		"off": {}, "on": {Tracer: sdktrace.NewTracerProvider().Tracer("bench")},
+	} {
+		b.Run(name, func(b *testing.B) {
+			mem := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			run := answer.New(answer.Config{
+				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewPool(new(net.Dialer).DialContext, nil)},
+				Defaults: memory.LLMSettings{URL: back.URL}, Tracing: tracing,
+			})
+			api := handlers.New(handlers.Config{
+				Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
+				Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 1 << 20, MetricsPage: http.NotFoundHandler(),
+			}).Router()
+			if _, err := mem.Join(b.Context(), memory.JoinRequest{Project: "p1", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: 4}}}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				req := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost/v1/agents/a1/chat/completions", http.NoBody)
+				req.Body = io.NopCloser(strings.NewReader(say("hi "+strconv.Itoa(i), "")))
+				api.ServeHTTP(&silent{http.Header{}}, req)
+			}
+		})
+	}
+}

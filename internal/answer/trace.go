@@ -1,0 +1,227 @@
+package answer
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Tracing says how turns are traced; its zero value traces nothing and costs nothing. The names are those of OpenTelemetry's conventions for
+// generative AI (reference/platforms.md 5.6); what they have no name for is called heardlog.….
+//
+// A turn is a span invoke_agent, the caller's trace above it. Below it stand two spans upsert_memory, for the caller's words and for the answer, and the span
+// chat of each attempt, which is named to the upstream in traceparent.
+type Tracing struct {
+	Tracer trace.Tracer // nil traces nothing
+	// Content puts what was said into the spans, at most maxTraced bytes of each side. Without it nothing of it is in a trace.
+	Content bool
+}
+
+// turnTrace holds the spans of one turn. All of its methods do nothing on nil, which is a turn that is not traced.
+type turnTrace struct {
+	Tracing
+	ctx   context.Context // of root
+	root  trace.Span
+	chat  trace.Span // of the attempt under way; nil while there is none
+	asked time.Time  // when that began
+}
+
+// traced begins the trace of a turn that arrived now; h are the client's headers, nil for a turn without a client.
+func (r *Runner) traced(h http.Header, project, agent string, arrived time.Time) *turnTrace {
+	if r.cfg.Tracing.Tracer == nil {
+		return nil
+	}
+	ctx, kind := context.Background(), trace.SpanKindInternal
+	if h != nil {
+		ctx, kind = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(h)), trace.SpanKindServer
+	}
+	t := &turnTrace{Tracing: r.cfg.Tracing}
+	t.ctx, t.root = t.Tracer.Start(ctx, "invoke_agent", trace.WithSpanKind(kind), trace.WithTimestamp(arrived), trace.WithAttributes(
+		attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.id", agent),
+		attribute.String("gen_ai.conversation.id", agent), attribute.String("heardlog.project", project),
+	))
+	return t
+}
+
+// memory adds a span for what the memory did.
+func (t *turnTrace) memory(from, to time.Time) {
+	if t == nil {
+		return
+	}
+	_, s := t.Tracer.Start(t.ctx, "upsert_memory", trace.WithTimestamp(from), trace.WithAttributes(attribute.String("gen_ai.operation.name", "upsert_memory")))
+	s.End(trace.WithTimestamp(to))
+}
+
+// asks begins the span of an attempt now, and names it to the upstream.
+func (t *turnTrace) asks(x *exchange, call *llmadapter.Call, now time.Time) {
+	if t == nil {
+		return
+	}
+	model := gjson.GetBytes(call.Body, "model").String()
+	ctx, s := t.Tracer.Start(t.ctx, strings.TrimSpace("chat "+clipped(model)), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(now))
+	t.chat, t.asked = s, now
+	call.Client = withSpan(ctx, call.Client)
+	if !s.IsRecording() {
+		return
+	}
+	host, port := serverOf(call.URL)
+	s.SetAttributes(
+		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider(host)),
+		attribute.String("gen_ai.request.model", clipped(model)), attribute.Bool("gen_ai.request.stream", call.Stream),
+		attribute.String("gen_ai.conversation.id", x.turn.Agent.ID), attribute.String("server.address", host), attribute.Int("server.port", port),
+		attribute.String("heardlog.upstream", x.upstream),
+	)
+	if t.Content {
+		s.SetAttributes(attribute.String("gen_ai.input.messages", inputMessages(call.Body)))
+	}
+}
+
+// withSpan gives a client's headers with ctx's span in place of his own.
+func withSpan(ctx context.Context, client http.Header) http.Header {
+	h := make(http.Header, len(client)+2)
+	for k, v := range client {
+		h[k] = v
+	}
+	h.Del("Traceparent")
+	h.Del("Tracestate")
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+	return h
+}
+
+// failed ends the span of an attempt that brought no answer.
+func (t *turnTrace) failed(x *exchange, err error) {
+	if t == nil {
+		return
+	}
+	if context.Cause(x.ctx) == nil || fault.Is(err, fault.UpstreamTimeout) { // else it was ended by somebody, which is no failure
+		fails(t.chat, x.failure(err))
+	}
+	t.chat.End(trace.WithTimestamp(x.cfg.Now()))
+	t.chat = nil
+}
+
+// end ends the spans of a turn; nothing works on the exchange any more. err is what its beginning failed with, if it did.
+func (t *turnTrace) end(x *exchange, err error) {
+	if t == nil {
+		return
+	}
+	now := trace.WithTimestamp(x.cfg.Now())
+	defer t.root.End(now)
+	if x.turn == nil {
+		t.root.SetAttributes(attribute.String("error.type", string(fault.CodeOf(err))))
+		t.root.SetStatus(codes.Error, "")
+		return
+	}
+	if t.root.IsRecording() {
+		t.root.SetAttributes(
+			attribute.Int64("heardlog.turn_id", x.turn.TurnID), attribute.String("heardlog.outcome", x.outcome),
+			attribute.Int("heardlog.generated_chars", len(x.relay.Record.Generated())), attribute.Int("heardlog.sent_chars", len(x.relay.Record.Sent())),
+		)
+		if x.w != nil {
+			t.root.SetAttributes(attribute.String("heardlog.request_id", x.w.Header().Get("X-Request-Id")))
+		}
+	}
+	fails(t.root, x.failed)
+	if t.chat != nil {
+		t.answered(x)
+		fails(t.chat, x.failed)
+		t.chat.End(now)
+	}
+}
+
+// fails marks a span as failed where the upstream failed. Its own words stay out: they may quote what was said.
+func fails(s trace.Span, f *memory.Failure) {
+	if f == nil {
+		return
+	}
+	s.SetAttributes(attribute.String("error.type", strconv.Itoa(f.Code)))
+	s.SetStatus(codes.Error, "")
+}
+
+// answered says what is known of the answer.
+func (t *turnTrace) answered(x *exchange) {
+	if !t.chat.IsRecording() {
+		return
+	}
+	rec := &x.relay.Record
+	if rec.ID != "" {
+		t.chat.SetAttributes(attribute.String("gen_ai.response.id", clipped(rec.ID)))
+	}
+	if rec.Finish != "" {
+		t.chat.SetAttributes(attribute.StringSlice("gen_ai.response.finish_reasons", []string{clipped(rec.Finish)}))
+	}
+	if first := x.first.Load(); first > 0 {
+		wait := time.Duration(first) - t.asked.Sub(x.arrived)
+		t.chat.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", wait.Seconds()))
+	}
+	for name, path := range map[string]string{
+		"gen_ai.usage.input_tokens": "prompt_tokens", "gen_ai.usage.output_tokens": "completion_tokens",
+		"gen_ai.usage.cache_read.input_tokens": "prompt_tokens_details.cached_tokens",
+	} {
+		if n := gjson.GetBytes(rec.Usage, path); n.Type == gjson.Number {
+			t.chat.SetAttributes(attribute.Int64(name, n.Int()))
+		}
+	}
+	if t.Content {
+		t.chat.SetAttributes(attribute.String("gen_ai.output.messages", outputMessages(rec)))
+	}
+}
+
+// stored notes what the trace says of an answer once it is settled.
+func (x *exchange) stored(from time.Time, outcome string, f *memory.Failure) {
+	x.outcome, x.failed = outcome, f
+	if x.trace != nil {
+		x.trace.memory(from, x.cfg.Now())
+	}
+}
+
+// clipped bounds what others chose and a span names.
+func clipped(s string) string {
+	const most = 256
+	if len(s) > most {
+		s = s[:most]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// serverOf gives the host and port of an address. Nothing else of it goes into a trace: paths and queries may hold keys.
+func serverOf(address string) (string, int) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", 0
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = 443
+		if u.Scheme == "http" {
+			port = 80
+		}
+	}
+	return u.Hostname(), port
+}
+
+// provider gives the convention's name for who answers under a host; for any other it is the name of the API that is spoken.
+func provider(host string) string {
+	for _, p := range []struct{ host, name string }{
+		{"azure.com", "azure.ai.openai"}, {"anthropic.com", "anthropic"}, {"groq.com", "groq"}, {"mistral.ai", "mistral_ai"},
+		{"deepseek.com", "deepseek"}, {"x.ai", "x_ai"}, {"perplexity.ai", "perplexity"}, {"cohere.com", "cohere"}, {"googleapis.com", "gcp.gemini"},
+	} {
+		if host == p.host || strings.HasSuffix(host, "."+p.host) {
+			return p.name
+		}
+	}
+	return "openai"
+}

@@ -1,0 +1,77 @@
+package answer
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/llmadapter"
+)
+
+// maxTraced is how many bytes of one side of a call a trace holds, where it may hold any.
+const maxTraced = 64 << 10
+
+// tracedMessage is a message as the conventions for generative AI write it.
+type tracedMessage struct {
+	Role   string       `json:"role"`
+	Parts  []tracedPart `json:"parts"`
+	Finish string       `json:"finish_reason,omitempty"`
+}
+
+type tracedPart struct {
+	Type      string          `json:"type"`
+	Content   string          `json:"content,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
+// inputMessages gives what a request tells the model: the newest messages, as many as there is room for.
+func inputMessages(body []byte) string {
+	var out []tracedMessage
+	size := 0
+	list := gjson.GetBytes(body, "messages").Array()
+	for _, m := range slices.Backward(list) {
+		text := llmadapter.ContentText([]byte(m.Get("content").Raw))
+		calls := m.Get("tool_calls").Raw
+		if size += len(text) + len(calls); size > maxTraced {
+			break
+		}
+		out = append(out, tracedMessage{Role: m.Get("role").String(), Parts: parts(text, calls)})
+	}
+	slices.Reverse(out)
+	return marshalled(out)
+}
+
+// outputMessages gives what the model said.
+func outputMessages(rec *llmadapter.Record) string {
+	text, calls := rec.Generated(), string(rec.ToolCalls())
+	if len(text) > maxTraced {
+		text = text[:maxTraced]
+	}
+	if len(text)+len(calls) > maxTraced {
+		calls = ""
+	}
+	return marshalled([]tracedMessage{{Role: "assistant", Parts: parts(text, calls), Finish: rec.Finish}})
+}
+
+func parts(text, calls string) []tracedPart {
+	out := []tracedPart{}
+	if text != "" {
+		out = append(out, tracedPart{Type: "text", Content: text})
+	}
+	for _, c := range gjson.Parse(calls).Array() {
+		args := json.RawMessage(c.Get("function.arguments").Raw)
+		out = append(out, tracedPart{Type: "tool_call", ID: c.Get("id").String(), Name: c.Get("function.name").String(), Arguments: args})
+	}
+	return out
+}
+
+func marshalled(msgs []tracedMessage) string {
+	b, err := json.Marshal(msgs)
+	if err != nil { // arguments that are no JSON
+		return "[]"
+	}
+	return string(b)
+}
