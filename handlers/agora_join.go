@@ -136,6 +136,9 @@ func (p *joinProperties) rules() error {
 	if err := p.upstreamRules(); err != nil {
 		return err
 	}
+	if err := p.Fillers.rules(); err != nil {
+		return err
+	}
 	for field, text := range map[string]string{"greeting_message": l.Greeting, "failure_message": l.Failure} {
 		if _, err := memory.CleanText("properties.llm."+field, text, memory.MaxText); err != nil {
 			return err
@@ -274,6 +277,7 @@ func (p *joinProperties) settings() memory.Settings {
 		Silence:  memory.Silence{TimeoutMS: p.Parameters.Silence.TimeoutMS, Action: p.Parameters.Silence.Action, Content: p.Parameters.Silence.Content},
 		Farewell: memory.Farewell{Graceful: p.Parameters.Farewell.Graceful, TimeoutS: 30},
 	}
+	s.Filler = p.Fillers.settings()
 	if p.IdleTimeout != nil {
 		s.IdleTimeoutS = *p.IdleTimeout
 	}

@@ -136,6 +136,7 @@ type interruptionConfig struct {
 }
 
 type fillerWords struct {
+	Enable  bool `json:"enable"`
 	Trigger struct {
 		Mode  string `json:"mode" validate:"omitempty,oneof=fixed_time"`
 		Fixed struct {

@@ -67,6 +67,9 @@ func (r *Record) Spoke() bool { return r.spoke }
 // Begun tells that something of the answer was read. What only says how the answer is to be spoken (reference/agora-api.md 4.4) is nothing of it.
 func (r *Record) Begun() bool { return r.begun }
 
+// Calls tells that the answer calls a tool, as far as it was read.
+func (r *Record) Calls() bool { return r.whole != nil || len(r.calls) > 0 }
+
 // Complete tells whether the upstream said that it was finished.
 func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil && !r.cut }
 

@@ -238,7 +238,7 @@ func (x *exchange) setUpstream(t *target) {
 	x.mu.Unlock()
 	x.asking = t
 	if x.w != nil {
-		x.w.Header().Set(UpstreamHeader, t.name)
+		x.filler.guarded(func() { x.w.Header()[UpstreamHeader] = []string{t.name} })
 	}
 }
 

@@ -87,6 +87,7 @@ func (x *exchange) finishDrain() {
 // fail ends an exchange whose answer did not come to its end, and says what the handler has to answer, if anything.
 func (x *exchange) fail(err error) error {
 	x.unanswered(err)
+	x.filler.end()
 	if x.isDrained() { // nobody listens, and what was sent is stored
 		return fault.New(fault.Canceled, "the client went away")
 	}

@@ -62,6 +62,7 @@ type exchange struct {
 	wantsStream bool     // of the upstream
 	attempted   *attempt // what answers
 	asking      *target  // whose secrets must not come out
+	filler      *filler  // nil for a call without one
 }
 
 // Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream
@@ -268,6 +269,8 @@ func reveal(m map[string]memory.Secret) map[string]string {
 
 // run calls the upstream and passes its answer on.
 func (x *exchange) run() error {
+	x.startFiller()
+	defer x.filler.end()
 	m := scratches.Get().(*scratch)
 	a, err := x.ask(m)
 	m.free()
@@ -303,6 +306,7 @@ func isStream(res *http.Response, wanted bool) bool {
 // settle stores the answer as it stands; only the first call does anything, later ones wait for it. It fails with *notStored: then nobody
 // may be told that the answer is complete. An answer that had failed anyway has no more to lose, so that most callers need not look.
 func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
+	filler := x.filler.end()
 	x.mu.Lock()
 	if x.settling {
 		x.mu.Unlock()
@@ -313,7 +317,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	rec := &x.relay.Record
 	a := memory.Answer{
 		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
-		UpstreamID: rec.ID, Upstream: x.upstream, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
+		UpstreamID: rec.ID, Upstream: x.upstream, Filler: filler, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
 			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
 			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),
@@ -361,6 +365,7 @@ func isNotStored(err error) bool {
 
 // failStored ends an exchange whose answer came whole but could not be stored: a client must not take it for one that is remembered.
 func (x *exchange) failStored(err error) error {
+	x.filler.end()
 	if x.out != nil && x.out.begun {
 		x.breakStream(fault.Wrap(fault.Unavailable, err, "the answer could not be stored"))
 		return errors.Join(ErrAborted, err)

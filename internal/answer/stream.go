@@ -100,8 +100,9 @@ func (x *exchange) relayStream(a *attempt) error {
 		if !a.booked && rec.Error == nil {
 			x.answered(a)
 		}
-		if !progress && rec.Spoke() { // before the client has the words: what he asks for next must find the agent speaking
+		if !progress && (rec.Spoke() || rec.Calls()) { // before the client has the words: what he asks for next must find the agent speaking
 			progress = true
+			x.filler.end()
 			x.cfg.Turns.Progress(x.turn, memory.Speaking)
 		}
 	}
@@ -113,9 +114,11 @@ func (x *exchange) relayStream(a *attempt) error {
 	}
 	x.relay.StopOnError = text != ""
 	if x.w != nil {
-		x.out = newClient(x)
-		x.out.headers(res.Header.Get("Content-Type"), res.Header)
+		x.filler.guarded(func() { x.openOut(res.Header.Get("Content-Type"), res.Header) })
 		x.relay.Out = x.out
+		if x.filler != nil {
+			x.relay.Out = &fillerOut{x.filler, x.out}
+		}
 		defer x.out.done()
 	}
 	src := &bounded{Reader: res.Body, x: x}
@@ -208,11 +211,21 @@ func (x *exchange) modelName() string {
 	return "heardlog"
 }
 
-// inject writes something of our own between two events of a stream.
-func (x *exchange) inject(b []byte) error {
+// openOut makes the client's side of the stream ready, with the headers of the upstream's answer as long as none are sent.
+func (x *exchange) openOut(contentType string, from http.Header) {
 	if x.out == nil {
 		x.out = newClient(x)
-		x.out.headers("", nil)
+	}
+	if !x.out.begun {
+		x.out.headers(contentType, from)
+	}
+}
+
+// inject writes something of our own between two events of a stream.
+func (x *exchange) inject(b []byte) error {
+	x.filler.end()
+	if x.out == nil {
+		x.openOut("", nil)
 	}
 	if x.relay.Torn() {
 		b = append([]byte("\n\n"), b...)

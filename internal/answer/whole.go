@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -50,12 +51,28 @@ func (x *exchange) relayWhole(a *attempt) error {
 	if x.w == nil {
 		return nil
 	}
+	if x.filler.end(); x.out != nil { // a filler has begun a stream
+		return x.wholeAsStream()
+	}
 	h := x.w.Header()
 	if typ := res.Header.Get("Content-Type"); typ != "" {
 		h.Set("Content-Type", typ)
 	}
 	rateLimits(h, res.Header)
 	x.writeBody(body)
+	return nil
+}
+
+// wholeAsStream gives an answer that came in one piece, although a stream was asked for, to a client whose stream has begun. A tool call has no such form.
+func (x *exchange) wholeAsStream() error {
+	rec := &x.relay.Record
+	if rec.Calls() {
+		err := fault.New(fault.Upstream, "the LLM called a tool without a stream, behind a filler")
+		x.breakStream(err)
+		return errors.Join(ErrAborted, err)
+	}
+	_ = x.inject(x.event(rec.Generated(), "")) // one who is gone does not need it
+	x.endStream()
 	return nil
 }
 

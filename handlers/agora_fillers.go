@@ -1,0 +1,40 @@
+package handlers
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// The wait before a filler where the join does not say, in ms (reference/agora-api.md 2.3), and the length of a phrase, in bytes.
+const (
+	fillerWaitMS = 1500
+	maxPhrase    = 2048
+)
+
+func (f *fillerWords) rules() error {
+	for i, phrase := range f.Content.Static.Phrases {
+		at := "properties.filler_words.content.static_config.phrases[" + strconv.Itoa(i) + "]"
+		if _, err := memory.CleanText(at, phrase, maxPhrase); err != nil {
+			return err
+		}
+		if strings.TrimSpace(phrase) == "" {
+			return fault.At(fault.Invalid, at, "is blank")
+		}
+	}
+	return nil
+}
+
+// settings gives what the domain needs: nothing unless fillers are switched on and there are phrases to say.
+func (f *fillerWords) settings() memory.Filler {
+	if !f.Enable || len(f.Content.Static.Phrases) == 0 {
+		return memory.Filler{}
+	}
+	out := memory.Filler{WaitMS: f.Trigger.Fixed.WaitMS, Phrases: f.Content.Static.Phrases, Shuffle: f.Content.Static.Rule != "round_robin"}
+	if out.WaitMS == 0 {
+		out.WaitMS = fillerWaitMS
+	}
+	return out
+}

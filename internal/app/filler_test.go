@@ -1,0 +1,208 @@
+package app_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
+)
+
+// fillers are the properties of an agent that fills its pauses.
+func fillers(rule string, phrases ...string) map[string]any {
+	return map[string]any{
+		"enable":  true,
+		"trigger": map[string]any{"mode": "fixed_time", "fixed_time_config": map[string]any{"response_wait_ms": 100}},
+		"content": map[string]any{"mode": "static", "static_config": map[string]any{"phrases": phrases, "selection_rule": rule}},
+	}
+}
+
+// says gives the first event's content, and all that follows it.
+func says(t *testing.T, stream string) (first, rest string) {
+	t.Helper()
+	first, rest, _ = strings.Cut(stream, "\n\n")
+	var chunk struct {
+		ID, Object, Model string
+		Choices           []struct {
+			Delta        struct{ Role, Content string }
+			FinishReason *string `json:"finish_reason"`
+		}
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(first, "data: ")), &chunk); err != nil {
+		t.Fatalf("%v: %q", err, stream)
+	}
+	if chunk.Object != "chat.completion.chunk" || chunk.Model == "" || len(chunk.Choices) != 1 || chunk.Choices[0].Delta.Role != "assistant" || chunk.Choices[0].FinishReason != nil {
+		t.Errorf("the chunk is %s", first)
+	}
+	return chunk.Choices[0].Delta.Content, rest
+}
+
+// TestFiller: a phrase comes while the LLM thinks, in front of its own bytes, and is nowhere taken for its words.
+func TestFiller(t *testing.T) {
+	t.Parallel()
+	slow := fake.Script{Answer: "At nine.", DelayFirst: fake.Duration(300 * time.Millisecond)}
+	llm, base := upstream(t, slow)
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"filler_words": fillers("round_robin", "Let me see.", "One moment.")})
+	for i, want := range []string{"Let me see. ", "One moment. ", "Let me see. "} {
+		got := string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body)
+		phrase, rest := says(t, got)
+		if phrase != want {
+			t.Errorf("turn %d: %q, want %q", i, phrase, want)
+		}
+		if strings.Count(rest, "data: ") != 4 || !strings.HasSuffix(rest, "data: [DONE]\n\n") || strings.Contains(rest, `"id":""`) {
+			t.Errorf("behind the filler came %q", rest)
+		}
+		if e := s.lastAnswer(id); e.Content != "At nine." || e.Filler != strings.TrimSpace(want) || e.Upstream != "primary" {
+			t.Errorf("the ledger has %+v", e)
+		}
+	}
+	seen := llm.Requests()
+	if b := string(seen[len(seen)-1].Body); strings.Contains(b, "Let me see") || strings.Contains(b, "One moment") {
+		t.Errorf("the model is told of the filler: %s", b)
+	}
+	if h := strings.Join(texts(s.history(id).Contents), "\n"); strings.Contains(h, "Let me see") {
+		t.Errorf("history: %s", h)
+	}
+	// A whole answer has none.
+	if got := string(s.chat(agent(id, "/chat/completions"), "When?", false).ok(nil).body); strings.Contains(got, "One moment") || s.lastAnswer(id).Filler != "" {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestNoFiller: nothing is said in front of an LLM that is quick enough, nor where fillers are off.
+func TestNoFiller(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "At nine. Or ten.", DelayChunk: fake.Duration(80 * time.Millisecond)})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	off := fillers("shuffle", "Let me see.")
+	delete(off, "enable")
+	late := fillers("shuffle", "Let me see.")
+	late["trigger"] = map[string]any{"fixed_time_config": map[string]any{"response_wait_ms": 10000}}
+	for name, f := range map[string]any{"off": off, "late": late, "no phrase": fillers("shuffle")} {
+		id := s.join(name, map[string]any{"filler_words": f})
+		if got := string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body); strings.Contains(got, "Let me see") || s.lastAnswer(id).Filler != "" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestFillerThen: what may come behind a filler.
+func TestFillerThen(t *testing.T) {
+	t.Parallel()
+	wait := fake.Duration(250 * time.Millisecond)
+	for name, tt := range map[string]struct {
+		script  fake.Script
+		failure string
+		content string
+		words   []string
+		whole   bool // the stream ends in good order
+	}{
+		"comments":       {fake.Script{RawPieces: []string{": hm\n\n", "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"Nine.\"}}]}\n\n", "data: [DONE]\n\n"}, DelayChunk: wait}, "", "Nine.", []string{": hm", "Nine.", "[DONE]"}, true},
+		"a role alone":   {fake.Script{Chunks: []string{"", "Nine."}, DelayChunk: wait}, "", "Nine.", []string{"Nine.", "[DONE]"}, true},
+		"a tool call":    {fake.Script{ToolName: "book", ToolArgs: `{"a":1}`, DelayFirst: wait}, "", "", []string{"book", "[DONE]"}, true},
+		"a whole answer": {fake.Script{Body: `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Nine."},"finish_reason":"stop"}]}`, DelayFirst: wait, Type: "application/json", Raw: `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Nine."},"finish_reason":"stop"}]}`}, "", "Nine.", []string{"Nine.", "[DONE]"}, true},
+		"an error":       {fake.Script{Status: 400, DelayFirst: wait}, "", "", []string{`"error"`}, false},
+		"a message":      {fake.Script{Status: 400, DelayFirst: wait}, "Sorry.", "Sorry.", []string{"Sorry.", "[DONE]"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, base := upstream(t, tt.script)
+			s := start(t, "HEARDLOG_LLM_URL="+base)
+			id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see."), "llm": map[string]any{"failure_message": tt.failure}})
+			resp := s.open(id, `{"stream":true,"messages":[{"role":"user","content":"When?"}]}`)
+			body, err := io.ReadAll(resp.Body)
+			got := string(body)
+			if resp.StatusCode != http.StatusOK || (err == nil) != tt.whole || strings.Count(got, "Let me see. ") != 1 {
+				t.Errorf("%d, %v: %q", resp.StatusCode, err, got)
+			}
+			for _, w := range tt.words {
+				if !strings.Contains(got, w) {
+					t.Errorf("%q is not in %q", w, got)
+				}
+			}
+			if e := s.lastAnswer(id); e.Filler != "Let me see." || e.Content != tt.content {
+				t.Errorf("the ledger has %+v", e)
+			}
+		})
+	}
+}
+
+// TestFillerFallsOver: a filler is no answer: another upstream may still give that.
+func TestFillerFallsOver(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Hang: true})
+	_, spare := upstream(t, fake.Script{Answer: "At nine."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT=250ms", fallbacks(t, map[string]any{"name": "spare", "url": spare}))
+	id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see.")})
+	phrase, rest := says(t, string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body))
+	if phrase != "Let me see. " || !strings.Contains(rest, "nine.") {
+		t.Errorf("%q, %q", phrase, rest)
+	}
+	if e := s.lastAnswer(id); e.Upstream != "spare" || e.Filler != "Let me see." || e.Content != "At nine." {
+		t.Errorf("the ledger has %+v", e)
+	}
+}
+
+// TestFillerLeft: a client that leaves behind the filler has heard that and none of the answer; who interrupts it is told the end.
+func TestFillerLeft(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Hang: true})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	for name, interrupt := range map[string]bool{"leaves": false, "interrupts": true} {
+		id := s.join(name, map[string]any{"filler_words": fillers("shuffle", "Let me see.")})
+		resp := s.open(id, `{"stream":true,"messages":[{"role":"user","content":"When?"}]}`)
+		b := make([]byte, 1024)
+		if n, err := resp.Body.Read(b); err != nil || !strings.Contains(string(b[:n]), "Let me see") {
+			t.Fatalf("%v: %q", err, b[:n])
+		}
+		if interrupt {
+			s.post(agent(id, "/interrupt"), nil).ok(nil)
+			if rest, err := io.ReadAll(resp.Body); err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+				t.Errorf("%v: %q", err, rest)
+			}
+		}
+		_ = resp.Body.Close()
+		tl := s.tail(id, "Last-Event-ID", "0")
+		tl.message("the answer", func(m message) bool { return m.Role == "assistant" })
+		if e := s.lastAnswer(id); e.Filler != "Let me see." || e.Content != "" {
+			t.Errorf("%s: the ledger has %+v", name, e)
+		}
+	}
+}
+
+// TestFillerShuffle: every phrase comes before one comes again.
+func TestFillerShuffle(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "x", DelayFirst: fake.Duration(180 * time.Millisecond)})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	phrases := []string{"One.", "Two.", "Three."}
+	id := s.join("n", map[string]any{"filler_words": fillers("shuffle", phrases...)})
+	for range 2 {
+		var got []string
+		for range phrases {
+			phrase, _ := says(t, string(s.chat(agent(id, "/chat/completions"), "x", true).ok(nil).body))
+			got = append(got, strings.TrimSpace(phrase))
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff([]string{"One.", "Three.", "Two."}, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestFillersRefused: mistakes name the field.
+func TestFillersRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for phrase, words := range map[string]string{" ": "phrases[1]: is blank", "a\x00b": "NUL", strings.Repeat("x", 2049): "2048"} {
+		s.post(v1+"/join", map[string]any{"name": "n", "properties": map[string]any{"filler_words": fillers("shuffle", "ok", phrase)}}).
+			refused(http.StatusBadRequest, "InvalidFieldValue", "properties.filler_words.content.static_config.phrases[1]", words)
+	}
+}
