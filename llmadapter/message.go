@@ -217,3 +217,13 @@ func (m *Message) Prefix(text string) {
 	}
 	m.Text, m.Content = text+m.plainText(), nil
 }
+
+// UnknownCall makes the message that a result needs in front of it where nobody knows the call: a function without arguments.
+func UnknownCall(id, name string) Message {
+	if name == "" {
+		name = "unknown"
+	}
+	calls := appendQuote([]byte(`[{"id":`), id)
+	calls = appendQuote(append(calls, `,"type":"function","function":{"name":`...), name)
+	return Message{Role: "assistant", ToolCalls: append(calls, `,"arguments":"{}"}}]`...)}
+}

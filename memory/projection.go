@@ -136,14 +136,14 @@ func (v *View) projection() Projection {
 func (v *View) Projects() bool { return v.projection() != HeardOnly }
 
 // Shows tells whether the message may go in front of an LLM call. Beyond Message.InContext, an answer of which nothing was heard is
-// told where its words are: in HeardAndUnsaid as a note, in GeneratedWhole as a whole. One that never left the server (Empty) or was
-// replaced (Superseded) is told nowhere.
+// told where its words are: in HeardAndUnsaid as a note, in GeneratedWhole as a whole. One that never left the server (Empty), a ghost (Superseded) and one
+// in whose place the platform said something else (Replaced) are told nowhere.
 func (v *View) Shows(m *Message) bool {
 	if m.InContext() {
 		return true
 	}
 	p := v.projection()
-	return (p == HeardAndUnsaid || p == GeneratedWhole) && m.Role == Assistant && m.State == Final && m.Original() != ""
+	return (p == HeardAndUnsaid || p == GeneratedWhole) && m.Role == Assistant && (m.State == Final || m.State == Unplayed) && m.Original() != ""
 }
 
 // WasCut tells whether less was heard of an answer than was made of it, or is known to have been. What was said in place of a failed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
 )
 
 // cut is an answer of which some was heard.
@@ -230,17 +231,20 @@ func BenchmarkProjection(b *testing.B) {
 			msgs[i] = cut("At nine", "At nine from platform two. Shall I book a seat for you?")
 		}
 	}
+	turn := begun(b, msgs)
 	for _, p := range memory.Projections() {
 		b.Run(string(p), func(b *testing.B) {
 			v := (*memory.View)(nil).With(p)
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				for i := range msgs {
-					n += len(v.Content(&msgs[i], msgs[i].Content))
+				for _, m := range turn.ContextAs(v) {
+					n += len(v.Content(m, m.Content))
 				}
 			}
-			_ = n
+			if n == 0 {
+				b.Fatal("nothing was told")
+			}
 		})
 	}
 	b.Run("prefixes", func(b *testing.B) {
@@ -256,6 +260,31 @@ func BenchmarkProjection(b *testing.B) {
 				n += len(v.Prefix(msgs[i].Role, msgs[i].Timestamp, nil, zone))
 			}
 		}
-		_ = n
+		if n == 0 {
+			b.Fatal("nothing was told")
+		}
 	})
+}
+
+// begun is a turn behind these messages.
+func begun(b *testing.B, msgs []memory.Message) *memory.Turn {
+	b.Helper()
+	s := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
+	a, err := s.Join(b.Context(), memory.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: len(msgs)}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := s.Append(b.Context(), "p", a.ID, msgs); err != nil {
+		b.Fatal(err)
+	}
+	t, err := s.Begin(b.Context(), "p", a.ID, memory.TurnRequest{
+		Plan: func(memory.Head, []memory.Message) (memory.Plan, error) {
+			return memory.Plan{Append: []memory.Message{{Role: memory.User, Content: "And now?"}}}, nil
+		},
+		Cut: func(error) {},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t
 }

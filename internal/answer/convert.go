@@ -38,8 +38,15 @@ func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Mess
 	}
 	if s.changes() {
 		for i, m := range context {
-			s.rewrite(&out[i], m, m.Content)
+			s.rewrite(&out[i], m)
 		}
+	}
+	if !complete(out) {
+		seqs := make([]int64, len(context))
+		for i, m := range context {
+			seqs[i] = m.Seq
+		}
+		return newEffects(s, x.turn.Recent(), out, seqs).mend()
 	}
 	return out
 }
@@ -64,14 +71,17 @@ func (p *plan) keepUnknown(out []llmadapter.Message) {
 // pairs with the ledger, and for those that tell themselves what they are.
 func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []llmadapter.Message {
 	recent := t.Recent()
+	tools := false // the ledger has results that the platform may have dropped
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
+		tools = tools || recent[i].Role == memory.Tool
 	}
 	appended := map[int]*memory.Message{}
-	if v.custom || v.Prefixes() {
+	if v.custom || v.Prefixes() || tools {
 		p.pairNew(recent, appended)
 	}
+	var seqs []int64
 	out = slices.Grow(out, len(p.req.Messages))
 	for i := range p.req.Messages {
 		in := &p.req.Messages[i]
@@ -84,20 +94,39 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 		} else {
 			s = appended[i]
 		}
-		m, ok := v.correct(in, s, i)
-		if more := p.rec.Part[i]; more != "" && m.Content == nil { // our words were replaced; the platform's, in the same message, stay
-			m.Text, ok = strings.TrimSpace(m.Text+" "+more), true
+		m, ok := v.correct(in, s, i, p.rec.Part[i])
+		if !ok {
+			continue
 		}
-		if ok {
-			out = append(out, m)
+		out = append(out, m)
+		if tools {
+			seqs = append(seqs, seqOf(s))
 		}
 	}
-	return out
+	if !tools && complete(out) {
+		return out
+	}
+	if seqs == nil {
+		seqs = make([]int64, len(out))
+	}
+	e := newEffects(v, recent, out, seqs)
+	e.platforms = true
+	if e.restore(); complete(e.list) {
+		return e.list
+	}
+	return e.mend()
 }
 
-// correct gives message i of a list as the model is told it; s is what the ledger has of it, or nil. It is false for an answer of which
-// nothing is told.
-func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int) (llmadapter.Message, bool) {
+func seqOf(m *memory.Message) int64 {
+	if m == nil {
+		return 0
+	}
+	return m.Seq
+}
+
+// correct gives message i of a list as the model is told it; s is what the ledger has of it, or nil, and more what the platform said behind our words in the
+// same message. It is false for an answer of which nothing is told.
+func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int, more string) (llmadapter.Message, bool) {
 	m := llmadapter.FromIncoming(in)
 	if s != nil && v.custom {
 		content, raw := m.Content, m.Raw
@@ -116,13 +145,18 @@ func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int) (llmad
 	if !better && !v.changes() {
 		return m, true
 	}
-	heard := in.Text()
-	if better && s.Content != heard {
-		heard = s.Content
-		m.Content, m.Text = nil, heard
+	whole := in.Text()
+	text := whole
+	if better || more != "" && s.WasCut() {
+		text = strings.TrimSpace(v.Content(s, s.Content) + " " + more)
+	} else {
+		text = v.Content(s, text)
 	}
-	v.rewrite(&m, s, heard)
-	return m, heard != "" || m.Text != "" || s.Role != memory.Assistant || len(s.ToolCalls) > 0 || !better
+	if text != whole {
+		m.Content, m.Text = nil, text
+	}
+	v.prefix(&m, s)
+	return m, text != "" || !better || len(s.ToolCalls) > 0
 }
 
 // pairNew finds the ledger's records of the messages that this request brought: the newest of recent, in the same order.

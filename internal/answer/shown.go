@@ -40,16 +40,18 @@ func (r *Runner) zone(p *memory.TimestampPrefix) *time.Location {
 // changes tells whether texts may be told in another way than they were heard.
 func (v shown) changes() bool { return v.Projects() || v.Prefixes() }
 
-// rewrite gives out the text that the model is told of m, of which heard was heard.
-func (v shown) rewrite(out *llmadapter.Message, m *memory.Message, heard string) {
-	if text := v.Content(m, heard); text != heard {
+// rewrite gives out the text that the model is told of m, a message of the ledger.
+func (v shown) rewrite(out *llmadapter.Message, m *memory.Message) {
+	if text := v.Content(m, m.Content); text != m.Content {
 		out.Content, out.Text = nil, text
 	}
-	if !v.Prefixes() {
-		return
-	}
+	v.prefix(out, m)
+}
+
+// prefix puts in front of out's text when m was said, and by whom.
+func (v shown) prefix(out *llmadapter.Message, m *memory.Message) {
 	// A bare tool call says nothing, and has nothing to stand in front of.
-	if out.Text == "" && out.Content == nil || string(out.Content) == "null" {
+	if !v.Prefixes() || out.Text == "" && out.Content == nil || string(out.Content) == "null" {
 		return
 	}
 	if prefix := v.Prefix(m.Role, m.Timestamp, m.Metadata, v.zone); prefix != "" {

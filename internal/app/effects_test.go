@@ -1,0 +1,287 @@
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
+)
+
+// booking is a platform with a tool that must not run twice.
+type booking struct {
+	t    *testing.T
+	s    *server
+	llm  *fake.LLM
+	id   string
+	mode string
+}
+
+const (
+	bookIt  = "Book a table for four at eight."
+	booked  = `{"booking":"B7"}`
+	telling = "Your table for four is booked, the number is B7."
+)
+
+func newBooking(t *testing.T, s *server, llm *fake.LLM, mode string, more map[string]any) *booking {
+	heardlog := map[string]any{"mode": mode}
+	for k, v := range more {
+		heardlog[k] = v
+	}
+	return &booking{t: t, s: s, llm: llm, mode: mode, id: s.join(t.Name(), map[string]any{"heardlog": heardlog})}
+}
+
+// ask sends a list, which the model answers by script, and gives the answer and what the model was told.
+func (b *booking) ask(script map[string]any, msgs ...any) (map[string]any, []string) {
+	b.t.Helper()
+	var out struct {
+		Choices []struct{ Message map[string]any }
+	}
+	b.s.post(agent(b.id, "/chat/completions"), map[string]any{"messages": msgs, "fake": script}).ok(&out)
+	return out.Choices[0].Message, b.told()
+}
+
+// told gives what the model was told last, in which it must find each call answered at once and nothing else answered.
+func (b *booking) told() []string {
+	b.t.Helper()
+	return outline(b.t, told(b.t, b.llm))
+}
+
+// outline gives messages as lines; it demands a list that upstreams take.
+func outline(t *testing.T, msgs []toldMessage) []string {
+	t.Helper()
+	lines := spoken(msgs)
+	var open []string
+	for i, m := range msgs {
+		if m.Role == "tool" {
+			at := slices.Index(open, m.ToolCallID)
+			if at < 0 {
+				t.Errorf("message %d is the result of %q, which was not called in front of it: %q", i, m.ToolCallID, lines)
+				continue
+			}
+			open = slices.Delete(open, at, at+1)
+			continue
+		}
+		if len(open) > 0 {
+			t.Errorf("calls %v have no result before message %d: %q", open, i, lines)
+		}
+		var calls []struct {
+			ID       string
+			Function struct{ Name, Arguments string }
+		}
+		if m.ToolCalls != nil {
+			if err := json.Unmarshal(m.ToolCalls, &calls); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open = open[:0]
+		for _, c := range calls {
+			open = append(open, c.ID)
+			lines[i] += fmt.Sprintf(" %s(%s)", c.Function.Name, c.Function.Arguments)
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("calls %v have no result: %q", open, lines)
+	}
+	return lines
+}
+
+func toolAnswer(call map[string]any, content string) map[string]any {
+	calls := call["tool_calls"].([]any)
+	return map[string]any{"role": "tool", "tool_call_id": calls[0].(map[string]any)["id"], "content": content}
+}
+
+var (
+	callsTool = map[string]any{"tool_name": "book", "tool_args": `{"people":4}`}
+	tells     = map[string]any{"answer": telling}
+)
+
+// TestToolNotTwice: the caller talks into the answer that tells of a booking, and the platform drops the call, its result and the answer from its list
+// (reference/platforms.md section 3, pain 2). The model sees all the same that it has booked, once, and what the caller knows of it.
+func TestToolNotTwice(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	const (
+		call = "assistant: null book({\"people\":4})"
+		note = "[carried out already, do not repeat it; heard by the caller: %s; not heard: %s]"
+	)
+	for name, tt := range map[string]struct {
+		heard string // what is known to have been heard of the answer; "-" if nobody says
+		list  func(call, result map[string]any) []any
+		want  []string
+	}{
+		"everything dropped, nothing known": {"-", func(_, _ map[string]any) []any { return nil },
+			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, "nothing", `"`+telling+`"`)}},
+		"everything dropped, some heard": {"Your table", func(_, _ map[string]any) []any { return nil },
+			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, `"Your table"`, `"for four is booked, the number is B7."`)}},
+		"call and result dropped, the cut answer kept": {"-", func(_, _ map[string]any) []any { return []any{assistant("Your table")} },
+			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, `"Your table"`, `"for four is booked, the number is B7."`), "assistant: Your table"}},
+		"the result dropped": {"-", func(c, _ map[string]any) []any { return []any{c} },
+			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, "nothing", `"`+telling+`"`)}},
+		"the call dropped": {"-", func(_, r map[string]any) []any { return []any{r} },
+			[]string{call, "tool: " + booked}},
+		"nothing dropped": {"-", func(c, r map[string]any) []any { return []any{c, r, assistant("Your table")} },
+			[]string{call, "tool: " + booked, "assistant: Your table"}},
+		"tools dropped by a platform that never keeps them": {"-", func(_, _ map[string]any) []any { return []any{assistant(telling)} },
+			[]string{"assistant: " + telling}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBooking(t, s, llm, "reconcile", nil)
+			c, _ := b.ask(callsTool, user(bookIt))
+			r := toolAnswer(c, booked)
+			_, got := b.ask(tells, user(bookIt), c, r)
+			if diff := cmp.Diff([]string{"user: " + bookIt, call, "tool: " + booked}, got); diff != "" {
+				t.Fatalf("the call itself:\n%s", diff)
+			}
+			if tt.heard != "-" {
+				s.post(agent(b.id, "/interrupt"), map[string]any{"heard": tt.heard}).ok(nil)
+			}
+			list := append([]any{user(bookIt)}, tt.list(c, r)...)
+			list = append(list, user("And a high chair."))
+			a, got := b.ask(map[string]any{"answer": "Done."}, list...)
+			want := append([]string{"user: " + bookIt}, tt.want...)
+			want = append(want, "user: And a high chair.")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("after the caller talked into it:\n%s", diff)
+			}
+			before := messagesOf(t, lastBody(llm))
+			_, got = b.ask(map[string]any{"answer": "Bye."}, append(list, a, user("Thanks."))...)
+			if diff := cmp.Diff(append(want, "assistant: Done.", "user: Thanks."), got); diff != "" {
+				t.Errorf("one call later:\n%s", diff)
+			}
+			if now := messagesOf(t, lastBody(llm)); !strings.HasPrefix(now, before) {
+				t.Errorf("one call later the beginning is another:\n%s\n%s", before, now)
+			}
+			n := 0
+			for _, m := range s.ledger(b.id) {
+				if m.Role == "tool" {
+					n++
+				}
+			}
+			if n != 1 {
+				t.Errorf("the ledger holds %d results", n)
+			}
+		})
+	}
+}
+
+func lastBody(llm *fake.LLM) []byte {
+	seen := llm.Requests()
+	return seen[len(seen)-1].Body
+}
+
+// TestToolOfGhost: a platform that asks again for the same words makes the first answer a ghost. Its tool has run all the same.
+func TestToolOfGhost(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	b := newBooking(t, s, llm, "reconcile", nil)
+	c, _ := b.ask(callsTool, user(bookIt))
+	b.ask(tells, user(bookIt), c, toolAnswer(c, booked))
+	_, got := b.ask(tells, user(bookIt))
+	want := []string{"user: " + bookIt, `assistant: null book({"people":4})`, "tool: " + booked + "\n" +
+		`[carried out already, do not repeat it; heard by the caller: nothing; not heard: nothing]`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestToolWithoutResult is a client that sends only what is new, and talks on instead of giving the result of a call.
+func TestToolWithoutResult(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	const call = "assistant: null book({\"people\":4})"
+	for _, vendor := range []string{"", "custom"} {
+		t.Run(vendor, func(t *testing.T) {
+			b := newBooking(t, s, llm, "inject", map[string]any{"projection_words": map[string]any{"no_result": "(not known)"}})
+			b.id = s.join(t.Name()+" of vendor", map[string]any{"llm": map[string]any{"vendor": vendor}, "heardlog": map[string]any{
+				"mode": "inject", "projection_words": map[string]any{"no_result": "(not known)"},
+			}})
+			c, _ := b.ask(callsTool, user(bookIt))
+			_, got := b.ask(map[string]any{"answer": "One moment."}, user("Hello?"))
+			if diff := cmp.Diff([]string{"user: " + bookIt, call, "tool: (not known)", "user: Hello?"}, got); diff != "" {
+				t.Errorf("no result yet:\n%s", diff)
+			}
+			r := toolAnswer(c, booked)
+			_, got = b.ask(tells, r)
+			want := []string{"user: " + bookIt, call, "tool: " + booked, "user: Hello?", "assistant: One moment."}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the result came late:\n%s", diff)
+			}
+			stray := map[string]any{"role": "tool", "tool_call_id": "elsewhere", "name": "weather", "content": "rain"}
+			_, got = b.ask(tells, stray, user("And the weather?"))
+			want = append(want, "assistant: "+telling, "assistant: null weather({})", "tool: rain", "user: And the weather?")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("a result that nobody called for:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestToolTurns: ids that an upstream uses again in each turn do not mix up the turns.
+func TestToolTurns(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	b := newBooking(t, s, llm, "reconcile", nil)
+	calling := func(arguments string) map[string]any {
+		return map[string]any{"role": "assistant", "content": nil, "tool_calls": []any{map[string]any{
+			"id": "call_0", "type": "function", "function": map[string]any{"name": "book", "arguments": arguments},
+		}}}
+	}
+	result := func(text string) map[string]any {
+		return map[string]any{"role": "tool", "tool_call_id": "call_0", "content": text}
+	}
+	answering := func(text string) map[string]any { return map[string]any{"answer": text} }
+	b.ask(answering("First is booked."), user("Book one."), calling(`{"n":1}`), result("one"))
+	list := []any{user("Book one."), user("Book two."), calling(`{"n":2}`), result("two")}
+	_, got := b.ask(answering("Second is booked."), list...)
+	want := []string{
+		"user: Book one.", `assistant: null book({"n":1})`,
+		"tool: one\n" + `[carried out already, do not repeat it; heard by the caller: nothing; not heard: "First is booked."]`,
+		"user: Book two.", `assistant: null book({"n":2})`, "tool: two",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestToolCut is a call that broke off: nobody can have made it.
+func TestToolCut(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	b := newBooking(t, s, llm, "inject", nil)
+	body := `{"stream":true,"messages":[{"role":"user","content":"` + bookIt + `"}],"fake":{"tool_name":"book","tool_args":"{\"people\":4}","hang_after":2}}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+agent(b.id, "/chat/completions"), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for p := make([]byte, 4096); !strings.Contains(got, "book"); {
+		n, err := resp.Body.Read(p)
+		if got += string(p[:n]); err != nil {
+			t.Fatalf("%v after %q", err, got)
+		}
+	}
+	_ = resp.Body.Close() // the caller talks into it
+	tl := s.tail(b.id, "Last-Event-ID", "0")
+	if m := tl.message("the call", func(m message) bool { return m.Role == "assistant" }); m.ToolCalls == nil {
+		t.Fatalf("the ledger has no call: %+v", m)
+	}
+	_, lines := b.ask(tells, user("Hello?"))
+	if diff := cmp.Diff([]string{"user: " + bookIt + "\nHello?"}, lines); diff != "" {
+		t.Error(diff)
+	}
+}
