@@ -148,7 +148,9 @@ func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 	whole := in.Text()
 	text := whole
 	if better || more != "" && s.WasCut() {
-		text = strings.TrimSpace(v.Content(s, s.Content) + " " + more)
+		if text = v.Content(s, s.Content); more != "" {
+			text = strings.TrimSpace(text + " " + more)
+		}
 	} else {
 		text = v.Content(s, text)
 	}
