@@ -99,6 +99,7 @@ type Settings struct {
 	LLM          LLMSettings
 	Silence      Silence
 	Farewell     Farewell
+	Call         Call // set at the join and never changed
 	Filler       Filler
 }
 
@@ -181,6 +182,7 @@ type storedSettings struct {
 	Headers      map[string]string `json:"headers,omitempty"`
 	Silence      Silence           `json:"silence"`
 	Farewell     Farewell          `json:"farewell"`
+	Call         Call              `json:"call,omitzero"`
 	Filler       *Filler           `json:"filler,omitempty"`
 	Upstreams    []storedUpstream  `json:"upstreams,omitempty"`
 }
@@ -199,7 +201,7 @@ type storedUpstream struct {
 func EncodeSettings(s Settings) ([]byte, error) {
 	out := storedSettings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call,
 	}
 	out.Headers = inClear(s.LLM.Headers)
 	for _, u := range s.LLM.Upstreams {
@@ -222,7 +224,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	}
 	s := Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell,
+		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call,
 	}
 	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {

@@ -46,6 +46,7 @@ type Observer interface {
 type Service struct {
 	cfg    Config
 	live   *registry
+	keys   keyCache
 	timers *timers
 }
 

@@ -125,9 +125,12 @@ type MessageQuery struct {
 // when the store is full, closed or failing, and with the context's cause when ctx ends first (a write may then still happen).
 type Store interface {
 	// Create stores a new live agent with its first change (whose Agent must be nil). It fails with *NameTakenError when a
-	// live agent of the project has the name, with fault.Quota when limit > 0 and that many of its agents are live. If a stored agent
+	// live agent of the project has the name or, among its Settings.Call.Keys, one of the new agent's, with fault.Quota when limit > 0 and that many of its agents are live. If a stored agent
 	// has the same project and JoinKey (not empty), that agent is returned with created=false and nothing is written.
 	Create(ctx context.Context, a Agent, limit int, c Change) (stored Agent, created bool, err error)
+	// ByKey gives the id of the agent of which Settings.Call.Keys or Shared hold the key: a live one, of several the one made last, else
+	// the ended one made last. fault.NotFound if the project has none.
+	ByKey(ctx context.Context, project, key string) (id string, err error)
 	// Update runs decide on the agent and writes its change. Calls for one agent happen one after the other; those of many
 	// agents share a commit, and one that fails does not fail its neighbours. It fails with fault.NotFound if the project has no such agent.
 	Update(ctx context.Context, project, id string, decide Decide) error
@@ -152,9 +155,9 @@ type Store interface {
 	Close() error
 }
 
-// NameTakenError is the refusal of a second live agent of one name (fault.Conflict).
+// NameTakenError is the refusal of a second live agent of one name or key (fault.Conflict).
 type NameTakenError struct {
-	AgentID string // the agent that has the name
+	AgentID string // the agent that has it
 	Err     error  // the coded error
 }
 

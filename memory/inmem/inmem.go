@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sort"
 	"sync"
 
@@ -22,6 +23,7 @@ type Store struct {
 	mu         sync.Mutex
 	closed     bool
 	agents     map[key]*agent
+	made       int            // agents so far
 	joins      map[key]string // by project and JoinKey: agent id
 	endpoints  []webhook.Endpoint
 	events     map[string]*event // by id
@@ -32,6 +34,7 @@ type Store struct {
 type key struct{ project, id string }
 
 type agent struct {
+	no   int // in the order in which they were made
 	head memory.Head
 	list []memory.Message // in order of Seq; replaced as a whole, never written to, since callers hold parts of it
 }
@@ -98,6 +101,13 @@ func (s *Store) Create(ctx context.Context, a memory.Agent, limit int, c memory.
 			return memory.Agent{}, false, &memory.NameTakenError{AgentID: k.id, Err: err}
 		}
 	}
+	for _, callKey := range a.Settings.Call.Keys {
+		for k, other := range s.agents {
+			if k.project == a.Project && !other.head.Agent.Status.Ended() && slices.Contains(other.head.Agent.Settings.Call.Keys, callKey) {
+				return memory.Agent{}, false, memory.KeyTaken(callKey, k.id)
+			}
+		}
+	}
 	if limit > 0 && live >= limit {
 		return memory.Agent{}, false, fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
 	}
@@ -105,7 +115,8 @@ func (s *Store) Create(ctx context.Context, a memory.Agent, limit int, c memory.
 	if s.agents[k] != nil {
 		return memory.Agent{}, false, fault.New(fault.Conflict, "there is an agent %q already", a.ID)
 	}
-	fresh := &agent{head: memory.NewHead(a, nil, 0)}
+	s.made++
+	fresh := &agent{no: s.made, head: memory.NewHead(a, nil, 0)}
 	if err := s.write(k, fresh, c); err != nil {
 		return memory.Agent{}, false, err
 	}

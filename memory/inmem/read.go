@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -81,6 +82,29 @@ func matches(a memory.Agent, q memory.AgentQuery) bool {
 	return (q.Channel == "" || a.Settings.Channel == q.Channel) && (q.Name == "" || a.Name == q.Name) &&
 		(q.FromMS == 0 || a.StartMS >= q.FromMS) && (q.ToMS == 0 || a.StartMS <= q.ToMS) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, a.Status))
+}
+
+// ByKey gives the id of the agent that a key finds.
+func (s *Store) ByKey(ctx context.Context, project, callKey string) (string, error) {
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.mu.Unlock()
+	var best *agent
+	for k, a := range s.agents {
+		call := a.head.Agent.Settings.Call
+		if k.project != project || !slices.Contains(call.Keys, callKey) && !slices.Contains(call.Shared, callKey) {
+			continue
+		}
+		if best == nil || best.head.Agent.Status.Ended() != a.head.Agent.Status.Ended() && best.head.Agent.Status.Ended() ||
+			best.head.Agent.Status.Ended() == a.head.Agent.Status.Ended() && a.no > best.no {
+			best = a
+		}
+	}
+	if best == nil {
+		return "", fault.New(fault.NotFound, "no agent has the key %q", callKey)
+	}
+	return best.head.Agent.ID, nil
 }
 
 // Live calls each for every live agent.

@@ -25,6 +25,8 @@ func Run(t *testing.T, open func(*testing.T) memory.Store) {
 		"CreateJoinKey":              testCreateJoinKey,
 		"CreateIDTaken":              testCreateIDTaken,
 		"CreateFailsWhole":           testCreateFailsWhole,
+		"Keys":                       testKeys,
+		"KeysRace":                   testKeysRace,
 		"UpdateAgent":                testUpdateAgent,
 		"UnknownAgents":              testUnknownAgents,
 		"Tenants":                    testTenants,

@@ -59,7 +59,8 @@ func (g *group) eraseAgents(beforeMS int64, limit int) (int, error) {
 	}
 	for _, f := range list {
 		for _, sql := range []string{
-			"INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?",
+			"INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
+			"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?",
 		} {
 			if _, _, err := g.exec("erase agent", sql, f.no); err != nil {
 				return 0, err

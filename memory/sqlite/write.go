@@ -90,6 +90,9 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 	if n > 0 {
 		return nil, fault.New(fault.Conflict, "there is an agent %q already", a.ID)
 	}
+	if err := g.freeKeys(&a); err != nil {
+		return nil, err
+	}
 	packed, err := packAgent(&a)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
@@ -101,6 +104,9 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 		return nil, err
 	}
 	if _, _, err := g.exec("insert settings", "INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, g.s.sealer.seal(packed, agentOwner(no))); err != nil {
+		return nil, err
+	}
+	if err := g.writeKeys(no, &a); err != nil {
 		return nil, err
 	}
 	g.pages += 8 + len(packed)/4096
