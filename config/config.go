@@ -42,7 +42,9 @@ type Config struct {
 	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
 
 	LLM      LLM
-	AutoJoin bool // HEARDLOG_AUTO_JOIN
+	AutoJoin bool      // HEARDLOG_AUTO_JOIN
+	Profiles []Profile // HEARDLOG_PROFILES
+	NoKey    string    // HEARDLOG_NO_KEY
 
 	WebhookURL    string // HEARDLOG_WEBHOOK_URL; "" = none
 	WebhookSecret Secret // HEARDLOG_WEBHOOK_SECRET
@@ -87,6 +89,14 @@ type Upstream struct {
 	Vendor   string
 	Headers  map[string]Secret
 	Projects []string // whose agents it serves; empty = all
+}
+
+// Profile is a header or a path into request bodies by which a project's calls are told apart.
+type Profile struct {
+	Project string `json:"project"` // "" = every project
+	Name    string `json:"name"`
+	Header  string `json:"header"`
+	Path    string `json:"path"`
 }
 
 // Setting describes one environment variable.

@@ -50,6 +50,8 @@ func ownSettings() []Setting {
 			}
 			return nil
 		}},
+		{"HEARDLOG_PROFILES", "", "Keys of your own by which calls are told apart, a JSON array of {project, name, header} or {project, name, path}; without project for every one.", setProfiles},
+		{"HEARDLOG_NO_KEY", "refuse", "What becomes of a chat completion that names neither an agent nor a call: refuse it, or tell calls apart by their first words, which two calls may share.", oneOf(func(c *Config) *string { return &c.NoKey }, "refuse", "words")},
 		{"HEARDLOG_WEBHOOK_URL", "", "Where the default project's events are sent.", urlInto(func(c *Config) *string { return &c.WebhookURL })},
 		{"HEARDLOG_WEBHOOK_SECRET", "", "Secret that signs them: whsec_ and base64, or any text.", func(c *Config, v string) error { c.WebhookSecret = Secret(v); return oneLine(v) }},
 		{"HEARDLOG_OUTBOUND_ALLOW", "", "Addresses in CIDR form, comma separated, that outgoing calls may reach although they are not public. While the server itself serves a loopback address only, loopback is allowed.", setAllow},

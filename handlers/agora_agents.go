@@ -23,6 +23,10 @@ type agentAnswer struct {
 	AgentID string            `json:"agent_id"`
 	Channel string            `json:"channel,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	// Keys are what finds the agent beside its id; Previous is the agent that had them before; WeakKey: they may stand for several calls.
+	Keys     []string `json:"keys,omitempty"`
+	Previous string   `json:"previous_agent_id,omitempty"`
+	WeakKey  bool     `json:"weak_key,omitempty"`
 }
 
 func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
@@ -33,6 +37,7 @@ func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
 	out := agentAnswer{
 		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.Name, AgentID: agent.ID,
 		Channel: agent.Settings.Channel, Labels: agent.Settings.Labels,
+		Keys: agent.Settings.Call.Keys, Previous: agent.Settings.Call.Previous, WeakKey: agent.Settings.Call.Weak,
 	}
 	if agent.Status.Ended() {
 		out.Message = "agent exits with reason: " + agent.Message

@@ -130,6 +130,9 @@ func (p *joinProperties) rules() error {
 	if strings.ContainsRune(p.Channel, 0) {
 		return fault.At(fault.Invalid, "properties.channel", "holds a NUL character, which is not allowed")
 	}
+	if err := p.keyRules(); err != nil {
+		return err
+	}
 	if err := checkSent("properties.llm", l.APIKey, l.Headers); err != nil {
 		return err
 	}
@@ -278,6 +281,7 @@ func (p *joinProperties) settings() memory.Settings {
 		Farewell: memory.Farewell{Graceful: p.Parameters.Farewell.Graceful, TimeoutS: 30},
 	}
 	s.Filler = p.Fillers.settings()
+	s.Call = p.call()
 	if p.IdleTimeout != nil {
 		s.IdleTimeoutS = *p.IdleTimeout
 	}

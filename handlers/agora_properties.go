@@ -45,6 +45,8 @@ type joinProperties struct {
 	Parameters parameters         `json:"parameters"`
 	// Heardlog holds settings of our own.
 	Heardlog struct {
+		// Keys are what finds the agent where a request does not name it: "vapi.call:…"; see GET /v1/profiles.
+		Keys         []string            `json:"keys" validate:"max=16,dive,required,max=256"`
 		Projection   string              `json:"projection" validate:"omitempty,oneof=heard_only heard_marked heard_and_unsaid generated"`
 		Words        projectionWords     `json:"projection_words"`
 		Transform    transformProperties `json:"transform"`

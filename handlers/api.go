@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/platform"
 )
 
 // Config is what an API is made of.
@@ -34,8 +35,12 @@ type Config struct {
 	RateLimit int // requests a second and project; 0 = no limit
 	// DefaultLLM tells that agents without an llm.url have one all the same.
 	DefaultLLM bool
-	// AutoJoin makes an agent of an unknown id; nil refuses the id.
-	AutoJoin func(ctx context.Context, project, id string) error
+	// AutoJoin makes an agent of an unknown id, or, with id "", of an unknown key, and gives its id; nil refuses both.
+	AutoJoin func(ctx context.Context, project, id string, call memory.Call) (string, error)
+	// Platforms knows how platforms name their calls; nil knows those that are built in.
+	Platforms *platform.Set
+	// NoKey is what becomes of a chat completion that names neither an agent nor a call: NoKeyRefuse (also for "") or NoKeyWords.
+	NoKey string
 	// Done is closed when the server begins to stop: endless streams end then.
 	Done <-chan struct{}
 }
@@ -53,6 +58,12 @@ func New(c Config) *API {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Platforms == nil {
+		c.Platforms, _ = platform.NewSet(nil) // which has nothing to refuse
+	}
+	if c.NoKey == "" {
+		c.NoKey = NoKeyRefuse
 	}
 	return &API{Config: c, validate: newValidator()}
 }

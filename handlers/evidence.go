@@ -2,9 +2,11 @@ package handlers
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/platform"
 )
@@ -39,6 +41,61 @@ func (a *API) evidence(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return a.record(w, r, chi.URLParam(r, "id"), event)
+}
+
+// evidenceOfCall takes a vendor's event that names its call, or whose agent a header names.
+func (a *API) evidenceOfCall(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	name := chi.URLParam(r, "platform")
+	event, err := platform.Read(name, body)
+	if err != nil {
+		return err
+	}
+	id := r.Header.Get(agentIDHeader)
+	if id != "" && !validID(id) {
+		return fault.New(fault.NotFound, "agent not found")
+	}
+	if id == "" {
+		if id, err = a.agentOfEvent(r, name, body, event); err != nil {
+			return err
+		}
+	}
+	if len(event.Evidence) == 0 { // vendors try an address with events of no call, and switch it off when it refuses them
+		return encode(w, http.StatusOK, evidenceAnswer{AgentID: id, Recorded: []recordedEvidence{}})
+	}
+	infoOf(r).agent = id
+	if err := a.record(w, r, id, event); err != nil {
+		return err
+	}
+	a.Memory.Touch(projectOf(r), id)
+	return nil
+}
+
+// agentOfEvent finds the agent of an event by its keys, running or not, since some platforms tell most after the call. "" for an event that tells nothing
+// and whose call is not known.
+func (a *API) agentOfEvent(r *http.Request, name string, body []byte, event platform.Event) (string, error) {
+	keys := a.Platforms.EventKeys(projectOf(r), name, r.Header.Get, body, event)
+	var tried []string
+	for _, k := range keys {
+		agent, err := a.Memory.ByKey(r.Context(), projectOf(r), k.Text)
+		if err == nil {
+			return agent.ID, nil
+		}
+		if !fault.Is(err, fault.NotFound) {
+			return "", err
+		}
+		tried = append(tried, k.Text)
+	}
+	switch {
+	case len(event.Evidence) == 0:
+		return "", nil
+	case len(tried) == 0:
+		return "", fault.At(fault.Missing, agentIDHeader, "is required: the event names no call; send it to /v1/agents/{id}/evidence/%s, or add a key that GET /v1/profiles lists", name)
+	}
+	return "", unknownKey(strings.Join(tried, ", "))
 }
 
 // record stores an event's evidence and answers.

@@ -26,7 +26,7 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id, err := agentOfCall(r, req.AgentID)
+	id, err := a.agentOfCall(r, req)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	err = a.Answers.Serve(w, r, call)
 	// An agent in the path was made by a join, and one that is gone stays gone: only a name in a header or body makes one.
 	if fault.Is(err, fault.NotFound) && a.AutoJoin != nil && chi.URLParam(r, "id") == "" {
-		if err := a.AutoJoin(r.Context(), projectOf(r), id); err != nil {
+		if _, err := a.AutoJoin(r.Context(), projectOf(r), id, memory.Call{}); err != nil {
 			if taken := nameTaken(err); taken != nil { // Agora's answer to it has another form
 				return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
 			}
@@ -75,18 +75,21 @@ func (a *API) models(w http.ResponseWriter, r *http.Request) error {
 	return a.Answers.Models(w, r, llm)
 }
 
-// agentOfCall finds out which agent a call is for: the path, then the header, then metadata.agent_id of the body.
-func agentOfCall(r *http.Request, inBody string) (string, error) {
+// agentOfCall finds out which agent a call is for: the path, then the header, then metadata.agent_id of the body, then the platform's own key.
+func (a *API) agentOfCall(r *http.Request, req *llmadapter.Request) (string, error) {
 	id := chi.URLParam(r, "id")
 	if id == "" {
 		id = r.Header.Get(agentIDHeader)
 	}
 	if id == "" {
-		id = inBody
+		id = req.AgentID
 	}
 	if id == "" {
-		return "", fault.At(fault.Missing, "metadata.agent_id",
-			"the call names no agent: use /v1/agents/{id}/chat/completions, or the header %s, or metadata.agent_id in the body", agentIDHeader)
+		key, err := a.keyOfCall(r, req)
+		if err != nil {
+			return "", err
+		}
+		return a.agentByKey(r.Context(), projectOf(r), key)
 	}
 	if !validID(id) {
 		return "", fault.New(fault.NotFound, "agent not found")

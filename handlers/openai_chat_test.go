@@ -75,12 +75,12 @@ func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
 		Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 		Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 4 << 20,
 		Ready: func(context.Context) error { return nil }, MetricsPage: http.NotFoundHandler(),
-		AutoJoin: func(ctx context.Context, project, id string) error {
+		AutoJoin: func(ctx context.Context, project, id string, _ memory.Call) (string, error) {
 			if !strings.HasPrefix(id, "auto-") {
-				return fmt.Errorf("unexpected auto join of %s", id)
+				return "", fmt.Errorf("unexpected auto join of %s", id)
 			}
 			_, err := mem.Join(ctx, memory.JoinRequest{Project: project, Name: id})
-			return err
+			return id, err
 		},
 	})
 	srv := httptest.NewServer(api.Router())

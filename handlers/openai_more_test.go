@@ -140,7 +140,7 @@ func TestChatAgentNamed(t *testing.T) {
 		t.Errorf("%d messages, want 4", got)
 	}
 	status, body := call(say("three", ""))
-	want := `{"error":{"message":"metadata.agent_id: the call names no agent: use /v1/agents/{id}/chat/completions, or the header X-Agent-Id, or metadata.agent_id in the body","type":"invalid_request_error","param":"metadata.agent_id","code":"missing"}}` + "\n"
+	want := `{"error":{"message":"metadata.agent_id: the call names no agent: use /v1/agents/{id}/chat/completions, or the header X-Agent-Id, or metadata.agent_id in the body, or a key that GET /v1/profiles lists","type":"invalid_request_error","param":"metadata.agent_id","code":"missing"}}` + "\n"
 	if status != 400 || body != want {
 		t.Errorf("no agent: %d %s", status, body)
 	}

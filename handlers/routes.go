@@ -43,6 +43,8 @@ func (a *API) Router() http.Handler {
 			r.Use(a.enter(agoraError), limit(agoraError))
 			a.agentRoutes(r, joinV1)
 			r.Post("/agents", a.handle(agoraError, a.join(joinV1)))
+			r.Post("/evidence/{platform}", a.handle(agoraError, a.evidenceOfCall))
+			r.Get("/profiles", a.handle(agoraError, a.profiles))
 		})
 		r.Group(func(r chi.Router) { // the OpenAI-compatible part
 			r.Use(a.enter(openAIError), limit(openAIError))

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/heardlog/heardlog/platform"
 )
 
 // Assembly is all that one upstream request is made of.
@@ -36,8 +38,8 @@ func ModelGivesWay(model string) bool {
 // the request brought.
 //
 // For a key that both bring, the request wins over llm.params, and that over the default; messages and stream come from
-// llm.params never. Top-level members that we do not know survive, but in the standard form those that platforms add for
-// their own ends do not (see platformExtra).
+// llm.params never. Top-level members that we do not know survive, but those that platforms add for their
+// own ends do not (see platform.Extra).
 func (a *Assembly) Append(dst []byte) []byte {
 	dst = append(dst, `{"messages":[`...)
 	dst = a.appendMessages(dst)
@@ -66,7 +68,7 @@ func (a *Assembly) Append(dst []byte) []byte {
 			if own, ok := find(req, name); ok && !(name == "model" && ModelGivesWay(a.Request.Model)) {
 				v = own
 				if name == "metadata" {
-					if v = withoutAgentID(v); v == nil {
+					if v = a.forUpstream(v); v == nil {
 						return nil
 					}
 				}
@@ -93,12 +95,12 @@ func (a *Assembly) Append(dst []byte) []byte {
 		dst = strconv.AppendBool(dst, a.Stream || a.Request != nil && a.Request.Stream)
 	}
 	for _, m := range req {
-		if m.name == "model" || m.name == "stream" || slices.Contains(done, m.name) || isTurnKey(m.name) || !a.Custom && platformExtra(m.name, m.value) {
+		if m.name == "model" || m.name == "stream" || slices.Contains(done, m.name) || isTurnKey(m.name) || platform.Extra(m.name, m.value, a.Custom) {
 			continue
 		}
 		v := m.value
 		if m.name == "metadata" {
-			if v = withoutAgentID(v); v == nil {
+			if v = a.forUpstream(v); v == nil {
 				continue
 			}
 		}
@@ -192,36 +194,23 @@ func interruptable(req []member) []byte {
 	return []byte("true")
 }
 
-// platformExtra tells whether a top-level member is one that a voice platform adds for its own endpoint. Strict upstreams
-// refuse them, and some hold the platform's secrets (reference/platforms.md 2.4).
-func platformExtra(name string, v []byte) bool {
-	switch name {
-	case "call", "customer", "phoneNumber", "elevenlabs_extra_body", "user_id":
-		return true
-	case "context": // Agora's, told by what is in it
-		if v[0] != '{' {
-			return false
-		}
-		for _, key := range []string{"presence", "appId", "userId"} {
-			if _, ok := lookup(v, key); ok {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// withoutAgentID takes our own key out of the request's metadata; nil if nothing is left of it.
-func withoutAgentID(metadata []byte) []byte {
+// forUpstream gives the request's metadata without our own key, and in the standard form without what is no text, which OpenAI refuses and where
+// platforms put whole objects; nil if nothing is left of it.
+func (a *Assembly) forUpstream(metadata []byte) []byte {
 	if metadata[0] != '{' {
 		return metadata
 	}
-	if _, ok := lookup(metadata, "agent_id"); !ok {
+	keep := true
+	_ = walkObject(metadata, func(name, v []byte) error {
+		keep = keep && a.keeps(name, v)
+		return nil
+	})
+	if keep {
 		return metadata
 	}
 	out := []byte{'{'}
 	_ = walkObject(metadata, func(name, v []byte) error {
-		if nameIs(name, "agent_id") {
+		if !a.keeps(name, v) {
 			return nil
 		}
 		if len(out) > 1 {
@@ -234,4 +223,8 @@ func withoutAgentID(metadata []byte) []byte {
 		return nil
 	}
 	return append(out, '}')
+}
+
+func (a *Assembly) keeps(name, v []byte) bool {
+	return !nameIs(name, "agent_id") && (a.Custom || v[0] != '{' && v[0] != '[')
 }

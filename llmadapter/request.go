@@ -365,6 +365,12 @@ func (m *Incoming) MetadataString(name string) string {
 	return stringMember(m.Metadata, name)
 }
 
+// Member gives a top-level member of the request as it came, messages apart; nil if there is none.
+func (r *Request) Member(name string) []byte {
+	v, _ := find(r.members, name)
+	return v
+}
+
 // Size gives about how many bytes of the request can go upstream.
 func (r *Request) Size() int {
 	n := 0

@@ -82,6 +82,9 @@ func Names() []string {
 	return names
 }
 
+// Known tells whether the events of a platform are understood.
+func Known(name string) bool { return slices.Contains(Names(), name) }
+
 // Read reads the body of one event of a platform. It fails with fault.NotFound for a platform that is not known, fault.BadRequest for what is not a
 // JSON object, and fault.Missing for an event that does not say which it is. Events that tell nothing of what was heard give no evidence.
 func Read(name string, body []byte) (Event, error) {

@@ -3,6 +3,7 @@ package platform
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 
 	"github.com/tidwall/gjson"
 )
@@ -21,6 +22,14 @@ type Source struct {
 	Path   string // into a chat request; "" = none
 	Event  string // into an event's body; "" = as Path
 	Weak   bool
+}
+
+// event gives the path into an event's body.
+func (s Source) event() string {
+	if s.Event != "" {
+		return s.Event
+	}
+	return s.Path
 }
 
 // Profile is what is known of one platform.
@@ -91,6 +100,26 @@ func Profiles() []Profile {
 	}
 }
 
+// ParseKey reads a key as people write it: the name of a Source, a colon and the value, as in "vapi.call:5f0c". It gives the key that a request with
+// that value has. false for what is none.
+func ParseKey(s string) (Key, bool) {
+	name, v, ok := strings.Cut(s, ":")
+	if !ok || name == "" || v == "" || strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f }) >= 0 {
+		return Key{}, false
+	}
+	for _, p := range Profiles() {
+		for _, src := range p.Sources {
+			if src.Name == name {
+				return newKey(src, v), true
+			}
+		}
+	}
+	return newKey(Source{Name: name}, v), true
+}
+
+// ChannelKey gives the key of an Agora channel.
+func ChannelKey(channel string) string { return newKey(Source{Name: "agora.channel"}, channel).Text }
+
 // bodyKeys gives the keys that an event's body holds, by the platform's own profile.
 func bodyKeys(name string, root gjson.Result) []Key {
 	var out []Key
@@ -99,11 +128,7 @@ func bodyKeys(name string, root gjson.Result) []Key {
 			continue
 		}
 		for _, s := range p.Sources {
-			path := s.Event
-			if path == "" {
-				path = s.Path
-			}
-			if v := value(first(root, path)); v != "" {
+			if v := value(first(root, s.event())); v != "" {
 				out = append(out, newKey(s, v))
 			}
 		}

@@ -86,6 +86,7 @@ var calls = []struct {
 	{"POST", "/v1/agents/{id}/think", `{"text":"x"}`},
 	{"POST", "/v1/agents/{id}/interrupt", nil},
 	{"POST", "/v1/agents/{id}/interrupt", `{"heard":"Hi"}`},
+	{"POST", "/v1/agents/{id}/evidence/twilio", `{"type":"interrupt","utteranceUntilInterrupt":"Hi"}`},
 	{"POST", "/v1/agents/{id}/messages", `{"role":"user","content":"x"}`},
 	{"GET", "/v1/agents/{id}/messages", nil},
 	{"GET", "/v1/agents/{id}/events", nil},

@@ -104,10 +104,15 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err != nil {
 		return nil, fmt.Errorf("make the page of openapi.yaml: %w", err)
 	}
+	platforms, err := newPlatforms(c)
+	if err != nil {
+		return nil, err
+	}
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Answers: a.answers, Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
 		RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+		Platforms: platforms, NoKey: c.NoKey,
 	})
 	a.server = &http.Server{
 		Handler: api.Router(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -174,19 +179,23 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error)
 	return err
 }
 
-// autoJoin gives what makes an agent of an unknown id, or nil.
-func (a *App) autoJoin() func(ctx context.Context, project, id string) error {
+// autoJoin gives what makes an agent of an unknown id or key, or nil.
+func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call) (string, error) {
 	if !a.cfg.AutoJoin {
 		return nil
 	}
-	return func(ctx context.Context, project, id string) error {
-		_, err := a.service.Join(ctx, memory.JoinRequest{
-			Project: project, ID: id, Name: id, Settings: memory.Settings{IdleTimeoutS: -1}, Properties: []byte("{}"),
+	return func(ctx context.Context, project, id string, call memory.Call) (string, error) {
+		name := id
+		if id == "" {
+			name = call.Keys[0]
+		}
+		agent, err := a.service.Join(ctx, memory.JoinRequest{
+			Project: project, ID: id, Name: name, Settings: memory.Settings{IdleTimeoutS: -1, Call: call}, Properties: []byte("{}"),
 		})
 		if taken, ok := errors.AsType[*memory.NameTakenError](err); ok && taken.AgentID == id {
-			return nil // another call made it meanwhile
+			return id, nil // another call made it meanwhile
 		}
-		return err
+		return agent.ID, err
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -31,7 +32,23 @@ func Check(c config.Config) error {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
+	if _, err := newPlatforms(c); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
+}
+
+// newPlatforms makes the table of how calls are told apart.
+func newPlatforms(c config.Config) (*platform.Set, error) {
+	own := make([]platform.Own, 0, len(c.Profiles))
+	for _, p := range c.Profiles {
+		own = append(own, platform.Own{Project: p.Project, Name: p.Name, Header: p.Header, Path: p.Path})
+	}
+	s, err := platform.NewSet(own)
+	if err != nil {
+		return nil, fmt.Errorf("HEARDLOG_PROFILES: %w", err)
+	}
+	return s, nil
 }
 
 // newGuard makes the guard of all outgoing calls.

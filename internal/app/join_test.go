@@ -39,6 +39,10 @@ type agentView struct {
 	AgentID string            `json:"agent_id"`
 	Channel string            `json:"channel"`
 	Labels  map[string]string `json:"labels"`
+
+	Keys     []string `json:"keys"`
+	Previous string   `json:"previous_agent_id"`
+	WeakKey  bool     `json:"weak_key"`
 }
 
 func (s *server) agent(id string, headers ...string) agentView {

@@ -428,7 +428,7 @@ func TestBodyLimits(t *testing.T) {
 	id := s.join("n", nil)
 	big := `{"x":"` + strings.Repeat("x", 20000) + `"}`
 	deep := `{"x":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`
-	for _, path := range []string{v1 + "/join", v1 + "/agents", agora + "/join", cn + "/join", agent(id, "/update"), agent(id, "/speak"), agent(id, "/think"), agent(id, "/interrupt"), agent(id, "/messages")} {
+	for _, path := range []string{v1 + "/join", v1 + "/agents", agora + "/join", cn + "/join", agent(id, "/update"), agent(id, "/speak"), agent(id, "/think"), agent(id, "/interrupt"), agent(id, "/evidence/twilio"), v1 + "/evidence/twilio", agent(id, "/messages")} {
 		s.post(path, big).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody", "20000")
 		s.post(path, deep).refused(http.StatusBadRequest, "InvalidRequestBody", "64")
 	}

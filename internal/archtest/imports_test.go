@@ -63,7 +63,7 @@ func rules() map[string]rule {
 		"internal/guard":            {[]string{"internal/fault"}, []string{ssrf}},
 		"memory":                    {[]string{"internal/fault"}, nil},
 		"webhook":                   {[]string{"internal/fault"}, []string{zerolog, prometheus}},
-		"llmadapter":                {[]string{"internal/fault"}, []string{jsonExp, gjson}},
+		"llmadapter":                {[]string{"platform", "internal/fault"}, []string{jsonExp, gjson}},
 		"platform":                  {[]string{"internal/fault"}, []string{gjson}},
 		"memory/inmem":              {driver, nil},
 		"memory/sqlite":             {driver, []string{sqlite, xsys}},

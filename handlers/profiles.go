@@ -1,0 +1,125 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/platform"
+)
+
+// What becomes of a call that names neither an agent nor a call (Config.NoKey).
+const (
+	NoKeyRefuse = "refuse"
+	NoKeyWords  = "words" // see platform.WordsKey
+)
+
+type profilesAnswer struct {
+	Profiles []profileJSON `json:"profiles"`
+	NoKey    string        `json:"no_key"`
+}
+
+type profileJSON struct {
+	Name   string       `json:"name"`
+	Own    bool         `json:"own"` // added by a setting
+	Keys   []sourceJSON `json:"keys"`
+	Strip  []string     `json:"strip"`
+	Events []string     `json:"events"`
+	Trust  string       `json:"trust,omitempty"`
+}
+
+type sourceJSON struct {
+	Name   string `json:"name"`
+	Header string `json:"header,omitempty"`
+	Path   string `json:"path,omitempty"`
+	Event  string `json:"event,omitempty"`
+	Weak   bool   `json:"weak_key"`
+}
+
+// profiles lists how the agent of a call is found, in the order in which it is looked for.
+func (a *API) profiles(w http.ResponseWriter, r *http.Request) error {
+	out := profilesAnswer{Profiles: []profileJSON{}, NoKey: a.NoKey}
+	for _, p := range a.Platforms.List(projectOf(r)) {
+		j := profileJSON{Name: p.Name, Own: p.Trust == "", Keys: []sourceJSON{}, Strip: []string{}, Events: []string{}, Trust: p.Trust}
+		for _, s := range p.Sources {
+			j.Keys = append(j.Keys, sourceJSON{Name: s.Name, Header: s.Header, Path: s.Path, Event: s.Event, Weak: s.Weak})
+		}
+		j.Strip = append(j.Strip, p.Strip...)
+		j.Events = append(j.Events, platform.Types(p.Name)...)
+		out.Profiles = append(out.Profiles, j)
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// keyOfCall gives the key by which a chat request names its call.
+func (a *API) keyOfCall(r *http.Request, req *llmadapter.Request) (platform.Key, error) {
+	if k, ok := a.Platforms.Key(projectOf(r), r.Header.Get, req.Member); ok {
+		return k, nil
+	}
+	if a.NoKey == NoKeyWords {
+		var texts []string
+		for i := range req.Messages {
+			m := &req.Messages[i]
+			if m.IsSystem() {
+				texts = append(texts, m.Text())
+			}
+			if m.Role == "user" {
+				return platform.WordsKey(append(texts, m.Text())), nil
+			}
+		}
+	}
+	return platform.Key{}, fault.At(fault.Missing, "metadata.agent_id",
+		"the call names no agent: use /v1/agents/{id}/chat/completions, or the header %s, or metadata.agent_id in the body, or a key that GET /v1/profiles lists", agentIDHeader)
+}
+
+// agentByKey gives the running agent that a key names. Where there is none it is made, linked to the one that had the key before, if agents join
+// by themselves; else it is fault.NotFound.
+func (a *API) agentByKey(ctx context.Context, project string, key platform.Key) (string, error) {
+	agent, err := a.Memory.ByKey(ctx, project, key.Text)
+	switch {
+	case err == nil && !agent.Status.Ended():
+		return agent.ID, nil
+	case err != nil && !fault.Is(err, fault.NotFound):
+		return "", err
+	case a.AutoJoin == nil:
+		return "", unknownKey(key.Text)
+	}
+	id, err := a.AutoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak})
+	if taken := nameTaken(err); taken != nil {
+		return taken.AgentID, nil // another request of the call made it meanwhile
+	}
+	return id, err
+}
+
+func unknownKey(keys string) error {
+	return fault.New(fault.NotFound, "no agent is known by %s; join one that names the key in properties.heardlog.keys, or name the agent in %s", keys, agentIDHeader)
+}
+
+// keyRules checks the keys that a join names.
+func (p *joinProperties) keyRules() error {
+	for i, k := range p.Heardlog.Keys {
+		if _, ok := platform.ParseKey(k); !ok {
+			return fault.At(fault.Invalid, fmt.Sprintf("properties.heardlog.keys[%d]", i),
+				"%q is not a key: the name of a kind of key (see GET /v1/profiles), a colon and a value, without spaces or control characters", clip(k, 80))
+		}
+	}
+	return nil
+}
+
+// call gives what finds the agent of a join beside its id: the keys that it names, and its channel.
+func (p *joinProperties) call() memory.Call {
+	var c memory.Call
+	for _, text := range p.Heardlog.Keys {
+		if k, ok := platform.ParseKey(text); ok && !slices.Contains(c.Keys, k.Text) {
+			c.Keys = append(c.Keys, k.Text)
+		}
+	}
+	if p.Channel != "" {
+		c.Shared = []string{platform.ChannelKey(p.Channel)}
+	}
+	return c
+}
