@@ -147,7 +147,7 @@ func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, s
 		limits.Total = max(1, limits.Total-now.Sub(began))
 	}
 	if x.asked.IsZero() {
-		x.asked = now
+		x.filler.guarded(func() { x.asked = now }) // its headers tell the times
 		x.metrics.overhead.Observe(now.Sub(x.arrived).Seconds())
 	}
 	x.trace.asks(x, call, now)
