@@ -18,6 +18,8 @@ type Known struct {
 	Text     string // content: what was heard, as far as is known
 	Original string // what was generated; Text where that is all there is
 	CallIDs  []string
+	// ToolCalls is the JSON array of an assistant message that called tools: clients that make new ids for old calls are known by it.
+	ToolCalls []byte
 	// Provisional is an assistant message that nothing but our own socket speaks for: an echo confirms it, and a second
 	// request for the same user message replaces it unless it is an Aside.
 	Provisional bool
@@ -118,6 +120,8 @@ type aligner struct {
 	told   []bool   // of known: Answers holds a finding
 	aligns int      // calls of AlignFunc so far
 	likens int
+	loose  bool              // see sameUsers
+	called map[string]string // ids that a client gave to calls of ours, and our ids
 	result Reconciliation
 }
 
@@ -179,6 +183,10 @@ func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 func (x *aligner) run() {
 	m, n := len(x.a)-1, len(x.b)-1
 	best, skip := x.place(m, n)
+	if best == nil && n > 0 && !x.extends(m, n) {
+		x.loose = true
+		best, skip = x.place(m, n)
+	}
 	switch {
 	case best != nil:
 		// The first step may reach the beginning of both lists, where a greeting stands.
@@ -210,9 +218,18 @@ func (x *aligner) run() {
 		}
 		x.gap(x.a[0].rest, x.b[0].rest, nil, kind)
 		x.tail(0, 0, n)
+	case x.anchored(n):
+		x.tail(0, n, 0)
 	default:
 		x.onlyTrailing()
 	}
+}
+
+// anchored tells whether a list whose user messages are none of ours, since a window or a summary took them, still begins with what followed
+// the last of them.
+func (x *aligner) anchored(n int) bool {
+	x.gap(x.a[0].rest, x.b[n].rest, nil, gapHead)
+	return slices.ContainsFunc(x.a[0].rest, func(i int) bool { return x.result.Pair[i] >= 0 })
 }
 
 // between gives what stands behind the users of a step in both lists, all of it where one side merged them.

@@ -1,6 +1,7 @@
 package llmadapter
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -72,34 +73,73 @@ func (x *aligner) pair(i int, f Finding) {
 	x.find(f)
 }
 
-// pairTool pairs a tool's result, or a message that calls tools, by the ids of the calls.
+// pairTool pairs a tool's result, or a message that calls tools, by the ids of the calls, else by what they call.
 func (x *aligner) pairTool(i int, known []int) bool {
 	in := &x.in[i]
-	var ids []string
 	if in.ToolCalls != nil {
-		ids = CallIDs(in.ToolCalls)
+		return x.pairCall(i, known)
+	}
+	id := in.ToolCallID
+	if ours, ok := x.called[id]; ok {
+		id = ours
 	}
 	for _, j := range known {
 		k := &x.known[j]
-		same := false
-		switch {
-		case in.ToolCalls != nil:
-			same = k.Role == "assistant" && slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(k.CallIDs, id) })
-		case k.Role != "tool":
-		case in.ToolCallID != "":
-			same = slices.Contains(k.CallIDs, in.ToolCallID)
-		default: // the older form names no call
-			same = !x.said[j] && x.normIn(i) == Normalise(k.Text)
+		if k.Role != "tool" || x.said[j] {
+			continue
 		}
-		if same {
-			x.result.Pair[i] = j
-			if k.Role == "tool" {
-				x.said[j] = true
-			}
+		// The older form names no call.
+		if id != "" && slices.Contains(k.CallIDs, id) || id == "" && x.normIn(i) == Normalise(k.Text) {
+			x.result.Pair[i], x.said[j] = j, true
 			return true
 		}
 	}
 	return false
+}
+
+// pairCall pairs a message that calls tools.
+func (x *aligner) pairCall(i int, known []int) bool {
+	ids := CallIDs(x.in[i].ToolCalls)
+	for _, j := range known {
+		if k := &x.known[j]; k.Role == "assistant" && slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(k.CallIDs, id) }) {
+			x.result.Pair[i] = j
+			return true
+		}
+	}
+	for _, j := range known {
+		k := &x.known[j]
+		if k.Role != "assistant" || len(k.CallIDs) != len(ids) || len(ids) == 0 || slices.Contains(x.result.Pair, j) || !sameCalls(x.in[i].ToolCalls, k.ToolCalls) {
+			continue
+		}
+		if x.called == nil {
+			x.called = map[string]string{}
+		}
+		for n, id := range ids {
+			x.called[id] = k.CallIDs[n]
+		}
+		x.result.Pair[i] = j
+		return true
+	}
+	return false
+}
+
+// sameCalls tells whether two tool_calls arrays call the same functions with the same arguments.
+func sameCalls(a, b []byte) bool {
+	calls := func(list []byte) (out []string) {
+		if len(list) > 0 && list[0] == '[' {
+			walkArray(list, func(call []byte) {
+				var c struct {
+					Function struct{ Name, Arguments string }
+				}
+				if json.Unmarshal(call, &c) == nil {
+					out = append(out, c.Function.Name+" "+strings.Join(strings.Fields(c.Function.Arguments), ""))
+				}
+			})
+		}
+		return out
+	}
+	first := calls(a)
+	return len(first) > 0 && slices.Equal(first, calls(b))
 }
 
 // pairText finds whose words an assistant message of the list holds: those of one message of ours, or of several that the platform merged, with or without words

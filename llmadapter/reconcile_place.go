@@ -60,6 +60,10 @@ func (x *aligner) sameUsers(i, j int) (step, bool) {
 	if joined, from := joinBack(x.a, i, v); joined {
 		return step{from, i, j - 1, j}, true
 	}
+	// Where nothing else fits: a prompt in front of the caller's words, if what was answered agrees.
+	if x.loose && strings.HasSuffix(u.norm, " "+v.norm) && x.sameAnswer(i, j) > 0 {
+		return step{i - 1, i, j - 1, j}, true
+	}
 	return step{}, false
 }
 

@@ -115,6 +115,9 @@ func (x *aligner) ran(k *Known, turn []int) bool {
 // extends tells whether the user message of incoming turn i, the last of the list, is that of known turn j, the last of the ledger, as the recogniser
 // has it now, and may replace it: with more behind it, or with a word here and there heard otherwise.
 func (x *aligner) extends(i, j int) bool {
+	if i < 1 || j < 1 {
+		return false
+	}
 	u, v := x.a[i].bare, x.b[j].bare
 	if v == "" || i != len(x.a)-1 || !strings.HasPrefix(u, v) && !revised(u, v) {
 		return false
@@ -126,14 +129,21 @@ func (x *aligner) extends(i, j int) bool {
 	})
 }
 
-// revised tells whether u begins like v: at least two words and half of the shorter.
+// revised tells whether u begins like v: at least two words and half of the shorter, or all of v but for one word in three.
 func revised(u, v string) bool {
 	a, b := strings.Fields(u), strings.Fields(v)
 	n, same := min(len(a), len(b)), 0
 	for same < n && a[same] == b[same] {
 		same++
 	}
-	return same >= 2 && 2*same >= n
+	if same >= 2 && 2*same >= n {
+		return true
+	}
+	if same == 0 || len(a) > maxLikeWords || len(b) > maxLikeWords {
+		return false
+	}
+	_, cost := likeness(likeWords(u), likeWords(v))
+	return 3*cost <= len(b)
 }
 
 // onlyTrailing takes as new what follows the last answer in a list that has nothing in common with the ledger.

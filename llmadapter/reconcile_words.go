@@ -6,69 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxLikeWords is how many words of a text are compared one by one.
-const maxLikeWords = 256
-
-// alike compares word by word: what a voice wrote otherwise (numbers in other languages, abbreviations) is a word here and there. At least four words
-// must be heard, and three of four must be ours, in order.
-func (x *aligner) alike(j int, heard string) (Finding, bool) {
-	f := Finding{Known: j, Outcome: Full, Confidence: sureLike}
-	if !x.speaks(j) || x.likens >= maxLikened {
-		return f, false
-	}
-	x.likens++
-	k := &x.known[j]
-	g, ends := wordsOf(k.Original)
-	h, _ := wordsOf(heard)
-	if len(h) < 4 || len(g) == 0 {
-		return f, false
-	}
-	n, cost := likeness(g, h)
-	if 4*cost > len(h) {
-		return f, false
-	}
-	if n < len(g) {
-		end := ends[n-1]
-		f.Outcome, f.Heard = Interrupted, k.Original[:end+marks(k.Original[end:])]
-	}
-	return f, true
-}
-
-// likeness gives the number of words of g that h is most like, the most where several are, and how many words have to be changed, put in or left out.
-func likeness(g, h []string) (n, cost int) {
-	row := make([]int, len(g)+1) // row[j]: cost of h so far against g[:j]
-	for j := range row {
-		row[j] = j
-	}
-	for i, w := range h {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range g {
-			change := diagonal
-			if g[j] != w {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, diagonal+1, row[j]+1)
-		}
-	}
-	cost = len(h) + 1
-	for j := 1; j < len(row); j++ {
-		if row[j] <= cost {
-			n, cost = j, row[j]
-		}
-	}
-	return n, cost
-}
-
-// wordsOf gives the words of a text as they are compared, at most maxLikeWords, and where each ends.
-func wordsOf(s string) (list []string, ends []int) {
-	words(s, func(w string, end int) bool {
-		list, ends = append(list, foldWord(w)), append(ends, end)
-		return len(list) < maxLikeWords
-	})
-	return list, ends
-}
+// This file reads texts as platforms write them: their words, and what stands in front of them.
 
 func foldWord(w string) string {
 	var b strings.Builder

@@ -137,7 +137,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		if m.ToolCallID != "" {
 			k.CallIDs = []string{m.ToolCallID}
 		} else {
-			k.CallIDs = llmadapter.CallIDs(m.ToolCalls)
+			k.CallIDs, k.ToolCalls = llmadapter.CallIDs(m.ToolCalls), m.ToolCalls
 		}
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
