@@ -95,17 +95,26 @@ const (
 	maxAlignUsers = 256 // user messages looked at in each list
 	maxSkip       = 4   // newest known user messages that the platform may have dropped
 	maxMerge      = 8   // user messages that one side may have merged into one
-	maxWeighed    = 24  // turns that decide between two places where the lists could align
-	maxAligned    = 256 // calls of AlignFunc
+	maxWeighed    = 16  // turns that decide between two places where the lists could align
+	maxAligned    = 64  // calls of AlignFunc
 	maxLikened    = 16  // comparisons word by word
 )
 
 // turnOf is a user message with what follows it up to the next one. The first turn of a list has no user message.
 type turnOf struct {
-	user int    // index; -1 in the first
-	norm string // its words
-	bare string // the same without the name of who speaks
-	rest []int
+	user int // index; -1 in the first
+	text string
+	// norm is its words, bare the same without the name of who speaks: see words. Most texts come back as they were and need neither.
+	norm, bare string
+	rest       []int
+}
+
+// words works norm and bare out, once.
+func (t *turnOf) words() (norm, bare string) {
+	if t.norm == "" && t.text != "" {
+		t.norm, t.bare = normaliseSaid(t.text)
+	}
+	return t.norm, t.bare
 }
 
 type aligner struct {
@@ -169,9 +178,7 @@ func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 		case role == "user":
 			turns[len(turns)-1].rest = rest[from:len(rest):len(rest)]
 			from = len(rest)
-			t := turnOf{user: i}
-			t.norm, t.bare = normaliseSaid(text)
-			turns = append(turns, t)
+			turns = append(turns, turnOf{user: i, text: text})
 		default:
 			rest = append(rest, i)
 		}
@@ -189,26 +196,25 @@ func (x *aligner) run() {
 	}
 	switch {
 	case best != nil:
-		// The first step may reach the beginning of both lists, where a greeting stands.
+		for at, s := range best { // the newest first: what is left of the bounds is for the old
+			x.pairUsers(s)
+			in, known := x.between(s)
+			if at > 0 {
+				x.gap(in, known, nil, gapMiddle)
+				continue
+			}
+			kind, more := gapTail, []int(nil)
+			if s.a < m {
+				kind = gapFollowed
+			}
+			for _, t := range x.b[n-skip+1:] { // the platform left out the words, which perhaps were its own (a reminder), but not what was answered
+				more = append(more, t.rest...)
+			}
+			x.gap(in, known, more, kind)
+		}
+		// The last step may reach the beginning of both lists, where a greeting stands.
 		if first := best[len(best)-1]; first.aFrom == 0 && first.bFrom == 0 {
 			x.gap(x.a[0].rest, x.b[0].rest, nil, gapHead)
-		}
-		for _, s := range slices.Backward(best) {
-			x.pairUsers(s)
-		}
-		for at, s := range slices.Backward(best) {
-			kind, more := gapMiddle, []int(nil)
-			if at == 0 {
-				kind = gapTail
-				if s.a < m {
-					kind = gapFollowed
-				}
-				for _, t := range x.b[n-skip+1:] { // the platform left out the words, which perhaps were its own (a reminder), but not what was answered
-					more = append(more, t.rest...)
-				}
-			}
-			in, known := x.between(s)
-			x.gap(in, known, more, kind)
 		}
 		x.tail(best[0].a, best[0].b, skip)
 	case n == 0, n == 1 && m >= 1 && x.extends(1, 1):

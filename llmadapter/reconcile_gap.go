@@ -156,6 +156,8 @@ func (x *aligner) pairText(i int, known []int) bool {
 			return true
 		}
 	}
+	// Of what is settled nothing more is learnt, and lists hold much of it.
+	open := slices.ContainsFunc(known, func(j int) bool { return x.known[j].Provisional || x.known[j].Unheard })
 	for {
 		for _, j := range known {
 			if f, ok := x.heardOf(j, text); x.speaks(j) && ok {
@@ -163,7 +165,7 @@ func (x *aligner) pairText(i int, known []int) bool {
 				return true
 			}
 		}
-		if x.merged(i, text, known) {
+		if open && x.merged(i, text, known) {
 			return true
 		}
 		bare, ok := withoutLabel(text) // last, since an answer may begin with what looks like a time or a name
@@ -171,6 +173,9 @@ func (x *aligner) pairText(i int, known []int) bool {
 			break
 		}
 		text = bare
+	}
+	if !open {
+		return false
 	}
 	for _, j := range known {
 		if f, ok := x.alike(j, text); ok {

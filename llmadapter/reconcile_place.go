@@ -7,6 +7,13 @@ import "strings"
 // step is one matched place: turns (from, to] of each list are the same user words.
 type step struct{ aFrom, a, bFrom, b int }
 
+// What a turn is worth that both lists have: its words, and what was answered.
+const (
+	sameWords = 4
+	sameReply = 2
+	maxScore  = sameWords + sameReply
+)
+
 // place gives the best alignment, newest turn first, and how many of the newest known turns the list lacks; nil if there is none.
 func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 	bestScore := 0
@@ -14,6 +21,9 @@ func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 	found := -1
 	for skip := 0; skip < n && skip <= maxSkip; skip++ {
 		for k := m; k >= 1 && k > m-maxAlignUsers; k-- {
+			if found >= 0 && bestScore >= maxScore*min(maxWeighed, n-skip, k)-3*skip {
+				break // no place further back can be worth more
+			}
 			var score int
 			steps, score = x.match(steps[:0], k, n-skip, maxWeighed)
 			if score -= 3 * skip; len(steps) > 0 && (found < 0 || score > bestScore) {
@@ -39,7 +49,7 @@ func (x *aligner) match(steps []step, k, n, most int) ([]step, int) {
 			break
 		}
 		steps = append(steps, s)
-		score += 4 + x.sameAnswer(s.a, s.b)
+		score += sameWords + x.sameAnswer(s.a, s.b)
 		i, j = s.aFrom, s.bFrom
 	}
 	if j == 0 && i > 0 { // words older than the ledger: another place fits better, if there is one
@@ -61,15 +71,24 @@ func (x *aligner) sameUsers(i, j int) (step, bool) {
 		return step{from, i, j - 1, j}, true
 	}
 	// Where nothing else fits: a prompt in front of the caller's words, if what was answered agrees.
-	if x.loose && strings.HasSuffix(u.norm, " "+v.norm) && x.sameAnswer(i, j) > 0 {
-		return step{i - 1, i, j - 1, j}, true
+	if x.loose {
+		all, _ := u.words()
+		said, _ := v.words()
+		if front, ok := strings.CutSuffix(all, said); ok && strings.HasSuffix(front, " ") && x.sameAnswer(i, j) > 0 {
+			return step{i - 1, i, j - 1, j}, true
+		}
 	}
 	return step{}, false
 }
 
 // same tells whether two user messages have the same words. One of them may name who speaks; two names must be one.
 func (t *turnOf) same(o *turnOf) bool {
-	return t.norm == o.norm || t.bare == o.norm || t.norm == o.bare
+	if t.text == o.text {
+		return true
+	}
+	norm, bare := t.words()
+	other, unnamed := o.words()
+	return norm == other || bare == other || norm == unnamed
 }
 
 // joinBack tells whether whole is the words of turns (from, last] put together.
@@ -77,16 +96,17 @@ func joinBack(turns []turnOf, last int, whole *turnOf) (bool, int) {
 	if last < 2 {
 		return false, 0
 	}
-	if ok, from := joins(turns, last, whole.norm); ok || whole.bare == whole.norm {
+	norm, bare := whole.words()
+	if ok, from := joins(turns, last, norm); ok || bare == norm {
 		return ok, from
 	}
-	return joins(turns, last, whole.bare)
+	return joins(turns, last, bare)
 }
 
 func joins(turns []turnOf, last int, whole string) (bool, int) {
 	rest, ok := cutSuffix(whole, &turns[last])
 	for from := last - 1; ok && from >= 1 && last-from < maxMerge; from-- {
-		if t := &turns[from]; rest == t.norm || rest == t.bare {
+		if norm, bare := turns[from].words(); rest == norm || rest == bare {
 			return true, from - 1
 		}
 		rest, ok = cutSuffix(rest, &turns[from])
@@ -96,9 +116,10 @@ func joins(turns []turnOf, last int, whole string) (bool, int) {
 
 // cutSuffix takes the words of a turn off the end, with or without the name of who speaks.
 func cutSuffix(words string, t *turnOf) (string, bool) {
-	rest, ok := strings.CutSuffix(words, t.norm)
-	if !ok && t.bare != t.norm {
-		rest, ok = strings.CutSuffix(words, t.bare)
+	norm, bare := t.words()
+	rest, ok := strings.CutSuffix(words, norm)
+	if !ok && bare != norm {
+		rest, ok = strings.CutSuffix(words, bare)
 	}
 	return strings.TrimSuffix(rest, " "), ok && rest != ""
 }
@@ -106,27 +127,30 @@ func cutSuffix(words string, t *turnOf) (string, bool) {
 // sameAnswer weighs what followed the user's words in both lists: it decides between places where he said the same. It is asked very often in lists that
 // repeat themselves, so it looks at the letters only.
 func (x *aligner) sameAnswer(i, j int) int {
-	heard := ""
+	heard := -1
 	for _, at := range x.a[i].rest {
 		if x.in[at].Role == "assistant" && x.texts[at] != "" {
-			heard = x.normIn(at)
+			heard = at
 			break
 		}
 	}
-	if heard == "" {
+	if heard < 0 {
 		return 0
 	}
 	said := 0
 	for _, at := range x.b[j].rest {
 		if k := &x.known[at]; k.Role == "assistant" && k.Original != "" {
-			all := x.normKnown(at)
-			if strings.HasPrefix(all, heard) || strings.HasPrefix(heard, all) {
-				return 2
+			if strings.HasPrefix(k.Original, x.texts[heard]) {
+				return sameReply
+			}
+			ours, theirs := x.normKnown(at), x.normIn(heard)
+			if strings.HasPrefix(ours, theirs) || strings.HasPrefix(theirs, ours) {
+				return sameReply
 			}
 			if said == 0 {
 				said = -2
 			}
-			if n := strings.IndexByte(all, ' '); n > 0 && strings.HasPrefix(heard, all[:n]) {
+			if n := strings.IndexByte(ours, ' '); n > 0 && strings.HasPrefix(theirs, ours[:n]) {
 				said = -1 // it begins alike: numbers may be written otherwise
 			}
 		}

@@ -118,7 +118,8 @@ func (x *aligner) extends(i, j int) bool {
 	if i < 1 || j < 1 {
 		return false
 	}
-	u, v := x.a[i].bare, x.b[j].bare
+	_, u := x.a[i].words()
+	_, v := x.b[j].words()
 	if v == "" || i != len(x.a)-1 || !strings.HasPrefix(u, v) && !revised(u, v) {
 		return false
 	}

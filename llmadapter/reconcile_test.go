@@ -170,29 +170,6 @@ func FuzzReconcileTwice(f *testing.F) {
 	})
 }
 
-// A long list must not cost more than a voice turn can bear.
-func BenchmarkReconcile(b *testing.B) {
-	var body strings.Builder
-	var ledger []llmadapter.Known
-	body.WriteString(`{"messages":[`)
-	for i := range 128 {
-		fmt.Fprintf(&body, `{"role":"user","content":"question number %d of the caller"},{"role":"assistant","content":"answer number %d, which is a little longer than that"},`, i, i)
-		ledger = append(ledger, llmadapter.Known{Role: "user", Text: fmt.Sprintf("question number %d of the caller", i)},
-			llmadapter.Known{Role: "assistant", Text: fmt.Sprintf("answer number %d, which is a little longer than that", i), Original: fmt.Sprintf("answer number %d, which is a little longer than that", i)})
-	}
-	body.WriteString(`{"role":"user","content":"and now?"}]}`)
-	req, err := llmadapter.ParseRequest([]byte(body.String()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if r := llmadapter.Reconcile(req.Messages, ledger, nil); len(r.New) != 1 {
-			b.Fatal(r.New)
-		}
-	}
-}
-
 func TestPrefixOf(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ generated, heard, want string }{
