@@ -32,8 +32,9 @@ type player struct {
 	agent     string
 	run       string // tells this call from all others
 	list      []entry
+	known     int // of list, what was sent or received in a kept exchange
 	turn      int64
-	questions int // asks of the caller that were begun: tries of one share their number
+	questions int // requests that are no second tries: the tries of one share its number
 	requests  int
 	ghosts    int  // discarded answers since the last one that was kept
 	again     bool // the last question was discarded: the next one is that turn, again
@@ -108,10 +109,10 @@ func (p *player) step(ctx context.Context, s *Step) error {
 // ask plays a question of the caller, or the result of a tool.
 func (p *player) ask(ctx context.Context, s *Step) error {
 	kept := len(p.list)
+	if !p.again {
+		p.questions++
+	}
 	if s.Ask != "" {
-		if !p.again {
-			p.questions++
-		}
 		p.list = append(p.list, entry{role: "user", content: s.Ask, turn: p.turn, atMS: p.now().UnixMilli(), source: "asr"})
 	} else {
 		p.list = append(p.list, entry{role: "tool", content: s.Result, toolCallID: p.lastCall(), turn: p.turn})
@@ -123,14 +124,15 @@ func (p *player) ask(ctx context.Context, s *Step) error {
 	if err := p.listen(ctx, s, x); err != nil {
 		return err
 	}
+	p.shown(s, x)
 	if s.Discard {
 		p.list, p.again = p.list[:kept], true
 		p.ghosts++
 		return nil
 	}
 	p.again = false
-	p.shown(s, x)
 	p.keep(s, x)
+	p.known = len(p.list)
 	return nil
 }
 
@@ -382,7 +384,7 @@ func (p *player) keep(s *Step, x *exchange) {
 			p.problem(s, "the tool calls that came are %q, want one, %q", x.toolIDs, x.script.callID)
 		}
 	}
-	cut := plain(s.heard()) != plain(s.Answer)
+	cut := s.cut() >= 0 || plain(s.heard()) != plain(s.Answer) // closed behind its last word, an answer was still not over
 	if cut {
 		e.original = s.sent()
 	}
@@ -446,6 +448,9 @@ func (p *player) lastCall() string {
 // messages gives the list as the platform sends it: its system message, and the newest that its window holds.
 func (p *player) messages() []map[string]any {
 	list := p.list
+	if p.call.New {
+		list = list[p.known:]
+	}
 	if n := p.call.Window; n > 0 && len(list) > n {
 		list = list[len(list)-n:]
 		for len(list) > 1 && list[0].role == "tool" { // a result without its call is refused everywhere

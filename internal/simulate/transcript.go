@@ -42,6 +42,8 @@ type Call struct {
 	Greeting string `json:"greeting,omitempty"` // said first, by the platform; it is the join's llm.greeting_message, too
 	Window   int    `json:"window,omitempty"`   // how many of the newest messages are sent again; 0 = all
 	Whole    bool   `json:"whole,omitempty"`    // answers in one piece, not streamed
+	// New tells that only what is new is sent, by a client that leaves the memory to the server.
+	New bool `json:"new,omitempty"`
 	// Properties are further properties of the join, such as heardlog.mode.
 	Properties map[string]json.RawMessage `json:"properties,omitempty"`
 }
@@ -151,6 +153,9 @@ func (t *Transcript) line(line []byte, n int, first bool) error {
 	if err := s.check(t.Steps); err != nil {
 		return err
 	}
+	if t.Call.Whole && s.cut() > 0 {
+		return errors.New("cut: an answer in one piece can be closed before it comes only, at 0")
+	}
 	t.Steps = append(t.Steps, s)
 	return nil
 }
@@ -173,6 +178,9 @@ func (c *Call) check() error {
 	}
 	if _, ok := c.Properties["llm"]; ok {
 		return errors.New("properties.llm: is the simulated LLM's; it cannot be set")
+	}
+	if c.New && c.Window > 0 {
+		return errors.New("window: stands beside new; one of them is allowed")
 	}
 	if c.Window < 0 || c.Window > MaxWindow {
 		return fmt.Errorf("window: %d is not from 0 to %d", c.Window, MaxWindow)

@@ -21,6 +21,8 @@ func TestParse(t *testing.T) {
 		{"another platform", `{"platform":"pager"}`, `line 1: platform: "pager" is not one of agora,`},
 		{"window", `{"platform":"agora","window":1025}`, "window: 1025 is not from 0 to 1024"},
 		{"an LLM", `{"platform":"agora","properties":{"llm":{}}}`, "properties.llm: is the simulated"},
+		{"a window of what is new", `{"platform":"agora","window":5,"new":true}`, "window: stands beside new"},
+		{"a cut in one piece", `{"platform":"openai","whole":true}` + "\n" + `{"ask":"a","answer":"b c","cut":1}`, "line 2: cut: an answer in one piece"},
 		{"no JSON", head + "ask a", "line 2: invalid character"},
 		{"two objects", head + `{"ask":"a","answer":"b"} {}`, "more than one"},
 		{"unknown member", head + `{"ask":"a","reply":"b"}`, `unknown field "reply"`},
