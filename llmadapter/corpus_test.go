@@ -28,13 +28,14 @@ import (
 // What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better;
 // only harder cases, never a change of the code, are a reason to lower them.
 const (
-	minCases       = 350
+	minCases       = 390
 	minPerPlatform = 9
 	minPrecision   = 0.98
+	minF1          = 0.98
 	minRecall      = 0.98
 	minHeardExact  = 0.95
-	maxFalseCuts   = 0 // answers called interrupted that were not
-	maxWrongCases  = 7 // cases with any difference from their label
+	maxFalseCuts   = 0  // answers called interrupted that were not
+	maxWrongCases  = 11 // cases with any difference from their label
 )
 
 // corpusPlatforms are the platforms of the reference; each must have cases.
@@ -277,9 +278,9 @@ func TestCorpus(t *testing.T) {
 		fmt.Fprintf(&out, "%4d %s\n", all.wrong[k], k)
 	}
 	t.Log("\n" + out.String())
-	if all.precision() < minPrecision || all.recall() < minRecall || all.heardExact() < minHeardExact {
-		t.Errorf("interrupted: precision %.3f (at least %v), recall %.3f (%v), heard within one word %.3f (%v)",
-			all.precision(), minPrecision, all.recall(), minRecall, all.heardExact(), minHeardExact)
+	if all.precision() < minPrecision || all.recall() < minRecall || all.f1() < minF1 || all.heardExact() < minHeardExact {
+		t.Errorf("interrupted: precision %.3f (at least %v), recall %.3f (%v), F1 %.3f (%v), heard within one word %.3f (%v)",
+			all.precision(), minPrecision, all.recall(), minRecall, all.f1(), minF1, all.heardExact(), minHeardExact)
 	}
 	if all.falseCut > maxFalseCuts || all.wrongCases > maxWrongCases {
 		t.Errorf("%d answers wrongly called interrupted (at most %d), %d cases not as labelled (at most %d)", all.falseCut, maxFalseCuts, all.wrongCases, maxWrongCases)
