@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -62,6 +63,11 @@ func roundTrip(t *testing.T, m memory.Message) {
 	}
 	if d := cmp.Diff(want, own, compact); d != "" {
 		t.Fatalf("readBody reads our body otherwise (-want +got):\n%s\n%s", d, b)
+	}
+	var kept memory.Message
+	new(unpacker).unpack(pack(&own), &kept)
+	if d := cmp.Diff(own, kept, cmpopts.EquateEmpty()); d != "" {
+		t.Fatalf("packed and unpacked (-want +got):\n%s\n%s", d, b)
 	}
 	if d := cmp.Diff(want, withoutColumns(ownOfStd), compact); d != "" {
 		t.Fatalf("readBody reads encoding/json's body otherwise (-want +got):\n%s\n%s", d, std)

@@ -16,6 +16,16 @@ func readBody(body string, m *memory.Message) error {
 	if !r.take('{') {
 		return r.failed()
 	}
+	r.members(m)
+	r.space()
+	if r.bad || r.i != len(r.s) {
+		return r.failed()
+	}
+	return nil
+}
+
+// members reads a message's fields, to the end of their object.
+func (r *bodyReader) members(m *memory.Message) {
 	for r.more() {
 		switch r.name() {
 		case "role":
@@ -86,11 +96,6 @@ func readBody(body string, m *memory.Message) error {
 			r.skip()
 		}
 	}
-	r.space()
-	if r.bad || r.i != len(r.s) {
-		return r.failed()
-	}
-	return nil
 }
 
 // bodyReader walks over JSON that this package wrote. After a mistake bad stays set and everything reads as zero.

@@ -50,9 +50,9 @@ func (t *tx) ByIDs(ids []string) (map[string]memory.Message, error) {
 	for _, id := range ids {
 		want[id] = id != ""
 	}
-	for i := range t.v.tail {
-		if m := &t.v.tail[i]; want[m.ID] {
-			out[m.ID] = *m
+	for i, p := range t.v.tail {
+		if _, _, id := p.found(); want[id] {
+			out[id] = t.v.message(i)
 		}
 	}
 	if t.v.full {
@@ -82,11 +82,15 @@ func (t *tx) Turn(turnID int64) ([]memory.Message, error) {
 	if ordered && turnID > t.v.head.LastTurn {
 		return nil, nil
 	}
-	if t.v.full || ordered && len(t.v.tail) > 0 && t.v.tail[0].TurnID < turnID {
+	first := int64(-1)
+	if len(t.v.tail) > 0 {
+		_, first, _ = t.v.tail[0].found()
+	}
+	if t.v.full || ordered && len(t.v.tail) > 0 && first < turnID {
 		var out []memory.Message
-		for i := range t.v.tail {
-			if t.v.tail[i].TurnID == turnID {
-				out = append(out, t.v.tail[i])
+		for i, p := range t.v.tail {
+			if _, turn, _ := p.found(); turn == turnID {
+				out = append(out, t.v.message(i))
 			}
 		}
 		return out, nil
@@ -108,7 +112,7 @@ func (t *tx) Seq(seq int64) (memory.Message, error) {
 		return t.v.head.Last, nil
 	}
 	if i, ok := t.v.find(seq); ok {
-		return t.v.tail[i], nil
+		return t.v.message(i), nil
 	} else if t.v.full || i > 0 || seq > t.v.head.Last.Seq {
 		return memory.Message{}, noSeq(seq)
 	}
