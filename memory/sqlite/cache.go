@@ -94,12 +94,14 @@ func (c *cache) place(s *shard, k key) *entry {
 	return e
 }
 
-// fill stores what was read from the database, unless a commit or an eviction came between.
-func (c *cache) fill(e *entry, old, v *view) {
-	if e.view.CompareAndSwap(old, v) {
-		c.account(old, v)
-		c.evict()
+// fill stores what was read from the database, unless a commit or an eviction came between; it tells whether it did.
+func (c *cache) fill(e *entry, old, v *view) bool {
+	if !e.view.CompareAndSwap(old, v) {
+		return false
 	}
+	c.account(old, v)
+	c.evict()
+	return true
 }
 
 // install stores the view of a commit.

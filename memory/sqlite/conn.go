@@ -197,6 +197,20 @@ func openReaders(path string, n int, pragmas ...string) (*readers, error) {
 
 // do runs fn with a read connection inside one read transaction, so that all it reads is of one moment.
 func (r *readers) do(ctx context.Context, fn func(*conn) error) error {
+	return r.with(ctx, func(c *conn) error {
+		if _, err := c.run("BEGIN"); err != nil {
+			return err
+		}
+		err := fn(c)
+		if _, end := c.run("COMMIT"); end != nil && err == nil {
+			err = end
+		}
+		return err
+	})
+}
+
+// with runs fn with a read connection. What one statement reads is of one moment, what two read is not.
+func (r *readers) with(ctx context.Context, fn func(*conn) error) error {
 	var c *conn
 	select {
 	case c = <-r.free:
@@ -215,14 +229,7 @@ func (r *readers) do(ctx context.Context, fn func(*conn) error) error {
 		return errClosed()
 	default:
 	}
-	if _, err := c.run("BEGIN"); err != nil {
-		return err
-	}
-	err := fn(c)
-	if _, end := c.run("COMMIT"); end != nil && err == nil {
-		err = end
-	}
-	return err
+	return fn(c)
 }
 
 // close waits for the readers at work and closes all connections.

@@ -53,34 +53,38 @@ func (s *Store) load(ctx context.Context, k key, n int, historyOnly bool) (loade
 	if known == gone {
 		known = nil
 	}
+	if known != nil && n > 0 && n <= known.maxTail() {
+		if v := s.loadTail(ctx, e, known, n); v != nil {
+			if list, ok := v.newest(n, historyOnly); ok {
+				return loaded{v, list}, nil
+			}
+			known, old = v, v
+		}
+	}
 	kept := true // what was read is worth keeping
 	err := s.readers.do(ctx, func(c *conn) error {
-		v, err := loadHead(c, &s.sealer, k, known)
+		no, a, h, err := readHead(c, &s.sealer, k, known)
 		if err != nil {
 			return err
 		}
-		out.view = v
-		if n == 0 {
-			return nil
-		}
-		want := tailLoad
-		switch most := v.maxTail(); {
-		case n > most: // more than is kept: read just that
-			kept = false
-			out.list, err = loadNewest(c, v.no, n, historyOnly)
+		most := maxTail(&a)
+		if n == 0 || n > most {
+			if out.view, err = viewOf(c, no, a, h); err == nil && n > 0 { // more than is kept: read just that
+				kept = false
+				out.list, err = loadNewest(c, no, n, historyOnly)
+			}
 			return err
-		case n > want: // a turn will look at the rest before long
-			want = most
 		}
-		list, err := loadNewest(c, v.no, want, false)
+		want := tailFor(n, most)
+		list, err := loadNewest(c, no, want, false)
 		if err != nil {
 			return err
 		}
-		out.view = v.withTail(list, len(list) < want)
+		out.view = headOnly(no, a, h, list).withTail(list, len(list) < want)
 		var ok bool
 		if out.list, ok = out.view.newest(n, historyOnly); !ok {
 			// Too many of the newest are not for history.
-			out.list, err = loadNewest(c, v.no, n, true)
+			out.list, err = loadNewest(c, no, n, true)
 		}
 		return err
 	})
@@ -91,6 +95,38 @@ func (s *Store) load(ctx context.Context, k key, n int, historyOnly bool) (loade
 		s.cache.fill(e, old, out.view)
 	}
 	return out, classify(err, "read agent")
+}
+
+// tailFor gives how many messages are read where the newest n are wanted of an agent of which at most so many are kept.
+func tailFor(n, most int) int {
+	if n > tailLoad { // a turn will look at the rest before long
+		return most
+	}
+	return tailLoad
+}
+
+// loadTail reads the messages of an agent whose head is in memory, and puts them there; nil where the two may not be of one moment, because the agent
+// was written to meanwhile. It is most of what reads of agents that are not hot come to, and one statement.
+func (s *Store) loadTail(ctx context.Context, e *entry, head *view, n int) *view {
+	want := tailFor(n, head.maxTail())
+	var list []memory.Message
+	err := s.readers.with(ctx, func(c *conn) (err error) {
+		list, err = loadNewest(c, head.no, want, false)
+		return err
+	})
+	if err != nil || len(list) == 0 || list[len(list)-1].Seq != head.head.Last.Seq {
+		return nil
+	}
+	for i := range list {
+		if list[i].Rev > head.head.Rev { // a commit that is not in memory yet
+			return nil
+		}
+	}
+	v := head.withTail(list, len(list) < want)
+	if !s.cache.fill(e, head, v) {
+		return nil
+	}
+	return v
 }
 
 const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
@@ -124,20 +160,28 @@ func loadSettings(c *conn, s *sealer, no int64, a *memory.Agent) error {
 
 // loadHead reads an agent's head; known is an older view, whose settings are used where they have not changed since.
 func loadHead(c *conn, s *sealer, k key, known *view) (*view, error) {
-	row, err := c.first(selectAgent+"WHERE a.project = ? AND a.id = ?", k.project, k.id)
+	no, a, h, err := readHead(c, s, k, known)
 	if err != nil {
-		return nil, classify(err, "read agent")
-	}
-	if row == nil {
-		return nil, noAgent(k.id)
-	}
-	no, a, h := readAgent(row)
-	if known != nil && known.no == no && known.head.Agent.Rev == a.Rev {
-		a.Settings, a.Properties = known.head.Agent.Settings, known.head.Agent.Properties
-	} else if err := loadSettings(c, s, no, &a); err != nil {
 		return nil, err
 	}
 	return viewOf(c, no, a, h)
+}
+
+// readHead reads what a head is made of but for the last message.
+func readHead(c *conn, s *sealer, k key, known *view) (no int64, a memory.Agent, h hints, err error) {
+	row, err := c.first(selectAgent+"WHERE a.project = ? AND a.id = ?", k.project, k.id)
+	if err != nil {
+		return 0, a, h, classify(err, "read agent")
+	}
+	if row == nil {
+		return 0, a, h, noAgent(k.id)
+	}
+	no, a, h = readAgent(row)
+	if known != nil && known.no == no && known.head.Agent.Rev == a.Rev {
+		a.Settings, a.Properties = known.head.Agent.Settings, known.head.Agent.Properties
+		return no, a, h, nil
+	}
+	return no, a, h, loadSettings(c, s, no, &a)
 }
 
 // viewOf adds the last message.
@@ -146,10 +190,15 @@ func viewOf(c *conn, no int64, a memory.Agent, h hints) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(last) == 0 {
-		return &view{no: no, head: makeHead(a, nil, h), hint: h, full: true}, nil
+	return headOnly(no, a, h, last), nil
+}
+
+// headOnly gives the view without a tail of an agent whose newest messages are list, none if it has none.
+func headOnly(no int64, a memory.Agent, h hints, list []memory.Message) *view {
+	if len(list) == 0 {
+		return &view{no: no, head: makeHead(a, nil, h), hint: h, full: true}
 	}
-	return &view{no: no, head: makeHead(a, &last[0], h), hint: h}, nil
+	return &view{no: no, head: makeHead(a, &list[len(list)-1], h), hint: h}
 }
 
 // Messages pages through the ledger, from memory where what is asked for is among a hot agent's newest.

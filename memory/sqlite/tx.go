@@ -135,7 +135,10 @@ const tailLoad = memory.DefaultMaxHistory
 
 // loadMessages reads messages with a query that begins with selectMessage.
 func loadMessages(c *conn, sql string, args ...driver.Value) ([]memory.Message, error) {
-	var out []memory.Message
+	return appendMessages(nil, c, sql, args...)
+}
+
+func appendMessages(out []memory.Message, c *conn, sql string, args ...driver.Value) ([]memory.Message, error) {
 	err := c.each(sql, args, func(row []driver.Value) error {
 		out = append(out, memory.Message{})
 		return readMessage(row, &out[len(out)-1])
@@ -160,7 +163,7 @@ func loadNewest(c *conn, no int64, n int, historyOnly bool) ([]memory.Message, e
 	if historyOnly {
 		sql = selectMessage + "WHERE agent_no = ? AND shown = 1 ORDER BY seq DESC LIMIT ?+0"
 	}
-	list, err := loadMessages(c, sql, no, int64(n))
+	list, err := appendMessages(make([]memory.Message, 0, min(n, tailLoad)), c, sql, no, int64(n))
 	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
 		list[i], list[j] = list[j], list[i]
 	}

@@ -74,7 +74,9 @@ func (v *view) withTail(tail []memory.Message, full bool) *view {
 
 // maxTail is how many messages are kept of the agent: what a turn looks at (its max_history and 16 more), so that no turn has
 // to read the database while the committer waits for it.
-func (v *view) maxTail() int { return max(minTail, v.head.Agent.Settings.LLM.MaxHistory+16) }
+func maxTail(a *memory.Agent) int { return max(minTail, a.Settings.LLM.MaxHistory+16) }
+
+func (v *view) maxTail() int { return maxTail(&v.head.Agent) }
 
 // push adds a message behind the tail.
 func (v *view) push(m *memory.Message) {
