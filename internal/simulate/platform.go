@@ -22,6 +22,9 @@ type entry struct {
 // platform is how one of them calls a custom LLM (reference/platforms.md 2.1).
 type platform struct {
 	vendor string // llm.vendor of the join
+	// key is the key by which the server finds the call (platform.Profiles): its kind, a colon and what stands before the call's id. The join names
+	// it, unless it is that of Agora's channel, which a join names anyway.
+	key string
 	// request adds to a body what the platform adds, and to the headers what it sends.
 	request func(p *player, body map[string]any, h http.Header)
 	// message adds to a message of the list what the platform adds.
@@ -37,13 +40,13 @@ type platform struct {
 // platforms gives all that can be simulated, by name.
 func platforms() map[string]platform {
 	return map[string]platform{
-		"openai":     {request: openAI},
-		"livekit":    {request: liveKit},
-		"pipecat":    {request: pipecat},
-		"vapi":       {request: vapi, private: []string{"call", "phoneNumber", "customer"}},
-		"elevenlabs": {request: elevenLabs, private: []string{"elevenlabs_extra_body", "user_id"}},
-		"twilio":     {request: twilio},
-		"retell":     {request: retell},
+		"openai":     {key: "openai.conversation:", request: openAI},
+		"livekit":    {key: "livekit.session:AS_", request: liveKit},
+		"pipecat":    {key: "pipecat.session:", request: pipecat},
+		"vapi":       {key: "vapi.call:", request: vapi, private: []string{"call", "phoneNumber", "customer"}},
+		"elevenlabs": {key: "elevenlabs.conversation:", request: elevenLabs, private: []string{"elevenlabs_extra_body", "user_id"}},
+		"twilio":     {key: "twilio.call:", request: twilio},
+		"retell":     {key: "retell.call:", request: retell},
 		"agora":      {vendor: "custom", request: agora, message: agoraMessage, opening: agoraOpening, merges: true},
 	}
 }
@@ -52,7 +55,8 @@ func platforms() map[string]platform {
 func Platforms() []string { return slices.Sorted(maps.Keys(platforms())) }
 
 // openAI is an OpenAI client that keeps its own list. Its retries carry the key of the first try.
-func openAI(p *player, _ map[string]any, h http.Header) {
+func openAI(p *player, body map[string]any, h http.Header) {
+	body["metadata"] = map[string]any{"conversation_id": p.run}
 	h.Set("Idempotency-Key", p.run+"-"+strconv.Itoa(p.questions))
 }
 
@@ -64,7 +68,11 @@ func liveKit(p *player, body map[string]any, h http.Header) {
 	}
 }
 
-func pipecat(_ *player, body map[string]any, _ http.Header) { usage(body) }
+// pipecat sends the header that its user sets in default_headers.
+func pipecat(p *player, body map[string]any, h http.Header) {
+	usage(body)
+	h.Set("X-Pipecat-Session-Id", p.run)
+}
 
 func usage(body map[string]any) {
 	if body["stream"] == true {

@@ -67,9 +67,19 @@ func (p *player) problem(s *Step, format string, args ...any) {
 
 // join makes the agent.
 func (p *player) join(ctx context.Context) error {
-	properties := map[string]any{}
+	properties := map[string]any{"channel": "room-" + p.run}
 	for k, v := range p.call.Properties {
 		properties[k] = v
+	}
+	if p.platform.key != "" {
+		own := map[string]any{}
+		if h := p.call.Properties["heardlog"]; h != nil {
+			if err := json.Unmarshal(h, &own); err != nil {
+				return err
+			}
+		}
+		own["keys"] = []string{p.platform.key + p.run}
+		properties["heardlog"] = own
 	}
 	llm := map[string]any{"url": p.upstream.url, "vendor": p.platform.vendor, "model": "simulated"}
 	if p.call.Greeting != "" {
@@ -144,11 +154,18 @@ func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
 	p.upstream.expect(id, x.script)
 	ctx, x.cancel = context.WithCancel(ctx)
 	body := map[string]any{"model": "simulated", "stream": !p.call.Whole, "messages": p.messages()}
-	req, err := p.request(ctx, http.MethodPost, "/v1/agents/"+url.PathEscape(p.agent)+"/chat/completions", nil)
+	path := "/v1/chat/completions"
+	if p.call.Address == byPath {
+		path = "/v1/agents/" + url.PathEscape(p.agent) + "/chat/completions"
+	}
+	req, err := p.request(ctx, http.MethodPost, path, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("X-Request-Id", id)
+	if p.call.Address == byHeader {
+		req.Header.Set("X-Agent-Id", p.agent)
+	}
 	p.platform.request(p, body, req.Header)
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -174,6 +191,10 @@ func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
 		defer res.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
 		return nil, fmt.Errorf("request %d (line %d): the server answered %d: %s%s", p.requests, s.Line, res.StatusCode, bytes.TrimSpace(b), p.hint(res.StatusCode))
+	}
+	if got := res.Header.Get("X-Heardlog-Agent"); got != p.agent {
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("request %d (line %d): agent %q answered, not %s", p.requests, s.Line, got, p.agent)
 	}
 	x.body = res.Body
 	return x, nil
@@ -363,6 +384,9 @@ func (p *player) event(ctx context.Context, s *Step) error {
 		Unmatched int               `json:"unmatched"`
 	}
 	path := "/v1/agents/" + url.PathEscape(p.agent) + "/evidence/" + url.PathEscape(from)
+	if strings.Contains(string(s.Event), "$CALL") { // it names the call itself
+		path = "/v1/evidence/" + url.PathEscape(from)
+	}
 	if err := p.do(ctx, http.MethodPost, path, json.RawMessage(body), &out); err != nil {
 		return fmt.Errorf("line %d: %w", s.Line, err)
 	}

@@ -44,9 +44,18 @@ type Call struct {
 	Whole    bool   `json:"whole,omitempty"`    // answers in one piece, not streamed
 	// New tells that only what is new is sent, by a client that leaves the memory to the server.
 	New bool `json:"new,omitempty"`
+	// Address is how a request names the agent: key (the default) by the platform's own id of the call, header by X-Agent-Id, path.
+	Address string `json:"address,omitempty"`
 	// Properties are further properties of the join, such as heardlog.mode.
 	Properties map[string]json.RawMessage `json:"properties,omitempty"`
 }
+
+// The values of Call.Address.
+const (
+	byKey    = "key"
+	byHeader = "header"
+	byPath   = "path"
+)
 
 // Step is one thing that happens. Exactly one of Ask, Result, Say, Event and Interrupt says what.
 type Step struct {
@@ -178,6 +187,12 @@ func (c *Call) check() error {
 	}
 	if _, ok := c.Properties["llm"]; ok {
 		return errors.New("properties.llm: is the simulated LLM's; it cannot be set")
+	}
+	if !slices.Contains([]string{"", byKey, byHeader, byPath}, c.Address) {
+		return fmt.Errorf("address: %q is not one of key, header, path", c.Address)
+	}
+	if h, ok := c.Properties["heardlog"]; ok && json.Unmarshal(h, &map[string]json.RawMessage{}) != nil {
+		return errors.New("properties.heardlog: is not an object")
 	}
 	if c.New && c.Window > 0 {
 		return errors.New("window: stands beside new; one of them is allowed")

@@ -23,6 +23,8 @@ func TestParse(t *testing.T) {
 		{"an LLM", `{"platform":"agora","properties":{"llm":{}}}`, "properties.llm: is the simulated"},
 		{"a window of what is new", `{"platform":"agora","window":5,"new":true}`, "window: stands beside new"},
 		{"a cut in one piece", `{"platform":"openai","whole":true}` + "\n" + `{"ask":"a","answer":"b c","cut":1}`, "line 2: cut: an answer in one piece"},
+		{"another address", `{"platform":"agora","address":"phone"}`, `address: "phone" is not one of`},
+		{"properties that are none", `{"platform":"agora","properties":{"heardlog":1}}`, "properties.heardlog: is not an object"},
 		{"no JSON", head + "ask a", "line 2: invalid character"},
 		{"two objects", head + `{"ask":"a","answer":"b"} {}`, "more than one"},
 		{"unknown member", head + `{"ask":"a","reply":"b"}`, `unknown field "reply"`},
