@@ -121,6 +121,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 }
 
 func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+	p.withoutFillers(recent)
 	known := make([]llmadapter.Known, 0, len(recent))
 	p.known = p.known[:0]
 	for i := range recent {

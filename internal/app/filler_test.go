@@ -206,3 +206,62 @@ func TestFillersRefused(t *testing.T) {
 			refused(http.StatusBadRequest, "InvalidFieldValue", "properties.filler_words.content.static_config.phrases[1]", words)
 	}
 }
+
+// TestFillerEchoed: a platform whose list holds the filler in front of our answer, or alone, has heard of the answer what stands behind it. Nothing of the
+// filler is stored as anybody's words, and the model is not told of it.
+func TestFillerEchoed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		echo    string // "" for none
+		content string // of the answer, afterwards
+		cut     bool
+		told    string // "" where nothing of it is
+	}{
+		"in full":           {"Let me see. At nine from platform two.", "At nine from platform two.", false, "At nine from platform two."},
+		"without marks":     {"let me see at nine from platform two", "At nine from platform two.", false, "at nine from platform two"},
+		"cut":               {"Let me see. At nine", "At nine", true, "At nine"},
+		"without filler":    {"At nine from platform two.", "At nine from platform two.", false, "At nine from platform two."},
+		"nothing but it":    {"Let me see.", "", true, ""},
+		"cut in the filler": {"Let me", "", true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			llm, base := upstream(t, fake.Script{Answer: "At nine from platform two.", DelayFirst: fake.Duration(200 * time.Millisecond)})
+			s := start(t, "HEARDLOG_LLM_URL="+base)
+			id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see."), "heardlog": map[string]any{"mode": "reconcile"}})
+			s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil)
+			s.post(agent(id, "/chat/completions"), map[string]any{"messages": []any{
+				user("When?"), map[string]any{"role": "assistant", "content": tt.echo}, user("And back?"),
+			}}).ok(nil)
+			var page struct {
+				Messages []struct {
+					Role, Content, Filler string
+					Metadata              struct{ Interrupted bool }
+				}
+			}
+			s.get(agent(id, "/messages")).ok(&page)
+			if n := len(page.Messages); n != 4 {
+				t.Fatalf("the ledger has %d entries: %+v", n, page.Messages)
+			}
+			if a := page.Messages[1]; a.Role != "assistant" || a.Filler != "Let me see." || a.Content != tt.content || a.Metadata.Interrupted != tt.cut {
+				t.Errorf("the answer is %+v", a)
+			}
+			seen := llm.Requests()
+			var sent struct {
+				Messages []struct{ Role, Content string }
+			}
+			if err := json.Unmarshal(seen[len(seen)-1].Body, &sent); err != nil {
+				t.Fatal(err)
+			}
+			var told []string
+			for _, m := range sent.Messages {
+				if m.Role == "assistant" {
+					told = append(told, m.Content)
+				}
+			}
+			if strings.Join(told, "|") != tt.told {
+				t.Errorf("the model is told %q", told)
+			}
+		})
+	}
+}
