@@ -23,8 +23,8 @@ type Known struct {
 	// Provisional is an assistant message that nothing but our own socket speaks for: an echo confirms it, and a second
 	// request for the same user message replaces it unless it is an Aside.
 	Provisional bool
-	// Aside is an assistant message that the model was not asked for (a greeting, speak): a list may confirm or cut it, but its
-	// absence says nothing, since the platform need not know of it, and no request replaces it.
+	// Aside is a message that the platform did not get from us or send to us: an assistant message that was not asked for (a greeting, speak), words that
+	// were not the caller's, and what was answered to them. A list may confirm or cut it, but its absence says nothing, and no request replaces it.
 	Aside bool
 	// Unheard is an answer that an earlier list left out or replaced. Only its words, found after all, say more of it.
 	Unheard bool

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // This file compares what stands between two user messages of the list with what the ledger has there.
@@ -35,7 +37,8 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 		paired := (role == "tool" || role == "function" || x.in[i].ToolCalls != nil) && x.pairTool(i, known)
 		switch {
 		case role == "assistant" && x.texts[i] != "":
-			if !x.pairText(i, known) && !paired && firstWord(x.texts[i]) != "" { // dots are what is left where nothing was said
+			said := withoutNote(x.texts[i])
+			if !x.pairText(i, said, known) && !paired && firstWord(said) != "" { // dots or a note are what is left where nothing was said
 				foreign = append(foreign, i)
 			}
 		case !paired && (role != "assistant" || x.in[i].ToolCalls != nil):
@@ -144,7 +147,7 @@ func sameCalls(a, b []byte) bool {
 
 // pairText finds whose words an assistant message of the list holds: those of one message of ours, or of several that the platform merged, with or without words
 // of its own.
-func (x *aligner) pairText(i int, known []int) bool {
+func (x *aligner) pairText(i int, said string, known []int) bool {
 	text := x.texts[i]
 	for _, j := range known {
 		if k := &x.known[j]; x.speaks(j) && (text == k.Original || x.normIn(i) == x.normKnown(j)) {
@@ -158,6 +161,10 @@ func (x *aligner) pairText(i int, known []int) bool {
 	}
 	// Of what is settled nothing more is learnt, and lists hold much of it.
 	open := slices.ContainsFunc(known, func(j int) bool { return x.known[j].Provisional || x.known[j].Unheard })
+	if f, ok := x.noted(known, text, said); ok {
+		x.pair(i, f)
+		return true
+	}
 	for {
 		for _, j := range known {
 			if f, ok := x.heardOf(j, text); x.speaks(j) && ok {
@@ -183,7 +190,64 @@ func (x *aligner) pairText(i int, known []int) bool {
 			return true
 		}
 	}
+	return x.brokenOff(i, text, known)
+}
+
+// noted finds the answer behind which the platform wrote a note, "(user interrupted)", that is none of its words.
+func (x *aligner) noted(known []int, text, said string) (Finding, bool) {
+	if said == text || firstWord(said) == "" {
+		return Finding{}, false
+	}
+	for _, j := range known {
+		if strings.Contains(x.known[j].Original, text[len(said):]) {
+			continue
+		}
+		if f, ok := x.heardOf(j, said); ok {
+			return f, true
+		}
+	}
+	return Finding{}, false
+}
+
+// brokenOff finds an answer that was cut and in the same message followed by words of the platform: at least four words of ours that end
+// no sentence, then two of its own that begin one.
+func (x *aligner) brokenOff(i int, text string, known []int) bool {
+	theirs := likeWords(text)
+	for _, j := range known {
+		if !x.speaks(j) {
+			continue
+		}
+		k := &x.known[j]
+		ours, same := likeWords(k.Original), 0
+		for same < min(len(ours), len(theirs)) && ours[same].text == theirs[same].text {
+			same++
+		}
+		if same < 4 || len(theirs)-same < 2 {
+			continue
+		}
+		at := theirs[same-1].end
+		at += marks(text[at:])
+		behind := strings.TrimSpace(text[at:])
+		if r, _ := utf8.DecodeRuneInString(behind); !unicode.IsUpper(r) {
+			continue
+		}
+		end := ours[same-1].end
+		if strings.ContainsAny(k.Original[end:end+marks(k.Original[end:])], ".!?。！？") {
+			continue // two texts may begin with one sentence
+		}
+		x.pair(i, Finding{Known: j, Outcome: Interrupted, Heard: k.Original[:end+marks(k.Original[end:])], Confidence: sureLike})
+		x.part(i, behind)
+		return true
+	}
 	return false
+}
+
+// part notes the platform's own text within a message that holds words of ours.
+func (x *aligner) part(i int, text string) {
+	if x.result.Part == nil {
+		x.result.Part = map[int]string{}
+	}
+	x.result.Part[i] = text
 }
 
 // speaks tells whether a known message is one of ours with words that the list was not seen to have.
@@ -254,10 +318,7 @@ func (x *aligner) merged(i int, text string, known []int) bool {
 		return false
 	}
 	if own = joinWords(own, rest); own != "" {
-		if x.result.Part == nil {
-			x.result.Part = map[int]string{}
-		}
-		x.result.Part[i] = own
+		x.part(i, own)
 	}
 	return true
 }
@@ -271,9 +332,10 @@ func (x *aligner) within(j int, text string) (lead, behind string, f Finding, ok
 	tries, from := 0, 0
 	words(text, func(w string, end int) bool {
 		at := end - len(w)
-		if from == 0 && at == 0 || tries < most && foldWord(w) == first {
+		front := from == 0
+		if front || tries < most && foldWord(w) == first {
 			tries++
-			if prefix, all := x.beginning(text[at:], k.Original); all && (at == 0 || countWords(k.Original) > 1) {
+			if prefix, all := x.beginning(text[at:], k.Original); all && (front || countWords(k.Original) > 1) {
 				lead, behind, ok = text[:at], text[at+len(prefix):], true
 			} else if prefix, cut := x.beginning(k.Original, text[at:]); cut && at > 0 && countWords(text[at:]) > 1 {
 				lead, ok = text[:at], true

@@ -70,15 +70,28 @@ func (x *aligner) sameUsers(i, j int) (step, bool) {
 	if joined, from := joinBack(x.a, i, v); joined {
 		return step{from, i, j - 1, j}, true
 	}
-	// Where nothing else fits: a prompt in front of the caller's words, if what was answered agrees.
-	if x.loose {
-		all, _ := u.words()
-		said, _ := v.words()
-		if front, ok := strings.CutSuffix(all, said); ok && strings.HasSuffix(front, " ") && x.sameAnswer(i, j) > 0 {
-			return step{i - 1, i, j - 1, j}, true
-		}
+	if x.loose && x.sameAnswer(i, j) > 0 && x.tidied(u, v) {
+		return step{i - 1, i, j - 1, j}, true
 	}
 	return step{}, false
+}
+
+// tidied tells whether u may be v with a prompt in front, or as a later transcript has it. It is asked where nothing else fits and what was answered agrees.
+func (x *aligner) tidied(u, v *turnOf) bool {
+	all, _ := u.words()
+	said, _ := v.words()
+	if front, ok := strings.CutSuffix(all, said); ok && strings.HasSuffix(front, " ") {
+		return true
+	}
+	if x.likens++; x.likens > maxLikened {
+		return false
+	}
+	g, h := likeWords(said), likeWords(all)
+	if len(g) == 0 || len(h) == 0 {
+		return false
+	}
+	n, cost := likeness(g, h)
+	return n == len(g) && 4*cost <= len(h)
 }
 
 // same tells whether two user messages have the same words. One of them may name who speaks; two names must be one.

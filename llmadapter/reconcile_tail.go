@@ -29,13 +29,31 @@ func (x *aligner) tail(a, b, skip int) {
 		}
 		x.ghosts(b+1, -1)
 		x.result.New = append(x.result.New, x.a[next].rest...)
-		next++
+		return // it is the last of the list
+	}
+	if next < len(x.a) {
+		x.dropped(b+1, skip)
 	}
 	for ; next < len(x.a); next++ {
 		x.result.New = append(x.result.New, x.a[next].user)
 		for _, i := range x.a[next].rest {
 			if !x.continues(i, x.b[b].rest) {
 				x.result.New = append(x.result.New, i)
+			}
+		}
+	}
+}
+
+// dropped judges the answers in the newest skip known turns, from turn b on, in whose place the list goes on with other words: the platform took
+// words and answer back. Words that were not the caller's say nothing, since the platform need not know of them.
+func (x *aligner) dropped(b, skip int) {
+	for _, t := range x.b[b : b+skip] {
+		if t.user >= 0 && x.known[t.user].Aside {
+			continue
+		}
+		for _, j := range t.rest {
+			if k := &x.known[j]; k.Provisional && !k.Aside && x.speaks(j) {
+				x.find(Finding{Known: j, Outcome: Unplayed, Confidence: sureLike})
 			}
 		}
 	}

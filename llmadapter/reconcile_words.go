@@ -136,3 +136,20 @@ func normaliseSaid(s string) (norm, bare string) {
 	}
 	return norm, norm
 }
+
+// withoutNote takes a note in brackets off the end of a text.
+func withoutNote(s string) string {
+	t := strings.TrimRightFunc(s, unicode.IsSpace)
+	open := byte('[')
+	switch {
+	case strings.HasSuffix(t, "]"):
+	case strings.HasSuffix(t, ")"):
+		open = '('
+	default:
+		return s
+	}
+	if at := strings.LastIndexByte(t, open); at >= 0 && len(t)-at <= maxLabel {
+		return t[:at]
+	}
+	return s
+}

@@ -124,15 +124,19 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	p.withoutFillers(recent)
 	known := make([]llmadapter.Known, 0, len(recent))
 	p.known = p.known[:0]
+	command := false // the last user message was not the caller's
 	for i := range recent {
 		m := &recent[i]
+		if m.Role == memory.User {
+			command = m.Source == memory.SourceCommand || m.Source == memory.SourceSilence
+		}
 		if m.State == memory.Superseded || m.State == memory.Empty {
 			continue
 		}
 		k := llmadapter.Known{
 			Role: string(m.Role), Text: m.Content, Original: m.Original(),
 			Provisional: m.Role == memory.Assistant && m.State == memory.Final && m.Method.Rank() < memory.EchoDiff.Rank(),
-			Aside:       m.Role == memory.Assistant && m.Source != memory.SourceLLM,
+			Aside:       command || m.Role == memory.Assistant && (m.Source != memory.SourceLLM || m.Timings == nil),
 			Unheard:     m.State != memory.Final,
 		}
 		if m.ToolCallID != "" {
