@@ -17,7 +17,8 @@ const maxKeptBuffer = 1 << 20
 
 // writeLedger answers a page of the ledger, and an append: agent_id, messages and, unless the page is the last, next_after_seq.
 // It is written by hand, like history, since every append answers with it: encoding/json took a tenth of an append.
-func writeLedger(w http.ResponseWriter, id string, msgs []memory.Message, next int64) error {
+// live tells that the call goes on, so that answers may be provisional.
+func writeLedger(w http.ResponseWriter, id string, live bool, msgs []memory.Message, next int64) error {
 	buf := ledgerBuffers.Get().(*[]byte)
 	b := append(memory.AppendString(append((*buf)[:0], `{"agent_id":`...), id), `,"messages":[`...)
 	var err error
@@ -25,7 +26,7 @@ func writeLedger(w http.ResponseWriter, id string, msgs []memory.Message, next i
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if b, err = appendLedgerEntry(b, &msgs[i]); err != nil {
+		if b, err = appendLedgerEntry(b, &msgs[i], live); err != nil {
 			return err
 		}
 	}
@@ -43,8 +44,9 @@ func writeLedger(w http.ResponseWriter, id string, msgs []memory.Message, next i
 }
 
 // appendLedgerEntry appends a message with all that is known of it. state is final, superseded, empty, unplayed or replaced; generated,
-// generated_complete, sent, heard and evidence (its method and, where known, the Unix ms that it speaks of) belong to assistant messages.
-func appendLedgerEntry(b []byte, m *memory.Message) ([]byte, error) {
+// generated_complete, sent, heard and evidence (its method and, where known, the Unix ms that it speaks of) belong to assistant messages. provisional
+// stands with an answer of a live agent that nothing but our own socket speaks for, ghost with one that a later answer to the same words replaced.
+func appendLedgerEntry(b []byte, m *memory.Message, live bool) ([]byte, error) {
 	e := entryWriter{b: append(b, `{"seq":`...)}
 	e.b = strconv.AppendInt(e.b, m.Seq, 10)
 	e.text("id", m.ID)
@@ -72,8 +74,13 @@ func appendLedgerEntry(b []byte, m *memory.Message) ([]byte, error) {
 			if m.EvidenceMS != 0 {
 				e.number("at", m.EvidenceMS)
 			}
+			if m.Confidence != 0 {
+				e.number("confidence", m.Confidence)
+			}
 			e.b = append(e.b, '}')
 		}
+		e.flag("provisional", live && m.Provisional())
+		e.flag("ghost", m.State == memory.Superseded)
 	}
 	e.text("finish_reason", m.FinishRsn)
 	e.raw("usage", m.Usage)
@@ -112,6 +119,13 @@ func (e *entryWriter) text(name, v string) {
 func (e *entryWriter) number(name string, v int64) {
 	e.key(name)
 	e.b = strconv.AppendInt(e.b, v, 10)
+}
+
+func (e *entryWriter) flag(name string, v bool) {
+	if v {
+		e.key(name)
+		e.b = append(e.b, "true"...)
+	}
 }
 
 func (e *entryWriter) raw(name string, v json.RawMessage) {

@@ -106,7 +106,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeLedger(w, chi.URLParam(r, "id"), stored, 0)
+	return writeLedger(w, chi.URLParam(r, "id"), false, stored, 0) // what others said is not provisional
 }
 
 // message checks one message and gives it in the domain's form; at is its path for errors.
@@ -413,5 +413,13 @@ func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
 		msgs = msgs[:limit]
 		next = msgs[limit-1].Seq
 	}
-	return writeLedger(w, id, msgs, next)
+	live := false
+	if slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Provisional() }) {
+		head, err := a.Memory.Head(r.Context(), projectOf(r), id)
+		if err != nil {
+			return err
+		}
+		live = !head.Agent.Status.Ended()
+	}
+	return writeLedger(w, id, live, msgs, next)
 }

@@ -190,9 +190,11 @@ func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 func (x *aligner) run() {
 	m, n := len(x.a)-1, len(x.b)-1
 	best, skip := x.place(m, n)
-	if best == nil && n > 0 && !x.extends(m, n) {
+	if n > 0 && (best == nil || skip > 0) && !x.extends(m, n) {
 		x.loose = true
-		best, skip = x.place(m, n)
+		if loose, less := x.place(m, n); loose != nil && (best == nil || less < skip) {
+			best, skip = loose, less
+		}
 	}
 	switch {
 	case best != nil:

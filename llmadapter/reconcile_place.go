@@ -76,11 +76,11 @@ func (x *aligner) sameUsers(i, j int) (step, bool) {
 	return step{}, false
 }
 
-// tidied tells whether u may be v with a prompt in front, or as a later transcript has it. It is asked where nothing else fits and what was answered agrees.
+// tidied tells whether one of u and v is the other with a prompt in front or behind, or u is v as a later transcript has it. It is asked where nothing else fits and what was answered agrees.
 func (x *aligner) tidied(u, v *turnOf) bool {
 	all, _ := u.words()
 	said, _ := v.words()
-	if front, ok := strings.CutSuffix(all, said); ok && strings.HasSuffix(front, " ") {
+	if within(all, said) || within(said, all) {
 		return true
 	}
 	if x.likens++; x.likens > maxLikened {
@@ -91,7 +91,7 @@ func (x *aligner) tidied(u, v *turnOf) bool {
 		return false
 	}
 	n, cost := likeness(g, h)
-	return n == len(g) && 4*cost <= len(h)
+	return n == len(g) && 4*cost <= len(h) && 2*shared(g, h) >= len(g)
 }
 
 // same tells whether two user messages have the same words. One of them may name who speaks; two names must be one.
@@ -135,6 +135,15 @@ func cutSuffix(words string, t *turnOf) (string, bool) {
 		rest, ok = strings.CutSuffix(words, bare)
 	}
 	return strings.TrimSuffix(rest, " "), ok && rest != ""
+}
+
+// within tells whether part is the beginning or the end of whole, in words.
+func within(whole, part string) bool {
+	if front, ok := strings.CutSuffix(whole, part); ok && strings.HasSuffix(front, " ") {
+		return true
+	}
+	behind, ok := strings.CutPrefix(whole, part)
+	return ok && strings.HasPrefix(behind, " ") && part != ""
 }
 
 // sameAnswer weighs what followed the user's words in both lists: it decides between places where he said the same. It is asked very often in lists that

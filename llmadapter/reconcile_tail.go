@@ -161,8 +161,9 @@ func revised(u, v string) bool {
 	if same == 0 || len(a) > maxLikeWords || len(b) > maxLikeWords {
 		return false
 	}
-	_, cost := likeness(likeWords(u), likeWords(v))
-	return 3*cost <= len(b)
+	g, h := likeWords(u), likeWords(v)
+	n, cost := likeness(g, h)
+	return 3*cost <= len(h) && 2*shared(g[:n], h) >= len(h)
 }
 
 // onlyTrailing takes as new what follows the last answer in a list that has nothing in common with the ledger.

@@ -173,7 +173,7 @@ func (m Message) SentText() string {
 // Provisional tells whether an answer of the model has nothing but our own socket to speak for it: an echo, a report of what was heard or the end of the call
 // settles it, and a second request for the same user message replaces it (DESIGN, section 6). The end of the call is not looked at.
 func (m *Message) Provisional() bool {
-	return m.Role == Assistant && m.Source == SourceLLM && m.State == Final && m.Method.Rank() < EchoDiff.Rank()
+	return m.Role == Assistant && m.Source == SourceLLM && m.State == Final && m.Timings != nil && m.Method.Rank() < EchoDiff.Rank()
 }
 
 // InHistory tells whether the message is shown in history: user and assistant messages that count and are not bare tool calls.
