@@ -21,11 +21,11 @@ func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 	found := -1
 	for skip := 0; skip < n && skip <= maxSkip; skip++ {
 		for k := m; k >= 1 && k > m-maxAlignUsers; k-- {
-			if found >= 0 && bestScore >= maxScore*min(maxWeighed, n-skip, k)-3*skip {
+			if found >= 0 && bestScore >= maxScore*min(maxWeighed-skip, n-skip, k)-3*skip {
 				break // no place further back can be worth more
 			}
 			var score int
-			steps, score = x.match(steps[:0], k, n-skip, maxWeighed)
+			steps, score = x.match(steps[:0], k, n-skip, maxWeighed-skip) // the same old turns count for each skip
 			if score -= 3 * skip; len(steps) > 0 && (found < 0 || score > bestScore) {
 				found, bestScore, bestSkip = k, score, skip
 			}
