@@ -26,7 +26,7 @@ func TestSimulate(t *testing.T) {
 		out, err string // parts of what is written
 	}{
 		{"the settings' server", []string{"all"}, []string{addr, "HEARDLOG_CREDENTIALS=red=red-id:red-secret"}, 0, "the record is as expected", ""},
-		{"a named server", []string{"-server", s.url, "-key", "red-secret", "-json", "livekit"}, nil, 0, `"match":true`, ""},
+		{"a named server", []string{"-server", s.url, "-key", "red-secret", "-json", "livekit-speculation"}, nil, 0, `"match":true`, ""},
 		{"a wrong record", []string{"-server", s.url, "-key", "red-secret", wrong}, nil, 1, "differs: heard (line 2)", "the record is not as expected"},
 		{"no key", []string{"-server", s.url, "livekit"}, nil, 1, "", "401"},
 		{"no server", []string{"-server", "http://127.0.0.1:1", "livekit"}, nil, 1, "", "start one, or name it with -server"},

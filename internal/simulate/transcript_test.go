@@ -99,3 +99,29 @@ func TestCommandArguments(t *testing.T) {
 		t.Errorf("-print: %v\n%s", err, &out)
 	}
 }
+
+// Built-in transcripts are found by platform and by name, and no name hides a platform.
+func TestBuiltin(t *testing.T) {
+	t.Parallel()
+	all, err := simulate.Builtin("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, platform := range simulate.Platforms() {
+		list, err := simulate.Builtin(platform)
+		if err != nil || len(list) == 0 {
+			t.Errorf("%s: %d transcripts, %v", platform, len(list), err)
+		}
+		n += len(list)
+	}
+	if n != len(all) {
+		t.Errorf("the platforms have %d transcripts, there are %d", n, len(all))
+	}
+	for _, tr := range all {
+		one, err := simulate.Builtin(tr.Name)
+		if err != nil || len(one) != 1 || !strings.HasPrefix(tr.Name, tr.Call.Platform+"-") || tr.Call.About == "" {
+			t.Errorf("%s: %d transcripts, %v", tr.Name, len(one), err)
+		}
+	}
+}
