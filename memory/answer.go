@@ -214,6 +214,9 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		}
 		return c, nil
 	})
+	if err == nil {
+		s.recordOthers(ctx, t, &out)
+	}
 	if err == nil && out.State == Superseded {
 		s.cfg.Observe.Ghost()
 	}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -52,11 +53,6 @@ type Recorded struct {
 	Pending bool // the answer is still being made; the report counts when it is stored
 }
 
-// names tells whether the report says anything to know its answer by.
-func (r *Report) names() bool {
-	return r.ItemID != "" || r.Generated != "" || r.Turn != nil || r.Heard != nil && *r.Heard != ""
-}
-
 // Record takes the reports of one event, in the order of the conversation, and tells which answers were found for them, in the same order; no
 // answer is taken for two. Better evidence replaces weaker and the same reports again change nothing, in whatever order they come; an agent that
 // has ended takes them too. An answer that is being sent to the client is cut by a report of a cut that speaks of it. fault.NotFound if the project
@@ -65,20 +61,33 @@ func (s *Service) Record(ctx context.Context, project, id string, reports []Repo
 	if len(reports) > MaxReports {
 		return nil, fault.New(fault.Invalid, "more than %d reports in one call", MaxReports)
 	}
-	single := len(reports) == 1
-	if single && !reports[0].names() {
+	if len(reports) == 1 && reports[0].ofNow() {
 		if out, err, done := s.recordFlight(ctx, project, id, reports); done {
 			return out, err
 		}
 	}
 	out, err := s.record(ctx, project, id, reports)
-	if err != nil || len(out) > 0 || !single {
+	if err != nil || len(out) > 0 || len(reports) != 1 || !reports[0].Cut {
 		return out, err
 	}
 	if again, err, done := s.recordFlight(ctx, project, id, reports); done {
 		return again, err
 	}
 	return out, nil
+}
+
+// wordsToKnow is from how many words on a heard text is taken for that of a stored answer while another is being sent: fewer may stand in any.
+const wordsToKnow = 3
+
+// ofNow tells whether the report speaks of the answer that is being sent, if one is, sooner than of a stored one.
+func (r *Report) ofNow() bool {
+	switch {
+	case r.Playing:
+		return !r.Cut
+	case !r.Cut || r.ItemID != "" || r.Generated != "" || r.Turn != nil:
+		return false
+	}
+	return r.Heard == nil || len(strings.Fields(*r.Heard)) < wordsToKnow
 }
 
 // recordFlight takes the one report for the answer that is being sent; done is false if there is none that it may speak of. An answer of which

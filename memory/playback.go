@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 )
@@ -17,8 +18,6 @@ type Playback struct {
 	Cut       bool      `json:"cut,omitempty"`
 	CutMS     int64     `json:"cut_ms,omitempty"` // Unix ms of the latest cut; 0 = not told
 	By        string    `json:"by,omitempty"`
-	// Used tells that the answer's Method and Content are this playback's, and so give way to what it grows to.
-	Used bool `json:"used,omitempty"`
 }
 
 // Stretch is a piece of audio that was begun.
@@ -62,8 +61,11 @@ func (m Message) played(r Report, now int64) (Message, bool, error) {
 	}
 	e, says := p.evidence(m)
 	if says {
+		if p.Cut { // also where it turned out that all had been heard by then: the cut came, whatever came first
+			m.noteCut(e, now)
+		}
 		before := m
-		if p.Used { // what it said before counts no more
+		if m.Playback != nil && m.Playback.rules(m) { // what it said before counts no more
 			before.Method, before.EvidenceMS, before.Confidence = "", 0, 0
 		}
 		is, won, err := applyEvidence(before, e, now)
@@ -71,7 +73,7 @@ func (m Message) played(r Report, now int64) (Message, bool, error) {
 			return m, false, err
 		}
 		if won {
-			p.Used, m = true, is
+			m = is
 		}
 	}
 	m.Playback = &p
@@ -83,9 +85,7 @@ func (p *Playback) add(r Report, whole string) bool {
 	old := *p
 	if r.Cut {
 		p.Cut, p.CutMS = true, max(p.CutMS, r.AtMS)
-		if p.By == "" || r.By != "" && r.By < p.By {
-			p.By = r.By
-		}
+		p.By = max(p.By, r.By)
 	}
 	if r.Playing && r.Heard != nil {
 		if said, ok := AlignHeard(whole, *r.Heard); ok {
@@ -169,6 +169,19 @@ func (p *Playback) evidence(m Message) (Evidence, bool) {
 	return e, true
 }
 
+// rules tells whether what the answer says was heard is what this playback says, by more than what left our socket.
+func (p *Playback) rules(m Message) bool {
+	e, says := p.evidence(m)
+	if !says || e.Method == DisconnectOnly || m.Method != e.Method || m.EvidenceMS != e.AtMS {
+		return false
+	}
+	if e.Full {
+		return m.Content == m.Original()
+	}
+	heard, ok := AlignHeard(m.Original(), e.Heard)
+	return ok && heard == m.Content
+}
+
 // until gives the words that had ended at a moment, Unix ms.
 func (s *Stretch) until(ms int64) string {
 	n := 0
@@ -194,14 +207,14 @@ func (f *flight) note(r Report) bool {
 	return true
 }
 
-// noted gives the answer with the reports that waited for it, and takes no more.
+// noted gives the answer with the reports that waited for it and speak of it, and takes no more.
 func (f *flight) noted(m Message, now int64) Message {
 	f.agent.mu.Lock()
 	f.taken = true
 	notes := f.notes
 	f.agent.mu.Unlock()
 	for i := range notes {
-		if !notes[i].fits(&m, 0) {
+		if m.State == Superseded || !notes[i].fits(&m, 0) {
 			continue
 		}
 		if is, changed, err := m.reported(notes[i], now); err == nil && changed {
@@ -209,4 +222,21 @@ func (f *flight) noted(m Message, now int64) Message {
 		}
 	}
 	return m
+}
+
+// recordOthers takes the reports that waited for an answer and speak of another one.
+func (s *Service) recordOthers(ctx context.Context, t *Turn, m *Message) {
+	f := t.flight
+	if len(f.notes) == 0 || m.State == Superseded { // nobody adds to them since noted
+		return
+	}
+	for i := range f.notes {
+		if f.notes[i].fits(m, 0) {
+			continue
+		}
+		if _, err := s.record(ctx, t.Agent.Project, t.Agent.ID, f.notes[i:i+1]); err != nil {
+			s.cfg.OnError("record evidence", err)
+			return
+		}
+	}
 }

@@ -30,6 +30,10 @@ func filled(t *testing.T, v reflect.Value) {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		filled(t, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		filled(t, v.Index(0))
+		filled(t, v.Index(1))
 	case reflect.String:
 		v.SetString("some \"text\"\n")
 	case reflect.Bool:

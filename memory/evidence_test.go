@@ -1,0 +1,277 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+const told = "The train leaves at nine from platform two. Shall I book a seat?"
+
+func text(s string) *string { return &s }
+func number(n int64) *int64 { return &n }
+
+// fixed is a service whose clock stands still, so that records can be compared.
+func fixed(t *testing.T) *memory.Service {
+	t.Helper()
+	return newService(func(c *memory.Config) { c.Now = func() time.Time { return time.UnixMilli(1_780_000_100_000) } })
+}
+
+// conversation makes an agent with these messages.
+func conversation(t *testing.T, s *memory.Service, msgs ...memory.Message) memory.Agent {
+	t.Helper()
+	a := join(t, s, nil)
+	if _, err := s.Append(t.Context(), "p", a.ID, msgs); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// lastOf gives the newest message without its revision, which tells how often it changed.
+func lastOf(t *testing.T, s *memory.Service, id string) memory.Message {
+	t.Helper()
+	_, list, err := s.Recent(t.Context(), "p", id, 1)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	list[0].Rev = 0
+	return list[0]
+}
+
+func record(t *testing.T, s *memory.Service, id string, reports ...memory.Report) []memory.Recorded {
+	t.Helper()
+	out, err := s.Record(t.Context(), "p", id, reports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// spoken gives word times of 300 ms each.
+func spoken(s string) []memory.WordTime {
+	var out []memory.WordTime
+	for i, w := range strings.Fields(s) {
+		out = append(out, memory.WordTime{Text: w, StartMS: int64(i) * 300, EndMS: int64(i)*300 + 280})
+	}
+	return out
+}
+
+// stories are events of one answer as the platforms tell them, and what was heard in the end.
+func stories() map[string]struct {
+	reports []memory.Report
+	heard   string
+	method  memory.Method
+} {
+	const start = 1_780_000_012_000
+	type story = struct {
+		reports []memory.Report
+		heard   string
+		method  memory.Method
+	}
+	return map[string]story{
+		"word times and a cut": {[]memory.Report{
+			{Playing: true, Generated: told, StartMS: start, Words: spoken("The train leaves at nine from platform two.")},
+			{Playing: true, Generated: told, StartMS: start + 2600, Words: spoken("Shall I book a seat?")},
+			{Cut: true, AtMS: start + 3300},
+			{Cut: true, AtMS: start + 3300},
+		}, "The train leaves at nine from platform two. Shall I", memory.WordTimes},
+		"cut in the first stretch": {[]memory.Report{
+			{Playing: true, Generated: told, StartMS: start, Words: spoken("The train leaves at nine from platform two.")},
+			{Playing: true, Generated: told, StartMS: start + 2600, Words: spoken("Shall I book a seat?")},
+			{Cut: true, AtMS: start + 1000},
+		}, "The train leaves", memory.WordTimes},
+		"cut before the first word": {[]memory.Report{
+			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 100},
+		}, "", memory.WordTimes},
+		"progress and a cut": {[]memory.Report{
+			{Playing: true, Generated: told, Heard: text("")},
+			{Playing: true, Generated: told, Heard: text("The train leaves")},
+			{Playing: true, Generated: told, Heard: text("The train leaves at nine")},
+			{Cut: true, AtMS: start + 1500},
+		}, "The train leaves at nine", memory.WordTimes},
+		"sentences": {[]memory.Report{
+			{Playing: true, Heard: text("The train leaves at nine from platform two.")},
+			{Playing: true, Heard: text("Shall I")},
+			{Cut: true},
+		}, "The train leaves at nine from platform two. Shall I", memory.WordTimes},
+		"to the end": {[]memory.Report{
+			{Playing: true, Heard: text("The train leaves at nine from platform two.")}, {Playing: true, Heard: text("Shall I book a seat?")},
+		}, told, memory.WordTimes},
+		"a cut after the end": {[]memory.Report{{Playing: true, Heard: text(told)}, {Cut: true}}, told, memory.WordTimes},
+		"a beginning and a cut": {[]memory.Report{{Playing: true, Generated: told, StartMS: start}, {Cut: true, AtMS: start + 1500}},
+			memory.EstimateHeard(told, 1500), memory.AudioMS},
+		"a transcript that grows": {[]memory.Report{
+			{Playing: true, Heard: text("The train")}, {Playing: true, Heard: text("The train leaves at")}, {Playing: true, Cut: true, Heard: text("The train leaves at nine")},
+		}, "The train leaves at nine", memory.WordTimes},
+		"the platform's text wins": {[]memory.Report{
+			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 1500},
+			{Cut: true, Generated: told, Heard: text("The train leaves")}, {HeardMS: number(90_000)},
+		}, "The train leaves", memory.VendorText},
+	}
+}
+
+// TestReportsInAnyOrder: the same events, in any order and any number of times, give one record.
+func TestReportsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	for name, story := range stories() {
+		s := fixed(t)
+		var want *memory.Message
+		for n := range 60 {
+			a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: fmt.Sprint(name, n), Properties: []byte("{}")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("When?"), llm(told)}); err != nil {
+				t.Fatal(err)
+			}
+			order := rnd.Perm(len(story.reports))
+			if n == 0 {
+				order = nil
+				for i := range story.reports {
+					order = append(order, i)
+				}
+			}
+			for _, i := range order {
+				record(t, s, a.ID, story.reports[i])
+				again := story.reports[rnd.IntN(len(story.reports))]
+				if n%2 == 1 {
+					record(t, s, a.ID, again)
+				}
+			}
+			for _, r := range story.reports {
+				for _, rec := range record(t, s, a.ID, r) {
+					if rec.Changed {
+						t.Fatalf("%s: an event that came already changes the record", name)
+					}
+				}
+			}
+			m := lastOf(t, s, a.ID)
+			if want == nil {
+				want = &m
+				if m.Content != story.heard || m.Method != story.method || m.Original() != told || m.Interrupted != (m.Content != told) {
+					t.Errorf("%s: heard %q by %s, want %q by %s; %+v", name, m.Content, m.Method, story.heard, story.method, m)
+				}
+			} else if diff := cmp.Diff(*want, m); diff != "" {
+				t.Fatalf("%s: another order (%v) gives another record:\n%s", name, order, diff)
+			}
+		}
+	}
+}
+
+// TestTranscript: a transcript tells of many answers; each is found once, in order, and what the ledger does not hold is told.
+func TestTranscript(t *testing.T) {
+	t.Parallel()
+	s := fixed(t)
+	a := conversation(t, s, llm("Hello."), user("a"), llm("Say that again, please."), user("b"), llm("Say that again, please."), user("c"), llm(told))
+	got := record(t, s, a.ID,
+		memory.Report{Full: true, Generated: "Hello."},
+		memory.Report{Full: true, Generated: "Nothing of ours."},
+		memory.Report{Cut: true, Generated: "Say that again, please.", Heard: text("Say that...")},
+		memory.Report{Full: true, Generated: "Say that again, please."},
+		memory.Report{Heard: text("The train leaves")},
+	)
+	var lines []string
+	for _, r := range got {
+		lines = append(lines, fmt.Sprintf("%d: %d %q", r.Report, r.Message.TurnID, r.Message.Content))
+	}
+	if diff := cmp.Diff([]string{`0: 0 "Hello."`, `2: 1 "Say that"`, `3: 2 "Say that again, please."`, `4: 3 "The train leaves"`}, lines); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestTurnsCountFromZeroOrOne: a turn table without texts is laid beside ours where their times agree.
+func TestTurnsCountFromZeroOrOne(t *testing.T) {
+	t.Parallel()
+	answer := func(text string, at int64) memory.Message {
+		m := llm(text)
+		m.Timestamp = at
+		return m
+	}
+	for _, first := range []int64{0, 1} {
+		s := fixed(t)
+		a := conversation(t, s, user("a"), answer("One.", 2000), user("b"), answer("Two.", 4000), user("c"), answer("Three.", 6000))
+		got := record(t, s, a.ID,
+			memory.Report{Ordinal: true, Turn: number(first), Full: true, AtMS: 3000},
+			memory.Report{Ordinal: true, Turn: number(first + 1), Cut: true, AtMS: 5000, By: memory.ByStartOfSpeech},
+			memory.Report{Ordinal: true, Turn: number(first + 2), Full: true, AtMS: 7000},
+		)
+		if len(got) != 3 || got[0].Message.Content != "One." || !got[1].Message.Interrupted || got[1].Message.Original() != "Two." || got[2].Message.Interrupted {
+			t.Errorf("from %d: %+v", first, got)
+		}
+	}
+}
+
+// TestReportOfAnswerInFlight: what is told of an answer while it is made counts once it is stored; a cut ends it.
+func TestReportOfAnswerInFlight(t *testing.T) {
+	t.Parallel()
+	s := newService(nil)
+	a := conversation(t, s, user("Hi"), llm("The train leaves in the morning."))
+	fly := func(cut func(error)) *memory.Turn {
+		turn := begin(t, s, a.ID, cut, user("When?"))
+		if got := record(t, s, a.ID, memory.Report{Cut: true}); len(got) != 1 || got[0].Pending || got[0].Message.TurnID != 0 {
+			t.Errorf("before its first word: %+v", got)
+		}
+		s.Progress(turn, memory.Speaking)
+		return turn
+	}
+	turn := fly(func(error) { t.Error("cut") })
+	for _, said := range []string{"The train leaves", "The train leaves at nine"} {
+		if got := record(t, s, a.ID, memory.Report{Playing: true, Heard: text(said)}); len(got) != 1 || !got[0].Pending {
+			t.Errorf("%+v", got)
+		}
+	}
+	record(t, s, a.ID, memory.Report{Playing: true, Heard: text("in the morning")}) // late, and of the answer before
+	settle(t, s, turn, memory.Answer{Generated: told, Sent: told, Complete: true})
+	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_013_000}); len(got) != 1 || got[0].Message.Content != "The train leaves at nine" {
+		t.Errorf("%+v", got)
+	}
+	_, list, err := s.Recent(t.Context(), "p", a.ID, 9)
+	if err != nil || list[1].Playback == nil || list[1].Playback.Spoken != len("The train leaves in the morning.") {
+		t.Errorf("the answer before: %+v, %v", list[1], err)
+	}
+
+	cut := make(chan error, 1)
+	turn2 := begin(t, s, a.ID, func(err error) { cut <- err }, user("And the bus?"))
+	s.Progress(turn2, memory.Speaking)
+	done := make(chan memory.Message, 1)
+	go func() {
+		<-cut
+		m, _ := s.Settle(context.WithoutCancel(t.Context()), turn2, memory.Answer{Generated: "The bus leaves at ten.", Sent: "The bus leaves", Err: memory.ErrInterrupted})
+		done <- m
+	}()
+	got := record(t, s, a.ID, memory.Report{Cut: true, Heard: text("The bus")})
+	<-done
+	if len(got) != 1 || got[0].Message.Content != "The bus" || got[0].Message.Method != memory.VendorText || got[0].Message.InterruptBy != memory.ByAPIInterrupt {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRecordBounds(t *testing.T) {
+	t.Parallel()
+	s := fixed(t)
+	if _, err := s.Record(t.Context(), "p", "nobody", []memory.Report{{Cut: true}}); !fault.Is(err, fault.NotFound) {
+		t.Error(err)
+	}
+	a := conversation(t, s, user("x"), llm(told))
+	if _, err := s.Record(t.Context(), "p", a.ID, make([]memory.Report, memory.MaxReports+1)); !fault.Is(err, fault.Invalid) {
+		t.Error(err)
+	}
+	for i := range 200 {
+		record(t, s, a.ID, memory.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
+	}
+	p := lastOf(t, s, a.ID).Playback
+	if len(p.Stretches) != 64 || len(p.Stretches[0].Ends) != 512 || p.Stretches[63].StartMS != 1_780_000_000_199 {
+		t.Errorf("%d stretches, %d words", len(p.Stretches), len(p.Stretches[0].Ends))
+	}
+}
