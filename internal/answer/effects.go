@@ -121,26 +121,48 @@ func (e *effects) restore() {
 	}
 }
 
-// place gives where in the list a message of the ledger belongs: behind what came before it. The list must hold the caller's words of that
-// turn; -1 otherwise: what a window or a summary took away stays away.
+// place gives where in the list a message of the ledger belongs: behind what came before it, else in front of what came after it. The list must hold something of
+// that turn or of one beside it; -1 otherwise: what a window or a summary took away stays away. The caller's words of the turn itself may be gone: some
+// platforms put those that he spoke into the answer behind them, as one message.
 func (e *effects) place(g *memory.Message) int {
-	at, words := -1, false
+	turns, before, after := e.turnsAround(g)
+	at, near, behind := 0, false, false
 	for i, seq := range e.seqs {
-		if seq == 0 || seq >= g.Seq {
+		if seq == 0 {
 			continue
 		}
-		at = i + 1
-		if !words && e.list[i].Role == "user" {
-			words = slices.ContainsFunc(e.recent, func(m memory.Message) bool { return m.Seq == seq && m.TurnID == g.TurnID })
+		turn := turns[seq]
+		near = near || turn == g.TurnID || turn == before || turn == after
+		if seq < g.Seq {
+			at, behind = i+1, true
+		} else if !behind {
+			at, behind = i, true
 		}
 	}
-	if !words {
+	if !near {
 		return -1
 	}
 	for at < len(e.list) && isResult(&e.list[at]) { // not between another call and its results
 		at++
 	}
 	return at
+}
+
+// turnsAround gives the turn of each message by its Seq, and the caller's turns before and after that of g; -1 for none.
+func (e *effects) turnsAround(g *memory.Message) (turns map[int64]int64, before, after int64) {
+	turns, before, after = make(map[int64]int64, len(e.recent)), -1, -1
+	for i := range e.recent {
+		m := &e.recent[i]
+		turns[m.Seq] = m.TurnID
+		switch {
+		case m.Role != memory.User:
+		case m.TurnID < g.TurnID:
+			before = max(before, m.TurnID)
+		case m.TurnID > g.TurnID && after < 0:
+			after = m.TurnID
+		}
+	}
+	return turns, before, after
 }
 
 // heardOut tells whether the list holds an answer to the calls of recent[at] that was heard to its end.

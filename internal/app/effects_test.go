@@ -3,6 +3,7 @@ package app_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func newBooking(t *testing.T, s *server, llm *fake.LLM, mode string, more map[st
 	for k, v := range more {
 		heardlog[k] = v
 	}
-	return &booking{t: t, s: s, llm: llm, mode: mode, id: s.join(t.Name(), map[string]any{"heardlog": heardlog})}
+	return &booking{t: t, s: s, llm: llm, mode: mode, id: s.join(fmt.Sprint(t.Name(), len(llm.Requests())), map[string]any{"heardlog": heardlog})}
 }
 
 // ask sends a list, which the model answers by script, and gives the answer and what the model was told.
@@ -190,6 +191,97 @@ func TestToolOfGhost(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	// The same words by their Idempotency-Key; what the ghost said beside its call is told nowhere.
+	b = newBooking(t, s, llm, "inject", nil)
+	once := func(script map[string]any) answer {
+		return s.post(agent(b.id, "/chat/completions"), map[string]any{"messages": []any{user(bookIt)}, "fake": script}, "Idempotency-Key", "k").ok(nil)
+	}
+	once(map[string]any{"body": `{"choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":"I book it.","tool_calls":[` +
+		`{"id":"c1","type":"function","function":{"name":"book","arguments":"{\"people\":4}"}}]}}]}`})
+	b.ask(tells, map[string]any{"role": "tool", "tool_call_id": "c1", "content": booked})
+	once(tells)
+	want[2] = "tool: " + booked
+	if diff := cmp.Diff(want, b.told()); diff != "" {
+		t.Errorf("with a key:\n%s", diff)
+	}
+}
+
+// TestToolOfLostWords: some platforms drop the turn that was talked into altogether, and put its words before the next.
+func TestToolOfLostWords(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	const (
+		call = `assistant: null book({"people":4})`
+		note = "tool: " + booked + "\n" + `[carried out already, do not repeat it; heard by the caller: nothing; not heard: "` + telling + `"]`
+	)
+	for name, tt := range map[string]struct {
+		before []any // the call's turns before it
+		keep   int   // how many messages of them the platform still sends
+		want   []string
+	}{
+		"the first turn":  {nil, 0, []string{call, note}},
+		"a later turn":    {[]any{user("Hi."), assistant("Hello.")}, 2, []string{"user: Hi.", "assistant: Hello.", call, note}},
+		"behind others":   {[]any{user("Hi."), assistant("Hello."), user("Are you open?"), assistant("Yes.")}, 2, []string{"user: Hi.", "assistant: Hello.", call, note}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBooking(t, s, llm, "reconcile", nil)
+			for i := 0; i < len(tt.before); i += 2 {
+				b.ask(map[string]any{"answer": tt.before[i+1].(map[string]any)["content"]}, tt.before[:i+1]...)
+			}
+			list := append(slices.Clone(tt.before), user(bookIt))
+			c, _ := b.ask(callsTool, list...)
+			b.ask(tells, append(list, c, toolAnswer(c, booked))...)
+			list = append(slices.Clone(tt.before[:tt.keep]), user(bookIt+" And a high chair."))
+			a, got := b.ask(map[string]any{"answer": "Done."}, list...)
+			want := append(tt.want, "user: "+bookIt+" And a high chair.")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the words of two turns in one message:\n%s", diff)
+			}
+			_, got = b.ask(map[string]any{"answer": "Bye."}, append(list, a, user("Thanks."))...)
+			if diff := cmp.Diff(append(want, "assistant: Done.", "user: Thanks."), got); diff != "" {
+				t.Errorf("one call later:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestToolBehindWindow: what a platform's window took away stays away.
+func TestToolBehindWindow(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	b := newBooking(t, s, llm, "reconcile", nil)
+	c, _ := b.ask(callsTool, user(bookIt))
+	b.ask(tells, user(bookIt), c, toolAnswer(c, booked))
+	list := []any{user(bookIt)}
+	for _, words := range []string{"A high chair.", "A window seat.", "A dog."} {
+		list = append(list, user(words))
+		a, got := b.ask(map[string]any{"answer": "Noted: " + words}, list...)
+		if len(got) < 4 || got[0] != "user: "+bookIt || !strings.HasPrefix(got[2], "tool: ") {
+			t.Errorf("%q", got)
+		}
+		list = append(list, a)
+	}
+	_, got := b.ask(tells, append(list[3:], user("Thanks."))...)
+	want := []string{"user: A window seat.", "assistant: Noted: A window seat.", "user: A dog.", "assistant: Noted: A dog.", "user: Thanks."}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestToolAskedAgain: the platform asks again from the call on, and leaves out the result that it had. Nobody knows what was heard of the answer.
+func TestToolAskedAgain(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	b := newBooking(t, s, llm, "reconcile", nil)
+	c, _ := b.ask(callsTool, user(bookIt))
+	b.ask(tells, user(bookIt), c, toolAnswer(c, booked))
+	_, got := b.ask(tells, user(bookIt), c)
+	if len(got) != 3 || !strings.HasPrefix(got[2], "tool: "+booked) || strings.Contains(got[2], `heard by the caller: "`) {
+		t.Errorf("%q", got)
+	}
 }
 
 // TestToolWithoutResult is a client that sends only what is new, and talks on instead of giving the result of a call.
@@ -251,6 +343,16 @@ func TestToolTurns(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	b = newBooking(t, s, llm, "inject", nil)
+	b.ask(answering("Fine."), user("Book one."), calling(`{"n":1}`))
+	_, got = b.ask(answering("Fine."), user("Book two."), calling(`{"n":2}`), result("two"))
+	want = []string{
+		"user: Book one.", `assistant: null book({"n":1})`, "tool: [no result is known; the call may have been carried out, so check before repeating it]",
+		"assistant: Fine.", "user: Book two.", `assistant: null book({"n":2})`, "tool: two",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the first call has no result:\n%s", diff)
+	}
 }
 
 // TestToolCut is a call that broke off: nobody can have made it.
@@ -284,4 +386,61 @@ func TestToolCut(t *testing.T) {
 	if diff := cmp.Diff([]string{"user: " + bookIt + "\nHello?"}, lines); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestToolAnyList sends lists in which calls and results stand anywhere, are missing or come twice: what goes upstream has each call answered at once and loses none of
+// the caller's words.
+func TestToolAnyList(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "Fine."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LOG_LEVEL=warn")
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		mode := []string{"inject", "reconcile"}[seed%2]
+		b := &booking{t: t, s: s, llm: llm, mode: mode, id: s.join(fmt.Sprint(t.Name(), seed), map[string]any{"heardlog": map[string]any{"mode": mode}})}
+		var list []any
+		for turn := range 8 {
+			words := fmt.Sprintf("Words %d of %d.", turn, seed)
+			more := anyTools(rnd, words)
+			list = append(list, more...)
+			sent := list
+			if mode == "inject" {
+				sent = more
+			}
+			_, got := b.ask(map[string]any{}, sent...)
+			if t.Failed() {
+				t.Fatalf("seed %d, turn %d: %v", seed, turn, sent)
+			}
+			if !strings.Contains(strings.Join(got, "\n"), words) {
+				t.Fatalf("seed %d, turn %d: the caller's words are lost: %q", seed, turn, got)
+			}
+			if rnd.IntN(2) == 0 {
+				list = append(list, assistant("Fine."))
+			}
+			if mode == "reconcile" && len(list) > 2 && rnd.IntN(3) == 0 { // the platform drops something
+				at := rnd.IntN(len(list))
+				if m := list[at].(map[string]any); m["role"] != "user" {
+					list = slices.Delete(list, at, at+1)
+				}
+			}
+		}
+	}
+}
+
+// anyTools gives words of the caller with calls and results around them, in any order.
+func anyTools(rnd *rand.Rand, words string) []any {
+	out := []any{user(words)}
+	id := func() string { return fmt.Sprint("c", rnd.IntN(6)) }
+	for range rnd.IntN(4) {
+		m := map[string]any{"role": "tool", "tool_call_id": id(), "content": fmt.Sprint("result ", rnd.IntN(100))}
+		if rnd.IntN(2) == 0 {
+			var calls []any
+			for range 1 + rnd.IntN(2) {
+				calls = append(calls, map[string]any{"id": id(), "type": "function", "function": map[string]any{"name": "f", "arguments": "{}"}})
+			}
+			m = map[string]any{"role": "assistant", "content": nil, "tool_calls": calls}
+		}
+		out = slices.Insert(out, rnd.IntN(len(out)+1), any(m))
+	}
+	return out
 }
