@@ -220,9 +220,9 @@ func TestToolOfLostWords(t *testing.T) {
 		keep   int   // how many messages of them the platform still sends
 		want   []string
 	}{
-		"the first turn":  {nil, 0, []string{call, note}},
-		"a later turn":    {[]any{user("Hi."), assistant("Hello.")}, 2, []string{"user: Hi.", "assistant: Hello.", call, note}},
-		"behind others":   {[]any{user("Hi."), assistant("Hello."), user("Are you open?"), assistant("Yes.")}, 2, []string{"user: Hi.", "assistant: Hello.", call, note}},
+		"the first turn": {nil, 0, []string{call, note}},
+		"a later turn":   {[]any{user("Hi."), assistant("Hello.")}, 2, []string{"user: Hi.", "assistant: Hello.", call, note}},
+		"behind others":  {[]any{user("Hi."), assistant("Hello."), user("Are you open?"), assistant("Yes.")}, 2, []string{"user: Hi.", "assistant: Hello.", call, note}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBooking(t, s, llm, "reconcile", nil)
