@@ -170,7 +170,7 @@ func (x *aligner) sameAnswer(i, j int) int {
 				return sameReply
 			}
 			if said == 0 {
-				said = -2
+				said = -3 // enough that one turn more in the same words is no better place
 			}
 			if n := strings.IndexByte(ours, ' '); n > 0 && strings.HasPrefix(theirs, ours[:n]) {
 				said = -1 // it begins alike: numbers may be written otherwise
