@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -78,5 +79,73 @@ func TestEvidenceRefused(t *testing.T) {
 	}
 	if m := s.last(id); m.Content != trainAnswer {
 		t.Errorf("%q", m.Content)
+	}
+}
+
+// TestEvidenceOfEachPlatform sends the fixtures of a platform in both orders, with a restart of the server between: what single events tell is
+// kept with the answer.
+func TestEvidenceOfEachPlatform(t *testing.T) {
+	t.Parallel()
+	const answer = "The train leaves at nine from platform two. Shall I book a seat?"
+	s := start(t)
+	cases := map[string]struct {
+		events        []string // after the platform's name and a dot
+		heard, method string
+	}{
+		"agora":                   {[]string{"103"}, "The train leaves at", "vendor_text"},
+		"agora, without metadata": {[]string{"103-plain"}, "The train leaves at nine", "vendor_text"},
+		"agora, turns":            {[]string{"112"}, answer, "audio_ms"},
+		"elevenlabs":              {[]string{"agent_response_correction"}, "The train leaves at nine", "vendor_text"},
+		"elevenlabs, after":       {[]string{"post_call_transcription"}, "The train leaves at nine from", "vendor_text"},
+		"livekit":                 {[]string{"conversation_item_added", "conversation_item_added-user"}, "The train leaves at nine", "vendor_text"},
+		"livekit, whole":          {[]string{"conversation_item_added-full"}, answer, "vendor_text"},
+		"openai-realtime":         {[]string{"conversation.item.truncate"}, "The train leaves at nine", "word_times"},
+		"pipecat":                 {[]string{"bot-output-new", "bot-output", "bot-interrupted"}, "The train leaves at nine", "word_times"},
+		"pipecat, sentence":       {[]string{"bot-output", "bot-output-completed", "bot-interrupted"}, "The train leaves at nine from platform two.", "word_times"},
+		"retell":                  {[]string{"update_only-speaking", "update_only"}, "The train leaves at nine", "word_times"},
+		"retell, whole":           {[]string{"update_only-speaking", "call_ended"}, answer, "word_times"},
+		"telnyx":                  {[]string{"interrupt"}, "The train leaves at nine", "vendor_text"},
+		"twilio":                  {[]string{"setup", "interrupt"}, "The train leaves at nine", "vendor_text"},
+		"vapi":                    {[]string{"assistant.speechStarted-alignment", "user-interrupted"}, "The train leaves at nine", "word_times"},
+		"vapi, progress":          {[]string{"assistant.speechStarted-progress", "user-interrupted"}, "The train leaves at nine", "word_times"},
+		"vapi, neither":           {[]string{"assistant.speechStarted", "user-interrupted"}, "The train leaves at", "audio_ms"},
+	}
+	ids := map[string]string{}
+	for name := range cases {
+		for _, order := range []string{"forwards", "backwards"} {
+			id := s.join(name+" "+order, nil)
+			// A first turn that no event speaks of, so that turns count as in the fixtures.
+			s.say(id, user("x"), assistant("Good morning to you."), user("When is my train?"), assistant("We shall see what that is."), user("So?"), assistant(answer))
+			ids[name+" "+order] = id
+		}
+	}
+	send := func(which func(n, events int) int) {
+		for name, tt := range cases {
+			vendor, _, _ := strings.Cut(name, ",")
+			for _, order := range []string{"forwards", "backwards"} {
+				for n := range tt.events {
+					if at := which(n, len(tt.events)); order == "forwards" && at >= 0 {
+						s.tell(ids[name+" "+order], vendor, string(fixture(t, "events/"+vendor+"."+tt.events[at]+".json")))
+					} else if at >= 0 {
+						s.tell(ids[name+" "+order], vendor, string(fixture(t, "events/"+vendor+"."+tt.events[len(tt.events)-1-at]+".json")))
+					}
+				}
+			}
+		}
+	}
+	send(func(n, _ int) int {
+		if n > 0 {
+			return -1
+		}
+		return 0
+	})
+	s = s.again()
+	send(func(n, _ int) int { return n })
+	for name, tt := range cases {
+		for _, order := range []string{"forwards", "backwards"} {
+			if m := s.last(ids[name+" "+order]); m.Content != tt.heard || m.Evidence.Method != tt.method || m.Generated != answer {
+				t.Errorf("%s, %s: heard %q by %s of %q; want %q by %s", name, order, m.Content, m.Evidence.Method, m.Generated, tt.heard, tt.method)
+			}
+		}
 	}
 }
