@@ -41,10 +41,11 @@ type Config struct {
 	Credentials    []Credential
 	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
 
-	LLM      LLM
-	AutoJoin bool      // HEARDLOG_AUTO_JOIN
-	Profiles []Profile // HEARDLOG_PROFILES
-	NoKey    string    // HEARDLOG_NO_KEY
+	LLM         LLM
+	AutoJoin    bool      // HEARDLOG_AUTO_JOIN
+	PassThrough []string  // HEARDLOG_PASSTHROUGH
+	Profiles    []Profile // HEARDLOG_PROFILES
+	NoKey       string    // HEARDLOG_NO_KEY
 
 	WebhookURL    string // HEARDLOG_WEBHOOK_URL; "" = none
 	WebhookSecret Secret // HEARDLOG_WEBHOOK_SECRET

@@ -152,3 +152,26 @@ func headerName(s string) bool {
 	}
 	return s != "" && len(s) <= 128
 }
+
+// maxPassThrough is how many paths may go through.
+const maxPassThrough = 100
+
+// setPassThrough reads a list of paths.
+func setPassThrough(c *Config, v string) error {
+	for e := range strings.SplitSeq(v, ",") {
+		e = strings.TrimSpace(e)
+		if e == "" {
+			continue
+		}
+		path, ok := strings.CutPrefix(e, "/v1/")
+		path = strings.TrimSuffix(path, "/*")
+		if e != "*" && (!ok || path == "" || path == "*" || strings.ContainsAny(path, "*%\\?# ") || strings.Contains("/"+path+"/", "//") || strings.Contains("/"+path+"/", "/../")) {
+			return fmt.Errorf("%q is not a path such as /v1/embeddings or /v1/audio/*, nor *", e)
+		}
+		if len(c.PassThrough) == maxPassThrough {
+			return fmt.Errorf("there are more than %d paths", maxPassThrough)
+		}
+		c.PassThrough = append(c.PassThrough, e)
+	}
+	return nil
+}

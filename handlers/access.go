@@ -151,7 +151,7 @@ func (a *API) localOnly(next http.Handler) http.Handler {
 
 // styleOf gives the form of errors on a path that is not routed yet, or where the route is not known any more.
 func styleOf(r *http.Request) errorStyle {
-	if strings.HasSuffix(r.URL.Path, "/chat/completions") || strings.HasSuffix(r.URL.Path, "/models") {
+	if strings.HasSuffix(r.URL.Path, "/chat/completions") || strings.HasSuffix(r.URL.Path, "/models") || r.URL.Path == "/v1/embeddings" {
 		return openAIError
 	}
 	return agoraError

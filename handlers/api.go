@@ -41,6 +41,9 @@ type Config struct {
 	Platforms *platform.Set
 	// NoKey is what becomes of a chat completion that names neither an agent nor a call: NoKeyRefuse (also for "") or NoKeyWords.
 	NoKey string
+	// PassThrough lists the paths under /v1 that go through to the upstream: whole paths, such as /v1/embeddings, paths that end in /* for all beneath them,
+	// or * for all. Our own paths are ours in any case.
+	PassThrough []string
 	// Done is closed when the server begins to stop: endless streams end then.
 	Done <-chan struct{}
 }
@@ -49,6 +52,7 @@ type Config struct {
 type API struct {
 	Config
 	validate *validator.Validate
+	own      map[string]bool // first names of our own paths under /v1; set by Router
 }
 
 // New makes an API.

@@ -83,8 +83,20 @@ func (a *API) decodeBytes(body []byte, v any, strict bool) error {
 	return a.check(v)
 }
 
-// readBody reads the whole body (which also arms the server's watch on the connection), checks its size, its depth and that it is said to be JSON.
+// readBody is readRaw for JSON, whose depth it checks.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := a.readRaw(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if depth := jsonDepth(body); depth > MaxDepth {
+		return nil, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
+	}
+	return body, nil
+}
+
+// readRaw reads the whole body (which also arms the server's watch on the connection) and checks its size.
+func (a *API) readRaw(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		// Clients send application/json;charset=utf-8 and, with -d of curl, a form type: the body decides.
 		if _, _, err := mime.ParseMediaType(ct); err != nil {
@@ -104,9 +116,6 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 			return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", tooBig.Limit)
 		}
 		return nil, fault.Wrap(fault.BadRequest, err, "the body could not be read")
-	}
-	if depth := jsonDepth(body); depth > MaxDepth {
-		return nil, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
 	}
 	return body, nil
 }

@@ -62,15 +62,10 @@ func (a *API) models(w http.ResponseWriter, r *http.Request) error {
 	}
 	var llm memory.LLMSettings
 	if id != "" {
-		if !validID(id) {
-			return fault.New(fault.NotFound, "agent not found")
-		}
-		agent, err := a.Memory.Agent(r.Context(), projectOf(r), id)
-		if err != nil {
+		var err error
+		if llm, err = a.llmOf(r, id); err != nil {
 			return err
 		}
-		llm = agent.Settings.LLM
-		infoOf(r).agent = id
 	}
 	return a.Answers.Models(w, r, llm)
 }

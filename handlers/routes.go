@@ -50,10 +50,16 @@ func (a *API) Router() http.Handler {
 			r.Use(a.enter(openAIError), limit(openAIError))
 			r.Post("/chat/completions", a.handle(openAIError, a.chatCompletions))
 			r.Get("/models", a.handle(openAIError, a.models))
+			r.Post("/embeddings", a.handle(openAIError, a.passThrough))
 			r.With(a.agentPath(openAIError)).Post("/agents/{id}/chat/completions", a.handle(openAIError, a.chatCompletions))
 			r.With(a.agentPath(openAIError)).Get("/agents/{id}/models", a.handle(openAIError, a.models))
 		})
+		if len(a.PassThrough) > 0 {
+			pass := a.enter(openAIError)(limit(openAIError)(a.handle(openAIError, a.passThrough)))
+			r.NotFound(pass.ServeHTTP)
+		}
 	})
+	a.own = ownNames(r)
 	return r
 }
 

@@ -125,14 +125,18 @@ func hasParameter(query, name string) bool {
 	return false
 }
 
-// BeneathChat gives the address of path, such as /models, beside an address of chat completions; ok is false where that ends in another way.
-func BeneathChat(chat, path string) (_ string, ok bool) {
+// BeneathChat gives the address of path, such as /models, beside an address of chat completions, with more behind its query; ok is false where it ends
+// in another way.
+func BeneathChat(chat, path, more string) (_ string, ok bool) {
 	base, query, _ := strings.Cut(chat, "?")
 	if base, ok = strings.CutSuffix(strings.TrimSuffix(base, "/"), chatPath); !ok {
 		return "", false
 	}
 	base += path
-	if query != "" {
+	if more != "" && query != "" {
+		more = "&" + more
+	}
+	if query += more; query != "" {
 		base += "?" + query
 	}
 	return base, true

@@ -48,9 +48,12 @@ type Call struct {
 	Azure   bool              // APIKey goes into AzureKeyHeader instead
 	Headers map[string]string // llm.headers; our own headers win
 	Client  http.Header       // the client's, of which forwarded() goes on; may be nil
-	Body    []byte            // nil makes it a GET; Do does not use it any more once it has returned
-	Stream  bool
-	Connect time.Duration // see Limits
+	Body    []byte            // Do does not use it any more once it has returned
+	Method  string            // "": POST with a Body, GET without
+	// ContentType is that of Body and Accept what may come back; "" is JSON, or a stream of events where Stream asks for one.
+	ContentType, Accept string
+	Stream              bool
+	Connect             time.Duration // see Limits
 }
 
 // Secrets are the strings that must not come back out of an upstream's error.
@@ -158,9 +161,13 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 		via := append([]string(nil), call.Client[ViaHeader]...)
 		h[ViaHeader] = []string{strings.Join(append(via, c.Instance), ", ")}
 	}
-	h["Accept"] = []string{"application/json"}
-	if call.Stream {
+	switch {
+	case call.Accept != "":
+		h["Accept"] = []string{call.Accept}
+	case call.Stream:
 		h["Accept"] = []string{"text/event-stream"}
+	default:
+		h["Accept"] = []string{"application/json"}
 	}
 	req := &http.Request{
 		Method: http.MethodGet, URL: u, Host: u.Host, Header: h,
@@ -168,12 +175,18 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 	}
 	if call.Body != nil {
 		h["Content-Type"] = []string{"application/json"}
+		if call.ContentType != "" {
+			h["Content-Type"] = []string{call.ContentType}
+		}
 		req.Method = http.MethodPost
 		body := call.Body
 		if _, ok := c.Transport.(*Pool); !ok {
 			body = bytes.Clone(body) // other transports may still be sending when an answer has come
 		}
 		setBody(req, body)
+	}
+	if call.Method != "" {
+		req.Method = call.Method
 	}
 	return req.WithContext(ctx), nil
 }

@@ -23,7 +23,7 @@ func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.L
 		return fault.At(fault.Missing, "llm.url", "is not set, and the server has no default")
 	}
 	azure := llmadapter.IsAzure(llm.URL, llm.Vendor)
-	url, ok := llmadapter.BeneathChat(llmadapter.ChatURL(llm.URL, azure, agent.URL != ""), "/models")
+	url, ok := llmadapter.BeneathChat(llmadapter.ChatURL(llm.URL, azure, agent.URL != ""), "/models", "")
 	if !ok {
 		return fault.At(fault.Unsupported, "llm.url", "does not end in /chat/completions, so that the address of its models is not known")
 	}

@@ -111,7 +111,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Answers: a.answers, Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
-		RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Platforms: platforms, NoKey: c.NoKey,
 	})
 	a.server = &http.Server{
