@@ -35,7 +35,10 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	infoOf(r).agent = id
-	call := &answer.Call{Project: projectOf(r), AgentID: id, Request: req, Key: key}
+	call := &answer.Call{
+		Project: projectOf(r), AgentID: id, Request: req, Key: key,
+		Resends: func() bool { return a.Platforms.Resends(r.Header.Get, req.Member) },
+	}
 	err = a.Answers.Serve(w, r, call)
 	// An agent in the path was made by a join, and one that is gone stays gone: only a name in a header or body makes one.
 	if fault.Is(err, fault.NotFound) && a.AutoJoin != nil && chi.URLParam(r, "id") == "" {

@@ -37,7 +37,9 @@ type Profile struct {
 	Name    string
 	Sources []Source // best first
 	Strip   []string // members of a chat request that no upstream sees
-	Trust   string   // of what it says was heard: high, medium or low (reference/platforms.md 1.1)
+	// Resends tells that the platform sends its whole list each time, also one that holds no answer yet.
+	Resends bool
+	Trust   string // of what it says was heard: high, medium or low (reference/platforms.md 1.1)
 }
 
 // maxValue is how long a key's value may be to be kept as it is; of a longer one the hash is kept.
@@ -60,18 +62,18 @@ func newKey(s Source, value string) Key {
 // Profiles is the table of the platforms that are known (reference/platforms.md 2.1 and 2.4), in the order in which a request is asked for their keys.
 func Profiles() []Profile {
 	return []Profile{
-		{Name: "livekit", Trust: "medium", Sources: []Source{
+		{Name: "livekit", Trust: "medium", Resends: true, Sources: []Source{
 			{Name: "livekit.session", Header: "X-LiveKit-Session-ID", Event: "session_id"},
 			{Name: "livekit.job", Header: "X-LiveKit-Job-ID", Event: "job_id"},
 			{Name: "livekit.room", Header: "X-LiveKit-Room-ID", Event: "room_id"},
 		}},
-		{Name: "vapi", Trust: "medium", Strip: []string{"call", "customer", "phoneNumber"}, Sources: []Source{
+		{Name: "vapi", Trust: "medium", Resends: true, Strip: []string{"call", "customer", "phoneNumber"}, Sources: []Source{
 			{Name: "vapi.call", Path: "call.id|call.callId", Event: "message.call.id|call.id|message.call.callId"},
 		}},
-		{Name: "elevenlabs", Trust: "high", Strip: []string{"elevenlabs_extra_body", "user_id"}, Sources: []Source{
+		{Name: "elevenlabs", Trust: "high", Resends: true, Strip: []string{"elevenlabs_extra_body", "user_id"}, Sources: []Source{
 			{Name: "elevenlabs.conversation", Path: "elevenlabs_extra_body.conversation_id", Event: "data.conversation_id|conversation_id"},
 		}},
-		{Name: "agora", Trust: "high", Strip: []string{"turn_id", "timestamp", "interruptable", "context"}, Sources: []Source{
+		{Name: "agora", Trust: "high", Resends: true, Strip: []string{"turn_id", "timestamp", "interruptable", "context"}, Sources: []Source{
 			{Name: "agora.agent", Header: "X-Agora-Agent-Id", Event: "payload.agent_id"},
 			{Name: "agora.channel", Header: "X-Agora-Customllm-Channel", Path: "context.channel|channel", Event: "payload.channel"},
 		}},
@@ -85,7 +87,7 @@ func Profiles() []Profile {
 		{Name: "retell", Trust: "medium", Sources: []Source{
 			{Name: "retell.call", Header: "X-Retell-Call-Id", Path: "metadata.call_id|call_id", Event: "call_id|call.call_id"},
 		}},
-		{Name: "pipecat", Trust: "medium", Sources: []Source{
+		{Name: "pipecat", Trust: "medium", Resends: true, Sources: []Source{
 			{Name: "pipecat.session", Header: "X-Pipecat-Session-Id", Path: "metadata.session_id", Event: "session_id"},
 		}},
 		{Name: "openai-realtime", Trust: "medium", Sources: []Source{

@@ -22,6 +22,7 @@ type Own struct {
 type Set struct {
 	own     []Own
 	sources []Source // of the platforms, in the order in which they are asked
+	resends []Source // those of platforms that send their whole list each time
 }
 
 // NewSet makes a Set. It fails where an own profile has the name of a platform.
@@ -29,6 +30,9 @@ func NewSet(own []Own) (*Set, error) {
 	s := &Set{own: own}
 	for _, p := range Profiles() {
 		s.sources = append(s.sources, p.Sources...)
+		if p.Resends {
+			s.resends = append(s.resends, p.Sources...)
+		}
 		if slices.ContainsFunc(own, func(o Own) bool { return o.Name == p.Name }) {
 			return nil, fmt.Errorf("%q is the name of a profile that is there already", p.Name)
 		}
@@ -67,6 +71,16 @@ func (s *Set) Key(project string, header func(string) string, member func(string
 		}
 	}
 	return Key{}, false
+}
+
+// Resends tells whether a chat request carries the key of a platform that sends its whole list each time. header and member are those of Key.
+func (s *Set) Resends(header func(string) string, member func(string) []byte) bool {
+	for _, src := range s.resends {
+		if _, ok := find(src, header, member); ok {
+			return true
+		}
+	}
+	return false
 }
 
 func find(s Source, header func(string) string, member func(string) []byte) (Key, bool) {

@@ -22,10 +22,11 @@ const ModeHeader = "X-Heardlog-Mode"
 
 // plan is what a request brings, worked out anew on each run of Plan.
 type plan struct {
-	req    *llmadapter.Request
-	speaks func(memory.LLMSettings) error
-	header string // ModeHeader of the call, "" for none
-	key    string // Idempotency-Key of the call, the id of its user message
+	req     *llmadapter.Request
+	speaks  func(memory.LLMSettings) error
+	header  string      // ModeHeader of the call, "" for none
+	key     string      // Idempotency-Key of the call, the id of its user message
+	resends func() bool // Call.Resends
 	// projection is that of ProjectionHeader, "" for none
 	projection memory.Projection
 
@@ -46,7 +47,7 @@ func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, err
 	}
 	if p.mode == "" {
 		p.mode = ModeInject
-		if slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" }) || resent(p.req.Messages, recent) {
+		if slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" }) || resent(p.req.Messages, recent) || p.resends != nil && p.resends() {
 			p.mode = ModeReconcile
 		}
 	}

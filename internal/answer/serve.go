@@ -20,6 +20,9 @@ type Call struct {
 	Request          *llmadapter.Request
 	// Key is the client's Idempotency-Key, at most memory.MaxMessageID characters: the id of its user message.
 	Key string
+	// Resends tells whether the client is known to send its whole list each time; nil knows of none. It is asked where neither a setting nor the list
+	// itself says so.
+	Resends func() bool
 }
 
 // Headers that tell a client where its call went.
@@ -68,12 +71,12 @@ type exchange struct {
 // Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream
 // other than 2xx are written through as they are.
 //
-// Once the turn has begun c.Request is nil: an answer may take minutes, and the memory of its question is not needed for that.
+// Once the turn has begun c.Request and c.Resends are nil: an answer may take minutes, and the memory of its question is not needed for that.
 func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error {
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
 	}
-	p := &plan{req: c.Request, speaks: r.speaks, header: req.Header.Get(ModeHeader), key: c.Key}
+	p := &plan{req: c.Request, speaks: r.speaks, header: req.Header.Get(ModeHeader), key: c.Key, resends: c.Resends}
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
@@ -96,7 +99,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if p.ghost || x.turn.Took > 0 {
 		r.metrics.ghosts.Inc()
 	}
-	c.Request = nil
+	c.Request, c.Resends = nil, nil
 	w.Header().Set(AgentHeader, x.turn.Agent.ID)
 	w.Header().Set(TurnHeader, strconv.FormatInt(x.turn.TurnID, 10))
 

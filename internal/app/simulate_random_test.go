@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,7 +48,10 @@ func (s *script) chance(percent int) bool { return s.rnd.IntN(100) < percent }
 
 // call writes a whole call of a platform.
 func (s *script) call(platform string) {
-	head := map[string]any{"platform": platform, "properties": map[string]any{"heardlog": map[string]any{"mode": "reconcile"}}}
+	head := map[string]any{"platform": platform}
+	if slices.Contains([]string{"openai", "retell", "twilio"}, platform) { // applications, which may do either; of the others it is known
+		head["properties"] = map[string]any{"heardlog": map[string]any{"mode": "reconcile"}}
+	}
 	if s.chance(50) {
 		head["greeting"] = s.text(3)
 	}
