@@ -27,8 +27,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		if h.Agent.Status == Idle {
 			return Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", id)
 		}
-		depth := h.Agent.Settings.LLM.MaxHistory + 16
-		recent, err := tx.Last(depth)
+		recent, err := tx.Last(r.depth(&h.Agent.Settings.LLM))
 		if err != nil {
 			return Change{}, err
 		}

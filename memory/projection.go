@@ -135,6 +135,9 @@ func (v *View) projection() Projection {
 // Projects tells whether answers may differ from what was heard of them.
 func (v *View) Projects() bool { return v.projection() != HeardOnly }
 
+// Changes tells whether texts may be told in another way than they were heard.
+func (v *View) Changes() bool { return v.Projects() || v.Prefixes() }
+
 // Shows tells whether the message may go in front of an LLM call. Beyond Message.InContext, an answer of which nothing was heard is
 // told where its words are: in HeardAndUnsaid as a note, in GeneratedWhole as a whole. One that never left the server (Empty), a ghost (Superseded) and one
 // in whose place the platform said something else (Replaced) are told nowhere.

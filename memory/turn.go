@@ -24,9 +24,25 @@ type TurnRequest struct {
 	Plan func(head Head, recent []Message) (Plan, error)
 	// ArrivedMS is when the request came, Unix ms.
 	ArrivedMS int64
+	// Projection is the call's own, "" for none. With it, or with a View of the agent that changes texts, Plan sees at least the newest Depth messages, MaxDepth at
+	// most: a message further back would be told in another way than before, and the call would not begin with the bytes of the last.
+	Projection Projection
+	Depth      int
 	// Cut is called at most once, with one of the Err values above, when something else cuts this answer. It must not block;
 	// the answer still has to be settled with Turn.Settle.
 	Cut func(cause error)
+}
+
+// MaxDepth is how many messages TurnRequest.Depth can ask for.
+const MaxDepth = 2048
+
+// depth gives how many messages Plan sees.
+func (r *TurnRequest) depth(l *LLMSettings) int {
+	n := l.MaxHistory + 16
+	if r.Depth > n && l.View.With(r.Projection).Changes() {
+		return max(n, min(r.Depth, MaxDepth))
+	}
+	return n
 }
 
 // Plan is what a call for an answer brings to the memory.

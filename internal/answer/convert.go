@@ -36,7 +36,7 @@ func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Mess
 	if x.plan != nil && custom {
 		x.plan.keepUnknown(out)
 	}
-	if s.changes() {
+	if s.Changes() {
 		for i, m := range context {
 			s.rewrite(&out[i], m)
 		}
@@ -71,14 +71,15 @@ func (p *plan) keepUnknown(out []llmadapter.Message) {
 // pairs with the ledger, and for those that tell themselves what they are.
 func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []llmadapter.Message {
 	recent := t.Recent()
-	tools := false // the ledger has results that the platform may have dropped
+	lost := false // the ledger has what the platform may have dropped: results of tools, answers that nobody heard
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
-		tools = tools || recent[i].Role == memory.Tool
+		m := &recent[i]
+		lost = lost || m.Role == memory.Tool || m.State == memory.Unplayed && v.Shows(m)
 	}
 	appended := map[int]*memory.Message{}
-	if v.custom || v.Prefixes() || tools {
+	if v.custom || v.Prefixes() || lost {
 		p.pairNew(recent, appended)
 	}
 	var seqs []int64
@@ -99,11 +100,11 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 			continue
 		}
 		out = append(out, m)
-		if tools {
+		if lost {
 			seqs = append(seqs, seqOf(s))
 		}
 	}
-	if !tools && complete(out) {
+	if !lost && complete(out) {
 		return out
 	}
 	if seqs == nil {
@@ -133,7 +134,7 @@ func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 		m = fromMemory(s, true)
 		m.Content, m.Raw = content, raw
 	}
-	if s == nil && v.changes() { // not of ours: its own fields may say when, by whom and how much of it
+	if s == nil && v.Changes() { // not of ours: its own fields may say when, by whom and how much of it
 		if own, err := toMemory(in, i, false); err == nil {
 			s = &own
 		}
@@ -142,7 +143,7 @@ func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 		return m, true
 	}
 	better := s.Role == memory.Assistant && s.Method.Rank() > memory.EchoDiff.Rank()
-	if !better && !v.changes() {
+	if !better && !v.Changes() {
 		return m, true
 	}
 	whole := in.Text()

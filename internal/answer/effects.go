@@ -89,36 +89,54 @@ func (e *effects) call(seq int64, id string) int {
 	return -1
 }
 
-// restore puts calls whose results the ledger has, and which the platform dropped when the caller talked into the answer, back behind the words that
-// they were made for. Calls of a turn whose answer was heard to its end stay away: it tells what they did.
+// restore puts back what the platform dropped when the caller talked into an answer: calls whose results the ledger has, and answers of which nothing was
+// heard, where the view tells those. Calls of a turn whose answer was heard to its end stay away: it tells what they did.
 func (e *effects) restore() {
-	held := make(map[int64]bool, len(e.seqs))
+	held := e.holds()
 	var others []string // calls of the list that the ledger does not know by Seq
 	for i, seq := range e.seqs {
-		if seq != 0 {
-			held[seq] = true
-		} else if isCall(&e.list[i]) {
+		if seq == 0 && isCall(&e.list[i]) {
 			others = append(others, llmadapter.CallIDs(e.list[i].ToolCalls)...)
 		}
 	}
 	for at := range e.recent {
 		g := &e.recent[at]
-		if len(e.ids[at]) == 0 || held[g.Seq] || slices.ContainsFunc(e.ids[at], func(id string) bool { return slices.Contains(others, id) }) {
-			continue
-		}
-		results := e.results(at)
-		known := slices.ContainsFunc(results, func(m *memory.Message) bool { return m != nil })
-		inList := slices.ContainsFunc(results, func(m *memory.Message) bool { return m != nil && held[m.Seq] })
-		if !known || inList || e.heardOut(at, held) {
-			continue
-		}
-		if i := e.place(g); i >= 0 {
-			group := e.group(nil, at, e.note(at, held))
-			e.list = slices.Insert(e.list, i, group...)
-			e.seqs = slices.Insert(e.seqs, i, make([]int64, len(group))...)
-			e.seqs[i] = g.Seq
+		switch {
+		case held[g.Seq]:
+		case e.dropped(at, held, others):
+			if i := e.place(g); i >= 0 {
+				e.insert(i, g.Seq, e.group(nil, at, e.note(at, held))...)
+			}
+		case len(e.ids[at]) == 0 && e.Shows(g) && !g.InContext():
+			if i := e.place(g); i >= 0 {
+				m := fromMemory(g, e.custom)
+				e.rewrite(&m, g)
+				e.insert(i, g.Seq, m)
+			}
 		}
 	}
+}
+
+// dropped tells whether recent[at] is a call that has its result in the ledger, and neither in the list, nor an answer there that was heard to its end.
+func (e *effects) dropped(at int, held map[int64]bool, others []string) bool {
+	if len(e.ids[at]) == 0 || slices.ContainsFunc(e.ids[at], func(id string) bool { return slices.Contains(others, id) }) {
+		return false
+	}
+	known := false
+	for _, m := range e.results(at) {
+		if m != nil && held[m.Seq] {
+			return false
+		}
+		known = known || m != nil
+	}
+	return known && !e.heardOut(at, held)
+}
+
+// insert puts messages into the list, of which the first is seq of the ledger.
+func (e *effects) insert(i int, seq int64, msgs ...llmadapter.Message) {
+	e.list = slices.Insert(e.list, i, msgs...)
+	e.seqs = slices.Insert(e.seqs, i, make([]int64, len(msgs))...)
+	e.seqs[i] = seq
 }
 
 // place gives where in the list a message of the ledger belongs: behind what came before it, else in front of what came after it. The list must hold something of

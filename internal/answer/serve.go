@@ -134,9 +134,11 @@ func (r *Runner) exchange(ctx context.Context) *exchange {
 func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
-	t, err := x.cfg.Turns.Begin(ctx, project, agentID, memory.TurnRequest{
-		Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) },
-	})
+	r := memory.TurnRequest{Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) }}
+	if p := x.plan; p != nil { // a ledger has more messages than a list: ghosts, results of tools
+		r.Projection, r.Depth = p.projection, 2*len(p.req.Messages)+16
+	}
+	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)
 	if err != nil {
 		return err
 	}

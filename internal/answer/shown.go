@@ -37,9 +37,6 @@ func (r *Runner) zone(p *memory.TimestampPrefix) *time.Location {
 	return z
 }
 
-// changes tells whether texts may be told in another way than they were heard.
-func (v shown) changes() bool { return v.Projects() || v.Prefixes() }
-
 // rewrite gives out the text that the model is told of m, a message of the ledger.
 func (v shown) rewrite(out *llmadapter.Message, m *memory.Message) {
 	if text := v.Content(m, m.Content); text != m.Content {

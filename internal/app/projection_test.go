@@ -121,6 +121,43 @@ func TestProjectionEcho(t *testing.T) {
 	}
 }
 
+// TestProjectionUnplayed is a platform that leaves out an answer that was never played.
+func TestProjectionUnplayed(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "At nine from platform two."})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	for projection, answer := range map[string]string{
+		"heard_only": "", "heard_marked": "", "generated": "At nine from platform two.",
+		"heard_and_unsaid": `[not heard by the caller: "At nine from platform two."]`,
+	} {
+		for _, vendor := range []string{"", "custom"} {
+			t.Run(projection+" "+vendor, func(t *testing.T) {
+				id := s.join(t.Name(), map[string]any{
+					"llm": map[string]any{"vendor": vendor}, "heardlog": map[string]any{"projection": projection, "mode": "reconcile"},
+				})
+				ask := func(msgs ...any) []string {
+					t.Helper()
+					s.post(agent(id, "/chat/completions"), map[string]any{"messages": msgs}).ok(nil)
+					return spoken(told(t, llm))
+				}
+				list := []any{user("Hi."), assistant("At nine from platform two."), user("When?")}
+				ask(list[0])
+				ask(list...)
+				list = append(list, user("From where?"))
+				want := []string{"user: Hi.", "assistant: At nine from platform two.", "user: When?", "assistant: " + answer, "user: From where?"}
+				if answer == "" {
+					want = append(want[:2], "user: When?\nFrom where?")
+				}
+				for range 2 { // the second time as a repetition
+					if diff := cmp.Diff(want, ask(list...)); diff != "" {
+						t.Error(diff)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestTransforms are the texts that models get beside what was said.
 func TestTransforms(t *testing.T) {
 	t.Parallel()
@@ -251,6 +288,32 @@ func TestProjectionPrefix(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestProjectionLong is a call that is longer than the window, on a platform that sends all of it each time.
+func TestProjectionLong(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "One two three four."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LOG_LEVEL=warn")
+	id := s.join("n", map[string]any{
+		"llm":      map[string]any{"max_history": 8},
+		"heardlog": map[string]any{"projection": "heard_and_unsaid", "transform": map[string]any{"timestamp": map[string]any{"format": "%H:%M:%S "}}},
+	})
+	var list []any
+	last := ""
+	for i := range 40 {
+		list = append(list, user(fmt.Sprintf("Question %d?", i)))
+		s.post(agent(id, "/chat/completions"), map[string]any{"messages": list}).ok(nil)
+		now := messagesOf(t, lastBody(llm))
+		if !strings.HasPrefix(now, last) {
+			t.Fatalf("call %d:\n%s\ndoes not go on where the one before ended:\n%s", i, now, last)
+		}
+		last = now
+		list = append(list, assistant("one two, "+strings.Repeat("three", i%2)))
+	}
+	if n := strings.Count(last, "not heard by the caller"); n != 39 {
+		t.Errorf("%d of 39 cut answers have their note", n)
 	}
 }
 
