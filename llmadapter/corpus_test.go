@@ -28,7 +28,7 @@ import (
 // What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better;
 // only harder cases, never a change of the code, are a reason to lower them.
 const (
-	minCases       = 440
+	minCases       = 460
 	minPerPlatform = 9
 	minPrecision   = 0.98
 	minF1          = 0.98
