@@ -77,14 +77,27 @@ func (w *Watch) Event(r *Record) {
 	case r.Finish != "":
 		w.sooner(FinishGrace, ErrGrace)
 	case !r.Begun(): // what came is not the answer yet
-	case w.limits.Idle > 0:
-		first := w.cause != ErrIdleTimeout
-		w.due, w.cause = w.now().Add(w.limits.Idle), ErrIdleTimeout
-		if first { // may be due before the limit for the first token would have been
-			w.timer.Reset(w.wait(w.now()))
-		}
 	default:
+		w.heard()
+	}
+}
+
+// Data notes a piece of an answer that is no stream of chunks: from then on the limit between two holds for it.
+func (w *Watch) Data() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard()
+}
+
+func (w *Watch) heard() {
+	if w.limits.Idle == 0 {
 		w.due = time.Time{}
+		return
+	}
+	first := w.cause != ErrIdleTimeout
+	w.due, w.cause = w.now().Add(w.limits.Idle), ErrIdleTimeout
+	if first { // may be due before the limit for the first token would have been
+		w.timer.Reset(w.wait(w.now()))
 	}
 }
 

@@ -104,14 +104,13 @@ func (x *exchange) copyOut(res *http.Response, watch *llmadapter.Watch) error {
 	rc := http.NewResponseController(x.w)
 	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
 	buf := make([]byte, 16<<10)
-	var none llmadapter.Record
 	for total := int64(0); ; {
 		n, err := res.Body.Read(buf)
 		if total += int64(n); total > maxPassed {
 			return tooLong()
 		}
 		if n > 0 {
-			watch.Event(&none)
+			watch.Data()
 			_ = rc.SetWriteDeadline(time.Now().Add(x.cfg.WriteTimeout)) // every connection of net/http takes one
 			if _, werr := x.w.Write(buf[:n]); werr != nil {
 				return &llmadapter.WriteError{Err: werr}

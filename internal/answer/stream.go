@@ -97,7 +97,7 @@ func (x *exchange) relayStream(a *attempt) error {
 	progress := false
 	x.relay.Alive = func(rec *llmadapter.Record) {
 		a.watch.Event(rec)
-		if !a.booked && rec.Error == nil {
+		if !a.booked && rec.Error == nil && rec.Begun() {
 			x.answered(a)
 		}
 		if !progress && (rec.Spoke() || rec.Calls()) { // before the client has the words: what he asks for next must find the agent speaking

@@ -56,6 +56,10 @@ func (o *other) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		close(o.gone)
+	case "/v1/stalls":
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	case "/v1/broken":
 		h.Set("Content-Length", "100")
 		_, _ = io.WriteString(w, "part")
@@ -84,7 +88,7 @@ func (s *server) plain() *server {
 func TestPassThrough(t *testing.T) {
 	t.Parallel()
 	o, base := newOther(t)
-	s := start(t, "HEARDLOG_LLM_URL="+base+"?tag=t1", "HEARDLOG_LLM_API_KEY=sk-server-QWERTY", "HEARDLOG_PASSTHROUGH=/v1/embeddings, /v1/audio/*,/v1/files,/v1/other,/v1/slow,/v1/broken",
+	s := start(t, "HEARDLOG_LLM_URL="+base+"?tag=t1", "HEARDLOG_LLM_API_KEY=sk-server-QWERTY", "HEARDLOG_PASSTHROUGH=/v1/embeddings, /v1/audio/*,/v1/files,/v1/other,/v1/slow,/v1/broken,/v1/stalls", "HEARDLOG_LLM_IDLE_TIMEOUT=500ms",
 		"HEARDLOG_CREDENTIALS=p1=me:secret-of-mine", "HEARDLOG_MAX_BODY=20000")
 	auth := []string{"Authorization", basic("me", "secret-of-mine"), "Cookie", "session=1", "X-Custom", "no", "Traceparent", "00-1-2-01"}
 	got := s.post(v1+"/embeddings", `{"model":"e1","input":"x"}`, auth...).ok(nil)
@@ -137,15 +141,17 @@ func (s *server) abandoned(t *testing.T, o *other, auth []string) {
 	leave()
 	_ = resp.Body.Close()
 	<-o.gone
-	req, err = http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+v1+"/broken", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set(auth[0], auth[1])
-	if resp, err = http.DefaultTransport.RoundTrip(req); err == nil {
-		defer resp.Body.Close()
-		if b, err := io.ReadAll(resp.Body); err == nil {
-			t.Errorf("a part came as a whole: %q", b)
+	for _, path := range []string{"/broken", "/stalls"} {
+		req, err = http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+v1+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(auth[0], auth[1])
+		if resp, err = http.DefaultTransport.RoundTrip(req); err == nil {
+			if b, err := io.ReadAll(resp.Body); err == nil {
+				t.Errorf("%s: a part came as a whole: %q", path, b)
+			}
+			_ = resp.Body.Close()
 		}
 	}
 }

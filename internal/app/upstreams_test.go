@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,6 +57,7 @@ func TestFallOver(t *testing.T) {
 		"silent":                   {fake.Script{Hang: true}, true},
 		"headers, then silence":    {fake.Script{DelayBody: hang}, true},
 		"comments only":            {fake.Script{Hang: true, Heartbeat: fake.Duration(10 * time.Millisecond)}, true},
+		"metadata only":            {fake.Script{RawPieces: []string{"data: {\"object\":\"chat.completion.custom_metadata\",\"metadata\":{\"hello\":1}}\n\n"}, HangAfter: 1}, true},
 		"breaks before its first":  {fake.Script{RawPieces: []string{": hello\n\n"}, CutAfter: 1}, true},
 		"ends without a word":      {fake.Script{RawPieces: []string{": hello\n\n"}}, true},
 		"an error instead of data": {fake.Script{Raw: "data: {\"error\":{\"message\":\"overloaded\",\"code\":529}}\n\n"}, true},
@@ -372,6 +375,56 @@ func TestUpstreamsRefused(t *testing.T) {
 			refused(http.StatusBadRequest, tt.reason, tt.words...)
 		if strings.Contains(string(got.body), "hunter2") {
 			t.Errorf("%s: %s", name, got.body)
+		}
+	}
+}
+
+// TestUpstreamSecrets: the keys of upstreams come out nowhere, not even where one repeats what it was sent, and are not readable in the store.
+func TestUpstreamSecrets(t *testing.T) {
+	t.Parallel()
+	secrets := []string{"sk-first-QWERTY01", "sk-spare-QWERTY02", "head-spare-QWERTY03", "sk-agents-QWERTY04", "head-agents-QWERTY05", "query-QWERTY06"}
+	_, down := upstream(t, fake.Script{Status: 503})
+	repeats := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprintf(w, "not good: %s, %s", r.Header.Get("Authorization"), r.Header.Get("X-Key"))
+	}))
+	t.Cleanup(repeats.Close)
+	dir := t.TempDir()
+	s := start(t, "HEARDLOG_STORE=sqlite:"+dir+"/h.db", "HEARDLOG_SECRET_KEY=a text that is long enough", "HEARDLOG_LLM_URL="+down, "HEARDLOG_LLM_API_KEY="+secrets[0], "HEARDLOG_LOG_LEVEL=debug",
+		fallbacks(t, map[string]any{"name": "spare", "url": repeats.URL + "?k=" + secrets[5], "api_key": secrets[1], "headers": map[string]string{"X-Key": secrets[2]}}))
+	var out strings.Builder
+	for name, props := range map[string]any{"server": nil, "agent": map[string]any{"heardlog": map[string]any{"upstreams": []any{
+		map[string]any{"name": "mine", "url": repeats.URL, "api_key": secrets[3], "headers": map[string]string{"X-Key": secrets[4]}},
+	}}}} {
+		id := s.join(name, props)
+		for _, stream := range []bool{true, false} {
+			got := s.chat(agent(id, "/chat/completions"), "x", stream)
+			if got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "not good: [secret]") {
+				t.Errorf("%s: %d %s", name, got.status, got.body)
+			}
+			fmt.Fprintf(&out, "%v %s", got.header, got.body)
+		}
+		for _, what := range []string{"", "/history", "/turns", "/messages"} {
+			out.Write(s.get(agent(id, what)).ok(nil).body)
+		}
+	}
+	out.Write(s.get("/metrics").ok(nil).body)
+	s.stop()
+	out.WriteString(s.log.String())
+	files, err := filepath.Glob(dir + "/*")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(b)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(out.String(), secret) {
+			t.Errorf("%s came out", secret)
 		}
 	}
 }
