@@ -399,7 +399,7 @@ func TestUpstreamSecrets(t *testing.T) {
 		id := s.join(name, props)
 		for _, stream := range []bool{true, false} {
 			got := s.chat(agent(id, "/chat/completions"), "x", stream)
-			if got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "not good: [secret]") {
+			if got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "not good: Bearer [secret], [secret]") {
 				t.Errorf("%s: %d %s", name, got.status, got.body)
 			}
 			fmt.Fprintf(&out, "%v %s", got.header, got.body)
