@@ -70,12 +70,13 @@ func TestPackKeepsEveryField(t *testing.T) {
 // TestUnpackedListsGo wants what is unpacked to be there while somebody holds it, and to take no memory afterwards.
 func TestUnpackedListsGo(t *testing.T) { // not parallel: it counts on collections
 	v := (&view{}).withTail([]memory.Message{{Seq: 1, Role: memory.User, Content: "one"}, {Seq: 2, Role: memory.Tool, Content: "two"}}, true)
-	held, shown := v.messages(), v.history()
+	held := v.messages(2)
+	shown := v.history(held, 2)
 	runtime.GC()
-	if again := v.messages(); &again[0] != &held[0] || len(again) != 2 {
+	if again := v.messages(2); &again[0] != &held[0] || len(again) != 2 {
 		t.Error("a list that is held was unpacked again")
 	}
-	if again := v.history(); &again[0] != &shown[0] || len(again) != 1 {
+	if again := v.history(held, 2); &again[0] != &shown[0] || len(again) != 1 {
 		t.Error("a history that is held was made again")
 	}
 	runtime.KeepAlive(held)
@@ -85,7 +86,7 @@ func TestUnpackedListsGo(t *testing.T) { // not parallel: it counts on collectio
 	if _, ok := v.list.get(); ok {
 		t.Error("an unpacked list that nobody uses is kept")
 	}
-	if got := v.messages(); len(got) != 2 || got[0].Content != "one" || got[1].Content != "two" {
+	if got := v.messages(2); len(got) != 2 || got[0].Content != "one" || got[1].Content != "two" {
 		t.Errorf("unpacked again: %v", got)
 	}
 }

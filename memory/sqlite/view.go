@@ -23,8 +23,9 @@ type view struct {
 	// oldRev is at least the highest Rev of the messages before the tail: later changes are all in the tail.
 	oldRev int64
 	bytes  int64 // of the tail's messages, packed
-	// list and shown are the tail as messages, and those of them that history shows, until the next garbage collection: what is asked
-	// for again and again is unpacked seldom, and what a thousand agents are asked for now and then takes no memory that lasts.
+	// list is the end of the tail as messages, and shown what history shows of the tail where that is not all, until the next garbage
+	// collection: what is asked for again and again is unpacked seldom, and what a thousand agents are asked for now and then takes no
+	// memory that lasts.
 	list, shown unpacked
 }
 
@@ -158,7 +159,7 @@ func (v *view) apply(c memory.Change) *view {
 func (v *view) carry(n *view, c memory.Change) {
 	list, ok := v.list.get()
 	added := len(c.Append)
-	if !ok || len(n.tail) < added || len(n.tail) > len(list)+added {
+	if !ok || len(n.tail) < added {
 		return
 	}
 	for i := range c.Append { // all must stand at the end
@@ -176,9 +177,10 @@ func (v *view) carry(n *view, c memory.Change) {
 	for i := len(list) - added; i < len(list); i++ {
 		list[i].GivenTurn = false // as stored
 	}
-	list = list[len(list)-len(n.tail):]
+	list = list[max(0, len(list)-len(n.tail)):]
 	for i := range c.Replace {
-		if at, ok := n.find(c.Replace[i].Seq); ok {
+		at, ok := n.find(c.Replace[i].Seq)
+		if at -= len(n.tail) - len(list); ok && at >= 0 {
 			list[at] = c.Replace[i]
 		}
 	}
@@ -199,9 +201,9 @@ func (v *view) newest(n int, historyOnly bool) ([]memory.Message, bool) {
 	if n > len(v.tail) && !v.full {
 		return nil, false
 	}
-	list := v.messages()
+	list := v.messages(n)
 	if historyOnly {
-		list = v.history()
+		list = v.history(list, n)
 	}
 	if n > len(list) && !v.full {
 		return nil, false
@@ -210,14 +212,16 @@ func (v *view) newest(n int, historyOnly bool) ([]memory.Message, bool) {
 	return list[len(list)-n : len(list) : len(list)], true
 }
 
-// messages gives the tail unpacked.
-func (v *view) messages() []memory.Message {
-	if list, ok := v.list.get(); ok {
+// messages gives the newest n messages of the tail unpacked, or more of them.
+func (v *view) messages(n int) []memory.Message {
+	n = min(n, len(v.tail))
+	if list, ok := v.list.get(); ok && n <= len(list) {
 		return list
 	}
-	list := make([]memory.Message, len(v.tail))
+	const room = 4 // for the messages of the turn that is about to begin: see carry
+	list := make([]memory.Message, n, n+room)
 	var u unpacker
-	for i, p := range v.tail {
+	for i, p := range v.tail[len(v.tail)-n:] {
 		u.unpack(p, &list[i])
 	}
 	v.list.set(list)
@@ -231,12 +235,21 @@ func (v *view) message(i int) (m memory.Message) {
 	return m
 }
 
-// history gives the tail's messages that history shows; most often all, and then without a copy.
-func (v *view) history() []memory.Message {
+// history gives those messages of a list that history shows, which is the newest n of the tail or more; most often all, and then
+// without a copy. Where that leaves fewer than n, it gives those of the whole tail.
+func (v *view) history(list []memory.Message, n int) []memory.Message {
 	if h, ok := v.shown.get(); ok {
 		return h
 	}
-	h := shownOnly(v.messages())
+	h := shownOnly(list)
+	switch {
+	case len(h) == len(list):
+		return h
+	case len(h) < n && len(list) < len(v.tail):
+		h = shownOnly(v.messages(len(v.tail)))
+	case len(list) < len(v.tail):
+		return h
+	}
 	v.shown.set(h)
 	return h
 }
