@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -109,7 +110,15 @@ func (a *API) record(w http.ResponseWriter, r *http.Request, id string, event pl
 	if err != nil {
 		return err
 	}
+	count := a.Metrics.evidence.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")}) // a known one, or it had not been read
 	for _, rec := range list {
+		result := "known"
+		if rec.Pending {
+			result = "pending"
+		} else if rec.Changed {
+			result = "recorded"
+		}
+		count.WithLabelValues(result).Inc()
 		e := recordedEvidence{Changed: rec.Changed, Pending: rec.Pending}
 		if m := rec.Message; !rec.Pending {
 			e.Seq, e.TurnID, e.Heard, e.Method = m.Seq, &m.TurnID, m.Content, string(m.Method)
@@ -117,6 +126,7 @@ func (a *API) record(w http.ResponseWriter, r *http.Request, id string, event pl
 		out.Recorded = append(out.Recorded, e)
 	}
 	out.Unmatched = len(reports) - len(list)
+	count.WithLabelValues("unmatched").Add(float64(out.Unmatched))
 	return encode(w, http.StatusOK, out)
 }
 

@@ -16,6 +16,7 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	history  prometheus.Counter
 	limited  prometheus.Counter
+	evidence *prometheus.CounterVec
 
 	mu     sync.RWMutex
 	routes map[string]*routeMetrics // by the patterns, method and status: see request
@@ -41,7 +42,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		history: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_history_bytes_total", Help: "Bytes of history answered."}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_rate_limited_total", Help: "Requests refused by the rate limit."}),
 	}
-	reg.MustRegister(m.requests, m.seconds, m.history, m.limited)
+	m.evidence = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_evidence_total", Help: "What platforms' events told of answers: recorded, known already, pending while the answer is made, or of no answer of ours.",
+	}, []string{"platform", "result"})
+	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence)
 	return m
 }
 

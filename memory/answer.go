@@ -273,7 +273,7 @@ func (a Answer) message(now int64) Message {
 }
 
 var causes = map[error]string{
-	ErrInterrupted: ByAPIInterrupt, ErrThink: ByAPIInterrupt, ErrSpeak: ByAPISpeak, ErrLeave: ByAPILeave,
+	ErrInterrupted: ByAPIInterrupt, ErrBargeIn: ByStartOfSpeech, ErrThink: ByAPIInterrupt, ErrSpeak: ByAPISpeak, ErrLeave: ByAPILeave,
 	ErrClientGone: ByStartOfSpeech, ErrSuperseded: ByStartOfSpeech,
 }
 

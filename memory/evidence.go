@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -95,12 +96,12 @@ func (r *Report) ofNow() bool {
 func (s *Service) recordFlight(ctx context.Context, project, id string, reports []Report) (out []Recorded, err error, done bool) {
 	k := agentKey{project, id}
 	for _, f := range s.live.flying(k) {
-		if Phase(f.phase.Load()) != Speaking {
+		if Phase(f.phase.Load()) != Speaking || reports[0].AtMS != 0 && reports[0].AtMS < f.began {
 			continue
 		}
 		if reports[0].Cut {
 			turn := f.turn.Load()
-			s.cutFlights(ctx, k, ErrInterrupted, func(t int64) bool { return t == turn })
+			s.cutFlights(ctx, k, ErrBargeIn, func(t int64) bool { return t == turn })
 		} else if f.note(reports[0]) {
 			return []Recorded{{Pending: true}}, nil, true
 		}
@@ -158,6 +159,7 @@ func match(reports []Report, recent []Message) []*Message {
 	end, depth := len(answers), len(answers)
 	if len(reports) == 1 {
 		depth = reportDepth
+		end = reports[0].before(answers)
 	}
 	for i := len(reports) - 1; i >= 0; i-- {
 		for j := end - 1; j >= max(0, end-depth); j-- {
@@ -168,6 +170,19 @@ func match(reports []Report, recent []Message) []*Message {
 		}
 	}
 	return out
+}
+
+// before gives how many of the answers may be meant by a single report: one that names none and comes late speaks of none that was begun since.
+func (r *Report) before(answers []*Message) int {
+	if r.AtMS == 0 || r.ItemID != "" || r.Generated != "" || r.Turn != nil || r.Heard != nil {
+		return len(answers)
+	}
+	for i, m := range slices.Backward(answers) {
+		if m.Timestamp <= r.AtMS {
+			return i + 1
+		}
+	}
+	return len(answers) // its clock is not ours
 }
 
 // fits tells whether the report may speak of the answer.

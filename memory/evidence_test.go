@@ -247,14 +247,35 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 	done := make(chan memory.Message, 1)
 	go func() {
 		<-cut
-		m, _ := s.Settle(context.WithoutCancel(t.Context()), turn2, memory.Answer{Generated: "The bus leaves at ten.", Sent: "The bus leaves", Err: memory.ErrInterrupted})
+		m, _ := s.Settle(context.WithoutCancel(t.Context()), turn2, memory.Answer{Generated: "The bus leaves at ten.", Sent: "The bus leaves", Err: memory.ErrBargeIn})
 		done <- m
 	}()
 	got := record(t, s, a.ID, memory.Report{Cut: true, Heard: text("The bus")})
 	<-done
-	if len(got) != 1 || got[0].Message.Content != "The bus" || got[0].Message.Method != memory.VendorText || got[0].Message.InterruptBy != memory.ByAPIInterrupt {
+	if len(got) != 1 || got[0].Message.Content != "The bus" || got[0].Message.Method != memory.VendorText || got[0].Message.InterruptBy != memory.ByStartOfSpeech {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestLateCut: a cut that comes after the next answer was begun is one of the answer before.
+func TestLateCut(t *testing.T) {
+	t.Parallel()
+	s := fixed(t)
+	first, second := llm("One two three."), llm("Four five six.")
+	first.Timestamp, second.Timestamp = 1_780_000_010_000, 1_780_000_020_000
+	a := conversation(t, s, user("a"), first, user("b"), second)
+	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_015_000}); len(got) != 1 || got[0].Message.Original() != "One two three." {
+		t.Errorf("%+v", got)
+	}
+	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_025_000}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
+		t.Errorf("%+v", got)
+	}
+	flying := begin(t, s, a.ID, func(error) { t.Error("cut") }, user("c"))
+	s.Progress(flying, memory.Speaking)
+	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_025_001}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
+		t.Errorf("while the next is sent: %+v", got)
+	}
+	settle(t, s, flying, memory.Answer{Generated: "Seven.", Sent: "Seven.", Complete: true})
 }
 
 func TestRecordBounds(t *testing.T) {

@@ -38,6 +38,7 @@ type flight struct {
 	agent *liveAgent
 	turn  atomic.Int64 // noTurn until it is known
 	phase atomic.Int32
+	began int64 // Unix ms
 	cut   func(error)
 	once  sync.Once     // for cut
 	done  chan struct{} // closed when the answer is settled
@@ -212,7 +213,7 @@ func (r *registry) watch(k agentKey, now time.Time) (<-chan struct{}, func()) {
 }
 
 func (r *registry) launch(k agentKey, cut func(error), now time.Time) *flight {
-	f := &flight{cut: cut, done: make(chan struct{})}
+	f := &flight{began: now.UnixMilli(), cut: cut, done: make(chan struct{})}
 	f.turn.Store(noTurn)
 	r.mu.RLock() // nobody drops the entry meanwhile
 	known := r.agents[k]

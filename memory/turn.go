@@ -10,6 +10,7 @@ import (
 // Why an answer in flight is cut. Answer.Err carries one of them, or an error of the upstream.
 var (
 	ErrInterrupted = errors.New("interrupted by a call to interrupt")
+	ErrBargeIn     = errors.New("interrupted by the caller, as the platform says")
 	ErrSpeak       = errors.New("interrupted by speak")
 	ErrThink       = errors.New("interrupted by think")
 	ErrLeave       = errors.New("the agent was asked to leave")

@@ -163,7 +163,7 @@ func TestExtraIsTheTable(t *testing.T) {
 	}
 	slices.Sort(table)
 	context := []byte(`{"presence":{}}`)
-	for _, name := range append(table, "messages", "model", "metadata", "user", "tools", "channel", "") {
+	for _, name := range append(table, "messages", "model", "metadata", "user", "tools", "store", "") {
 		if got, want := platform.Extra(name, context, false), slices.Contains(table, name); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}

@@ -73,7 +73,11 @@ func Profiles() []Profile {
 		{Name: "elevenlabs", Trust: "high", Resends: true, Strip: []string{"elevenlabs_extra_body", "user_id"}, Sources: []Source{
 			{Name: "elevenlabs.conversation", Path: "elevenlabs_extra_body.conversation_id", Event: "data.conversation_id|conversation_id"},
 		}},
-		{Name: "agora", Trust: "high", Resends: true, Strip: []string{"turn_id", "timestamp", "interruptable", "context"}, Sources: []Source{
+		{Name: "agora", Trust: "high", Resends: true, Strip: []string{
+			"turn_id", "timestamp", "interruptable", "context",
+			// What the engine's users put into llm.params for their own LLM servers (reference/agora-api.md 4.1).
+			"channel", "app_id", "appId", "user_uid", "userId", "agent_uid", "user_name", "rtm_token",
+		}, Sources: []Source{
 			{Name: "agora.agent", Header: "X-Agora-Agent-Id", Event: "payload.agent_id"},
 			{Name: "agora.channel", Header: "X-Agora-Customllm-Channel", Path: "context.channel|channel", Event: "payload.channel"},
 		}},
@@ -84,7 +88,7 @@ func Profiles() []Profile {
 		{Name: "telnyx", Trust: "high", Sources: []Source{
 			{Name: "telnyx.call", Header: "X-Telnyx-Call-Control-Id", Path: "metadata.call_control_id", Event: "call_control_id|callSid"},
 		}},
-		{Name: "retell", Trust: "medium", Sources: []Source{
+		{Name: "retell", Trust: "medium", Strip: []string{"call_id"}, Sources: []Source{
 			{Name: "retell.call", Header: "X-Retell-Call-Id", Path: "metadata.call_id|call_id", Event: "call_id|call.call_id"},
 		}},
 		{Name: "pipecat", Trust: "medium", Resends: true, Sources: []Source{

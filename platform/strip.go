@@ -7,9 +7,9 @@ import "github.com/tidwall/gjson"
 // every member of every request, so that it is a switch; a test holds it to Profiles.
 func Extra(name string, value []byte, engine bool) bool {
 	switch name {
-	case "call", "customer", "phoneNumber", "elevenlabs_extra_body", "user_id":
+	case "call", "customer", "phoneNumber", "elevenlabs_extra_body", "user_id", "call_id":
 		return true
-	case "turn_id", "timestamp", "interruptable":
+	case "turn_id", "timestamp", "interruptable", "channel", "app_id", "appId", "user_uid", "userId", "agent_uid", "user_name", "rtm_token":
 		return !engine
 	case "context": // others have members of that name: Agora's is told by what is in it
 		if engine || len(value) == 0 || value[0] != '{' {
