@@ -136,7 +136,7 @@ func reportsOf(list []platform.Evidence) ([]memory.Report, error) {
 	for _, e := range list {
 		r := memory.Report{
 			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
-			Playing: e.Playing, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
+			Playing: e.Playing, Account: e.Account, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
 		}
 		var err error
 		if r.Generated, err = memory.CleanText("generated", e.Generated, memory.MaxText); err != nil {

@@ -35,6 +35,7 @@ type Report struct {
 	// Playing tells that the answer is being played: Heard is the least that was heard of it so far, Words a stretch of it that began at StartMS
 	// (Unix ms). Such reports are kept with the answer and count together, see Playback.
 	Playing bool
+	Account bool // with Playing: Heard is from the platform's account of the conversation, which counts as its text
 	StartMS int64
 	AtMS    int64  // Unix ms that the report speaks of
 	By      string // Message.InterruptBy; "" = start_of_speech

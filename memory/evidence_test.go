@@ -109,8 +109,9 @@ func stories() map[string]struct {
 		"a beginning and a cut": {[]memory.Report{{Playing: true, Generated: told, StartMS: start}, {Cut: true, AtMS: start + 1500}},
 			memory.EstimateHeard(told, 1500), memory.AudioMS},
 		"a transcript that grows": {[]memory.Report{
-			{Playing: true, Heard: text("The train")}, {Playing: true, Heard: text("The train leaves at")}, {Playing: true, Cut: true, Heard: text("The train leaves at nine")},
-		}, "The train leaves at nine", memory.WordTimes},
+			{Playing: true, Account: true, Heard: text("The train")}, {Playing: true, Account: true, Heard: text("The train leaves at")},
+			{Playing: true, Account: true, Cut: true, Heard: text("The train leaves at nine")}, {HeardMS: number(90_000)},
+		}, "The train leaves at nine", memory.VendorText},
 		"the platform's text wins": {[]memory.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 1500},
 			{Cut: true, Generated: told, Heard: text("The train leaves")}, {HeardMS: number(90_000)},

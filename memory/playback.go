@@ -13,6 +13,8 @@ import (
 type Playback struct {
 	// Spoken is how many bytes of Message.Original are known to have been played.
 	Spoken int `json:"spoken,omitempty"`
+	// Account tells that the platform's account of the conversation says so.
+	Account bool `json:"account,omitempty"`
 	// Stretches are stretches of audio by their beginning; at most maxStretches, the latest.
 	Stretches []Stretch `json:"stretches,omitempty"`
 	Cut       bool      `json:"cut,omitempty"`
@@ -89,14 +91,14 @@ func (p *Playback) add(r Report, whole string) bool {
 	}
 	if r.Playing && r.Heard != nil {
 		if said, ok := AlignHeard(whole, *r.Heard); ok {
-			p.Spoken = max(p.Spoken, len(said))
+			p.Spoken, p.Account = max(p.Spoken, len(said)), p.Account || r.Account
 		}
 	}
 	added := false
 	if r.Playing && r.StartMS > 0 {
 		added = p.begin(r.stretch())
 	}
-	return added || p.Spoken != old.Spoken || p.Cut != old.Cut || p.CutMS != old.CutMS || p.By != old.By
+	return added || p.Spoken != old.Spoken || p.Account != old.Account || p.Cut != old.Cut || p.CutMS != old.CutMS || p.By != old.By
 }
 
 // stretch gives the report's piece of audio.
@@ -143,6 +145,9 @@ func (p *Playback) begin(s Stretch) bool {
 func (p *Playback) evidence(m Message) (Evidence, bool) {
 	whole := m.Original()
 	e := Evidence{Seq: m.Seq, Method: WordTimes, AtMS: p.CutMS, By: p.By}
+	if p.Account {
+		e.Method = VendorText
+	}
 	if !p.Cut {
 		e.Full = p.Spoken == len(whole) && !m.CutGenerated
 		return e, e.Full

@@ -33,6 +33,7 @@ type Evidence struct {
 	Full    bool    // heard to its end
 	Cut     bool    // the caller cut it
 	Playing bool    // it is being played: what is told may still grow
+	Account bool    // with Playing: Heard is from the platform's account of the conversation, not from its speech
 	StartMS int64   // Unix ms at which the stretch of audio began; with Playing
 	AtMS    int64   // Unix ms that the evidence speaks of
 	By      string  // end.metadata.caused_by of Agora's turn table, where the platform says it

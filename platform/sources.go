@@ -170,7 +170,7 @@ func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
 	if e.Heard == nil || strings.TrimSpace(*e.Heard) == "" {
 		return false
 	}
-	e.Playing = true
+	e.Playing, e.Account = true, true
 	for _, later := range rows[i+1:] {
 		if later.Get("role").String() == "user" {
 			e.Cut = true
