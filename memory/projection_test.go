@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -188,6 +189,22 @@ func TestPrefix(t *testing.T) {
 			t.Errorf("%s:\n%s", tt.name, diff)
 		}
 	}
+}
+
+// FuzzPrefix: whatever a client says of the speaker, what stands in front of his words is one printable line of bounded length.
+func FuzzPrefix(f *testing.F) {
+	for _, s := range []string{`"42"`, `42`, `["42",7,["x"],null]`, `{"42":1,"a\nb":2}`, `"a\u0000b"`, `"\ud800"`, `[`, `null`} {
+		f.Add([]byte(s), int64(1780000012345))
+	}
+	v := &memory.View{Timestamp: &memory.TimestampPrefix{Assistant: true}, Speaker: &memory.SpeakerPrefix{Names: map[string]string{"42": "Anna"}}}
+	f.Fuzz(func(t *testing.T, raw []byte, atMS int64) {
+		for _, key := range []string{"user", "vpids"} {
+			got := v.Prefix(memory.User, atMS, map[string]json.RawMessage{key: raw}, time.UTC)
+			if utf8.RuneCountInString(got) > 8*(memory.MaxSpeaker+2)+40 || !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+				t.Errorf("%q of %q", got, raw)
+			}
+		}
+	})
 }
 
 // TestViewStored is a view that comes back from the store as it went in, and settings from before there were any.

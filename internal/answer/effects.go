@@ -18,6 +18,7 @@ type effects struct {
 	shown
 	recent []memory.Message // the ledger's newest, oldest first
 	ids    [][]string       // of the calls of each of them
+	turns  map[int64]int64  // of each of them, by Seq
 	list   []llmadapter.Message
 	seqs   []int64 // of each message of the list; 0 = not in the ledger
 	// platforms tells that the list is the platform's own: the calls in it were made, and what it lacks was dropped.
@@ -25,9 +26,11 @@ type effects struct {
 }
 
 func newEffects(v shown, recent []memory.Message, list []llmadapter.Message, seqs []int64) *effects {
-	e := &effects{shown: v, recent: recent, list: list, seqs: seqs, ids: make([][]string, len(recent))}
+	e := &effects{shown: v, recent: recent, list: list, seqs: seqs, ids: make([][]string, len(recent)), turns: make(map[int64]int64, len(recent))}
 	for i := range recent {
-		if m := &recent[i]; m.Role == memory.Assistant && len(m.ToolCalls) > 0 {
+		m := &recent[i]
+		e.turns[m.Seq] = m.TurnID
+		if m.Role == memory.Assistant && len(m.ToolCalls) > 0 {
 			e.ids[i] = llmadapter.CallIDs(m.ToolCalls)
 		}
 	}
@@ -143,13 +146,13 @@ func (e *effects) insert(i int, seq int64, msgs ...llmadapter.Message) {
 // that turn or of one beside it; -1 otherwise: what a window or a summary took away stays away. The caller's words of the turn itself may be gone: some
 // platforms put those that he spoke into the answer behind them, as one message.
 func (e *effects) place(g *memory.Message) int {
-	turns, before, after := e.turnsAround(g)
+	before, after := e.turnsAround(g)
 	at, near, behind := 0, false, false
 	for i, seq := range e.seqs {
 		if seq == 0 {
 			continue
 		}
-		turn := turns[seq]
+		turn := e.turns[seq]
 		near = near || turn == g.TurnID || turn == before || turn == after
 		if seq < g.Seq {
 			at, behind = i+1, true
@@ -166,12 +169,11 @@ func (e *effects) place(g *memory.Message) int {
 	return at
 }
 
-// turnsAround gives the turn of each message by its Seq, and the caller's turns before and after that of g; -1 for none.
-func (e *effects) turnsAround(g *memory.Message) (turns map[int64]int64, before, after int64) {
-	turns, before, after = make(map[int64]int64, len(e.recent)), -1, -1
+// turnsAround gives the caller's turns before and after that of g; -1 for none.
+func (e *effects) turnsAround(g *memory.Message) (before, after int64) {
+	before, after = -1, -1
 	for i := range e.recent {
 		m := &e.recent[i]
-		turns[m.Seq] = m.TurnID
 		switch {
 		case m.Role != memory.User:
 		case m.TurnID < g.TurnID:
@@ -180,7 +182,7 @@ func (e *effects) turnsAround(g *memory.Message) (turns map[int64]int64, before,
 			after = m.TurnID
 		}
 	}
-	return turns, before, after
+	return before, after
 }
 
 // heardOut tells whether the list holds an answer to the calls of recent[at] that was heard to its end.
