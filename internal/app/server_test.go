@@ -277,12 +277,15 @@ type message struct {
 	Heard     string         `json:"heard"`
 	Sent      string         `json:"sent"`
 	Evidence  struct {
-		Method string `json:"method"`
-		At     int64  `json:"at"`
+		Method     string `json:"method"`
+		At         int64  `json:"at"`
+		Confidence int    `json:"confidence"`
 	} `json:"evidence"`
-	ToolCallID string          `json:"tool_call_id"`
-	ToolCalls  json.RawMessage `json:"tool_calls"`
-	Parts      json.RawMessage `json:"parts"`
+	Provisional bool            `json:"provisional"`
+	Ghost       bool            `json:"ghost"`
+	ToolCallID  string          `json:"tool_call_id"`
+	ToolCalls   json.RawMessage `json:"tool_calls"`
+	Parts       json.RawMessage `json:"parts"`
 }
 
 type history struct {
