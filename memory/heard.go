@@ -25,7 +25,7 @@ func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
 	sent := m.SentText() // as it was before anything is changed
 	changed := cut && m.noteCut(e, now)
 	if !e.beats(&m, heard) {
-		if cut && !m.Interrupted && e.Method == m.Method { // a cut that says nothing of what was heard is a cut all the same
+		if !m.Interrupted && e.Method == DisconnectOnly && m.Method == DisconnectOnly { // a cut that says nothing of what was heard is a cut all the same
 			m.Interrupted, changed = true, true
 		}
 		return m, changed, nil
@@ -37,7 +37,7 @@ func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
 	if m.Generated == m.Content && !m.CutGenerated {
 		m.Generated = ""
 	}
-	if m.Sent == whole {
+	if m.Sent == m.sentUnsaid() {
 		m.Sent = ""
 	}
 	m.State = e.stateOf(&m)

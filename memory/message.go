@@ -164,7 +164,12 @@ func (m Message) SentText() string {
 	if m.Sent != "" {
 		return m.Sent
 	}
-	if m.Interrupted && m.Method == DisconnectOnly {
+	return m.sentUnsaid()
+}
+
+// sentUnsaid gives what left our socket where Sent does not say.
+func (m *Message) sentUnsaid() string {
+	if m.Method == DisconnectOnly {
 		return m.Content
 	}
 	return m.Original()

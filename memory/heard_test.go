@@ -1,0 +1,147 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// happening is something that can happen to an answer once it is stored.
+type happening struct {
+	memory.Evidence
+	ghost bool
+}
+
+// someEvidence gives evidence of an answer, at random.
+func someEvidence(rnd *rand.Rand, whole string) happening {
+	words := strings.Fields(whole)
+	e := memory.Evidence{Confidence: int64(rnd.IntN(3)) * 40}
+	e.Method = []memory.Method{memory.VendorText, memory.WordTimes, memory.AudioMS, memory.EchoDiff, memory.EchoDiff, memory.EchoDiff, memory.DisconnectOnly, memory.AssumedFull}[rnd.IntN(8)]
+	if rnd.IntN(2) == 0 {
+		e.AtMS = 1_780_000_000_000 + int64(rnd.IntN(4))
+	}
+	if rnd.IntN(2) == 0 {
+		e.By = []string{memory.ByAPIInterrupt, memory.ByAPISpeak, memory.ByStartOfSpeech}[rnd.IntN(3)]
+	}
+	switch rnd.IntN(6) {
+	case 0:
+		e.Full = true
+	case 1:
+		if e.Method == memory.EchoDiff {
+			e.State = []memory.State{memory.Unplayed, memory.Replaced}[rnd.IntN(2)]
+		}
+	case 2:
+		return happening{ghost: true}
+	default:
+		e.Heard = strings.ToLower(strings.Join(words[:rnd.IntN(len(words)+1)], " "))
+	}
+	return happening{Evidence: e}
+}
+
+// TestAnyEvidenceInAnyOrder: whatever is told of an answer, and however often, gives the same record in each order, and nothing that was generated is lost.
+func TestAnyEvidenceInAnyOrder(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	const whole = "The train leaves at nine from platform two, and it is on time."
+	answers := []memory.Answer{
+		{Generated: whole, Sent: whole, Complete: true},
+		{Generated: whole, Sent: "The train leaves at nine", Err: memory.ErrClientGone},
+		{Generated: whole, Sent: "The train leaves at nine", Complete: true, Err: memory.ErrInterrupted},
+		{Generated: whole, Sent: "The train leaves", Err: errors.New("the upstream broke")},
+		{Generated: whole, Sent: "The train", Err: memory.ErrSuperseded},
+	}
+	record := func(a memory.Answer, events []happening) memory.Message {
+		s := newService(func(c *memory.Config) { c.Now = func() time.Time { return time.UnixMilli(1_780_000_001_000) } })
+		id := join(t, s, nil).ID
+		seq := settle(t, s, begin(t, s, id, nil, user("when?")), a).Seq
+		for _, h := range events {
+			p := memory.Plan{}
+			if h.ghost {
+				p.Supersede = []int64{seq}
+			} else {
+				h.Seq = seq
+				p.Evidence = []memory.Evidence{h.Evidence}
+			}
+			turn, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{
+				Plan: func(memory.Head, []memory.Message) (memory.Plan, error) { return p, nil }, Cut: func(error) {},
+			})
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			settle(t, s, turn, memory.Answer{Err: memory.ErrClientGone})
+		}
+		_, msgs, err := s.Recent(t.Context(), "p", id, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := msgs[1]
+		if m.Seq != seq || m.Original() != whole {
+			t.Fatalf("seed %d: what was generated became %q", seed, m.Original())
+		}
+		m.Rev, m.AnswerSeq, m.UnheardTokens = 0, 0, 0 // the last is what a counter has counted so far: it never goes down
+		return m
+	}
+	for range 300 {
+		a := answers[rnd.IntN(len(answers))]
+		events := make([]happening, 1+rnd.IntN(5))
+		for i := range events {
+			events[i] = someEvidence(rnd, whole)
+		}
+		want := record(a, events)
+		if (want.State == memory.Unplayed || want.State == memory.Replaced || want.State == memory.Superseded) && (want.InHistory() || want.InContext()) {
+			t.Fatalf("seed %d: %s stands in history or context", seed, want.State)
+		}
+		for range 6 {
+			again := append(append([]happening(nil), events...), events[rnd.IntN(len(events))])
+			rnd.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
+			if diff := cmp.Diff(want, record(a, again)); diff != "" {
+				t.Fatalf("seed %d: %+v: another order, %v instead of %v, gives another record:\n%s", seed, a, again, events, diff)
+			}
+		}
+	}
+}
+
+// TestUnplayedTurns: an answer that nobody heard closes its turn, whether that is known before the next words come or after them.
+func TestUnplayedTurns(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		s := newService(nil)
+		id := join(t, s, nil).ID
+		seq := settle(t, s, begin(t, s, id, nil, user("one")), memory.Answer{Generated: "first", Sent: "first", Complete: true}).Seq
+		unplayed := []memory.Evidence{{Seq: seq, Method: memory.EchoDiff, State: memory.Unplayed}}
+		plans := []memory.Plan{{Evidence: unplayed, Append: []memory.Message{user("two")}}}
+		if late {
+			plans = []memory.Plan{{Append: []memory.Message{user("two")}}, {Evidence: unplayed}}
+		}
+		for _, p := range plans {
+			turn, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{Plan: func(memory.Head, []memory.Message) (memory.Plan, error) { return p, nil }, Cut: func(error) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			settle(t, s, turn, memory.Answer{Generated: "second", Sent: "second", Complete: true})
+		}
+		_, msgs, err := s.Recent(t.Context(), "p", id, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range msgs[:4] {
+			got = append(got, fmt.Sprintf("%d %s%s", m.TurnID, m.Original(), m.State))
+		}
+		if diff := cmp.Diff([]string{"0 one", "0 firstunplayed", "1 two", "1 second"}, got); diff != "" {
+			t.Errorf("late %v:\n%s", late, diff)
+		}
+		rows := memory.TurnTable(msgs)
+		if len(rows) != 2 || rows[0].EndType != memory.EndTurnInterrupted {
+			t.Errorf("late %v: turn table %+v", late, rows)
+		}
+	}
+}
