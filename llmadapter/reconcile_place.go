@@ -12,6 +12,10 @@ const (
 	sameWords = 4
 	sameReply = 2
 	maxScore  = sameWords + sameReply
+	// otherReply is what other words than ours take off again.
+	otherReply = 3
+	// olderWords is what a place costs that leaves words of the list in front of the whole ledger.
+	olderWords = 4
 )
 
 // place gives the best alignment, newest turn first, and how many of the newest known turns the list lacks; nil if there is none.
@@ -53,7 +57,7 @@ func (x *aligner) match(steps []step, k, n, most int) ([]step, int) {
 		i, j = s.aFrom, s.bFrom
 	}
 	if j == 0 && i > 0 { // words older than the ledger: another place fits better, if there is one
-		score--
+		score -= olderWords
 	}
 	return steps, score
 }
@@ -170,7 +174,7 @@ func (x *aligner) sameAnswer(i, j int) int {
 				return sameReply
 			}
 			if said == 0 {
-				said = -3 // enough that one turn more in the same words is no better place
+				said = -otherReply
 			}
 			if n := strings.IndexByte(ours, ' '); n > 0 && strings.HasPrefix(theirs, ours[:n]) {
 				said = -1 // it begins alike: numbers may be written otherwise
