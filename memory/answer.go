@@ -17,8 +17,34 @@ const settleTimeout = 30 * time.Second
 // Begin implements Turns.
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// The flight is known before the turn is stored, so that no other call can slip in between and take the turn for unanswered.
-	t := &Turn{flight: s.live.launch(agentKey{project, id}, r.Cut, s.cfg.Now())}
-	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
+	k := agentKey{project, id}
+	t := &Turn{flight: s.live.launch(k, r.Cut, s.cfg.Now())}
+	err := s.begin(ctx, k, r, t, true)
+	if errors.Is(err, ErrOvertaken) {
+		s.cutFlights(ctx, k, ErrOvertaken, func(turn int64) bool { return turn != noTurn })
+		err = s.begin(ctx, k, r, t, false)
+	}
+	if err != nil {
+		s.land(k, t.flight)
+		return nil, err
+	}
+	// Not within the decision, which holds up all other writes of the server.
+	t.Context = window(t.stored, t.added, t.Agent.Settings.LLM.MaxHistory)
+	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
+	for _, f := range s.live.flying(k) {
+		if f != t.flight && f.turn.Load() == t.TurnID {
+			f.stop(ErrSuperseded)
+			t.Took++
+		}
+	}
+	return t, nil
+}
+
+// begin stores what a call brings. With overtaking it stores nothing and fails with ErrOvertaken where the call brings later words of the caller than those that
+// an answer is being made to: what was heard of that answer can be told only once it stands in the ledger.
+func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn, overtaking bool) error {
+	project, id := k.project, k.id
+	return s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		t.flight.turn.Store(noTurn)
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
@@ -35,8 +61,11 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		if err != nil {
 			return Change{}, err
 		}
+		if overtaking && plan.Overtakes && s.live.answering(k, h.LastTurn) {
+			return Change{}, ErrOvertaken
+		}
 		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: recent}
-		if err := p.run(plan, s.live.answering(agentKey{project, id}, h.LastTurn)); err != nil {
+		if err := p.run(plan, s.live.answering(k, h.LastTurn)); err != nil {
 			return Change{}, err
 		}
 		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = h.Agent, p.turn, p.answerSeq, p.userMS
@@ -44,20 +73,6 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		t.flight.turn.Store(p.turn)
 		return p.change, nil
 	})
-	if err != nil {
-		s.land(agentKey{project, id}, t.flight)
-		return nil, err
-	}
-	// Not within the decision, which holds up all other writes of the server.
-	t.Context = window(t.stored, t.added, t.Agent.Settings.LLM.MaxHistory)
-	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
-	for _, f := range s.live.flying(agentKey{project, id}) {
-		if f != t.flight && f.turn.Load() == t.TurnID {
-			f.stop(ErrSuperseded)
-			t.Took++
-		}
-	}
-	return t, nil
 }
 
 // planner turns a Plan into a Change.
@@ -274,7 +289,7 @@ func (a Answer) message(now int64) Message {
 
 var causes = map[error]string{
 	ErrInterrupted: ByAPIInterrupt, ErrBargeIn: ByStartOfSpeech, ErrThink: ByAPIInterrupt, ErrSpeak: ByAPISpeak, ErrLeave: ByAPILeave,
-	ErrClientGone: ByStartOfSpeech, ErrSuperseded: ByStartOfSpeech,
+	ErrClientGone: ByStartOfSpeech, ErrOvertaken: ByStartOfSpeech, ErrSuperseded: ByStartOfSpeech,
 }
 
 // rootCause gives the one of our Err values that err is, or nil.

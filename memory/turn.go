@@ -16,6 +16,7 @@ var (
 	ErrLeave       = errors.New("the agent was asked to leave")
 	ErrSuperseded  = errors.New("replaced by a later request for the same user turn")
 	ErrClientGone  = errors.New("the client went away")
+	ErrOvertaken   = errors.New("overtaken by a request with later words of the caller")
 )
 
 // TurnRequest is one call for an answer.
@@ -57,6 +58,9 @@ type Plan struct {
 	Supersede []int64
 	// Extend, if not nil, replaces the content of the stored user message Seq: the same words with more behind them.
 	Extend *Extension
+	// Overtakes tells that the call brings later words of the caller, by a client that says what became of earlier answers: one that is still being
+	// made is cut and awaited (at most Config.SettleWait), and the plan is made anew with it in the ledger.
+	Overtakes bool
 }
 
 // Extension is a user message that came again, longer.

@@ -60,7 +60,7 @@ func outcome(err error) string {
 		return "ok"
 	case errors.Is(err, memory.ErrClientGone), errors.Is(err, context.Canceled):
 		return "client_closed"
-	case errors.Is(err, memory.ErrInterrupted), errors.Is(err, memory.ErrBargeIn):
+	case errors.Is(err, memory.ErrInterrupted), errors.Is(err, memory.ErrBargeIn), errors.Is(err, memory.ErrOvertaken):
 		return "interrupted"
 	case errors.Is(err, memory.ErrSpeak):
 		return "speak"

@@ -184,6 +184,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	asked, ghosts := p.askedBefore(recent)
 	out.Supersede = append(out.Supersede, ghosts...)
 	p.ghost = asked || len(out.Supersede) > 0 || out.Extend != nil
+	out.Overtakes = slices.ContainsFunc(out.Append, func(m memory.Message) bool { return m.Role == memory.User })
 	return out, nil
 }
 

@@ -388,7 +388,7 @@ func (x *exchange) since(t time.Time) int64 {
 
 // wasCut tells whether an answer was ended because somebody asked for that.
 func wasCut(err error) bool {
-	for _, cut := range []error{memory.ErrInterrupted, memory.ErrBargeIn, memory.ErrSpeak, memory.ErrThink, memory.ErrLeave, memory.ErrSuperseded} {
+	for _, cut := range []error{memory.ErrInterrupted, memory.ErrBargeIn, memory.ErrSpeak, memory.ErrThink, memory.ErrLeave, memory.ErrSuperseded, memory.ErrOvertaken} {
 		if errors.Is(err, cut) {
 			return true
 		}

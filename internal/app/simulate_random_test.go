@@ -96,6 +96,9 @@ func (s *script) turn(platform string) {
 		cut := 2 + s.rnd.IntN(n-1)
 		heard = 1 + s.rnd.IntN(cut)
 		step["cut"] = cut
+		if s.chance(30) {
+			step["overlap"] = true
+		}
 	case 1: // all of it came, and the voice is behind
 		heard = 1 + s.rnd.IntN(n)
 	case 2:
