@@ -79,17 +79,31 @@ func TestFiller(t *testing.T) {
 // TestNoFiller: nothing is said in front of an LLM that is quick enough, nor where fillers are off.
 func TestNoFiller(t *testing.T) {
 	t.Parallel()
-	_, base := upstream(t, fake.Script{Answer: "At nine. Or ten.", DelayChunk: fake.Duration(80 * time.Millisecond)})
+	_, base := upstream(t, fake.Script{Answer: "At nine. Or ten.", DelayChunk: fake.Duration(400 * time.Millisecond)})
 	s := start(t, "HEARDLOG_LLM_URL="+base)
 	off := fillers("shuffle", "Let me see.")
 	delete(off, "enable")
 	late := fillers("shuffle", "Let me see.")
+	quick := fillers("shuffle", "Let me see.") // due in the middle of the answer
+	quick["trigger"] = map[string]any{"fixed_time_config": map[string]any{"response_wait_ms": 1000}}
 	late["trigger"] = map[string]any{"fixed_time_config": map[string]any{"response_wait_ms": 10000}}
-	for name, f := range map[string]any{"off": off, "late": late, "no phrase": fillers("shuffle")} {
+	for name, f := range map[string]any{"off": off, "late": late, "no phrase": fillers("shuffle"), "quick": quick} {
 		id := s.join(name, map[string]any{"filler_words": f})
 		if got := string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body); strings.Contains(got, "Let me see") || s.lastAnswer(id).Filler != "" {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+// TestNoFillerWithin: a client that has a part of an event, however long, gets its rest next.
+func TestNoFillerWithin(t *testing.T) {
+	t.Parallel()
+	long := ": " + strings.Repeat("x", 100<<10)
+	_, base := upstream(t, fake.Script{RawPieces: []string{long, "\n\ndata: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"Nine.\"}}]}\n\ndata: [DONE]\n\n"}, DelayChunk: fake.Duration(500 * time.Millisecond)})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see.")})
+	if got := string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body); !strings.HasPrefix(got, long+"\n\ndata: {\"id\":\"c\"") {
+		t.Errorf("%d bytes, end in %q", len(got), got[max(0, len(got)-300):])
 	}
 }
 
