@@ -76,6 +76,7 @@ type LLM struct {
 	Idle         time.Duration
 	Total        time.Duration
 	OnDisconnect string        // HEARDLOG_LLM_ON_DISCONNECT
+	Duplicates   string        // HEARDLOG_LLM_DUPLICATES
 	Fallbacks    []Upstream    // HEARDLOG_LLM_FALLBACKS
 	Retry        int           // HEARDLOG_LLM_RETRIES
 	RetryBudget  time.Duration // HEARDLOG_LLM_RETRY_BUDGET

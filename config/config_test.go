@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 	want := config.Config{
 		Addr: "127.0.0.1:8080", Loopback: true, StorePath: "data/heardlog.db", DefaultProject: "default",
 		LLM: config.LLM{
-			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel",
+			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel", Duplicates: "supersede",
 			Retry: 1, RetryBudget: time.Second,
 		},
 		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, NoKey: "refuse", ShutdownTimeout: 20 * time.Second,

@@ -272,7 +272,7 @@ func (p *joinProperties) settings() memory.Settings {
 			URL: l.URL, APIKey: memory.Secret(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
 			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
 			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
-			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect,
+			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates,
 			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
 			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,
 			View: p.view(),

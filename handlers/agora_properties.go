@@ -51,6 +51,7 @@ type joinProperties struct {
 		Words        projectionWords     `json:"projection_words"`
 		Transform    transformProperties `json:"transform"`
 		Mode         string              `json:"mode" validate:"omitempty,oneof=inject reconcile"`
+		Duplicates   string              `json:"duplicates" validate:"omitempty,oneof=supersede join"`
 		OnDisconnect string              `json:"on_disconnect" validate:"omitempty,oneof=cancel drain"`
 		Timeouts     struct {
 			ConnectMS    int `json:"connect_ms" validate:"omitempty,min=10,max=60000"`

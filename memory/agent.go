@@ -120,6 +120,8 @@ type LLMSettings struct {
 	Variables      map[string]string // template_variables
 	// Mode is "inject" or "reconcile"; "" decides by the request (DESIGN: the two ways a client talks to the proxy).
 	Mode string
+	// Duplicates is "supersede" (default) or "join": what becomes of a request that is identical to one still being answered.
+	Duplicates string
 	// OnDisconnect is "cancel" (default) or "drain": what becomes of the upstream call when the client goes away.
 	OnDisconnect string
 	// View is how the conversation is shown to the model; nil: what was heard, and the texts as they are.

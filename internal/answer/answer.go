@@ -50,6 +50,7 @@ type DrainLimits struct {
 type Runner struct {
 	cfg      Config
 	metrics  *metrics
+	joins    joins
 	breakers *breakers
 	draining atomic.Int64
 	zones    sync.Map // by name: *time.Location of each zone that timestamps are told in

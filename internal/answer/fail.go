@@ -225,6 +225,7 @@ func (x *exchange) passError(e *llmadapter.UpstreamError) {
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(e.Body)))
+	x.share.answer(e.Status, h, e.Body)
 	x.timing.set(h)
 	x.w.WriteHeader(e.Status)
 	writeAll(x.w, e.Body, x.cfg.WriteTimeout)

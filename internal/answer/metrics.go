@@ -13,7 +13,7 @@ import (
 
 type metrics struct {
 	overhead, firstByte, firstToken, firstSentence prometheus.Histogram
-	ghosts                                         prometheus.Counter
+	ghosts, joined                                 prometheus.Counter
 	answers, attempts                              *prometheus.CounterVec
 	draining                                       prometheus.Gauge
 }
@@ -21,6 +21,9 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	seconds := []float64{.05, .1, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30}
 	m := &metrics{
+		joined: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "heardlog_joined_requests_total", Help: "Requests that were given the answer of an identical one that was still being made.",
+		}),
 		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_proxy_overhead_seconds", Help: "From a call's arrival until its request goes upstream: what the memory costs before the first token.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5},
@@ -48,7 +51,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.answers, m.attempts, m.draining)
+		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.joined, m.answers, m.attempts, m.draining)
 	}
 	return m
 }

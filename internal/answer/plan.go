@@ -2,6 +2,7 @@ package answer
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -34,6 +35,9 @@ type plan struct {
 	rec   llmadapter.Reconciliation
 	known []int64 // Seq of each message that was given to Reconcile
 	ghost bool
+
+	identity   [sha256.Size]byte // see identify
+	identified bool
 }
 
 // make implements memory.TurnRequest.Plan.

@@ -46,6 +46,8 @@ type exchange struct {
 	timing
 	body  meter      // of the upstream's answer
 	trace *turnTrace // nil if it is not traced
+	// share is what identical requests follow, nil if the agent does not want that; follows is the one that this request follows itself.
+	share, follows *share
 
 	ctx    context.Context // of the upstream call; its cause says why it ended
 	cancel context.CancelCauseFunc
@@ -92,7 +94,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	x.req, x.w, x.plan, x.stream, x.model = req, w, p, c.Request.Stream, c.Request.Model
 	defer x.cancel(nil)
 	x.trace = r.traced(req.Header, c.Project, c.AgentID, x.arrived)
-	if err := x.begin(c.Project, c.AgentID, p.make); err != nil {
+	if followed, err := x.begins(c, p); followed || err != nil {
 		x.trace.end(x, err)
 		return err
 	}
@@ -106,12 +108,15 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	left := make(chan struct{})
 	stop := context.AfterFunc(req.Context(), func() {
 		defer close(left)
-		x.clientLeft()
+		if !x.share.firstLeft() {
+			x.clientLeft()
+		}
 	})
 	defer func() {
 		if !stop() {
 			<-left // it uses the exchange
 		}
+		x.share.finish(err)
 		x.finishDrain()
 		x.trace.end(x, nil)
 	}()

@@ -22,12 +22,13 @@ type client struct {
 	timeout time.Duration
 	now     func() time.Time
 	timing  *timing
+	share   *share    // who else gets it; nil for nobody
 	due     time.Time // the deadline that is set
 	begun   bool
 }
 
 func newClient(x *exchange) *client {
-	return &client{w: x.w, rc: http.NewResponseController(x.w), flush: flusher(x.w), timeout: x.cfg.WriteTimeout, now: x.cfg.Now, timing: &x.timing}
+	return &client{w: x.w, rc: http.NewResponseController(x.w), flush: flusher(x.w), timeout: x.cfg.WriteTimeout, now: x.cfg.Now, timing: &x.timing, share: x.share}
 }
 
 // flusher finds the Flush that reports errors: wrappers of a ResponseWriter often offer one that does not, and only an
@@ -66,8 +67,16 @@ func rateLimits(h, from http.Header) {
 	}
 }
 
-// Write implements io.Writer. A client that does not read cannot hold a stream for longer than the timeout.
+// Write implements io.Writer: to the client, and to those who follow the answer.
 func (c *client) Write(b []byte) (int, error) {
+	if c.share != nil {
+		return c.share.write(c, b)
+	}
+	return c.write(b)
+}
+
+// write writes to the client. One that does not read cannot hold a stream for longer than the timeout.
+func (c *client) write(b []byte) (int, error) {
 	if now := c.now(); c.due.Sub(now) < c.timeout*3/4 { // setting it each time would cost more than the write
 		c.due = now.Add(c.timeout)
 		_ = c.rc.SetWriteDeadline(c.due) // a writer without deadlines has none
@@ -81,7 +90,12 @@ func (c *client) Write(b []byte) (int, error) {
 }
 
 // Flush implements llmadapter.StreamWriter.
-func (c *client) Flush() error { return c.flush() }
+func (c *client) Flush() error {
+	if c.share != nil {
+		return c.share.flush(c)
+	}
+	return c.flush()
+}
 
 // done takes the deadline off the connection, which may serve another request.
 func (c *client) done() {

@@ -120,6 +120,10 @@ func (t *turnTrace) end(x *exchange, err error) {
 	}
 	now := trace.WithTimestamp(x.cfg.Now())
 	defer t.root.End(now)
+	if x.follows != nil && err == nil {
+		t.root.SetAttributes(attribute.String("heardlog.outcome", "joined"))
+		return
+	}
 	if x.turn == nil {
 		t.root.SetAttributes(attribute.String("error.type", string(fault.CodeOf(err))))
 		t.root.SetStatus(codes.Error, "")

@@ -105,6 +105,7 @@ func (x *exchange) writeWhole(body []byte) {
 
 func (x *exchange) writeBody(body []byte) {
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.share.answer(http.StatusOK, x.w.Header(), body)
 	x.timing.set(x.w.Header())
 	x.w.WriteHeader(http.StatusOK)
 	writeAll(x.w, body, x.cfg.WriteTimeout)

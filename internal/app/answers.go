@@ -21,7 +21,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 		Turns:  a.service,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
-			URL: l.URL, APIKey: memory.Secret(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect,
+			URL: l.URL, APIKey: memory.Secret(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: time.Now, Log: a.log, Metrics: reg, Tracing: a.tracing(),

@@ -182,6 +182,7 @@ func TestJoinLimits(t *testing.T) {
 		{"parameters.farewell_config.graceful_timeout_seconds", `120`, `121`},
 		{"heardlog.mode", `"inject"`, `"both"`},
 		{"heardlog.on_disconnect", `"drain"`, `"ignore"`},
+		{"heardlog.duplicates", `"join"`, `"both"`},
 		{"heardlog.timeouts.first_token_ms", `10`, `9`},
 	} {
 		parts := strings.Split(tt.path, ".")

@@ -22,7 +22,7 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store
 			URL: "https://llm.example/v1", APIKey: "sk-1", Vendor: memory.VendorCustom, Style: "openai", Model: "m",
 			SystemMessages: []json.RawMessage{raw(`{"role":"system","content":"be kind"}`)}, Params: raw(`{"temperature":0.1}`),
 			Headers: map[string]memory.Secret{"X-Key": "hk"}, MaxHistory: 10, Greeting: "Hi", GreetingDelay: 5, FailureMessage: "oh",
-			Variables: map[string]string{"name": "Ann"}, Mode: "inject", OnDisconnect: "drain",
+			Variables: map[string]string{"name": "Ann"}, Mode: "inject", OnDisconnect: "drain", Duplicates: "join",
 			ConnectTimeoutMS: 1, FirstTokenTimeoutMS: 2, IdleTimeoutMS: 3, TotalTimeoutMS: 4,
 			Upstreams: []memory.Upstream{
 				{Name: "spare", URL: "https://spare.example/v1", APIKey: "sk-3", Vendor: memory.VendorAzure, Model: "m2", Headers: map[string]memory.Secret{"X-Key": "uk"}},
