@@ -165,24 +165,20 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 		x.pair(i, f)
 		return true
 	}
-	for {
+	for bare, ok := text, true; ok; bare, ok = withoutLabel(text) { // as it is first, since an answer may begin with what looks like a time or a name
+		text = bare
 		for _, j := range known {
-			if f, ok := x.heardOf(j, text); x.speaks(j) && ok {
+			if f, ok := x.heardOf(j, text); ok {
 				x.pair(i, f)
 				return true
 			}
 		}
-		if open && x.merged(i, text, known) {
-			return true
-		}
-		bare, ok := withoutLabel(text) // last, since an answer may begin with what looks like a time or a name
-		if !ok {
-			break
-		}
-		text = bare
 	}
 	if !open {
 		return false
+	}
+	if x.continues(i, text, known) || x.merged(i, text, known) {
+		return true
 	}
 	for _, j := range known {
 		if f, ok := x.alike(j, text); ok {
@@ -268,7 +264,11 @@ func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
 		return f, true
 	}
 	prefix, ok := x.beginning(k.Original, heard)
-	if !ok {
+	if !ok && countWords(heard) >= 4 { // the sentence that was being said, and not what stood before it
+		prefix, ok = x.align(k.Original, heard)
+		f.Confidence = sureMerged
+	}
+	if !ok || prefix == "" {
 		return f, false
 	}
 	if prefix != k.Original {
@@ -281,7 +281,7 @@ func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
 }
 
 // beginning gives the beginning of generated that heard stands for. An AlignFunc may find heard further on, where a platform
-// reports its last utterance only; a list has whole messages, so such a find is chance.
+// reports its last utterance only: of a few words such a find is chance.
 func (x *aligner) beginning(generated, heard string) (string, bool) {
 	if x.aligns++; x.aligns > maxAligned {
 		return "", false
@@ -290,11 +290,14 @@ func (x *aligner) beginning(generated, heard string) (string, bool) {
 	if !ok || prefix == "" {
 		return "", false
 	}
-	first, second := firstWord(generated), firstWord(heard)
-	if strings.HasPrefix(first, second) || strings.HasPrefix(second, first) || isDigit(first) || isDigit(second) {
-		return prefix, true
-	}
-	return prefix, countWords(prefix) <= countWords(heard)+1
+	n := 1 // what a cut word may be more
+	words(heard, func(w string, _ int) bool {
+		if n++; isDigit(w) && !strings.Contains(prefix, w) {
+			n += maxSpelled // it is written out there
+		}
+		return true
+	})
+	return prefix, countWords(prefix) <= n || strings.Contains(prefix, "```") // a voice leaves out code
 }
 
 // merged finds words of ours within a longer text: several answers in one message, with words of the platform in front, between or behind. What is left over
@@ -335,7 +338,7 @@ func (x *aligner) within(j int, text string) (lead, behind string, f Finding, ok
 		front := from == 0
 		if front || tries < most && foldWord(w) == first {
 			tries++
-			if prefix, all := x.beginning(text[at:], k.Original); all && (front || countWords(k.Original) > 1) {
+			if prefix, all := x.beginning(text[at:], k.Original); all && (front || countWords(k.Original) > 1) && !x.splits(text[at:], prefix) {
 				lead, behind, ok = text[:at], text[at+len(prefix):], true
 			} else if prefix, cut := x.beginning(k.Original, text[at:]); cut && at > 0 && countWords(text[at:]) > 1 {
 				lead, ok = text[:at], true
@@ -349,6 +352,13 @@ func (x *aligner) within(j int, text string) (lead, behind string, f Finding, ok
 		return !ok
 	})
 	return lead, behind, f, ok
+}
+
+// splits tells whether prefix ends inside a word of text: "Yes" is not said in "Yesterday".
+func (x *aligner) splits(text, prefix string) bool {
+	last, _ := utf8.DecodeLastRuneInString(prefix)
+	next, _ := utf8.DecodeRuneInString(text[len(prefix):])
+	return unicode.IsLetter(last) && unicode.IsLetter(next) && !unspaced(next)
 }
 
 // absent notes what became of the answers of ours whose words the list has not: replaced where the platform said something

@@ -86,8 +86,8 @@ func likeness(g, h []likeWord) (n, cost int) {
 	if at, c := cheapest(rows[len(h)%len(rows)], func(j int) bool { return g[j].text == h[len(h)-1].text }); at > n && g[n-1].number && c <= cost+1 {
 		n, cost = at, c
 	}
-	if n == len(g)-1 && g[n-1].number && len(g[n].text) <= 3 { // a unit that was spoken with its number: 20 kg
-		n++
+	if more := g[n:]; n > 0 && len(more) <= 2 && g[n-1].number && !slices.ContainsFunc(more, func(w likeWord) bool { return len(w.text) > 3 }) {
+		n = len(g) // a unit that was spoken with its number: 20 kg, 40 km/h
 	}
 	return n, cost
 }
@@ -137,6 +137,21 @@ func likeWords(s string) []likeWord {
 		return len(list) < maxLikeWords
 	})
 	return list
+}
+
+// fluent leaves out what transcripts are tidied of: hesitations and words said twice.
+func fluent(list []likeWord) []likeWord {
+	out := list[:0]
+	for _, w := range list {
+		switch w.text {
+		case "um", "uh", "uhm", "er", "erm", "hm", "hmm", "äh", "ähm", "öh", "euh", "eh", "ehm", "э", "эм":
+			continue
+		}
+		if len(out) == 0 || out[len(out)-1].text != w.text {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // appendLike appends a word, an English contraction as two.

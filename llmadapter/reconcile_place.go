@@ -90,7 +90,7 @@ func (x *aligner) tidied(u, v *turnOf) bool {
 	if x.likens++; x.likens > maxLikened {
 		return false
 	}
-	g, h := likeWords(said), likeWords(all)
+	g, h := fluent(likeWords(said)), fluent(likeWords(all))
 	if len(g) == 0 || len(h) == 0 {
 		return false
 	}

@@ -37,7 +37,7 @@ func (x *aligner) tail(a, b, skip int) {
 	for ; next < len(x.a); next++ {
 		x.result.New = append(x.result.New, x.a[next].user)
 		for _, i := range x.a[next].rest {
-			if !x.continues(i, x.b[b].rest) {
+			if !x.continues(i, x.texts[i], x.b[b].rest) {
 				x.result.New = append(x.result.New, i)
 			}
 		}
@@ -61,8 +61,7 @@ func (x *aligner) dropped(b, skip int) {
 
 // continues tells whether message i, behind later words of the caller, goes on with an answer to the turn before them: a "mhm" had cut the platform's
 // account of it in two. The answer was then heard up to there.
-func (x *aligner) continues(i int, turn []int) bool {
-	text := x.texts[i]
+func (x *aligner) continues(i int, text string, turn []int) bool {
 	if x.in[i].Role != "assistant" || x.in[i].ToolCalls != nil || countWords(text) < 2 {
 		return false
 	}
