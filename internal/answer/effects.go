@@ -191,15 +191,20 @@ func (e *effects) heardOut(at int, held map[int64]bool) bool {
 	return a != nil && held[a.Seq] && a.State == memory.Final && a.Content != "" && !a.WasCut()
 }
 
-// answer gives what was said last about the results of recent[at], nil for nothing.
+// answer gives what the model said last about the results of recent[at], before the caller's next words; nil for nothing.
 func (e *effects) answer(at int) *memory.Message {
-	for i := len(e.recent) - 1; i > at; i-- {
+	var last *memory.Message
+	for i := at + 1; i < len(e.recent); i++ {
 		m := &e.recent[i]
-		if m.Role == memory.Assistant && m.TurnID == e.recent[at].TurnID && m.State != memory.Superseded && m.State != memory.Empty && m.Original() != "" {
-			return m
+		switch {
+		case m.Role == memory.User && m.State == memory.Final:
+			return last
+		case m.Role != memory.Assistant || m.Source != memory.SourceLLM || m.TurnID != e.recent[at].TurnID:
+		case m.State != memory.Superseded && m.State != memory.Empty && m.Original() != "":
+			last = m
 		}
 	}
-	return nil
+	return last
 }
 
 // note gives the words below a result that is put back. An answer that only our socket speaks for, and that the list lacks, was not heard.

@@ -123,6 +123,8 @@ func TestToolNotTwice(t *testing.T) {
 			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, `"Your table"`, `"for four is booked, the number is B7."`)}},
 		"call and result dropped, the cut answer kept": {"-", func(_, _ map[string]any) []any { return []any{assistant("Your table")} },
 			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, `"Your table"`, `"for four is booked, the number is B7."`), "assistant: Your table"}},
+		"only what the platform said meanwhile kept": {"-", func(_, _ map[string]any) []any { return []any{assistant("Hold on.")} },
+			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, "nothing", `"`+telling+`"`), "assistant: Hold on."}},
 		"the result dropped": {"-", func(c, _ map[string]any) []any { return []any{c} },
 			[]string{call, "tool: " + booked + "\n" + fmt.Sprintf(note, "nothing", `"`+telling+`"`)}},
 		"the call dropped": {"-", func(_, r map[string]any) []any { return []any{r} },
@@ -267,6 +269,30 @@ func TestToolBehindWindow(t *testing.T) {
 	want := []string{"user: A window seat.", "assistant: Noted: A window seat.", "user: A dog.", "assistant: Noted: A dog.", "user: Thanks."}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestToolReported: the platform dropped the call while its tool was still running, and the tool reports its result itself.
+func TestToolReported(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	b := newBooking(t, s, llm, "reconcile", nil)
+	c, _ := b.ask(callsTool, user(bookIt))
+	list := []any{user(bookIt), user("And a high chair.")}
+	a, got := b.ask(map[string]any{"answer": "One moment."}, list...)
+	if diff := cmp.Diff([]string{"user: " + bookIt + "\nAnd a high chair."}, got); diff != "" {
+		t.Errorf("before the result:\n%s", diff)
+	}
+	s.say(b.id, toolAnswer(c, booked))
+	_, got = b.ask(tells, append(list, a, user("Well?"))...)
+	want := []string{
+		"user: " + bookIt, `assistant: null book({"people":4})`,
+		"tool: " + booked + "\n" + `[carried out already, do not repeat it; heard by the caller: nothing; not heard: nothing]`,
+		"user: And a high chair.", "assistant: One moment.", "user: Well?",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("with the result:\n%s", diff)
 	}
 }
 
