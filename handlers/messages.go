@@ -74,8 +74,10 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 		}
 		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list is held to the same rules
 	}
-	if err := a.decodeBytes(body, &in, true); err != nil {
-		return err
+	if !in.readPlain(body) {
+		if err := a.decodeBytes(body, &in, true); err != nil {
+			return err
+		}
 	}
 	if list = in.Messages; list == nil {
 		list, one = []messageRequest{in.messageRequest}, true
@@ -236,19 +238,30 @@ func foreignMetadata(field string, in map[string]json.RawMessage) (map[string]js
 		if hasNUL(v) {
 			return nil, fault.At(fault.Invalid, field+"."+clip(k, 60), "holds a NUL character, which is not allowed")
 		}
-		var b bytes.Buffer
-		if err := json.Compact(&b, v); err != nil {
+		if v, err = compact(v); err != nil {
 			return nil, fault.At(fault.Invalid, field+"."+clip(k, 60), "is not valid JSON")
 		}
 		if out == nil {
 			out = make(map[string]json.RawMessage, len(in))
 		}
-		out[clean] = bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD"))
+		out[clean] = v
 	}
 	if size > maxMetadataBytes {
 		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", size, maxMetadataBytes)
 	}
 	return out, nil
+}
+
+// compact takes the white space out of a JSON value, and bytes that are no UTF-8. Strings, numbers and words hold none, and are given as they are.
+func compact(v json.RawMessage) (json.RawMessage, error) {
+	if len(v) > 0 && v[0] != '{' && v[0] != '[' && utf8.Valid(v) {
+		return v, nil
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, v); err != nil {
+		return nil, err
+	}
+	return bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), nil
 }
 
 // hasNUL tells whether a string in a JSON value holds a NUL: the escape \u0000 that is not itself escaped.
@@ -330,7 +343,9 @@ func contentOf(field string, raw json.RawMessage) (string, json.RawMessage, erro
 		if err != nil {
 			return "", nil, err
 		}
-		if err := json.Unmarshal(raw, &text); err != nil {
+		if bytes.IndexByte(raw, '\\') < 0 { // there is nothing to undo
+			text = string(raw[1 : len(raw)-1])
+		} else if err := json.Unmarshal(raw, &text); err != nil {
 			return "", nil, fault.At(fault.Invalid, field, "is not a valid string")
 		}
 	case '[':

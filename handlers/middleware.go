@@ -2,8 +2,10 @@ package handlers
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -51,7 +53,17 @@ func requestID(r *http.Request) string {
 	if ok {
 		return id
 	}
-	return uuid.Must(uuid.NewV7()).String()
+	return newRequestID()
+}
+
+// newRequestID gives an id that sorts by time: a UUID of version 7. It is in every answer and grants nothing, so that the runtime's own random
+// numbers do for it; the system's would cost a call to the kernel each time.
+func newRequestID() string {
+	var u uuid.UUID
+	binary.BigEndian.PutUint64(u[:8], uint64(time.Now().UnixMilli())<<16|rand.Uint64()&0xffff)
+	binary.BigEndian.PutUint64(u[8:], rand.Uint64())
+	u[6], u[8] = u[6]&0x0f|0x70, u[8]&0x3f|0x80 // version and variant
+	return u.String()
 }
 
 // observe gives every request its id, its log line and its metrics, and turns a panic into a 500.
