@@ -49,7 +49,8 @@ func (x *exchange) ask(m *scratch) (*attempt, error) {
 				body = bodyOf{t.custom, t.model, true}
 			}
 			x.setUpstream(t)
-			a := &attempt{ctx: x.ctx, label: t.label, ticket: ticket}
+			x.trying = attempt{ctx: x.ctx, label: t.label, ticket: ticket} // the one before is over
+			a := &x.trying
 			trouble, err := x.attempt(a, m, t, began, len(targets) > 1, more)
 			if err == nil {
 				x.release()

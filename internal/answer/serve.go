@@ -64,10 +64,12 @@ type exchange struct {
 	failed   *memory.Failure
 	upstream string // name of the LLM that answers, or that was asked last
 
-	wantsStream bool     // of the upstream
-	attempted   *attempt // what answers
-	asking      *target  // whose secrets must not come out
-	filler      *filler  // nil for a call without one
+	wantsStream bool      // of the upstream
+	attempted   *attempt  // what answers
+	asking      *target   // whose secrets must not come out
+	filler      *filler   // nil for a call without one
+	alone       [1]target // room for the list of a call that has one upstream
+	trying      attempt   // room for attempted, and for those that fail before it
 }
 
 // Serve answers a client's call. An error means that nothing was written yet, but for ErrAborted. Answers of the upstream

@@ -52,7 +52,7 @@ func (x *exchange) targets() []target {
 	l, agent := &x.llm, &x.turn.Agent.Settings.LLM
 	own := agent.URL == ""
 	azure := llmadapter.IsAzure(l.URL, l.Vendor)
-	out := make([]target, 1, 1+len(l.Upstreams))
+	out := x.alone[:]
 	out[0] = target{
 		name: PrimaryUpstream, label: agentLabel, url: llmadapter.ChatURL(l.URL, azure, !own), azure: azure,
 		custom: l.Vendor == memory.VendorCustom, key: l.APIKey.Reveal(), headers: l.Headers,
