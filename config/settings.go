@@ -35,7 +35,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_LLM_URL", "", "OpenAI-compatible upstream for agents that bring no llm.url: a base URL such as https://llm.example/v1, or the whole chat completions URL.", urlInto(func(c *Config) *string { return &c.LLM.URL })},
 		{"HEARDLOG_LLM_API_KEY", "", "Key sent to that upstream as a bearer token.", func(c *Config, v string) error { c.LLM.APIKey = Secret(v); return oneLine(v) }},
 		{"HEARDLOG_LLM_MODEL", "", "Model asked for when neither the agent nor the request names one.", func(c *Config, v string) error { c.LLM.Model = v; return oneLine(v) }},
-		{"HEARDLOG_LLM_VENDOR", "", "Vendor of that upstream; custom passes every message field on, any other value role and content only.", func(c *Config, v string) error { c.LLM.Vendor = v; return oneLine(v) }},
+		{"HEARDLOG_LLM_VENDOR", "", "Vendor of that upstream; custom passes every message field on, any other value role and content only; azure sends the key as Azure OpenAI wants it, which its own hosts get in any case.", func(c *Config, v string) error { c.LLM.Vendor = v; return oneLine(v) }},
 		{"HEARDLOG_LLM_CONNECT_TIMEOUT", "5s", "How long reaching an upstream may take.", durationInto(func(c *Config) *time.Duration { return &c.LLM.Connect }, 10*time.Millisecond, time.Minute)},
 		{"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT", "30s", "How long an upstream may take to its first data.", durationInto(func(c *Config) *time.Duration { return &c.LLM.FirstToken }, 10*time.Millisecond, time.Hour)},
 		{"HEARDLOG_LLM_IDLE_TIMEOUT", "30s", "How long an upstream may pause between two pieces of data.", durationInto(func(c *Config) *time.Duration { return &c.LLM.Idle }, 10*time.Millisecond, time.Hour)},
