@@ -92,12 +92,13 @@ type AlignFunc func(generated, heard string) (prefix string, ok bool)
 
 // limits of the search: what is further back decides nothing.
 const (
-	maxAlignUsers = 256 // user messages looked at in each list
-	maxSkip       = 4   // newest known user messages that the platform may have dropped
-	maxMerge      = 8   // user messages that one side may have merged into one
-	maxWeighed    = 16  // turns that decide between two places where the lists could align
-	maxAligned    = 64  // calls of AlignFunc
-	maxLikened    = 16  // comparisons word by word
+	maxAlignUsers   = 256       // user messages looked at in each list
+	maxSkip         = 4         // newest known user messages that the platform may have dropped
+	maxMerge        = 8         // user messages that one side may have merged into one
+	maxWeighed      = 16        // turns that decide between two places where the lists could align
+	maxAligned      = 64        // calls of AlignFunc
+	maxAlignedBytes = 512 << 10 // of text given to them, but for the first
+	maxLikened      = 16        // comparisons word by word
 )
 
 // turnOf is a user message with what follows it up to the next one. The first turn of a list has no user message.
@@ -128,6 +129,7 @@ type aligner struct {
 	said   []bool   // of known: the list has its words
 	told   []bool   // of known: Answers holds a finding
 	aligns int      // calls of AlignFunc so far
+	bytes  int      // of text given to them
 	likens int
 	loose  bool              // see sameUsers
 	called map[string]string // ids that a client gave to calls of ours, and our ids

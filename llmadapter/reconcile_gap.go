@@ -265,10 +265,10 @@ func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
 	}
 	prefix, ok := x.beginning(k.Original, heard)
 	if !ok && countWords(heard) >= 4 { // the sentence that was being said, and not what stood before it
-		prefix, ok = x.align(k.Original, heard)
+		prefix, ok = x.aligned(k.Original, heard)
 		f.Confidence = sureMerged
 	}
-	if !ok || prefix == "" {
+	if !ok {
 		return f, false
 	}
 	if prefix != k.Original {
@@ -280,14 +280,22 @@ func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
 	return f, true
 }
 
-// beginning gives the beginning of generated that heard stands for. An AlignFunc may find heard further on, where a platform
-// reports its last utterance only: of a few words such a find is chance.
-func (x *aligner) beginning(generated, heard string) (string, bool) {
-	if x.aligns++; x.aligns > maxAligned {
+// aligned is AlignFunc within the bounds of one reconciliation; what is found is not empty.
+func (x *aligner) aligned(generated, heard string) (string, bool) {
+	x.aligns++
+	x.bytes += len(generated) + len(heard)
+	if x.aligns > maxAligned || x.bytes > maxAlignedBytes && x.aligns > 1 {
 		return "", false
 	}
 	prefix, ok := x.align(generated, heard)
-	if !ok || prefix == "" {
+	return prefix, ok && prefix != ""
+}
+
+// beginning gives the beginning of generated that heard stands for. An AlignFunc may find heard further on, where a platform
+// reports its last utterance only: of a few words such a find is chance.
+func (x *aligner) beginning(generated, heard string) (string, bool) {
+	prefix, ok := x.aligned(generated, heard)
+	if !ok {
 		return "", false
 	}
 	n := 1 // what a cut word may be more

@@ -215,6 +215,65 @@ func TestSpeculation(t *testing.T) {
 	}
 }
 
+// TestGhostOfTool: a speculation that called a tool which nobody ran leaves its call in the ledger, marked as a ghost's, and nowhere else.
+func TestGhostOfTool(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"heardlog": map[string]any{"mode": "reconcile"}})
+	s.post(agent(id, "/chat/completions"), map[string]any{"messages": []any{user("Book a table")}, "fake": map[string]any{"tool_name": "book", "tool_args": "{}"}}).ok(nil)
+	s.ask(id, "For whom?", user("Book a table for two"))
+	s.ask(id, "Booked.", user("Book a table for two"), assistant("For whom?"), user("Anna"))
+	want := []string{
+		"0 user final: Book a table for two", "0 assistant superseded:  |  | assumed_full ghost", "0 assistant final: For whom? | For whom? | echo_diff",
+		"1 user final: Anna", "1 assistant final: Booked. | Booked. | assumed_full provisional",
+	}
+	msgs := s.ledger(id)
+	if diff := cmp.Diff(want, entries(msgs)); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(string(msgs[1].ToolCalls), `"book"`) {
+		t.Errorf("the ghost's call is lost: %s", msgs[1].ToolCalls)
+	}
+	if sent := string(lastBody(llm)); strings.Contains(sent, `"book"`) {
+		t.Errorf("the model is told of a ghost's call: %s", sent)
+	}
+	if got := s.metric("heardlog_ghost_requests_total"); got != "1" {
+		t.Errorf("%s ghosts", got)
+	}
+}
+
+// TestResentWithoutAnswers: a list without answers is a platform's own where it begins as the call began; whoever sends only what is new may say the same twice.
+func TestResentWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	for name, tt := range map[string]struct {
+		first  []any
+		second []any
+		want   []string
+	}{
+		"the answer was never played": {[]any{user("one")}, []any{user("one"), user("two")}, []string{"0 user: one", "1 user: two", "1 assistant: b"}},
+		"only what is new":            {[]any{user("hi")}, []any{user("hi")}, []string{"0 user: hi", "0 assistant: a", "1 user: hi", "1 assistant: b"}},
+		"two new messages":            {[]any{user("hi")}, []any{user("well"), user("hi")}, []string{"0 user: hi", "0 assistant: a", "1 user: well", "1 user: hi", "1 assistant: b"}},
+	} {
+		id := s.join(name, nil)
+		s.ask(id, "a", tt.first...)
+		s.ask(id, "b", tt.second...)
+		if diff := cmp.Diff(tt.want, texts(s.history(id).Contents)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	id := s.join("cut and extended", nil)
+	tail := s.tail(id)
+	_ = s.speculate(id, map[string]any{"chunks": []string{"a", "b"}, "hang_after": 2}, []any{user("I want")}).Close()
+	tail.message("the answer that was cut", func(m message) bool { return m.Role == "assistant" })
+	s.ask(id, "b", user("I want a ticket"))
+	if diff := cmp.Diff([]string{"0 user: I want a ticket", "0 assistant: b"}, texts(s.history(id).Contents)); diff != "" {
+		t.Errorf("cut and extended:\n%s", diff)
+	}
+}
+
 // speculate begins a streamed call and gives its body once the upstream has been asked and, where it says something, the first words are there.
 func (s *server) speculate(id string, script map[string]any, list []any) io.ReadCloser {
 	s.t.Helper()
