@@ -98,6 +98,7 @@ const (
 	maxWeighed      = 16        // turns that decide between two places where the lists could align
 	maxAligned      = 64        // calls of AlignFunc
 	maxAlignedBytes = 512 << 10 // of text given to them, but for the first
+	maxDeep         = 32        // texts that are not one answer's words, the newest
 	maxLikened      = 16        // comparisons word by word
 )
 
@@ -131,6 +132,7 @@ type aligner struct {
 	aligns int      // calls of AlignFunc so far
 	bytes  int      // of text given to them
 	likens int
+	deep   int // texts looked at for more than one answer, or for one that was written otherwise
 	loose  bool              // see sameUsers
 	called map[string]string // ids that a client gave to calls of ours, and our ids
 	result Reconciliation

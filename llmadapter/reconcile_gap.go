@@ -174,7 +174,10 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 			}
 		}
 	}
-	if !open {
+	if open {
+		x.deep++
+	}
+	if !open || x.deep > maxDeep {
 		return false
 	}
 	if x.continues(i, text, known) || x.merged(i, text, known) {
