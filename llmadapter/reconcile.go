@@ -132,7 +132,7 @@ type aligner struct {
 	aligns int      // calls of AlignFunc so far
 	bytes  int      // of text given to them
 	likens int
-	deep   int // texts looked at for more than one answer, or for one that was written otherwise
+	deep   int               // texts looked at for more than one answer, or for one that was written otherwise
 	loose  bool              // see sameUsers
 	called map[string]string // ids that a client gave to calls of ours, and our ids
 	result Reconciliation
