@@ -28,14 +28,14 @@ import (
 // What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better;
 // only harder cases, never a change of the code, are a reason to lower them.
 const (
-	minCases       = 460
+	minCases       = 480
 	minPerPlatform = 9
 	minPrecision   = 0.98
 	minF1          = 0.98
 	minRecall      = 0.98
 	minHeardExact  = 0.95
 	maxFalseCuts   = 0 // answers called interrupted that were not
-	maxWrongCases  = 0 // cases with any difference from their label
+	maxWrongCases  = 3 // cases with any difference from their label
 )
 
 // corpusPlatforms are the platforms of the reference; each must have cases.

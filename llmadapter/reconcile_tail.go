@@ -147,22 +147,57 @@ func (x *aligner) extends(i, j int) bool {
 	})
 }
 
-// revised tells whether u begins like v: at least two words and half of the shorter, or all of v but for one word in three.
+// maxRespelled is the longest word that is compared letter by letter.
+const maxRespelled = 32
+
+// revised tells whether u is what became of v when the recogniser had heard more: each word of v, two at least, is there in its order or one that is
+// written much like it, but for one in three left out, and never the last. A question that only begins alike is another question.
 func revised(u, v string) bool {
 	a, b := strings.Fields(u), strings.Fields(v)
-	n, same := min(len(a), len(b)), 0
-	for same < n && a[same] == b[same] {
-		same++
+	found, at, last := 0, 0, false
+	for _, w := range b {
+		next := at
+		for next < len(a) && next <= at+1 && !respelled(a[next], w) {
+			next++ // one word may have come in between
+		}
+		if last = next < len(a) && next <= at+1; last {
+			found, at = found+1, next+1
+		}
 	}
-	if same >= 2 && 2*same >= n {
+	return last && found >= 2 && 3*(len(b)-found) <= len(b)
+}
+
+// respelled tells whether a recogniser may write b where it wrote a before: one begins the other, or about one letter in three differs.
+func respelled(a, b string) bool {
+	if a == b {
 		return true
 	}
-	if same == 0 || len(a) > maxLikeWords || len(b) > maxLikeWords {
+	x, y := []rune(a), []rune(b)
+	if len(x) > len(y) {
+		x, y = y, x
+	}
+	if len(x) < 2 || len(y) > maxRespelled {
 		return false
 	}
-	g, h := likeWords(u), likeWords(v)
-	n, cost := likeness(g, h)
-	return 3*cost <= len(h) && 2*shared(g[:n], h) >= len(h)
+	if slices.Equal(x, y[:len(x)]) {
+		return true
+	}
+	row := make([]int, len(x)+1) // edit distance
+	for i := range row {
+		row[i] = i
+	}
+	for j := range y {
+		before := row[0]
+		row[0] = j + 1
+		for i := range x {
+			change := before
+			if x[i] != y[j] {
+				change++
+			}
+			before, row[i+1] = row[i+1], min(change, row[i]+1, row[i+1]+1)
+		}
+	}
+	return row[len(x)] <= (len(x)+1)/3
 }
 
 // onlyTrailing takes as new what follows the last answer in a list that has nothing in common with the ledger.
