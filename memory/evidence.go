@@ -11,9 +11,11 @@ import (
 // MaxReports is how many reports one call of Record takes.
 const MaxReports = 1000
 
-// How far back Record looks: for the answers of a list of reports, in messages, and for that of a single one, in answers.
+// How far back Record looks: for the answers of a list of reports, in messages; for that of each of them, in answers, from where the one behind it was
+// found, since a stray row that stands far back too must not carry all before it away; for that of a single report, in answers.
 const (
 	recordDepth = 4 * MaxBatch
+	rowDepth    = 16
 	reportDepth = 8
 )
 
@@ -63,17 +65,30 @@ func (s *Service) Record(ctx context.Context, project, id string, reports []Repo
 	if len(reports) > MaxReports {
 		return nil, fault.New(fault.Invalid, "more than %d reports in one call", MaxReports)
 	}
-	if len(reports) == 1 && reports[0].ofNow() {
-		if out, err, done := s.recordFlight(ctx, project, id, reports); done {
-			return out, err
+	last := len(reports) - 1
+	if last < 0 {
+		return s.record(ctx, project, id, reports) // which knows whether there is such an agent
+	}
+	if reports[last].ofNow() {
+		switch flown, done, err := s.recordFlight(ctx, project, id, reports[last]); {
+		case err != nil:
+			return nil, err
+		case done && last == 0:
+			return flown, nil
+		case done: // of a list the last speaks of the answer that is being sent, and the others of those before
+			out, err := s.record(ctx, project, id, reports[:last])
+			for i := range flown {
+				flown[i].Report = last
+			}
+			return append(out, flown...), err
 		}
 	}
 	out, err := s.record(ctx, project, id, reports)
-	if err != nil || len(out) > 0 || len(reports) != 1 || !reports[0].Cut {
+	if err != nil || len(out) > 0 || last > 0 || !reports[0].Cut {
 		return out, err
 	}
-	if again, err, done := s.recordFlight(ctx, project, id, reports); done {
-		return again, err
+	if flown, done, err := s.recordFlight(ctx, project, id, reports[0]); done || err != nil {
+		return flown, err
 	}
 	return out, nil
 }
@@ -92,58 +107,97 @@ func (r *Report) ofNow() bool {
 	return r.Heard == nil || len(strings.Fields(*r.Heard)) < wordsToKnow
 }
 
-// recordFlight takes the one report for the answer that is being sent; done is false if there is none that it may speak of. An answer of which
+// recordFlight takes a report for the answer that is being sent; done is false if there is none that it may speak of. An answer of which
 // nothing was sent yet cannot have been played.
-func (s *Service) recordFlight(ctx context.Context, project, id string, reports []Report) (out []Recorded, err error, done bool) {
+func (s *Service) recordFlight(ctx context.Context, project, id string, r Report) (out []Recorded, done bool, err error) {
 	k := agentKey{project, id}
 	for _, f := range s.live.flying(k) {
-		if Phase(f.phase.Load()) != Speaking || reports[0].AtMS != 0 && reports[0].AtMS < f.began {
+		if Phase(f.phase.Load()) != Speaking || r.AtMS != 0 && r.AtMS < f.began {
 			continue
 		}
-		if reports[0].Cut {
+		if r.Cut {
 			turn := f.turn.Load()
 			s.cutFlights(ctx, k, ErrBargeIn, func(t int64) bool { return t == turn })
-		} else if f.note(reports[0]) {
-			return []Recorded{{Pending: true}}, nil, true
 		}
-		out, err = s.record(ctx, project, id, reports)
-		return out, err, true
+		if f.note(r) { // unless it is stored by now
+			return []Recorded{{Pending: true}}, true, nil
+		}
+		select {
+		case <-f.done: // a matter of one commit
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+		out, err = s.record(ctx, project, id, []Report{r})
+		return out, true, err
 	}
-	return nil, nil, false
+	return nil, false, nil
 }
 
-// record applies reports to stored answers.
+// record applies reports to stored answers. Answers are found and evidence is weighed before the decision, which holds up all other writes of the
+// server: it looks again only at those that have changed meanwhile.
 func (s *Service) record(ctx context.Context, project, id string, reports []Report) ([]Recorded, error) {
-	var out []Recorded
-	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		out = out[:0]
-		depth := recordDepth
-		if len(reports) == 1 {
-			depth = 8 * reportDepth
+	depth := recordDepth
+	if len(reports) == 1 {
+		depth = 8 * reportDepth
+	}
+	_, recent, err := s.cfg.Store.Recent(ctx, project, id, depth, false)
+	if err != nil {
+		return nil, err
+	}
+	now := s.nowMS()
+	var found []weighed
+	changes := false
+	for i, m := range match(reports, recent) {
+		if m == nil {
+			continue
 		}
-		recent, err := tx.Last(depth)
+		is, changed, err := m.reported(reports[i], now)
 		if err != nil {
-			return Change{}, err
+			continue // its words are no part of that answer: it speaks of another one
 		}
+		found = append(found, weighed{was: m, Recorded: Recorded{Report: i, Message: is, Changed: changed}})
+		changes = changes || changed
+	}
+	if !changes {
+		return recorded(found), nil
+	}
+	err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		var c Change
-		now := s.nowMS()
-		for i, m := range match(reports, recent) {
-			if m == nil {
-				continue
-			}
-			is, changed, err := m.reported(reports[i], now)
+		for i := range found {
+			w := found[i] // a copy: the decision may run again
+			m, err := tx.Seq(w.was.Seq)
 			if err != nil {
-				continue // its words are no part of that answer: it speaks of another one
+				return Change{}, err
 			}
-			if changed {
-				is.Rev = tx.Head().Rev + 1
-				c.Replace = append(c.Replace, is)
+			if m.Rev != w.was.Rev {
+				if w.Message, w.Changed, err = m.reported(reports[w.Report], now); err != nil {
+					w.Message, w.Changed = m, false
+				}
 			}
-			out = append(out, Recorded{Report: i, Message: is, Changed: changed})
+			if w.Changed {
+				w.Message.Rev = tx.Head().Rev + 1
+				c.Replace = append(c.Replace, w.Message)
+			}
+			found[i].Recorded = w.Recorded
+			found[i].was = &m
 		}
 		return c, nil
 	})
-	return out, err
+	return recorded(found), err
+}
+
+// weighed is a report whose answer was found, as the answer was and as the report has it.
+type weighed struct {
+	was *Message
+	Recorded
+}
+
+func recorded(list []weighed) []Recorded {
+	out := make([]Recorded, 0, len(list))
+	for _, w := range list {
+		out = append(out, w.Recorded)
+	}
+	return out
 }
 
 // match finds the answer of each report among messages, nil where there is none. Reports and messages are in the order of the conversation; they
@@ -157,7 +211,7 @@ func match(reports []Report, recent []Message) []*Message {
 		}
 	}
 	shift := turnShift(reports, answers)
-	end, depth := len(answers), len(answers)
+	end, depth := len(answers), rowDepth
 	if len(reports) == 1 {
 		depth = reportDepth
 		end = reports[0].before(answers)

@@ -28,7 +28,10 @@ func fixed(t *testing.T) *memory.Service {
 // conversation makes an agent with these messages.
 func conversation(t *testing.T, s *memory.Service, msgs ...memory.Message) memory.Agent {
 	t.Helper()
-	a := join(t, s, nil)
+	a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Properties: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Append(t.Context(), "p", a.ID, msgs); err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +94,9 @@ func stories() map[string]struct {
 		"cut before the first word": {[]memory.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 100},
 		}, "", memory.WordTimes},
+		"two cuts": {[]memory.Report{
+			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 700}, {Cut: true, AtMS: start + 1600, By: memory.ByStartOfSpeech},
+		}, "The train leaves at nine", memory.WordTimes},
 		"progress and a cut": {[]memory.Report{
 			{Playing: true, Generated: told, Heard: text("")},
 			{Playing: true, Generated: told, Heard: text("The train leaves")},
@@ -289,11 +295,60 @@ func TestRecordBounds(t *testing.T) {
 	if _, err := s.Record(t.Context(), "p", a.ID, make([]memory.Report, memory.MaxReports+1)); !fault.Is(err, fault.Invalid) {
 		t.Error(err)
 	}
+	flying := begin(t, s, a.ID, func(error) {}, user("y"))
+	s.Progress(flying, memory.Speaking)
+	for i := range 300 {
+		if got := record(t, s, a.ID, memory.Report{Playing: true, Heard: text(strings.Repeat("word ", i+1))}); len(got) != 1 || !got[0].Pending {
+			t.Fatalf("%d: %+v", i, got)
+		}
+	}
+	if m := settle(t, s, flying, memory.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Playback == nil || m.Playback.Spoken < 5*300-1 {
+		t.Errorf("%+v", m.Playback)
+	}
+	a = conversation(t, s, user("x"), llm(told))
 	for i := range 200 {
 		record(t, s, a.ID, memory.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
 	}
 	p := lastOf(t, s, a.ID).Playback
 	if len(p.Stretches) != 64 || len(p.Stretches[0].Ends) != 512 || p.Stretches[63].StartMS != 1_780_000_000_199 {
 		t.Errorf("%d stretches, %d words", len(p.Stretches), len(p.Stretches[0].Ends))
+	}
+}
+
+// TestGrowingTranscriptInFlight: of a transcript whose last row is being spoken, that row waits for its answer, and the others find theirs.
+func TestGrowingTranscriptInFlight(t *testing.T) {
+	t.Parallel()
+	s := fixed(t)
+	a := conversation(t, s, user("a"), llm("The bus leaves at ten."))
+	flying := begin(t, s, a.ID, func(error) { t.Error("cut") }, user("b"))
+	s.Progress(flying, memory.Speaking)
+	row := func(said string, cut bool) memory.Report {
+		return memory.Report{Playing: true, Account: true, Cut: cut, Heard: text(said)}
+	}
+	got := record(t, s, a.ID, row("The bus leaves", true), row("The", false))
+	if len(got) != 2 || got[0].Message.Content != "The bus leaves" || !got[1].Pending || got[1].Report != 1 {
+		t.Errorf("%+v", got)
+	}
+	if m := settle(t, s, flying, memory.Answer{Generated: told, Sent: told, Complete: true}); m.Playback == nil || m.Playback.Spoken != len("The") {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestStrayRow: a row that stands in the ledger long ago only does not keep those before it from their answers.
+func TestStrayRow(t *testing.T) {
+	t.Parallel()
+	s := fixed(t)
+	msgs := []memory.Message{llm("Are you still there?")}
+	for i := range 30 {
+		msgs = append(msgs, user(fmt.Sprint("question ", i)), llm(fmt.Sprintf("Answer number %d it is.", i)))
+	}
+	a := conversation(t, s, msgs...)
+	got := record(t, s, a.ID,
+		memory.Report{Full: true, Generated: "Answer number 28 it is."},
+		memory.Report{Full: true, Generated: "Answer number 29 it is."},
+		memory.Report{Full: true, Generated: "Are you still there?"}, // said by the platform itself
+	)
+	if len(got) != 2 || got[0].Report != 0 || got[1].Report != 1 {
+		t.Errorf("%+v", got)
 	}
 }

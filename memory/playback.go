@@ -200,13 +200,17 @@ func (s *Stretch) until(ms int64) string {
 // maxNotes is how many reports wait for one answer that is being made.
 const maxNotes = 256
 
-// note keeps a report for an answer until it is stored, which takes it in; false if that is over already, or too many wait. It is kept in the
-// process alone, as the answer is until then.
+// note keeps a report for an answer until it is stored, which takes it in; false if that is over already. It is kept in the process alone, as the
+// answer is until then. Of more than maxNotes the one before gives way: what is told of a playing grows.
 func (f *flight) note(r Report) bool {
 	f.agent.mu.Lock()
 	defer f.agent.mu.Unlock()
-	if f.taken || len(f.notes) >= maxNotes {
+	if f.taken {
 		return false
+	}
+	if len(f.notes) == maxNotes {
+		f.notes[maxNotes-1] = r
+		return true
 	}
 	f.notes = append(f.notes, r)
 	return true
