@@ -140,6 +140,7 @@ func (b *bench) benchCancel(ctx context.Context, x proxies) error {
 		{"before the first token", "chunks=5&first_us=3000000", true, 0},
 		{"mid-stream", "chunks=1000&gap_us=5000", true, 3},
 		{"unary", "first_us=3000000", false, 0},
+		{"within an unary answer", "gap_us=3000000", false, 0},
 	} {
 		c, err := x.callers(ctx, "cancel "+strings.ReplaceAll(kind.name, " ", "-"), workers, kind.query, kind.stream)
 		if err != nil {

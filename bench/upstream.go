@@ -11,7 +11,7 @@ import (
 )
 
 // upstream is a fake LLM, as lean as net/http allows, so that what stands in front of it is what is measured. The query
-// of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, first_us before the first byte, stamp=1 to
+// of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, or in the middle of that piece, first_us before the first byte, stamp=1 to
 // say in each chunk when it was sent.
 type upstream struct {
 	mu   sync.Mutex
@@ -64,6 +64,14 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 	}
 	n := number(q, "chunks")
 	if n == 0 {
+		if gap := number(q, "gap_us"); gap > 0 { // the answer falls silent in its middle
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(whole[:len(whole)/2])
+			if http.NewResponseController(w).Flush() != nil || !pause(r, gap) {
+				return
+			}
+			whole = whole[len(whole)/2:]
+		}
 		answer(w, whole)
 		return
 	}
