@@ -428,3 +428,57 @@ func TestUpstreamSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestFallbacksOfProjects: an entry that names projects serves those alone.
+func TestFallbacksOfProjects(t *testing.T) {
+	t.Parallel()
+	_, down := upstream(t, fake.Script{Status: 503})
+	_, base := upstream(t, fake.Script{Answer: "At nine."})
+	s := start(t, "HEARDLOG_LLM_URL="+down, "HEARDLOG_LLM_RETRIES=0", "HEARDLOG_CREDENTIALS=p1=a:secret-1,p2=b:secret-2",
+		fallbacks(t, map[string]any{"name": "ours", "url": base, "projects": []string{"p1"}}))
+	for secret, want := range map[string]int{"secret-1": http.StatusOK, "secret-2": http.StatusServiceUnavailable} {
+		auth := []string{"Authorization", "Bearer " + secret}
+		id := s.join("n", nil, auth...)
+		if got := s.chat(agent(id, "/chat/completions"), "When?", true, auth...); got.status != want {
+			t.Errorf("%s: %d %s", secret, got.status, got.body)
+		}
+	}
+}
+
+// TestEndedBetweenUpstreams: who interrupts while the first upstream is silent ends the call; nobody else is asked.
+func TestEndedBetweenUpstreams(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Hang: true, Heartbeat: fake.Duration(10 * time.Millisecond)})
+	spare, spareBase := upstream(t, fake.Script{Answer: "Never."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, fallbacks(t, map[string]any{"url": spareBase}))
+	id := s.join("n", nil)
+	done := make(chan answer, 1)
+	go func() { done <- s.chat(agent(id, "/chat/completions"), "When?", true) }()
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	if _, err := llm.WaitRequests(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	s.post(agent(id, "/interrupt"), nil).ok(nil)
+	if got := (<-done).ok(nil); !strings.HasSuffix(string(got.body), "data: [DONE]\n\n") || strings.Contains(string(got.body), "thinking") {
+		t.Errorf("%q", got.body)
+	}
+	if n := len(spare.Requests()); n != 0 {
+		t.Errorf("the spare was asked %d times", n)
+	}
+}
+
+// TestThinkFallsOver: a turn without a client has the same upstreams.
+func TestThinkFallsOver(t *testing.T) {
+	t.Parallel()
+	_, down := upstream(t, fake.Script{Status: 503})
+	_, base := upstream(t, fake.Script{Answer: "Done."})
+	s := start(t, "HEARDLOG_LLM_URL="+down, fallbacks(t, map[string]any{"name": "spare", "url": base}))
+	id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see.")})
+	tail := s.tail(id)
+	s.post(agent(id, "/think"), map[string]any{"text": "Do it"}).ok(nil)
+	tail.message("the answer", func(m message) bool { return m.Role == "assistant" && m.Content == "Done." })
+	if e := s.lastAnswer(id); e.Upstream != "spare" || e.Filler != "" {
+		t.Errorf("the ledger has %+v", e)
+	}
+}
