@@ -117,7 +117,22 @@ func (r *Request) parse(d *jsontext.Decoder) error {
 	if !hasMessages {
 		return fault.At(fault.Missing, "messages", "is required: an array of messages")
 	}
+	r.nameTurn()
 	return nil
+}
+
+// nameTurn gives the turn_id and timestamp of the top level, which speak of the turn that is asked for, to the user message that asks, where it brings none
+// itself (reference/agora-api.md 4.1).
+func (r *Request) nameTurn() {
+	m := &r.Messages[len(r.Messages)-1]
+	if m.Role != "user" {
+		return
+	}
+	for _, name := range []string{"turn_id", "timestamp"} {
+		if v, ok := find(r.members, name); ok && (name == "turn_id" && !m.HasTurn || name == "timestamp" && m.Timestamp == 0) {
+			_ = m.set(len(r.Messages)-1, []byte(`"`+name+`"`), v) // these two are read where they can be, and fail never
+		}
+	}
 }
 
 // known reads the top-level members that mean something to us.

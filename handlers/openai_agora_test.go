@@ -1,0 +1,58 @@
+package handlers_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// A call as Agora's engine makes it: the ledger has its turn and time, the answer's metadata passes, and a standard upstream sees nothing of what only the
+// engine understands, while a custom one sees all of it (reference/agora-api.md 4.1).
+func TestAgoraEngine(t *testing.T) {
+	t.Parallel()
+	const more = `"turn_id":7,"timestamp":1780000009010,"interruptable":false,"model":"m1","stream":true,"context":{"presence":{"42":{"selection":"ticket 17"}}}`
+	own := `{"messages":[{"role":"user","content":"When?","turn_id":5,"timestamp":1780000009000,"metadata":{"source":"asr","user":"42"}}],` + more + `}`
+	bare := `{"messages":[{"role":"user","content":"When?"}],` + more + `}`
+	for name, tt := range map[string]struct {
+		body   string
+		turn   int64
+		at     int64
+		vendor string
+	}{
+		"of the message":           {own, 5, 1780000009000, ""},
+		"of the top level":         {bare, 7, 1780000009010, ""},
+		"of a call to another one": {own, 5, 1780000009000, memory.VendorCustom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t, nil)
+			agent := p.join(func(l *memory.LLMSettings) { l.Vendor, l.URL = tt.vendor, p.back+"/v1/chat/completions" })
+			res := p.post(t.Context(), agent, tt.body)
+			p.read(res)
+			if m := p.ledger(agent)[0]; m.TurnID != tt.turn || m.Timestamp != tt.at || res.StatusCode != 200 {
+				t.Errorf("%s: turn %d at %d, want %d at %d", res.Status, m.TurnID, m.Timestamp, tt.turn, tt.at)
+			}
+			var sent map[string]json.RawMessage
+			if err := json.Unmarshal(p.llm.Requests()[0].Body, &sent); err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, key := range []string{"turn_id", "interruptable", "context"} {
+				if v, ok := sent[key]; ok {
+					got[key] = string(v)
+				}
+			}
+			want := map[string]string{}
+			if tt.vendor == memory.VendorCustom {
+				want = map[string]string{"turn_id": "5", "interruptable": "false", "context": `{"presence":{"42":{"selection":"ticket 17"}}}`}
+			}
+			if diff := cmp.Diff(want, got); diff != "" || tt.vendor == "" && strings.Contains(string(sent["messages"]), "asr") {
+				t.Errorf("%s\n%s", sent["messages"], diff)
+			}
+		})
+	}
+}
