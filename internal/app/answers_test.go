@@ -273,6 +273,8 @@ func TestWhileSpeaking(t *testing.T) {
 		more       []string
 	}{
 		"interrupt":                     {"/interrupt", ``, "api_interrupt", nil},
+		"a platform's cut":              {"/evidence/vapi", `{"type":"user-interrupted"}`, "start_of_speech", nil},
+		"a platform's cut with words":   {"/evidence/twilio", `{"type":"interrupt","utteranceUntilInterrupt":"One"}`, "start_of_speech", nil},
 		"interrupt with heard":          {"/interrupt", `{"heard":"One"}`, "api_interrupt", nil},
 		"speak":                         {"/speak", `{"text":"Stop"}`, "api_speak", []string{"1 assistant: Stop"}},
 		"speak INTERRUPT":               {"/speak", `{"text":"Stop","priority":"INTERRUPT"}`, "api_speak", []string{"1 assistant: Stop"}},
@@ -295,7 +297,7 @@ func TestWhileSpeaking(t *testing.T) {
 			}
 			h := sub.history(id).Contents
 			heard := said
-			if strings.Contains(tt.body, "heard") {
+			if strings.Contains(tt.body, "heard") || strings.Contains(tt.body, "utterance") {
 				heard = "0 assistant: One"
 			}
 			got := texts(h)

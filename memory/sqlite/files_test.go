@@ -39,6 +39,32 @@ func refused(t *testing.T, o sqlite.Options) string {
 	return err.Error()
 }
 
+// TestSchemaOne: a file of the first schema is brought up to this one, and keeps what it holds.
+func TestSchemaOne(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "one.db")
+	s := open(t, sqlite.Options{Path: path})
+	old := memory.Agent{ID: "a1", Project: "p", Name: "old", Status: memory.Running, StartMS: 1, Rev: 1, Settings: memory.Settings{Channel: "room"}}
+	if _, _, err := s.Create(t.Context(), old, 0, memory.Change{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	rawSQL(t, path, "DROP TABLE agent_key; PRAGMA user_version = 1")
+	s = open(t, sqlite.Options{Path: path})
+	defer s.Close()
+	if h, err := s.Head(t.Context(), "p", "a1"); err != nil || h.Agent.Name != "old" || len(h.Agent.Settings.Call.Keys) != 0 {
+		t.Errorf("%+v, %v", h.Agent, err)
+	}
+	fresh := old
+	fresh.ID, fresh.Name, fresh.Settings.Call.Keys = "a2", "new", []string{"k"}
+	if _, _, err := s.Create(t.Context(), fresh, 0, memory.Change{}); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := s.ByKey(t.Context(), "p", "k"); err != nil || id != "a2" {
+		t.Errorf("%q, %v", id, err)
+	}
+}
+
 func TestForeignFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	newer := filepath.Join(t.TempDir(), "newer.db")
