@@ -109,6 +109,42 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 	}
 }
 
+// TestCauseSeen: what we saw cut an answer stays its cause, whoever tells later what was heard of it; a cause that is told counts more than none.
+func TestCauseSeen(t *testing.T) {
+	t.Parallel()
+	const whole = "one two three"
+	told := memory.Evidence{Method: memory.VendorText, Heard: "one", By: memory.ByAPIInterrupt}
+	for _, tt := range []struct {
+		answer memory.Answer
+		by     string
+	}{
+		{memory.Answer{Generated: whole, Sent: "one two", Err: memory.ErrClientGone}, memory.ByStartOfSpeech},
+		{memory.Answer{Generated: whole, Sent: whole, Complete: true}, memory.ByAPIInterrupt},
+	} {
+		s := newService(nil)
+		id := join(t, s, nil).ID
+		seq := settle(t, s, begin(t, s, id, nil, user("when?")), tt.answer).Seq
+		echo := memory.Evidence{Seq: seq, Method: memory.EchoDiff, Heard: "one two"}
+		told.Seq = seq
+		turn, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{
+			Plan: func(memory.Head, []memory.Message) (memory.Plan, error) {
+				return memory.Plan{Evidence: []memory.Evidence{echo, told}}, nil
+			}, Cut: func(error) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(t, s, turn, memory.Answer{Err: memory.ErrClientGone})
+		_, msgs, err := s.Recent(t.Context(), "p", id, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := msgs[1]; m.InterruptBy != tt.by || m.Content != "one" || m.SentText() != tt.answer.Sent {
+			t.Errorf("cut by %s, want %s; %q heard and %q sent", m.InterruptBy, tt.by, m.Content, m.SentText())
+		}
+	}
+}
+
 // TestUnplayedTurns: an answer that nobody heard closes its turn, whether that is known before the next words come or after them.
 func TestUnplayedTurns(t *testing.T) {
 	t.Parallel()
