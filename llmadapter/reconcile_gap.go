@@ -38,7 +38,7 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 		switch {
 		case role == "assistant" && x.texts[i] != "":
 			said := withoutNote(x.texts[i])
-			if !x.pairText(i, said, known) && !paired && firstWord(said) != "" { // dots or a note are what is left where nothing was said
+			if !x.pairText(i, said, known) && !paired && !blank(said) { // dots or a note are what is left where nothing was said
 				foreign = append(foreign, i)
 			}
 		case !paired && (role != "assistant" || x.in[i].ToolCalls != nil):

@@ -37,9 +37,10 @@ func (x *aligner) tail(a, b, skip int) {
 	for ; next < len(x.a); next++ {
 		x.result.New = append(x.result.New, x.a[next].user)
 		for _, i := range x.a[next].rest {
-			if !x.continues(i, x.texts[i], x.b[b].rest) {
-				x.result.New = append(x.result.New, i)
+			if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil && blank(withoutNote(x.texts[i])) || x.continues(i, x.texts[i], x.b[b].rest) {
+				continue
 			}
+			x.result.New = append(x.result.New, i)
 		}
 	}
 }

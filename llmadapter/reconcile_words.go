@@ -153,3 +153,8 @@ func withoutNote(s string) string {
 	}
 	return s
 }
+
+// blank tells a text without anything to say: no letter, digit or symbol, such as an emoji.
+func blank(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.S) })
+}
