@@ -270,7 +270,7 @@ func TestRetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calls, base := flaky(t, tt.fails, tt.status, tt.header...)
-			s := start(t, append([]string{"HEARDLOG_LLM_URL=" + base}, tt.env...)...)
+			s := start(t, append([]string{"HEARDLOG_LLM_URL=" + base, "HEARDLOG_LLM_RETRY_BUDGET=5s"}, tt.env...)...) // a machine may be slow
 			id := s.join("n", nil)
 			began := time.Now()
 			got := s.chat(agent(id, "/chat/completions"), "When?", true)
@@ -302,7 +302,7 @@ func TestLastIsNotCut(t *testing.T) {
 	// The whole time spans all attempts: the second is cut by what the first has left of it, and the third is not asked.
 	hung, hungBase := upstream(t, fake.Script{Hang: true})
 	id = s.join("hung", map[string]any{"llm": map[string]any{"url": hungBase}, "heardlog": map[string]any{
-		"timeouts": map[string]any{"first_token_ms": 400, "total_ms": 600}, "upstreams": []any{map[string]any{"url": hungBase}, map[string]any{"url": hungBase}},
+		"timeouts": map[string]any{"first_token_ms": 600, "total_ms": 1000}, "upstreams": []any{map[string]any{"url": hungBase}, map[string]any{"url": hungBase}},
 	}})
 	s.chat(agent(id, "/chat/completions"), "x", true).failed(504, "upstream_timeout", "whole")
 	if n := len(hung.Requests()); n != 2 {
