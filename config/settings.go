@@ -46,7 +46,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_LLM_RETRY_BUDGET", "1s", "How long after a call's first attempt another may still begin; a longer Retry-After is passed on instead.", durationInto(func(c *Config) *time.Duration { return &c.LLM.RetryBudget }, 0, time.Minute)},
 		{"HEARDLOG_PASSTHROUGH", "", "Paths that go through to the upstream with its key, without any memory, comma separated: such as /v1/embeddings, /v1/audio/* for all beneath, or * for all that are not Heardlog's own.", setPassThrough},
 		{"HEARDLOG_LLM_DUPLICATES", "supersede", "What becomes of a request that is identical to one still being answered: supersede replaces the first, join gives both the same answer.", oneOf(func(c *Config) *string { return &c.LLM.Duplicates }, "supersede", "join")},
-		{"HEARDLOG_AUTO_JOIN", "false", "Whether a chat completion for an agent id that is not known makes a text agent of that name.", func(c *Config, v string) (err error) {
+		{"HEARDLOG_AUTO_JOIN", "false", "Whether a chat completion for an agent id, or with a call's key, that is not known makes a text agent of that name.", func(c *Config, v string) (err error) {
 			if c.AutoJoin, err = strconv.ParseBool(v); err != nil {
 				return fmt.Errorf("%q is not true or false", v)
 			}
