@@ -10,12 +10,13 @@ import (
 
 // The headroom is how many bytes of garbage may pile up between two collections. Go's own rule, as much garbage as there is live data, collects
 // a small server dozens of times a second under load, a sixth of its CPU, and lets a large one grow to twice what it needs. Here the
-// headroom is what keeps the collector's share of the processors, what they idle away apart, at gcShare, within bounds: a server that mostly waits, as one with
-// a thousand streams does, is small, and a busy one collects seldom.
+// headroom is what is allocated within gcEvery, within bounds: a server that mostly waits, as one with a thousand streams does, is
+// small, and a busy one collects no more often than it has to. What collections cost would be the better measure; on a machine that others
+// keep busy the runtime's figures of that say more about the others.
 const (
 	minHeadroom = 8 << 20
 	maxHeadroom = 24 << 20
-	gcShare     = 0.015
+	gcEvery     = 300 * time.Millisecond
 )
 
 // Bounds of the percentage that stands for the headroom: below the first collections would follow each other, above the
@@ -30,25 +31,23 @@ func gcPercent(headroom, live uint64) int {
 	return int(min(max(headroom*100/max(live, 1), minGCPercent), maxGCPercent))
 }
 
-// nextHeadroom gives the headroom after one with which the collector took a share of the processors. The two are in inverse
-// proportion; one step changes it to the half or the double at most, since one collection tells little.
-func nextHeadroom(headroom uint64, share float64) uint64 {
-	factor := min(max(share/gcShare, 0.5), 2)
-	return min(max(uint64(float64(headroom)*factor), minHeadroom), maxHeadroom)
+// headroomFor gives the headroom of a server that allocated so many bytes in so much time.
+func headroomFor(allocated uint64, took time.Duration) uint64 {
+	within := float64(allocated) * gcEvery.Seconds() / max(took, time.Millisecond).Seconds()
+	return uint64(min(max(within, minHeadroom), maxHeadroom))
 }
 
 // heapTuner keeps GOGC at the headroom: it looks after each collection.
 type heapTuner struct {
-	stopped  atomic.Bool
-	percent  atomic.Int64
-	headroom uint64
-	spent    float64   // seconds of the processors that collections have taken from others
-	looked   time.Time // when that was read
+	stopped   atomic.Bool
+	percent   atomic.Int64
+	allocated uint64    // bytes since the process began
+	looked    time.Time // when that was read
 }
 
 // tuneHeap starts to keep the headroom, until stop is called. An operator who set GOGC or GOMEMLIMIT knows better: then nothing is done.
 func tuneHeap() (stop func()) {
-	t := &heapTuner{headroom: minHeadroom, looked: time.Now()}
+	t := &heapTuner{looked: time.Now()}
 	const standard = 100
 	if was := debug.SetGCPercent(standard); was != standard || debug.SetMemoryLimit(-1) != noMemoryLimit {
 		debug.SetGCPercent(was)
@@ -77,28 +76,21 @@ func (t *heapTuner) watch() {
 	}, t)
 }
 
-// adjust looks at what the last collection left and took, and sets the percentage where it is off by an eighth; setting it stops the
-// world for a moment. Calls follow one another: each collection's end arms the next.
+// adjust looks at what the last collection left and how much was allocated since the one before, and sets the percentage where it is off
+// by an eighth; setting it stops the world for a moment. Calls follow one another: each collection's end arms the next.
 func (t *heapTuner) adjust() {
-	samples := []gauges.Sample{
-		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
-		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
-	}
+	samples := []gauges.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	gauges.Read(samples)
-	live := uint64(0)
-	for _, s := range samples[:2] {
+	var bytes [3]uint64
+	for i, s := range samples {
 		if s.Value.Kind() == gauges.KindUint64 { // a runtime to come may not know it
-			live += s.Value.Uint64()
+			bytes[i] = s.Value.Uint64()
 		}
 	}
-	if all, idle := samples[2].Value, samples[3].Value; all.Kind() == gauges.KindFloat64 && idle.Kind() == gauges.KindFloat64 {
-		spent, now := all.Float64()-idle.Float64(), time.Now()
-		if took := now.Sub(t.looked).Seconds() * float64(runtime.GOMAXPROCS(0)); took > 0 {
-			t.headroom = nextHeadroom(t.headroom, (spent-t.spent)/took)
-		}
-		t.spent, t.looked = spent, now
-	}
-	want := int64(gcPercent(t.headroom, live))
+	now := time.Now()
+	headroom := headroomFor(bytes[2]-t.allocated, now.Sub(t.looked))
+	t.allocated, t.looked = bytes[2], now
+	want := int64(gcPercent(headroom, bytes[0]+bytes[1]))
 	if is := t.percent.Load(); want > is+is/8 || want < is-is/8 {
 		t.percent.Store(want)
 		debug.SetGCPercent(int(want))
