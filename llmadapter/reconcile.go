@@ -223,6 +223,8 @@ func (x *aligner) run() {
 			x.gap(x.a[0].rest, x.b[0].rest, nil, gapHead)
 		}
 		x.tail(best[0].a, best[0].b, skip)
+	case n > 0 && x.anchored(n): // before what looks like longer words: an answer stands in front of them
+		x.tail(0, n, 0)
 	case n == 0, n == 1 && m >= 1 && x.extends(1, 1):
 		kind := gapFirst
 		if m == 0 {
@@ -230,8 +232,6 @@ func (x *aligner) run() {
 		}
 		x.gap(x.a[0].rest, x.b[0].rest, nil, kind)
 		x.tail(0, 0, n)
-	case x.anchored(n):
-		x.tail(0, n, 0)
 	default:
 		x.onlyTrailing()
 	}

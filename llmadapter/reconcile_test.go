@@ -125,6 +125,7 @@ func TestReconcile(t *testing.T) {
 		"nothing said, twice":       {list{"u: a", "a: ", "u: b", "a: ...", "u: c"}, list{"u: a", "a? It is nine."}, list{"new user: b", "new user: c", "unplayed 1"}},
 		"an emoji":                  {list{"u: a", "a: 👍", "u: b"}, list{"u: a", "a? 👍"}, list{"new user: b", "heard all of 1"}},
 		"an emoji of the platform":  {list{"u: a", "a: 👍", "u: b"}, list{"u: a", "a? It is nine."}, list{"new assistant: 👍", "new user: b", "replaced 1"}},
+		"a window of one answer":    {list{"a: Great, when?", "u: yes please"}, list{"u: yes", "a? Great, when?"}, list{"new user: yes please", "heard all of 1"}},
 		"again, the tool has run":   {list{"u: a"}, list{"u: a", "c1: ", "t1: ok", "a? done"}, list{"ghost 3"}},
 		"again behind the tool":     {list{"u: a", "c1: ", "t1: ok"}, list{"u: a", "c1: ", "t1: ok", "a? done"}, list{"ghost 3"}},
 		"again, the tool has not":   {list{"u: a b"}, list{"u: a", "c1: "}, list{"ghost 1", "extend 0: a b"}},

@@ -215,6 +215,21 @@ func TestSpeculation(t *testing.T) {
 	}
 }
 
+// TestGhostPlayed: the platform plays the answer that it had thrown away for all we could know. What was heard is told, and one answer.
+func TestGhostPlayed(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"heardlog": map[string]any{"mode": "reconcile"}})
+	s.ask(id, "Where to?", user("I want a ticket"))
+	s.ask(id, "For which day?", user("I want a ticket please"))
+	s.ask(id, "Fine.", user("I want a ticket please"), assistant("Where to?"), user("Rome"))
+	want := []string{"0 user: I want a ticket please", "0 assistant: Where to?", "1 user: Rome", "1 assistant: Fine."}
+	if diff := cmp.Diff(want, texts(s.history(id).Contents)); diff != "" {
+		t.Errorf("%s\n%s", diff, strings.Join(entries(s.ledger(id)), "\n"))
+	}
+}
+
 // TestGhostOfTool: a speculation that called a tool which nobody ran leaves its call in the ledger, marked as a ghost's, and nowhere else.
 func TestGhostOfTool(t *testing.T) {
 	t.Parallel()
