@@ -74,7 +74,7 @@ func appendMember(dst []byte, k string, v json.RawMessage) []byte {
 // AppendString appends s as a JSON string. Text without anything to escape, nearly all of it, is copied.
 func AppendString(dst []byte, s string) []byte {
 	plain := true
-	for i := 0; i < len(s); {
+	for i := plainASCII(s); i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
@@ -103,4 +103,23 @@ func AppendString(dst []byte, s string) []byte {
 		return append(dst, `""`...)
 	}
 	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}
+
+// plainASCII gives how much of the beginning of s is known, eight bytes at a time, to need no escaping: a history is some thousand characters.
+func plainASCII(s string) int {
+	const (
+		low  = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		p := s[i : i+8]
+		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 | uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
+		// A byte below n borrows into its high bit in w - n*low, and so does the one that a quote or backslash becomes by xor, 0.
+		quote, slash := w^('"'*low), w^('\\'*low)
+		if (w|(w-0x20*low)|(quote-low)|(slash-low))&high != 0 {
+			break // or a false alarm, which costs only time
+		}
+	}
+	return i
 }
