@@ -35,7 +35,7 @@ const (
 	minRecall      = 0.98
 	minHeardExact  = 0.95
 	maxFalseCuts   = 0 // answers called interrupted that were not
-	maxWrongCases  = 3 // cases with any difference from their label
+	maxWrongCases  = 0 // cases with any difference from their label
 )
 
 // corpusPlatforms are the platforms of the reference; each must have cases.

@@ -28,7 +28,7 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 		return
 	}
 	var foreign []int
-	due := known
+	due, empty := known, 0
 	if len(more) > 0 {
 		known = slices.Concat(known, more)
 	}
@@ -36,16 +36,18 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 		role := x.in[i].Role
 		paired := (role == "tool" || role == "function" || x.in[i].ToolCalls != nil) && x.pairTool(i, known)
 		switch {
+		case role == "assistant" && !paired && blank(withoutNote(x.texts[i])) && x.in[i].ToolCalls == nil && !x.pairText(i, x.texts[i], known):
+			empty++ // dots or a note are what is left where nothing was said
 		case role == "assistant" && x.texts[i] != "":
 			said := withoutNote(x.texts[i])
-			if !x.pairText(i, said, known) && !paired && !blank(said) { // dots or a note are what is left where nothing was said
+			if !x.pairText(i, said, known) && !paired && !blank(said) {
 				foreign = append(foreign, i)
 			}
 		case !paired && (role != "assistant" || x.in[i].ToolCalls != nil):
 			foreign = append(foreign, i)
 		}
 	}
-	x.absent(foreign, in, due, kind)
+	x.absent(foreign, in, due, empty, kind)
 	if kind == gapMiddle || kind == gapHead {
 		return
 	}
@@ -373,8 +375,8 @@ func (x *aligner) splits(text, prefix string) bool {
 }
 
 // absent notes what became of the answers of ours whose words the list has not: replaced where the platform said something
-// else, never played where the call went on without them.
-func (x *aligner) absent(foreign, in, known []int, kind gapKind) {
+// else, never played where the call went on without them. empty is how many messages of the list stand there without a word.
+func (x *aligner) absent(foreign, in, known []int, empty int, kind gapKind) {
 	if kind == gapHead || kind == gapFirst {
 		return
 	}
@@ -392,6 +394,9 @@ func (x *aligner) absent(foreign, in, known []int, kind gapKind) {
 		switch {
 		case len(k.CallIDs) > 0 && slices.ContainsFunc(in, func(i int) bool { return x.result.Pair[i] == j }):
 			// The call is there without its words, which many platforms leave out.
+		case empty > 0 && kind != gapTail:
+			empty--
+			x.find(Finding{Known: j, Outcome: Unplayed, Confidence: sureGone})
 		case instead >= 0 && kind != gapMiddle:
 			if x.result.Place == nil {
 				x.result.Place = map[int]int{}

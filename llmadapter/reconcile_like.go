@@ -12,6 +12,7 @@ import (
 const (
 	maxLikeWords = 256
 	maxSpelled   = 5
+	maxNear      = 32 // bytes of a word that is compared letter by letter
 )
 
 // likeWord is a word as it is compared.
@@ -64,7 +65,7 @@ func likeness(g, h []likeWord) (n, cost int) {
 		row[0] = i + 1
 		for j := range g {
 			change := before[j]
-			if g[j].text != h[i].text {
+			if g[j].text != h[i].text && !near(&g[j], &h[i]) {
 				change++
 			}
 			c := min(change, before[j+1]+1, row[j]+leftOut(g[j]))
@@ -90,6 +91,31 @@ func likeness(g, h []likeWord) (n, cost int) {
 		n = len(g) // a unit that was spoken with its number: 20 kg, 40 km/h
 	}
 	return n, cost
+}
+
+// near tells whether two words are one in two spellings: they begin alike and a letter differs, or two of a long word.
+func near(a, b *likeWord) bool {
+	s, t := a.text, b.text
+	if len(s) < 4 || s[0] != t[0] || len(s)-len(t) > 1 || len(t)-len(s) > 1 || len(s) > maxNear || a.number || b.number {
+		return false
+	}
+	var row [maxNear + 2]int
+	for j := range len(t) + 1 {
+		row[j] = j
+	}
+	for i := range len(s) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(t) {
+			change := diagonal
+			if s[i] != t[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(t)] <= 1 || row[len(t)] == 2 && len(s) >= 6
 }
 
 // cheapest gives the length, among those whose last word is allowed, that costs least, and of equal ones the largest.

@@ -84,6 +84,23 @@ func withoutTime(s string) (string, bool) {
 	return rest, rest != ""
 }
 
+// withoutTimes takes off the times in brackets within a text, where a platform put several messages into one line.
+func withoutTimes(s string) string {
+	for from := 0; ; {
+		at := strings.IndexByte(s[from:], '[')
+		if at < 0 {
+			return s
+		}
+		at += from
+		end := strings.IndexByte(s[at:min(len(s), at+maxLabel)], ']')
+		if end < 0 || !timeLike(s[at+1:at+end]) {
+			from = at + 1
+			continue
+		}
+		s, from = s[:at]+s[at+end+1:], at
+	}
+}
+
 // timeLike tells a time, a date or a number of seconds.
 func timeLike(s string) bool {
 	if s == "" || s[0] < '0' || s[0] > '9' || !strings.ContainsAny(s, ":-/.") {
@@ -130,7 +147,7 @@ func normaliseSaid(s string) (norm, bare string) {
 	} else {
 		s, _ = withoutTime(s)
 	}
-	norm = Normalise(s)
+	norm = Normalise(withoutTimes(s))
 	if rest, ok := withoutName(s); ok {
 		return norm, Normalise(rest)
 	}
