@@ -1,69 +1,42 @@
 package receive
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
 
-	"github.com/heardlog/heardlog/webhook"
+	hook "github.com/heardlog/heardlog/webhook/receive"
 )
 
-// payload is what the printed lines need of the payloads of every type.
-type payload struct {
-	AgentID        string `json:"agent_id"`
-	Name           string `json:"name"`
-	Status         string `json:"status"`
-	Message        string `json:"message"`
-	TotalTurnCount int    `json:"total_turn_count"`
-	Errors         []struct {
-		Module  string `json:"module"`
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	} `json:"errors"`
-	Contents []struct {
-		Role     string `json:"role"`
-		Content  string `json:"content"`
-		Metadata struct {
-			Interrupted bool   `json:"interrupted"`
-			Original    string `json:"original"`
-		} `json:"metadata"`
-	} `json:"contents"`
-}
-
 // describe gives the event in one line.
-func describe(e webhook.Envelope) string {
-	p, err := read(e)
-	if err != nil {
-		return fmt.Sprintf("%d with a payload that cannot be read: %s", e.EventType, clean(err.Error()))
-	}
-	what := "event"
-	switch e.EventType {
-	case webhook.TypeJoined:
-		what = "joined"
-	case webhook.TypeLeft:
-		what = "left: " + p.Status + ", " + p.Message
-	case webhook.TypeHistory:
-		what = fmt.Sprintf("history: %d messages", len(p.Contents))
-	case webhook.TypeTurns:
-		what = fmt.Sprintf("turns: %d", p.TotalTurnCount)
-	case webhook.TypeError:
-		what = "error"
-		for _, f := range p.Errors {
+func describe(e hook.Event) string {
+	about, what := hook.About{AgentID: e.SID}, "event"
+	switch d := e.Data.(type) {
+	case hook.Joined:
+		about, what = d.About, "joined"
+	case hook.Left:
+		about, what = d.About, "left: "+d.Status+", "+d.Message
+	case hook.History:
+		about, what = d.About, fmt.Sprintf("history: %d messages", len(d.Contents))
+	case hook.Turns:
+		about, what = d.About, fmt.Sprintf("turns: %d", d.TotalTurnCount)
+	case hook.Failed:
+		about, what = d.About, "error"
+		for _, f := range d.Errors {
 			what += fmt.Sprintf(": %s %d %s", f.Module, f.Code, f.Message)
 		}
 	}
-	return clean(fmt.Sprintf("%d agent %s %q %s", e.EventType, p.AgentID, p.Name, what))
+	return clean(fmt.Sprintf("%d agent %s %q %s", e.Type, about.AgentID, about.Name, what))
 }
 
 // conversation gives the messages of a history event, one a line; nothing for other types.
-func conversation(e webhook.Envelope) string {
-	p, err := read(e)
-	if err != nil || e.EventType != webhook.TypeHistory {
+func conversation(e hook.Event) string {
+	h, ok := e.Data.(hook.History)
+	if !ok {
 		return ""
 	}
 	var b strings.Builder
-	for _, m := range p.Contents {
+	for _, m := range h.Contents {
 		line := m.Role + ": " + m.Content
 		if m.Metadata.Interrupted {
 			line += " [interrupted]"
@@ -74,12 +47,6 @@ func conversation(e webhook.Envelope) string {
 		b.WriteString("  " + clean(line) + "\n")
 	}
 	return b.String()
-}
-
-func read(e webhook.Envelope) (payload, error) {
-	var p payload
-	err := json.Unmarshal(e.Payload, &p)
-	return p, err
 }
 
 // clean takes line breaks and control characters out of what others wrote, before a terminal sees it.

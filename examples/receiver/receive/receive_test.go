@@ -19,6 +19,7 @@ import (
 
 	"github.com/heardlog/heardlog/examples/receiver/receive"
 	"github.com/heardlog/heardlog/webhook"
+	hook "github.com/heardlog/heardlog/webhook/receive"
 )
 
 const secret = webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -57,7 +58,7 @@ func send(t *testing.T, url, id string, body []byte, change func(*webhook.Endpoi
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	r := receive.New(receive.Config{Secret: secret, Out: &out, Once: 2, Fail: 1})
+	r := newReceiver(t, receive.Config{Secret: string(secret), Out: &out, Once: 2, Fail: 1})
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 
@@ -84,9 +85,9 @@ func TestReceive(t *testing.T) {
 	}
 	srv.Close()
 	for _, want := range []string{
-		"answering 500, as told (1 of 1)", `103 agent a1 "bot\x1b[2J" history: 2 messages (verified: Standard Webhooks, Agora V2, attempt 1)`,
+		"answering 500, as told (1 of 1)", `103 agent a1 "bot\x1b[2J" history: 2 messages (verified: Standard Webhooks, attempt 1)`,
 		"  user: Where is my parcel?\n", "  assistant: It is [interrupted] [not heard to its end: It is in Köln.]\n",
-		"n:1: here before, dropped", "(verified: Standard Webhooks, attempt 1)", `    "agent_id": "a1",`,
+		"n:1: here before, dropped", "(verified: Standard Webhooks, attempt 1)", `  "agent_id": "a1",`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out.String())
@@ -127,7 +128,7 @@ func TestReceiveRefuses(t *testing.T) {
 		{"too old", std(time.Now().Add(-6*time.Minute), secret), "", 401},
 		{"from the future", std(time.Now().Add(6*time.Minute), secret), "", 401},
 		{"other secret", std(time.Now(), "other"), "", 401},
-		{"one of two wrong", bothButOneWrong, "", 401},
+		{"Agora's of another secret beside it", bothButOneWrong, "", 200}, // as while secrets are changed: the sender makes it with one only
 		{"other body", http.Header{"Agora-Signature-V2": {v2}}, string(body) + " ", 401},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,8 +148,8 @@ func TestReceiveRefuses(t *testing.T) {
 		"not verified":  {bytes.NewReader(body), 200},
 		"not JSON":      {strings.NewReader("hello"), 400},
 		"not an event":  {strings.NewReader("{}"), 400},
-		"odd payload":   {strings.NewReader(`{"noticeId":"n","eventType":101,"payload":7}`), 200},
-		"body too long": {io.LimitReader(zeros{}, receive.MaxBody+1), 413},
+		"odd payload":   {strings.NewReader(`{"noticeId":"n","eventType":101,"payload":7}`), 400},
+		"body too long": {io.LimitReader(zeros{}, hook.DefaultMaxBody+1), 413},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +159,7 @@ func TestReceiveRefuses(t *testing.T) {
 		})
 	}
 	rec := httptest.NewRecorder()
-	receive.New(receive.Config{Out: io.Discard}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
+	newReceiver(t, receive.Config{Out: io.Discard}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
 	if rec.Code != 405 || rec.Header().Get("Allow") != "POST" {
 		t.Errorf("GET: %d", rec.Code)
 	}
@@ -168,12 +169,21 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
+func newReceiver(t *testing.T, c receive.Config) *receive.Receiver {
+	t.Helper()
+	r, err := receive.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func post(t *testing.T, s webhook.Secret, h http.Header, body io.Reader) int {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodPost, "/", body)
 	req.Header = h
 	rec := httptest.NewRecorder()
-	receive.New(receive.Config{Secret: s, Out: io.Discard}).ServeHTTP(rec, req)
+	newReceiver(t, receive.Config{Secret: string(s), Out: io.Discard}).ServeHTTP(rec, req)
 	if !json.Valid(rec.Body.Bytes()) {
 		t.Errorf("the answer is not JSON: %q", rec.Body)
 	}
@@ -230,7 +240,7 @@ func TestRunSettings(t *testing.T) {
 		args []string
 		want string
 	}{
-		"bad secret":   {[]string{"-secret", "v1,whsec_hunter2"}, "v1,"},
+		"bad secret":   {[]string{"-secret", "v1,whsec_hunter2"}, "whsec_"},
 		"bad address":  {[]string{"-addr", "nowhere"}, "nowhere"},
 		"odd argument": {[]string{"now"}, `"now"`},
 		"bad number":   {[]string{"-once", "x"}, "once"},

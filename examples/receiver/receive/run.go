@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/heardlog/heardlog/webhook"
 )
 
 // Run is the program: it serves until ctx is done or, with -once, until that many events came. The first line on stdout is the
@@ -32,17 +30,17 @@ func Run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	// Not the flag's default: -h would print it.
 	if raw := orElse(*secret, getenv("RECEIVER_SECRET")); raw != "" {
-		s, err := webhook.ParseSecret(raw)
-		if err != nil {
-			return err
-		}
-		c.Secret = s
+		c.Secret = raw
+	}
+	r, err := New(c)
+	if err != nil {
+		return err
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, ln, New(c), stdout)
+	return serve(ctx, ln, r, stdout)
 }
 
 func serve(ctx context.Context, ln net.Listener, r *Receiver, stdout io.Writer) error {

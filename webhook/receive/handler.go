@@ -1,0 +1,149 @@
+package receive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// DefaultMaxBody is the longest body that a Handler reads, in bytes: the memory of a long conversation is large, and receivers that stop at 100 KB, as
+// many do unless told otherwise, never see it.
+const DefaultMaxBody = 16 << 20
+
+// Handler serves the URL of an endpoint. Its fields must not be changed once it serves.
+//
+// It answers 200 when the event is taken care of, also where it was before; 401 for a signature that is wrong or missing, 413 for a body over
+// MaxBody, 400 for one that is no event, 405 for anything but POST, and 500 where Handle or Once fails, so that the event comes again.
+type Handler struct {
+	Verifier *Verifier // required, unless Unverified says that nothing is to be verified
+	// Unverified takes what anybody sends. It is for trying things out.
+	Unverified bool
+	// Handle takes an event. An error makes the sender try again later. The sender waits 20 s for the answer: put long work in a queue of your own.
+	Handle func(ctx context.Context, e Event) error // required
+	// Once calls handle unless the event was handled before, and then tells so; it is the place for a transaction that stores the event's id together with
+	// what handle does. Memory.Once is one for a single process. nil calls handle always: delivery is at least once, so repeats come.
+	Once func(ctx context.Context, id string, handle func() error) (repeat bool, err error)
+	// MaxBody bounds the body, in bytes; 0 = DefaultMaxBody.
+	MaxBody int64
+	// OnError is told what was refused or failed, for a log; nil drops it.
+	OnError func(r *http.Request, err error)
+}
+
+// ServeHTTP takes one attempt.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	status, text, err := h.take(w, r)
+	if err != nil && h.OnError != nil {
+		h.OnError(r, err)
+	}
+	answer(w, status, text)
+}
+
+func (h *Handler) take(w http.ResponseWriter, r *http.Request) (status int, text string, err error) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return http.StatusMethodNotAllowed, "send a POST", nil
+	}
+	limit := h.MaxBody
+	if limit <= 0 {
+		limit = DefaultMaxBody
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return http.StatusRequestEntityTooLarge, fmt.Sprintf("at most %d bytes", limit), err
+	}
+	if err != nil {
+		return http.StatusBadRequest, "the body broke off", err
+	}
+	if !h.Unverified {
+		if err := h.Verifier.Verify(r.Header, body); err != nil {
+			return http.StatusUnauthorized, err.Error(), err
+		}
+	}
+	e, err := Decode(body)
+	if err != nil {
+		return http.StatusBadRequest, err.Error(), err
+	}
+	handle := func() error { return h.Handle(r.Context(), e) }
+	repeat := false
+	if h.Once != nil {
+		repeat, err = h.Once(r.Context(), e.ID, handle)
+	} else {
+		err = handle()
+	}
+	switch {
+	case err != nil: // whose text is the receiver's own affair
+		return http.StatusInternalServerError, "failed; send it again", err
+	case repeat: // answered like the first, or it would come again
+		return http.StatusOK, "success, known already", nil
+	}
+	return http.StatusOK, "success", nil
+}
+
+// answer writes JSON of the form that Agora's senders expect, too: code 0 is success.
+func answer(w http.ResponseWriter, status int, text string) {
+	code := status
+	if status == http.StatusOK {
+		code = 0
+	}
+	b, err := json.Marshal(map[string]any{"code": code, "msg": text})
+	if err != nil { // a number and a string always encode
+		b = nil
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // the sender is gone; it tries again
+}
+
+// Memory remembers the ids of events in this process. It forgets them when the process ends, and the oldest when there are too many: a receiver that
+// must not handle an event twice keeps the ids where it keeps what it makes of them.
+type Memory struct {
+	limit int
+	mu    sync.Mutex
+	ids   map[string]*once
+	order []string // of ids, oldest first
+}
+
+type once struct {
+	mu   sync.Mutex // held while the event is handled, so that a repeat that comes meanwhile waits
+	done bool
+}
+
+// NewMemory makes a memory of the newest limit ids, at least one.
+func NewMemory(limit int) *Memory {
+	return &Memory{limit: max(limit, 1), ids: map[string]*once{}}
+}
+
+// Once is for Handler.Once. An id whose handle failed is not remembered.
+func (m *Memory) Once(_ context.Context, id string, handle func() error) (repeat bool, err error) {
+	o := m.get(id)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done {
+		return true, nil
+	}
+	if err := handle(); err != nil {
+		return false, err
+	}
+	o.done = true
+	return false, nil
+}
+
+func (m *Memory) get(id string) *once {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.ids[id]; o != nil {
+		return o
+	}
+	if len(m.order) == m.limit {
+		delete(m.ids, m.order[0])
+		m.order = m.order[1:]
+	}
+	o := new(once)
+	m.ids[id] = o
+	m.order = append(m.order, id)
+	return o
+}

@@ -1,0 +1,170 @@
+package receive_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/webhook/receive"
+)
+
+// send makes one attempt through the real sender.
+func send(t *testing.T, url, id string, body []byte, secrets ...string) webhook.Outcome {
+	t.Helper()
+	s, err := webhook.NewSender(webhook.SenderConfig{Dial: new(net.Dialer).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e := webhook.Endpoint{URL: url, Agora: true}
+	for _, secret := range secrets {
+		e.Secrets = append(e.Secrets, webhook.SigningSecret{Value: webhook.Secret(secret)})
+	}
+	return s.Send(t.Context(), webhook.Delivery{EventID: id, Body: body, Attempt: 1, Endpoint: e})
+}
+
+// TestHandler takes real attempts: a failure comes again, a repeat is answered and not handled.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	v, err := receive.NewVerifier(whsec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var handled []string
+	fail := errors.New("the database is down")
+	var told []error
+	h := &receive.Handler{
+		Verifier: v, Once: receive.NewMemory(10).Once, OnError: func(_ *http.Request, err error) { told = append(told, err) },
+		Handle: func(_ context.Context, e receive.Event) error {
+			handled = append(handled, fmt.Sprint(e.ID, " ", e.Type))
+			return fail
+		},
+	}
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	body := encode(t, "n:1", webhook.Joined{About: webhook.About{AgentID: "a1"}})
+	if o := send(t, srv.URL, "n:1", body, whsec); o.Status != 500 || strings.Contains(string(o.Response), "database") {
+		t.Errorf("while it fails: %d %s", o.Status, o.Response)
+	}
+	if len(told) != 1 || !errors.Is(told[0], fail) {
+		t.Errorf("told of %v", told)
+	}
+	fail = nil
+	for i, want := range []string{`{"code":0,"msg":"success"}`, `{"code":0,"msg":"success, known already"}`} {
+		if o := send(t, srv.URL, "n:1", body, plain, whsec); o.Status != 200 || string(o.Response) != want {
+			t.Errorf("attempt %d: %d %s", i, o.Status, o.Response)
+		}
+	}
+	if o := send(t, srv.URL, "n:1", body, plain); o.Status != 401 {
+		t.Errorf("another secret: %d", o.Status)
+	}
+	if fmt.Sprint(handled) != "[n:1 101 n:1 101]" {
+		t.Errorf("handled %v", handled)
+	}
+}
+
+func TestHandlerRefuses(t *testing.T) {
+	t.Parallel()
+	h := &receive.Handler{Unverified: true, MaxBody: 1000, Handle: func(context.Context, receive.Event) error { return nil }}
+	for _, tt := range []struct {
+		method string
+		body   io.Reader
+		status int
+	}{
+		{"POST", strings.NewReader(`{"noticeId":"n","eventType":777}`), 200},
+		{"POST", strings.NewReader(`{}`), 400},
+		{"POST", strings.NewReader(strings.Repeat(" ", 1001)), 413},
+		{"POST", io.MultiReader(strings.NewReader("{"), broken{}), 400},
+		{"GET", nil, 405},
+	} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(tt.method, "/", tt.body))
+		if rec.Code != tt.status || !json.Valid(rec.Body.Bytes()) {
+			t.Errorf("%s: %d %s, want %d", tt.method, rec.Code, rec.Body, tt.status)
+		}
+	}
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// TestMemory: of many at once one handles; what failed is handled again; of too many the oldest is forgotten.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	m := receive.NewMemory(2)
+	var handled, repeats atomic.Int64
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			repeat, err := m.Once(t.Context(), "a", func() error {
+				if handled.Add(1) == 1 {
+					return errors.New("first")
+				}
+				return nil
+			})
+			if repeat && err == nil {
+				repeats.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if handled.Load() != 2 || repeats.Load() != 48 {
+		t.Errorf("handled %d times, %d repeats", handled.Load(), repeats.Load())
+	}
+	for id, want := range map[string]bool{"b": false, "c": false} {
+		if repeat, _ := m.Once(t.Context(), id, func() error { return nil }); repeat != want {
+			t.Errorf("%s: repeat %v", id, repeat)
+		}
+	}
+	if repeat, _ := m.Once(t.Context(), "a", func() error { return nil }); repeat {
+		t.Error("the oldest of three is still known to a memory of two")
+	}
+}
+
+func TestThin(t *testing.T) {
+	t.Parallel()
+	body := encode(t, "n:1", webhook.Joined{About: webhook.About{AgentID: "a1"}})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/good":
+			_, _ = w.Write(body)
+		case "/long":
+			_, _ = w.Write(append(body, ' '))
+		case "/other":
+			_, _ = w.Write(bytes.ToUpper(body))
+		default:
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	sum := sha256.Sum256(body)
+	for path, ok := range map[string]bool{"/good": true, "/long": false, "/other": false, "/gone": false} {
+		thin := fmt.Sprintf(`{"noticeId":"n:1","eventType":101,"payload":{"agent_id":"a1","thin":true,"fetch_url":%q,"expires_at":1780000000,"bytes":%d,"sha256":%q}}`,
+			srv.URL+path, len(body), hex.EncodeToString(sum[:]))
+		e, err := receive.Decode([]byte(thin))
+		if err != nil || e.Thin == nil || e.Data != nil {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		got, err := e.Thin.Fetch(t.Context(), srv.Client(), 1<<20)
+		if (err == nil) != ok || ok && !bytes.Equal(got, body) {
+			t.Errorf("%s: %s, %v", path, got, err)
+		}
+		if _, err := e.Thin.Fetch(t.Context(), srv.Client(), int64(len(body)-1)); err == nil {
+			t.Error("more than the limit was fetched")
+		}
+	}
+}
