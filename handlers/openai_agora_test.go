@@ -56,3 +56,39 @@ func TestAgoraEngine(t *testing.T) {
 		})
 	}
 }
+
+// An agent that speaks through its LLM alone has its greeting voiced by it: it was said once, and history has it once. An answer that is only begun by the
+// client is another thing.
+func TestAgoraGreetingVoiced(t *testing.T) {
+	t.Parallel()
+	greet := `{"messages":[{"role":"assistant","content":"Hello, I am Ann.","turn_id":0,"metadata":{"source":"greeting"}}],"turn_id":0,"stream":true}`
+	for name, tt := range map[string]struct {
+		audio string
+		want  []string
+	}{
+		"voiced":    {"Hello, I am Ann.", []string{"assistant: Hello, I am Ann.", "assistant: Hello, I am Ann. (superseded)"}},
+		"continued": {" And you?", []string{"assistant: Hello, I am Ann.", "assistant:  And you?"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProxy(t, nil)
+			agent := p.join(func(l *memory.LLMSettings) {
+				l.URL = raw(t, "text/event-stream", `data: {"id":"c","choices":[{"index":0,"delta":{"audio":{"id":"a","transcript":"`+tt.audio+`"}},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+			})
+			p.read(p.post(t.Context(), agent, greet))
+			msgs := p.ledger(agent)
+			if diff := cmp.Diff(tt.want, lines(msgs)); diff != "" {
+				t.Fatal(diff)
+			}
+			if name == "voiced" {
+				heard := "Hello"
+				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{Heard: &heard}); err != nil {
+					t.Fatal(err)
+				}
+				if m := p.ledger(agent)[0]; m.Content != "Hello" || !m.Interrupted || m.Source != memory.SourceGreeting {
+					t.Errorf("%+v", m)
+				}
+			}
+		})
+	}
+}

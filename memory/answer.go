@@ -231,7 +231,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 	if err == nil {
 		s.recordOthers(ctx, t, &out)
 	}
-	if err == nil && out.State == Superseded {
+	if err == nil && out.State == Superseded && !a.Repeats {
 		s.cfg.Observe.Ghost()
 	}
 	return out, err
@@ -283,6 +283,9 @@ func (a Answer) message(now int64) Message {
 	}
 	if a.Complete {
 		m.CutGenerated = false
+	}
+	if a.Repeats {
+		m.State, m.Source = Superseded, SourceCommand
 	}
 	return m
 }

@@ -135,9 +135,12 @@ type Answer struct {
 	Failure *Failure // set with an upstream error
 	// FailureText is the failure_message that was given to the client instead of, or behind, the answer.
 	FailureText string
-	UpstreamID  string
-	Upstream    string // Message.Upstream
-	Filler      string // Message.Filler
+	// Repeats tells that the words are those of the message that the call ended in: a platform without a voice of its own gives us the words of a greeting to
+	// be voiced (reference/agora-api.md 4.1). The ledger has them already; the answer is kept as superseded, and what evidence says is said of that message.
+	Repeats    bool
+	UpstreamID string
+	Upstream   string // Message.Upstream
+	Filler     string // Message.Filler
 }
 
 // Turns is what package answer needs of the Service; it is stated here to show the contract in one place.

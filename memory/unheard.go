@@ -9,11 +9,11 @@ import (
 // English.
 const charsPerToken = 4
 
-// unheardTokens gives how many tokens of an answer that the proxy ran were made and, as far as is known, not heard; 0 for any other message. It is
-// the unheard share of the characters: of the tokens that the upstream counted (without those of its reasoning, which are for nobody's ear), else of
+// unheardTokens gives how many tokens of an answer that the proxy ran were made and, as far as is known, not heard; 0 for any other message, and for
+// words that a platform gave. It is the unheard share of the characters: of the tokens that the upstream counted (without those of its reasoning, which are for nobody's ear), else of
 // a token for every four characters.
 func (m *Message) unheardTokens() int64 {
-	if m.Role != Assistant || m.Timings == nil {
+	if m.Role != Assistant || m.Timings == nil || m.Source == SourceCommand {
 		return 0
 	}
 	made := int64(utf8.RuneCountInString(m.Original()))

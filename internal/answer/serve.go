@@ -48,6 +48,7 @@ type exchange struct {
 	trace *turnTrace // nil if it is not traced
 	// share is what identical requests follow, nil if the agent does not want that; follows is the one that this request follows itself.
 	share, follows *share
+	voiced         string // see voicedBy
 
 	ctx    context.Context // of the upstream call; its cause says why it ended
 	cancel context.CancelCauseFunc
@@ -103,6 +104,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if p.ghost || x.turn.Took > 0 {
 		r.metrics.ghosts.Inc()
 	}
+	x.voiced = voicedBy(c.Request)
 	c.Request, c.Resends = nil, nil
 	w.Header().Set(AgentHeader, x.turn.Agent.ID)
 	w.Header().Set(TurnHeader, strconv.FormatInt(x.turn.TurnID, 10))
@@ -329,7 +331,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	rec := &x.relay.Record
 	a := memory.Answer{
 		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
-		UpstreamID: rec.ID, Upstream: x.upstream, Filler: filler, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
+		UpstreamID: rec.ID, Repeats: failureText == "" && !rec.Calls() && x.repeats(rec.Generated()), Upstream: x.upstream, Filler: filler, Complete: (err == nil || rec.Complete()) && !rec.Cut(), Err: err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
 			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
 			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),
