@@ -2,8 +2,8 @@ package webhook
 
 import "encoding/json"
 
-// Payload is one of Joined, Left, History, Failed and Turns. Times are given in Unix ms throughout; each encodes them in
-// the unit that its event type has (reference/agora-api.md 5.5).
+// Payload is what one event type tells; each type of this package that has EventType is one. Times are given in Unix ms throughout;
+// each encodes them in the unit that its event type has (reference/agora-api.md 5.5).
 type Payload interface {
 	// EventType is one of the Type constants.
 	EventType() int
@@ -84,6 +84,10 @@ type History struct {
 	About
 	StopMS   int64
 	Contents []json.RawMessage // the messages in history form, oldest first
+	// EndReason says why the turn that was running at the end has no answer in Contents, EndTurn which turn that was; "" where nothing is missing.
+	// The words are those of memory.EndReason. Both are ours, not Agora's.
+	EndReason string
+	EndTurn   int64
 }
 
 // EventType is TypeHistory.
@@ -93,6 +97,10 @@ func (p History) encode(b *builder) {
 	p.head(b, seconds)
 	b.num("stop_ts", p.StopMS/seconds)
 	b.list("contents", p.Contents)
+	if p.EndReason != "" {
+		b.str("end_reason", p.EndReason)
+		b.num("end_turn_id", p.EndTurn)
+	}
 	p.tail(b)
 }
 

@@ -11,13 +11,22 @@ import (
 	"time"
 )
 
-// The event types that Heardlog sends (reference/agora-api.md 5.4).
+// The event types that Heardlog sends: up to 999 Agora's (reference/agora-api.md 5.4), from 10001 up our own.
 const (
-	TypeJoined  = 101
-	TypeLeft    = 102
-	TypeHistory = 103
-	TypeError   = 110
-	TypeTurns   = 112
+	TypeJoined   = 101
+	TypeLeft     = 102
+	TypeHistory  = 103
+	TypeExpiring = 104
+	TypeError    = 110
+	TypeMetrics  = 111
+	TypeTurns    = 112
+
+	TypeInterrupted = 10001
+	TypeMessage     = 10002
+
+	TypeDead     = 10011
+	TypeDisabled = 10012
+	TypeTest     = 10021
 )
 
 // Secret is a signing secret: a whsec_… string or any other text. It prints as "[secret]".

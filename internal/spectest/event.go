@@ -12,7 +12,11 @@ import (
 )
 
 // events gives the entry under webhooks that describes each event type.
-var events = map[int]string{101: "agent.joined", 102: "agent.left", 103: "agent.history", 110: "turn.failed", 112: "agent.turns"}
+var events = map[int]string{
+	101: "agent.joined", 102: "agent.left", 103: "agent.history", 104: "agent.expiring", 110: "agent.error", 111: "agent.metrics", 112: "agent.turns",
+	10001: "agent.interrupted", 10002: "agent.message",
+	10011: "delivery.dead", 10012: "endpoint.disabled", 10021: "webhook.test",
+}
 
 // Event holds a request that a webhook receiver got against the description: method, headers and body. req's own body is not read.
 func (s *Spec) Event(req *http.Request, body []byte) error {

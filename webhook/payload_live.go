@@ -1,0 +1,125 @@
+package webhook
+
+import "encoding/json"
+
+// Expiring is event 104: the agent's lifetime is nearly over.
+type Expiring struct {
+	About
+	ExpireMS int64 // when it is over. Ours, not Agora's
+}
+
+// ExpiringMessage is the text that Agora's event carries, although it is a warning (reference/agora-api.md 5.5).
+const ExpiringMessage = "Task exceeded maximum lifetime"
+
+// EventType is TypeExpiring.
+func (Expiring) EventType() int { return TypeExpiring }
+
+func (p Expiring) encode(b *builder) {
+	p.head(b, seconds)
+	b.num("expire_ts", p.ExpireMS/seconds)
+	b.str("message", ExpiringMessage)
+	p.tail(b)
+}
+
+func (Expiring) size() int { return 0 }
+
+// Metrics is event 111: how long the turns of an agent that ended took to answer.
+type Metrics struct {
+	About
+	StopMS int64
+	Turns  []TurnMetrics // those of which something was measured, in order
+}
+
+// TurnMetrics is one turn of event 111, in ms; 0 = not measured and left out. Agora's asr_ttlw and tts_ttfb are never there: a proxy of the
+// LLM sees neither.
+type TurnMetrics struct {
+	TurnID int64 `json:"turn_id"`
+	TTFBMS int64 `json:"llm_ttfb,omitempty"` // from the request to the first token
+	TTFSMS int64 `json:"llm_ttfs,omitempty"` // from the request to the end of the first sentence
+}
+
+// EventType is TypeMetrics.
+func (Metrics) EventType() int { return TypeMetrics }
+
+func (p Metrics) encode(b *builder) {
+	p.head(b, seconds)
+	b.num("stop_ts", p.StopMS/seconds)
+	turns := p.Turns
+	if turns == nil {
+		turns = []TurnMetrics{}
+	}
+	b.value("metrics", turns)
+	p.tail(b)
+}
+
+func (p Metrics) size() int { return 60 * len(p.Turns) }
+
+// Interrupted is event 10001: what is known of an answer that the caller cut. It is sent again, with a higher Sequence, whenever better evidence
+// changes what it says; the last one by Sequence holds.
+type Interrupted struct {
+	About
+	TurnID int64
+	Seq    int64 // the answer's place in the ledger: with the agent, what names it
+	// Cut is false where later evidence says that the answer was heard to its end after all.
+	Cut        bool
+	AtMS       int64  // when it was cut; 0 with Cut false
+	CausedBy   string // as end.metadata of the turn table has it; "" with Cut false
+	Heard      string // best evidence
+	Sent       string // what left our socket
+	Generated  string // all that the model produced
+	Complete   bool   // Generated is known to be all
+	Method     string // how Heard is known
+	Confidence int64  // in percent; 0 = the evidence does not say
+}
+
+// EventType is TypeInterrupted.
+func (Interrupted) EventType() int { return TypeInterrupted }
+
+func (p Interrupted) encode(b *builder) {
+	p.head(b, seconds)
+	b.num("turn_id", p.TurnID)
+	b.num("seq", p.Seq)
+	b.value("interrupted", p.Cut)
+	if p.Cut {
+		b.num("interrupt_timestamp", p.AtMS)
+		b.str("caused_by", p.CausedBy)
+	}
+	b.str("heard", p.Heard)
+	b.str("sent", p.Sent)
+	b.str("generated", p.Generated)
+	b.value("generated_complete", p.Complete)
+	b.key("evidence")
+	b.open()
+	b.str("method", p.Method)
+	if p.Confidence != 0 {
+		b.num("confidence", p.Confidence)
+	}
+	b.close()
+	p.tail(b)
+}
+
+func (p Interrupted) size() int { return len(p.Heard) + len(p.Sent) + len(p.Generated) }
+
+// Messages is event 10002: messages of the history as they stand after one change. A message comes when it is stored, and again, with the same
+// seq, when its words or its state change; of one seq the event with the highest Sequence holds.
+type Messages struct {
+	About
+	Messages []json.RawMessage // objects in history form with seq and state in front, by seq; at least one
+}
+
+// EventType is TypeMessage.
+func (Messages) EventType() int { return TypeMessage }
+
+func (p Messages) encode(b *builder) {
+	p.head(b, seconds)
+	b.list("messages", p.Messages)
+	p.tail(b)
+}
+
+func (p Messages) size() int {
+	n := 0
+	for _, m := range p.Messages {
+		n += len(m) + 1
+	}
+	return n
+}
