@@ -18,7 +18,7 @@ import (
 )
 
 // kills is how often the server is killed.
-const kills = 24
+const kills = 26
 
 // crash is what the clients of a server that is killed again and again know: what was acknowledged to them.
 type crash struct {
