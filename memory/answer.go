@@ -220,7 +220,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		out = m
 		c := Change{Append: []Message{m}}
 		if a.Failure != nil {
-			ev, err := s.event(h.Agent, TypeError, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: a.Failure})
+			ev, err := s.event(&h.Agent, TypeError, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: a.Failure})
 			if err != nil {
 				return Change{}, err
 			}

@@ -116,11 +116,14 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
 		c.Append = append(c.Append, s.own(&h, SourceGreeting, a.Settings.LLM.fill(g), 1, now))
 	}
-	ev, err := s.event(a, TypeJoined, 1, 0, now, EventFacts{})
+	ev, err := s.event(&a, TypeJoined, 1, 0, now, EventFacts{})
 	if err != nil {
 		return Agent{}, err
 	}
-	c.Events = append(c.Events, ev...)
+	c.Events = ev
+	if err := s.tell(&a, 1, &c, nil); err != nil { // it replaces nothing
+		return Agent{}, err
+	}
 	stored, created, err := s.cfg.Store.Create(ctx, a, s.cfg.MaxAgents, c)
 	if err != nil {
 		return Agent{}, err
@@ -280,11 +283,14 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		}
 		unheard = c.countUnheard()
 		head := tx.Head()
-		done, rev, timed = c, head.Rev, nil
 		agent := &head.Agent
 		if c.Agent != nil {
 			agent = c.Agent
 		}
+		if err := s.tell(agent, head.Rev+1, &c, tx); err != nil {
+			return Change{}, err
+		}
+		done, rev, timed = c, head.Rev, nil
 		ended = agent.Status.Ended()
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
 			h := head.Apply(c)

@@ -93,7 +93,7 @@ func (s *Service) stop(ctx context.Context, project, id, why string, may func(Ag
 		}
 		var msgs []Message
 		wants := s.cfg.Events.Wants
-		if wants(project, TypeHistory) || wants(project, TypeTurns) {
+		if wants(project, TypeHistory) || wants(project, TypeTurns) || wants(project, TypeMetrics) {
 			if msgs, err = s.all(ctx, project, id); err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (s *Service) stop(ctx context.Context, project, id, why string, may func(Ag
 		if a.Message == "" {
 			a.Message = why
 		}
-		events, err := s.endEvents(a, msgs, now)
+		events, err := s.endEvents(&a, msgs, now)
 		if err != nil {
 			return err
 		}
@@ -128,20 +128,23 @@ func (s *Service) stop(ctx context.Context, project, id, why string, may func(Ag
 	}
 }
 
-func (s *Service) endEvents(a Agent, msgs []Message, now int64) ([]Event, error) {
+func (s *Service) endEvents(a *Agent, msgs []Message, now int64) ([]Event, error) {
 	var shown []Message
 	for _, m := range byTurn(msgs) {
 		if m.InHistory() {
 			shown = append(shown, m)
 		}
 	}
+	table := TurnTable(msgs)
+	end := EndOf(msgs, func(turn int64) bool { return s.live.answering(keyOf(*a), turn) })
 	facts := []struct {
 		eventType int
 		facts     EventFacts
 	}{
 		{TypeLeft, EventFacts{}},
-		{TypeHistory, EventFacts{Messages: shown}},
-		{TypeTurns, EventFacts{Turns: TurnTable(msgs)}},
+		{TypeHistory, EventFacts{Messages: shown, End: end}},
+		{TypeTurns, EventFacts{Turns: table}},
+		{TypeMetrics, EventFacts{Turns: table}},
 	}
 	var out []Event
 	for i, f := range facts {

@@ -26,7 +26,7 @@ func everyPayload() []webhook.Payload {
 			Start: webhook.TurnEdge{AtMS: 1_780_000_009_000, Type: "voice_input"}, End: &webhook.TurnEdge{AtMS: 1_780_000_010_000, Type: "ok"}, E2EMS: 640,
 		}}},
 		webhook.Interrupted{
-			About: about, TurnID: 1, Seq: 2, Cut: true, AtMS: 1_780_000_010_900, CausedBy: "start_of_speech", Heard: "At", Sent: "At nine", Generated: "At nine.",
+			About: about, TurnID: 1, Seq: 2, State: "final", Cut: true, AtMS: 1_780_000_010_900, CausedBy: "start_of_speech", Heard: "At", Sent: "At nine", Generated: "At nine.",
 			Complete: true, Method: "echo_diff", Confidence: 98,
 		},
 		webhook.Messages{About: about, Messages: []json.RawMessage{append([]byte(`{"seq":1,"state":"final",`), item[1:]...)}},

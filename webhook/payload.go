@@ -84,7 +84,7 @@ type History struct {
 	About
 	StopMS   int64
 	Contents []json.RawMessage // the messages in history form, oldest first
-	// EndReason says why the turn that was running at the end has no answer in Contents, EndTurn which turn that was; "" where nothing is missing.
+	// EndReason says why the answer that was asked for last is not in Contents, EndTurn to which turn that was; "" where nothing is missing.
 	// The words are those of memory.EndReason. Both are ours, not Agora's.
 	EndReason string
 	EndTurn   int64

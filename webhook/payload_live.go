@@ -60,6 +60,8 @@ type Interrupted struct {
 	About
 	TurnID int64
 	Seq    int64 // the answer's place in the ledger: with the agent, what names it
+	// State is final; unplayed or replaced of an answer that nobody heard; superseded of one that another answer to the same words replaced.
+	State string
 	// Cut is false where later evidence says that the answer was heard to its end after all.
 	Cut        bool
 	AtMS       int64  // when it was cut; 0 with Cut false
@@ -79,6 +81,7 @@ func (p Interrupted) encode(b *builder) {
 	p.head(b, seconds)
 	b.num("turn_id", p.TurnID)
 	b.num("seq", p.Seq)
+	b.str("state", p.State)
 	b.value("interrupted", p.Cut)
 	if p.Cut {
 		b.num("interrupt_timestamp", p.AtMS)

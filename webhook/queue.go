@@ -50,7 +50,7 @@ type Endpoint struct {
 	Project string
 	URL     string
 	Secrets []SigningSecret // every live one signs; none = unsigned
-	Types   []int           // event types wanted; empty = all
+	Types   []int           // event types wanted; empty = those of Catalogue that are Default
 	Agora   bool            // also send Agora-Signature and Agora-Signature-V2
 	// Disabled endpoints get no new deliveries and are not claimed; what is pending stays. DisabledWhy says why.
 	Disabled    bool
@@ -73,7 +73,7 @@ func (e Endpoint) Wants(eventType int) bool {
 			return true
 		}
 	}
-	return len(e.Types) == 0
+	return len(e.Types) == 0 && byDefault(eventType)
 }
 
 // DeliveryState is where a delivery stands.

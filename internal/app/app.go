@@ -73,7 +73,10 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, fmt.Errorf("open the store %s: %w", c.StorePath, err)
 	}
 	undo = append(undo, a.store.Close)
-	endpoints, err := a.putEndpoint(ctx)
+	if err := a.putEndpoint(ctx); err != nil {
+		return nil, err
+	}
+	wanted, err := newEvents(a.store.Published)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +85,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	a.service = memory.NewService(memory.Config{
-		Store: a.store, Now: time.Now, NewID: newID, Events: newEvents(endpoints), Observe: observed,
+		Store: a.store, Now: time.Now, NewID: newID, Events: wanted, Observe: observed,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
@@ -135,39 +138,34 @@ func access(c config.Config) *handlers.Access {
 // settingsEndpoint is the id of the endpoint that the settings describe.
 const settingsEndpoint = "settings"
 
-// putEndpoint stores the endpoint of the settings, and gives all there are. One that the settings no longer name is disabled, so that what waits for it
-// is neither sent nor lost.
-func (a *App) putEndpoint(ctx context.Context) ([]webhook.Endpoint, error) {
+// putEndpoint stores the endpoint of the settings. One that the settings no longer name is disabled, so that what waits for it is neither sent nor lost.
+func (a *App) putEndpoint(ctx context.Context) error {
 	e := webhook.Endpoint{
 		ID: settingsEndpoint, Project: a.cfg.DefaultProject, URL: a.cfg.WebhookURL, Agora: true,
 		Disabled: a.cfg.WebhookURL == "", DisabledWhy: "HEARDLOG_WEBHOOK_URL is not set",
 	}
-	stored, err := a.store.Endpoints(ctx, "")
-	if err != nil {
-		return nil, err
-	}
 	if e.Disabled {
-		for i, old := range stored {
+		stored, err := a.store.Endpoints(ctx, "")
+		if err != nil {
+			return err
+		}
+		for _, old := range stored {
 			if old.ID == settingsEndpoint {
 				old.Disabled, old.DisabledWhy = true, e.DisabledWhy
-				stored[i] = old
-				return stored, a.store.PutEndpoint(ctx, old)
+				return a.store.PutEndpoint(ctx, old)
 			}
 		}
-		return stored, nil
+		return nil
 	}
 	e.DisabledWhy = ""
 	if a.cfg.WebhookSecret != "" {
 		secret, err := webhook.ParseSecret(a.cfg.WebhookSecret.Reveal())
 		if err != nil {
-			return nil, fmt.Errorf("HEARDLOG_WEBHOOK_SECRET: %w", err)
+			return fmt.Errorf("HEARDLOG_WEBHOOK_SECRET: %w", err)
 		}
 		e.Secrets = []webhook.SigningSecret{{Value: secret}}
 	}
-	if err := a.store.PutEndpoint(ctx, e); err != nil {
-		return nil, err
-	}
-	return a.store.Endpoints(ctx, "")
+	return a.store.PutEndpoint(ctx, e)
 }
 
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error) {

@@ -2,35 +2,66 @@ package app
 
 import (
 	"encoding/json"
+	"strconv"
+	"sync/atomic"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// events tells the domain which events anybody wants and writes their bodies. The endpoints come from the settings and do not change
-// while the server runs.
+// events tells the domain which events anybody wants and writes their bodies.
 type events struct {
-	byProject map[string][]webhook.Endpoint
+	// endpoints gives the store's list; the pointer is the same until an endpoint changes.
+	endpoints func() *[]webhook.Endpoint
+	types     []int // all there are
+	wanted    atomic.Pointer[wanted]
+}
+
+// wanted is what the endpoints of one list want. The question comes with every write, so that filters are read once for each list.
+type wanted struct {
+	of        *[]webhook.Endpoint
+	byProject map[string]map[int]bool
 }
 
 var _ memory.Events = (*events)(nil)
 
-func newEvents(endpoints []webhook.Endpoint) *events {
-	e := &events{byProject: map[string][]webhook.Endpoint{}}
-	for _, p := range endpoints {
-		e.byProject[p.Project] = append(e.byProject[p.Project], p)
+func newEvents(endpoints func() *[]webhook.Endpoint) (*events, error) {
+	catalogue, err := webhook.Catalogue()
+	if err != nil {
+		return nil, err
 	}
-	return e
+	e := &events{endpoints: endpoints}
+	for _, c := range catalogue {
+		e.types = append(e.types, c.Number)
+	}
+	return e, nil
 }
 
-// Wants implements memory.Events.
+// Wants implements memory.Events. An endpoint counts from the moment that its making is answered.
 func (e *events) Wants(project string, eventType int) bool {
-	for _, p := range e.byProject[project] {
-		if p.Wants(eventType) {
-			return true
+	list := e.endpoints()
+	w := e.wanted.Load()
+	if w == nil || w.of != list {
+		w = e.read(list)
+		e.wanted.Store(w) // who comes late with an older list costs one more reading
+	}
+	return w.byProject[project][eventType]
+}
+
+func (e *events) read(list *[]webhook.Endpoint) *wanted {
+	w := &wanted{of: list, byProject: map[string]map[int]bool{}}
+	for _, p := range *list {
+		for _, t := range e.types {
+			if !p.Wants(t) {
+				continue
+			}
+			if w.byProject[p.Project] == nil {
+				w.byProject[p.Project] = map[int]bool{}
+			}
+			w.byProject[p.Project][t] = true
 		}
 	}
-	return false
+	return w
 }
 
 // Body implements memory.Events.
@@ -46,13 +77,23 @@ func (e *events) Body(f memory.EventFacts) ([]byte, error) {
 	case memory.TypeLeft:
 		p = webhook.Left{About: about, StopMS: a.StopMS, Status: a.Status.String(), Message: a.Message}
 	case memory.TypeHistory:
-		p = webhook.History{About: about, StopMS: a.StopMS, Contents: contents(f.Messages)}
+		p = webhook.History{
+			About: about, StopMS: a.StopMS, Contents: contents(f.Messages), EndReason: string(f.End.Reason), EndTurn: f.End.TurnID,
+		}
+	case memory.TypeExpiring:
+		p = webhook.Expiring{About: about, ExpireMS: a.StartMS + memory.Lifetime.Milliseconds()}
 	case memory.TypeError:
 		p = webhook.Failed{About: about, TurnID: f.TurnID, Errors: []webhook.Failure{
 			{Module: "llm", TurnID: f.TurnID, Code: f.Failure.Code, Message: f.Failure.Message},
 		}}
+	case memory.TypeMetrics:
+		p = webhook.Metrics{About: about, StopMS: a.StopMS, Turns: measured(f.Turns)}
 	case memory.TypeTurns:
 		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: turns(f.Turns)}
+	case memory.TypeInterrupted:
+		p = interrupted(about, f.Answer)
+	case memory.TypeMessage:
+		p = webhook.Messages{About: about, Messages: changed(f.Messages)}
 	}
 	return webhook.Encode(webhook.Notice{ID: f.ID, SID: a.ID, AtMS: f.AtMS, Payload: p})
 }
@@ -61,6 +102,47 @@ func contents(msgs []memory.Message) []json.RawMessage {
 	out := make([]json.RawMessage, len(msgs))
 	for i, m := range msgs {
 		out[i] = m.AppendHistory(nil)
+	}
+	return out
+}
+
+// changed gives messages in history form with seq and state in front.
+func changed(msgs []memory.Message) []json.RawMessage {
+	out := make([]json.RawMessage, len(msgs))
+	for i, m := range msgs {
+		b := strconv.AppendInt([]byte(`{"seq":`), m.Seq, 10)
+		b = append(append(append(b, `,"state":"`...), state(m.State)...), `",`...)
+		out[i] = append(b, m.AppendHistory(nil)[1:]...)
+	}
+	return out
+}
+
+// state gives the state as the ledger's calls show it.
+func state(s memory.State) string {
+	if s == memory.Final {
+		return "final"
+	}
+	return string(s)
+}
+
+func interrupted(about webhook.About, m *memory.Message) webhook.Interrupted {
+	p := webhook.Interrupted{
+		About: about, TurnID: m.TurnID, Seq: m.Seq, State: state(m.State), Cut: m.Interrupted, Heard: m.Content, Sent: m.SentText(), Generated: m.Original(),
+		Complete: !m.CutGenerated, Method: string(m.Method), Confidence: m.Confidence,
+	}
+	if m.Interrupted {
+		p.AtMS, p.CausedBy = m.InterruptMS, m.InterruptBy
+	}
+	return p
+}
+
+// measured gives what the proxy knows of each turn's latency, and leaves out turns of which it knows nothing.
+func measured(rows []memory.TurnRow) []webhook.TurnMetrics {
+	var out []webhook.TurnMetrics
+	for _, r := range rows {
+		if r.FirstTokenMS > 0 || r.FirstSentenceMS > 0 {
+			out = append(out, webhook.TurnMetrics{TurnID: r.TurnID, TTFBMS: r.FirstTokenMS, TTFSMS: r.FirstSentenceMS})
+		}
 	}
 	return out
 }

@@ -1,0 +1,72 @@
+package memory
+
+// EndReason is why the memory of an ended agent lacks the answer that was asked for last.
+type EndReason string
+
+// The reasons. They are API: never renamed, only added.
+const (
+	AnswerCut     EndReason = "answer_cut"     // cut before its first word
+	AnswerRunning EndReason = "answer_running" // not stored in time; the ledger has it as soon as it is
+	AnswerLost    EndReason = "answer_lost"    // the process that made it died
+	AnswerFailed  EndReason = "answer_failed"  // the LLM failed, and there was nothing to say in its place
+	AnswerEmpty   EndReason = "answer_empty"   // the LLM had nothing to say
+	AnswerUnheard EndReason = "answer_unheard" // made and sent, but the caller heard nothing of it
+	AnswerTool    EndReason = "answer_tool"    // a tool was called, and its result never came
+)
+
+// OpenEnd is a turn that is over without an answer in the history. The zero value, with no Reason, means that nothing is missing.
+type OpenEnd struct {
+	TurnID int64
+	Reason EndReason
+}
+
+// EndOf tells what became of the answer that was asked for last, if the history lacks it. It is a pure function of the ledger, in order of Seq, and of
+// whether an answer to a turn is still being made. A caller who has said something since has gone on: then nothing was left open.
+func EndOf(msgs []Message, running func(turn int64) bool) OpenEnd {
+	var asked *Message
+	for i := range msgs {
+		if m := &msgs[i]; m.AnswerSeq > 0 && (asked == nil || m.AnswerSeq > asked.AnswerSeq) {
+			asked = m
+		}
+	}
+	if asked == nil {
+		return OpenEnd{}
+	}
+	var answer *Message
+	gone := false
+	for i := range msgs {
+		switch m := &msgs[i]; {
+		case m.Seq == asked.AnswerSeq:
+			answer = m
+		case m.Seq > asked.AnswerSeq && m.Role == User && m.State == Final:
+			gone = true
+		}
+	}
+	why := AnswerLost
+	if answer != nil {
+		why = answer.missing()
+	} else if running(asked.TurnID) {
+		return OpenEnd{asked.TurnID, AnswerRunning}
+	}
+	if gone || why == "" {
+		return OpenEnd{}
+	}
+	return OpenEnd{asked.TurnID, why}
+}
+
+// missing gives why the history does not show the answer; "" where it does, or where a later one stands for it.
+func (m *Message) missing() EndReason {
+	switch {
+	case m.InHistory() || m.State == Superseded:
+		return ""
+	case m.State == Unplayed || m.State == Replaced:
+		return AnswerUnheard
+	case m.State == Final: // what history leaves out of those that count is bare tool calls
+		return AnswerTool
+	case m.Failure != nil:
+		return AnswerFailed
+	case m.Interrupted:
+		return AnswerCut
+	}
+	return AnswerEmpty
+}
