@@ -100,6 +100,9 @@ const (
 	maxAlignedBytes = 512 << 10 // of text given to them, but for the first
 	maxDeep         = 32        // texts that are not one answer's words, the newest
 	maxLikened      = 16        // comparisons word by word
+	maxWork         = 8 << 20   // bytes of the list's texts that are looked at for each answer that they may hold
+	maxLabels       = 4         // times and names in front of one text
+	maxCallIDs      = 256       // calls of one message
 )
 
 // turnOf is a user message with what follows it up to the next one. The first turn of a list has no user message.
@@ -108,13 +111,15 @@ type turnOf struct {
 	text string
 	// norm is its words, bare the same without the name of who speaks: see words. Most texts come back as they were and need neither.
 	norm, bare string
+	worked     bool
 	rest       []int
 }
 
 // words works norm and bare out, once.
 func (t *turnOf) words() (norm, bare string) {
-	if t.norm == "" && t.text != "" {
+	if !t.worked && t.text != "" {
 		t.norm, t.bare = normaliseSaid(t.text)
+		t.worked = true
 	}
 	return t.norm, t.bare
 }
@@ -132,9 +137,11 @@ type aligner struct {
 	aligns int      // calls of AlignFunc so far
 	bytes  int      // of text given to them
 	likens int
+	work   int               // see maxWork
 	deep   int               // texts looked at for more than one answer, or for one that was written otherwise
 	loose  bool              // see sameUsers
 	called map[string]string // ids that a client gave to calls of ours, and our ids
+	calls  map[int][]string  // what known messages call: see callsOf
 	result Reconciliation
 }
 
@@ -284,7 +291,7 @@ func (x *aligner) unknown() {
 	slices.SortFunc(x.result.Answers, func(a, b Finding) int { return cmp.Compare(a.Known, b.Known) })
 }
 
-// CallIDs gives the ids of a tool_calls array.
+// CallIDs gives the ids of a tool_calls array, at most maxCallIDs.
 func CallIDs(toolCalls []byte) []string {
 	var out []string
 	if len(toolCalls) > 0 && toolCalls[0] == '[' {
@@ -292,7 +299,7 @@ func CallIDs(toolCalls []byte) []string {
 			if call[0] != '{' {
 				return
 			}
-			if id := stringMember(call, "id"); id != "" {
+			if id := stringMember(call, "id"); id != "" && len(out) < maxCallIDs {
 				out = append(out, id)
 			}
 		})

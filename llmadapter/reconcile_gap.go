@@ -94,7 +94,7 @@ func (x *aligner) pairTool(i int, known []int) bool {
 			continue
 		}
 		// The older form names no call.
-		if id != "" && slices.Contains(k.CallIDs, id) || id == "" && x.normIn(i) == Normalise(k.Text) {
+		if id != "" && slices.Contains(k.CallIDs, id) || id == "" && x.normIn(i) == x.normKnown(j) {
 			x.result.Pair[i], x.said[j] = j, true
 			return true
 		}
@@ -111,9 +111,13 @@ func (x *aligner) pairCall(i int, known []int) bool {
 			return true
 		}
 	}
+	if len(ids) == 0 {
+		return false
+	}
+	called := callsIn(x.in[i].ToolCalls)
 	for _, j := range known {
 		k := &x.known[j]
-		if k.Role != "assistant" || len(k.CallIDs) != len(ids) || len(ids) == 0 || slices.Contains(x.result.Pair, j) || !sameCalls(x.in[i].ToolCalls, k.ToolCalls) {
+		if k.Role != "assistant" || len(k.CallIDs) != len(ids) || len(called) == 0 || !slices.Equal(called, x.callsOf(j)) || slices.Contains(x.result.Pair, j) {
 			continue
 		}
 		if x.called == nil {
@@ -128,23 +132,32 @@ func (x *aligner) pairCall(i int, known []int) bool {
 	return false
 }
 
-// sameCalls tells whether two tool_calls arrays call the same functions with the same arguments.
-func sameCalls(a, b []byte) bool {
-	calls := func(list []byte) (out []string) {
-		if len(list) > 0 && list[0] == '[' {
-			walkArray(list, func(call []byte) {
-				var c struct {
-					Function struct{ Name, Arguments string }
-				}
-				if json.Unmarshal(call, &c) == nil {
-					out = append(out, c.Function.Name+" "+strings.Join(strings.Fields(c.Function.Arguments), ""))
-				}
-			})
-		}
-		return out
+// callsIn gives the functions that a tool_calls array calls, with their arguments.
+func callsIn(list []byte) (out []string) {
+	if len(list) > 0 && list[0] == '[' {
+		walkArray(list, func(call []byte) {
+			var c struct {
+				Function struct{ Name, Arguments string }
+			}
+			if json.Unmarshal(call, &c) == nil {
+				out = append(out, c.Function.Name+" "+strings.Join(strings.Fields(c.Function.Arguments), ""))
+			}
+		})
 	}
-	first := calls(a)
-	return len(first) > 0 && slices.Equal(first, calls(b))
+	return out
+}
+
+// callsOf is callsIn of a known message, once for each.
+func (x *aligner) callsOf(j int) []string {
+	list, ok := x.calls[j]
+	if !ok {
+		if x.calls == nil {
+			x.calls = map[int][]string{}
+		}
+		list = callsIn(x.known[j].ToolCalls)
+		x.calls[j] = list
+	}
+	return list
 }
 
 // pairText finds whose words an assistant message of the list holds: those of one message of ours, or of several that the platform merged, with or without words
@@ -161,14 +174,23 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 			return true
 		}
 	}
+	for _, j := range known {
+		if x.speaks(j) {
+			x.work += len(text)
+		}
+	}
+	if x.work > maxWork { // nobody says so much: it is not worth holding others up
+		return false
+	}
 	// Of what is settled nothing more is learnt, and lists hold much of it.
 	open := slices.ContainsFunc(known, func(j int) bool { return x.known[j].Provisional || x.known[j].Unheard })
 	if f, ok := x.noted(known, text, said); ok {
 		x.pair(i, f)
 		return true
 	}
-	for bare, ok := text, true; ok; bare, ok = withoutLabel(text) { // as it is first, since an answer may begin with what looks like a time or a name
+	for bare, ok, n := text, true, 0; ok && n <= maxLabels; bare, ok = withoutLabel(text) { // as it is first, since an answer may begin with what looks like a time or a name
 		text = bare
+		n++
 		for _, j := range known {
 			if f, ok := x.heardOf(j, text); ok {
 				x.pair(i, f)

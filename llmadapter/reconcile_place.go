@@ -184,21 +184,27 @@ func (x *aligner) sameAnswer(i, j int) int {
 	return said
 }
 
-// normIn is Normalise of an incoming text, once for each.
-func (x *aligner) normIn(i int) string {
-	if x.inNorm[i] == "" {
-		x.inNorm[i] = Normalise(x.texts[i])
+// noWords stands in inNorm and knNorm for a text of which Normalise leaves nothing: it is never what Normalise gives.
+const noWords = " "
+
+// once gives Normalise of a text that is kept in norm.
+func once(norm *string, text string) string {
+	if *norm == "" {
+		if *norm = Normalise(text); *norm == "" {
+			*norm = noWords
+		}
 	}
-	return x.inNorm[i]
+	if *norm == noWords {
+		return ""
+	}
+	return *norm
 }
 
+// normIn is Normalise of an incoming text, once for each.
+func (x *aligner) normIn(i int) string { return once(&x.inNorm[i], x.texts[i]) }
+
 // normKnown is Normalise of what was generated, once for each.
-func (x *aligner) normKnown(j int) string {
-	if x.knNorm[j] == "" {
-		x.knNorm[j] = Normalise(x.known[j].Original)
-	}
-	return x.knNorm[j]
-}
+func (x *aligner) normKnown(j int) string { return once(&x.knNorm[j], x.known[j].Original) }
 
 func (x *aligner) pairUsers(s step) {
 	i, j := s.aFrom+1, s.bFrom+1

@@ -1,0 +1,83 @@
+package llmadapter_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// TestReconcileHostile: a list is reconciled while all other writes of the server wait. One that is made to cost much costs little all the same; without its bounds
+// each of these takes from seconds to minutes.
+func TestReconcileHostile(t *testing.T) {
+	t.Parallel()
+	said := func(role, text string) llmadapter.Incoming {
+		b, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return llmadapter.Incoming{Role: role, Content: b}
+	}
+	calls := func(i, size int) []byte {
+		return fmt.Appendf(nil, `[{"id":"c%d","function":{"name":"f","arguments":%q}}]`, i, strings.Repeat("a", size))
+	}
+	repeat := func(n int, of func(i int) llmadapter.Incoming) []llmadapter.Incoming {
+		out := []llmadapter.Incoming{said("user", "hi")}
+		for i := range n {
+			out = append(out, of(i))
+		}
+		return append(out, said("user", "and then?"))
+	}
+	ledger := func(n int, of func(i int) llmadapter.Known) []llmadapter.Known {
+		out := []llmadapter.Known{{Role: "user", Text: "hi", Original: "hi"}}
+		for i := range n {
+			out = append(out, of(i))
+		}
+		return out
+	}
+	answers := func(i int) llmadapter.Known {
+		text := fmt.Sprintf("%d trains leave for Berlin at nine from platform four.", i)
+		return llmadapter.Known{Role: "assistant", Text: text, Original: text, Provisional: true}
+	}
+	for name, tt := range map[string]struct {
+		in    []llmadapter.Incoming
+		known []llmadapter.Known
+	}{
+		"names in front of names": {repeat(1, func(int) llmadapter.Incoming { return said("assistant", strings.Repeat("(a) ", 250<<10)+"x") }), ledger(1, answers)},
+		"much for many answers":   {repeat(32, func(int) llmadapter.Incoming { return said("assistant", strings.Repeat("foo bar ", 4<<10)) }), ledger(2000, answers)},
+		"calls by other ids": {
+			repeat(2000, func(i int) llmadapter.Incoming {
+				return llmadapter.Incoming{Role: "assistant", ToolCalls: calls(1<<20+i, 50)}
+			}),
+			ledger(1000, func(i int) llmadapter.Known {
+				b := calls(i, 1000)
+				return llmadapter.Known{Role: "assistant", ToolCalls: b, CallIDs: llmadapter.CallIDs(b)}
+			}),
+		},
+		"results without ids": {
+			repeat(2000, func(i int) llmadapter.Incoming { return said("function", fmt.Sprint("result ", i)) }),
+			ledger(500, func(i int) llmadapter.Known {
+				text := strings.Repeat("word ", 2000) + fmt.Sprint(i)
+				return llmadapter.Known{Role: "tool", Text: text, Original: text, CallIDs: []string{fmt.Sprint(i)}}
+			}),
+		},
+		"nothing but spaces": {
+			repeat(1000, func(int) llmadapter.Incoming { return said("user", strings.Repeat(" ", 60<<10)) }),
+			ledger(300, func(i int) llmadapter.Known {
+				return llmadapter.Known{Role: "user", Text: fmt.Sprint("words ", i), Original: "words"}
+			}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			llmadapter.Reconcile(tt.in, tt.known, memory.AlignHeard)
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
