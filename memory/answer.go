@@ -209,15 +209,15 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 	defer s.land(keyOf(t.Agent), t.flight)
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	var out Message
+	now := s.nowMS()
+	out := a.message(now)
+	out.Seq, out.TurnID, out.TurnHasUser = t.AnswerSeq, t.TurnID, true
+	out = t.flight.noted(out, now) // not within the decision, which holds up all other writes of the server
 	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		// Also of an agent that has ended meanwhile: what was said belongs into its ledger.
-		now := s.nowMS()
-		m := a.message(now)
-		m.Seq, m.Rev, m.TurnID, m.TurnHasUser = t.AnswerSeq, h.Rev+1, t.TurnID, true
-		m = t.flight.noted(m, now)
-		out = m
+		out.Rev = h.Rev + 1
+		m := out
 		c := Change{Append: []Message{m}}
 		if a.Failure != nil {
 			ev, err := s.event(&h.Agent, TypeError, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: a.Failure})
