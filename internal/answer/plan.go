@@ -192,7 +192,8 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	return out, nil
 }
 
-// placed puts what the platform said instead of an answer into that answer's turn, where no later one has begun: turn numbers never go down.
+// placed puts what the platform said instead of an answer into that answer's turn, where no later one has begun, and with it what it said before that in the same
+// place, which would open a turn otherwise: turn numbers never go down.
 func (p *plan) placed(recent []memory.Message, lastTurn int64, add []memory.Message) {
 	for i := range add {
 		k, ok := p.rec.Place[p.rec.New[i]]
@@ -200,8 +201,11 @@ func (p *plan) placed(recent []memory.Message, lastTurn int64, add []memory.Mess
 			continue
 		}
 		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.Seq == p.known[k] })
-		if turn := recent[at].TurnID; turn == lastTurn && !add[i].GivenTurn {
-			add[i].TurnID, add[i].GivenTurn = turn, true
+		if recent[at].TurnID != lastTurn || slices.ContainsFunc(add[:i], func(m memory.Message) bool { return m.Role == memory.User }) {
+			continue
+		}
+		for j := range add[:i+1] {
+			add[j].TurnID, add[j].GivenTurn = lastTurn, true
 		}
 	}
 }
@@ -235,6 +239,7 @@ func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
 	var out []memory.Message
 	afterUser := false
+	reached := lastTurn // the latest turn that the messages before may have opened
 	for _, i := range which {
 		in := &p.req.Messages[i]
 		m, err := toMemory(in, i, afterUser)
@@ -248,9 +253,12 @@ func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
 			m.Parts = nil
 		}
 		afterUser = in.Role == "user" || afterUser && in.Role != "assistant" || in.ToolCalls != nil
-		if in.Role == "user" && in.HasTurn && in.TurnID > lastTurn {
+		switch {
+		case in.Role == "user" && in.HasTurn && in.TurnID > lastTurn && in.TurnID >= reached:
 			m.TurnID, m.GivenTurn = in.TurnID, true
-			lastTurn = in.TurnID
+			lastTurn, reached = in.TurnID, in.TurnID
+		case in.Role == "user", m.Role == memory.Assistant && m.Source != memory.SourceLLM:
+			reached++
 		}
 		out = append(out, m)
 	}

@@ -334,3 +334,36 @@ func (c closer) Close() error {
 	c()
 	return nil
 }
+
+// TestHeardInPieces: a platform that says two things instead of our answer says both in its turn, and a platform's turn number is no reason to refuse a list that
+// brings several turns at once: the caller waits for an answer.
+func TestHeardInPieces(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("two", nil)
+	s.ask(id, "The train leaves at nine.", user("when does it leave"))
+	s.ask(id, "Bye.", user("when does it leave"), assistant("One moment please."), assistant("I am getting somebody for you."), user("ok then"))
+	want := []string{
+		"0 user final: when does it leave", "0 assistant replaced:  | The train leaves at nine. | echo_diff interrupted",
+		"0 assistant final: One moment please. | One moment please. | echo_diff command",
+		"0 assistant final: I am getting somebody for you. | I am getting somebody for you. | echo_diff command",
+		"1 user final: ok then", "1 assistant final: Bye. | Bye. | assumed_full provisional",
+	}
+	if diff := cmp.Diff(want, entries(s.ledger(id))); diff != "" {
+		t.Error(diff)
+	}
+
+	id = s.join("several", nil)
+	s.ask(id, "The first answer.", user("one"))
+	s.post(agent(id, "/chat/completions"), map[string]any{"turn_id": 1, "messages": []any{
+		user("one"), assistant("The first answer."), user("two"), assistant("The second answer."), user("three"), assistant("The third answer."), user("four"),
+	}, "fake": map[string]any{"answer": "The fourth answer."}}).ok(nil)
+	var turns []string
+	for _, m := range s.ledger(id) {
+		turns = append(turns, fmt.Sprint(m.TurnID, " ", m.Role))
+	}
+	if diff := cmp.Diff([]string{"0 user", "0 assistant", "1 user", "1 assistant", "2 user", "2 assistant", "3 user", "3 assistant"}, turns); diff != "" {
+		t.Error(diff)
+	}
+}
