@@ -105,7 +105,13 @@ func TestFault11DNS(t *testing.T) {
 			var dns names
 			tt.dns(&dns)
 			g := guard.New(guard.Options{AllowLoopback: true, Resolver: dns.resolver(t)})
-			s := newSender(t, func(c *webhook.SenderConfig) { c.Dial, c.Total = g.DialContext, 300*time.Millisecond })
+			s := newSender(t, func(c *webhook.SenderConfig) {
+				c.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // DialTimeout, shortened
+					defer cancel()
+					return g.DialContext(ctx, network, addr)
+				}
+			})
 			o := s.Send(t.Context(), delivery("http://hook.test.:8080/"))
 			wantClass(t, o, webhook.ClassDNS, tt.text)
 			if r := webhook.DefaultSchedule().Settle(delivery(""), o, time.Now(), 0); r.State != webhook.Pending {
