@@ -234,7 +234,7 @@ func TestFault30Gone(t *testing.T) {
 	if r := s.next(); r.State != webhook.Pending {
 		t.Errorf("%+v", r)
 	}
-	if err := s.DeleteEndpoint(t.Context(), "e"); err != nil {
+	if err := s.DeleteEndpoint(t.Context(), "", "e"); err != nil {
 		t.Fatal(err)
 	}
 	s.wantBacklog(0, 2)

@@ -274,7 +274,7 @@ func TestFault23AnswerIsData(t *testing.T) {
 	s.emit(s.event("n"))
 	s.work(nil, nil)
 	r := s.next()
-	list, err := s.Attempts(t.Context(), "n")
+	_, list, err := s.Delivery(t.Context(), siteProject, r.ID)
 	if err != nil || len(list) != 1 || string(list[0].Response) != nasty {
 		t.Fatalf("%+v, %v", list, err)
 	}

@@ -11,71 +11,6 @@ import (
 	"time"
 )
 
-// The event types that Heardlog sends: up to 999 Agora's (reference/agora-api.md 5.4), from 10001 up our own.
-const (
-	TypeJoined   = 101
-	TypeLeft     = 102
-	TypeHistory  = 103
-	TypeExpiring = 104
-	TypeError    = 110
-	TypeMetrics  = 111
-	TypeTurns    = 112
-
-	TypeInterrupted = 10001
-	TypeMessage     = 10002
-
-	TypeDead     = 10011
-	TypeDisabled = 10012
-	TypeTest     = 10021
-)
-
-// Secret is a signing secret: a whsec_… string or any other text. It prints as "[secret]".
-type Secret string
-
-// String hides the value.
-func (Secret) String() string { return "[secret]" }
-
-// GoString hides the value.
-func (Secret) GoString() string { return "[secret]" }
-
-// MarshalText hides the value from encoders.
-func (Secret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
-
-// Reveal gives the value.
-func (s Secret) Reveal() string { return string(s) }
-
-// Endpoint is where a project's events go.
-type Endpoint struct {
-	ID      string // unique in the store
-	Project string
-	URL     string
-	Secrets []SigningSecret // every live one signs; none = unsigned
-	Types   []int           // event types wanted; empty = those of Catalogue that are Default
-	Agora   bool            // also send Agora-Signature and Agora-Signature-V2
-	// Disabled endpoints get no new deliveries and are not claimed; what is pending stays. DisabledWhy says why.
-	Disabled    bool
-	DisabledWhy string
-}
-
-// SigningSecret is one of an endpoint's secrets.
-type SigningSecret struct {
-	Value    Secret
-	NotAfter time.Time // zero = no end
-}
-
-// Wants tells whether the endpoint takes events of the type.
-func (e Endpoint) Wants(eventType int) bool {
-	if e.Disabled {
-		return false
-	}
-	for _, t := range e.Types {
-		if t == eventType {
-			return true
-		}
-	}
-	return len(e.Types) == 0 && byDefault(eventType)
-}
-
 // DeliveryState is where a delivery stands.
 type DeliveryState string
 
@@ -84,6 +19,7 @@ const (
 	Pending   DeliveryState = "pending"   // waits for its due time, or is claimed until then
 	Delivered DeliveryState = "delivered" // answered 2xx
 	Dead      DeliveryState = "dead"      // given up; Reason says why; kept
+	Canceled  DeliveryState = "canceled"  // ended by hand
 )
 
 // Delivery is one event for one endpoint, as claimed by a worker.
@@ -95,6 +31,7 @@ type Delivery struct {
 	AgentID   string
 	Body      []byte // byte-identical on every attempt
 	CreatedMS int64  // the event's time, Unix ms
+	QueuedMS  int64  // when the delivery was made: the event's time, or that of the replay
 	Endpoint  Endpoint
 	Attempt   int   // number of the attempt this claim is for, from 1
 	Fence     int64 // grows with each claim; Finish and Release of an older one are refused
@@ -110,7 +47,25 @@ type Attempt struct {
 	Error      string // for the operator; holds no secret
 	Response   []byte // the first MaxResponse bytes of the answer's body
 	Truncated  bool   // the answer was longer
+	Detail     Detail
 }
+
+// Detail is what is known of an attempt beyond its result.
+type Detail struct {
+	// How long the steps took, in ms: name lookup and connection, TLS handshake, and from the end of the request to the answer's first byte.
+	// 0 where a step was not needed or not reached.
+	ConnectMS, TLSMS, FirstByteMS int64
+	// Headers of the answer, at most MaxHeaders bytes of names and values. Those that may hold a secret are given without it.
+	Headers []HeaderLine
+	// Thin tells that a fetch URL was sent in place of the body.
+	Thin bool
+}
+
+// HeaderLine is a header of an answer.
+type HeaderLine struct{ Name, Value string }
+
+// MaxHeaders is how much of an answer's headers is kept, in bytes.
+const MaxHeaders = 4 << 10
 
 // MaxResponse is how much of a receiver's answer is kept, in bytes.
 const MaxResponse = 16 << 10
@@ -120,9 +75,12 @@ type Result struct {
 	State  DeliveryState
 	DueMS  int64  // for Pending: when the next attempt is due, Unix ms
 	Reason string // for Dead
+	AtMS   int64  // when this was decided, Unix ms
 	Try    Attempt
 	// DisableEndpoint, if not empty, disables the endpoint in the same transaction, with this reason.
 	DisableEndpoint string
+	// DisableAfter, if not 0, disables the endpoint when this attempt failed and none has succeeded for so long.
+	DisableAfter time.Duration
 }
 
 // Backlog is what waits.
@@ -136,29 +94,31 @@ type Backlog struct {
 type Claim struct {
 	NowMS       int64
 	Limit       int           // deliveries at most
-	PerEndpoint int           // at most for one endpoint, those in flight (claimed, lease not over) included
+	PerEndpoint int           // at most for one endpoint that has no number of its own, those in flight (claimed, lease not over) included; 0 = no bound
 	Lease       time.Duration // a claim that is neither finished nor released by then is due again
+	// Room, if set, says how many deliveries the endpoint may get now, beside the other bounds. It is called inside the transaction, perhaps
+	// more than once, and must be quick and change nothing.
+	Room func(e *Endpoint) int
 }
 
 // Queue is what a worker needs of a store. webhooktest.Run is its full contract; methods are safe for concurrent use. The rows come
 // from memory.Store: an event and its deliveries commit together with what they tell of.
 type Queue interface {
-	// PutEndpoint stores an endpoint, replacing the one with its ID; pending deliveries go to its new URL with its new secrets.
-	PutEndpoint(ctx context.Context, e Endpoint) error
-	// DeleteEndpoint removes an endpoint; its pending deliveries become Dead with a reason. Unknown: fault.NotFound.
-	DeleteEndpoint(ctx context.Context, id string) error
-	// Endpoints lists all endpoints of a project; "" lists those of every project.
-	Endpoints(ctx context.Context, project string) ([]Endpoint, error)
 	// Claim takes due deliveries of enabled endpoints: first tries before retries, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
 	Claim(ctx context.Context, c Claim) ([]Delivery, error)
-	// Finish stores the attempt and the new state; fault.Conflict if another claim has happened since, and nothing is stored.
+	// Finish stores the attempt and the new state, and what Conclude makes of them; fault.Conflict if another claim has happened since, and nothing is stored.
 	Finish(ctx context.Context, d Delivery, r Result) error
 	// Release gives a claim back unused: due now, and the attempt is not counted. Fenced as Finish.
 	Release(ctx context.Context, d Delivery) error
-	// Attempts lists the attempts of the deliveries of one event, by delivery and number.
-	Attempts(ctx context.Context, eventID string) ([]Attempt, error)
 	// Backlog counts what waits.
 	Backlog(ctx context.Context) (Backlog, error)
 	// Woken is closed or sent on when new deliveries were committed in this process; a receiver that is slow misses none, it gets at least one.
 	Woken() <-chan struct{}
+}
+
+// Store is everything that webhooks need of a store.
+type Store interface {
+	Queue
+	Endpoints
+	Log
 }

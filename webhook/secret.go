@@ -64,7 +64,7 @@ func standardKey(s Secret) ([]byte, error) {
 func (e Endpoint) live(now time.Time) []Secret {
 	var out []Secret
 	for _, s := range e.Secrets {
-		if s.NotAfter.IsZero() || now.Before(s.NotAfter) {
+		if s.live(now) {
 			out = append(out, s.Value)
 		}
 	}

@@ -135,39 +135,6 @@ func access(c config.Config) *handlers.Access {
 	return acc
 }
 
-// settingsEndpoint is the id of the endpoint that the settings describe.
-const settingsEndpoint = "settings"
-
-// putEndpoint stores the endpoint of the settings. One that the settings no longer name is disabled, so that what waits for it is neither sent nor lost.
-func (a *App) putEndpoint(ctx context.Context) error {
-	e := webhook.Endpoint{
-		ID: settingsEndpoint, Project: a.cfg.DefaultProject, URL: a.cfg.WebhookURL, Agora: true,
-		Disabled: a.cfg.WebhookURL == "", DisabledWhy: "HEARDLOG_WEBHOOK_URL is not set",
-	}
-	if e.Disabled {
-		stored, err := a.store.Endpoints(ctx, "")
-		if err != nil {
-			return err
-		}
-		for _, old := range stored {
-			if old.ID == settingsEndpoint {
-				old.Disabled, old.DisabledWhy = true, e.DisabledWhy
-				return a.store.PutEndpoint(ctx, old)
-			}
-		}
-		return nil
-	}
-	e.DisabledWhy = ""
-	if a.cfg.WebhookSecret != "" {
-		secret, err := webhook.ParseSecret(a.cfg.WebhookSecret.Reveal())
-		if err != nil {
-			return fmt.Errorf("HEARDLOG_WEBHOOK_SECRET: %w", err)
-		}
-		e.Secrets = []webhook.SigningSecret{{Value: secret}}
-	}
-	return a.store.PutEndpoint(ctx, e)
-}
-
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error) {
 	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL})
 	if err != nil {

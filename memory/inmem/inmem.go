@@ -1,6 +1,6 @@
 // Package inmem keeps agents, messages and the webhook outbox in memory, behind one mutex: for tests and for trying things out.
 //
-// It keeps the whole contract of memory.Store and webhook.Queue (memorytest and webhooktest run on it) but one point: nothing of it is
+// It keeps the whole contract of memory.Store and webhook.Store (memorytest and webhooktest run on it) but one point: nothing of it is
 // durable. What it acknowledges is gone with the process.
 package inmem
 
@@ -23,12 +23,13 @@ type Store struct {
 	mu         sync.Mutex
 	closed     bool
 	agents     map[key]*agent
-	made       int            // agents so far
+	made       int            // agents and events so far
 	joins      map[key]string // by project and JoinKey: agent id
 	endpoints  []webhook.Endpoint
 	events     map[string]*event // by id
 	deliveries []*delivery       // by id, which is the place + 1; nil = erased
 	woken      chan struct{}
+	keys       map[string][]byte // by name
 }
 
 type key struct{ project, id string }
@@ -41,12 +42,12 @@ type agent struct {
 
 var (
 	_ memory.Store  = (*Store)(nil)
-	_ webhook.Queue = (*Store)(nil)
+	_ webhook.Store = (*Store)(nil)
 )
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1)}
+	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}}
 }
 
 // enter locks the store for one call; without an error the caller unlocks it.

@@ -15,7 +15,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
-	webhooktest.Run(t, func(*testing.T) (memory.Store, webhook.Queue) {
+	webhooktest.Run(t, func(*testing.T) (memory.Store, webhook.Store) {
 		s := inmem.New()
 		return s, s
 	})

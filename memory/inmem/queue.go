@@ -14,6 +14,7 @@ import (
 type event struct {
 	memory.Event
 	agent key
+	no    int64
 }
 
 type delivery struct {
@@ -26,6 +27,10 @@ type delivery struct {
 	fence    int64
 	claimed  bool
 	reason   string
+	created  int64
+	done     int64
+	replayOf int64
+	orphan   bool // its endpoint was deleted; one of the same id may have come since
 	attempts []webhook.Attempt
 }
 
@@ -40,21 +45,32 @@ func (s *Store) enqueue(k key, events []memory.Event) error {
 		}
 	}
 	for _, ev := range events {
-		for _, e := range s.endpoints {
-			if e.Project != k.project || !e.Wants(ev.Type) {
-				continue
-			}
-			if s.events[ev.ID] == nil {
-				ev.Body = slices.Clone(ev.Body)
-				s.events[ev.ID] = &event{Event: ev, agent: k}
-			}
-			s.deliveries = append(s.deliveries, &delivery{
-				id: int64(len(s.deliveries) + 1), event: s.events[ev.ID], endpoint: e.ID, state: pending, due: ev.CreatedMS,
-			})
-			s.wake()
-		}
+		s.emit(webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}, "")
 	}
 	return nil
+}
+
+// emit puts an event in the outbox for the endpoints of its project that want it, other than the one named.
+func (s *Store) emit(ev webhook.Event, not string) {
+	for i := range s.endpoints {
+		e := &s.endpoints[i]
+		if e.Project != ev.Project || e.ID == not || !e.Wants(ev.Type) {
+			continue
+		}
+		s.add(s.keep(ev), e.ID, ev.CreatedMS, ev.CreatedMS, 0)
+	}
+}
+
+// keep gives the stored event, stored now if it was not.
+func (s *Store) keep(ev webhook.Event) *event {
+	if s.events[ev.ID] == nil {
+		s.made++
+		s.events[ev.ID] = &event{
+			Event: memory.Event{ID: ev.ID, Type: ev.Type, CreatedMS: ev.CreatedMS, Body: slices.Clone(ev.Body)},
+			agent: key{ev.Project, ev.AgentID}, no: int64(s.made),
+		}
+	}
+	return s.events[ev.ID]
 }
 
 func (s *Store) wake() {
@@ -64,72 +80,13 @@ func (s *Store) wake() {
 	}
 }
 
-func (s *Store) endpoint(id string) int {
-	return slices.IndexFunc(s.endpoints, func(e webhook.Endpoint) bool { return e.ID == id })
-}
-
-// PutEndpoint stores an endpoint or replaces the one with its id.
-func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
-	if e.ID == "" {
-		return fault.At(fault.Missing, "id", "an endpoint needs an id")
-	}
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	if i := s.endpoint(e.ID); i >= 0 {
-		s.endpoints[i] = e
-	} else {
-		s.endpoints = append(s.endpoints, e)
-	}
-	s.wake()
-	return nil
-}
-
-// DeletedReason is the reason of deliveries whose endpoint was deleted.
-const DeletedReason = "endpoint deleted"
-
-// DeleteEndpoint removes an endpoint and gives its pending deliveries up.
-func (s *Store) DeleteEndpoint(ctx context.Context, id string) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	i := s.endpoint(id)
-	if i < 0 {
-		return fault.New(fault.NotFound, "there is no endpoint %q", id)
-	}
-	s.endpoints = slices.Delete(s.endpoints, i, i+1)
-	for _, d := range s.deliveries {
-		if d != nil && d.endpoint == id && d.state == pending {
-			d.state, d.claimed, d.reason = webhook.Dead, false, DeletedReason
-		}
-	}
-	return nil
-}
-
-// Endpoints lists the endpoints of a project, or all.
-func (s *Store) Endpoints(ctx context.Context, project string) ([]webhook.Endpoint, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	var out []webhook.Endpoint
-	for _, e := range s.endpoints {
-		if project == "" || e.Project == project {
-			out = append(out, e)
-		}
-	}
-	return out, nil
-}
-
 // Claim takes due deliveries.
 func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	flying := map[string]int{}
+	flying, taken := map[string]int{}, map[string]int{}
 	var list []*delivery
 	for _, d := range s.deliveries {
 		switch {
@@ -150,19 +107,28 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	var out []webhook.Delivery
 	for _, d := range list {
 		i := s.endpoint(d.endpoint)
-		if len(out) >= c.Limit || i < 0 || s.endpoints[i].Disabled || c.PerEndpoint > 0 && flying[d.endpoint] >= c.PerEndpoint {
+		if len(out) >= c.Limit || i < 0 || s.endpoints[i].Disabled || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint]) {
 			continue
 		}
+		taken[d.endpoint]++
 		flying[d.endpoint]++
 		d.due, d.claimed = c.NowMS+max(int64(c.Lease/time.Millisecond), 1), true
 		d.attempt++
 		d.fence++
 		out = append(out, webhook.Delivery{
 			ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.project, AgentID: d.event.agent.id, Body: d.event.Body,
-			CreatedMS: d.event.CreatedMS, Endpoint: s.endpoints[i], Attempt: d.attempt, Fence: d.fence,
+			CreatedMS: d.event.CreatedMS, QueuedMS: d.created, Endpoint: s.endpoints[i].Clone(), Attempt: d.attempt, Fence: d.fence,
 		})
 	}
 	return out, nil
+}
+
+// full tells whether an endpoint gets no more in this claim.
+func full(e *webhook.Endpoint, c webhook.Claim, flying, taken int) bool {
+	if most := e.InFlight(c.PerEndpoint); most > 0 && flying >= most {
+		return true
+	}
+	return c.Room != nil && taken >= c.Room(e)
 }
 
 // claimed gives the delivery if d is its running claim.
@@ -191,13 +157,25 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		return err
 	}
 	own.state, own.due, own.reason, own.claimed = r.State, r.DueMS, r.Reason, false
+	if r.State != pending {
+		own.done = max(r.AtMS, 1)
+	}
 	if len(r.Try.Response) > webhook.MaxResponse {
 		r.Try.Response, r.Try.Truncated = r.Try.Response[:webhook.MaxResponse], true
 	}
 	r.Try.Response = slices.Clone(r.Try.Response)
 	own.attempts = append(own.attempts, r.Try)
-	if i := s.endpoint(own.endpoint); r.DisableEndpoint != "" && i >= 0 && !s.endpoints[i].Disabled {
-		s.endpoints[i].Disabled, s.endpoints[i].DisabledWhy = true, r.DisableEndpoint
+	i := s.endpoint(own.endpoint)
+	if i < 0 || own.orphan {
+		return nil
+	}
+	c, err := webhook.Conclude(s.endpoints[i], d, r)
+	if err != nil {
+		return err
+	}
+	s.endpoints[i] = c.Endpoint
+	for _, ev := range c.Events {
+		s.emit(ev, own.endpoint)
 	}
 	return nil
 }
@@ -216,21 +194,6 @@ func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 	own.due, own.claimed = own.event.CreatedMS, false
 	s.wake()
 	return nil
-}
-
-// Attempts lists the attempts of an event's deliveries.
-func (s *Store) Attempts(ctx context.Context, eventID string) ([]webhook.Attempt, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	var out []webhook.Attempt
-	for _, d := range s.deliveries {
-		if d != nil && d.event.ID == eventID {
-			out = append(out, d.attempts...)
-		}
-	}
-	return out, nil
 }
 
 // Backlog counts what waits.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // The committer: whoever holds Store.writing owns the write connection and runs writes. Under load that is one goroutine, and what
@@ -268,7 +269,8 @@ type group struct {
 	works    map[key]*view
 	touched  map[key]bool // agents whose view changed
 	erased   []key
-	after    []func() // after the commit, before callers are answered
+	changed  map[int64]webhook.Endpoint // by row, what results have made of endpoints; nil = nothing
+	after    []func()                   // after the commit, before callers are answered
 	wake     bool
 }
 

@@ -15,6 +15,7 @@ const (
 	statePending   = 0
 	stateDelivered = 1
 	stateDead      = 2
+	stateCanceled  = 3
 )
 
 func stateNumber(s webhook.DeliveryState) (int64, error) {
@@ -25,8 +26,55 @@ func stateNumber(s webhook.DeliveryState) (int64, error) {
 		return stateDelivered, nil
 	case webhook.Dead:
 		return stateDead, nil
+	case webhook.Canceled:
+		return stateCanceled, nil
 	}
 	return 0, fault.New(fault.Internal, "unknown delivery state %q", string(s))
+}
+
+func stateName(n int64) webhook.DeliveryState {
+	switch n {
+	case statePending:
+		return webhook.Pending
+	case stateDelivered:
+		return webhook.Delivered
+	case stateCanceled:
+		return webhook.Canceled
+	}
+	return webhook.Dead
+}
+
+// insertEvent puts an event in the outbox with a delivery for each endpoint that is to have it; none, and nothing is stored.
+func (g *group) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool) error {
+	var eventNo int64
+	for _, e := range g.s.endpoints {
+		if !to(e) {
+			continue
+		}
+		if eventNo == 0 {
+			_, id, err := g.exec("insert event", "INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+				m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, m.Body)
+			if err != nil {
+				return err
+			}
+			eventNo = id
+			g.pages += 5 + len(m.Body)/4096
+		}
+		if _, err := g.insertDelivery(eventNo, e, m.CreatedMS, m.CreatedMS, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertDelivery makes a delivery and gives its id.
+func (g *group) insertDelivery(eventNo int64, e *endpoint, dueMS, createdMS, replayOf int64) (int64, error) {
+	_, id, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason, created_ms, replay_of)
+		VALUES (?, ?, 0, 0, ?, 0, 0, '', ?, ?)`, eventNo, e.no, dueMS, createdMS, replayOf)
+	g.pages += 5
+	g.wake = true
+	e.dueAt(dueMS)
+	return id, err
 }
 
 // due is a delivery that could be claimed.
@@ -83,12 +131,18 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 // dueAt looks for what an endpoint may be sent now; where there is nothing it notes when there will be.
 func (g *group) dueAt(e *endpoint, c webhook.Claim) ([]due, error) {
 	limit := int64(c.Limit)
-	if c.PerEndpoint > 0 {
+	if c.Room != nil {
+		limit = min(limit, int64(c.Room(&e.Endpoint)))
+	}
+	if limit <= 0 {
+		return nil, nil
+	}
+	if most := e.InFlight(c.PerEndpoint); most > 0 {
 		flying, err := g.w.number("SELECT count(*) FROM delivery WHERE endpoint_no = ? AND state = 0 AND claimed = 1 AND due_ms > ?", e.no, c.NowMS)
 		if err != nil {
 			return nil, classify(err, "count claims")
 		}
-		limit = min(limit, int64(c.PerEndpoint)-flying)
+		limit = min(limit, int64(most)-flying)
 	}
 	var list []due
 	for retry := int64(0); retry <= 1 && int64(len(list)) < limit; retry++ {
@@ -134,7 +188,7 @@ func (g *group) claim(d due, c webhook.Claim) (webhook.Delivery, error) {
 		return webhook.Delivery{}, err
 	}
 	g.pages += 4
-	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms
+	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms, d.created_ms
 		FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?`, d.id)
 	if err == nil && row == nil {
 		err = errNoRow
@@ -144,7 +198,7 @@ func (g *group) claim(d due, c webhook.Claim) (webhook.Delivery, error) {
 	}
 	return webhook.Delivery{
 		ID: d.id, Attempt: int(integer(row[0])), Fence: integer(row[1]), EventID: text(row[2]), Type: int(integer(row[3])),
-		Project: text(row[4]), AgentID: text(row[5]), Body: blob(row[6]), CreatedMS: integer(row[7]), Endpoint: d.e.Endpoint,
+		Project: text(row[4]), AgentID: text(row[5]), Body: blob(row[6]), CreatedMS: integer(row[7]), QueuedMS: integer(row[8]), Endpoint: d.e.Endpoint,
 	}, nil
 }
 
@@ -154,43 +208,50 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err != nil {
 		return err
 	}
-	do := s.do
-	if r.DisableEndpoint != "" {
-		do = s.doAlone
-	}
-	return do(ctx, func(g *group) error {
-		due := r.DueMS
+	return s.do(ctx, func(g *group) error {
+		due, done := r.DueMS, int64(0)
 		if state != statePending {
-			due = 0
+			due, done = 0, max(r.AtMS, 1)
 		}
-		n, _, err := g.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, claimed = 0, reason = ?
-			WHERE id = ? AND fence = ? AND claimed = 1 AND state = 0`, state, due, r.Reason, d.ID, d.Fence)
+		n, _, err := g.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, claimed = 0, reason = ?, done_ms = ?
+			WHERE id = ? AND fence = ? AND claimed = 1 AND state = 0`, state, due, r.Reason, done, d.ID, d.Fence)
 		if err != nil {
 			return err
 		}
 		if n != 1 {
 			return staleClaim(d)
 		}
-		resp := r.Try.Response
-		truncated := r.Try.Truncated
-		if len(resp) > webhook.MaxResponse {
-			resp, truncated = resp[:webhook.MaxResponse], true
-		}
-		_, _, err = g.exec("insert attempt", `INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, int64(r.Try.N), d.Fence, r.Try.StartedMS, r.Try.DurationMS, int64(r.Try.Status),
-			r.Try.ErrorClass, r.Try.Error, resp, boolean(truncated))
-		if err != nil {
+		if err := g.insertAttempt(d, r.Try); err != nil {
 			return err
 		}
-		g.pages += 5 + len(resp)/4096
 		if state == statePending {
 			g.noteDue(d.ID, due)
 		}
-		if r.DisableEndpoint != "" {
-			return g.disable(d.Endpoint.ID, r.DisableEndpoint)
+		row, err := g.w.first("SELECT d.endpoint_no, e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
+		if err == nil && row == nil {
+			err = errNoRow
 		}
-		return nil
+		if err != nil {
+			return classify(err, "read delivery")
+		}
+		return g.conclude(integer(row[0]), integer(row[1]), d, r)
 	})
+}
+
+func (g *group) insertAttempt(d webhook.Delivery, try webhook.Attempt) error {
+	resp, truncated := try.Response, try.Truncated
+	if len(resp) > webhook.MaxResponse {
+		resp, truncated = resp[:webhook.MaxResponse], true
+	}
+	detail, err := encodeDetail(try.Detail)
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "the store failed")
+	}
+	_, _, err = g.exec("insert attempt", `INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, int64(try.N), d.Fence, try.StartedMS, try.DurationMS, int64(try.Status),
+		try.ErrorClass, try.Error, resp, boolean(truncated), detail)
+	g.pages += 6 + len(resp)/4096
+	return err
 }
 
 func staleClaim(d webhook.Delivery) error {
@@ -202,23 +263,6 @@ func (g *group) noteDue(_ int64, ms int64) {
 	for _, e := range g.s.endpoints {
 		e.dueAt(ms)
 	}
-}
-
-func (g *group) disable(id, why string) error {
-	list := append([]*endpoint(nil), g.s.endpoints...)
-	for i, e := range list {
-		if e.ID != id || e.Disabled {
-			continue
-		}
-		changed := *e
-		changed.Disabled, changed.DisabledWhy = true, why
-		list[i] = &changed
-		if err := g.writeEndpoint(&changed); err != nil {
-			return err
-		}
-		g.setEndpoints(list)
-	}
-	return nil
 }
 
 // Release gives a claim back unused.
@@ -245,23 +289,6 @@ func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 		g.wake = true
 		return nil
 	})
-}
-
-// Attempts lists the attempts of an event's deliveries.
-func (s *Store) Attempts(ctx context.Context, eventID string) ([]webhook.Attempt, error) {
-	var out []webhook.Attempt
-	err := s.readers.do(ctx, func(c *conn) error {
-		return c.each(`SELECT t.n, t.started_ms, t.duration_ms, t.status, t.error_class, t.error, t.response, t.truncated
-			FROM event e JOIN delivery d ON d.event_no = e.no JOIN attempt t ON t.delivery_id = d.id
-			WHERE e.id = ? ORDER BY d.id, t.n, t.fence`, []driver.Value{eventID}, func(row []driver.Value) error {
-			out = append(out, webhook.Attempt{
-				N: int(integer(row[0])), StartedMS: integer(row[1]), DurationMS: integer(row[2]), Status: int(integer(row[3])),
-				ErrorClass: text(row[4]), Error: text(row[5]), Response: blob(row[6]), Truncated: integer(row[7]) != 0,
-			})
-			return nil
-		})
-	})
-	return out, classify(err, "read attempts")
 }
 
 // Backlog counts what waits.

@@ -5,6 +5,8 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"math"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -24,34 +26,75 @@ func (e *endpoint) dueAt(ms int64) { e.due = min(e.due, ms) }
 
 const nothingDue = math.MaxInt64
 
-// storedEndpoint is the column endpoint.body.
+// storedEndpoint is the column endpoint.body: all that is no secret and changes seldom.
 type storedEndpoint struct {
-	URL         string `json:"url"`
-	Types       []int  `json:"types,omitempty"`
-	Agora       bool   `json:"agora,omitempty"`
-	Disabled    bool   `json:"disabled,omitempty"`
-	DisabledWhy string `json:"disabled_why,omitempty"`
+	URL         string          `json:"url"`
+	Description string          `json:"description,omitempty"`
+	Events      []string        `json:"events,omitempty"`
+	Types       []int           `json:"types,omitempty"` // of databases from before Events
+	Agora       bool            `json:"agora,omitempty"`
+	Payload     string          `json:"payload,omitempty"`
+	MaxBody     int64           `json:"max_body,omitempty"`
+	Retry       []time.Duration `json:"retry,omitempty"`
+	MaxAge      time.Duration   `json:"max_age,omitempty"`
+	Timeout     time.Duration   `json:"timeout,omitempty"`
+	MaxInFlight int             `json:"max_in_flight,omitempty"`
+	RateLimit   float64         `json:"rate_limit,omitempty"`
+	Disabled    bool            `json:"disabled,omitempty"`
+	DisabledWhy string          `json:"disabled_why,omitempty"`
+	DisabledMS  int64           `json:"disabled_ms,omitempty"`
+	CreatedMS   int64           `json:"created_ms,omitempty"`
+	UpdatedMS   int64           `json:"updated_ms,omitempty"`
+	Rev         int64           `json:"rev,omitempty"`
+	Fixed       bool            `json:"fixed,omitempty"`
 }
 
-// storedSecret is one of the sealed secrets.
+// storedSecrets is the column endpoint.secrets, sealed. Databases from before the other fields hold the list alone.
+type storedSecrets struct {
+	Signing  []storedSecret `json:"signing,omitempty"`
+	Headers  []storedHeader `json:"headers,omitempty"`
+	Bearer   string         `json:"bearer,omitempty"`
+	User     string         `json:"user,omitempty"`
+	Password string         `json:"password,omitempty"`
+	Cert     string         `json:"cert,omitempty"`
+	Key      string         `json:"key,omitempty"`
+}
+
 type storedSecret struct {
-	Value    string     `json:"value"`
-	NotAfter *time.Time `json:"not_after,omitempty"`
+	ID        string     `json:"id,omitempty"`
+	Value     string     `json:"value"`
+	CreatedMS int64      `json:"created_ms,omitempty"`
+	NotAfter  *time.Time `json:"not_after,omitempty"`
 }
 
-func encodeEndpoint(e webhook.Endpoint) (body string, secrets []byte, err error) {
-	b, err := json.Marshal(storedEndpoint{URL: e.URL, Types: e.Types, Agora: e.Agora, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy})
+type storedHeader struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+func encodeEndpoint(e *webhook.Endpoint) (body string, secrets []byte, err error) {
+	b, err := json.Marshal(storedEndpoint{
+		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,
+		MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
+		DisabledMS: e.DisabledMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, Fixed: e.Fixed,
+	})
 	if err != nil {
 		return "", nil, err
 	}
-	list := make([]storedSecret, len(e.Secrets))
-	for i, s := range e.Secrets {
-		list[i].Value = s.Value.Reveal()
-		if !s.NotAfter.IsZero() {
-			list[i].NotAfter = &s.NotAfter
-		}
+	out := storedSecrets{
+		Bearer: e.Auth.Bearer.Reveal(), User: e.Auth.User, Password: e.Auth.Password.Reveal(), Cert: e.ClientCert.Cert, Key: e.ClientCert.Key.Reveal(),
 	}
-	secrets, err = json.Marshal(list)
+	for _, s := range e.Secrets {
+		stored := storedSecret{ID: s.ID, Value: s.Value.Reveal(), CreatedMS: s.CreatedMS}
+		if !s.NotAfter.IsZero() {
+			stored.NotAfter = &s.NotAfter
+		}
+		out.Signing = append(out.Signing, stored)
+	}
+	for _, h := range e.Headers {
+		out.Headers = append(out.Headers, storedHeader{h.Name, h.Value.Reveal()})
+	}
+	secrets, err = json.Marshal(out)
 	return string(b), secrets, err
 }
 
@@ -60,19 +103,34 @@ func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint,
 	if err := json.Unmarshal([]byte(body), &in); err != nil {
 		return webhook.Endpoint{}, err
 	}
-	var list []storedSecret
-	if err := json.Unmarshal(secrets, &list); err != nil {
+	for _, t := range in.Types {
+		in.Events = append(in.Events, strconv.Itoa(t))
+	}
+	var hidden storedSecrets
+	into := any(&hidden)
+	if len(secrets) > 0 && secrets[0] == '[' {
+		into = &hidden.Signing
+	}
+	if err := json.Unmarshal(secrets, into); err != nil {
 		return webhook.Endpoint{}, err
 	}
 	e := webhook.Endpoint{
-		ID: id, Project: project, URL: in.URL, Types: in.Types, Agora: in.Agora, Disabled: in.Disabled, DisabledWhy: in.DisabledWhy,
+		ID: id, Project: project, URL: in.URL, Description: in.Description, Events: in.Events, Agora: in.Agora, Payload: in.Payload,
+		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
+		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
+		Rev: in.Rev, Fixed: in.Fixed,
+		Auth:       webhook.Auth{Bearer: webhook.Secret(hidden.Bearer), User: hidden.User, Password: webhook.Secret(hidden.Password)},
+		ClientCert: webhook.ClientCert{Cert: hidden.Cert, Key: webhook.Secret(hidden.Key)},
 	}
-	for _, s := range list {
-		secret := webhook.SigningSecret{Value: webhook.Secret(s.Value)}
+	for _, s := range hidden.Signing {
+		secret := webhook.SigningSecret{ID: s.ID, Value: webhook.Secret(s.Value), CreatedMS: s.CreatedMS}
 		if s.NotAfter != nil {
 			secret.NotAfter = *s.NotAfter
 		}
 		e.Secrets = append(e.Secrets, secret)
+	}
+	for _, h := range hidden.Headers {
+		e.Headers = append(e.Headers, webhook.Header{Name: h.Name, Value: webhook.Secret(h.Value)})
 	}
 	return e, nil
 }
@@ -80,13 +138,14 @@ func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint,
 // loadEndpoints reads all endpoints that are not deleted, in order of their making.
 func loadEndpoints(c *conn, s *sealer) ([]*endpoint, error) {
 	var out []*endpoint
-	err := c.each("SELECT no, id, project, body, secrets FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
+	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
 		no := integer(row[0])
 		plain, err := s.open(blob(row[4]), endpointOwner(no))
 		if err != nil {
 			return err
 		}
 		e, err := decodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
+		e.LastSuccessMS, e.FirstFailureMS = integer(row[5]), integer(row[6])
 		out = append(out, &endpoint{Endpoint: e, no: no})
 		return err
 	})
@@ -115,66 +174,176 @@ func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
 	if e.ID == "" {
 		return fault.At(fault.Missing, "id", "an endpoint needs an id")
 	}
+	return s.doAlone(ctx, func(g *group) error { return g.putEndpoint(e.Clone()) })
+}
+
+// CreateEndpoint stores a new endpoint.
+func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit int) error {
+	if e.ID == "" {
+		return fault.At(fault.Missing, "id", "an endpoint needs an id")
+	}
 	return s.doAlone(ctx, func(g *group) error {
-		list := append([]*endpoint(nil), s.endpoints...)
-		at := -1
-		for i, old := range list {
+		n := 0
+		for _, old := range s.endpoints {
 			if old.ID == e.ID {
-				at = i
+				return fault.New(fault.Conflict, "there is an endpoint %q already", e.ID)
+			}
+			if old.Project == e.Project {
+				n++
 			}
 		}
-		if at < 0 {
-			_, no, err := g.exec("insert endpoint", "INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
-			if err != nil {
-				return err
-			}
-			list = append(list, &endpoint{no: no, due: nothingDue})
-			at = len(list) - 1
+		if limit > 0 && n >= limit {
+			return fault.New(fault.Quota, "the project has %d endpoints already, which is its limit", limit)
 		}
-		changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due}
-		list[at] = changed
-		if err := g.writeEndpoint(changed); err != nil {
-			return err
-		}
-		g.wake = true // what waited for a disabled endpoint may go now
-		g.setEndpoints(list)
-		return nil
+		return g.putEndpoint(e.Clone())
 	})
 }
 
+// UpdateEndpoint stores what decide makes of an endpoint.
+func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (webhook.Endpoint, error) {
+	var out webhook.Endpoint
+	err := s.doAlone(ctx, func(g *group) error {
+		at := s.endpointAt(project, id)
+		if at < 0 {
+			return noEndpoint(id)
+		}
+		old := s.endpoints[at].Endpoint
+		if rev != 0 && rev != old.Rev {
+			return fault.At(fault.Conflict, "rev", "the endpoint was changed meanwhile: it has revision %d and not %d", old.Rev, rev)
+		}
+		next, err := decide(old.Clone())
+		if err != nil {
+			return err
+		}
+		out = webhook.Revise(old, next).Clone()
+		return g.putEndpoint(out)
+	})
+	return out.Clone(), err
+}
+
+func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no endpoint %q", id) }
+
+// endpointAt gives the place of an endpoint, -1 if it is not there; for the committer. project "" is any.
+func (s *Store) endpointAt(project, id string) int {
+	return slices.IndexFunc(s.endpoints, func(e *endpoint) bool { return e.ID == id && (project == "" || e.Project == project) })
+}
+
+// putEndpoint writes an endpoint; its item is alone.
+func (g *group) putEndpoint(e webhook.Endpoint) error {
+	list := slices.Clone(g.s.endpoints)
+	at := g.s.endpointAt("", e.ID)
+	if at < 0 {
+		_, no, err := g.exec("insert endpoint", "INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
+		if err != nil {
+			return err
+		}
+		list = append(list, &endpoint{no: no, due: nothingDue})
+		at = len(list) - 1
+	}
+	changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due}
+	list[at] = changed
+	if err := g.writeEndpoint(changed); err != nil {
+		return err
+	}
+	g.wake = true // what waited for a disabled endpoint may go now
+	g.setEndpoints(list)
+	return nil
+}
+
 func (g *group) writeEndpoint(e *endpoint) error {
-	body, secrets, err := encodeEndpoint(e.Endpoint)
+	body, secrets, err := encodeEndpoint(&e.Endpoint)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ? WHERE no = ?",
-		e.Project, body, g.s.sealer.seal(secrets, endpointOwner(e.no)), e.no)
+	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ? WHERE no = ?",
+		e.Project, body, g.s.sealer.seal(secrets, endpointOwner(e.no)), e.LastSuccessMS, e.FirstFailureMS, e.no)
 	return err
+}
+
+// conclude stores what a result means for its endpoint and puts the events that it makes in the outbox. The endpoint is looked up by the
+// row: a deleted one has none, and nothing is concluded for it.
+func (g *group) conclude(no, agentNo int64, d webhook.Delivery, r webhook.Result) error {
+	var e *endpoint
+	for _, own := range g.s.endpoints {
+		if own.no == no {
+			e = own
+		}
+	}
+	if e == nil {
+		return nil
+	}
+	now := e.Endpoint
+	if changed, ok := g.changed[no]; ok {
+		now = changed
+	}
+	c, err := webhook.Conclude(now, d, r)
+	if err != nil {
+		return err
+	}
+	if c.Changed {
+		if err := g.changeEndpoint(e, c); err != nil {
+			return err
+		}
+	}
+	for _, m := range c.Events {
+		of := int64(0)
+		if m.AgentID != "" {
+			of = agentNo
+		}
+		if err := g.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.Project == m.Project && to.Wants(m.Type) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeEndpoint writes an endpoint's health, or all of it where it was disabled. Other items of the group may change others, and the
+// committer notes due times in the old value until the commit: so the new one is put together after it.
+func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
+	var err error
+	if c.Disabled {
+		err = g.writeEndpoint(&endpoint{Endpoint: c.Endpoint, no: e.no})
+	} else {
+		_, _, err = g.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ? WHERE no = ?",
+			c.Endpoint.LastSuccessMS, c.Endpoint.FirstFailureMS, e.no)
+	}
+	if err != nil {
+		return err
+	}
+	if g.changed == nil {
+		g.changed = map[int64]webhook.Endpoint{}
+	}
+	g.changed[e.no] = c.Endpoint
+	g.pages += 2
+	g.after = append(g.after, func() {
+		list := slices.Clone(g.s.endpoints)
+		for i, old := range list {
+			if old.no == e.no {
+				list[i] = &endpoint{Endpoint: c.Endpoint, no: old.no, due: old.due}
+			}
+		}
+		g.s.endpoints = list
+		g.s.publishEndpoints()
+	})
+	return nil
 }
 
 // DeletedReason is the reason of deliveries whose endpoint was deleted.
 const DeletedReason = "endpoint deleted"
 
 // DeleteEndpoint removes an endpoint and gives its pending deliveries up.
-func (s *Store) DeleteEndpoint(ctx context.Context, id string) error {
+func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.doAlone(ctx, func(g *group) error {
-		var list []*endpoint
-		var gone *endpoint
-		for _, e := range s.endpoints {
-			if e.ID == id {
-				gone = e
-			} else {
-				list = append(list, e)
-			}
-		}
-		if gone == nil {
-			return fault.New(fault.NotFound, "there is no endpoint %q", id)
+		at := s.endpointAt(project, id)
+		if at < 0 {
+			return noEndpoint(id)
 		}
 		// Its secrets go at once, the row when no delivery needs it any more.
-		if _, _, err := g.exec("delete endpoint", "UPDATE endpoint SET id = NULL, secrets = x'' WHERE no = ?", gone.no); err != nil {
+		_, _, err := g.exec("delete endpoint", "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?", s.endpoints[at].no)
+		if err != nil {
 			return err
 		}
-		g.setEndpoints(list)
+		g.setEndpoints(slices.Delete(slices.Clone(s.endpoints), at, at+1))
 		return nil
 	})
 	if err != nil {
@@ -188,25 +357,35 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
 		err := s.do(ctx, func(g *group) error {
 			more = false
-			row, err := g.w.first("SELECT no FROM endpoint WHERE id IS NULL LIMIT 1")
+			row, err := g.w.first("SELECT no FROM endpoint WHERE id IS NULL AND closed = 0 LIMIT 1")
 			if err != nil || row == nil {
 				return classify(err, "look for deleted endpoints")
 			}
 			more = true
-			n, _, err := g.exec("give up deliveries", `UPDATE delivery SET state = 2, claimed = 0, reason = ? WHERE id IN
-				(SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, integer(row[0]), int64(sweepRows))
-			g.pages += int(n) * 3
+			no := integer(row[0])
+			n, _, err := g.exec("give up deliveries", `UPDATE delivery SET state = 2, claimed = 0, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
+				WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, no, int64(sweepRows))
+			g.pages += int(n) * 4
 			if err != nil || n >= sweepRows {
 				return err
 			}
-			_, _, err = g.exec("delete endpoint", "DELETE FROM endpoint WHERE no = ?", integer(row[0]))
-			return err
+			if _, _, err = g.exec("close endpoint", "UPDATE endpoint SET closed = 1 WHERE no = ?", no); err != nil {
+				return err
+			}
+			return g.dropEndpoints()
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dropEndpoints erases deleted endpoints that no delivery refers to.
+func (g *group) dropEndpoints() error {
+	_, _, err := g.exec("delete endpoints", `DELETE FROM endpoint WHERE id IS NULL AND closed = 1
+		AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = endpoint.no)`)
+	return err
 }
 
 // Endpoints lists the endpoints of a project, or all.
@@ -217,8 +396,21 @@ func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint
 	var out []webhook.Endpoint
 	for _, e := range *s.published.Load() {
 		if project == "" || e.Project == project {
-			out = append(out, e)
+			out = append(out, e.Clone())
 		}
 	}
 	return out, nil
+}
+
+// Endpoint gives one endpoint.
+func (s *Store) Endpoint(_ context.Context, project, id string) (webhook.Endpoint, error) {
+	if s.isClosed() {
+		return webhook.Endpoint{}, errClosed()
+	}
+	for _, e := range *s.published.Load() {
+		if e.ID == id && (project == "" || e.Project == project) {
+			return e.Clone(), nil
+		}
+	}
+	return webhook.Endpoint{}, noEndpoint(id)
 }

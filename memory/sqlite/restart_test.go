@@ -185,6 +185,7 @@ func everything(t *testing.T, s *sqlite.Store) any {
 		Counts    [memory.Statuses]int
 		Endpoints []webhook.Endpoint
 		Backlog   webhook.Backlog
+		Records   []webhook.Record
 		Attempts  []webhook.Attempt
 		Live      map[string]memory.Head
 	}
@@ -211,8 +212,16 @@ func everything(t *testing.T, s *sqlite.Store) any {
 	check()
 	out.Backlog, err = s.Backlog(ctx)
 	check()
-	out.Attempts, err = s.Attempts(ctx, "ev1")
+	sent, err := s.Deliveries(ctx, webhook.DeliveryQuery{Project: "p", EventID: "ev1", Limit: 10})
 	check()
+	for _, d := range sent.Deliveries {
+		record, tries, err := s.Delivery(ctx, "p", d.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Claimed, record.DueMS = false, 0 // claims end with their owner
+		out.Records, out.Attempts = append(out.Records, record), append(out.Attempts, tries...)
+	}
 	out.Live = map[string]memory.Head{}
 	err = s.Live(ctx, func(h memory.Head) error { out.Live[h.Agent.ID] = h; return nil })
 	check()

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -122,7 +123,7 @@ func sealAll(w *conn, key []byte) (sealer, error) {
 	err = func() error {
 		for _, t := range []struct{ all, one, set string }{
 			{"SELECT agent_no FROM agent_settings", "SELECT body, agent_no FROM agent_settings WHERE agent_no = ?", "UPDATE agent_settings SET body = ? WHERE agent_no = ?"},
-			{"SELECT no FROM endpoint", "SELECT secrets, no FROM endpoint WHERE no = ?", "UPDATE endpoint SET secrets = ? WHERE no = ?"},
+			{"SELECT no FROM endpoint WHERE id IS NOT NULL", "SELECT secrets, no FROM endpoint WHERE no = ?", "UPDATE endpoint SET secrets = ? WHERE no = ?"},
 		} {
 			var nos []int64
 			if err := w.each(t.all, nil, func(row []driver.Value) error { nos = append(nos, integer(row[0])); return nil }); err != nil {
@@ -134,7 +135,7 @@ func sealAll(w *conn, key []byte) (sealer, error) {
 					return err
 				}
 				owner := agentOwner(no)
-				if t.all == "SELECT no FROM endpoint" {
+				if strings.Contains(t.all, "FROM endpoint") {
 					owner = endpointOwner(no)
 				}
 				plain, err := s.open(blob(row[0]), owner)
@@ -145,6 +146,9 @@ func sealAll(w *conn, key []byte) (sealer, error) {
 					return err
 				}
 			}
+		}
+		if err := sealKeys(w, s); err != nil {
+			return err
 		}
 		_, err := w.run("INSERT INTO meta (key, value) VALUES ('seal', ?)", append(salt, s.seal([]byte(checkText), "check")...))
 		return err
@@ -159,7 +163,30 @@ func sealAll(w *conn, key []byte) (sealer, error) {
 	return s, nil
 }
 
+// sealKeys seals the store's own keys: see Store.ServerKey.
+func sealKeys(w *conn, s sealer) error {
+	keys := map[string][]byte{}
+	err := w.each("SELECT key, value FROM meta WHERE key LIKE 'key %'", nil, func(row []driver.Value) error {
+		keys[text(row[0])] = bytes.Clone(blob(row[1]))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for key, value := range keys {
+		plain, err := s.open(value, key)
+		if err != nil {
+			return err
+		}
+		if _, err := w.run("UPDATE meta SET value = ? WHERE key = ?", s.seal(plain, key), key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func agentOwner(no int64) string    { return fmt.Sprintf("agent %d", no) }
+func keyOwner(name string) string   { return "key " + name }
 func endpointOwner(no int64) string { return fmt.Sprintf("endpoint %d", no) }
 
 // packAgent gives settings and properties as one blob: length of the settings, settings, properties.

@@ -74,7 +74,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an open database. It is a memory.Store and a webhook.Queue; an agent's change and the deliveries of its events
+// Store is an open database. It is a memory.Store and a webhook.Store; an agent's change and the deliveries of its events
 // commit together.
 type Store struct {
 	lock    *os.File
@@ -113,7 +113,7 @@ type Store struct {
 
 var (
 	_ memory.Store  = (*Store)(nil)
-	_ webhook.Queue = (*Store)(nil)
+	_ webhook.Store = (*Store)(nil)
 )
 
 // Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds the index pages of some 1,500 agents

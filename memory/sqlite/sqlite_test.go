@@ -46,7 +46,7 @@ func TestStoreSmallCache(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
-	webhooktest.Run(t, func(t *testing.T) (memory.Store, webhook.Queue) {
+	webhooktest.Run(t, func(t *testing.T) (memory.Store, webhook.Store) {
 		s := open(t, sqlite.Options{SealKey: []byte("key")})
 		return s, s
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // hints is what an agent's head holds beyond what its row and its last message tell. Writing the head with every message would touch
@@ -278,28 +279,9 @@ func (g *group) writeHints(old, n *view) error {
 func (g *group) writeEvents(k key, no int64, events []memory.Event) error {
 	for i := range events {
 		ev := &events[i]
-		var eventNo int64
-		for _, e := range g.s.endpoints {
-			if e.Project != k.project || !e.Wants(ev.Type) {
-				continue
-			}
-			if eventNo == 0 {
-				_, id, err := g.exec("insert event", "INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-					ev.ID, no, k.id, k.project, int64(ev.Type), ev.CreatedMS, ev.Body)
-				if err != nil {
-					return err
-				}
-				eventNo = id
-				g.pages += 4 + len(ev.Body)/4096
-			}
-			_, _, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason)
-				VALUES (?, ?, 0, 0, ?, 0, 0, '')`, eventNo, e.no, ev.CreatedMS)
-			if err != nil {
-				return err
-			}
-			g.pages += 4
-			g.wake = true
-			e.dueAt(ev.CreatedMS)
+		m := webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}
+		if err := g.insertEvent(no, m, func(e *endpoint) bool { return e.Project == k.project && e.Wants(ev.Type) }); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ func testClaimGivesEverything(r rig) {
 		r.t.Errorf("delivery %d with fence %d", d.ID, d.Fence)
 	}
 	want := webhook.Delivery{
-		ID: d.ID, EventID: "e1", Type: 103, Project: "acme", AgentID: r.agent.ID, Body: ev.Body, CreatedMS: 10, Endpoint: e, Attempt: 1, Fence: d.Fence,
+		ID: d.ID, EventID: "e1", Type: 103, Project: "acme", AgentID: r.agent.ID, Body: ev.Body, CreatedMS: 10, QueuedMS: 10, Endpoint: e, Attempt: 1, Fence: d.Fence,
 	}
 	same(r.t, "delivery", d, want)
 }
@@ -138,7 +138,7 @@ func testStaleFence(r rig) {
 	result := webhook.Result{State: webhook.Delivered, Try: webhook.Attempt{N: 1}}
 	code(r.t, r.queue.Finish(r.ctx, stale, result), fault.Conflict)
 	code(r.t, r.queue.Release(r.ctx, stale), fault.Conflict)
-	if list, err := r.queue.Attempts(r.ctx, "e1"); err != nil || len(list) != 0 {
+	if list, err := r.attempts("e1"); err != nil || len(list) != 0 {
 		r.t.Errorf("a refused finish stored %v, %v", list, err)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 1, OldestDue: 10 + 2*lease.Milliseconds()})
@@ -185,7 +185,7 @@ func testFinishDisablesEndpoint(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	r.emit(event("e1", 102, 10))
 	list := r.claim(10, 10)
-	err := r.queue.Finish(r.ctx, list[0], webhook.Result{State: webhook.Dead, Reason: "410", Try: webhook.Attempt{N: 1}, DisableEndpoint: "it answered 410"})
+	err := r.queue.Finish(r.ctx, list[0], webhook.Result{State: webhook.Dead, Reason: "410", AtMS: 50, Try: webhook.Attempt{N: 1, Status: 410, ErrorClass: webhook.Class4xx}, DisableEndpoint: "it answered 410"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func testFinishDisablesEndpoint(r rig) {
 		r.t.Fatal(err)
 	}
 	a := endpoint("a")
-	a.Disabled, a.DisabledWhy = true, "it answered 410"
+	a.Disabled, a.DisabledWhy, a.DisabledMS, a.FirstFailureMS, a.Rev = true, "it answered 410", 50, 50, 1
 	same(r.t, "endpoints", got, []webhook.Endpoint{a, endpoint("b")})
 	r.emit(event("e2", 102, 20))
 	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e2>b"})
@@ -204,7 +204,7 @@ func testFinishAfterDeletion(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))
 	d := r.one(10)
-	if err := r.queue.DeleteEndpoint(r.ctx, "a"); err != nil {
+	if err := r.queue.DeleteEndpoint(r.ctx, "acme", "a"); err != nil {
 		r.t.Fatal(err)
 	}
 	code(r.t, r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Pending, DueMS: 20, Try: webhook.Attempt{N: 1}}), fault.Conflict)
@@ -253,12 +253,12 @@ func testAttempts(r rig) {
 		}
 	}
 	long.Response, long.Truncated = long.Response[:webhook.MaxResponse], true
-	got, err := r.queue.Attempts(r.ctx, "e1")
+	got, err := r.attempts("e1")
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	same(r.t, "attempts", got, []webhook.Attempt{try, second, long})
-	if got, err := r.queue.Attempts(r.ctx, "unknown"); err != nil || len(got) != 0 {
+	if got, err := r.attempts("unknown"); err != nil || len(got) != 0 {
 		r.t.Errorf("attempts of nothing: %v, %v", got, err)
 	}
 }
@@ -299,7 +299,7 @@ func testSweepWaitsForPending(r rig) {
 	r.wantBacklog(webhook.Backlog{Dead: 1})
 	sweep(1)
 	r.wantBacklog(webhook.Backlog{})
-	if got, err := r.queue.Attempts(r.ctx, "e1"); err != nil || len(got) != 0 {
+	if got, err := r.attempts("e1"); err != nil || len(got) != 0 {
 		r.t.Errorf("attempts of an erased agent: %v, %v", got, err)
 	}
 }
@@ -370,10 +370,10 @@ func testClosed(r rig) {
 	code(r.t, r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Delivered}), fault.Unavailable)
 	code(r.t, r.queue.Release(r.ctx, d), fault.Unavailable)
 	code(r.t, r.queue.PutEndpoint(r.ctx, endpoint("b")), fault.Unavailable)
-	code(r.t, r.queue.DeleteEndpoint(r.ctx, "a"), fault.Unavailable)
+	code(r.t, r.queue.DeleteEndpoint(r.ctx, "acme", "a"), fault.Unavailable)
 	_, err = r.queue.Backlog(r.ctx)
 	code(r.t, err, fault.Unavailable)
-	_, err = r.queue.Attempts(r.ctx, "e1")
+	_, err = r.attempts("e1")
 	code(r.t, err, fault.Unavailable)
 	_, err = r.queue.Endpoints(r.ctx, "")
 	code(r.t, err, fault.Unavailable)

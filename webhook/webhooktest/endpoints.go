@@ -23,7 +23,7 @@ func testEndpoints(r rig) {
 		}
 		same(r.t, "endpoints of "+project, got, want)
 	}
-	code(r.t, r.queue.DeleteEndpoint(r.ctx, "unknown"), fault.NotFound)
+	code(r.t, r.queue.DeleteEndpoint(r.ctx, "acme", "unknown"), fault.NotFound)
 	code(r.t, r.queue.PutEndpoint(r.ctx, webhook.Endpoint{}), fault.Missing)
 }
 
@@ -42,12 +42,12 @@ func testEndpointReplaced(r rig) {
 func testEndpointDeleted(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	r.emit(event("e1", 102, 10), event("e2", 102, 20))
-	if err := r.queue.DeleteEndpoint(r.ctx, "a"); err != nil {
+	if err := r.queue.DeleteEndpoint(r.ctx, "acme", "a"); err != nil {
 		r.t.Fatal(err)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 2, Dead: 2, OldestDue: 10})
 	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e1>b", "e2>b"})
-	code(r.t, r.queue.DeleteEndpoint(r.ctx, "a"), fault.NotFound)
+	code(r.t, r.queue.DeleteEndpoint(r.ctx, "acme", "a"), fault.NotFound)
 	r.put(endpoint("a")) // a new one of the name inherits nothing
 	r.emit(event("e3", 102, 30))
 	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e3>b", "e3>a"})
@@ -162,4 +162,118 @@ func testWoken(r rig) {
 	if !woken() {
 		r.t.Error("not woken by a hundred")
 	}
+}
+
+// full gives an endpoint with a value in every field.
+func full(id string) webhook.Endpoint {
+	return webhook.Endpoint{
+		ID: id, Project: "acme", URL: "https://full.example/hook?token=x", Description: "the one", Events: []string{"agent.*", "10011"}, Agora: true,
+		Secrets: []webhook.SigningSecret{{ID: "s2", Value: "whsec_1", CreatedMS: 7}, {ID: "s1", Value: "old", NotAfter: time.UnixMilli(1_780_000_000_000).UTC()}},
+		Headers: []webhook.Header{{Name: "X-Key", Value: "secret"}}, Auth: webhook.Auth{User: "u", Password: "p"},
+		ClientCert: webhook.ClientCert{Cert: "cert", Key: "key"}, Payload: webhook.PayloadThin, MaxBodyBytes: 2000,
+		Retry: []time.Duration{time.Second, time.Minute}, MaxAge: time.Hour, Timeout: 3 * time.Second, MaxInFlight: 2, RateLimit: 1.5,
+		CreatedMS: 5, UpdatedMS: 6,
+	}
+}
+
+func testCreateEndpoint(r rig) {
+	e := full("a")
+	if err := r.queue.CreateEndpoint(r.ctx, e, 2); err != nil {
+		r.t.Fatal(err)
+	}
+	got, err := r.queue.Endpoint(r.ctx, "acme", "a")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "created", got, e)
+	code(r.t, r.queue.CreateEndpoint(r.ctx, e, 2), fault.Conflict)
+	other := full("a")
+	other.Project = "other"
+	code(r.t, r.queue.CreateEndpoint(r.ctx, other, 2), fault.Conflict) // an id is unique over all projects
+	code(r.t, r.queue.CreateEndpoint(r.ctx, webhook.Endpoint{}, 2), fault.Missing)
+	if err := r.queue.CreateEndpoint(r.ctx, full("b"), 2); err != nil {
+		r.t.Fatal(err)
+	}
+	code(r.t, r.queue.CreateEndpoint(r.ctx, full("c"), 2), fault.Quota)
+	_, err = r.queue.Endpoint(r.ctx, "other", "a")
+	code(r.t, err, fault.NotFound)
+	got.Secrets[0].Value, got.Events[0] = "changed", "changed" // a copy: nobody else sees it
+	again, err := r.queue.Endpoint(r.ctx, "", "a")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "after its copy was changed", again, e)
+}
+
+func testUpdateEndpoint(r rig) {
+	e := full("a")
+	r.put(e)
+	update := func(project string, rev int64, change func(*webhook.Endpoint) error) (webhook.Endpoint, error) {
+		return r.queue.UpdateEndpoint(r.ctx, project, "a", rev, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+			return e, change(&e)
+		})
+	}
+	rename := func(e *webhook.Endpoint) error {
+		e.Description, e.ID, e.Project, e.Rev = "new", "x", "y", 99
+		return nil
+	}
+	got, err := r.queue.UpdateEndpoint(r.ctx, "acme", "a", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+		err := rename(&e)
+		return e, err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	want := e
+	want.Description, want.Rev = "new", 1
+	same(r.t, "answer", got, want)
+	stored, err := r.queue.Endpoint(r.ctx, "acme", "a")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "stored", stored, want)
+	_, err = update("acme", 7, rename)
+	code(r.t, err, fault.Conflict)
+	_, err = update("other", 0, rename)
+	code(r.t, err, fault.NotFound)
+	_, err = update("acme", 1, func(e *webhook.Endpoint) error {
+		e.Events[0] = "changed" // of a copy
+		return fault.New(fault.Invalid, "no")
+	})
+	code(r.t, err, fault.Invalid)
+	stored, err = r.queue.Endpoint(r.ctx, "acme", "a")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "after refusals", stored, want)
+}
+
+// testRoom bounds a claim by the endpoint's own numbers and by what the worker says of it.
+func testRoom(r rig) {
+	own := endpoint("own")
+	own.MaxInFlight = 1
+	r.put(own, endpoint("held"), endpoint("free"))
+	for i := range 5 {
+		r.emit(event(string(rune('p'+i)), 102, int64(i+1)))
+	}
+	room := func(e *webhook.Endpoint) int {
+		switch e.ID {
+		case "held":
+			return 0
+		case "free":
+			return 2
+		}
+		return 100
+	}
+	claim := func(now int64) []string {
+		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: now, Limit: 100, PerEndpoint: 4, Lease: lease, Room: room})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return names(list)
+	}
+	same(r.t, "claimed", claim(10), []string{"p>own", "p>free", "q>free"})
+	same(r.t, "claimed again", claim(11), []string{"r>free", "s>free"})
+	same(r.t, "the server's number is full", claim(12), []string{})
+	r.wantBacklog(webhook.Backlog{Pending: 15, OldestDue: 1}) // the oldest due is that of the held one: nothing is excluded
 }

@@ -1,9 +1,10 @@
-// Package webhooktest is the contract of webhook.Queue as tests, on the store whose changes fill it. Every driver runs it.
+// Package webhooktest is the contract of webhook.Store (Queue, Endpoints and Log) as tests, on the store whose changes fill it. Every driver runs it.
 package webhooktest
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,12 +20,12 @@ type rig struct {
 	t     *testing.T
 	ctx   context.Context
 	store memory.Store
-	queue webhook.Queue
+	queue webhook.Store
 	agent memory.Agent
 }
 
 // Run runs the contract; open gives an empty store and its queue and closes them when the test ends.
-func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Queue)) {
+func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
 	for name, test := range map[string]func(rig){
 		"Endpoints":              testEndpoints,
 		"EndpointReplaced":       testEndpointReplaced,
@@ -54,6 +55,21 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Queue)) {
 		"SweepWaitsForPending":   testSweepWaitsForPending,
 		"ManyEvents":             testManyEvents,
 		"Closed":                 testClosed,
+		"CreateEndpoint":         testCreateEndpoint,
+		"UpdateEndpoint":         testUpdateEndpoint,
+		"Room":                   testRoom,
+		"Deliveries":             testDeliveries,
+		"DeliveriesPaged":        testDeliveriesPaged,
+		"Events":                 testEvents,
+		"Replay":                 testReplay,
+		"ReplayAll":              testReplayAll,
+		"Cancel":                 testCancel,
+		"Send":                   testSend,
+		"ForgetDone":             testForgetDone,
+		"ServerKey":              testServerKey,
+		"DeadTells":              testDeadTells,
+		"DisabledAfter":          testDisabledAfter,
+		"HealthInOneGroup":       testHealthInOneGroup,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +87,29 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Queue)) {
 
 // endpoint gives an endpoint of the agent's project that wants the types.
 func endpoint(id string, types ...int) webhook.Endpoint {
-	return webhook.Endpoint{ID: id, Project: "acme", URL: "https://" + id + ".example/hook", Types: types}
+	e := webhook.Endpoint{ID: id, Project: "acme", URL: "https://" + id + ".example/hook"}
+	for _, t := range types {
+		e.Events = append(e.Events, webhook.TypeName(t))
+	}
+	return e
+}
+
+// attempts gives the attempts of an event's deliveries, by delivery and number.
+func (r rig) attempts(eventID string) ([]webhook.Attempt, error) {
+	page, err := r.queue.Deliveries(r.ctx, webhook.DeliveryQuery{Project: "acme", EventID: eventID, Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(page.Deliveries, func(a, b webhook.Record) int { return int(a.ID - b.ID) })
+	var out []webhook.Attempt
+	for _, d := range page.Deliveries {
+		_, tries, err := r.queue.Delivery(r.ctx, "acme", d.ID)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tries...)
+	}
+	return out, nil
 }
 
 func (r rig) put(list ...webhook.Endpoint) {

@@ -1,0 +1,48 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// settingsEndpoint is the id of the endpoint that the settings describe.
+const settingsEndpoint = "settings"
+
+// notSet is why the endpoint is disabled that the settings no longer name.
+const notSet = "HEARDLOG_WEBHOOK_URL is not set"
+
+// putEndpoint stores the endpoint of the settings. One that the settings no longer name is disabled, so that what waits
+// for it is neither sent nor lost. One that was disabled for another reason, by its receiver or by hand, stays so until its URL or secret in the settings
+// changes or somebody enables it: a restart is no sign that the receiver wants to hear from us again.
+func (a *App) putEndpoint(ctx context.Context) error {
+	old, err := a.store.Endpoint(ctx, "", settingsEndpoint)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	known := err == nil
+	if a.cfg.WebhookURL == "" {
+		if known && !old.Disabled {
+			old.Disabled, old.DisabledWhy = true, notSet
+			return a.store.PutEndpoint(ctx, old)
+		}
+		return nil
+	}
+	e := old
+	e.ID, e.Project, e.URL, e.Agora, e.Fixed, e.Secrets = settingsEndpoint, a.cfg.DefaultProject, a.cfg.WebhookURL, true, true, nil
+	if a.cfg.WebhookSecret != "" {
+		secret, err := webhook.ParseSecret(a.cfg.WebhookSecret.Reveal())
+		if err != nil {
+			return fmt.Errorf("HEARDLOG_WEBHOOK_SECRET: %w", err)
+		}
+		e.Secrets = []webhook.SigningSecret{{ID: settingsEndpoint, Value: secret}}
+	}
+	same := e.URL == old.URL && slices.EqualFunc(e.Secrets, old.Secrets, func(a, b webhook.SigningSecret) bool { return a.Value == b.Value })
+	if !same || e.DisabledWhy == notSet {
+		e.Disabled, e.DisabledWhy, e.DisabledMS, e.FirstFailureMS = false, "", 0, 0
+	}
+	return a.store.PutEndpoint(ctx, e)
+}

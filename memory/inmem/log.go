@@ -1,0 +1,269 @@
+package inmem
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+func (s *Store) record(d *delivery) webhook.Record {
+	r := webhook.Record{
+		ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.project, AgentID: d.event.agent.id, EndpointID: d.endpoint,
+		State: d.state, Claimed: d.claimed, Attempt: d.attempt, EventMS: d.event.CreatedMS, CreatedMS: d.created, DueMS: d.due, DoneMS: d.done,
+		Reason: d.reason, ReplayOf: d.replayOf, Size: len(d.event.Body),
+	}
+	if d.state != pending {
+		r.DueMS = 0
+	}
+	if n := len(d.attempts); n > 0 {
+		r.LastStatus, r.LastClass = d.attempts[n-1].Status, d.attempts[n-1].ErrorClass
+	}
+	return r
+}
+
+func inSpan(ms, from, to int64) bool { return ms >= from && (to == 0 || ms < to) }
+
+func after(at webhook.Cursor, ms, id int64) bool { return ms < at.MS || ms == at.MS && id < at.ID }
+
+// page cuts a list that is in order, newest first, at limit.
+func page[T any](list []T, limit int, place func(T) webhook.Cursor) ([]T, string) {
+	limit = min(max(limit, 1), webhook.MaxPage)
+	if len(list) <= limit {
+		return list, ""
+	}
+	return list[:limit], place(list[limit-1]).String()
+}
+
+// Events lists events of a project, newest first.
+func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (out webhook.EventPage, err error) {
+	at, err := webhook.ParseCursor(q.Cursor)
+	if err != nil {
+		return out, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return out, err
+	}
+	defer s.mu.Unlock()
+	nos := map[string]int64{}
+	var list []webhook.Event
+	for id, e := range s.events {
+		if e.agent.project == q.Project && inSpan(e.CreatedMS, q.FromMS, q.ToMS) && after(at, e.CreatedMS, e.no) &&
+			(len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) && (q.AgentID == "" || q.AgentID == e.agent.id) {
+			nos[id] = e.no
+			list = append(list, webhook.Event{ID: id, Type: e.Type, Project: q.Project, AgentID: e.agent.id, CreatedMS: e.CreatedMS, Size: len(e.Body)})
+		}
+	}
+	slices.SortFunc(list, func(a, b webhook.Event) int {
+		return cmp.Or(cmp.Compare(b.CreatedMS, a.CreatedMS), cmp.Compare(nos[b.ID], nos[a.ID]))
+	})
+	out.Events, out.Next = page(list, q.Limit, func(e webhook.Event) webhook.Cursor { return webhook.Cursor{MS: e.CreatedMS, ID: nos[e.ID]} })
+	return out, nil
+}
+
+// Event gives one event with its body.
+func (s *Store) Event(ctx context.Context, project, id string) (webhook.Event, error) {
+	if err := s.enter(ctx); err != nil {
+		return webhook.Event{}, err
+	}
+	defer s.mu.Unlock()
+	e := s.events[id]
+	if e == nil || project != "" && e.agent.project != project {
+		return webhook.Event{}, fault.New(fault.NotFound, "there is no event %q", id)
+	}
+	return webhook.Event{ID: id, Type: e.Type, Project: e.agent.project, AgentID: e.agent.id, CreatedMS: e.CreatedMS, Size: len(e.Body), Body: slices.Clone(e.Body)}, nil
+}
+
+// selected gives what a query selects, those made last first.
+func (s *Store) selected(q webhook.DeliveryQuery, at webhook.Cursor) []*delivery {
+	var list []*delivery
+	for _, d := range s.deliveries {
+		if d != nil && d.event.agent.project == q.Project && (q.Endpoint == "" || d.endpoint == q.Endpoint) &&
+			(len(q.States) == 0 || slices.Contains(q.States, d.state)) && (len(q.Types) == 0 || slices.Contains(q.Types, d.event.Type)) &&
+			(q.AgentID == "" || d.event.agent.id == q.AgentID) && (q.EventID == "" || d.event.ID == q.EventID) &&
+			inSpan(d.created, q.FromMS, q.ToMS) && after(at, d.created, d.id) {
+			list = append(list, d)
+		}
+	}
+	slices.SortFunc(list, func(a, b *delivery) int { return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.id, a.id)) })
+	return list
+}
+
+// Deliveries lists deliveries of a project, those made last first.
+func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (out webhook.DeliveryPage, err error) {
+	at, err := webhook.ParseCursor(q.Cursor)
+	if err != nil {
+		return out, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return out, err
+	}
+	defer s.mu.Unlock()
+	list, next := page(s.selected(q, at), q.Limit, func(d *delivery) webhook.Cursor { return webhook.Cursor{MS: d.created, ID: d.id} })
+	out.Next = next
+	for _, d := range list {
+		out.Deliveries = append(out.Deliveries, s.record(d))
+	}
+	return out, nil
+}
+
+// owned gives a delivery of a project.
+func (s *Store) owned(project string, id int64) (*delivery, error) {
+	if id >= 1 && id <= int64(len(s.deliveries)) {
+		if d := s.deliveries[id-1]; d != nil && d.event.agent.project == project {
+			return d, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "there is no delivery %d", id)
+}
+
+// Delivery gives one delivery with its attempts.
+func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook.Record, []webhook.Attempt, error) {
+	if err := s.enter(ctx); err != nil {
+		return webhook.Record{}, nil, err
+	}
+	defer s.mu.Unlock()
+	d, err := s.owned(project, id)
+	if err != nil {
+		return webhook.Record{}, nil, err
+	}
+	return s.record(d), slices.Clone(d.attempts), nil
+}
+
+// add makes a delivery.
+func (s *Store) add(e *event, endpoint string, due, created, replayOf int64) *delivery {
+	d := &delivery{id: int64(len(s.deliveries) + 1), event: e, endpoint: endpoint, state: pending, due: due, created: created, replayOf: replayOf}
+	s.deliveries = append(s.deliveries, d)
+	s.wake()
+	return d
+}
+
+// Replay makes a delivery again.
+func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return webhook.Record{}, err
+	}
+	defer s.mu.Unlock()
+	d, err := s.owned(project, id)
+	if err != nil {
+		return webhook.Record{}, err
+	}
+	if !s.lives(d) {
+		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
+	}
+	return s.record(s.add(d.event, d.endpoint, nowMS, nowMS, id)), nil
+}
+
+// lives tells whether a delivery's endpoint is still there, and not another one of its id.
+func (s *Store) lives(d *delivery) bool { return !d.orphan && s.endpoint(d.endpoint) >= 0 }
+
+// ReplayAll makes the deliveries again that a filter selects.
+func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (out webhook.Replayed, err error) {
+	if err := s.enter(ctx); err != nil {
+		return out, err
+	}
+	defer s.mu.Unlock()
+	type pair struct {
+		event    *event
+		endpoint string
+	}
+	seen := map[pair]bool{}
+	every, _ := webhook.ParseCursor("")
+	for _, d := range s.selected(r.Filter, every) {
+		key := pair{d.event, d.endpoint}
+		if !s.lives(d) || seen[key] {
+			continue
+		}
+		if out.Count == webhook.MaxReplay {
+			out.More, out.ToMS = true, d.created+1
+			break
+		}
+		seen[key] = true
+		due := r.NowMS
+		if r.PerSecond > 0 {
+			due += int64(float64(out.Count) / r.PerSecond * float64(time.Second/time.Millisecond))
+		}
+		out.Count++
+		if !r.DryRun {
+			s.add(d.event, d.endpoint, due, r.NowMS, d.id)
+		}
+	}
+	return out, nil
+}
+
+// Cancel ends a pending delivery.
+func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return webhook.Record{}, err
+	}
+	defer s.mu.Unlock()
+	d, err := s.owned(project, id)
+	if err != nil {
+		return webhook.Record{}, err
+	}
+	if d.state != pending {
+		return webhook.Record{}, fault.New(fault.Conflict, "delivery %d is %s and not pending", id, d.state)
+	}
+	d.state, d.claimed, d.due, d.done, d.reason = webhook.Canceled, false, 0, max(nowMS, 1), webhook.CanceledReason
+	return s.record(d), nil
+}
+
+// Send stores an event for one endpoint.
+func (s *Store) Send(ctx context.Context, e webhook.Event, endpointID string) (webhook.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return webhook.Record{}, err
+	}
+	defer s.mu.Unlock()
+	i := s.endpoint(endpointID)
+	switch {
+	case i < 0 || s.endpoints[i].Project != e.Project:
+		return webhook.Record{}, noEndpoint(endpointID)
+	case s.endpoints[i].Disabled:
+		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint is disabled: enable it first")
+	case s.events[e.ID] != nil:
+		return webhook.Record{}, fault.New(fault.Conflict, "there is an event %q already", e.ID)
+	}
+	return s.record(s.add(s.keep(e), endpointID, e.CreatedMS, e.CreatedMS, 0)), nil
+}
+
+// ForgetDone erases deliveries that ended before the time, and events that have none any more.
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	used := map[*event]bool{}
+	for i, d := range s.deliveries {
+		switch {
+		case d == nil:
+		case d.state != pending && d.done < beforeMS:
+			s.deliveries[i] = nil
+			n++
+		default:
+			used[d.event] = true
+		}
+	}
+	for id, e := range s.events {
+		if !used[e] {
+			delete(s.events, id)
+		}
+	}
+	return n, nil
+}
+
+// ServerKey gives the store's own key of the name.
+func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if s.keys[name] == nil {
+		s.keys[name] = make([]byte, 32)
+		rand.Read(s.keys[name]) // never fails
+	}
+	return slices.Clone(s.keys[name]), nil
+}

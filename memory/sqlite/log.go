@@ -1,0 +1,297 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// scanRows is how many rows a list reads at a time.
+const scanRows = 256
+
+// storedDetail is the column attempt.detail.
+type storedDetail struct {
+	ConnectMS   int64       `json:"connect_ms,omitempty"`
+	TLSMS       int64       `json:"tls_ms,omitempty"`
+	FirstByteMS int64       `json:"first_byte_ms,omitempty"`
+	Headers     [][2]string `json:"headers,omitempty"`
+	Thin        bool        `json:"thin,omitempty"`
+}
+
+// encodeDetail gives the column's value: null where there is nothing to tell.
+func encodeDetail(d webhook.Detail) (driver.Value, error) {
+	out := storedDetail{ConnectMS: d.ConnectMS, TLSMS: d.TLSMS, FirstByteMS: d.FirstByteMS, Thin: d.Thin}
+	for _, h := range d.Headers {
+		out.Headers = append(out.Headers, [2]string{h.Name, h.Value})
+	}
+	b, err := json.Marshal(out)
+	if string(b) == "{}" {
+		return nil, err
+	}
+	return string(b), err
+}
+
+func decodeDetail(s string) (webhook.Detail, error) {
+	if s == "" {
+		return webhook.Detail{}, nil
+	}
+	var in storedDetail
+	err := json.Unmarshal([]byte(s), &in)
+	d := webhook.Detail{ConnectMS: in.ConnectMS, TLSMS: in.TLSMS, FirstByteMS: in.FirstByteMS, Thin: in.Thin}
+	for _, h := range in.Headers {
+		d.Headers = append(d.Headers, webhook.HeaderLine{Name: h[0], Value: h[1]})
+	}
+	return d, err
+}
+
+// walk collects a page: it reads rows from a place on, in slices, keeps those that are wanted, and gives the cursor of the next page.
+func walk[T any](limit int, at webhook.Cursor, read func(at webhook.Cursor) ([]T, error), keep func(T) bool, place func(T) webhook.Cursor) ([]T, string, error) {
+	limit = min(max(limit, 1), webhook.MaxPage)
+	var out []T
+	for scanned := 0; ; {
+		rows, err := read(at)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, r := range rows {
+			at = place(r)
+			if !keep(r) {
+				continue
+			}
+			if len(out) == limit { // there is a next page, and this is its first row
+				return out, place(out[limit-1]).String(), nil
+			}
+			out = append(out, r)
+		}
+		scanned += len(rows)
+		switch {
+		case len(rows) < scanRows:
+			return out, "", nil
+		case scanned >= webhook.MaxScan:
+			return out, at.String(), nil
+		}
+	}
+}
+
+// eventRow is an event with its row number.
+type eventRow struct {
+	webhook.Event
+	no int64
+}
+
+// Events lists events of a project, newest first.
+func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.EventPage, err error) {
+	at, err := webhook.ParseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	from, to := span(q.FromMS, q.ToMS)
+	err = s.readers.do(ctx, func(c *conn) error {
+		rows, next, err := walk(q.Limit, at, func(at webhook.Cursor) (list []eventRow, err error) {
+			err = c.each(`SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = ? AND created_ms >= ? AND created_ms < ?
+				AND (created_ms, no) < (?, ?) ORDER BY created_ms DESC, no DESC LIMIT ?+0`, []driver.Value{q.Project, from, to, at.MS, at.ID, int64(scanRows)},
+				func(row []driver.Value) error {
+					list = append(list, eventRow{webhook.Event{
+						ID: text(row[0]), Type: int(integer(row[1])), Project: q.Project, AgentID: text(row[2]), CreatedMS: integer(row[3]), Size: int(integer(row[4])),
+					}, integer(row[5])})
+					return nil
+				})
+			return list, err
+		}, func(m eventRow) bool {
+			return (len(q.Types) == 0 || slices.Contains(q.Types, m.Type)) && (q.AgentID == "" || q.AgentID == m.AgentID)
+		}, func(m eventRow) webhook.Cursor { return webhook.Cursor{MS: m.CreatedMS, ID: m.no} })
+		page.Next = next
+		for _, r := range rows {
+			page.Events = append(page.Events, r.Event)
+		}
+		return err
+	})
+	return page, classify(err, "list events")
+}
+
+// Event gives one event with its body.
+func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
+	err = s.readers.with(ctx, func(c *conn) error {
+		row, err := c.first("SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = ?", id)
+		if err != nil {
+			return err
+		}
+		if row == nil || project != "" && text(row[2]) != project {
+			return fault.New(fault.NotFound, "there is no event %q", id)
+		}
+		m = webhook.Event{
+			ID: text(row[0]), Type: int(integer(row[1])), Project: text(row[2]), AgentID: text(row[3]), CreatedMS: integer(row[4]), Body: blob(row[5]),
+		}
+		m.Size = len(m.Body)
+		return nil
+	})
+	return m, classify(err, "read event")
+}
+
+// recordColumns are those that readRecord reads.
+const recordColumns = `d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.claimed, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
+	d.reason, d.replay_of, length(e.body), d.event_no FROM delivery d JOIN event e ON e.no = d.event_no `
+
+// deliveryRow is a record with the rows that it refers to.
+type deliveryRow struct {
+	webhook.Record
+	endpoint, event int64
+}
+
+func (r deliveryRow) place() webhook.Cursor { return webhook.Cursor{MS: r.CreatedMS, ID: r.ID} }
+
+func readRecord(row []driver.Value) deliveryRow {
+	r := deliveryRow{webhook.Record{
+		ID: integer(row[0]), EventID: text(row[1]), Type: int(integer(row[2])), Project: text(row[3]), AgentID: text(row[4]), State: stateName(integer(row[6])),
+		Claimed: integer(row[7]) != 0, Attempt: int(integer(row[8])), EventMS: integer(row[9]), CreatedMS: integer(row[10]), DueMS: integer(row[11]),
+		DoneMS: integer(row[12]), Reason: text(row[13]), ReplayOf: integer(row[14]), Size: int(integer(row[15])),
+	}, integer(row[5]), integer(row[16])}
+	if r.State != webhook.Pending {
+		r.DueMS = 0
+	}
+	return r
+}
+
+// names gives the ids of a project's endpoints by row, those of deleted ones included.
+func endpointNames(c *conn, project string) (map[int64]string, error) {
+	out := map[int64]string{}
+	err := c.each("SELECT no, coalesce(id, gone_id) FROM endpoint WHERE project = ?", []driver.Value{project}, func(row []driver.Value) error {
+		out[integer(row[0])] = text(row[1])
+		return nil
+	})
+	return out, err
+}
+
+// records reads a slice of the deliveries that a query may select, those made last first; wanted does the rest.
+func records(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) ([]deliveryRow, error) {
+	from, to := span(q.FromMS, q.ToMS)
+	var list []deliveryRow
+	take := func(row []driver.Value) error {
+		list = append(list, readRecord(row))
+		return nil
+	}
+	rest := "AND d.created_ms >= ? AND d.created_ms < ? AND (d.created_ms, d.id) < (?, ?) ORDER BY d.created_ms DESC, d.id DESC LIMIT ?+0"
+	bounds := []driver.Value{from, to, at.MS, at.ID, int64(scanRows)}
+	switch {
+	case q.EventID != "":
+		return list, c.each("SELECT "+recordColumns+"WHERE e.id = ? "+rest, append([]driver.Value{q.EventID}, bounds...), take)
+	case q.AgentID != "":
+		return list, c.each("SELECT "+recordColumns+"WHERE e.agent_no = (SELECT no FROM agent WHERE project = ? AND id = ?) "+rest,
+			append([]driver.Value{q.Project, q.AgentID}, bounds...), take)
+	}
+	// An index for each order would cost every delivery a write; merging one that begins with endpoint and state costs a list some reads.
+	for no, id := range names {
+		if q.Endpoint != "" && id != q.Endpoint {
+			continue
+		}
+		for state := int64(statePending); state <= stateCanceled; state++ {
+			if len(q.States) > 0 && !slices.Contains(q.States, stateName(state)) {
+				continue
+			}
+			if err := c.each("SELECT "+recordColumns+"WHERE d.endpoint_no = ? AND d.state = ? "+rest, append([]driver.Value{no, state}, bounds...), take); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b deliveryRow) int {
+		return cmp.Or(cmp.Compare(b.CreatedMS, a.CreatedMS), cmp.Compare(b.ID, a.ID))
+	})
+	return list[:min(len(list), scanRows)], nil
+}
+
+// wanted gives the part of the filter that records does not apply.
+func wanted(q webhook.DeliveryQuery, names map[int64]string) func(deliveryRow) bool {
+	return func(r deliveryRow) bool {
+		return r.Project == q.Project && (q.Endpoint == "" || names[r.endpoint] == q.Endpoint) && (len(q.Types) == 0 || slices.Contains(q.Types, r.Type)) &&
+			(len(q.States) == 0 || slices.Contains(q.States, r.State)) && (q.AgentID == "" || r.AgentID == q.AgentID) && (q.EventID == "" || r.EventID == q.EventID)
+	}
+}
+
+// Deliveries lists deliveries of a project, those made last first.
+func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page webhook.DeliveryPage, err error) {
+	at, err := webhook.ParseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	err = s.readers.do(ctx, func(c *conn) error {
+		names, err := endpointNames(c, q.Project)
+		if err != nil {
+			return err
+		}
+		rows, next, err := walk(q.Limit, at, func(at webhook.Cursor) ([]deliveryRow, error) { return records(c, q, names, at) }, wanted(q, names), deliveryRow.place)
+		if err != nil {
+			return err
+		}
+		page.Next = next
+		for _, r := range rows {
+			if err := complete(c, &r, names); err != nil {
+				return err
+			}
+			page.Deliveries = append(page.Deliveries, r.Record)
+		}
+		return nil
+	})
+	return page, classify(err, "list deliveries")
+}
+
+// complete adds what stands elsewhere: the endpoint's id and the last attempt.
+func complete(c *conn, r *deliveryRow, names map[int64]string) error {
+	r.EndpointID = names[r.endpoint]
+	row, err := c.first("SELECT status, error_class FROM attempt WHERE delivery_id = ? ORDER BY n DESC, fence DESC LIMIT 1", r.ID)
+	if err == nil && row != nil {
+		r.LastStatus, r.LastClass = int(integer(row[0])), text(row[1])
+	}
+	return err
+}
+
+// record reads one delivery of a project.
+func record(c *conn, project string, id int64) (deliveryRow, error) {
+	row, err := c.first("SELECT "+recordColumns+"WHERE d.id = ?", id)
+	if err != nil {
+		return deliveryRow{}, classify(err, "read delivery")
+	}
+	if row == nil || text(row[3]) != project {
+		return deliveryRow{}, fault.New(fault.NotFound, "there is no delivery %d", id)
+	}
+	r := readRecord(row)
+	names, err := endpointNames(c, project)
+	if err == nil {
+		err = complete(c, &r, names)
+	}
+	return r, classify(err, "read delivery")
+}
+
+// Delivery gives one delivery with its attempts.
+func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook.Record, []webhook.Attempt, error) {
+	var r deliveryRow
+	var tries []webhook.Attempt
+	err := s.readers.do(ctx, func(c *conn) (err error) {
+		if r, err = record(c, project, id); err != nil {
+			return err
+		}
+		return c.each(`SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
+			FROM attempt WHERE delivery_id = ? ORDER BY n, fence`, []driver.Value{id}, func(row []driver.Value) error {
+			detail, err := decodeDetail(text(row[8]))
+			tries = append(tries, webhook.Attempt{
+				N: int(integer(row[0])), StartedMS: integer(row[1]), DurationMS: integer(row[2]), Status: int(integer(row[3])),
+				ErrorClass: text(row[4]), Error: text(row[5]), Response: blob(row[6]), Truncated: integer(row[7]) != 0, Detail: detail,
+			})
+			return err
+		})
+	})
+	return r.Record, tries, classify(err, "read delivery")
+}
+
+// span gives the bounds of a query, from inclusive and to exclusive.
+func span(from, to int64) (int64, int64) {
+	if to == 0 {
+		to = math.MaxInt64
+	}
+	return from, to
+}

@@ -1,0 +1,270 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql/driver"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// live gives an endpoint by its row; nil if it is deleted.
+func (g *group) live(no int64) *endpoint {
+	for _, e := range g.s.endpoints {
+		if e.no == no {
+			return e
+		}
+	}
+	return nil
+}
+
+// Replay makes a delivery again.
+func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
+	var out webhook.Record
+	err := s.do(ctx, func(g *group) error {
+		old, err := record(g.w, project, id)
+		if err != nil {
+			return err
+		}
+		e := g.live(old.endpoint)
+		if e == nil {
+			return fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
+		}
+		fresh, err := g.insertDelivery(old.event, e, nowMS, nowMS, id)
+		if err != nil {
+			return err
+		}
+		r, err := record(g.w, project, fresh)
+		out = r.Record
+		return err
+	})
+	return out, err
+}
+
+// again is what a replay knows of a delivery that it makes anew.
+type again struct{ event, endpoint, of int64 }
+
+// ReplayAll makes the deliveries again that a filter selects.
+func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
+	var out webhook.Replayed
+	list, err := s.selected(ctx, r.Filter, &out)
+	if err != nil || r.DryRun {
+		return out, err
+	}
+	out.Count = 0
+	for at := 0; at < len(list); {
+		slice := list[at:min(len(list), at+sweepRows)]
+		n := 0
+		err := s.do(ctx, func(g *group) error {
+			n = 0
+			for i, a := range slice {
+				e := g.live(a.endpoint)
+				if e == nil { // deleted since
+					continue
+				}
+				// Erased since, perhaps: an event without row would break the foreign key and the slice with it.
+				row, err := g.w.first("SELECT 1 FROM event WHERE no = ?", a.event)
+				if err != nil {
+					return classify(err, "read event")
+				}
+				if row == nil {
+					continue
+				}
+				due := r.NowMS
+				if r.PerSecond > 0 {
+					due += int64(float64(at+i) / r.PerSecond * float64(time.Second/time.Millisecond))
+				}
+				if _, err := g.insertDelivery(a.event, e, due, r.NowMS, a.of); err != nil {
+					return err
+				}
+				n++
+			}
+			return nil
+		})
+		if err != nil {
+			return out, err
+		}
+		out.Count += n
+		at += len(slice)
+	}
+	return out, nil
+}
+
+// selected gives what a replay makes anew, newest first, once for each event and endpoint.
+func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, out *webhook.Replayed) ([]again, error) {
+	type pair struct{ event, endpoint int64 }
+	seen := map[pair]bool{}
+	var list []again
+	at, err := webhook.ParseCursor("")
+	if err != nil {
+		return nil, err
+	}
+	// A transaction for each slice: one over all of it would keep the log from being checkpointed.
+	for more := true; more; {
+		if ctx.Err() != nil {
+			return nil, ended(ctx)
+		}
+		err := s.readers.do(ctx, func(c *conn) error {
+			names, err := endpointNames(c, q.Project)
+			if err != nil {
+				return err
+			}
+			live := map[int64]bool{}
+			for _, e := range *s.published.Load() {
+				for no, id := range names {
+					live[no] = live[no] || e.ID == id && e.Project == q.Project
+				}
+			}
+			rows, err := records(c, q, names, at)
+			if err != nil {
+				return err
+			}
+			keep := wanted(q, names)
+			for _, row := range rows {
+				at = row.place()
+				key := pair{row.event, row.endpoint}
+				if !keep(row) || !live[row.endpoint] || seen[key] {
+					continue
+				}
+				if len(list) == webhook.MaxReplay {
+					out.More, out.ToMS, more = true, row.CreatedMS+1, false
+					return nil
+				}
+				seen[key] = true
+				list = append(list, again{row.event, row.endpoint, row.ID})
+				out.Count++
+			}
+			more = len(rows) == scanRows
+			return nil
+		})
+		if err != nil {
+			return nil, classify(err, "list deliveries")
+		}
+	}
+	return list, nil
+}
+
+// Cancel ends a pending delivery.
+func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
+	var out webhook.Record
+	err := s.do(ctx, func(g *group) error {
+		old, err := record(g.w, project, id)
+		if err != nil {
+			return err
+		}
+		if old.State != webhook.Pending {
+			return fault.New(fault.Conflict, "delivery %d is %s and not pending", id, old.State)
+		}
+		_, _, err = g.exec("cancel delivery", "UPDATE delivery SET state = 3, due_ms = 0, claimed = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
+		if err != nil {
+			return err
+		}
+		g.pages += 4
+		r, err := record(g.w, project, id)
+		out = r.Record
+		return err
+	})
+	return out, err
+}
+
+// Send stores an event for one endpoint.
+func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (webhook.Record, error) {
+	var out webhook.Record
+	err := s.do(ctx, func(g *group) error {
+		at := s.endpointAt(m.Project, endpointID)
+		if at < 0 {
+			return noEndpoint(endpointID)
+		}
+		e := s.endpoints[at]
+		if e.Disabled {
+			return fault.New(fault.Conflict, "the endpoint is disabled: enable it first")
+		}
+		if row, err := g.w.first("SELECT 1 FROM event WHERE id = ?", m.ID); err != nil || row != nil {
+			if err == nil {
+				err = fault.New(fault.Conflict, "there is an event %q already", m.ID)
+			}
+			return classify(err, "read event")
+		}
+		if err := g.insertEvent(0, m, func(to *endpoint) bool { return to == e }); err != nil {
+			return err
+		}
+		id, err := g.w.number("SELECT d.id FROM delivery d JOIN event e ON e.no = d.event_no WHERE e.id = ?", m.ID)
+		if err != nil {
+			return classify(err, "read delivery")
+		}
+		r, err := record(g.w, m.Project, id)
+		out = r.Record
+		return err
+	})
+	return out, err
+}
+
+// ForgetDone erases deliveries that ended before the time, and events that have none any more.
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (int, error) {
+	erased := 0
+	for more := true; more; {
+		n := int64(0)
+		err := s.do(ctx, func(g *group) (err error) {
+			n, err = g.forgetDone(beforeMS)
+			return err
+		})
+		if err != nil {
+			return erased, err
+		}
+		erased += int(n)
+		more = n == forgetRows
+	}
+	return erased, s.do(ctx, func(g *group) error { return g.dropEndpoints() })
+}
+
+// forgetRows is smaller than sweepRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
+const forgetRows = 64
+
+func (g *group) forgetDone(beforeMS int64) (int64, error) {
+	type row struct{ id, event int64 }
+	var list []row
+	err := g.w.each("SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ? ORDER BY done_ms LIMIT ?+0", []driver.Value{beforeMS, int64(forgetRows)}, func(r []driver.Value) error {
+		list = append(list, row{integer(r[0]), integer(r[1])})
+		return nil
+	})
+	if err != nil {
+		return 0, classify(err, "look for old deliveries")
+	}
+	for _, r := range list {
+		for _, sql := range []string{"DELETE FROM attempt WHERE delivery_id = ?", "DELETE FROM delivery WHERE id = ?"} {
+			n, _, err := g.exec("erase delivery", sql, r.id)
+			if err != nil {
+				return 0, err
+			}
+			g.pages += 4 * int(n)
+		}
+		n, _, err := g.exec("erase event", "DELETE FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM delivery WHERE event_no = event.no)", r.event)
+		if err != nil {
+			return 0, err
+		}
+		g.pages += 4 * int(n)
+	}
+	return int64(len(list)), nil
+}
+
+// ServerKey gives the store's own key of the name.
+func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
+	var out []byte
+	err := s.do(ctx, func(g *group) error {
+		row, err := g.w.first("SELECT value FROM meta WHERE key = ?", keyOwner(name))
+		if err != nil {
+			return classify(err, "read key")
+		}
+		if row != nil {
+			out, err = g.s.sealer.open(blob(row[0]), keyOwner(name))
+			return classify(err, "read key")
+		}
+		out = make([]byte, 32)
+		rand.Read(out)
+		_, _, err = g.exec("insert key", "INSERT INTO meta (key, value) VALUES (?, ?)", keyOwner(name), g.s.sealer.seal(out, keyOwner(name)))
+		return err
+	})
+	return out, err
+}

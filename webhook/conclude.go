@@ -1,0 +1,106 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// successEvery is how exactly LastSuccessMS is kept: writing it with each delivery would be a write more for each.
+const successEvery = time.Minute
+
+// Conclusion is what a result does beyond its own delivery.
+type Conclusion struct {
+	Endpoint Endpoint // as it is afterwards
+	Changed  bool     // it differs from before
+	Disabled bool     // it was disabled by this
+	Events   []Event  // for the project's other endpoints that want them
+}
+
+// Conclude decides it, inside the transaction that stores the result; e is the endpoint as stored then. Every driver calls it. A result
+// that tells of an event about deliveries, or of a test, makes no further event: failures of those would feed on themselves.
+func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
+	c := Conclusion{Endpoint: e}
+	c.health(r)
+	if why := disableWhy(e, r); why != "" && !e.Disabled {
+		c.Endpoint.Disabled, c.Endpoint.DisabledWhy, c.Endpoint.DisabledMS = true, why, r.AtMS
+		c.Endpoint.Rev++
+		c.Changed, c.Disabled = true, true
+	}
+	if c.Disabled {
+		err := c.add(r.AtMS, e.ID, "", EndpointDisabled{
+			EndpointID: e.ID, URL: ShowURL(e.URL), Reason: c.Endpoint.DisabledWhy, Description: e.Description, DisabledMS: r.AtMS,
+		},
+			e.Project, e.ID, "disabled", fmt.Sprint(c.Endpoint.Rev), fmt.Sprint(r.AtMS))
+		if err != nil {
+			return Conclusion{}, err
+		}
+	}
+	if r.State != Dead || d.Type == TypeDead || d.Type == TypeDisabled || d.Type == TypeTest {
+		return c, nil
+	}
+	err := c.add(r.AtMS, orText(d.AgentID, e.ID), d.AgentID, DeadLetter{
+		DeliveryID: strconv.FormatInt(d.ID, 10), EndpointID: e.ID, EventID: d.EventID, Type: d.Type, AgentID: d.AgentID,
+		Attempts: d.Attempt, LastStatus: r.Try.Status, Reason: r.Reason, CreatedMS: d.CreatedMS,
+	}, e.Project, d.EventID, e.ID, fmt.Sprint(d.ID), fmt.Sprint(d.Fence))
+	return c, err
+}
+
+// health notes success and failure, only where that is a change.
+func (c *Conclusion) health(r Result) {
+	e := &c.Endpoint
+	switch {
+	case r.Try.ErrorClass == ClassBroken || r.Try.ErrorClass == ClassPanic: // says nothing about the endpoint
+	case r.State == Delivered:
+		if e.FirstFailureMS != 0 || r.AtMS-e.LastSuccessMS >= successEvery.Milliseconds() {
+			e.LastSuccessMS, e.FirstFailureMS, c.Changed = max(r.AtMS, e.LastSuccessMS), 0, true
+		}
+	case e.FirstFailureMS == 0:
+		e.FirstFailureMS, c.Changed = max(r.AtMS, 1), true
+	}
+}
+
+// disableWhy says why the endpoint is to be disabled, "" if it is not.
+func disableWhy(e Endpoint, r Result) string {
+	switch {
+	case r.DisableEndpoint != "":
+		return r.DisableEndpoint
+	case r.DisableAfter <= 0 || r.State == Delivered || e.FirstFailureMS == 0:
+		return ""
+	case time.Duration(r.AtMS-e.FirstFailureMS)*time.Millisecond < r.DisableAfter:
+		return ""
+	}
+	return fmt.Sprintf("no attempt has succeeded for %s; the last: %s", span(r.DisableAfter), orText(r.Try.Error, r.Try.ErrorClass))
+}
+
+// span gives a duration in days where it is whole ones.
+func span(d time.Duration) string {
+	if day := 24 * time.Hour; d >= day && d%day == 0 {
+		return fmt.Sprintf("%d days", d/day)
+	}
+	return d.String()
+}
+
+// add makes an event whose id is made of what it tells of, so that a decision that runs twice names it the same.
+func (c *Conclusion) add(atMS int64, sid, agentID string, p Payload, of ...string) error {
+	h := sha256.New()
+	for _, s := range of {
+		fmt.Fprintf(h, "%d:%s", len(s), s)
+	}
+	m := Event{
+		ID: hex.EncodeToString(h.Sum(nil)[:12]) + ":" + fmt.Sprint(p.EventType()), Type: p.EventType(), Project: c.Endpoint.Project, AgentID: agentID, CreatedMS: atMS,
+	}
+	body, err := Encode(Notice{SID: sid, ID: m.ID, AtMS: atMS, Payload: p})
+	m.Body, m.Size = body, len(body)
+	c.Events = append(c.Events, m)
+	return err
+}
+
+func orText(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,118 @@
+package webhook
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The prefixes of a v1a key pair's halves.
+const (
+	privatePrefix = "whsk_"
+	publicPrefix  = "whpk_"
+)
+
+// DefaultOverlap is how long a secret goes on signing after it was replaced, where nobody says otherwise.
+const DefaultOverlap = 24 * time.Hour
+
+// NewSecret makes a whsec_ secret of 32 random bytes.
+func NewSecret(random io.Reader) (Secret, error) {
+	key := make([]byte, 32)
+	if _, err := io.ReadFull(random, key); err != nil {
+		return "", fault.Wrap(fault.Internal, err, "no random bytes")
+	}
+	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key)), nil
+}
+
+// NewKey makes a whsk_ key for v1a signatures; PublicKey gives what receivers verify with.
+func NewKey(random io.Reader) (Secret, error) {
+	_, key, err := ed25519.GenerateKey(random)
+	if err != nil {
+		return "", fault.Wrap(fault.Internal, err, "no random bytes")
+	}
+	return Secret(privatePrefix + base64.StdEncoding.EncodeToString(key)), nil
+}
+
+// Asymmetric tells that the secret is a key for v1a signatures.
+func (s Secret) Asymmetric() bool { return strings.HasPrefix(string(s), privatePrefix) }
+
+// PublicKey gives the whpk_ half of a whsk_ key; false for what is none.
+func (s Secret) PublicKey() (string, bool) {
+	key, err := signingKey(s)
+	if err != nil {
+		return "", false
+	}
+	public, ok := key.Public().(ed25519.PublicKey)
+	return publicPrefix + base64.StdEncoding.EncodeToString(public), ok
+}
+
+// signingKey reads a whsk_ key: 64 bytes, or the 32 of its seed, in base64.
+func signingKey(s Secret) (ed25519.PrivateKey, error) {
+	text, ok := strings.CutPrefix(string(s), privatePrefix)
+	key, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case !ok || err != nil || len(key) != ed25519.SeedSize && len(key) != ed25519.PrivateKeySize:
+		return nil, fault.At(fault.Invalid, "secret", "begins with %s, but what follows is not base64 of an ed25519 key of 64 or 32 bytes", privatePrefix)
+	case len(key) == ed25519.SeedSize:
+		return ed25519.NewKeyFromSeed(key), nil
+	}
+	if !slices.Equal(ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]), key) {
+		return nil, fault.At(fault.Invalid, "secret", "is a key whose two halves do not belong together")
+	}
+	return key, nil
+}
+
+// ParseKey checks what may sign for an endpoint: a secret as ParseSecret takes it, or a whsk_ key.
+func ParseKey(raw string) (Secret, error) {
+	if s := Secret(raw); s.Asymmetric() {
+		_, err := signingKey(s)
+		return s, err
+	}
+	return ParseSecret(raw)
+}
+
+// Rotate gives the endpoint with a new secret in front. The live ones of the same kind go on signing for the overlap; 0 ends them at once. Those
+// that have ended are dropped. It fails with fault.Invalid where there are MaxSecrets live ones already.
+func (e Endpoint) Rotate(fresh SigningSecret, overlap time.Duration, now time.Time) (Endpoint, error) {
+	list := []SigningSecret{fresh}
+	for _, s := range e.Secrets {
+		if s.Value.Asymmetric() == fresh.Value.Asymmetric() {
+			if end := now.Add(overlap); s.NotAfter.IsZero() || s.NotAfter.After(end) {
+				s.NotAfter = end
+			}
+		}
+		if s.live(now) {
+			list = append(list, s)
+		}
+	}
+	if len(list) > MaxSecrets {
+		return Endpoint{}, fault.At(fault.Invalid, "secrets", "%d are live already; revoke one first", MaxSecrets)
+	}
+	e = e.Clone()
+	e.Secrets = list
+	return e, nil
+}
+
+// Revoke gives the endpoint without the secret. It fails with fault.NotFound where there is none of the id, and with fault.Conflict for the last
+// live one: nothing could be signed after it.
+func (e Endpoint) Revoke(id string, now time.Time) (Endpoint, error) {
+	at := slices.IndexFunc(e.Secrets, func(s SigningSecret) bool { return s.ID == id })
+	if at < 0 {
+		return Endpoint{}, fault.New(fault.NotFound, "there is no secret %s", strconv.Quote(id))
+	}
+	was := e.Secrets[at].live(now)
+	e = e.Clone()
+	e.Secrets = slices.Delete(e.Secrets, at, at+1)
+	if was && len(e.live(now)) == 0 {
+		return Endpoint{}, fault.New(fault.Conflict, "it is the last secret that signs; make a new one first")
+	}
+	return e, nil
+}
+
+func (s SigningSecret) live(now time.Time) bool { return s.NotAfter.IsZero() || now.Before(s.NotAfter) }

@@ -1,0 +1,239 @@
+package webhook
+
+import (
+	"crypto/tls"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// The bounds of an endpoint's fields; lengths in bytes.
+const (
+	MaxEndpoints   = 100 // of a project
+	MaxURL         = 2048
+	MaxDescription = 512
+	MaxSecrets     = 8
+	MaxHeaderLines = 20
+	MaxHeaderName  = 64
+	MaxHeaderValue = 2048
+	MaxCertificate = 64 << 10 // certificate and key together
+	MinMaxBody     = 1 << 10
+	MaxMaxBody     = 64 << 20
+	MaxRetries     = 30
+	MaxRetryWait   = 7 * 24 * time.Hour
+	MinMaxAge      = time.Minute
+	MaxMaxAge      = 30 * 24 * time.Hour
+	MinTimeout     = time.Second
+	MaxTimeout     = TotalTimeout // the lease of a claim is made of it
+	MaxMaxInFlight = 100
+	MaxRateLimit   = 1000.0
+	MinRateLimit   = 0.01
+)
+
+// Validate checks every field but ID and Project. It fails with fault.Missing or fault.Invalid, names the field and never repeats a
+// secret. Whether the address may be called is not looked at here.
+func (e *Endpoint) Validate() error {
+	for _, check := range []func() error{
+		func() error { return CheckURL("url", e.URL) }, e.checkText, func() error { return CheckFilter("events", e.Events) }, e.checkSecrets, e.checkHeaders,
+		e.checkAuth, e.checkCert, e.checkPayload, e.checkRetry, e.checkLimits,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckURL checks an endpoint's URL: absolute, http or https, with a host, without user name.
+func CheckURL(field, raw string) error {
+	if raw == "" {
+		return fault.At(fault.Missing, field, "an endpoint needs one")
+	}
+	if len(raw) > MaxURL {
+		return fault.At(fault.Invalid, field, "%d bytes long; at most %d are allowed", len(raw), MaxURL)
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
+		return fault.At(fault.Invalid, field, "is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fault.At(fault.Invalid, field, "only http and https are allowed")
+	case u.Hostname() == "":
+		return fault.At(fault.Invalid, field, "has no host")
+	case u.User != nil:
+		return fault.At(fault.Invalid, field, "holds a user name; give it as auth")
+	case u.Fragment != "":
+		return fault.At(fault.Invalid, field, "holds a fragment (#…), which is never sent")
+	}
+	return nil
+}
+
+func (e *Endpoint) checkText() error {
+	switch {
+	case len(e.Description) > MaxDescription:
+		return fault.At(fault.Invalid, "description", "%d bytes long; at most %d are allowed", len(e.Description), MaxDescription)
+	case !utf8.ValidString(e.Description) || strings.ContainsFunc(e.Description, unicode.IsControl):
+		return fault.At(fault.Invalid, "description", "holds control characters or is not UTF-8")
+	}
+	return nil
+}
+
+func (e *Endpoint) checkSecrets() error {
+	if len(e.Secrets) > MaxSecrets {
+		return fault.At(fault.Invalid, "secrets", "%d of them; at most %d are allowed", len(e.Secrets), MaxSecrets)
+	}
+	for i, s := range e.Secrets {
+		if _, err := ParseKey(s.Value.Reveal()); err != nil {
+			return within("secrets["+strconv.Itoa(i)+"]", err)
+		}
+	}
+	return nil
+}
+
+// within puts the field's path in front of an error of one of its parts.
+func within(field string, err error) error {
+	text := shown(err)
+	if _, rest, ok := strings.Cut(text, ": "); ok {
+		text = rest
+	}
+	return fault.At(fault.CodeOf(err), field, "%s", text)
+}
+
+func (e *Endpoint) checkHeaders() error {
+	if len(e.Headers) > MaxHeaderLines {
+		return fault.At(fault.Invalid, "headers", "%d of them; at most %d are allowed", len(e.Headers), MaxHeaderLines)
+	}
+	seen := map[string]bool{}
+	for _, h := range e.Headers {
+		// The name stands in the path only where it is one: it may be anything.
+		field := "headers"
+		if !token(h.Name) || len(h.Name) > MaxHeaderName {
+			return fault.At(fault.Invalid, field, "a name is not one of a header: up to %d letters, digits and hyphens", MaxHeaderName)
+		}
+		field += "." + h.Name
+		name := textproto.CanonicalMIMEHeaderKey(h.Name)
+		switch {
+		case reserved(name):
+			return fault.At(fault.Invalid, field, "is set by Heardlog and cannot be chosen")
+		case name == "Authorization" && !e.Auth.Zero():
+			return fault.At(fault.Invalid, field, "is set by auth already")
+		case seen[name]:
+			return fault.At(fault.Invalid, field, "is given twice")
+		case len(h.Value) > MaxHeaderValue:
+			return fault.At(fault.Invalid, field, "%d bytes long; at most %d are allowed", len(h.Value), MaxHeaderValue)
+		case !headerValue(h.Value.Reveal()):
+			return fault.At(fault.Invalid, field, "only printable ASCII is allowed, without spaces at its ends")
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// reserved tells whether a header is ours or the transport's. name is in canonical form.
+func reserved(name string) bool {
+	for _, start := range []string{"Webhook-", "Agora-", "Content-", "Proxy-", "Sec-"} {
+		if strings.HasPrefix(name, start) {
+			return true
+		}
+	}
+	switch name {
+	case "Host", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "Te", "Trailer", "Expect", "User-Agent", "Accept-Encoding",
+		"Idempotency-Key", "X-Idempotency-Key", "Cookie", "Date":
+		return true
+	}
+	return false
+}
+
+func token(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func headerValue(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return strings.TrimSpace(s) == s
+}
+
+func (e *Endpoint) checkAuth() error {
+	a := e.Auth
+	switch {
+	case a.Bearer != "" && (a.User != "" || a.Password != ""):
+		return fault.At(fault.Invalid, "auth", "is either a bearer token or user name and password")
+	case len(a.Bearer) > MaxHeaderValue || !headerValue(a.Bearer.Reveal()) || strings.Contains(a.Bearer.Reveal(), " "):
+		return fault.At(fault.Invalid, "auth.bearer", "up to %d characters of printable ASCII without spaces are allowed", MaxHeaderValue)
+	case a.Password != "" && a.User == "":
+		return fault.At(fault.Missing, "auth.username", "a password needs one")
+	case len(a.User) > 256 || !headerValue(a.User) || strings.Contains(a.User, ":"):
+		return fault.At(fault.Invalid, "auth.username", "up to 256 characters of printable ASCII without a colon are allowed")
+	case len(a.Password) > 256 || strings.ContainsFunc(a.Password.Reveal(), unicode.IsControl):
+		return fault.At(fault.Invalid, "auth.password", "up to 256 bytes without control characters are allowed")
+	}
+	return nil
+}
+
+func (e *Endpoint) checkCert() error {
+	c := e.ClientCert
+	switch {
+	case c.Zero():
+		return nil
+	case c.Cert == "" || c.Key == "":
+		return fault.At(fault.Missing, "client_cert", "certificate and key belong together")
+	case len(c.Cert)+len(c.Key) > MaxCertificate:
+		return fault.At(fault.Invalid, "client_cert", "%d bytes long; at most %d are allowed", len(c.Cert)+len(c.Key), MaxCertificate)
+	}
+	if _, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key.Reveal())); err != nil { // its text may quote the key's block type, which nobody needs
+		return fault.At(fault.Invalid, "client_cert", "is not a certificate and its own key, both in PEM")
+	}
+	return nil
+}
+
+func (e *Endpoint) checkPayload() error {
+	switch {
+	case e.Payload != "" && e.Payload != PayloadFull && e.Payload != PayloadThin:
+		return fault.At(fault.Invalid, "payload", "is %q; full and thin are allowed", e.Payload)
+	case e.MaxBodyBytes != 0 && (e.MaxBodyBytes < MinMaxBody || e.MaxBodyBytes > MaxMaxBody):
+		return fault.At(fault.Invalid, "max_body_bytes", "is %d; %d to %d are allowed", e.MaxBodyBytes, MinMaxBody, MaxMaxBody)
+	}
+	return nil
+}
+
+func (e *Endpoint) checkRetry() error {
+	if len(e.Retry) > MaxRetries {
+		return fault.At(fault.Invalid, "retry_schedule", "%d waits; at most %d are allowed", len(e.Retry), MaxRetries)
+	}
+	for i, w := range e.Retry {
+		if w < minWait || w > MaxRetryWait {
+			return fault.At(fault.Invalid, "retry_schedule["+strconv.Itoa(i)+"]", "is %s; %s to %s are allowed", w, minWait, MaxRetryWait)
+		}
+	}
+	if e.MaxAge != 0 && (e.MaxAge < MinMaxAge || e.MaxAge > MaxMaxAge) {
+		return fault.At(fault.Invalid, "max_age", "is %s; %s to %s are allowed", e.MaxAge, MinMaxAge, MaxMaxAge)
+	}
+	return nil
+}
+
+func (e *Endpoint) checkLimits() error {
+	switch {
+	case e.Timeout != 0 && (e.Timeout < MinTimeout || e.Timeout > MaxTimeout):
+		return fault.At(fault.Invalid, "timeout", "is %s; %s to %s are allowed", e.Timeout, MinTimeout, MaxTimeout)
+	case e.MaxInFlight < 0 || e.MaxInFlight > MaxMaxInFlight:
+		return fault.At(fault.Invalid, "max_in_flight", "is %d; 1 to %d are allowed", e.MaxInFlight, MaxMaxInFlight)
+	case e.RateLimit != 0 && !(e.RateLimit >= MinRateLimit && e.RateLimit <= MaxRateLimit): // so that NaN is refused, too
+		return fault.At(fault.Invalid, "rate_limit", "is %g; %g to %g attempts a second are allowed", e.RateLimit, MinRateLimit, MaxRateLimit)
+	}
+	return nil
+}
