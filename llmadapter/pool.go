@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/stack"
 )
 
 // The bounds of a Pool.
@@ -36,6 +38,7 @@ type Pool struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	tls      *tls.Config
 	fallback http.RoundTripper
+	stacks   stack.Pool // to connect on, since a handshake goes deeper than the whole answer
 
 	mu    sync.Mutex
 	idle  map[string][]*pooled // by scheme and address, the longest idle first
@@ -98,6 +101,7 @@ func (p *Pool) CloseIdleConnections() {
 	if t, ok := p.fallback.(*http.Transport); ok {
 		t.CloseIdleConnections()
 	}
+	p.stacks.Free()
 }
 
 // RoundTrip implements http.RoundTripper. The request's body is not used any more once it has returned.
@@ -225,7 +229,12 @@ func tokenOK(s string) bool {
 	return s != ""
 }
 
-func (p *Pool) connect(req *http.Request, key, host, port string) (*pooled, error) {
+func (p *Pool) connect(req *http.Request, key, host, port string) (c *pooled, err error) {
+	p.stacks.Run(func() { c, err = p.connectDeep(req, key, host, port) })
+	return c, err
+}
+
+func (p *Pool) connectDeep(req *http.Request, key, host, port string) (*pooled, error) {
 	ctx := req.Context()
 	conn, err := p.dial(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {

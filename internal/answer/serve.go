@@ -140,7 +140,13 @@ func (r *Runner) exchange(ctx context.Context) *exchange {
 }
 
 // begin makes the call's messages durable and opens its turn. It goes on when the client leaves: what was said was said.
-func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
+func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) (err error) {
+	x.stacks.Run(func() { err = x.beginDeep(project, agentID, plan) })
+	return err
+}
+
+// beginDeep is begin on the stack that it needs.
+func (x *exchange) beginDeep(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
 	r := memory.TurnRequest{Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) }}
@@ -319,7 +325,13 @@ func isStream(res *http.Response, wanted bool) bool {
 
 // settle stores the answer as it stands; only the first call does anything, later ones wait for it. It fails with *notStored: then nobody
 // may be told that the answer is complete. An answer that had failed anyway has no more to lose, so that most callers need not look.
-func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
+func (x *exchange) settle(err error, f *memory.Failure, failureText string) (unstored error) {
+	x.stacks.Run(func() { unstored = x.settleDeep(err, f, failureText) })
+	return unstored
+}
+
+// settleDeep is settle on the stack that it needs.
+func (x *exchange) settleDeep(err error, f *memory.Failure, failureText string) error {
 	filler := x.filler.end()
 	x.mu.Lock()
 	if x.settling {
