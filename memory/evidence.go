@@ -3,7 +3,7 @@ package memory
 import (
 	"context"
 	"slices"
-	"strings"
+	"unicode"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -104,7 +104,35 @@ func (r *Report) ofNow() bool {
 	case !r.Cut || r.ItemID != "" || r.Generated != "" || r.Turn != nil:
 		return false
 	}
-	return r.Heard == nil || len(strings.Fields(*r.Heard)) < wordsToKnow
+	return r.Heard == nil || countWords(*r.Heard) < wordsToKnow
+}
+
+// countWords counts the words of a text; where they are written without spaces between, each letter is one.
+func countWords(s string) (n int) {
+	within := false
+	for _, r := range s {
+		switch {
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai):
+			n, within = n+1, false
+		case unicode.IsSpace(r):
+			within = false
+		case !within:
+			n, within = n+1, true
+		}
+	}
+	return n
+}
+
+// stray tells whether the report has nothing to know its answer by but a few words, which may stand in any answer. It is then taken for the newest answer, or
+// for the one before where they are the beginning of that.
+func (r *Report) stray() bool {
+	return r.ItemID == "" && r.Generated == "" && r.Turn == nil && r.Heard != nil && countWords(*r.Heard) < wordsToKnow
+}
+
+// begins tells whether the heard text is the beginning of an answer.
+func (r *Report) begins(m *Message) bool {
+	said, ok := AlignHeard(m.Original(), *r.Heard)
+	return ok && countWords(said) <= countWords(*r.Heard)
 }
 
 // recordFlight takes a report for the answer that is being sent; done is false if there is none that it may speak of. An answer of which
@@ -211,14 +239,17 @@ func match(reports []Report, recent []Message) []*Message {
 		}
 	}
 	shift := turnShift(reports, answers)
-	end, depth := len(answers), rowDepth
+	end, depth, stray := len(answers), rowDepth, false
 	if len(reports) == 1 {
 		depth = reportDepth
 		end = reports[0].before(answers)
+		if stray = reports[0].stray(); stray {
+			depth = 2
+		}
 	}
 	for i := len(reports) - 1; i >= 0; i-- {
 		for j := end - 1; j >= max(0, end-depth); j-- {
-			if reports[i].fits(answers[j], shift) {
+			if reports[i].fits(answers[j], shift) && (!stray || j == len(answers)-1 || reports[i].begins(answers[j])) {
 				out[i], end = answers[j], j
 				break
 			}

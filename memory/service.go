@@ -134,6 +134,9 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		}
 		return stored, nil
 	}
+	for _, k := range a.Settings.Call.Shared { // it finds this agent from now on, whichever had it before
+		s.keys.drop(agentKey{a.Project, k})
+	}
 	s.cfg.Observe.Appended(len(c.Append))
 	s.live.add(agentKey{stored.Project, stored.ID}, s.cfg.Now())
 	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)

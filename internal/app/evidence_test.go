@@ -149,3 +149,31 @@ func TestEvidenceOfEachPlatform(t *testing.T) {
 		}
 	}
 }
+
+// TestEvidenceOfFewWords: one or two words may stand in any answer; they do not cut one of long ago, which was heard.
+func TestEvidenceOfFewWords(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const old, before, newest = "We have twenty seats on the train, come along.", "Fine, see you then.", "Twelve euros each."
+	for name, tt := range map[string]struct {
+		heard, of string // "" = of none
+	}{
+		"in the newest":                      {"euros", newest},
+		"at the beginning of the one before": {"Fine,", before},
+		"within the one before":              {"you", ""},
+		"within an old one":                  {"twenty seats", ""},
+		"at the beginning of an old one":     {"We have", ""},
+		"three words":                        {"have twenty seats", old},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := s.join(name, nil)
+			s.say(id, user("a"), assistant(old), user("b"), assistant(before), user("c"), assistant(newest), user("d"))
+			s.tell(id, "twilio", map[string]any{"type": "interrupt", "utteranceUntilInterrupt": tt.heard})
+			for _, m := range s.ledger(id) {
+				if cut := m.Evidence.Method == "vendor_text"; cut != (m.Generated == tt.of && m.Role == "assistant") {
+					t.Errorf("heard %q: %+v", tt.heard, m)
+				}
+			}
+		})
+	}
+}

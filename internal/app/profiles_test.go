@@ -216,3 +216,24 @@ func TestProfileGuards(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
+
+// TestChannelFindsTheNewest: a channel that found an agent of its own before finds the one that joined with it since, and the same one after a restart.
+func TestChannelFindsTheNewest(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=true")
+	finds := func() string {
+		return s.post("/v1/chat/completions", map[string]any{"messages": []any{user("hi")}}, "X-Agora-Customllm-Channel", "room").ok(nil).header.Get("X-Heardlog-Agent")
+	}
+	if first := finds(); first != finds() {
+		t.Fatal("one channel, two agents")
+	}
+	id := s.join("joined", map[string]any{"channel": "room"})
+	if got := finds(); got != id {
+		t.Errorf("found %s; want %s", got, id)
+	}
+	s = s.again()
+	if got := finds(); got != id {
+		t.Errorf("after a restart: found %s; want %s", got, id)
+	}
+}
