@@ -3,6 +3,7 @@ package answer
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -29,14 +30,17 @@ type tracedPart struct {
 
 // inputMessages gives what a request tells the model: the newest messages, as many as there is room for.
 func inputMessages(body []byte) string {
-	var out []tracedMessage
+	out := []tracedMessage{}
 	size := 0
 	list := gjson.GetBytes(body, "messages").Array()
 	for _, m := range slices.Backward(list) {
 		text := llmadapter.ContentText([]byte(m.Get("content").Raw))
 		calls := m.Get("tool_calls").Raw
 		if size += len(text) + len(calls); size > maxTraced {
-			break
+			if len(out) > 0 {
+				break
+			}
+			text, calls = newest(text), "" // else nothing would be left of the message that asks
 		}
 		out = append(out, tracedMessage{Role: m.Get("role").String(), Parts: parts(text, calls)})
 	}
@@ -47,13 +51,19 @@ func inputMessages(body []byte) string {
 // outputMessages gives what the model said.
 func outputMessages(rec *llmadapter.Record) string {
 	text, calls := rec.Generated(), string(rec.ToolCalls())
-	if len(text) > maxTraced {
-		text = text[:maxTraced]
-	}
+	text = newest(text)
 	if len(text)+len(calls) > maxTraced {
 		calls = ""
 	}
 	return marshalled([]tracedMessage{{Role: "assistant", Parts: parts(text, calls), Finish: rec.Finish}})
+}
+
+// newest gives the end of a text, as far as a trace holds it.
+func newest(text string) string {
+	if len(text) <= maxTraced {
+		return text
+	}
+	return strings.ToValidUTF8(text[len(text)-maxTraced:], "") // a character may be cut in two
 }
 
 func parts(text, calls string) []tracedPart {

@@ -182,10 +182,15 @@ func TestTracesWithContent(t *testing.T) {
 		"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only", "OTEL_SERVICE_NAME=mine")
 	id := s.join("n", nil)
 	s.chat(agent(id, "/chat/completions"), "When?", false).ok(nil)
+	s.chat(agent(id, "/chat/completions"), strings.Repeat("é", 50<<10)+" And then?", false).ok(nil)
 	s.stop()
 	chats := c.named("chat")
-	if len(chats) != 1 {
+	if len(chats) != 2 {
 		t.Fatalf("%d calls", len(chats))
+	}
+	slices.SortFunc(chats, func(a, b *tracepb.Span) int { return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano)) })
+	if long := attributes(chats[1].Attributes)["gen_ai.input.messages"]; !strings.HasSuffix(long, `é And then?"}]}]`) || len(long) > 65<<10 {
+		t.Errorf("of a long message the trace has %d bytes: %.100q", len(long), long)
 	}
 	got := attributes(chats[0].Attributes)
 	if want := `[{"role":"user","parts":[{"type":"text","content":"When?"}]}]`; got["gen_ai.input.messages"] != want {
