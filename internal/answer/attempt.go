@@ -57,16 +57,21 @@ func (x *exchange) ask(m *scratch) (*attempt, error) {
 				return a, nil
 			}
 			if trouble = x.book(a, trouble, err); x.isDrained() || !trouble.FallsOver() {
-				return nil, err
+				return nil, x.ended(err)
 			}
 			t.spent = !trouble.Repeats()
 			t.wait = x.retryAfter(err)
 			last = err
 		}
 		if !x.again(targets, round, began) {
-			return nil, last
+			return nil, x.ended(last)
 		}
 	}
+}
+
+// ended gives what ended a call whose last attempt failed with err: somebody who left or cut in between two attempts, or else that failure.
+func (x *exchange) ended(err error) error {
+	return llmadapter.CauseFault(context.Cause(x.ctx), err)
 }
 
 // bodyOf is what an assembled body depends on.
@@ -177,7 +182,7 @@ func (x *exchange) reach(a *attempt, call *llmadapter.Call, more bool) (llmadapt
 		if isStream(res, call.Stream) {
 			err = x.firstData(a)
 		} else {
-			err = wholeBody(a)
+			err = x.wholeBody(a)
 		}
 	}
 	if err != nil {
@@ -202,8 +207,17 @@ func (x *exchange) answered(a *attempt) {
 // unanswered books an attempt that ended without any data.
 func (x *exchange) unanswered(err error) {
 	if a := x.attempted; a != nil && !a.booked {
-		x.book(a, llmadapter.TroubleOf(err).After2xx(), err)
+		x.book(a, troubleAfter2xx(err), err)
 	}
+}
+
+// troubleAfter2xx classifies what an upstream failed with that had answered 2xx. An error object that names another status than 429 and 5xx says that
+// the request is at fault.
+func troubleAfter2xx(err error) llmadapter.Trouble {
+	if s, ok := errors.AsType[*statusError](err); ok && !s.fallsOver() {
+		return llmadapter.Refused
+	}
+	return llmadapter.TroubleOf(err).After2xx()
 }
 
 // book enters how an attempt went, and gives what it was: a client's leaving says nothing of an upstream, whatever it looks like.
@@ -294,8 +308,7 @@ func (x *exchange) firstData(a *attempt) error {
 		return llmadapter.ReadFault(a.ctx, err)
 	}
 	if first != nil && first.Error != nil && !first.Spoke() {
-		err := x.streamFault(first.Error)
-		if s, ok := errors.AsType[*statusError](err); ok && (s.status == http.StatusTooManyRequests || s.status >= http.StatusInternalServerError) {
+		if err := x.streamFault(first.Error); troubleAfter2xx(err).FallsOver() {
 			return err
 		}
 	}
@@ -303,14 +316,23 @@ func (x *exchange) firstData(a *attempt) error {
 	return nil
 }
 
-// wholeBody reads an answer in one piece, and puts it back.
-func wholeBody(a *attempt) error {
+// wholeBody reads an answer in one piece, and puts it back. One that is none, or an error object, is a failure as within a stream.
+func (x *exchange) wholeBody(a *attempt) error {
 	body, err := readWhole(a.res)
 	if err != nil {
 		if fault.Is(err, fault.Upstream) {
 			return err
 		}
 		return llmadapter.ReadFault(a.ctx, err)
+	}
+	var rec llmadapter.Record
+	if !rec.Unary(body) {
+		return errNoAnswer
+	}
+	if rec.Error != nil && !rec.Spoke() {
+		if err := x.streamFault(rec.Error); troubleAfter2xx(err).FallsOver() {
+			return err
+		}
 	}
 	a.res.ContentLength = int64(len(body))
 	a.res.Body = &prefixed{a.res.Body, body}

@@ -56,6 +56,12 @@ func (x *exchange) startDrain() bool {
 	return true
 }
 
+func (x *exchange) isSettling() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.settling
+}
+
 func (x *exchange) isDrained() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -178,6 +184,11 @@ type statusError struct{ status int }
 
 // Error gives the status.
 func (e *statusError) Error() string { return "status " + strconv.Itoa(e.status) }
+
+// fallsOver tells whether another upstream may do better.
+func (e *statusError) fallsOver() bool {
+	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError
+}
 
 // streamFault gives the error for an error object inside a stream: an object with a message, or a string.
 func (x *exchange) streamFault(obj []byte) error {

@@ -32,6 +32,8 @@ func (x *exchange) startFiller() {
 	}
 	f := &filler{x: x, phrase: phraseOf(s, x.turn.Agent.ID, x.turn.TurnID)}
 	wait := time.Duration(s.WaitMS)*time.Millisecond - x.cfg.Now().Sub(x.arrived)
+	f.mu.Lock() // it may be due at once
+	defer f.mu.Unlock()
 	x.filler = f
 	f.timer = time.AfterFunc(max(0, wait), f.say)
 }

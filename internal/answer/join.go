@@ -122,7 +122,12 @@ func (j *joins) take(key joinKey, x *exchange) *share {
 	return nil
 }
 
+// attach takes a follower, unless the answer is stored already: the same words again are a turn of their own then, even if the upstream still
+// holds the connection.
 func (s *share) attach() bool {
+	if s.x.isSettling() {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dead || s.over || s.base > 0 || s.x.ctx.Err() != nil {

@@ -108,6 +108,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	c.Request, c.Resends = nil, nil
 	w.Header().Set(AgentHeader, x.turn.Agent.ID)
 	w.Header().Set(TurnHeader, strconv.FormatInt(x.turn.TurnID, 10))
+	x.startFiller() // before a client who leaves makes another goroutine look at it
 
 	left := make(chan struct{})
 	stop := context.AfterFunc(req.Context(), func() {
@@ -289,7 +290,6 @@ func reveal(m map[string]memory.Secret) map[string]string {
 
 // run calls the upstream and passes its answer on.
 func (x *exchange) run() error {
-	x.startFiller()
 	defer x.filler.end()
 	m := scratches.Get().(*scratch)
 	a, err := x.ask(m)

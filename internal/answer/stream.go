@@ -160,8 +160,11 @@ func (x *exchange) relayStream(a *attempt) error {
 		}
 	}
 	switch {
-	case err == nil:
-		return nil // settled by Ending
+	case err == nil: // settled by Ending
+		if broken := x.relay.Record.Error; broken != nil {
+			x.unanswered(x.streamFault(broken))
+		}
+		return nil
 	case errors.Is(err, llmadapter.ErrStream):
 		return x.fail(x.streamFault(x.relay.Record.Error))
 	}

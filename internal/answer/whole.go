@@ -14,6 +14,9 @@ import (
 // maxWhole is how large an answer in one piece may be.
 const maxWhole = 32 << 20
 
+// errNoAnswer is an answer in one piece that is none.
+var errNoAnswer = fault.New(fault.Upstream, "the LLM answered 200 with something that is no chat completion")
+
 // relayWhole passes on an answer that comes in one piece, unchanged. It is stored before the client gets it.
 func (x *exchange) relayWhole(a *attempt) error {
 	res := a.res
@@ -24,18 +27,25 @@ func (x *exchange) relayWhole(a *attempt) error {
 		}
 		return x.fail(llmadapter.ReadFault(a.ctx, err))
 	}
-	x.answered(a)
 	x.mu.Lock()
 	rec := &x.relay.Record
 	isAnswer := rec.Unary(body)
 	broken := rec.Error
 	drained := x.drained
 	x.mu.Unlock()
+	switch {
+	case !isAnswer:
+		x.unanswered(errNoAnswer)
+	case broken != nil:
+		x.unanswered(x.streamFault(broken))
+	default:
+		x.answered(a)
+	}
 	if drained {
 		return fault.New(fault.Canceled, "the client went away")
 	}
 	if !isAnswer {
-		return x.fail(fault.New(fault.Upstream, "the LLM answered 200 with something that is no chat completion"))
+		return x.fail(errNoAnswer)
 	}
 	if broken != nil && x.failureText() != "" {
 		return x.fail(x.streamFault(broken))

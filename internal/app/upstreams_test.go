@@ -54,6 +54,8 @@ func TestFallOver(t *testing.T) {
 		"500":                      {fake.Script{Status: 500}, false},
 		"503, a page":              {fake.Script{Status: 503, Body: "<h1>no</h1>", Type: "text/html"}, false},
 		"200, a page":              {fake.Script{Body: "<h1>no</h1>", Type: "text/html"}, false},
+		"200, another JSON":        {fake.Script{Body: `{"ok":true}`, Type: "application/json"}, false},
+		"200, an error":            {fake.Script{Body: `{"error":{"message":"overloaded","code":529}}`, Type: "application/json"}, false},
 		"silent":                   {fake.Script{Hang: true}, true},
 		"headers, then silence":    {fake.Script{DelayBody: hang}, true},
 		"comments only":            {fake.Script{Hang: true, Heartbeat: fake.Duration(10 * time.Millisecond)}, true},

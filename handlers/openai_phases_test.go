@@ -1,0 +1,183 @@
+package handlers_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Who leaves or interrupts between two attempts ends the call as at any other time: the failure before it is not what ended it.
+func TestEndsBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	for name, interrupt := range map[string]bool{"the client leaves": false, "an interruption": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				calls.Add(1)
+				w.Header().Set("Retry-After", "3")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			t.Cleanup(back.Close)
+			reg := prometheus.NewRegistry()
+			p := newProxy(t, func(c *answer.Config) {
+				c.Metrics, c.Retries = reg, answer.Retries{Times: 1, Budget: 20 * time.Second}
+			})
+			agent := p.join(func(l *memory.LLMSettings) { l.URL, l.FailureMessage = back.URL, "Sorry." })
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			got := make(chan string, 1)
+			go func() {
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(count))
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					got <- ""
+					return
+				}
+				defer res.Body.Close()
+				b, _ := io.ReadAll(res.Body)
+				got <- string(b)
+			}()
+			counts := func(outcome string) float64 {
+				return counted(t, reg, "heardlog_upstream_attempts_total")["outcome="+outcome+",upstream=agent"]
+			}
+			comes(t, "the first attempt failed", func() bool { return counts("server_error") == 1 })
+			want := "client_closed"
+			if interrupt {
+				want = "interrupted"
+				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				leave()
+			}
+			body := <-got
+			m := p.settled(agent, 2)[1]
+			if m.Failure != nil || strings.Contains(m.Content, "Sorry") || strings.Contains(body, "Sorry") || interrupt && !strings.HasSuffix(body, "data: [DONE]\n\n") {
+				t.Errorf("%q; the ledger has %+v", body, m)
+			}
+			if all := counted(t, reg, "heardlog_answers_total"); all["outcome="+want] != 1 || calls.Load() != 1 {
+				t.Errorf("%v after %d calls", all, calls.Load())
+			}
+		})
+	}
+}
+
+// A stream whose first data is an error, and an answer in one piece that is none, are in the books as what they are.
+func TestAttemptsThatAreNoAnswers(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ typ, body, more, outcome string }{
+		"a stream with an error":         {"text/event-stream", "data: {\"error\":{\"message\":\"overloaded\",\"code\":529}}\n\n", `,"stream":true`, "broken"},
+		"a stream with a refusal":        {"text/event-stream", "data: {\"error\":{\"message\":\"no such model\",\"code\":400}}\n\n", `,"stream":true`, "refused"},
+		"an error in one piece":          {"application/json", `{"error":{"message":"overloaded","code":529}}`, "", "broken"},
+		"something else in one piece":    {"application/json", `{"ok":true}`, "", "broken"},
+		"an answer in one piece":         {"application/json", `{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"One."},"finish_reason":"stop"}]}`, "", "answered"},
+		"a stream with a word":           {"text/event-stream", delta("One"), `,"stream":true`, "answered"},
+		"a stream of nothing but an end": {"text/event-stream", "data: [DONE]\n\n", `,"stream":true`, "answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tt.typ)
+				_, _ = io.WriteString(w, tt.body)
+			}))
+			t.Cleanup(back.Close)
+			reg := prometheus.NewRegistry()
+			p := newProxy(t, func(c *answer.Config) { c.Metrics = reg })
+			agent := p.join(func(l *memory.LLMSettings) { l.URL = back.URL })
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(say("hi", tt.more)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.ReadAll(res.Body) // a broken stream ends with an error
+			res.Body.Close()
+			if got := counted(t, reg, "heardlog_upstream_attempts_total"); len(got) != 1 || got["outcome="+tt.outcome+",upstream=agent"] != 1 {
+				t.Errorf("%v, want one that %s", got, tt.outcome)
+			}
+		})
+	}
+}
+
+// An answer that is stored already cannot be joined, although its upstream still holds the connection: the same words again are a turn of their own.
+func TestJoinNotBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	p, joined := joining(t)
+	var calls atomic.Int32
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, delta([]string{"One", "Two"}[calls.Add(1)-1])+"data: [DONE]\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done() // until the grace is over
+	}))
+	t.Cleanup(back.Close)
+	agent := p.join(func(l *memory.LLMSettings) { l.URL = back.URL })
+	first := p.post(t.Context(), agent, count)
+	next(t, first.Body, "[DONE]")
+	second := p.post(t.Context(), agent, count)
+	got := next(t, second.Body, "[DONE]")
+	p.read(first)
+	p.read(second)
+	if joined() != 0 || !strings.Contains(got, "Two") || len(p.settled(agent, 4)) != 4 {
+		t.Errorf("%v joined: %q; the ledger has %q", joined(), got, lines(p.ledger(agent)))
+	}
+}
+
+// slowTurns begins turns once a client has left.
+type slowTurns struct {
+	memory.Turns
+	left func()
+}
+
+// Begin implements memory.Turns.
+func (s slowTurns) Begin(ctx context.Context, project, agent string, r memory.TurnRequest) (*memory.Turn, error) {
+	t, err := s.Turns.Begin(ctx, project, agent, r)
+	s.left()
+	return t, err
+}
+
+// A client who is gone before the LLM was asked, where the agent drains and fills its pauses: what was said of it is stored by another goroutine than the
+// one that sets the filler up.
+func TestLeavesBeforeFiller(t *testing.T) {
+	t.Parallel()
+	var leave atomic.Pointer[context.CancelFunc]
+	p := newProxy(t, func(c *answer.Config) {
+		c.Turns = slowTurns{c.Turns, func() {
+			(*leave.Load())()
+			time.Sleep(20 * time.Millisecond) // the server has to notice
+		}}
+	})
+	a, err := p.mem.Join(t.Context(), memory.JoinRequest{Project: "p1", Name: "filling", Settings: memory.Settings{
+		IdleTimeoutS: -1, LLM: memory.LLMSettings{OnDisconnect: "drain"}, Filler: memory.Filler{WaitMS: 10000, Phrases: []string{"Well,"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		ctx, stop := context.WithCancel(t.Context())
+		leave.Store(&stop)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/agents/"+a.ID+"/chat/completions", strings.NewReader(count))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			res.Body.Close()
+			t.Error("the client got an answer")
+		}
+	}
+}
