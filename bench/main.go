@@ -1,7 +1,7 @@
 // Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
 // the disk's own fdatasync, one transaction an append, and httputil.ReverseProxy. docs/performance.md tells what came out.
 //
-//	go run ./bench              # everything, about six minutes
+//	go run ./bench              # everything, about eight minutes
 //	go run ./bench -quick       # a few seconds a part; figures for orientation only
 //	go run ./bench -only 1,2
 //
@@ -55,21 +55,23 @@ type sizes struct {
 	live     int // streams at once
 	cancels  int // of each kind
 	agents   int // for the restart
+	events   int // of a round, deliveries waiting
+	wakes    int // of a round, events that come one by one
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 400}
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams")
+	only := flags.String("only", "1,2,3,4,5,6,7", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "a server built before; empty builds one")
 	dir := flags.String("dir", "", "folder for the databases, on the disk to be measured; empty makes a temporary one")
@@ -114,7 +116,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany}
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))
