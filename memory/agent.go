@@ -49,6 +49,10 @@ const (
 // Lifetime is how long an agent may run at most.
 const Lifetime = 72 * time.Hour
 
+// ExpiringLead is how long before the end of its lifetime an agent's expiry is announced. Agora does not say when it does so
+// (reference/agora-api.md 5.5); an hour is time enough to lead a conversation over to another agent.
+const ExpiringLead = time.Hour
+
 // Agent is one running conversation, from join to leave. Values are not changed once handed out: copy, then store.
 type Agent struct {
 	ID      string
@@ -101,6 +105,9 @@ type Settings struct {
 	Farewell     Farewell
 	Call         Call // set at the join and never changed
 	Filler       Filler
+	// WarnedMS is when the end of the agent's lifetime was announced, Unix ms; 0 before. It is no property of the join, and stands here because it
+	// changes at most once.
+	WarnedMS int64
 }
 
 // LLMSettings is the agent's properties.llm. A zero field means that the server's default holds.
@@ -187,6 +194,7 @@ type storedSettings struct {
 	Call         Call              `json:"call,omitzero"`
 	Filler       *Filler           `json:"filler,omitempty"`
 	Upstreams    []storedUpstream  `json:"upstreams,omitempty"`
+	WarnedMS     int64             `json:"warned_ms,omitempty"`
 }
 
 // storedUpstream is Upstream with its secrets in clear.
@@ -203,7 +211,7 @@ type storedUpstream struct {
 func EncodeSettings(s Settings) ([]byte, error) {
 	out := storedSettings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
 	}
 	out.Headers = inClear(s.LLM.Headers)
 	for _, u := range s.LLM.Upstreams {
@@ -226,7 +234,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	}
 	s := Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call,
+		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS,
 	}
 	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {

@@ -31,6 +31,8 @@ type liveAgent struct {
 	live     bool      // false for an entry that is kept only while it has flights or watchers
 	// silenced tells that the running silence has been broken by us; a restart forgets it and may break it once more.
 	silenced atomic.Bool
+	// warned tells that the agent's expiry was announced, or fell due while nobody wanted to know.
+	warned atomic.Bool
 }
 
 // flight is an answer in the making.
@@ -120,6 +122,18 @@ func (r *registry) silence(k agentKey, broken bool) bool {
 func (r *registry) silenced(k agentKey) bool {
 	a := r.get(k)
 	return a != nil && a.silenced.Load()
+}
+
+// warn notes that nothing more is to be said of the agent's expiry.
+func (r *registry) warn(k agentKey) {
+	if a := r.get(k); a != nil {
+		a.warned.Store(true)
+	}
+}
+
+func (r *registry) warned(k agentKey) bool {
+	a := r.get(k)
+	return a == nil || a.warned.Load()
 }
 
 // activity gives when somebody last had to do with the agent; now if it is not known yet. An answer in flight and an open live tail

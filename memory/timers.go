@@ -197,6 +197,9 @@ func (s *Service) act(ctx context.Context, h Head) error {
 		})
 		return unlessNotDue(err)
 	}
+	if at := s.warningDue(a); !at.IsZero() && !now.Before(at) {
+		return s.warn(ctx, a)
+	}
 	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
 		m := Message{Role: Assistant, Source: SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.fill(a.Settings.LLM.Greeting)}
 		_, err := s.say(ctx, a.Project, a.ID, m, func(h Head) error {
@@ -240,6 +243,37 @@ func unlessNotDue(err error) error {
 func (s *Service) idleSince(a Agent, now time.Time) bool {
 	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
 	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
+}
+
+// warningDue gives when the agent's expiry is to be announced; the zero time where that is done.
+func (s *Service) warningDue(a Agent) time.Time {
+	if a.Settings.WarnedMS != 0 || s.live.warned(keyOf(a)) {
+		return time.Time{}
+	}
+	return time.UnixMilli(a.StartMS).Add(Lifetime - ExpiringLead)
+}
+
+// warn announces the agent's expiry, once; where nobody wants to know, nothing is stored. It is no activity of the agent.
+func (s *Service) warn(ctx context.Context, a Agent) error {
+	k := keyOf(a)
+	if s.cfg.Events.Wants(a.Project, TypeExpiring) {
+		err := s.cfg.Store.Update(ctx, a.Project, a.ID, func(tx Tx) (Change, error) {
+			h := tx.Head()
+			a := h.Agent
+			if a.Status.Ended() || a.Settings.WarnedMS != 0 {
+				return Change{}, nil
+			}
+			a.Rev, a.Settings.WarnedMS = h.Rev+1, s.nowMS()
+			ev, err := s.event(&a, TypeExpiring, a.Rev, 0, a.Settings.WarnedMS, EventFacts{})
+			return Change{Agent: &a, Events: ev}, err
+		})
+		if err != nil {
+			return err
+		}
+		s.live.changed(k)
+	}
+	s.live.warn(k)
+	return nil
 }
 
 // greetingDue gives when a delayed greeting is to be said; the zero time if none is.
@@ -287,6 +321,7 @@ func (s *Service) dueOf(h Head) time.Time {
 	if limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second; limit > 0 {
 		earlier(s.live.activity(keyOf(a), now).Add(limit))
 	}
+	earlier(s.warningDue(a))
 	earlier(greetingDue(h))
 	earlier(s.silenceDue(h))
 	return due

@@ -31,7 +31,7 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store
 		},
 		Filler:  memory.Filler{WaitMS: 700, Phrases: []string{"Let me see.", "Hm."}, Shuffle: true},
 		Silence: memory.Silence{TimeoutMS: 9, Action: "think", Content: "c"}, Farewell: memory.Farewell{Graceful: true, TimeoutS: 3},
-		Call: memory.Call{Keys: []string{"vapi.call:1"}, Shared: []string{"agora.channel:lobby"}, Previous: "p", Weak: true},
+		Call: memory.Call{Keys: []string{"vapi.call:1"}, Shared: []string{"agora.channel:lobby"}, Previous: "p", Weak: true}, WarnedMS: 7,
 	}
 	stored := create(t, ctx, s, a)
 	wantSame(t, "stored agent", stored, a)
