@@ -50,6 +50,8 @@ type Config struct {
 	WebhookURL    string // HEARDLOG_WEBHOOK_URL; "" = none
 	WebhookSecret Secret // HEARDLOG_WEBHOOK_SECRET
 
+	Ingest []IngestSecret // HEARDLOG_INGEST_SECRETS
+
 	OutboundAllow []netip.Prefix // HEARDLOG_OUTBOUND_ALLOW
 	SecretKey     Secret         // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
 

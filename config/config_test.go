@@ -79,6 +79,12 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_AUTO_JOIN", "maybe", "not true or false"},
 		{"HEARDLOG_AUTO_JOIN", "true", "wants HEARDLOG_LLM_URL"},
 		{"HEARDLOG_WEBHOOK_SECRET", "hunter2", "without HEARDLOG_WEBHOOK_URL"},
+		{"HEARDLOG_INGEST_SECRETS", "p=", "entry 1 is not project=secret"},
+		{"HEARDLOG_INGEST_SECRETS", "p=a,a/b=hunter2", "entry 2: the project may hold"},
+		{"HEARDLOG_INGEST_SECRETS", "p=a,p=b,p=c,p=d,p=hunter2", "entry 5: its project has 4 secrets"},
+		{"HEARDLOG_INGEST_SECRETS", "p=hunter2\x01", "entry 1: a secret has at most"},
+		{"HEARDLOG_INGEST_SECRETS", "hunter2", "neither project=secret nor the path"},
+		{"HEARDLOG_INGEST_SECRETS", "#p=a", "holds no entry"},
 		{"HEARDLOG_OUTBOUND_ALLOW", "10.0.0.1/8", "write 10.0.0.0/8"},
 		{"HEARDLOG_OUTBOUND_ALLOW", "ten", "not an address range"},
 		{"HEARDLOG_SECRET_KEY", "hunter2", "has 7 characters"},
@@ -189,7 +195,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("HEARDLOG_CREDENTIALS", "p=id:secret")
 	f.Add("HEARDLOG_OUTBOUND_ALLOW", "fd00::/8,10.0.0.0/8")
 	f.Fuzz(func(t *testing.T, name, value string) {
-		if name == "HEARDLOG_CREDENTIALS" && !strings.Contains(value, "=") {
+		if (name == "HEARDLOG_CREDENTIALS" || name == "HEARDLOG_INGEST_SECRETS") && !strings.Contains(value, "=") {
 			return // would be read as a file's path
 		}
 		c, err := load(map[string]string{name: value})

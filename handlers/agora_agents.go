@@ -35,7 +35,7 @@ func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := agentAnswer{
-		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.Name, AgentID: agent.ID,
+		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.ShownName(), AgentID: agent.ID,
 		Channel: agent.Settings.Channel, Labels: agent.Settings.Labels,
 		Keys: agent.Settings.Call.Keys, Previous: agent.Settings.Call.Previous, WeakKey: agent.Settings.Call.Weak,
 	}
@@ -93,7 +93,7 @@ func (a *API) agents(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, agent := range page.Agents {
 		out.Data.List = append(out.Data.List, listEntry{
-			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.Name, Channel: agent.Settings.Channel,
+			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.ShownName(), Channel: agent.Settings.Channel,
 		})
 	}
 	out.Data.Count, out.Meta.Cursor, out.Meta.Total = len(page.Agents), page.Next, page.Total

@@ -76,7 +76,7 @@ func (a *API) turns(w http.ResponseWriter, r *http.Request) error {
 	}
 	pages := max(1, (len(rows)+size-1)/size)
 	out := turnsAnswer{
-		AgentID: agent.ID, Name: agent.Name, Channel: agent.Settings.Channel, TotalTurnCount: len(rows), Turns: []turnJSON{},
+		AgentID: agent.ID, Name: agent.ShownName(), Channel: agent.Settings.Channel, TotalTurnCount: len(rows), Turns: []turnJSON{},
 		Pagination: pagination{PageIndex: page, TotalPages: pages, IsLastPage: page >= pages},
 	}
 	from := min(len(rows), (page-1)*size)

@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/platform"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // Config is what an API is made of.
@@ -44,6 +45,8 @@ type Config struct {
 	// PassThrough lists the paths under /v1 that go through to the upstream: whole paths, such as /v1/embeddings, paths that end in /* for all beneath them,
 	// or * for all. Our own paths are ours in any case.
 	PassThrough []string
+	// Ingest holds the secrets that sign Agora's notifications, by project; none takes no notifications.
+	Ingest map[string][]webhook.Secret
 	// Done is closed when the server begins to stop: endless streams end then.
 	Done <-chan struct{}
 }

@@ -97,6 +97,11 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 
 // readRaw reads the whole body (which also arms the server's watch on the connection) and checks its size.
 func (a *API) readRaw(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return a.readUpTo(w, r, a.MaxBody)
+}
+
+// readUpTo is readRaw with a limit of its own.
+func (a *API) readUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		// Clients send application/json;charset=utf-8 and, with -d of curl, a form type: the body decides.
 		if _, _, err := mime.ParseMediaType(ct); err != nil {
@@ -106,7 +111,7 @@ func (a *API) readRaw(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", clip(enc, 40))
 	}
-	body, err := readAll(http.MaxBytesReader(w, r.Body, a.MaxBody), min(r.ContentLength, a.MaxBody))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if r.ContentLength != 0 && err == nil {
 		// observe has set a deadline. The server goes on reading, to notice a client that leaves: that must not end.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})

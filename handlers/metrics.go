@@ -17,6 +17,7 @@ type Metrics struct {
 	history  prometheus.Counter
 	limited  prometheus.Counter
 	evidence *prometheus.CounterVec
+	ingest   *prometheus.CounterVec
 
 	mu     sync.RWMutex
 	routes map[string]*routeMetrics // by the patterns, method and status: see request
@@ -45,7 +46,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.evidence = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "heardlog_evidence_total", Help: "What platforms' events told of answers: recorded, known already, pending while the answer is made, or of no answer of ours.",
 	}, []string{"platform", "result"})
-	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence)
+	m.ingest = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_ingest_total", Help: "Notifications of Agora's by event type: filed, known already, ignored, health checks, or refused for their signature.",
+	}, []string{"type", "result"})
+	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence, m.ingest)
 	return m
 }
 

@@ -108,6 +108,8 @@ type Settings struct {
 	// WarnedMS is when the end of the agent's lifetime was announced, Unix ms; 0 before. It is no property of the join, and stands here because it
 	// changes at most once.
 	WarnedMS int64
+	// Archive is what is known of an agent that runs elsewhere; nil for one that runs here.
+	Archive *Archive
 }
 
 // LLMSettings is the agent's properties.llm. A zero field means that the server's default holds.
@@ -195,6 +197,7 @@ type storedSettings struct {
 	Filler       *Filler           `json:"filler,omitempty"`
 	Upstreams    []storedUpstream  `json:"upstreams,omitempty"`
 	WarnedMS     int64             `json:"warned_ms,omitempty"`
+	Archive      *Archive          `json:"archive,omitempty"`
 }
 
 // storedUpstream is Upstream with its secrets in clear.
@@ -211,7 +214,7 @@ type storedUpstream struct {
 func EncodeSettings(s Settings) ([]byte, error) {
 	out := storedSettings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, Archive: s.Archive,
 	}
 	out.Headers = inClear(s.LLM.Headers)
 	for _, u := range s.LLM.Upstreams {
@@ -234,7 +237,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	}
 	s := Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS,
+		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, Archive: in.Archive,
 	}
 	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {

@@ -168,7 +168,10 @@ func (s *Service) record(ctx context.Context, project, id string, reports []Repo
 	if len(reports) == 1 {
 		depth = 8 * reportDepth
 	}
-	_, recent, err := s.cfg.Store.Recent(ctx, project, id, depth, false)
+	head, recent, err := s.cfg.Store.Recent(ctx, project, id, depth, false)
+	if err == nil && head.Agent.Archived() { // its record is made of its notices alone, in whatever order they come
+		err = head.Agent.MustBeActive(fault.NotFound)
+	}
 	if err != nil {
 		return nil, err
 	}

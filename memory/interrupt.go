@@ -37,7 +37,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 	}
 	err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h = tx.Head()
-		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && !says {
+		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says || h.Agent.Archived()) {
 			return Change{}, err // evidence may come late, a cut may not
 		}
 		turn := r.TurnID

@@ -345,6 +345,9 @@ func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func(
 
 // MustBeActive refuses an agent that takes nothing more, with the code that the call documents; the text says when and why it stopped.
 func (a Agent) MustBeActive(code fault.Code) error {
+	if a.Archived() {
+		return fault.New(code, "agent %s runs at Agora; only its record is here", a.ID)
+	}
 	if a.Status.Active() {
 		return nil
 	}

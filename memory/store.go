@@ -124,7 +124,7 @@ type MessageQuery struct {
 // What a method acknowledges is on disk, except in drivers that say otherwise. Every method fails with fault.Unavailable
 // when the store is full, closed or failing, and with the context's cause when ctx ends first (a write may then still happen).
 type Store interface {
-	// Create stores a new live agent with its first change (whose Agent must be nil). It fails with *NameTakenError when a
+	// Create stores a new agent with its first change (whose Agent must be nil); one that is filed from elsewhere may have ended already. It fails with *NameTakenError when a
 	// live agent of the project has the name or, among its Settings.Call.Keys, one of the new agent's, with fault.Quota when limit > 0 and that many of its agents are live. If a stored agent
 	// has the same project and JoinKey (not empty), that agent is returned with created=false and nothing is written.
 	Create(ctx context.Context, a Agent, limit int, c Change) (stored Agent, created bool, err error)

@@ -187,6 +187,9 @@ func (s *Service) act(ctx context.Context, h Head) error {
 		}
 		return s.End(ctx, a.Project, a.ID, EndOK)
 	case !now.Before(time.UnixMilli(a.StartMS).Add(Lifetime)):
+		if a.Archived() {
+			return s.expire(ctx, a.Project, a.ID)
+		}
 		return s.End(ctx, a.Project, a.ID, EndLifetime)
 	case s.idleSince(a, now):
 		err := s.stop(ctx, a.Project, a.ID, EndIdle, func(a Agent) error {
@@ -245,9 +248,9 @@ func (s *Service) idleSince(a Agent, now time.Time) bool {
 	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
 }
 
-// warningDue gives when the agent's expiry is to be announced; the zero time where that is done.
+// warningDue gives when the agent's expiry is to be announced; the zero time where that is done, or another's business.
 func (s *Service) warningDue(a Agent) time.Time {
-	if a.Settings.WarnedMS != 0 || s.live.warned(keyOf(a)) {
+	if a.Settings.WarnedMS != 0 || a.Archived() || s.live.warned(keyOf(a)) {
 		return time.Time{}
 	}
 	return time.UnixMilli(a.StartMS).Add(Lifetime - ExpiringLead)

@@ -56,7 +56,7 @@ func TurnTable(msgs []Message) []TurnRow {
 			}
 			rows = append(rows, row)
 		}
-		if m.Role == Assistant {
+		if m.Role == Assistant || m.Failure != nil {
 			rows[len(rows)-1].end(m)
 		}
 	}

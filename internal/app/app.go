@@ -115,7 +115,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Memory: a.service, Answers: a.answers, Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
-		Platforms: platforms, NoKey: c.NoKey,
+		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
 	a.server = &http.Server{
 		Handler: api.Router(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -133,6 +133,14 @@ func access(c config.Config) *handlers.Access {
 		acc.Add(cred.Project, cred.ID, cred.Secret.Reveal())
 	}
 	return acc
+}
+
+func ingestSecrets(c config.Config) map[string][]webhook.Secret {
+	out := map[string][]webhook.Secret{}
+	for _, s := range c.Ingest {
+		out[s.Project] = append(out[s.Project], webhook.Secret(s.Secret.Reveal()))
+	}
+	return out
 }
 
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error) {

@@ -32,6 +32,10 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store
 		Filler:  memory.Filler{WaitMS: 700, Phrases: []string{"Let me see.", "Hm."}, Shuffle: true},
 		Silence: memory.Silence{TimeoutMS: 9, Action: "think", Content: "c"}, Farewell: memory.Farewell{Graceful: true, TimeoutS: 3},
 		Call: memory.Call{Keys: []string{"vapi.call:1"}, Shared: []string{"agora.channel:lobby"}, Previous: "p", Weak: true}, WarnedMS: 7,
+		Archive: &memory.Archive{
+			Name: "desk", StartMS: 1, StopMS: 2, Left: &memory.ArchiveEnd{Status: memory.Failed, Message: "m"}, Messages: 2, Digest: "d", Told: []byte{1, 255},
+			Notices: []string{"n"}, Turns: []memory.ArchiveTurn{{TurnID: 1, StartType: memory.StartVoice, E2EMS: 5}}, Errors: []memory.ArchiveError{{TurnID: 1, Module: "llm"}},
+		},
 	}
 	stored := create(t, ctx, s, a)
 	wantSame(t, "stored agent", stored, a)
@@ -56,6 +60,32 @@ func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 	wantSame(t, "messages", list, []memory.Message{greeting})
 	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting})
+}
+
+// testCreateEnded: an agent may be over when the first is told of it. It has no place among the live ones.
+func testCreateEnded(t *testing.T, ctx context.Context, s memory.Store) {
+	a := newAgent(1)
+	a.Status, a.StopMS, a.Message = memory.Failed, a.StartMS+1, "gone"
+	create(t, ctx, s, a)
+	b := newAgent(2)
+	b.Name, b.Status, b.StopMS = a.Name, memory.Stopped, b.StartMS+1 // of ended ones many may have a name
+	create(t, ctx, s, b)
+	wantSame(t, "head", head(t, ctx, s, a), memory.NewHead(a, nil, 0))
+	count, err := s.Count(ctx)
+	if err != nil || count != [memory.Statuses]int{memory.Failed: 1, memory.Stopped: 1} {
+		t.Errorf("count %v, %v", count, err)
+	}
+	if err := s.Live(ctx, func(h memory.Head) error { t.Errorf("%s is live", h.Agent.ID); return nil }); err != nil {
+		t.Error(err)
+	}
+	c := newAgent(3)
+	c.Name = a.Name
+	if _, created, err := s.Create(ctx, c, 1, memory.Change{}); err != nil || !created {
+		t.Errorf("the first live one: %v", err)
+	}
+	if n, err := s.Sweep(ctx, a.StopMS+b.StopMS, 10); n != 2 || err != nil {
+		t.Errorf("%d were swept, %v", n, err)
+	}
 }
 
 func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Store) {

@@ -19,6 +19,7 @@ func Run(t *testing.T, open func(*testing.T) memory.Store) {
 	for name, test := range map[string]func(*testing.T, context.Context, memory.Store){
 		"CreateKeepsEverything":      testCreateKeepsEverything,
 		"CreateWithMessages":         testCreateWithMessages,
+		"CreateEnded":                testCreateEnded,
 		"CreateNameTaken":            testCreateNameTaken,
 		"CreateNameRace":             testCreateNameRace,
 		"CreateQuota":                testCreateQuota,

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// IngestSecret signs the notifications that Agora sends for a project.
+type IngestSecret struct {
+	Project string
+	Secret  Secret
+}
+
+// Bounds of the secrets of ingest. Each secret of a project is a pass over the body of whoever calls.
+const (
+	maxIngestSecrets    = 10_000
+	maxIngestPerProject = 4
+	maxIngestSecret     = 256
+	maxIngestFile       = 4 << 20
+)
+
+// setIngest reads the secrets of ingest. No error shows an entry: it may be a secret in the wrong place.
+func setIngest(c *Config, v string) error {
+	if v == "" {
+		return nil
+	}
+	entries := strings.Split(v, ",")
+	if !strings.Contains(v, "=") { // a file
+		f, err := os.Open(v)
+		if err != nil {
+			return errors.New("is neither project=secret nor the path of a file that can be read")
+		}
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, maxIngestFile+1))
+		if err != nil {
+			return errors.New("the file cannot be read")
+		}
+		if len(b) > maxIngestFile {
+			return fmt.Errorf("the file is larger than %d bytes", maxIngestFile)
+		}
+		entries = strings.Split(string(b), "\n")
+	}
+	count := map[string]int{}
+	for i, e := range entries {
+		e = strings.TrimSpace(e)
+		if e == "" || strings.HasPrefix(e, "#") {
+			continue
+		}
+		project, secret, _ := strings.Cut(e, "=")
+		switch {
+		case secret == "":
+			return fmt.Errorf("entry %d is not project=secret", i+1)
+		case !ValidProject(project):
+			return fmt.Errorf("entry %d: the project may hold letters, digits, dot, dash and underscore, at most 128", i+1)
+		case len(secret) > maxIngestSecret || oneLine(secret) != nil:
+			return fmt.Errorf("entry %d: a secret has at most %d bytes and no control characters", i+1, maxIngestSecret)
+		case count[project] == maxIngestPerProject:
+			return fmt.Errorf("entry %d: its project has %d secrets already", i+1, maxIngestPerProject)
+		case len(c.Ingest) == maxIngestSecrets:
+			return fmt.Errorf("there are more than %d entries", maxIngestSecrets)
+		}
+		count[project]++
+		c.Ingest = append(c.Ingest, IngestSecret{Project: project, Secret: Secret(secret)})
+	}
+	if len(c.Ingest) == 0 {
+		return errors.New("holds no entry; leave it unset to take no notifications")
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// maxNotice is how long a notification may be, in bytes, also where HEARDLOG_MAX_BODY allows less: a 103 holds a whole conversation, and Agora gives up
+// after three retries.
+const maxNotice = 8 << 20
+
+// agoraProduct is the productId of notifications about conversational agents (reference/agora-api.md 5.1).
+const agoraProduct = 17
+
+// What became of a notification; the values of a metric's label.
+const (
+	ingestFiled   = "filed"
+	ingestKnown   = "known"
+	ingestIgnored = "ignored"
+	ingestCheck   = "check"
+	ingestRefused = "refused"
+)
+
+// ingestAnswer is what Agora's senders want to see (reference/agora-api.md 5.2).
+type ingestAnswer struct {
+	Code int    `json:"code"` // 0
+	Msg  string `json:"msg"`
+}
+
+// ingestAgora takes one notification of Agora's. Who sends it is told by the signature, not by credentials: Agora's console takes a URL and nothing else.
+func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.verifiedNotice(w, r)
+	if err != nil {
+		a.Metrics.ingest.WithLabelValues("none", ingestRefused).Inc()
+		return err
+	}
+	if depth := jsonDepth(body); depth > MaxDepth {
+		return fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
+	}
+	var in noticeRequest
+	if err := json.Unmarshal(body, &in); err != nil {
+		return jsonFault(err)
+	}
+	kind := "other"
+	if in.filed() {
+		kind = strconv.Itoa(in.EventType)
+	}
+	done := func(result, msg string) error {
+		a.Metrics.ingest.WithLabelValues(kind, result).Inc()
+		return encode(w, http.StatusOK, ingestAnswer{Msg: msg})
+	}
+	switch {
+	case in.Payload.ChannelName == checkChannel && in.Payload.AgentID == "": // the console's health check: no payload of an agent
+		return done(ingestCheck, "success")
+	case !in.filed(): // refused, it would come again, three times
+		return done(ingestIgnored, "ignored: not a notification about an agent's conversation")
+	}
+	n, err := in.notice()
+	if err != nil {
+		return err
+	}
+	infoOf(r).agent = n.AgentID
+	changed, err := a.Memory.File(r.Context(), projectOf(r), n)
+	switch {
+	case err != nil:
+		return err
+	case !changed:
+		return done(ingestKnown, "success, known already")
+	}
+	return done(ingestFiled, "success")
+}
+
+// verifiedNotice reads the body and checks that a secret of the project signed it. Nothing is read for a caller who could not be right.
+func (a *API) verifiedNotice(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if len(a.Ingest) == 0 {
+		return nil, fault.New(fault.NotFound, "no secret is configured, so that nothing is taken here; see HEARDLOG_INGEST_SECRETS")
+	}
+	project := a.Access.DefaultProject
+	if names := r.URL.Query()["project"]; len(names) > 0 {
+		project = names[0]
+	} else if len(a.Ingest) == 1 {
+		for only := range a.Ingest {
+			project = only
+		}
+	}
+	wrong := fault.New(fault.Unauthenticated, "%s does not fit the body and a secret of the project", webhook.HeaderAgoraV2)
+	secrets := a.Ingest[project]
+	if len(secrets) == 0 || len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
+		return nil, wrong
+	}
+	body, err := a.readUpTo(w, r, max(a.MaxBody, maxNotice))
+	if err != nil {
+		return nil, err
+	}
+	fits := false
+	for _, s := range secrets { // all of them, so that the time does not tell which
+		fits = webhook.VerifyAgora(s, r.Header, body) == nil || fits
+	}
+	if !fits {
+		return nil, wrong
+	}
+	infoOf(r).project = project
+	return body, nil
+}
+
+// checkChannel is the channel that the console's health check names.
+const checkChannel = "test_webhook"
+
+// noticeRequest is a notification (reference/agora-api.md 5.1 and 5.5). What is not known of it is passed over.
+type noticeRequest struct {
+	NoticeID  string        `json:"noticeId"`
+	ProductID int           `json:"productId"`
+	EventType int           `json:"eventType"`
+	Payload   noticePayload `json:"payload"`
+}
+
+// noticePayload is what payloads of all types have together.
+type noticePayload struct {
+	ChannelName string            `json:"channelName"` // in the health check alone
+	AgentID     string            `json:"agent_id"`
+	Name        string            `json:"name"`
+	Channel     string            `json:"channel"`
+	Labels      map[string]string `json:"labels"`
+	StartTS     wholeNumber       `json:"start_ts"`
+	StopTS      wholeNumber       `json:"stop_ts"`
+	Status      string            `json:"status"`
+	Message     string            `json:"message"`
+	Contents    []noticeMessage   `json:"contents"`
+	Errors      []noticeError     `json:"errors"`
+	Metrics     []noticeMetrics   `json:"metrics"`
+	Turns       []noticeTurn      `json:"turns"`
+}
+
+// filed tells whether the notification is one that is filed.
+func (in *noticeRequest) filed() bool {
+	if in.ProductID != agoraProduct {
+		return false
+	}
+	switch in.EventType {
+	case webhook.TypeJoined, webhook.TypeLeft, webhook.TypeHistory, agoraExpiring, webhook.TypeError, agoraMetrics, webhook.TypeTurns:
+		return true
+	}
+	return false
+}
+
+// Types of Agora's that are filed and not among those that we always sent.
+const (
+	agoraExpiring = 104
+	agoraMetrics  = 111
+)
+
+// Bounds of a notification's parts.
+const (
+	maxNoticeID    = 256
+	maxNoticeName  = 1024
+	maxNoticeRows  = 10_000
+	maxNoticeError = 1024
+)
+
+// notice checks the notification and gives it in the domain's form.
+func (in *noticeRequest) notice() (memory.Notice, error) {
+	p := &in.Payload
+	n := memory.Notice{ID: in.NoticeID, AgentID: p.AgentID}
+	switch {
+	case in.NoticeID == "":
+		return n, fault.At(fault.Missing, "noticeId", "is required")
+	case len(in.NoticeID) > maxNoticeID:
+		return n, fault.At(fault.Invalid, "noticeId", "is %d bytes long; at most %d are allowed", len(in.NoticeID), maxNoticeID)
+	case p.AgentID == "":
+		return n, fault.At(fault.Missing, "payload.agent_id", "is required")
+	case !validID(p.AgentID):
+		return n, fault.At(fault.Invalid, "payload.agent_id", "may hold letters, digits, dot, dash and underscore, at most 128")
+	case len(p.Errors) > maxNoticeRows || len(p.Turns) > maxNoticeRows || len(p.Metrics) > maxNoticeRows:
+		return n, fault.At(fault.Invalid, "payload", "holds a list of more than %d entries", maxNoticeRows)
+	}
+	var errs [6]error
+	n.ID, errs[0] = noticeText("noticeId", in.NoticeID, maxNoticeID)
+	n.Name, errs[1] = noticeText("payload.name", p.Name, maxNoticeName)
+	n.Channel, errs[2] = noticeText("payload.channel", p.Channel, maxNoticeName)
+	n.StartMS, errs[3] = p.StartTS.stamp("payload.start_ts")
+	n.StopMS, errs[4] = p.StopTS.stamp("payload.stop_ts")
+	n.Labels, errs[5] = noticeLabels(p.Labels)
+	for _, err := range errs {
+		if err != nil {
+			return n, err
+		}
+	}
+	var err error
+	switch in.EventType { // a payload has what belongs to its type
+	case webhook.TypeLeft:
+		n.Left, err = p.left()
+	case webhook.TypeHistory:
+		n.History, err = historyOf(p.Contents)
+	case webhook.TypeError:
+		n.Errors, err = errorsOf(p.Errors)
+	case agoraMetrics:
+		n.Turns = metricsOf(p.Metrics)
+	case webhook.TypeTurns:
+		n.Turns, err = turnsOf(p.Turns)
+	}
+	return n, err
+}
