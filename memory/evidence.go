@@ -17,6 +17,7 @@ const (
 	recordDepth = 4 * MaxBatch
 	rowDepth    = 16
 	reportDepth = 8
+	maxMatched  = 8 << 20 // bytes of texts that the reports of one call are compared with
 )
 
 // Report is what somebody who knows the audio says of one answer. A zero field says nothing.
@@ -250,8 +251,12 @@ func match(reports []Report, recent []Message) []*Message {
 			depth = 2
 		}
 	}
+	work := 0
 	for i := len(reports) - 1; i >= 0; i-- {
 		for j := end - 1; j >= max(0, end-depth); j-- {
+			if work += reports[i].size() + len(answers[j].Original()); work > maxMatched && len(reports) > 1 {
+				return out
+			}
 			if reports[i].fits(answers[j], shift) && (!stray || j == len(answers)-1 || reports[i].begins(answers[j])) {
 				out[i], end = answers[j], j
 				break
@@ -259,6 +264,15 @@ func match(reports []Report, recent []Message) []*Message {
 		}
 	}
 	return out
+}
+
+// size gives the length of the report's texts.
+func (r *Report) size() int {
+	n := len(r.Generated)
+	if r.Heard != nil {
+		n += len(*r.Heard)
+	}
+	return n
 }
 
 // before gives how many of the answers may be meant by a single report: one that names none and comes late speaks of none that was begun since.

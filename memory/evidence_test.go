@@ -352,3 +352,25 @@ func TestStrayRow(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestRecordHostile: one event that tells very much of very long answers takes a moment and not minutes of a processor.
+func TestRecordHostile(t *testing.T) {
+	t.Parallel()
+	s := fixed(t)
+	var said []memory.Message
+	for i := range 16 {
+		said = append(said, memory.Message{Role: memory.Assistant, Source: memory.SourceCommand, Content: strings.Repeat(fmt.Sprintf("alpha %d beta ", i), 15000)})
+	}
+	a := conversation(t, s, said...)
+	reports := make([]memory.Report, memory.MaxReports)
+	for i := range reports {
+		reports[i] = memory.Report{Heard: text(fmt.Sprintf("gamma %d delta epsilon", i)), Cut: true}
+	}
+	start := time.Now()
+	if out := record(t, s, a.ID, reports...); len(out) > 0 {
+		t.Error(out)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("took %v", took)
+	}
+}

@@ -8,11 +8,14 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
+// maxFillerWork is how many bytes of our own words, and of what follows their fillers in one list, are compared: others wait for it.
+const maxFillerWork = 4 << 20
+
 // withoutFillers takes what we said ourselves in front of an answer out of a platform's list, which holds it as part of the answer, or alone where the
 // caller cut in. What is left is the model's words: those are compared with the ledger, and those the model is told. It is done once: a list that was
 // cleaned holds no filler any more.
 func (p *plan) withoutFillers(recent []memory.Message) {
-	last := len(p.req.Messages)
+	last, work := len(p.req.Messages), 0
 	for _, m := range slices.Backward(recent) {
 		if m.Filler == "" || m.State == memory.Superseded {
 			continue
@@ -22,7 +25,7 @@ func (p *plan) withoutFillers(recent []memory.Message) {
 			if in.Role != "assistant" {
 				continue
 			}
-			rest, ok := behindFiller(in.Text(), &m)
+			rest, ok := behindFiller(in.Text(), &m, &work)
 			if !ok {
 				continue
 			}
@@ -41,11 +44,15 @@ func (p *plan) withoutFillers(recent []memory.Message) {
 }
 
 // behindFiller gives what a text of a list says behind m's filler; ok is false unless the filler stands in front and the rest is of m's own words.
-func behindFiller(text string, m *memory.Message) (rest string, ok bool) {
+// work is what was compared so far.
+func behindFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
 	if rest, ok = llmadapter.WithoutOpening(text, m.Filler); !ok {
 		return "", false
 	}
 	own := m.Original()
+	if *work += len(rest) + len(own); *work > maxFillerWork {
+		return "", false
+	}
 	if rest == "" {
 		// Perhaps the model began with the same words, and those are all that was heard.
 		_, both := llmadapter.WithoutOpening(text, own)
