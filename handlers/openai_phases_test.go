@@ -83,6 +83,7 @@ func TestAttemptsThatAreNoAnswers(t *testing.T) {
 		"an error in one piece":          {"application/json", `{"error":{"message":"overloaded","code":529}}`, "", "broken"},
 		"something else in one piece":    {"application/json", `{"ok":true}`, "", "broken"},
 		"an answer in one piece":         {"application/json", `{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"One."},"finish_reason":"stop"}]}`, "", "answered"},
+		"a stream that ends in a line":   {"text/event-stream", strings.TrimSpace(delta("One")), `,"stream":true`, "answered"},
 		"a stream with a word":           {"text/event-stream", delta("One"), `,"stream":true`, "answered"},
 		"a stream of nothing but an end": {"text/event-stream", "data: [DONE]\n\n", `,"stream":true`, "answered"},
 	} {

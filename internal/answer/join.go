@@ -72,11 +72,14 @@ func (x *exchange) planned(p *plan) func(memory.Head, []memory.Message) (memory.
 		p.identify()
 	}
 	return func(head memory.Head, recent []memory.Message) (memory.Plan, error) {
-		out, err := p.make(head, recent)
 		wish := head.Agent.Settings.LLM.Duplicates
 		if wish == "" {
 			wish = x.cfg.Defaults.Duplicates
 		}
+		if wish == DuplicatesJoin {
+			p.identify() // before fillers are taken out of the list
+		}
+		out, err := p.make(head, recent)
 		if err != nil || wish != DuplicatesJoin {
 			return out, err
 		}

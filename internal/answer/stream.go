@@ -164,6 +164,7 @@ func (x *exchange) relayStream(a *attempt) error {
 		if broken := x.relay.Record.Error; broken != nil {
 			x.unanswered(x.streamFault(broken))
 		}
+		x.answered(a) // a last event without its blank line is read at the end only
 		return nil
 	case errors.Is(err, llmadapter.ErrStream):
 		return x.fail(x.streamFault(x.relay.Record.Error))
@@ -178,6 +179,7 @@ func (x *exchange) relayStream(a *attempt) error {
 		}
 	}
 	if lost, ok := errors.AsType[*notStored](err); ok {
+		x.answered(a)
 		return x.failStored(lost)
 	}
 	return x.fail(err)

@@ -120,7 +120,7 @@ func (t *turnTrace) end(x *exchange, err error) {
 	}
 	now := trace.WithTimestamp(x.cfg.Now())
 	defer t.root.End(now)
-	if x.follows != nil && err == nil {
+	if x.follows != nil && (err == nil || fault.Is(err, fault.Canceled)) {
 		t.root.SetAttributes(attribute.String("heardlog.outcome", "joined"))
 		return
 	}
