@@ -192,7 +192,7 @@ func TestFault30Edited(t *testing.T) {
 		t.Fatalf("%+v", r.Result)
 	}
 	s.endpoint("e", url, func(e *webhook.Endpoint) { e.Secrets = []webhook.SigningSecret{{Value: "another"}} })
-	s.pass(time.Minute)
+	s.pass(2 * time.Hour)
 	if r := s.next(); r.State != webhook.Delivered || r.Attempt != 2 {
 		t.Errorf("%+v", r.Result)
 	}
@@ -268,7 +268,7 @@ func TestFault32FanOut(t *testing.T) {
 	}
 	s.wantBacklog(n, 0)
 	ill.Store(false)
-	s.pass(time.Minute)
+	s.pass(2 * time.Hour)
 	for range n {
 		if r := s.next(); r.Endpoint.ID != "1" || r.State != webhook.Delivered {
 			t.Errorf("%+v", r)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -144,7 +145,7 @@ func (s *site) work(sender func(*webhook.SenderConfig), change func(*webhook.Wor
 			sender(c)
 		}
 	})
-	c := webhook.WorkerConfig{Queue: s, Sender: send, Now: s.now, Poll: 5 * time.Millisecond, Log: zerolog.Nop()}
+	c := webhook.WorkerConfig{Queue: s, Sender: send, Now: s.now, Schedule: slowly(), Poll: 5 * time.Millisecond, Log: zerolog.Nop()}
 	if change != nil {
 		change(&c)
 	}
@@ -164,6 +165,9 @@ func (s *site) work(sender func(*webhook.SenderConfig), change func(*webhook.Wor
 	s.t.Cleanup(stop)
 	return stop
 }
+
+// slowly is a schedule of ten tries an hour apart: no machine is so slow that a retry comes while the test looks at the first try.
+func slowly() webhook.Schedule { return slices.Repeat(webhook.Schedule{time.Hour}, 9) }
 
 // next waits for the next result that is stored.
 func (s *site) next() ended {
