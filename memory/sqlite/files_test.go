@@ -69,6 +69,9 @@ func TestSchemaOne(t *testing.T) {
 	if h, err := s.Head(t.Context(), "p", "a1"); err != nil || h.Agent.Name != "old" || len(h.Agent.Settings.Call.Keys) != 0 {
 		t.Errorf("%+v, %v", h.Agent, err)
 	}
+	if id, err := s.ByKey(t.Context(), "p", "agora.channel:room"); err != nil || id != "a1" {
+		t.Errorf("by its channel: %q, %v", id, err)
+	}
 	fresh := memory.Agent{ID: "a2", Project: "p", Name: "new", Status: memory.Running, StartMS: 1, Rev: 1}
 	fresh.Settings.Call.Keys = []string{"k"}
 	if _, _, err := s.Create(t.Context(), fresh, 0, memory.Change{}); err != nil {
