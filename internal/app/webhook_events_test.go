@@ -1,0 +1,257 @@
+package app_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// subscribed makes a store in which the receiver is an endpoint with this filter, and gives the setting that names it.
+func subscribed(t *testing.T, r *receiver, secret string, filter ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "heardlog.db")
+	subscribe(t, path, r, secret, filter...)
+	return "HEARDLOG_STORE=sqlite:" + path
+}
+
+func subscribe(t *testing.T, path string, r *receiver, secret string, filter ...string) {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := webhook.Endpoint{
+		ID: "own", Project: "default", URL: r.url, Events: filter, Agora: true, Secrets: []webhook.SigningSecret{{ID: "s", Value: webhook.Secret(secret)}},
+	}
+	if err := store.CreateEndpoint(t.Context(), e, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventView is what the tests read of payloads of every type.
+type eventView struct {
+	Sequence  int64
+	Interrupt int64 `json:"interrupt_timestamp"`
+	Cut       bool  `json:"interrupted"`
+	Heard     string
+	Generated string
+	Evidence  struct{ Method string }
+	Messages  []message
+	Contents  []message
+	Metrics   []map[string]int64
+	EndReason string `json:"end_reason"`
+	EndTurn   int64  `json:"end_turn_id"`
+}
+
+func (n notice) told(t *testing.T) eventView {
+	t.Helper()
+	var out eventView
+	if err := json.Unmarshal(n.Payload, &out); err != nil {
+		t.Fatalf("%v: %s", err, n.body)
+	}
+	return out
+}
+
+// of waits for n events of the type and gives them by sequence; others that come meanwhile must be of the types in also.
+func (r *receiver) of(t *testing.T, eventType, n int, also ...int) []notice {
+	t.Helper()
+	var out []notice
+	for timeout := time.After(patience); len(out) < n; {
+		select {
+		case e := <-r.got:
+			if e.EventType == eventType {
+				out = append(out, e)
+			} else if !slices.Contains(also, e.EventType) {
+				t.Errorf("an event too many: %s", e.body)
+			}
+		case <-timeout:
+			t.Fatalf("%d events of type %d came, want %d", len(out), eventType, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b notice) int { return int(a.told(t).Sequence - b.told(t).Sequence) })
+	return out
+}
+
+// TestOptInEvents: agent.interrupted and agent.metrics come to the endpoint whose filter names them, and to no other.
+func TestOptInEvents(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "At nine from platform two."})
+	unasked, asked := receive(t, hookSecret), receive(t, hookSecret)
+	s := start(t, subscribed(t, asked, hookSecret, "agent.interrupted", "111"), "HEARDLOG_LLM_URL="+base,
+		"HEARDLOG_WEBHOOK_URL="+unasked.url, "HEARDLOG_WEBHOOK_SECRET="+hookSecret)
+	id := s.join("n", map[string]any{"channel": "room-1", "labels": map[string]string{"tenant": "t1"}})
+	s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil)
+	s.interrupt(id, nil).ok(nil)
+	first := asked.of(t, 10001, 1)[0].told(t)
+	if !first.Cut || first.Heard != "At nine from platform two." || first.Evidence.Method != "disconnect_only" || first.Interrupt == 0 {
+		t.Errorf("%+v", first)
+	}
+	for range 2 {
+		s.interrupt(id, `{"turn_id":0,"heard":"At nine"}`).ok(nil)
+	}
+	second := asked.of(t, 10001, 1)[0].told(t)
+	if second.Heard != "At nine" || second.Generated != "At nine from platform two." || second.Evidence.Method != "vendor_text" || second.Sequence <= first.Sequence {
+		t.Errorf("%+v after sequence %d", second, first.Sequence)
+	}
+	s.post(agent(id, "/leave"), nil).ok(nil)
+	metrics := asked.of(t, 111, 1)[0].told(t)
+	if len(metrics.Metrics) != 1 || metrics.Metrics[0]["turn_id"] != 0 || metrics.Sequence <= second.Sequence {
+		t.Errorf("%+v", metrics)
+	}
+	unasked.next(t, 4)
+	for _, r := range []*receiver{asked, unasked} {
+		select {
+		case e := <-r.got:
+			t.Errorf("one event too many: %s", e.body)
+		default:
+		}
+	}
+}
+
+// TestMessageEventsMirror: a receiver that keeps what agent.message tells, the highest sequence of each seq, has the history.
+func TestMessageEventsMirror(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "At nine from platform two."})
+	r := receive(t, hookSecret)
+	s := start(t, subscribed(t, r, hookSecret, "agent.message"), "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", map[string]any{"llm": map[string]any{"greeting_message": "Hello"}})
+	s.say(id, user("a"), assistant("b c"), user("d"), assistant("e"))
+	s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil)
+	s.interrupt(id, `{"heard":"At nine"}`).ok(nil)
+	s.chat(agent(id, "/chat/completions"), "And the next one?", false).ok(nil)
+	type version struct {
+		sequence int64
+		message
+	}
+	kept := map[int64]version{}
+	for _, e := range r.of(t, 10002, 7) { // a greeting, a batch, two questions, two answers, and what was heard of one
+		p := e.told(t)
+		for _, m := range p.Messages {
+			if p.Sequence > kept[m.Seq].sequence {
+				kept[m.Seq] = version{p.Sequence, m}
+			}
+		}
+	}
+	var mirror []message
+	for _, seq := range slices.Sorted(maps.Keys(kept)) {
+		m := kept[seq].message
+		m.Seq, m.State = 0, ""
+		mirror = append(mirror, m)
+	}
+	if diff := cmp.Diff(s.history(id).Contents, mirror); diff != "" {
+		t.Errorf("the mirror differs from the history:\n%s", diff)
+	}
+}
+
+// streaming opens a stream and gives it once the first words have come.
+func (s *server) streaming(id, text string) *bufio.Scanner {
+	s.t.Helper()
+	resp := s.open(id, `{"stream":true,"messages":[{"role":"user","content":"`+text+`"}]}`)
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "One") {
+			return lines
+		}
+	}
+	s.t.Fatalf("the stream ended before its first words: %v", lines.Err())
+	return nil
+}
+
+// TestHistoryOfRunningTurn is fault 33: an agent is stopped while a turn is running. Event 103 holds what was said of it, or says why it holds nothing.
+func TestHistoryOfRunningTurn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		script fake.Script
+		ask    func(s *server, llm *fake.LLM, id string)
+		want   []string
+		reason string
+	}{
+		"while it is said": {
+			fake.Script{Chunks: []string{"One ", "two ", "three"}, HangAfter: 4, DelayChunk: fake.Duration(time.Millisecond)},
+			func(s *server, _ *fake.LLM, id string) {
+				lines := s.streaming(id, "Count.")
+				for !strings.Contains(lines.Text(), "three") && lines.Scan() {
+				}
+			},
+			[]string{"0 user: Count.", "0 assistant: One two three"}, "",
+		},
+		"while the model thinks": {
+			fake.Script{Hang: true},
+			func(s *server, llm *fake.LLM, id string) {
+				req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+agent(id, "/chat/completions"), strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"Count."}]}`))
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				done := make(chan struct{})
+				s.t.Cleanup(func() { <-done })
+				go func() {
+					defer close(done)
+					if resp, err := http.DefaultTransport.RoundTrip(req); err == nil {
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					}
+				}()
+				if _, err := llm.WaitRequests(s.t.Context(), 1); err != nil {
+					s.t.Fatal(err)
+				}
+			},
+			[]string{"0 user: Count."}, "answer_cut",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := receive(t, hookSecret)
+			llm, base := upstream(t, tt.script)
+			s := start(t, subscribed(t, r, hookSecret, "agent.history"), "HEARDLOG_LLM_URL="+base)
+			id := s.join("n", nil)
+			tt.ask(s, llm, id)
+			s.post(agent(id, "/leave"), nil).ok(nil)
+			got := r.of(t, 103, 1)[0].told(t)
+			if diff := cmp.Diff(tt.want, texts(got.Contents)); diff != "" {
+				t.Errorf("contents:\n%s", diff)
+			}
+			if got.EndReason != tt.reason || got.EndTurn != 0 {
+				t.Errorf("end_reason %q of turn %d, want %q", got.EndReason, got.EndTurn, tt.reason)
+			}
+		})
+	}
+}
+
+// TestExpiringEvent: an agent that has less than an hour of its lifetime left is told of, once.
+func TestExpiringEvent(t *testing.T) {
+	t.Parallel()
+	r := receive(t, hookSecret)
+	setting := before(t, map[string]time.Duration{"old": 71*time.Hour + 30*time.Minute, "young": 70 * time.Hour}, memory.Running)
+	subscribe(t, strings.TrimPrefix(setting, "HEARDLOG_STORE=sqlite:"), r, hookSecret, "agent.expiring", "agent.left")
+	s := start(t, setting)
+	e := r.of(t, 104, 1)[0]
+	var p struct {
+		Start   int64 `json:"start_ts"`
+		Expire  int64 `json:"expire_ts"`
+		Message string
+	}
+	if err := json.Unmarshal(e.Payload, &p); err != nil || e.SID != "old" || p.Expire != p.Start+72*3600 || p.Message != "Task exceeded maximum lifetime" {
+		t.Errorf("%v: %s", err, e.body)
+	}
+	s = s.again()
+	s.post(agent("old", "/leave"), nil).ok(nil)
+	s.post(agent("young", "/leave"), nil).ok(nil)
+	r.of(t, 102, 2)
+}
