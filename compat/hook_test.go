@@ -30,8 +30,12 @@ type notice struct {
 	Payload   struct {
 		AgentID  string    `json:"agent_id"`
 		Status   string    `json:"status"`
+		Message  string    `json:"message"`
 		Contents []message `json:"contents"`
 		Turns    []any     `json:"turns"`
+		// Of event 103: why an answer is missing.
+		EndReason string `json:"end_reason"`
+		EndTurn   int64  `json:"end_turn_id"`
 	} `json:"payload"`
 }
 
