@@ -1,6 +1,7 @@
 package receive_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"testing"
@@ -65,6 +66,30 @@ func TestDecode(t *testing.T) {
 	if turn := table.Turns[0]; turn.Start.AtMS != 1780000001000 || turn.Start.Type != "voice_input" || turn.End == nil || turn.End.Type != "ok" ||
 		turn.Metrics.E2EMS != 900 || turn.Metrics.SegmentsMS["llm_ttft"] != 600 {
 		t.Errorf("%+v", turn)
+	}
+}
+
+// TestDecodeCatalogue reads the example of every event that Heardlog sends into a type that has all of its fields.
+func TestDecodeCatalogue(t *testing.T) {
+	t.Parallel()
+	list, err := webhook.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range list {
+		e, err := receive.Decode(entry.Example)
+		if err != nil || e.Type != entry.Number || e.Data == nil {
+			t.Errorf("%s: %+v, %v", entry.Name, e, err)
+			continue
+		}
+		dec := json.NewDecoder(bytes.NewReader(e.Payload))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(reflect.New(reflect.TypeOf(e.Data)).Interface()); err != nil {
+			t.Errorf("%s: %v", entry.Name, err)
+		}
+	}
+	if len(list) < 12 {
+		t.Errorf("%d events", len(list))
 	}
 }
 
