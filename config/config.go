@@ -52,6 +52,8 @@ type Config struct {
 
 	Ingest []IngestSecret // HEARDLOG_INGEST_SECRETS
 
+	PublicURL string // HEARDLOG_PUBLIC_URL; "" = not known
+
 	OutboundAllow []netip.Prefix // HEARDLOG_OUTBOUND_ALLOW
 	SecretKey     Secret         // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
 

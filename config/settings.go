@@ -57,6 +57,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_WEBHOOK_URL", "", "Where the default project's events are sent.", urlInto(func(c *Config) *string { return &c.WebhookURL })},
 		{"HEARDLOG_WEBHOOK_SECRET", "", "Secret that signs them: whsec_ and base64, or any text.", func(c *Config, v string) error { c.WebhookSecret = Secret(v); return oneLine(v) }},
 		{"HEARDLOG_INGEST_SECRETS", "", "Secrets that sign Agora's own notifications to /v1/ingest/agora: project=secret, comma separated, or the path of a file with one a line; at most 4 of a project.", setIngest},
+		{"HEARDLOG_PUBLIC_URL", "", "This server's address as webhook receivers reach it, such as https://heardlog.example; thin events hold fetch URLs under it. Unset, a server that serves a loopback address uses that, and any other sends every event whole.", setPublicURL},
 		{"HEARDLOG_OUTBOUND_ALLOW", "", "Addresses in CIDR form, comma separated, that outgoing calls may reach although they are not public. While the server itself serves a loopback address only, loopback is allowed.", setAllow},
 		{"HEARDLOG_SECRET_KEY", "", "Key that encrypts stored secrets (LLM keys, tokens, webhook secrets): 32 bytes in base64, or a text of at least 16 characters. Without it they are stored as they are.", setSecretKey},
 		{"HEARDLOG_IDLE_TIMEOUT", "30m", "After how long without a request an agent that brings no idle_timeout is stopped; 0 = never.", secondsInto(func(c *Config) *time.Duration { return &c.IdleTimeout }, 72*time.Hour)},
@@ -196,6 +197,13 @@ func urlInto(field func(*Config) *string) func(*Config, string) error {
 		*field(c) = v
 		return nil
 	}
+}
+
+func setPublicURL(c *Config, v string) error {
+	if strings.Contains(v, "?") {
+		return errors.New("must not hold a query")
+	}
+	return urlInto(func(c *Config) *string { return &c.PublicURL })(c, v)
 }
 
 func setAllow(c *Config, v string) error {

@@ -20,9 +20,11 @@ import (
 type Config struct {
 	Memory  *memory.Service
 	Answers *answer.Runner
-	Access  *Access
-	Log     zerolog.Logger
-	Metrics *Metrics
+	// Webhooks are endpoints, and what was and is to be sent to them.
+	Webhooks *webhook.Service
+	Access   *Access
+	Log      zerolog.Logger
+	Metrics  *Metrics
 	// Ready tells whether the server can take work; its error says why not.
 	Ready func(ctx context.Context) error
 	// MetricsPage serves /metrics.

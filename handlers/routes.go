@@ -45,9 +45,11 @@ func (a *API) Router() http.Handler {
 			r.Post("/agents", a.handle(agoraError, a.join(joinV1)))
 			r.Post("/evidence/{platform}", a.handle(agoraError, a.evidenceOfCall))
 			r.Get("/profiles", a.handle(agoraError, a.profiles))
+			r.Route("/webhooks", a.webhookRoutes)
 		})
-		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora)) // who calls is told by its signature
-		r.Group(func(r chi.Router) {                                 // the OpenAI-compatible part
+		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora))    // who calls is told by its signature
+		r.Get("/webhooks/fetch/{token}", a.handle(agoraError, a.fetch)) // the token is the permission
+		r.Group(func(r chi.Router) {                                    // the OpenAI-compatible part
 			r.Use(a.enter(openAIError), limit(openAIError))
 			r.Post("/chat/completions", a.handle(openAIError, a.chatCompletions))
 			r.Get("/models", a.handle(openAIError, a.models))

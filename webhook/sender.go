@@ -44,6 +44,8 @@ type SenderConfig struct {
 	Now func() time.Time
 	// UserAgent is sent with each attempt; empty is "Heardlog-Webhook/1".
 	UserAgent string
+	// Thin makes the small events for endpoints that want them, and for bodies that are longer than an endpoint takes; nil sends every body whole.
+	Thin *Thin
 	// Total bounds an attempt, and so every step of it; 0 is TotalTimeout.
 	Total time.Duration
 }
@@ -128,6 +130,14 @@ func (s *Sender) Send(ctx context.Context, d Delivery) Outcome {
 }
 
 func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
+	if s.c.Thin != nil && s.c.Thin.Wanted(d) {
+		body, err := s.c.Thin.Body(d)
+		if err != nil {
+			out.ErrorClass, out.Error, out.Cause = ClassBroken, shown(err), err
+			return
+		}
+		d.Body, out.Detail.Thin = body, true
+	}
 	req, class, err := s.request(ctx, d)
 	if err != nil {
 		out.ErrorClass, out.Error, out.Cause = class, shown(err), err

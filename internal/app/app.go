@@ -81,9 +81,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	g := newGuard(c)
-	if err := a.newWebhooks(reg, g); err != nil {
-		return nil, err
-	}
 	a.service = memory.NewService(memory.Config{
 		Store: a.store, Now: time.Now, NewID: newID, Events: wanted, Observe: observed,
 		Think: func(ctx context.Context, project, id, text string) error {
@@ -103,6 +100,13 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
 	}
 	undo = append(undo, a.listener.Close)
+	hooks, err := a.newHooks(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.newWebhooks(reg, g, hooks.Thin); err != nil {
+		return nil, err
+	}
 	docs, err := docsPage(heardlog.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("make the page of openapi.yaml: %w", err)
@@ -112,7 +116,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Answers: a.answers, Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		Memory: a.service, Answers: a.answers, Webhooks: hooks, Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
@@ -143,8 +147,8 @@ func ingestSecrets(c config.Config) map[string][]webhook.Secret {
 	return out
 }
 
-func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard) (err error) {
-	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL})
+func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) (err error) {
+	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin})
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func TestDocs(t *testing.T) {
 	if err := yaml.Unmarshal(heardlog.Spec, &doc); err != nil {
 		t.Fatal(err)
 	}
-	if len(doc.Paths) < 40 || len(doc.Webhooks) != 5 {
+	if len(doc.Paths) < 40 || len(doc.Webhooks) != 13 {
 		t.Fatalf("%d paths and %d webhooks were read", len(doc.Paths), len(doc.Webhooks))
 	}
 	for path := range doc.Paths {

@@ -22,11 +22,18 @@ var events = map[int]string{
 func (s *Spec) Event(req *http.Request, body []byte) error {
 	var head struct {
 		EventType int `json:"eventType"`
+		Payload   struct {
+			Thin bool `json:"thin"`
+		} `json:"payload"`
 	}
 	if err := json.Unmarshal(body, &head); err != nil {
 		return fmt.Errorf("the event is not JSON: %w", err)
 	}
-	item := s.doc.Webhooks[events[head.EventType]]
+	name := events[head.EventType]
+	if head.Payload.Thin {
+		name = "thin"
+	}
+	item := s.doc.Webhooks[name]
 	if item == nil {
 		return fmt.Errorf("events of type %d are not described", head.EventType)
 	}

@@ -1,0 +1,176 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// webhookRoutes are the calls about webhooks that need credentials.
+func (a *API) webhookRoutes(r chi.Router) {
+	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
+	r.Get("/event-types", h(a.eventTypes))
+	r.Post("/endpoints", h(a.createEndpoint))
+	r.Get("/endpoints", h(a.endpoints))
+	r.Get("/endpoints/{id}", h(a.endpoint))
+	r.Patch("/endpoints/{id}", h(a.patchEndpoint))
+	r.Put("/endpoints/{id}", h(a.putEndpoint))
+	r.Delete("/endpoints/{id}", h(a.deleteEndpoint))
+	r.Post("/endpoints/{id}/secrets", h(a.rotateSecret))
+	r.Delete("/endpoints/{id}/secrets/{secret_id}", h(a.revokeSecret))
+	r.Post("/endpoints/{id}/enable", h(a.switchEndpoint(true)))
+	r.Post("/endpoints/{id}/disable", h(a.switchEndpoint(false)))
+	r.Post("/endpoints/{id}/test", h(a.testEndpoint))
+	r.Get("/messages", h(a.webhookMessages))
+	r.Get("/messages/{id}", h(a.webhookMessage))
+	r.Get("/deliveries", h(a.deliveries))
+	r.Get("/deliveries/{id}", h(a.delivery))
+	r.Post("/deliveries/{id}/replay", h(a.replayDelivery))
+	r.Post("/deliveries/{id}/cancel", h(a.cancelDelivery))
+	r.Post("/replays", h(a.replays))
+}
+
+// eventTypes answers with the catalogue.
+func (a *API) eventTypes(w http.ResponseWriter, _ *http.Request) error {
+	list, err := webhook.Catalogue()
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, map[string]any{"event_types": list})
+}
+
+// fetch answers with the full body of an event, by the token of a thin one: the bytes that were hashed and would have been signed. The token is all the
+// permission that is needed, so that receivers need no credentials.
+func (a *API) fetch(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.Webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "private, no-store")
+	writeJSON(w, http.StatusOK, body)
+	return nil
+}
+
+// optionalBody reads the body of a call that may come without one; nil is none.
+func (a *API) optionalBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := a.readBody(w, r)
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, err
+	}
+	return body, err
+}
+
+// members reads a JSON object without looking into its members, so that what is absent and what is null can be told apart.
+func members(body []byte) (map[string]json.RawMessage, error) {
+	var obj map[string]json.RawMessage
+	if err := json.Unmarshal(body, &obj); err != nil {
+		return nil, jsonFault(err)
+	}
+	if obj == nil {
+		return nil, fault.New(fault.BadRequest, "the body is null; a JSON object is wanted")
+	}
+	return obj, nil
+}
+
+// member reads one member strictly; null gives the zero value. Errors begin with its name.
+func member[T any](name string, raw json.RawMessage) (v T, err error) {
+	if string(raw) == "null" {
+		return v, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil {
+		return v, inside(name, jsonFault(err))
+	}
+	return v, nil
+}
+
+// inside puts a name in front of what is wrong with a part of it.
+func inside(name string, err error) error {
+	text := err.Error()
+	if field, rest, ok := strings.Cut(text, ": "); ok && !strings.Contains(field, " ") {
+		return fault.At(fault.CodeOf(err), name+"."+field, "%s", rest)
+	}
+	text = strings.Replace(text, "the body is a JSON", "is a JSON", 1)
+	return fault.At(fault.Invalid, name, "%s", text)
+}
+
+// pageParams reads limit and cursor.
+func pageParams(v url.Values) (limit int, cursor string, err error) {
+	limit, err = intParam(v, "limit", defaultWebhookPage, 1, webhook.MaxPage)
+	return limit, v.Get("cursor"), err
+}
+
+// defaultWebhookPage is how many rows a page has where the caller does not say.
+const defaultWebhookPage = 50
+
+// spanParams reads from and to, Unix ms.
+func spanParams(v url.Values) (from, to int64, err error) {
+	for name, at := range map[string]*int64{"from": &from, "to": &to} {
+		n, err := intParam(v, name, 0, 1, 1<<53)
+		if err != nil {
+			return 0, 0, err
+		}
+		*at = int64(n)
+	}
+	return from, to, checkSpan(from, to)
+}
+
+func checkSpan(from, to int64) error {
+	if to != 0 && to <= from {
+		return fault.At(fault.Invalid, "to", "%d is not after from, %d", to, from)
+	}
+	return nil
+}
+
+// typesOf gives the numbers of the types that the patterns name, in the form of an endpoint's filter.
+func typesOf(field string, patterns []string) ([]int, error) {
+	if len(patterns) == 0 {
+		return nil, nil
+	}
+	if err := webhook.CheckFilter(field, patterns); err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, t := range webhook.EventTypes() {
+		if webhook.Matches(patterns, t.Number) {
+			out = append(out, t.Number)
+		}
+	}
+	return out, nil
+}
+
+// statesOf reads the names of delivery states.
+func statesOf(field string, names []string) ([]webhook.DeliveryState, error) {
+	var out []webhook.DeliveryState
+	for _, n := range names {
+		switch s := webhook.DeliveryState(n); s {
+		case webhook.Pending, webhook.Delivered, webhook.Dead, webhook.Canceled:
+			out = append(out, s)
+		default:
+			return nil, fault.At(fault.Invalid, field, "%s is not one of pending, delivered, dead, canceled", strconv.Quote(clip(n, 40)))
+		}
+	}
+	return out, nil
+}
+
+// listParam reads a parameter that holds several values with commas.
+func listParam(v url.Values, name string) []string {
+	s := v.Get(name)
+	if s == "" {
+		return nil
+	}
+	out := strings.Split(s, ",")
+	for i := range out {
+		out[i] = strings.TrimSpace(out[i])
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// messageJSON is an event as it is stored; Body only where one is asked for.
+type messageJSON struct {
+	ID        string          `json:"id"`
+	Type      int             `json:"type"`
+	Event     string          `json:"event"`
+	AgentID   string          `json:"agent_id,omitempty"`
+	CreatedAt int64           `json:"created_at"`
+	Bytes     int             `json:"bytes"`
+	Body      json.RawMessage `json:"body,omitempty"`
+}
+
+func newMessageJSON(m webhook.Event) messageJSON {
+	return messageJSON{
+		ID: m.ID, Type: m.Type, Event: webhook.TypeName(m.Type), AgentID: m.AgentID, CreatedAt: m.CreatedMS, Bytes: m.Size, Body: m.Body,
+	}
+}
+
+func (a *API) webhookMessages(w http.ResponseWriter, r *http.Request) (err error) {
+	v := r.URL.Query()
+	q := webhook.EventQuery{Project: projectOf(r), AgentID: v.Get("agent")}
+	if q.Limit, q.Cursor, err = pageParams(v); err != nil {
+		return err
+	}
+	if q.FromMS, q.ToMS, err = spanParams(v); err != nil {
+		return err
+	}
+	if q.Types, err = typesOf("type", listParam(v, "type")); err != nil {
+		return err
+	}
+	page, err := a.Webhooks.Store.Events(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Messages []messageJSON `json:"messages"`
+		Cursor   string        `json:"next_cursor,omitempty"`
+	}{[]messageJSON{}, page.Next}
+	for _, m := range page.Events {
+		out.Messages = append(out.Messages, newMessageJSON(m))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+func (a *API) webhookMessage(w http.ResponseWriter, r *http.Request) error {
+	m, err := a.Webhooks.Store.Event(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newMessageJSON(m))
+}
+
+func (a *API) deliveries(w http.ResponseWriter, r *http.Request) (err error) {
+	v := r.URL.Query()
+	q := webhook.DeliveryQuery{Project: projectOf(r), Endpoint: v.Get("endpoint"), AgentID: v.Get("agent"), EventID: v.Get("message")}
+	if q.Limit, q.Cursor, err = pageParams(v); err != nil {
+		return err
+	}
+	if q.FromMS, q.ToMS, err = spanParams(v); err != nil {
+		return err
+	}
+	if q.Types, err = typesOf("type", listParam(v, "type")); err != nil {
+		return err
+	}
+	if q.States, err = statesOf("state", listParam(v, "state")); err != nil {
+		return err
+	}
+	page, err := a.Webhooks.Store.Deliveries(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Deliveries []deliveryJSON `json:"deliveries"`
+		Cursor     string         `json:"next_cursor,omitempty"`
+	}{[]deliveryJSON{}, page.Next}
+	for _, d := range page.Deliveries {
+		out.Deliveries = append(out.Deliveries, newDeliveryJSON(d))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// deliveryParam reads the id of a delivery. What cannot be one is none.
+func deliveryParam(r *http.Request) (int64, error) {
+	s := chi.URLParam(r, "id")
+	id, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, fault.New(fault.NotFound, "there is no delivery %q", clip(s, 40))
+	}
+	return id, nil
+}
+
+func (a *API) delivery(w http.ResponseWriter, r *http.Request) error {
+	id, err := deliveryParam(r)
+	if err != nil {
+		return err
+	}
+	rec, tries, err := a.Webhooks.Store.Delivery(r.Context(), projectOf(r), id)
+	if err != nil {
+		return err
+	}
+	out := newDeliveryJSON(rec)
+	for _, t := range tries {
+		out.Attempts = append(out.Attempts, newAttemptJSON(t))
+	}
+	b, err := json.Marshal(out) // unlike encode this escapes <, > and &: a receiver wrote part of it
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, append(b, '\n'))
+	return nil
+}
+
+// replayDelivery sends the message of a delivery again, whatever became of it, each time it is asked to.
+func (a *API) replayDelivery(w http.ResponseWriter, r *http.Request) error {
+	id, err := deliveryParam(r)
+	if err != nil {
+		return err
+	}
+	rec, err := a.Webhooks.Store.Replay(r.Context(), projectOf(r), id, a.Now().UnixMilli())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/webhooks/deliveries/"+deliveryID(rec.ID))
+	return encode(w, http.StatusAccepted, newDeliveryJSON(rec))
+}
+
+func (a *API) cancelDelivery(w http.ResponseWriter, r *http.Request) error {
+	id, err := deliveryParam(r)
+	if err != nil {
+		return err
+	}
+	rec, err := a.Webhooks.Store.Cancel(r.Context(), projectOf(r), id, a.Now().UnixMilli())
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newDeliveryJSON(rec))
+}
+
+// replayRequest selects deliveries to be made again.
+type replayRequest struct {
+	Filter struct {
+		Endpoint string   `json:"endpoint"`
+		States   []string `json:"states" validate:"max=4"`
+		Types    []string `json:"types"`
+		Agent    string   `json:"agent"`
+		Message  string   `json:"message"`
+		From     int64    `json:"from"`
+		To       int64    `json:"to"`
+	} `json:"filter"`
+	DryRun    bool    `json:"dry_run"`
+	PerSecond float64 `json:"per_second" validate:"gte=0,lte=1000"`
+}
+
+type replayAnswer struct {
+	Count  int   `json:"count"`
+	DryRun bool  `json:"dry_run"`
+	More   bool  `json:"more"`
+	To     int64 `json:"to,omitempty"`
+}
+
+// replays makes deliveries of many again. States that are not named are not touched: without any, what was given up.
+func (a *API) replays(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[replayRequest](a, w, r, true)
+	if err != nil {
+		return err
+	}
+	f := in.Filter
+	q := webhook.DeliveryQuery{Project: projectOf(r), Endpoint: f.Endpoint, AgentID: f.Agent, EventID: f.Message}
+	if q.FromMS, err = millis("filter.from", f.From); err != nil {
+		return err
+	}
+	if q.ToMS, err = millis("filter.to", f.To); err != nil {
+		return err
+	}
+	if err := checkSpan(q.FromMS, q.ToMS); err != nil {
+		return err
+	}
+	if q.Types, err = typesOf("filter.types", f.Types); err != nil {
+		return err
+	}
+	if q.States, err = statesOf("filter.states", f.States); err != nil {
+		return err
+	}
+	if len(q.States) == 0 {
+		q.States = []webhook.DeliveryState{webhook.Dead}
+	}
+	done, err := a.Webhooks.Store.ReplayAll(r.Context(), webhook.Replay{
+		Filter: q, NowMS: a.Now().UnixMilli(), PerSecond: in.PerSecond, DryRun: in.DryRun,
+	})
+	if err != nil {
+		return err
+	}
+	out := replayAnswer{Count: done.Count, DryRun: in.DryRun, More: done.More}
+	if done.More {
+		out.To = done.ToMS
+	}
+	return encode(w, http.StatusOK, out)
+}

@@ -1,0 +1,205 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// maxIdempotencyKey is how long an Idempotency-Key may be where only a hash of it is kept.
+const maxIdempotencyKey = maxKey
+
+func (a *API) createEndpoint(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	obj, err := members(body)
+	if err != nil {
+		return err
+	}
+	key, err := idempotencyKey(r, maxIdempotencyKey)
+	if err != nil {
+		return err
+	}
+	e := webhook.Endpoint{Project: projectOf(r), Agora: true}
+	signers, err := a.newSigners(obj)
+	if err != nil {
+		return err
+	}
+	delete(obj, "secrets")
+	if err := setEndpoint(&e, obj); err != nil {
+		return err
+	}
+	e, again, err := a.Webhooks.Create(r.Context(), e, signers, key, body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/webhooks/endpoints/"+e.ID)
+	if again {
+		return encode(w, http.StatusOK, newEndpointJSON(e, a.Now()))
+	}
+	out := newEndpointJSON(e, a.Now())
+	for i := range out.Secrets {
+		if i >= len(signers) || signers[i].Value == "" { // what the caller gave, he has
+			out.Secrets[i].Secret = e.Secrets[i].Value.Reveal()
+		}
+	}
+	return encode(w, http.StatusCreated, out)
+}
+
+func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
+	list, err := a.Webhooks.Store.Endpoints(r.Context(), projectOf(r))
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Endpoints []endpointJSON `json:"endpoints"`
+	}{[]endpointJSON{}}
+	for _, e := range list {
+		out.Endpoints = append(out.Endpoints, newEndpointJSON(e, a.Now()))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+func (a *API) endpoint(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.Webhooks.Store.Endpoint(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	return a.answerEndpoint(w, e, err)
+}
+
+func (a *API) answerEndpoint(w http.ResponseWriter, e webhook.Endpoint, err error) error {
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newEndpointJSON(e, a.Now()))
+}
+
+// patchEndpoint changes the fields that the body names.
+func (a *API) patchEndpoint(w http.ResponseWriter, r *http.Request) error {
+	return a.changeEndpoint(w, r, func(*webhook.Endpoint) {})
+}
+
+// putEndpoint gives fields that the body does not name their defaults. Signing secrets stay, as they have calls of their own.
+func (a *API) putEndpoint(w http.ResponseWriter, r *http.Request) error {
+	return a.changeEndpoint(w, r, func(e *webhook.Endpoint) {
+		was := *e
+		*e = webhook.Endpoint{Agora: true, Secrets: was.Secrets, ID: was.ID, Project: was.Project}
+		// Nor does a body that says nothing of it enable an endpoint that was disabled meanwhile.
+		e.Disabled, e.DisabledWhy, e.DisabledMS = was.Disabled, was.DisabledWhy, was.DisabledMS
+		// What a value of "[secret]" in the body stands for.
+		e.Headers, e.Auth, e.ClientCert = was.Headers, was.Auth, was.ClientCert
+	})
+}
+
+func (a *API) changeEndpoint(w http.ResponseWriter, r *http.Request, begin func(*webhook.Endpoint)) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	obj, err := members(body)
+	if err != nil {
+		return err
+	}
+	rev, err := member[int64]("rev", orNull(obj["rev"]))
+	if err != nil {
+		return err
+	}
+	if rev < 0 {
+		return fault.At(fault.Invalid, "rev", "is %d; the rev of an earlier answer is wanted", rev)
+	}
+	delete(obj, "rev")
+	if r.Method == http.MethodPut {
+		for _, name := range []string{"headers", "auth", "client_cert"} {
+			if _, ok := obj[name]; !ok {
+				obj[name] = []byte("null")
+			}
+		}
+	}
+	e, err := a.Webhooks.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), rev, func(e *webhook.Endpoint) error {
+		begin(e)
+		return setEndpoint(e, obj)
+	})
+	return a.answerEndpoint(w, e, err)
+}
+
+func (a *API) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
+	if err := a.Webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// secretAnswer shows a secret once.
+type secretAnswer struct {
+	Secret   secretJSON   `json:"secret"`
+	Endpoint endpointJSON `json:"endpoint"`
+}
+
+func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
+	var in rotateRequest
+	body, err := a.optionalBody(w, r)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		if err := a.decodeBytes(body, &in, true); err != nil {
+			return err
+		}
+	}
+	key, err := idempotencyKey(r, maxIdempotencyKey)
+	if err != nil {
+		return err
+	}
+	overlap := webhook.DefaultOverlap
+	if in.Overlap != nil {
+		if overlap, err = seconds("overlap", *in.Overlap, maxOverlap); err != nil {
+			return err
+		}
+	}
+	n, err := in.signer("")
+	if err != nil {
+		return err
+	}
+	e, fresh, again, err := a.Webhooks.Rotate(r.Context(), projectOf(r), chi.URLParam(r, "id"), n, overlap, key)
+	if err != nil {
+		return err
+	}
+	out := secretAnswer{newSecretJSON(fresh, a.Now()), newEndpointJSON(e, a.Now())}
+	if again {
+		return encode(w, http.StatusOK, out)
+	}
+	if n.Value == "" {
+		out.Secret.Secret = fresh.Value.Reveal()
+	}
+	return encode(w, http.StatusCreated, out)
+}
+
+func (a *API) revokeSecret(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.Webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id"))
+	return a.answerEndpoint(w, e, err)
+}
+
+func (a *API) switchEndpoint(enable bool) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		e, err := a.Webhooks.Switch(r.Context(), projectOf(r), chi.URLParam(r, "id"), enable)
+		return a.answerEndpoint(w, e, err)
+	}
+}
+
+// testEndpoint answers when the test is stored; what came of it is read from its delivery, as with any other.
+func (a *API) testEndpoint(w http.ResponseWriter, r *http.Request) error {
+	key, err := idempotencyKey(r, maxIdempotencyKey)
+	if err != nil {
+		return err
+	}
+	rec, err := a.Webhooks.Test(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/webhooks/deliveries/"+deliveryID(rec.ID))
+	return encode(w, http.StatusAccepted, newDeliveryJSON(rec))
+}

@@ -1,0 +1,245 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// hidden stands in answers where a secret value would be; in a change it keeps the value that is stored.
+const hidden = "[secret]"
+
+// maxOverlap bounds how long a replaced secret goes on signing.
+const maxOverlap = 30 * 24 * time.Hour
+
+// orNull gives null for a member that is absent.
+func orNull(raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+// setEndpoint writes the members of a request into the endpoint; null is a field's default. What the values may be is Endpoint.Validate's.
+func setEndpoint(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
+	for _, name := range slices.Sorted(maps.Keys(obj)) { // so that of two errors it is always the same one
+		if err := setField(e, name, obj[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error) {
+	switch name {
+	case "url":
+		e.URL, err = member[string](name, raw)
+	case "description":
+		e.Description, err = member[string](name, raw)
+	case "events":
+		e.Events, err = member[[]string](name, raw)
+	case "headers":
+		return setHeaders(e, raw)
+	case "auth":
+		return setAuth(e, raw)
+	case "client_cert":
+		return setCert(e, raw)
+	case "agora_signatures":
+		e.Agora, err = member[bool](name, orDefault(raw, "true"))
+	case "payload":
+		e.Payload, err = member[string](name, raw)
+	case "max_body_bytes":
+		e.MaxBodyBytes, err = positive[int64](name, raw)
+	case "retry_schedule":
+		return setRetry(e, raw)
+	case "max_age":
+		e.MaxAge, err = span(name, raw, webhook.MaxMaxAge)
+	case "timeout":
+		e.Timeout, err = span(name, raw, webhook.MaxTimeout)
+	case "max_in_flight":
+		e.MaxInFlight, err = positive[int](name, raw)
+	case "rate_limit":
+		e.RateLimit, err = positive[float64](name, raw)
+	case "disabled":
+		e.Disabled, err = member[bool](name, raw)
+	case "secrets":
+		return fault.At(fault.Invalid, name, "are given at creation; later POST …/secrets makes a new one, and DELETE …/secrets/{secret_id} ends one")
+	default:
+		return fault.At(fault.Invalid, clip(name, 80), "is not a field of this call")
+	}
+	return err
+}
+
+// orDefault gives the default of a member that is null.
+func orDefault(raw json.RawMessage, def string) json.RawMessage {
+	if string(raw) == "null" {
+		return json.RawMessage(def)
+	}
+	return raw
+}
+
+// positive reads a number above 0; only null leaves it to the default, so that 0 is not taken for "none".
+func positive[T int | int64 | float64](name string, raw json.RawMessage) (T, error) {
+	v, err := member[T](name, raw)
+	if err == nil && v <= 0 && string(raw) != "null" {
+		return 0, fault.At(fault.Invalid, name, "is %v; a number above 0 is wanted, or null for the default", v)
+	}
+	return v, err
+}
+
+// span reads a duration in seconds, above 0.
+func span(name string, raw json.RawMessage, most time.Duration) (time.Duration, error) {
+	v, err := positive[float64](name, raw)
+	if err != nil {
+		return 0, err
+	}
+	return seconds(name, v, most)
+}
+
+// seconds makes a duration of a number of seconds, 0 to most.
+func seconds(field string, v float64, most time.Duration) (time.Duration, error) {
+	if v < 0 || v > most.Seconds() {
+		return 0, fault.At(fault.Invalid, field, "is %v; at most %v seconds are allowed", v, most.Seconds())
+	}
+	return time.Duration(v * float64(time.Second)).Round(time.Millisecond), nil
+}
+
+func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
+	list, err := member[[]float64]("retry_schedule", raw)
+	if err != nil {
+		return err
+	}
+	if len(list) > webhook.MaxRetries { // before memory is taken for them
+		return fault.At(fault.Invalid, "retry_schedule", "%d waits; at most %d are allowed", len(list), webhook.MaxRetries)
+	}
+	e.Retry = nil
+	if list != nil {
+		e.Retry = make([]time.Duration, 0, len(list)) // an empty list is one try, null the server's schedule
+	}
+	for i, v := range list {
+		d, err := seconds(fmt.Sprintf("retry_schedule[%d]", i), v, webhook.MaxRetryWait)
+		if err != nil {
+			return err
+		}
+		e.Retry = append(e.Retry, d)
+	}
+	return nil
+}
+
+func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
+	in, err := member[map[string]string]("headers", raw)
+	if err != nil {
+		return err
+	}
+	was := map[string]webhook.Secret{}
+	for _, h := range e.Headers {
+		was[strings.ToLower(h.Name)] = h.Value
+	}
+	e.Headers = nil
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		v, err := kept("headers."+clip(name, webhook.MaxHeaderName), in[name], was[strings.ToLower(name)])
+		if err != nil {
+			return err
+		}
+		e.Headers = append(e.Headers, webhook.Header{Name: name, Value: v})
+	}
+	return nil
+}
+
+// kept gives the secret that a value means: itself, or, where it is the sign that answers show instead, the one that is stored.
+func kept(field, value string, was webhook.Secret) (webhook.Secret, error) {
+	if value != hidden {
+		return webhook.Secret(value), nil
+	}
+	if was == "" {
+		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none", hidden)
+	}
+	return was, nil
+}
+
+type authRequest struct {
+	Bearer   string `json:"bearer"`
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+func setAuth(e *webhook.Endpoint, raw json.RawMessage) error {
+	in, err := member[authRequest]("auth", raw)
+	if err != nil {
+		return err
+	}
+	was := e.Auth
+	e.Auth = webhook.Auth{User: in.Username}
+	if e.Auth.Bearer, err = kept("auth.bearer", in.Bearer, was.Bearer); err != nil {
+		return err
+	}
+	e.Auth.Password, err = kept("auth.password", in.Password, was.Password)
+	return err
+}
+
+type certRequest struct {
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
+}
+
+func setCert(e *webhook.Endpoint, raw json.RawMessage) error {
+	in, err := member[certRequest]("client_cert", raw)
+	if err != nil {
+		return err
+	}
+	was := e.ClientCert.Key
+	e.ClientCert = webhook.ClientCert{Cert: in.Cert}
+	e.ClientCert.Key, err = kept("client_cert.key", in.Key, was)
+	return err
+}
+
+// signerRequest asks for a signing secret: a new one, or that of the caller.
+type signerRequest struct {
+	Secret   string `json:"secret"`
+	Kind     string `json:"kind"`
+	NotAfter int64  `json:"not_after"` // Unix ms; 0 = no end
+}
+
+// rotateRequest is signerRequest and what becomes of the secrets there are.
+type rotateRequest struct {
+	Secret   string   `json:"secret"`
+	Kind     string   `json:"kind"`
+	NotAfter int64    `json:"not_after"`
+	Overlap  *float64 `json:"overlap"` // seconds
+}
+
+func (in rotateRequest) signer(at string) (webhook.NewSigner, error) {
+	return signerRequest{in.Secret, in.Kind, in.NotAfter}.signer(at)
+}
+
+func (in signerRequest) signer(at string) (webhook.NewSigner, error) {
+	n := webhook.NewSigner{Kind: in.Kind, Value: webhook.Secret(in.Secret)}
+	ms, err := millis(at+"not_after", in.NotAfter)
+	if err == nil && ms != 0 {
+		n.NotAfter = time.UnixMilli(ms)
+	}
+	return n, err
+}
+
+// newSigners reads the secrets of a request to create an endpoint.
+func (a *API) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSigner, error) {
+	list, err := member[[]signerRequest]("secrets", orNull(obj["secrets"]))
+	if err != nil {
+		return nil, err
+	}
+	var out []webhook.NewSigner
+	for i, in := range list {
+		n, err := in.signer(fmt.Sprintf("secrets[%d].", i))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}

@@ -1,0 +1,200 @@
+package handlers
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// endpointJSON is an endpoint as answers show it. Times are Unix ms, durations seconds; null is the server's default.
+type endpointJSON struct {
+	ID             string            `json:"id"`
+	URL            string            `json:"url"`
+	Description    string            `json:"description"`
+	Events         []string          `json:"events"`
+	Secrets        []secretJSON      `json:"secrets"`
+	Headers        map[string]string `json:"headers"`
+	Auth           *authJSON         `json:"auth"`
+	ClientCert     *certRequest      `json:"client_cert"`
+	Agora          bool              `json:"agora_signatures"`
+	Payload        string            `json:"payload"`
+	MaxBodyBytes   int64             `json:"max_body_bytes"`
+	Retry          []float64         `json:"retry_schedule"`
+	MaxAge         *float64          `json:"max_age"`
+	Timeout        float64           `json:"timeout"`
+	MaxInFlight    *int              `json:"max_in_flight"`
+	RateLimit      *float64          `json:"rate_limit"`
+	Disabled       bool              `json:"disabled"`
+	DisabledReason string            `json:"disabled_reason,omitempty"`
+	DisabledAt     int64             `json:"disabled_at,omitempty"`
+	LastSuccessAt  int64             `json:"last_success_at,omitempty"`
+	FirstFailureAt int64             `json:"first_failure_at,omitempty"`
+	CreatedAt      int64             `json:"created_at"`
+	UpdatedAt      int64             `json:"updated_at"`
+	Rev            int64             `json:"rev"`
+	Fixed          bool              `json:"fixed"`
+}
+
+// secretJSON is a signing secret; Secret is set in the one answer that shows it.
+type secretJSON struct {
+	ID        string `json:"id"`
+	Kind      string `json:"kind"`
+	Secret    string `json:"secret,omitempty"`
+	PublicKey string `json:"public_key,omitempty"`
+	CreatedAt int64  `json:"created_at"`
+	NotAfter  int64  `json:"not_after,omitempty"`
+	Live      bool   `json:"live"`
+}
+
+type authJSON struct {
+	Bearer   string `json:"bearer,omitempty"`
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+func newSecretJSON(s webhook.SigningSecret, now time.Time) secretJSON {
+	out := secretJSON{ID: s.ID, Kind: webhook.KindHMAC, CreatedAt: s.CreatedMS, Live: true}
+	if s.Value.Asymmetric() {
+		out.Kind = webhook.KindEd25519
+		out.PublicKey, _ = s.Value.PublicKey()
+	}
+	if !s.NotAfter.IsZero() {
+		out.NotAfter, out.Live = s.NotAfter.UnixMilli(), now.Before(s.NotAfter)
+	}
+	return out
+}
+
+func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
+	out := endpointJSON{
+		ID: e.ID, URL: e.URL, Description: e.Description, Events: append([]string{}, e.Events...), Secrets: []secretJSON{}, Headers: map[string]string{},
+		Agora: e.Agora, Payload: e.Payload, MaxBodyBytes: e.MaxBodyBytes, MaxAge: secondsOf(e.MaxAge), Timeout: e.Timeout.Seconds(),
+		Disabled: e.Disabled, DisabledReason: e.DisabledWhy, DisabledAt: e.DisabledMS, LastSuccessAt: e.LastSuccessMS, FirstFailureAt: e.FirstFailureMS,
+		CreatedAt: e.CreatedMS, UpdatedAt: e.UpdatedMS, Rev: e.Rev, Fixed: e.Fixed,
+	}
+	for _, s := range e.Secrets {
+		out.Secrets = append(out.Secrets, newSecretJSON(s, now))
+	}
+	for _, h := range e.Headers {
+		out.Headers[h.Name] = hidden
+	}
+	if !e.Auth.Zero() {
+		out.Auth = &authJSON{Bearer: hide(e.Auth.Bearer), Username: e.Auth.User, Password: hide(e.Auth.Password)}
+	}
+	if !e.ClientCert.Zero() {
+		out.ClientCert = &certRequest{Cert: e.ClientCert.Cert, Key: hidden}
+	}
+	if e.Payload == "" {
+		out.Payload = webhook.PayloadFull
+	}
+	if e.MaxBodyBytes == 0 {
+		out.MaxBodyBytes = webhook.DefaultMaxBody
+	}
+	if e.Timeout == 0 {
+		out.Timeout = webhook.TotalTimeout.Seconds()
+	}
+	if e.MaxInFlight != 0 {
+		out.MaxInFlight = &e.MaxInFlight
+	}
+	if e.RateLimit != 0 {
+		out.RateLimit = &e.RateLimit
+	}
+	if e.Retry != nil {
+		out.Retry = []float64{}
+		for _, d := range e.Retry {
+			out.Retry = append(out.Retry, d.Seconds())
+		}
+	}
+	return out
+}
+
+// secondsOf gives a duration in seconds, nil for none.
+func secondsOf(d time.Duration) *float64 {
+	if d == 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}
+
+func hide(s webhook.Secret) string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// deliveryJSON is a delivery as lists show it; Attempts only where one is asked for.
+type deliveryJSON struct {
+	ID         string        `json:"id"`
+	MessageID  string        `json:"message_id"`
+	Type       int           `json:"type"`
+	Event      string        `json:"event"`
+	EndpointID string        `json:"endpoint_id"`
+	AgentID    string        `json:"agent_id,omitempty"`
+	State      string        `json:"state"`
+	InFlight   bool          `json:"in_flight"`
+	Attempt    int           `json:"attempt"`
+	EventAt    int64         `json:"event_at"`
+	CreatedAt  int64         `json:"created_at"`
+	DueAt      int64         `json:"due_at,omitempty"`
+	DoneAt     int64         `json:"done_at,omitempty"`
+	Reason     string        `json:"reason,omitempty"`
+	ReplayOf   string        `json:"replay_of,omitempty"`
+	Bytes      int           `json:"bytes"`
+	LastStatus int           `json:"last_status,omitempty"`
+	LastClass  string        `json:"last_error_class,omitempty"`
+	Attempts   []attemptJSON `json:"attempts,omitempty"`
+}
+
+// attemptJSON is one try. Response is valid UTF-8 whatever the receiver sent.
+type attemptJSON struct {
+	N           int          `json:"n"`
+	StartedAt   int64        `json:"started_at"`
+	MS          int64        `json:"ms"`
+	ConnectMS   int64        `json:"connect_ms"`
+	TLSMS       int64        `json:"tls_ms"`
+	FirstByteMS int64        `json:"first_byte_ms"`
+	Status      int          `json:"status,omitempty"`
+	ErrorClass  string       `json:"error_class,omitempty"`
+	Error       string       `json:"error,omitempty"`
+	Headers     []headerJSON `json:"response_headers"`
+	Response    string       `json:"response"`
+	Truncated   bool         `json:"response_truncated"`
+	Thin        bool         `json:"thin"`
+}
+
+type headerJSON struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+func deliveryID(id int64) string { return strconv.FormatInt(id, 10) }
+
+func newDeliveryJSON(r webhook.Record) deliveryJSON {
+	out := deliveryJSON{
+		ID: deliveryID(r.ID), MessageID: r.EventID, Type: r.Type, Event: webhook.TypeName(r.Type), EndpointID: r.EndpointID, AgentID: r.AgentID,
+		State: string(r.State), InFlight: r.Claimed, Attempt: r.Attempt, EventAt: r.EventMS, CreatedAt: r.CreatedMS, DoneAt: r.DoneMS,
+		Reason: r.Reason, Bytes: r.Size, LastStatus: r.LastStatus, LastClass: r.LastClass,
+	}
+	if r.State == webhook.Pending && !r.Claimed {
+		out.DueAt = r.DueMS
+	}
+	if r.ReplayOf != 0 {
+		out.ReplayOf = deliveryID(r.ReplayOf)
+	}
+	return out
+}
+
+func newAttemptJSON(t webhook.Attempt) attemptJSON {
+	out := attemptJSON{
+		N: t.N, StartedAt: t.StartedMS, MS: t.DurationMS, ConnectMS: t.Detail.ConnectMS, TLSMS: t.Detail.TLSMS, FirstByteMS: t.Detail.FirstByteMS,
+		Status: t.Status, ErrorClass: t.ErrorClass, Error: t.Error, Headers: []headerJSON{},
+		Response: strings.ToValidUTF8(string(t.Response), "\uFFFD"), Truncated: t.Truncated, Thin: t.Detail.Thin,
+	}
+	for _, h := range t.Detail.Headers {
+		out.Headers = append(out.Headers, headerJSON{h.Name, strings.ToValidUTF8(h.Value, "\uFFFD")})
+	}
+	return out
+}

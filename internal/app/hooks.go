@@ -1,0 +1,44 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// newHooks makes what the API does with webhooks.
+func (a *App) newHooks(ctx context.Context, g *guard.Guard) (*webhook.Service, error) {
+	thin, err := a.newThin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &webhook.Service{
+		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Now: time.Now, NewID: newID, Random: rand.Reader,
+	}, nil
+}
+
+// newThin makes what signs fetch URLs, or nil where receivers could not reach them: the address that is served is theirs, too, only on this machine.
+func (a *App) newThin(ctx context.Context) (*webhook.Thin, error) {
+	base := a.cfg.PublicURL
+	if base == "" {
+		addr, ok := a.listener.Addr().(*net.TCPAddr)
+		if !ok || !addr.IP.IsLoopback() {
+			return nil, nil
+		}
+		base = "http://" + addr.String()
+	}
+	key, err := a.store.ServerKey(ctx, "fetch")
+	if err != nil {
+		return nil, err
+	}
+	thin, err := webhook.NewThin(key, base)
+	if err != nil {
+		return nil, fmt.Errorf("HEARDLOG_PUBLIC_URL: %w", err)
+	}
+	return thin, nil
+}

@@ -1,0 +1,306 @@
+package webhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Service owns the rules about endpoints and deliveries that do not hang on the store. Every field but Thin is required.
+type Service struct {
+	Store interface {
+		Endpoints
+		Log
+	}
+	// CheckURL refuses addresses that may not be called, as far as a URL alone tells; where a name leads is judged when it is dialled.
+	CheckURL func(raw string) error
+	Thin     *Thin // nil where receivers could not reach the server: then no endpoint can ask for thin events
+	Now      func() time.Time
+	NewID    func() string
+	Random   io.Reader // for secrets
+}
+
+// The kinds of signing secrets.
+const (
+	KindHMAC    = "hmac"    // v1 signatures
+	KindEd25519 = "ed25519" // v1a signatures
+)
+
+// NewSigner asks for a signing secret.
+type NewSigner struct {
+	Kind     string    // KindHMAC or KindEd25519; "" = as Value is, else KindHMAC
+	Value    Secret    // "" = a new one is made
+	NotAfter time.Time // zero = no end
+}
+
+// signer makes the secret that was asked for. id names it; field is where it stands in the caller's input.
+func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
+	now := s.Now()
+	out := SigningSecret{ID: id, Value: n.Value, CreatedMS: now.UnixMilli(), NotAfter: n.NotAfter}
+	at := func(name string) string { return strings.TrimPrefix(field+"."+name, ".") }
+	if n.Kind == "" {
+		n.Kind = KindHMAC
+		if n.Value.Asymmetric() {
+			n.Kind = KindEd25519
+		}
+	}
+	var err error
+	switch {
+	case n.Kind != KindHMAC && n.Kind != KindEd25519:
+		return out, fault.At(fault.Invalid, at("kind"), "is not one of %s, %s", KindHMAC, KindEd25519)
+	case !n.NotAfter.IsZero() && !n.NotAfter.After(now):
+		return out, fault.At(fault.Invalid, at("not_after"), "is over already")
+	case n.Value != "" && n.Value.Asymmetric() != (n.Kind == KindEd25519):
+		return out, fault.At(fault.Invalid, at("kind"), "is %s, and the secret is of the other kind", n.Kind)
+	case n.Value != "":
+		_, err = ParseKey(n.Value.Reveal())
+		if err != nil {
+			err = within(at("secret"), err)
+		}
+	case n.Kind == KindEd25519:
+		out.Value, err = NewKey(s.Random)
+	default:
+		out.Value, err = NewSecret(s.Random)
+	}
+	return out, err
+}
+
+// Create stores a new endpoint of e.Project with these signers, one of KindHMAC where there are none. With a key the call can be repeated: if it was
+// made with the same key and request, nothing is stored and again is true. It fails with fault.Invalid or fault.Missing for what cannot be, fault.Conflict
+// for a key of another request, and fault.Quota where the project has MaxEndpoints.
+func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, key string, request []byte) (_ Endpoint, again bool, err error) {
+	e.ID = "ep_" + s.NewID()
+	if key != "" {
+		// The id holds both, so that a repeated call finds what the first has made, and knows whether it was the same.
+		start := "ep_" + digest(16, e.Project, key) + "_"
+		e.ID = start + digest(8, string(request))
+		if old, err := s.made(ctx, e.Project, e.ID, start); err != nil || old.ID != "" {
+			return old, err == nil, err
+		}
+	}
+	if len(signers) == 0 {
+		signers = []NewSigner{{}}
+	}
+	if len(signers) > MaxSecrets {
+		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "%d of them; at most %d are allowed", len(signers), MaxSecrets)
+	}
+	for i, n := range signers {
+		secret, err := s.signer(n, "sec_"+s.NewID(), fmt.Sprintf("secrets[%d]", i))
+		if err != nil {
+			return Endpoint{}, false, err
+		}
+		e.Secrets = append(e.Secrets, secret)
+	}
+	if err := s.check(&e); err != nil {
+		return Endpoint{}, false, err
+	}
+	now := s.Now()
+	if len(e.live(now)) == 0 {
+		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "at least one of kind %s is needed: it is what every receiver can verify", KindHMAC)
+	}
+	e.CreatedMS, e.UpdatedMS, e.Rev = now.UnixMilli(), now.UnixMilli(), 1
+	s.note(Endpoint{}, &e)
+	if err := s.Store.CreateEndpoint(ctx, e, MaxEndpoints); err != nil {
+		if key != "" && fault.Is(err, fault.Conflict) { // the same call at the same time
+			old, err := s.Store.Endpoint(ctx, e.Project, e.ID)
+			return old, err == nil, err
+		}
+		return Endpoint{}, false, err
+	}
+	return e, false, nil
+}
+
+// made looks for the endpoint of an earlier call with the same key; the zero value is none.
+func (s *Service) made(ctx context.Context, project, id, start string) (Endpoint, error) {
+	all, err := s.Store.Endpoints(ctx, project)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	for _, e := range all {
+		switch {
+		case e.ID == id:
+			return e, nil
+		case strings.HasPrefix(e.ID, start):
+			return Endpoint{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for an endpoint with another body")
+		}
+	}
+	return Endpoint{}, nil
+}
+
+// check is Validate and what only the server knows.
+func (s *Service) check(e *Endpoint) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if err := s.CheckURL(e.URL); err != nil {
+		return fault.At(fault.Invalid, "url", "%s", shown(err))
+	}
+	if e.Payload == PayloadThin && s.Thin == nil {
+		return fault.At(fault.Invalid, "payload", "thin events hold a URL of this server, which does not know its own: set HEARDLOG_PUBLIC_URL")
+	}
+	return nil
+}
+
+// disabledByHand is the reason of an endpoint that a caller has disabled.
+const disabledByHand = "disabled through the API"
+
+// note keeps when and why an endpoint was disabled.
+func (s *Service) note(old Endpoint, next *Endpoint) {
+	if next.Disabled && !old.Disabled {
+		next.DisabledWhy, next.DisabledMS = disabledByHand, s.Now().UnixMilli()
+	}
+}
+
+// fixed is the refusal to change what the settings say.
+func fixed() error {
+	return fault.New(fault.Conflict, "the endpoint comes from the server's settings (HEARDLOG_WEBHOOK_URL): change it there; here it can be enabled, disabled and tested")
+}
+
+// Update stores what edit makes of the endpoint. rev, if not 0, is the revision that the caller has seen. It fails with fault.NotFound, with
+// fault.Conflict for another revision or an endpoint of the settings, with what edit fails with, and with fault.Invalid.
+func (s *Service) Update(ctx context.Context, project, id string, rev int64, edit func(*Endpoint) error) (Endpoint, error) {
+	return s.Store.UpdateEndpoint(ctx, project, id, rev, func(old Endpoint) (Endpoint, error) {
+		if old.Fixed {
+			return Endpoint{}, fixed()
+		}
+		next := old.Clone()
+		if err := edit(&next); err != nil {
+			return Endpoint{}, err
+		}
+		if err := s.check(&next); err != nil {
+			return Endpoint{}, err
+		}
+		s.note(old, &next)
+		next.UpdatedMS = s.Now().UnixMilli()
+		return next, nil
+	})
+}
+
+// Switch enables or disables an endpoint. What waits for a disabled one stays, and goes out when it is enabled; one that is enabled is judged anew, as
+// if it had never failed. It fails with fault.NotFound.
+func (s *Service) Switch(ctx context.Context, project, id string, enable bool) (Endpoint, error) {
+	return s.Store.UpdateEndpoint(ctx, project, id, 0, func(old Endpoint) (Endpoint, error) {
+		next := old.Clone()
+		next.Disabled = !enable
+		s.note(old, &next)
+		next.UpdatedMS = s.Now().UnixMilli()
+		return next, nil
+	})
+}
+
+// Delete removes an endpoint; what waits for it ends as dead. It fails with fault.NotFound, and with fault.Conflict for one of the settings.
+func (s *Service) Delete(ctx context.Context, project, id string) error {
+	e, err := s.Store.Endpoint(ctx, project, id)
+	if err != nil {
+		return err
+	}
+	if e.Fixed {
+		return fixed()
+	}
+	return s.Store.DeleteEndpoint(ctx, project, id)
+}
+
+// Rotate gives the endpoint a new signing secret and gives both; the old ones of its kind go on signing for the overlap. With a key the call can be
+// repeated as long as that secret lives: then nothing changes and again is true.
+func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, overlap time.Duration, key string) (e Endpoint, fresh SigningSecret, again bool, err error) {
+	secretID := "sec_" + s.NewID()
+	if key != "" {
+		secretID = "sec_" + digest(16, project, id, key)
+	}
+	fresh, err = s.signer(n, secretID, "") // before the decision, which may run twice
+	if err != nil {
+		return Endpoint{}, SigningSecret{}, false, err
+	}
+	e, err = s.Store.UpdateEndpoint(ctx, project, id, 0, func(old Endpoint) (Endpoint, error) {
+		again = slices.ContainsFunc(old.Secrets, func(x SigningSecret) bool { return x.ID == secretID })
+		if again {
+			return Endpoint{}, errRepeated
+		}
+		if old.Fixed {
+			return Endpoint{}, fixed()
+		}
+		next, err := old.Rotate(fresh, overlap, s.Now())
+		next.UpdatedMS = s.Now().UnixMilli()
+		return next, err
+	})
+	if again {
+		e, err = s.Store.Endpoint(ctx, project, id)
+	}
+	return e, fresh, again, err
+}
+
+// errRepeated leaves an endpoint as it is.
+var errRepeated = fault.New(fault.Conflict, "the secret is there already")
+
+// Revoke ends a secret at once. It fails with fault.NotFound, and with fault.Conflict for the last one that signs.
+func (s *Service) Revoke(ctx context.Context, project, id, secretID string) (Endpoint, error) {
+	return s.Update(ctx, project, id, 0, func(e *Endpoint) error {
+		next, err := e.Revoke(secretID, s.Now())
+		if err == nil {
+			*e = next
+		}
+		return err
+	})
+}
+
+// Test sends a webhook.test to the endpoint, by the worker and the sender that send everything else. With a key the call can be repeated. It fails
+// with fault.NotFound, and with fault.Conflict for a disabled endpoint.
+func (s *Service) Test(ctx context.Context, project, id, key string) (Record, error) {
+	e, err := s.Store.Endpoint(ctx, project, id)
+	if err != nil {
+		return Record{}, err
+	}
+	m := Event{ID: s.NewID(), Type: TypeTest, Project: project, CreatedMS: s.Now().UnixMilli()}
+	if key != "" {
+		m.ID = digest(24, "test", project, id, key)
+	}
+	m.ID += fmt.Sprintf(":%d", TypeTest)
+	m.Body, err = Encode(Notice{SID: e.ID, ID: m.ID, AtMS: m.CreatedMS, Payload: Test{EndpointID: e.ID, Message: "This is a test; nothing has happened."}})
+	if err != nil {
+		return Record{}, err
+	}
+	m.Size = len(m.Body)
+	r, err := s.Store.Send(ctx, m, id)
+	if err == nil || key == "" || !fault.Is(err, fault.Conflict) {
+		return r, err
+	}
+	page, listErr := s.Store.Deliveries(ctx, DeliveryQuery{Project: project, Endpoint: id, EventID: m.ID, Limit: 1})
+	if listErr == nil && len(page.Deliveries) > 0 { // the first call made it
+		return page.Deliveries[0], nil
+	}
+	return r, err
+}
+
+// Fetch gives the full body that a thin event stood in for. It fails as Thin.Open does, and with fault.NotFound where the endpoint is deleted or the
+// message is past the retention.
+func (s *Service) Fetch(ctx context.Context, token string) ([]byte, error) {
+	if s.Thin == nil {
+		return nil, fault.New(fault.NotFound, "this server makes no fetch URLs: HEARDLOG_PUBLIC_URL is not set")
+	}
+	eventID, endpointID, err := s.Thin.Open(token, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.Store.Endpoint(ctx, "", endpointID)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.Store.Event(ctx, e.Project, eventID)
+	return m.Body, err
+}
+
+// digest gives n bytes of a hash over the parts, in hex; no two lists of parts run together.
+func digest(n int, parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:n])
+}

@@ -1,0 +1,160 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// FetchPath is where the full body of a thin event is fetched; the token stands behind it.
+const FetchPath = "/v1/webhooks/fetch/"
+
+// thinFor is how long a fetch URL is good at least: longer than the default schedule lasts, so that the last try's URL still leads somewhere.
+const thinFor = 7 * 24 * time.Hour
+
+// Thin makes the small events that stand in for whole bodies, and the signed URLs in them. It is safe for concurrent use.
+type Thin struct {
+	key  []byte
+	base string
+}
+
+// NewThin makes one. key is secret, at least 32 bytes, and must outlive the process (Log.ServerKey): URLs are opened long after they were made. base is
+// the server's address as receivers reach it, such as https://heardlog.example; a path in it stays in front of FetchPath.
+func NewThin(key []byte, base string) (*Thin, error) {
+	if len(key) < sha256.Size {
+		return nil, fault.New(fault.Invalid, "the key of fetch URLs is %d bytes long; at least %d are needed", len(key), sha256.Size)
+	}
+	u, err := url.Parse(base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fault.New(fault.Invalid, "the base of fetch URLs is not an http or https URL with a host and without user name or query")
+	}
+	return &Thin{key: key, base: strings.TrimRight(base, "/")}, nil
+}
+
+// Wanted tells whether the delivery's endpoint takes its body thin: always, or because it is longer than it takes.
+func (t *Thin) Wanted(d Delivery) bool {
+	limit := d.Endpoint.MaxBodyBytes
+	if limit <= 0 {
+		limit = DefaultMaxBody
+	}
+	return d.Endpoint.Payload == PayloadThin || int64(len(d.Body)) > limit
+}
+
+// Body gives the thin event of a delivery: the same envelope, with a payload that says where the full body is. It is the same bytes on each attempt of a
+// delivery as long as the endpoint's schedule stays as it is; a replay has a fresh URL. It fails with fault.Invalid where the body is no event.
+func (t *Thin) Body(d Delivery) ([]byte, error) {
+	e, err := Decode(d.Body)
+	if err != nil {
+		return nil, err
+	}
+	var about struct {
+		AgentID  string `json:"agent_id"`
+		Sequence *int64 `json:"sequence"`
+	}
+	if err := json.Unmarshal(e.Payload, &about); err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the event's payload cannot be read")
+	}
+	sum, expires := sha256.Sum256(d.Body), expiry(d)
+	p := thinPayload{
+		kind: e.EventType, agentID: about.AgentID, sequence: about.Sequence, bytes: len(d.Body), sum: hex.EncodeToString(sum[:]),
+		expiresMS: expires, url: t.base + FetchPath + t.Token(d.EventID, d.Endpoint.ID, time.UnixMilli(expires)),
+	}
+	return Encode(Notice{SID: e.SID, ID: e.NoticeID, AtMS: e.NotifyMS, Payload: p})
+}
+
+// expiry gives when a delivery's fetch URL ends, Unix ms: a day after the last try that its endpoint's schedule allows. It hangs on nothing that
+// differs between two attempts.
+func expiry(d Delivery) int64 {
+	lasts := time.Duration(0)
+	for _, w := range d.Endpoint.Retry {
+		lasts += w + w/5 // the jitter
+	}
+	made := d.QueuedMS
+	if made == 0 {
+		made = d.CreatedMS
+	}
+	return made + max(thinFor, max(lasts, d.Endpoint.MaxAge)+24*time.Hour).Milliseconds()
+}
+
+// Token signs the right to fetch one event's body as one endpoint until a time.
+func (t *Thin) Token(eventID, endpointID string, expires time.Time) string {
+	var b []byte
+	b = binary.AppendVarint(b, expires.UnixMilli())
+	b = binary.AppendUvarint(b, uint64(len(eventID)))
+	b = append(b, eventID...)
+	b = append(b, endpointID...)
+	return base64.RawURLEncoding.EncodeToString(append(t.sum(b), b...))
+}
+
+// maxToken bounds a token before anything is computed over it, in bytes.
+const maxToken = 1024
+
+// Open reads a token. It fails with fault.NotFound for one that this server has not signed, and with fault.Stopped for one whose time is over.
+func (t *Thin) Open(token string, now time.Time) (eventID, endpointID string, err error) {
+	unknown := fault.New(fault.NotFound, "the fetch URL is none that this server has made; was it copied whole?")
+	if len(token) > maxToken {
+		return "", "", unknown
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) < sha256.Size || !hmac.Equal(b[:sha256.Size], t.sum(b[sha256.Size:])) {
+		return "", "", unknown
+	}
+	b = b[sha256.Size:] // ours from here on
+	expires, n := binary.Varint(b)
+	if n <= 0 {
+		return "", "", unknown
+	}
+	size, m := binary.Uvarint(b[n:])
+	rest := b[n+max(m, 0):]
+	if m <= 0 || size > uint64(len(rest)) {
+		return "", "", unknown
+	}
+	if now.UnixMilli() >= expires {
+		return "", "", fault.New(fault.Stopped, "the fetch URL ended at %s; replay the delivery to get a fresh one", time.UnixMilli(expires).UTC().Format(time.RFC3339))
+	}
+	return string(rest[:size]), string(rest[size:]), nil
+}
+
+func (t *Thin) sum(b []byte) []byte {
+	mac := hmac.New(sha256.New, t.key)
+	mac.Write([]byte("heardlog fetch 1\n")) // so that a mac made for anything else with the key opens nothing here
+	mac.Write(b)
+	return mac.Sum(nil)
+}
+
+// thinPayload stands in an event where its own payload would be.
+type thinPayload struct {
+	kind      int
+	agentID   string
+	sequence  *int64
+	url, sum  string
+	expiresMS int64
+	bytes     int
+}
+
+// EventType is that of the event whose place it takes.
+func (p thinPayload) EventType() int { return p.kind }
+
+func (p thinPayload) encode(b *builder) {
+	b.value("thin", true)
+	b.str("fetch_url", p.url)
+	b.num("expires_at", p.expiresMS)
+	b.num("bytes", int64(p.bytes))
+	b.str("sha256", p.sum)
+	if p.agentID != "" {
+		b.str("agent_id", p.agentID)
+	}
+	if p.sequence != nil {
+		b.num("sequence", *p.sequence)
+	}
+}
+
+func (thinPayload) size() int { return 0 }
