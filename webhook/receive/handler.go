@@ -27,7 +27,9 @@ type Handler struct {
 	// Once calls handle unless the event was handled before, and then tells so; it is the place for a transaction that stores the event's id together with
 	// what handle does. Memory.Once is one for a single process. nil calls handle always: delivery is at least once, so repeats come.
 	Once func(ctx context.Context, id string, handle func() error) (repeat bool, err error)
-	// MaxBody bounds the body, in bytes; 0 = DefaultMaxBody.
+	// Client fetches the bodies of thin events, so that Handle gets them whole; nil leaves them thin.
+	Client *http.Client
+	// MaxBody bounds the body, and one that is fetched, in bytes; 0 = DefaultMaxBody.
 	MaxBody int64
 	// OnError is told what was refused or failed, for a log; nil drops it.
 	OnError func(r *http.Request, err error)
@@ -67,7 +69,13 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request) (status int, text
 	if err != nil {
 		return http.StatusBadRequest, err.Error(), err
 	}
-	handle := func() error { return h.Handle(r.Context(), e) }
+	handle := func() error {
+		whole, err := h.whole(r.Context(), e, limit)
+		if err != nil {
+			return err
+		}
+		return h.Handle(r.Context(), whole)
+	}
 	repeat := false
 	if h.Once != nil {
 		repeat, err = h.Once(r.Context(), e.ID, handle)
@@ -81,6 +89,22 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request) (status int, text
 		return http.StatusOK, "success, known already", nil
 	}
 	return http.StatusOK, "success", nil
+}
+
+// whole gives the event with its body fetched, where it came thin and is to be fetched.
+func (h *Handler) whole(ctx context.Context, e Event, limit int64) (Event, error) {
+	if e.Thin == nil || h.Client == nil {
+		return e, nil
+	}
+	body, err := e.Thin.Fetch(ctx, h.Client, limit)
+	if err != nil {
+		return Event{}, err
+	}
+	whole, err := Decode(body)
+	if err == nil && whole.ID != e.ID {
+		err = fmt.Errorf("fetch the event: %q came in place of %q", whole.ID, e.ID)
+	}
+	return whole, err
 }
 
 // answer writes JSON of the form that Agora's senders expect, too: code 0 is success.

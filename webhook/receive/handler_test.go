@@ -3,8 +3,6 @@ package receive_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,34 +135,62 @@ func TestMemory(t *testing.T) {
 
 func TestThin(t *testing.T) {
 	t.Parallel()
-	body := encode(t, "n:1", webhook.Joined{About: webhook.About{AgentID: "a1"}})
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/good":
-			_, _ = w.Write(body)
-		case "/long":
-			_, _ = w.Write(append(body, ' '))
-		case "/other":
-			_, _ = w.Write(bytes.ToUpper(body))
-		default:
-			w.WriteHeader(http.StatusGone)
+	body := encode(t, "n:1", webhook.Joined{About: webhook.About{AgentID: "a1", Sequence: 9}})
+	served := atomic.Pointer[[]byte]{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if b := served.Load(); b != nil {
+			_, _ = w.Write(*b)
+			return
 		}
+		w.WriteHeader(http.StatusGone)
 	}))
 	t.Cleanup(srv.Close)
-	sum := sha256.Sum256(body)
-	for path, ok := range map[string]bool{"/good": true, "/long": false, "/other": false, "/gone": false} {
-		thin := fmt.Sprintf(`{"noticeId":"n:1","eventType":101,"payload":{"agent_id":"a1","thin":true,"fetch_url":%q,"expires_at":1780000000,"bytes":%d,"sha256":%q}}`,
-			srv.URL+path, len(body), hex.EncodeToString(sum[:]))
-		e, err := receive.Decode([]byte(thin))
-		if err != nil || e.Thin == nil || e.Data != nil {
-			t.Fatalf("%+v, %v", e, err)
+	sender, err := webhook.NewThin(bytes.Repeat([]byte("k"), 32), srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	thin, err := sender.Body(webhook.Delivery{EventID: "n:1", Body: body, CreatedMS: 1780000000123})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := receive.Decode(thin)
+	if err != nil || e.Thin == nil || e.Data != nil || e.Thin.AgentID != "a1" || e.Thin.Sequence != 9 || e.Thin.ExpiresMS <= 1780000000123 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	var got []receive.Event
+	h := &receive.Handler{Unverified: true, Client: srv.Client(), Handle: func(_ context.Context, e receive.Event) error {
+		got = append(got, e)
+		return nil
+	}}
+	other := bytes.Replace(body, []byte("n:1"), []byte("n:2"), 1)
+	long := append(bytes.Clone(body), ' ')
+	for i, tt := range []struct {
+		body []byte // nil: the URL has ended
+		ok   bool
+	}{{body, true}, {long, false}, {other, false}, {bytes.ToUpper(body), false}, {nil, false}} {
+		served.Store(nil)
+		if tt.body != nil {
+			served.Store(&tt.body)
 		}
-		got, err := e.Thin.Fetch(t.Context(), srv.Client(), 1<<20)
-		if (err == nil) != ok || ok && !bytes.Equal(got, body) {
-			t.Errorf("%s: %s, %v", path, got, err)
+		whole, err := e.Thin.Fetch(t.Context(), srv.Client(), 1<<20)
+		if (err == nil) != tt.ok || tt.ok && !bytes.Equal(whole, body) {
+			t.Errorf("%d: %s, %v", i, whole, err)
 		}
-		if _, err := e.Thin.Fetch(t.Context(), srv.Client(), int64(len(body)-1)); err == nil {
-			t.Error("more than the limit was fetched")
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(thin)))
+		if (rec.Code == http.StatusOK) != tt.ok {
+			t.Errorf("%d: the handler answers %d", i, rec.Code)
 		}
+	}
+	if _, err := e.Thin.Fetch(t.Context(), srv.Client(), int64(len(body)-1)); err == nil {
+		t.Error("more than the limit was fetched")
+	}
+	if len(got) != 1 || got[0].Data == nil || got[0].Thin != nil || got[0].ID != "n:1" {
+		t.Errorf("handled %+v", got)
+	}
+	h.Client = nil
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(thin)))
+	if len(got) != 2 || got[1].Thin == nil {
+		t.Errorf("without a client: %+v", got)
 	}
 }

@@ -12,10 +12,13 @@ import (
 
 // Thin is the payload of an event whose body has to be fetched.
 type Thin struct {
-	IsThin   bool   `json:"thin"`
-	FetchURL string `json:"fetch_url"` // signed, for this endpoint only, and good for a limited time
-	Bytes    int64  `json:"bytes"`
-	SHA256   string `json:"sha256"` // hex, of the whole body
+	IsThin    bool   `json:"thin"`
+	FetchURL  string `json:"fetch_url"`  // signed, for this endpoint only
+	ExpiresMS int64  `json:"expires_at"` // Unix ms from which the URL answers no more; a replay brings a fresh one
+	Bytes     int64  `json:"bytes"`
+	SHA256    string `json:"sha256"` // hex, of the whole body
+	AgentID   string `json:"agent_id"`
+	Sequence  int64  `json:"sequence"`
 }
 
 // Fetch gets the whole body, which Decode reads. It fails unless the body is the one that the signed event names, by length and SHA-256. A body of more
