@@ -3,11 +3,14 @@ package webhook_test
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/internal/spectest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -38,10 +41,14 @@ func everyPayload() []webhook.Payload {
 	}
 }
 
-// TestCatalogue: each type is there once, and its schema takes its example and what Encode makes of it, field by field.
+// TestCatalogue: each type is there once, and its schema and openapi.yaml take its example and what Encode makes of it, field by field.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	entries, err := webhook.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := spectest.Load(t.Context(), heardlog.Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +56,8 @@ func TestCatalogue(t *testing.T) {
 	names := map[string]bool{}
 	for _, e := range entries {
 		byNumber[e.Number] = e
-		if names[e.Name] || e.Description == "" {
-			t.Errorf("%s: twice, or without a description", e.Name)
+		if names[e.Name] || e.Description == "" || e.Name != webhook.TypeName(e.Number) || e.Default != webhook.Matches(nil, e.Number) {
+			t.Errorf("%s: twice, without a description, or not what filters take it for: %+v", e.Name, e)
 		}
 		names[e.Name] = true
 	}
@@ -75,6 +82,9 @@ func TestCatalogue(t *testing.T) {
 				if err := schema.Validate(parse(t, doc)); err != nil {
 					t.Errorf("%s: %v\n%s", what, err, doc)
 				}
+				if err := spec.Event(attempt(t, doc), doc); err != nil {
+					t.Errorf("%s: openapi.yaml: %v\n%s", what, err, doc)
+				}
 			}
 			// A field that the schema does not know would pass it.
 			if diff := cmp.Diff(described(t, e.Schema), fields(t, body)); diff != "" {
@@ -82,6 +92,22 @@ func TestCatalogue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// attempt makes a request with the body, and with headers of the form that deliveries have.
+func attempt(t *testing.T, body []byte) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://receiver/", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", webhook.HeaderID: "x:1:1", webhook.HeaderTimestamp: "1780000000", webhook.HeaderAttempt: "1",
+		webhook.HeaderSignature: "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
+	} {
+		req.Header.Set(name, value)
+	}
+	return req
 }
 
 func compile(t *testing.T, schema []byte) *jsonschema.Schema {

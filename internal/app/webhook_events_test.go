@@ -255,3 +255,41 @@ func TestExpiringEvent(t *testing.T) {
 	s.post(agent("young", "/leave"), nil).ok(nil)
 	r.of(t, 102, 2)
 }
+
+// TestEventsOfNewEndpoint: what an endpoint wants counts from the answer to the call that says so, also for agents that joined before.
+func TestEventsOfNewEndpoint(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", nil)
+	s.say(id, user("before"))
+	h := newHook(t)
+	e := s.hookTo(h, map[string]any{"events": []string{"agent.message"}})
+	words := func(want string) {
+		t.Helper()
+		c := h.next(t)
+		var p eventView
+		if err := json.Unmarshal(c.Payload, &p); err != nil || c.EventType != 10002 || len(p.Messages) != 1 || p.Messages[0].Content != want {
+			t.Errorf("%v: want %q: %s", err, want, c.body)
+		}
+	}
+	s.say(id, user("with"))
+	words("with")
+	change := func(fields map[string]any) {
+		t.Helper()
+		s.do(http.MethodPatch, hooks+"/endpoints/"+e.ID, fields).ok(nil)
+	}
+	change(map[string]any{"events": []string{"agent.interrupted"}})
+	s.say(id, user("without"))
+	change(map[string]any{"events": []string{"agent.*"}})
+	s.say(id, user("again"))
+	words("again")
+	change(map[string]any{"disabled": true})
+	s.say(id, user("disabled"))
+	change(map[string]any{"disabled": false})
+	s.say(id, user("enabled"))
+	words("enabled")
+	s.do(http.MethodDelete, hooks+"/endpoints/"+e.ID, nil)
+	s.say(id, user("gone"))
+	s.stop()
+	h.quiet(t)
+}
