@@ -125,6 +125,7 @@ func (s *Sender) Send(ctx context.Context, d Delivery) Outcome {
 	ctx, cancel := context.WithTimeout(ctx, s.c.Total)
 	defer cancel()
 	s.send(ctx, d, &out)
+	out.hideSecrets(&d.Endpoint)
 	out.DurationMS = time.Since(started).Milliseconds()
 	return out
 }

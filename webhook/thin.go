@@ -100,7 +100,7 @@ const maxToken = 1024
 // Open reads a token. It fails with fault.NotFound for one that this server has not signed, and with fault.Stopped for one whose time is over.
 func (t *Thin) Open(token string, now time.Time) (eventID, endpointID string, err error) {
 	unknown := fault.New(fault.NotFound, "the fetch URL is none that this server has made; was it copied whole?")
-	if len(token) > maxToken {
+	if len(token) > maxToken || strings.ContainsAny(token, "\r\n") { // which the decoder passes over
 		return "", "", unknown
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
