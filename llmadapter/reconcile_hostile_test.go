@@ -11,8 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestReconcileHostile: a list is reconciled while all other writes of the server wait. One that is made to cost much costs little all the same; without its bounds
-// each of these takes from seconds to minutes.
+// TestReconcileHostile: a list is reconciled while all other writes of the server wait. One that is made to cost much costs little all the same, measured by what an
+// ordinary list costs in the same moment: some hundred times as much, and without its bounds from ten thousand times upwards.
 func TestReconcileHostile(t *testing.T) {
 	t.Parallel()
 	said := func(role, text string) llmadapter.Incoming {
@@ -43,6 +43,7 @@ func TestReconcileHostile(t *testing.T) {
 		text := fmt.Sprintf("%d trains leave for Berlin at nine from platform four.", i)
 		return llmadapter.Known{Role: "assistant", Text: text, Original: text, Provisional: true}
 	}
+	list, usual := repeat(200, func(i int) llmadapter.Incoming { return said("assistant", answers(i).Text[:20]) }), ledger(200, answers)
 	for name, tt := range map[string]struct {
 		in    []llmadapter.Incoming
 		known []llmadapter.Known
@@ -73,11 +74,20 @@ func TestReconcileHostile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
-			llmadapter.Reconcile(tt.in, tt.known, memory.AlignHeard)
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("took %v", took)
+			ordinary, hostile := time.Duration(0), time.Duration(1<<62)
+			for range 2 { // the machine does other things too
+				hostile = min(hostile, timed(func() { llmadapter.Reconcile(tt.in, tt.known, memory.AlignHeard) }))
+				ordinary = max(ordinary, timed(func() { llmadapter.Reconcile(list, usual, memory.AlignHeard) }))
+			}
+			if hostile > 3000*max(ordinary, 100*time.Microsecond) {
+				t.Errorf("took %v, an ordinary list %v", hostile, ordinary)
 			}
 		})
 	}
+}
+
+func timed(do func()) time.Duration {
+	start := time.Now()
+	do()
+	return time.Since(start)
 }

@@ -18,10 +18,10 @@ const settleTimeout = 30 * time.Second
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// The flight is known before the turn is stored, so that no other call can slip in between and take the turn for unanswered.
 	k := agentKey{project, id}
-	t := &Turn{flight: s.live.launch(k, r.Cut, s.cfg.Now())}
+	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
 	err := s.begin(ctx, k, r, t, true)
 	if errors.Is(err, ErrOvertaken) {
-		s.cutFlights(ctx, k, ErrOvertaken, func(turn int64) bool { return turn != noTurn })
+		s.cutFlights(ctx, k, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
 		err = s.begin(ctx, k, r, t, false)
 	}
 	if err != nil {

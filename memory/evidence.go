@@ -17,7 +17,7 @@ const (
 	recordDepth = 4 * MaxBatch
 	rowDepth    = 16
 	reportDepth = 8
-	maxMatched  = 8 << 20 // bytes of texts that the reports of one call are compared with
+	maxMatched  = 2 << 20 // bytes of texts that the reports of one call are compared with, the newest first: about half a second
 )
 
 // Report is what somebody who knows the audio says of one answer. A zero field says nothing.
@@ -141,12 +141,11 @@ func (r *Report) begins(m *Message) bool {
 func (s *Service) recordFlight(ctx context.Context, project, id string, r Report) (out []Recorded, done bool, err error) {
 	k := agentKey{project, id}
 	for _, f := range s.live.flying(k) {
-		if Phase(f.phase.Load()) != Speaking || r.AtMS != 0 && r.AtMS < f.began {
+		if Phase(f.phase.Load()) != Speaking || r.AtMS != 0 && r.AtMS < f.began || !f.says(r.Heard) {
 			continue
 		}
 		if r.Cut {
-			turn := f.turn.Load()
-			s.cutFlights(ctx, k, ErrBargeIn, func(t int64) bool { return t == turn })
+			s.cutFlights(ctx, k, ErrBargeIn, func(other *flight) bool { return other == f })
 		}
 		if f.note(r) { // unless it is stored by now
 			return []Recorded{{Pending: true}}, true, nil

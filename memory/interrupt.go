@@ -23,14 +23,26 @@ type InterruptRequest struct {
 }
 
 // Interrupt cuts an answer and records what was heard of it. The same call again changes nothing, and better evidence replaces
-// weaker, never the other way. fault.NotFound for an unknown turn, fault.Conflict for a turn without an answer, fault.Invalid for heard text that is
-// no part of the answer. With nothing to cut and nothing claimed to be heard it does nothing.
+// weaker, never the other way. Heard text that cannot be a part of the answer in flight does not cut that. fault.NotFound for an unknown turn,
+// fault.Conflict for a turn without an answer, fault.Invalid for heard text that is no part of the answer. With nothing to cut and nothing
+// claimed to be heard it does nothing.
 func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (Agent, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
 		return Agent{}, err
 	}
-	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(turn int64) bool { return r.TurnID == nil || *r.TurnID == turn })
+	foreign := false // heard text that is no part of the named turn's answer as far as it is made
+	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(f *flight) bool {
+		if turn := f.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
+			return false
+		}
+		said := f.says(r.Heard)
+		foreign = foreign || !said && r.TurnID != nil
+		return said
+	})
+	if foreign && len(cut) == 0 {
+		return Agent{}, fault.At(fault.Invalid, "heard", "is no part of what has been said in turn %d so far; send the words of it that were heard", *r.TurnID)
+	}
 	says := r.Heard != nil || r.HeardMS != nil
 	if len(cut) > 0 && !says {
 		return h.Agent, nil // what left the socket was recorded with the cut

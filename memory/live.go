@@ -42,6 +42,7 @@ type flight struct {
 	phase atomic.Int32
 	began int64 // Unix ms
 	cut   func(error)
+	made  func() string // what is made of the answer so far; may be nil, and is after landing; under agent.mu
 	once  sync.Once     // for cut
 	done  chan struct{} // closed when the answer is settled
 	notes []Report      // see note; under agent.mu, as taken
@@ -226,8 +227,8 @@ func (r *registry) watch(k agentKey, now time.Time) (<-chan struct{}, func()) {
 	}
 }
 
-func (r *registry) launch(k agentKey, cut func(error), now time.Time) *flight {
-	f := &flight{began: now.UnixMilli(), cut: cut, done: make(chan struct{})}
+func (r *registry) launch(k agentKey, cut func(error), made func() string, now time.Time) *flight {
+	f := &flight{began: now.UnixMilli(), cut: cut, made: made, done: make(chan struct{})}
 	f.turn.Store(noTurn)
 	r.mu.RLock() // nobody drops the entry meanwhile
 	known := r.agents[k]
@@ -260,6 +261,7 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 		f.agent.flights = slices.Delete(f.agent.flights, i, i+1)
 	}
 	live := f.agent.live
+	f.made = nil
 	f.agent.mu.Unlock()
 	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
 		r.mu.Lock()
@@ -271,6 +273,21 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 	f.once.Do(func() {}) // nobody cuts it from here on
 	f.cut = nil
 	close(f.done)
+}
+
+// says tells whether the heard text may be a part of the answer as far as it is made; what nothing is known of may hold anything.
+func (f *flight) says(heard *string) bool {
+	if heard == nil || *heard == "" {
+		return true
+	}
+	f.agent.mu.Lock()
+	made := f.made
+	f.agent.mu.Unlock()
+	if made == nil {
+		return true
+	}
+	_, ok := AlignHeard(made(), *heard)
+	return ok
 }
 
 // stop calls cut, at most once for a flight and never after it has landed.
@@ -304,14 +321,14 @@ func (r *registry) answering(k agentKey, turn int64) bool {
 	return false
 }
 
-// cutFlights cuts the answers in flight of the turns that which picks, waits until they are stored (at most SettleWait) and gives their turns.
-func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which func(turn int64) bool) []int64 {
+// cutFlights cuts the answers in flight that which picks, waits until they are stored (at most SettleWait) and gives their turns.
+func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which func(f *flight) bool) []int64 {
 	var turns []int64
 	var cut []*flight
 	for _, f := range s.live.flying(k) {
-		if turn := f.turn.Load(); which(turn) {
+		if which(f) {
 			f.stop(cause)
-			cut, turns = append(cut, f), append(turns, turn)
+			cut, turns = append(cut, f), append(turns, f.turn.Load())
 		}
 	}
 	if len(cut) == 0 {
@@ -341,7 +358,7 @@ func (s *Service) Busy(project, id string) (Phase, bool) {
 
 // Cut cuts whatever answer is in flight, with one of the Err values as the cause, and waits until it is stored.
 func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
-	s.cutFlights(ctx, agentKey{project, id}, cause, func(int64) bool { return true })
+	s.cutFlights(ctx, agentKey{project, id}, cause, func(*flight) bool { return true })
 }
 
 // WaitIdle waits until no answer is in flight; it fails with the context's error.

@@ -33,6 +33,9 @@ type TurnRequest struct {
 	// Cut is called at most once, with one of the Err values above, when something else cuts this answer. It must not block;
 	// the answer still has to be settled with Turn.Settle.
 	Cut func(cause error)
+	// Generated gives what has been made of the answer so far, so that who says what was heard of it is told from who speaks of an
+	// earlier answer; nil where that cannot be known. It is called from any goroutine and must not block.
+	Generated func() string
 }
 
 // MaxDepth is how many messages TurnRequest.Depth can ask for.

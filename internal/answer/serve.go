@@ -150,7 +150,7 @@ func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memor
 func (x *exchange) beginDeep(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
-	r := memory.TurnRequest{Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) }}
+	r := memory.TurnRequest{Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) }, Generated: x.generated}
 	if p := x.plan; p != nil { // a ledger has more messages than a list: ghosts, results of tools
 		r.Projection, r.Depth = p.projection, 2*len(p.req.Messages)+16
 	}
@@ -162,6 +162,13 @@ func (x *exchange) beginDeep(project, agentID string, plan func(memory.Head, []m
 	x.trace.memory(x.arrived, x.begun)
 	x.llm = x.settings(t.Agent.Settings.LLM)
 	return nil
+}
+
+// generated gives what has been read of the answer so far.
+func (x *exchange) generated() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.relay.Record.Generated()
 }
 
 // settings fills in the server's defaults.
