@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -34,31 +33,6 @@ const (
 	ClassPanic     = "panic"        // a mistake in Heardlog
 	ClassCanceled  = "canceled"     // given up because the server goes down; not counted as an attempt
 )
-
-// phase is how far an attempt came, so that an error is classed by what was going on, not by its text.
-type phase int32
-
-const (
-	dialing phase = iota
-	handshaking
-	connected
-	written
-	answered
-)
-
-// progress keeps the farthest phase. The transport's hooks run on its own goroutines, and may run after the attempt has ended.
-type progress struct{ at atomic.Int32 }
-
-func (p *progress) reach(to phase) {
-	for {
-		old := p.at.Load()
-		if old >= int32(to) || p.at.CompareAndSwap(old, int32(to)) {
-			return
-		}
-	}
-}
-
-func (p *progress) phase() phase { return phase(p.at.Load()) }
 
 // classify gives an error of the transport its class and a text for the operator. The text holds nothing that the receiver
 // wrote: a receiver that echoes our request would put the URL's query into it. timedOut tells that the attempt's own time was over.

@@ -141,14 +141,23 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 		return int(a.due - b.due)
 	})
 	var out []webhook.Delivery
+	room := map[string]int{}
 	for _, r := range due {
 		if len(out) == c.Limit {
 			break
+		}
+		e := q.endpoints[r.Endpoint.ID]
+		if _, known := room[e.ID]; !known && c.Room != nil {
+			room[e.ID] = c.Room(&e)
+		}
+		if c.Room != nil && room[e.ID] <= 0 {
+			continue
 		}
 		if busy[r.Endpoint.ID] >= c.PerEndpoint {
 			continue
 		}
 		busy[r.Endpoint.ID]++
+		room[e.ID]--
 		r.Attempt++
 		r.Fence++
 		r.due = c.NowMS + c.Lease.Milliseconds()

@@ -21,10 +21,11 @@ type metrics struct {
 	duration    prometheus.Histogram
 	inFlight    prometheus.Gauge
 	storeErrors *prometheus.CounterVec
+	dead        prometheus.Counter
 }
 
 // newMetrics registers the worker's metrics; an error means that another worker uses the registry.
-func newMetrics(reg prometheus.Registerer, q Queue, now func() time.Time) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, q Queue, g *gates, now func() time.Time) (*metrics, error) {
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_webhook_attempts_total", Help: "Attempts by outcome: ok, or the class of what went wrong.",
@@ -39,9 +40,15 @@ func newMetrics(reg prometheus.Registerer, q Queue, now func() time.Time) (*metr
 		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_webhook_store_errors_total", Help: "Failed calls of the store by the worker, by call.",
 		}, []string{"call"}),
+		dead: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "heardlog_webhook_dead_total", Help: "Deliveries given up.",
+		}),
 	}
+	breakers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "heardlog_webhook_open_breakers", Help: "Endpoints that are held back because their receiver fails again and again.",
+	}, g.opened)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.inFlight, m.storeErrors, newBacklog(q, now, m.storeErrors)} {
+	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.inFlight, m.storeErrors, m.dead, breakers, newBacklog(q, now, m.storeErrors)} {
 		if reg != nil {
 			errs = append(errs, reg.Register(c))
 		}

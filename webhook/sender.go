@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -46,15 +48,21 @@ type SenderConfig struct {
 	UserAgent string
 	// Thin makes the small events for endpoints that want them, and for bodies that are longer than an endpoint takes; nil sends every body whole.
 	Thin *Thin
-	// Total bounds an attempt, and so every step of it; 0 is TotalTimeout.
+	// Total bounds an attempt, and so every step of it; 0 is TotalTimeout. An endpoint's own timeout may be shorter.
 	Total time.Duration
+	// Proxy is a forward proxy that all attempts go through: http, https or socks5. Dial then gets the proxy's address and no receiver's, so
+	// that it is the proxy which keeps receivers' addresses in bounds. nil is none; the environment is not looked at.
+	Proxy *url.URL
 }
 
-// Sender makes attempts. It never follows a redirect, uses no proxy, keeps no cookies, and reads a bounded part of an answer.
+// Sender makes attempts. It never follows a redirect, uses no proxy but the one of its settings, keeps no cookies, and reads a bounded part of an answer.
 // It is safe for concurrent use.
 type Sender struct {
 	c         SenderConfig
 	transport *http.Transport
+
+	mu        sync.Mutex
+	certified map[[32]byte]*http.Transport // by client certificate and key
 }
 
 // NewSender makes a sender. It fails with fault.Missing without Dial.
@@ -71,15 +79,25 @@ func NewSender(c SenderConfig) (*Sender, error) {
 	if c.Total <= 0 {
 		c.Total = TotalTimeout
 	}
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, min(DialTimeout, c.Total))
-		defer cancel()
-		return c.Dial(ctx, network, addr)
+	s := &Sender{c: c, certified: map[[32]byte]*http.Transport{}}
+	s.transport = s.newTransport(c.TLS.Clone())
+	return s, nil
+}
+
+func (s *Sender) newTransport(config *tls.Config) *http.Transport {
+	c := s.c
+	proxy := http.ProxyURL(c.Proxy)
+	if c.Proxy == nil {
+		proxy = nil // a proxy would hide the receiver's address from the guard
 	}
-	return &Sender{c: c, transport: &http.Transport{
-		Proxy:                  nil, // a proxy would hide the receiver's address from the guard
-		DialContext:            dial,
-		TLSClientConfig:        c.TLS.Clone(),
+	return &http.Transport{
+		Proxy: proxy,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, min(DialTimeout, c.Total))
+			defer cancel()
+			return c.Dial(ctx, network, addr)
+		},
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    min(TLSTimeout, c.Total),
 		ResponseHeaderTimeout:  min(HeaderTimeout, c.Total),
 		MaxResponseHeaderBytes: maxHeaderBytes,
@@ -87,7 +105,43 @@ func NewSender(c SenderConfig) (*Sender, error) {
 		MaxIdleConns:           128,
 		MaxIdleConnsPerHost:    8,
 		IdleConnTimeout:        30 * time.Second,
-	}}, nil
+	}
+}
+
+// maxCertified bounds the transports that are kept for client certificates; past it they are all made anew.
+const maxCertified = 64
+
+// transportOf gives the transport of the endpoint: connections that showed one client's certificate must not carry another's events.
+func (s *Sender) transportOf(c ClientCert) (*http.Transport, error) {
+	if c.Zero() {
+		return s.transport, nil
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%d:%s%s", len(c.Cert), c.Cert, c.Key.Reveal())
+	key := [32]byte(h.Sum(nil))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.certified[key]; t != nil {
+		return t, nil
+	}
+	pair, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key.Reveal()))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the endpoint's client certificate and key cannot be used")
+	}
+	if len(s.certified) >= maxCertified {
+		for _, t := range s.certified {
+			t.CloseIdleConnections()
+		}
+		clear(s.certified)
+	}
+	config := s.c.TLS.Clone()
+	if config == nil {
+		config = &tls.Config{}
+	}
+	config.Certificates = []tls.Certificate{pair}
+	t := s.newTransport(config)
+	s.certified[key] = t
+	return t, nil
 }
 
 // Lease is how long a claim must last for one attempt: derived from the limits, so that nobody can set it below them and have
@@ -95,7 +149,14 @@ func NewSender(c SenderConfig) (*Sender, error) {
 func (s *Sender) Lease() time.Duration { return s.c.Total + leaseSlack }
 
 // Close closes idle connections.
-func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+func (s *Sender) Close() {
+	s.transport.CloseIdleConnections()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.certified {
+		t.CloseIdleConnections()
+	}
+}
 
 // Outcome is how one attempt went.
 type Outcome struct {
@@ -118,11 +179,16 @@ const (
 // said 200 has the event, and sending it again because its body came too slowly would help nobody.
 func (o Outcome) OK() bool { return o.ErrorClass == "" }
 
-// Send makes one attempt at the delivery and says how it went; it never fails otherwise. It takes at most the total time limit.
+// Send makes one attempt at the delivery and says how it went; it never fails otherwise. It takes at most the total time limit, or
+// the endpoint's own.
 func (s *Sender) Send(ctx context.Context, d Delivery) Outcome {
 	started := time.Now() // monotonic, unlike the injected clock
 	out := Outcome{Attempt: Attempt{N: d.Attempt, StartedMS: s.c.Now().UnixMilli()}}
-	ctx, cancel := context.WithTimeout(ctx, s.c.Total)
+	total := s.c.Total
+	if own := d.Endpoint.Timeout; own > 0 {
+		total = min(total, own) // never more: the claim's lease is made of it
+	}
+	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()
 	s.send(ctx, d, &out)
 	out.hideSecrets(&d.Endpoint)
@@ -144,8 +210,14 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 		out.ErrorClass, out.Error, out.Cause = class, shown(err), err
 		return
 	}
-	var p progress
-	resp, err := s.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, p.trace())))
+	transport, err := s.transportOf(d.Endpoint.ClientCert)
+	if err != nil {
+		out.ErrorClass, out.Error, out.Cause = ClassEndpoint, shown(err), err
+		return
+	}
+	p := progress{began: time.Now()}
+	resp, err := transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, p.trace())))
+	p.steps(&out.Detail)
 	if err != nil {
 		out.Cause = err
 		if errors.Is(ctx.Err(), context.Canceled) {
@@ -158,6 +230,7 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 	defer resp.Body.Close()
 	out.Status = resp.StatusCode
 	out.RetryAfter = retryAfter(resp, s.c.Now())
+	out.Detail.Headers = headersOf(resp.Header)
 	if v := strings.ToLower(strings.TrimSpace(resp.Header.Get("webhook-delivery"))); v == StopMessage || v == StopEndpoint {
 		out.Stop = v
 	}
@@ -194,6 +267,9 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 	if err != nil {
 		return nil, ClassEndpoint, fault.New(fault.Invalid, "no request can be made from the endpoint's URL")
 	}
+	if err := d.Endpoint.dress(req); err != nil {
+		return nil, ClassEndpoint, err
+	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", s.c.UserAgent)
 	// An empty list is not sent, but tells the transport that it may send again on a new connection when the receiver had
@@ -205,19 +281,25 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 	return req, "", nil
 }
 
-func (p *progress) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		TLSHandshakeStart:    func() { p.reach(handshaking) },
-		GotConn:              func(httptrace.GotConnInfo) { p.reach(connected) },
-		WroteRequest:         func(i httptrace.WroteRequestInfo) { p.wrote(i.Err) },
-		GotFirstResponseByte: func() { p.reach(answered) },
+// dress puts the endpoint's own headers on a request. They are judged again here: what was stored by an earlier version, or by hand, must not be
+// able to forge a header of ours.
+func (e *Endpoint) dress(req *http.Request) error {
+	if err := e.checkHeaders(); err != nil {
+		return err
 	}
-}
-
-func (p *progress) wrote(err error) {
-	if err == nil {
-		p.reach(written)
+	if err := e.checkAuth(); err != nil {
+		return err
 	}
+	for _, h := range e.Headers {
+		req.Header.Set(h.Name, h.Value.Reveal())
+	}
+	switch {
+	case e.Auth.Bearer != "":
+		req.Header.Set("Authorization", "Bearer "+e.Auth.Bearer.Reveal())
+	case e.Auth.User != "":
+		req.SetBasicAuth(e.Auth.User, e.Auth.Password.Reveal())
+	}
+	return nil
 }
 
 // readSome reads at most MaxResponse bytes and tells whether there was, or may have been, more.

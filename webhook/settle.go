@@ -6,33 +6,91 @@ import (
 	"time"
 )
 
+// The policy's defaults.
+const (
+	DefaultParkAfter    = 3
+	DefaultDisableAfter = 5 * 24 * time.Hour
+)
+
+// Policy decides what becomes of deliveries after their attempts.
+type Policy struct {
+	Schedule Schedule // of endpoints that have none of their own
+	// ParkAfter is the attempt from which on a status that says that the request itself is wrong (400, 401, 403, 404, 405, 422) ends the delivery; 0 is never.
+	ParkAfter int
+	// DisableAfter is how long an endpoint may fail without one success; 0 is for ever.
+	DisableAfter time.Duration
+}
+
+// Settle is that of a policy which has the schedule and nothing else.
+func (s Schedule) Settle(d Delivery, o Outcome, now time.Time, random float64) Result {
+	return Policy{Schedule: s}.Settle(d, o, now, random)
+}
+
 // Settle decides what becomes of a delivery after an attempt: delivered, pending until its next try, or dead with a reason. Nothing
 // is dropped: a dead delivery is kept and can be sent again. now is the end of the attempt, random is in [0,1).
-func (s Schedule) Settle(d Delivery, o Outcome, now time.Time, random float64) Result {
-	r := Result{State: Pending, Try: o.Attempt}
+func (p Policy) Settle(d Delivery, o Outcome, now time.Time, random float64) Result {
+	r := Result{State: Pending, AtMS: now.UnixMilli(), Try: o.Attempt, DisableAfter: p.DisableAfter}
 	if o.Stop == StopEndpoint {
 		r.DisableEndpoint = "the receiver asked for it (webhook-delivery: disable)"
 	}
-	switch {
-	case o.OK():
+	if o.OK() {
 		r.State = Delivered
 		return r
-	case o.Status == http.StatusGone:
-		r.DisableEndpoint = "the receiver answered 410 Gone"
-		return r.dead(r.DisableEndpoint)
-	case o.Stop != "":
-		return r.dead("the receiver asked for no more (webhook-delivery: " + o.Stop + ")")
-	case o.Status == http.StatusRequestEntityTooLarge:
-		return r.dead(fmt.Sprintf("the receiver answered 413: the event of %d bytes is too large for it", len(d.Body)))
-	case o.ErrorClass == ClassBroken:
-		return r.dead("cannot be sent: " + o.Error)
-	case o.ErrorClass == ClassPanic:
-		return r.dead("a mistake in Heardlog stopped the attempt; see the log")
 	}
-	age := now.Sub(time.UnixMilli(d.CreatedMS))
-	wait, ok := s.Wait(d.Attempt, age, o.RetryAfter, random)
+	if o.Status == http.StatusGone {
+		r.DisableEndpoint = "the receiver answered 410 Gone"
+	}
+	if reason := p.final(d, o); reason != "" {
+		return r.dead(reason)
+	}
+	return p.again(r, d, o, now, random)
+}
+
+// final says why there is no further try, whatever the schedule says; "" if there may be one.
+func (p Policy) final(d Delivery, o Outcome) string {
+	switch {
+	case o.Status == http.StatusGone:
+		return "the receiver answered 410 Gone"
+	case o.Stop != "":
+		return "the receiver asked for no more (webhook-delivery: " + o.Stop + ")"
+	case o.Status == http.StatusRequestEntityTooLarge:
+		return fmt.Sprintf("the receiver answered 413: the event of %d bytes is too large for it", len(d.Body))
+	case o.ErrorClass == ClassBroken:
+		return "cannot be sent: " + o.Error
+	case o.ErrorClass == ClassPanic:
+		return "a mistake in Heardlog stopped the attempt; see the log"
+	case p.ParkAfter > 0 && d.Attempt >= p.ParkAfter && permanent(o.Status):
+		return fmt.Sprintf("parked after %d attempts, since trying again will not change it: %s", d.Attempt, o.Error)
+	}
+	return ""
+}
+
+// permanent tells whether a status says that the request is wrong, and not that the time is.
+func permanent(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// again sets the time of the next try, or gives the delivery up where the schedule or the endpoint's age limit has none.
+func (p Policy) again(r Result, d Delivery, o Outcome, now time.Time, random float64) Result {
+	schedule := p.Schedule
+	if d.Endpoint.Retry != nil {
+		schedule = d.Endpoint.Retry
+	}
+	queued := d.QueuedMS
+	if queued == 0 {
+		queued = d.CreatedMS
+	}
+	age := now.Sub(time.UnixMilli(queued))
+	wait, ok := schedule.Wait(d.Attempt, age, o.RetryAfter, random)
 	if !ok {
 		return r.dead(fmt.Sprintf("given up after %d attempts; the last: %s: %s", d.Attempt, o.ErrorClass, o.Error))
+	}
+	if most := d.Endpoint.MaxAge; most > 0 && age+wait > most {
+		return r.dead(fmt.Sprintf("given up after %d attempts: the next one would be later than the endpoint's max_age of %s; the last: %s: %s", d.Attempt, most, o.ErrorClass, o.Error))
 	}
 	r.DueMS = now.Add(wait).UnixMilli()
 	return r

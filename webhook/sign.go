@@ -1,12 +1,14 @@
 package webhook
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +20,7 @@ import (
 const (
 	HeaderID        = "webhook-id"        // the event's noticeId, the same on every attempt
 	HeaderTimestamp = "webhook-timestamp" // the attempt's time, Unix seconds
-	HeaderSignature = "webhook-signature" // v1 signatures, one a live secret, separated by spaces
+	HeaderSignature = "webhook-signature" // v1 and v1a signatures, one a live secret, separated by spaces
 	HeaderAttempt   = "webhook-attempt"   // number of the attempt, from 1; not signed
 	HeaderAgora     = "Agora-Signature"
 	HeaderAgoraV2   = "Agora-Signature-V2"
@@ -34,6 +36,17 @@ func SignStandard(secret Secret, id string, at time.Time, body []byte) (string, 
 	mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
 	mac.Write(body)
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
+}
+
+// SignAsymmetric gives the Standard Webhooks v1a signature of a whsk_ key, "v1a,…": ed25519 over the same text as v1. It fails with
+// fault.Invalid if the key cannot be used.
+func SignAsymmetric(secret Secret, id string, at time.Time, body []byte) (string, error) {
+	key, err := signingKey(secret)
+	if err != nil {
+		return "", err
+	}
+	text := append([]byte(id+"."+strconv.FormatInt(at.Unix(), 10)+"."), body...)
+	return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)), nil
 }
 
 // SignAgora gives the values of Agora-Signature and Agora-Signature-V2: lower-case hex of HMAC-SHA1 and HMAC-SHA256 over the
@@ -61,15 +74,20 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 	}
 	signatures := make([]string, len(secrets))
 	for i, s := range secrets {
-		sig, err := SignStandard(s, d.EventID, now, d.Body)
+		with := SignStandard
+		if s.Asymmetric() {
+			with = SignAsymmetric
+		}
+		sig, err := with(s, d.EventID, now, d.Body)
 		if err != nil {
 			return err
 		}
 		signatures[i] = sig
 	}
 	h.Set(HeaderSignature, strings.Join(signatures, " "))
-	if d.Endpoint.Agora {
-		v1, v2 := SignAgora(secrets[0], d.Body)
+	shared := slices.IndexFunc(secrets, func(s Secret) bool { return !s.Asymmetric() })
+	if d.Endpoint.Agora && shared >= 0 { // Agora's kind has one signature: that of the newest secret
+		v1, v2 := SignAgora(secrets[shared], d.Body)
 		h.Set(HeaderAgora, v1)
 		h.Set(HeaderAgoraV2, v2)
 	}

@@ -43,6 +43,9 @@ type WorkerConfig struct {
 	Queue    Queue
 	Sender   Deliverer
 	Schedule Schedule // nil is DefaultSchedule; empty is one try
+	// ParkAfter and DisableAfter are Policy's, BreakAfter is how many failures in a row hold an endpoint back; 0 is the default, below 0 is never.
+	ParkAfter, BreakAfter int
+	DisableAfter          time.Duration
 	// InFlight and PerEndpoint bound the attempts under way at once, in all and for one endpoint. As long as fewer than
 	// InFlight/PerEndpoint endpoints are stuck, the others are not held up.
 	InFlight, PerEndpoint int
@@ -57,6 +60,8 @@ type WorkerConfig struct {
 // Worker takes due deliveries from the queue and sends them.
 type Worker struct {
 	c       WorkerConfig
+	policy  Policy
+	gates   *gates
 	metrics *metrics
 }
 
@@ -78,11 +83,21 @@ func NewWorker(c WorkerConfig) (*Worker, error) {
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}
-	m, err := newMetrics(c.Registerer, c.Queue, c.Now)
+	gates := newGates(orNever(c.BreakAfter, DefaultBreakAfter))
+	m, err := newMetrics(c.Registerer, c.Queue, gates, c.Now)
 	if err != nil {
 		return nil, fmt.Errorf("webhook worker: register metrics: %w", err)
 	}
-	return &Worker{c: c, metrics: m}, nil
+	policy := Policy{Schedule: c.Schedule, ParkAfter: orNever(c.ParkAfter, DefaultParkAfter), DisableAfter: orNever(c.DisableAfter, DefaultDisableAfter)}
+	return &Worker{c: c, policy: policy, gates: gates, metrics: m}, nil
+}
+
+// orNever gives the default for 0, and 0, which is never, for what is below.
+func orNever[T int | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return max(v, 0)
 }
 
 func orDefault[T int | time.Duration](v, def T) T {
@@ -152,12 +167,15 @@ func (r *run) claim(ctx context.Context) {
 				continue // full, or more at once
 			}
 		}
+		held := time.NewTimer(r.gates.wait(r.c.Now(), r.c.Poll))
 		select {
 		case <-ctx.Done():
 		case <-poll.C:
 		case <-woken:
 		case <-r.freed:
+		case <-held.C: // somebody may go on who was held back
 		}
+		held.Stop()
 	}
 }
 
@@ -168,13 +186,16 @@ func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
 	claimCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
+	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
-		NowMS: r.c.Now().UnixMilli(), Limit: free, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+		NowMS: now.UnixMilli(), Limit: free, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+		Room: func(e *Endpoint) int { return r.gates.room(e, now) },
 	})
 	if err != nil {
 		return 0, err
 	}
 	for _, d := range ds {
+		r.gates.began(&d.Endpoint, now)
 		r.start(ctx, d, ends)
 	}
 	return len(ds), nil
@@ -215,17 +236,22 @@ func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool) {
 	defer cancel()
 	ends := leaseEnds.Add(-leaseSlack / 2)
 	if stopping || time.Until(ends) < minAttempt { // the claim took so long that an attempt would outlast its lease
+		r.gates.ended(d.Endpoint.ID, unknown, r.c.Now())
 		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
 	out := r.attempt(d, ends)
+	r.gates.ended(d.Endpoint.ID, judge(out), r.c.Now())
 	if out.ErrorClass == ClassCanceled {
 		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
 	r.metrics.observe(out)
-	result := r.c.Schedule.Settle(d, out, r.c.Now(), r.c.Random())
+	result := r.policy.Settle(d, out, r.c.Now(), r.c.Random())
 	r.log(d, result)
+	if result.State == Dead {
+		r.metrics.dead.Inc()
+	}
 	r.store(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) })
 }
 

@@ -1,0 +1,147 @@
+package webhook_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// A receiver that is down is asked ever more rarely, one attempt at a time, and no delivery loses an attempt by it; what waits counts as due.
+func TestFault28Breaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 100)
+		var mu sync.Mutex
+		down, tries := true, []time.Duration(nil)
+		began := time.Now()
+		reg := prometheus.NewPedanticRegistry()
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			tries = append(tries, time.Since(began))
+			if down {
+				return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassRefused}}
+			}
+			return taken(d)
+		}, func(c *webhook.WorkerConfig) { c.Registerer, c.PerEndpoint = reg, 1 })
+		time.Sleep(20 * time.Minute)
+		mu.Lock()
+		n := len(tries)
+		// Five at once, then after 10, 20, 40, 80, 160 s and every five minutes.
+		want := []time.Duration{0, 0, 0, 0, 0, 10, 30, 70, 150, 310, 610, 910}
+		for i, at := range tries[:min(n, len(want))] {
+			if gap := at - want[i]*time.Second; gap < 0 || gap > time.Second {
+				t.Errorf("attempt %d at %s, want %s", i+1, at, want[i]*time.Second)
+			}
+		}
+		if n != len(want) {
+			t.Errorf("%d attempts in 20 minutes, want %d", n, len(want))
+		}
+		mu.Unlock()
+		spent := 0
+		for id := range 100 {
+			spent += q.get(int64(id + 1)).Attempt
+		}
+		if spent != n {
+			t.Errorf("%d attempts are counted, %d were made", spent, n)
+		}
+		err := testutil.GatherAndCompare(reg, strings.NewReader(`
+			# HELP heardlog_webhook_open_breakers Endpoints that are held back because their receiver fails again and again.
+			# TYPE heardlog_webhook_open_breakers gauge
+			heardlog_webhook_open_breakers 1
+			# HELP heardlog_webhook_oldest_due_age_seconds How long the earliest pending delivery has been due; nothing is excluded.
+			# TYPE heardlog_webhook_oldest_due_age_seconds gauge
+			heardlog_webhook_oldest_due_age_seconds 1200
+		`), "heardlog_webhook_open_breakers", "heardlog_webhook_oldest_due_age_seconds")
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(11 * time.Minute) // the next probe closes it, and retries come due
+		stop()
+		if n := q.count(webhook.Delivered, "a"); n < 90 {
+			t.Errorf("%d delivered after the receiver was well again", n)
+		}
+		if n, err := testutil.GatherAndCount(reg, "heardlog_webhook_open_breakers"); n != 1 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+}
+
+// A receiver that refuses single events is up.
+func TestBreakerRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 50)
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, Status: 400, ErrorClass: webhook.Class4xx}}
+		}, nil)
+		synctest.Wait()
+		stop()
+		for id := range 50 {
+			if r := q.get(int64(id + 1)); r.Attempt != 1 {
+				t.Fatalf("delivery %d has %d attempts", id+1, r.Attempt)
+			}
+		}
+	})
+}
+
+// In no second are there more attempts than the rate, and a twentieth; over 20 s there are as many as it allows.
+func TestFault28RateLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []float64{0.5, 1, 7, 60} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			q.add("a", int(limit*25)+5)
+			q.mu.Lock()
+			e := q.endpoints["a"]
+			e.RateLimit = limit
+			q.endpoints["a"] = e
+			q.mu.Unlock()
+			q.add("b", 100) // is not held up
+			var mu sync.Mutex
+			var at []time.Time
+			began := time.Now()
+			stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+				mu.Lock()
+				defer mu.Unlock()
+				if d.Endpoint.ID == "a" {
+					at = append(at, time.Now())
+				} else if late := time.Since(began); late > time.Second {
+					t.Errorf("b's was sent after %s", late)
+				}
+				return taken(d)
+			}, nil)
+			time.Sleep(20 * time.Second)
+			stop()
+			most := max(limit*1.05, limit+1)
+			for i := range at {
+				n := 0
+				for _, other := range at[i:] {
+					if other.Sub(at[i]) >= time.Second {
+						break
+					}
+					n++
+				}
+				if float64(n) > most {
+					t.Fatalf("rate %g: %d in the second from %s on", limit, n, at[i].Sub(began))
+				}
+			}
+			if total := float64(len(at)); total < limit*20*0.95 || total > limit*20*1.05+1 {
+				t.Errorf("rate %g: %g in 20 s", limit, total)
+			}
+		})
+	}
+}
