@@ -78,18 +78,21 @@ func (s *Service) fileKnown(ctx context.Context, project string, n Notice) (chan
 func (s *Service) fileIn(tx Tx, n Notice) (Change, error) {
 	h := tx.Head()
 	old := h.Agent.Settings.Archive
+	facts, better := old.merge(n)
+	a := facts.agent(h.Agent, n, s.nowMS())
+	a.Rev = h.Rev + 1
+	c := Change{Agent: &a}
+	if !better && a.StartMS == h.Agent.StartMS && slices.Equal(facts.Turns, old.Turns) && slices.Equal(facts.Errors, old.Errors) {
+		return c, nil // nothing that the messages are made of: they need not be read while other writers wait
+	}
 	stored, err := tx.Last(old.Messages)
 	if err != nil {
 		return Change{}, err
 	}
 	base := old.base(stored)
-	facts, better := old.merge(n)
 	if better {
 		base = n.History
 	}
-	a := facts.agent(h.Agent, n, s.nowMS())
-	a.Rev = h.Rev + 1
-	c := Change{Agent: &a}
 	for i, m := range facts.record(base, a.StartMS) {
 		m.Seq, m.Rev = int64(i+1), a.Rev
 		switch {
