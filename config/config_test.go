@@ -95,6 +95,8 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_LOG_LEVEL", "loud", "not one of debug"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", "not an http or https URL"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:hunter2@h/", "user name or password"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://h/?key=hunter2", "must not hold a query"},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://h/v1/traces?key=hunter2", "must not hold a query"},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"},
 		{"OTEL_TRACES_EXPORTER", "zipkin", "not one of"},
 		{"OTEL_SDK_DISABLED", "perhaps", "not true or false"},

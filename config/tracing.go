@@ -49,8 +49,8 @@ func tracingSettings() []Setting {
 		return nil
 	}
 	return []Setting{
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "", "Base URL of an OpenTelemetry collector; traces are made and sent to its /v1/traces.", urlInto(func(c *Config) *string { return &c.Tracing.Base })},
-		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", "The same, as the whole URL for traces.", urlInto(func(c *Config) *string { return &c.Tracing.Endpoint })},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "", "Base URL of an OpenTelemetry collector; traces are made and sent to its /v1/traces.", collectorInto(func(c *Config) *string { return &c.Tracing.Base })},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", "The same, as the whole URL for traces.", collectorInto(func(c *Config) *string { return &c.Tracing.Endpoint })},
 		{"OTEL_TRACES_EXPORTER", "", "otlp makes traces also without an endpoint, then sent to http://localhost:4318; none makes none.", oneOf(func(c *Config) *string { return &c.Tracing.Exporter }, "", "otlp", "none")},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "", "http/protobuf, which is all there is.", protocol},
 		{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "", "The same, for traces.", protocol},
@@ -58,6 +58,17 @@ func tracingSettings() []Setting {
 		{"OTEL_SERVICE_NAME", "", "The service's name in traces; heardlog where neither this nor the next names one.", func(c *Config, v string) error { c.Tracing.Service = v; return oneLine(v) }},
 		{"OTEL_RESOURCE_ATTRIBUTES", "", "What else traces say of this server: key=value, comma separated, values percent-encoded.", setAttributes},
 		{"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "", "span_only, span_and_event or true puts what was said into traces; otherwise nothing of it is.", setContent},
+	}
+}
+
+// collectorInto reads a collector's URL. The exporter sends no query: a key in it would be missed by the collector only.
+func collectorInto(field func(*Config) *string) func(*Config, string) error {
+	set := urlInto(field)
+	return func(c *Config, v string) error {
+		if strings.ContainsRune(v, '?') {
+			return errors.New("must not hold a query; keys go into OTEL_EXPORTER_OTLP_HEADERS")
+		}
+		return set(c, v)
 	}
 }
 

@@ -98,10 +98,11 @@ func allows(entry, path string) bool {
 	return entry == "*" || entry == path
 }
 
-// ours tells whether a path begins like one of our own, which are never passed on, not even where they do not exist.
+// ours tells whether a path begins like one of our own, which are never passed on, not even where they do not exist. Case does not matter: an upstream for which it
+// does not either would answer chat without a memory.
 func (a *API) ours(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return a.own[first]
+	return a.own[strings.ToLower(first)]
 }
 
 // ownNames gives the first names of our own paths under passedBase.

@@ -110,7 +110,7 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	w.Header().Set(TurnHeader, strconv.FormatInt(x.turn.TurnID, 10))
 	x.startFiller() // before a client who leaves makes another goroutine look at it
 
-	left := make(chan struct{})
+	left, ended := make(chan struct{}), false
 	stop := context.AfterFunc(req.Context(), func() {
 		defer close(left)
 		if !x.share.firstLeft() {
@@ -121,11 +121,15 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 		if !stop() {
 			<-left // it uses the exchange
 		}
+		if !ended { // it panicked: nobody who follows this answer may take it for a whole one
+			err = ErrAborted
+		}
 		x.share.finish(err)
 		x.finishDrain()
 		x.trace.end(x, nil)
 	}()
 	err = x.run()
+	ended = true
 	if err != nil && (x.out == nil || !x.out.begun) { // the handler answers
 		x.timing.set(w.Header())
 	}

@@ -166,7 +166,7 @@ func TestPassThroughRefused(t *testing.T) {
 	}{
 		"off":   {"", []string{"/v1/embeddings", "/v1/files", "/v1/audio/speech"}},
 		"some":  {"/v1/audio/*", []string{"/v1/embeddings", "/v1/audio", "/v1/audio/", "/v1/audiox/y", "/v1/audio/../files", "/v1/audio/%2e%2e/files", "/v1/audio/..%2ffiles", "/v1/audio//files", "/v1/audio/a%2fb", "/v1/audio/./x", `/v1/audio/a\b`, "/v1/audio/a%00"}},
-		"*":     {"*", []string{"/v1//evil.example/x", "//evil.example/v1/x", "/v1/%2f%2fevil.example", "/v1/../healthz/x", "/v1/agents/x/y/z", "/v1/join/x", "/v1/chat/other", "/v1/", "/v1/x@evil%2eexample", "/v2/files", "/v1x/files"}},
+		"*":     {"*", []string{"/v1//evil.example/x", "//evil.example/v1/x", "/v1/%2f%2fevil.example", "/v1/../healthz/x", "/v1/agents/x/y/z", "/v1/join/x", "/v1/chat/other", "/v1/Chat/completions", "/v1/AGENTS", "/v1/", "/v1/x@evil%2eexample", "/v2/files", "/v1x/files"}},
 		"whole": {"/v1/embeddings", []string{"/v1/embeddings/x", "/v1/Embeddings", "/v1/embeddings/"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -45,8 +44,7 @@ func newTracing(ctx context.Context, c config.Tracing, log zerolog.Logger) (*sdk
 	if err != nil {
 		return nil, fmt.Errorf("describe the service in traces: %w", err)
 	}
-	to, _, _ := strings.Cut(url, "?") // what stands behind it may be a key
-	log.Info().Str("to", to).Bool("content", c.Content).Msg("traces")
+	log.Info().Str("to", url).Bool("content", c.Content).Msg("traces")
 	return sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithBatcher(&loggedExporter{SpanExporter: exporter, log: log})), nil
 }
 
