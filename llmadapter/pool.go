@@ -64,7 +64,7 @@ func NewPool(dial func(ctx context.Context, network, addr string) (net.Conn, err
 type pooled struct {
 	net.Conn
 	key   string
-	br    *bufio.Reader
+	in    inflow
 	since time.Time // idle since
 	used  bool      // answered a call before
 	head  int       // bytes of header that may still be read; below 0 = no bound
@@ -80,7 +80,7 @@ func (c *pooled) Read(p []byte) (int, error) {
 	if c.head > 0 && len(p) > c.head {
 		p = p[:c.head]
 	}
-	n, err := c.Conn.Read(p)
+	n, err := c.in.Read(p)
 	if c.head > 0 {
 		c.head -= n
 	}
@@ -261,9 +261,7 @@ func (p *Pool) connectDeep(req *http.Request, key, host, port string) (*pooled, 
 		}
 		conn = secure
 	}
-	c := &pooled{Conn: conn, key: key}
-	c.br = bufio.NewReaderSize(c, connBuffer)
-	return c, nil
+	return &pooled{Conn: conn, key: key, in: newInflow(conn)}, nil
 }
 
 // exchange sends the request and reads the head of its answer.
@@ -271,7 +269,7 @@ func (c *pooled) exchange(req *http.Request, out []byte, p *Pool) (*http.Respons
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() }) // the upstream sees it at once
 	c.head = maxResponseHead
-	res, err := c.send(req, out)
+	res, br, err := c.send(req, out)
 	if err != nil {
 		stop()
 		_ = c.Close() // the error of the exchange is what matters
@@ -281,38 +279,45 @@ func (c *pooled) exchange(req *http.Request, out []byte, p *Pool) (*http.Respons
 		return nil, err
 	}
 	c.head = -1
-	body := &answerBody{src: res.Body, c: c, p: p, stop: stop, keep: !res.Close}
-	if res.Body == http.NoBody {
+	body := &answerBody{src: res.Body, c: c, p: p, stop: stop, keep: !res.Close, br: br}
+	switch {
+	case res.Body == http.NoBody:
 		body.finish(true)
 		return res, nil
+	case len(res.TransferEncoding) == 1 && res.TransferEncoding[0] == "chunked":
+		body.chunked = chunked{head: br, in: &c.in}
+		body.src, body.br = &body.chunked, nil
 	}
 	res.Body = body
 	return res, nil
 }
 
-func (c *pooled) send(req *http.Request, out []byte) (*http.Response, error) {
+// send gives the answer and what the rest of it is read through.
+func (c *pooled) send(req *http.Request, out []byte) (*http.Response, *bufio.Reader, error) {
 	written, werr := c.Write(out)
 	if werr != nil && written == 0 && c.used {
-		return nil, errors.Join(errStale, werr)
+		return nil, nil, errors.Join(errStale, werr)
 	}
 	// A server that refuses a body early has perhaps answered before it closed.
-	if _, err := c.br.Peek(1); err != nil {
-		return nil, errors.Join(werr, noEOF(err))
+	if err := c.in.fill(); err != nil {
+		return nil, nil, errors.Join(werr, noEOF(err))
 	}
+	br := heads.Get().(*bufio.Reader)
+	br.Reset(c)
 	for range 8 {
-		res, err := http.ReadResponse(c.br, req)
+		res, err := http.ReadResponse(br, req)
 		if err != nil {
-			return nil, noEOF(err)
+			return nil, nil, noEOF(err)
 		}
 		if res.StatusCode >= 200 {
 			res.Close = res.Close || werr != nil
-			return res, nil
+			return res, br, nil
 		}
 		if res.StatusCode == http.StatusSwitchingProtocols {
 			break
 		}
 	}
-	return nil, errors.New("the server sent no final answer")
+	return nil, nil, errors.New("the server sent no final answer")
 }
 
 // noEOF keeps an EOF from being taken for the end of an answer.
@@ -331,6 +336,9 @@ type answerBody struct {
 	stop func() bool
 	keep bool
 	over bool
+
+	br      *bufio.Reader // of a body that is not chunked
+	chunked chunked       // of one that is
 }
 
 // Read implements io.Reader.
@@ -357,10 +365,23 @@ func (b *answerBody) finish(whole bool) {
 	}
 	b.over = true
 	// stop is false when the context has ended, and the connection with it.
-	if b.stop() && whole && b.keep && b.c.br.Buffered() == 0 && b.p.give(b.c) {
+	if b.stop() && whole && b.silent() && b.keep && b.p.give(b.c) {
 		return
 	}
 	_ = b.c.Close() // nothing is lost with it
+}
+
+// silent tells that nothing has come behind the whole body, and gives back what it was read through.
+func (b *answerBody) silent() bool {
+	silent := len(b.c.in.rest) == 0
+	for _, br := range []*bufio.Reader{b.br, b.chunked.head} {
+		if br != nil {
+			silent = silent && br.Buffered() == 0
+			free(br)
+		}
+	}
+	b.br, b.chunked.head = nil, nil
+	return silent
 }
 
 // take gives the silent connection that was used last, which is the least likely to be closed; nil if there is none.
