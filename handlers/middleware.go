@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // requestInfo is what a request's log line and metrics tell beside the request itself.
@@ -114,13 +116,13 @@ func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *re
 	if !ev.Enabled() {
 		return
 	}
-	ev = ev.Str("request_id", info.id).Str("method", r.Method).Str("path", clip(r.URL.Path, 256)).Int("status", status).
+	ev = ev.Str("request_id", info.id).Str("method", r.Method).Str("path", shownPath(r.URL.Path)).Int("status", status).
 		Int("bytes", ww.BytesWritten()).Dur("duration", took)
 	if info.project != "" {
 		ev = ev.Str("project", info.project)
 	}
 	agent := info.agent
-	if agent == "" {
+	if agent == "" && !strings.HasPrefix(r.URL.Path, "/v1/webhooks/") { // whose ids are no agents'
 		agent = chi.URLParam(r, "id")
 	}
 	if agent != "" {
@@ -130,6 +132,14 @@ func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *re
 		ev = ev.Str("error", clip(causeOf(info.err), 1024))
 	}
 	ev.Msg("request")
+}
+
+// shownPath gives a path for the log. The token of a fetch URL is a permission, and a log has more readers than an event.
+func shownPath(path string) string {
+	if strings.HasPrefix(path, webhook.FetchPath) {
+		return webhook.FetchPath + "…"
+	}
+	return clip(path, 256)
 }
 
 // causeOf gives an error with its cause.

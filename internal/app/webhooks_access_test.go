@@ -165,6 +165,10 @@ func TestThinEvents(t *testing.T) {
 	s.do("DELETE", hooks+"/endpoints/"+e.ID, nil).is(http.StatusNoContent, nil)
 	s.fetch(u).refused(http.StatusNotFound, "TaskNotFound", e.ID)
 
+	if token := strings.TrimPrefix(u, s.url+webhook.FetchPath); strings.Contains(s.log.String(), token[20:40]) || !strings.Contains(s.log.String(), `"path":"`+webhook.FetchPath+`…"`) {
+		t.Error("the log shows the token of a fetch URL")
+	}
+
 	s.stop() // a URL of last week, made with the server's own key
 	path := strings.TrimPrefix(s.env[1], "HEARDLOG_STORE=sqlite:")
 	old := expired(t, path, full.NoticeID, long.ID)

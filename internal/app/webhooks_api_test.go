@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +61,7 @@ type delivery struct {
 	ReplayOf  string `json:"replay_of"`
 	Class     string `json:"last_error_class"`
 	DueAt     int64  `json:"due_at"`
+	DoneAt    int64  `json:"done_at"`
 	Attempts  []struct {
 		Status     int    `json:"status"`
 		ErrorClass string `json:"error_class"`
@@ -66,6 +69,9 @@ type delivery struct {
 		Response   string `json:"response"`
 		Truncated  bool   `json:"response_truncated"`
 		Thin       bool   `json:"thin"`
+		Headers    []struct {
+			Name, Value string
+		} `json:"response_headers"`
 	} `json:"attempts"`
 }
 
@@ -247,9 +253,19 @@ func TestEndpointOnce(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	s.post(hooks+"/endpoints", map[string]any{"url": h.url, "payload": "full"}, key...).refused(http.StatusConflict, "TaskConflict", "Idempotency-Key", "another body")
+	var made atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 { // at once, one makes it
+		wg.Go(func() {
+			if s.post(hooks+"/endpoints", map[string]any{"url": h.url}, "Idempotency-Key", "k2").status == http.StatusCreated {
+				made.Add(1)
+			}
+		})
+	}
+	wg.Wait()
 	var list struct{ Endpoints []endpoint }
-	if s.get(hooks + "/endpoints").ok(&list); len(list.Endpoints) != 1 {
-		t.Errorf("%d endpoints", len(list.Endpoints))
+	if s.get(hooks + "/endpoints").ok(&list); len(list.Endpoints) != 2 || made.Load() != 1 {
+		t.Errorf("%d endpoints, %d of eight calls made one", len(list.Endpoints), made.Load())
 	}
 	var first, second struct {
 		Secret   signer
@@ -360,13 +376,13 @@ func TestTestEvent(t *testing.T) {
 	var d delivery
 	s.post(hooks+"/endpoints/"+e.ID+"/test", nil).is(http.StatusAccepted, &d)
 	c := h.next(t)
-	if c.EventType != webhook.TypeTest || c.NoticeID != d.MessageID {
+	if c.EventType != webhook.TypeTest || c.NoticeID != d.MessageID || c.header.Get("X-Env") != "prod" || c.header.Get("Authorization") != "Bearer t0ken-of-mine" {
 		t.Errorf("%s with %v", c.body, c.header)
 	}
 	if err := webhook.VerifyStandard(webhook.Secret(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
 		t.Error(err)
 	}
-	if got := s.settled(d.ID); got.State != "delivered" || len(got.Attempts) != 1 || got.Attempts[0].Status != 200 {
+	if got := s.settled(d.ID); got.State != "delivered" || len(got.Attempts) != 1 || got.Attempts[0].Status != 200 || got.DoneAt < c.NotifyMS || len(got.Attempts[0].Headers) == 0 {
 		t.Errorf("%+v", got)
 	}
 	h.status.Store(http.StatusGone)
@@ -405,8 +421,7 @@ func TestTestIsGuarded(t *testing.T) {
 	e := s.hookTo(h, map[string]any{"retry_schedule": []float64{}}, alice...)
 	var d delivery
 	s.post(hooks+"/endpoints/"+e.ID+"/test", nil, alice...).is(http.StatusAccepted, &d)
-	tried := func(d delivery) bool { return len(d.Attempts) > 0 }
-	if got := s.until(d.ID, tried, alice...); got.Class != "blocked" || !strings.Contains(got.Attempts[0].Error, "HEARDLOG_OUTBOUND_ALLOW") {
+	if got := s.settled(d.ID, alice...); got.State != "dead" || got.Class != "blocked" || !strings.Contains(got.Attempts[0].Error, "HEARDLOG_OUTBOUND_ALLOW") {
 		t.Errorf("%+v", got)
 	}
 	h.quiet(t)
@@ -463,7 +478,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("without overlap the secrets %q sign", got)
 	}
 	key := rotate(`{"kind":"ed25519"}`)
-	if got := test(); verified(got, hookOwn) != "0" || !strings.HasPrefix(key.Secret.Public, "whpk_") {
+	if got := test(); !verifiedBy(t, key.Secret.Public, got) || verified(got, hookOwn) != "0" {
 		t.Errorf("%v with %+v", got.header, key)
 	}
 }
@@ -600,4 +615,21 @@ func (s *server) fetch(u string) answer {
 func sum(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
+}
+
+// verifiedBy tells whether a v1a signature of the call is of the key, a whpk_ one.
+func verifiedBy(t *testing.T, public string, c call) bool {
+	t.Helper()
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(public, "whpk_"))
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		t.Fatalf("public key %q: %v", public, err)
+	}
+	signed := c.header.Get(webhook.HeaderID) + "." + c.header.Get(webhook.HeaderTimestamp) + "." + string(c.body)
+	for s := range strings.FieldsSeq(c.header.Get(webhook.HeaderSignature)) {
+		sig, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, "v1a,"))
+		if strings.HasPrefix(s, "v1a,") && err == nil && ed25519.Verify(key, []byte(signed), sig) {
+			return true
+		}
+	}
+	return false
 }
