@@ -35,6 +35,8 @@ type Handler struct {
 	OnError func(r *http.Request, err error)
 }
 
+var errNotSetUp = errors.New("receive: the Handler has no Handle, or no Verifier and is not Unverified")
+
 // ServeHTTP takes one attempt.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status, text, err := h.take(w, r)
@@ -48,6 +50,9 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request) (status int, text
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return http.StatusMethodNotAllowed, "send a POST", nil
+	}
+	if h.Handle == nil || h.Verifier == nil && !h.Unverified { // nothing is taken by mistake
+		return http.StatusInternalServerError, "the receiver is not set up", errNotSetUp
 	}
 	limit := h.MaxBody
 	if limit <= 0 {

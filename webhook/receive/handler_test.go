@@ -3,6 +3,7 @@ package receive_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,6 +93,47 @@ func TestHandlerRefuses(t *testing.T) {
 		h.ServeHTTP(rec, httptest.NewRequest(tt.method, "/", tt.body))
 		if rec.Code != tt.status || !json.Valid(rec.Body.Bytes()) {
 			t.Errorf("%s: %d %s, want %d", tt.method, rec.Code, rec.Body, tt.status)
+		}
+	}
+}
+
+// TestHandlerEd25519 takes real attempts that an endpoint signs with a key pair, alone and beside a secret.
+func TestHandlerEd25519(t *testing.T) {
+	t.Parallel()
+	private, err := webhook.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, ok := private.PublicKey()
+	if !ok {
+		t.Fatal("no public key")
+	}
+	v, err := receive.NewVerifier(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(&receive.Handler{Verifier: v, Handle: func(context.Context, receive.Event) error { return nil }})
+	t.Cleanup(srv.Close)
+	body := encode(t, "n:1", webhook.Joined{About: webhook.About{AgentID: "a1"}})
+	for _, tt := range []struct {
+		secrets []string
+		status  int
+	}{{[]string{private.Reveal()}, 200}, {[]string{whsec, private.Reveal()}, 200}, {[]string{whsec}, 401}} {
+		if o := send(t, srv.URL, "n:1", body, tt.secrets...); o.Status != tt.status {
+			t.Errorf("%d secrets: %d %s", len(tt.secrets), o.Status, o.Response)
+		}
+	}
+}
+
+// TestHandlerNotSetUp: one that was forgotten to be given a verifier takes nothing.
+func TestHandlerNotSetUp(t *testing.T) {
+	t.Parallel()
+	handle := func(context.Context, receive.Event) error { t.Error("handled"); return nil }
+	for _, h := range []*receive.Handler{{}, {Handle: handle}, {Unverified: true}} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"noticeId":"n","eventType":777}`)))
+		if rec.Code != http.StatusInternalServerError {
+			t.Errorf("%+v answers %d", h, rec.Code)
 		}
 	}
 }
