@@ -50,6 +50,11 @@ type Config struct {
 	WebhookURL    string // HEARDLOG_WEBHOOK_URL; "" = none
 	WebhookSecret Secret // HEARDLOG_WEBHOOK_SECRET
 
+	WebhookProxy        Secret        // HEARDLOG_WEBHOOK_PROXY, a URL that may hold a password; "" = none
+	WebhookParkAfter    int           // HEARDLOG_WEBHOOK_PARK_AFTER; 0 = never
+	WebhookDisableAfter time.Duration // HEARDLOG_WEBHOOK_DISABLE_AFTER; 0 = never
+	WebhookRetention    time.Duration // HEARDLOG_WEBHOOK_RETENTION; 0 = as long as the agent
+
 	Ingest []IngestSecret // HEARDLOG_INGEST_SECRETS
 
 	PublicURL string // HEARDLOG_PUBLIC_URL; "" = not known

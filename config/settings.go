@@ -58,6 +58,10 @@ func ownSettings() []Setting {
 		{"HEARDLOG_WEBHOOK_SECRET", "", "Secret that signs them: whsec_ and base64, or any text.", func(c *Config, v string) error { c.WebhookSecret = Secret(v); return oneLine(v) }},
 		{"HEARDLOG_INGEST_SECRETS", "", "Secrets that sign Agora's own notifications to /v1/ingest/agora: project=secret, comma separated, or the path of a file with one a line; at most 4 of a project.", setIngest},
 		{"HEARDLOG_PUBLIC_URL", "", "This server's address as webhook receivers reach it, such as https://heardlog.example; thin events hold fetch URLs under it. Unset, a server that serves a loopback address uses that, and any other sends every event whole.", setPublicURL},
+		{"HEARDLOG_WEBHOOK_PROXY", "", "Forward proxy that all webhooks go through: http, https or socks5. It, and not Heardlog, then keeps them from addresses that are not public.", setWebhookProxy},
+		{"HEARDLOG_WEBHOOK_PARK_AFTER", "3", "After how many attempts a delivery is given up whose receiver says that the request itself is wrong (400, 401, 403, 404, 405, 422); 0 = as late as any other.", intInto(func(c *Config) *int { return &c.WebhookParkAfter }, 0, 100)},
+		{"HEARDLOG_WEBHOOK_DISABLE_AFTER", "5d", "After how long without one success an endpoint is disabled; 0 = never.", durationInto(func(c *Config) *time.Duration { return &c.WebhookDisableAfter }, 0, 365*24*time.Hour)},
+		{"HEARDLOG_WEBHOOK_RETENTION", "30d", "How long deliveries that ended are kept with their attempts and events; 0 = as long as their agent.", durationInto(func(c *Config) *time.Duration { return &c.WebhookRetention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_OUTBOUND_ALLOW", "", "Addresses in CIDR form, comma separated, that outgoing calls may reach although they are not public. While the server itself serves a loopback address only, loopback is allowed.", setAllow},
 		{"HEARDLOG_SECRET_KEY", "", "Key that encrypts stored secrets (LLM keys, tokens, webhook secrets): 32 bytes in base64, or a text of at least 16 characters. Without it they are stored as they are.", setSecretKey},
 		{"HEARDLOG_IDLE_TIMEOUT", "30m", "After how long without a request an agent that brings no idle_timeout is stopped; 0 = never.", secondsInto(func(c *Config) *time.Duration { return &c.IdleTimeout }, 72*time.Hour)},
@@ -204,6 +208,18 @@ func setPublicURL(c *Config, v string) error {
 		return errors.New("must not hold a query")
 	}
 	return urlInto(func(c *Config) *string { return &c.PublicURL })(c, v)
+}
+
+func setWebhookProxy(c *Config, v string) error {
+	if v == "" {
+		return nil
+	}
+	u, err := url.Parse(v)
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("is not a proxy's URL such as http://proxy.example:3128") // not shown: it may hold a password
+	}
+	c.WebhookProxy = Secret(v)
+	return nil
 }
 
 func setAllow(c *Config, v string) error {

@@ -23,7 +23,6 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/answer"
-	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -47,6 +46,7 @@ type App struct {
 	transport *llmadapter.Pool // of calls to LLMs
 	sender    *webhook.Sender
 	worker    *webhook.Worker
+	sweeper   *webhook.Sweeper
 	listener  net.Listener
 	server    *http.Server
 	traces    *sdktrace.TracerProvider // nil without traces
@@ -147,15 +147,6 @@ func ingestSecrets(c config.Config) map[string][]webhook.Secret {
 	return out
 }
 
-func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) (err error) {
-	a.sender, err = webhook.NewSender(webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin})
-	if err != nil {
-		return err
-	}
-	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{Queue: a.store, Sender: a.sender, Registerer: reg, Log: a.log})
-	return err
-}
-
 // autoJoin gives what makes an agent of an unknown id or key, or nil.
 func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call) (string, error) {
 	if !a.cfg.AutoJoin {
@@ -213,6 +204,7 @@ func (a *App) Run(ctx context.Context) error {
 	})
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
+	run("old webhooks", func() error { return a.sweeper.Run(behind) })
 	<-failed.Done()
 	a.shutdown(ctx)
 	stopBehind()

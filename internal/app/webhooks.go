@@ -2,10 +2,17 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -41,8 +48,41 @@ func (a *App) putEndpoint(ctx context.Context) error {
 		e.Secrets = []webhook.SigningSecret{{ID: settingsEndpoint, Value: secret}}
 	}
 	same := e.URL == old.URL && slices.EqualFunc(e.Secrets, old.Secrets, func(a, b webhook.SigningSecret) bool { return a.Value == b.Value })
+	if !same {
+		e.Rev++
+	}
 	if !same || e.DisabledWhy == notSet {
 		e.Disabled, e.DisabledWhy, e.DisabledMS, e.FirstFailureMS = false, "", 0, 0
 	}
 	return a.store.PutEndpoint(ctx, e)
+}
+
+// newWebhooks makes what sends, and what forgets.
+func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) error {
+	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin}
+	if proxy := a.cfg.WebhookProxy.Reveal(); proxy != "" {
+		u, err := url.Parse(proxy)
+		if err != nil {
+			return errors.New("HEARDLOG_WEBHOOK_PROXY: is not a URL") // its text would show what may be a password
+		}
+		// Who names a proxy means it, wherever it stands; nothing but its address is dialled then.
+		c.Proxy, c.Dial = u, (&net.Dialer{Timeout: webhook.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	var err error
+	if a.sender, err = webhook.NewSender(c); err != nil {
+		return err
+	}
+	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
+		Queue: a.store, Sender: a.sender, ParkAfter: never(a.cfg.WebhookParkAfter), DisableAfter: never(a.cfg.WebhookDisableAfter), Registerer: reg, Log: a.log,
+	})
+	a.sweeper = &webhook.Sweeper{Log: a.store, Keep: a.cfg.WebhookRetention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
+	return err
+}
+
+// never gives what the worker takes for a setting in which 0 is never.
+func never[T int | time.Duration](v T) T {
+	if v == 0 {
+		return -1
+	}
+	return v
 }

@@ -1,0 +1,44 @@
+package webhook
+
+import (
+	"context"
+	"time"
+)
+
+// sweepEvery is how often old deliveries are looked for.
+const sweepEvery = 10 * time.Minute
+
+// Sweeper forgets deliveries that ended long ago, with their attempts and their events.
+type Sweeper struct {
+	Log  Log           // the log of deliveries, not the server's
+	Keep time.Duration // how long they are kept after they ended; 0 = for ever
+	// Every is how often they are looked for; 0 is ten minutes.
+	Every   time.Duration
+	Now     func() time.Time // nil is time.Now
+	OnError func(error)      // told of a sweep that failed; the next one does its work. May be nil
+}
+
+// Run sweeps, at once and then again and again, until ctx is done, and returns nil. A sweep is many small calls of the store, between which
+// deliveries go on.
+func (s *Sweeper) Run(ctx context.Context) error {
+	if s.Keep <= 0 {
+		return nil
+	}
+	now := s.Now
+	if now == nil {
+		now = time.Now
+	}
+	tick := time.NewTicker(orDefault(s.Every, sweepEvery))
+	defer tick.Stop()
+	for {
+		_, err := s.Log.ForgetDone(ctx, now().Add(-s.Keep).UnixMilli())
+		if err != nil && ctx.Err() == nil && s.OnError != nil {
+			s.OnError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
