@@ -2,7 +2,7 @@
 // and the sender.
 //
 // The promise is at-least-once: an event and its deliveries commit together with what they tell of, a delivery ends only when a
-// receiver answered 2xx or when it is dead with a reason, and dead ones are kept. Receivers drop repeats by noticeId. A body is
+// receiver answered 2xx or when it is dead with a reason, and dead ones can be sent again. Receivers drop repeats by noticeId. A body is
 // built once and is byte-identical on every attempt; signatures are made anew for each (reference/webhooks.md section 1).
 package webhook
 
@@ -18,7 +18,7 @@ type DeliveryState string
 const (
 	Pending   DeliveryState = "pending"   // waits for its due time, or is claimed until then
 	Delivered DeliveryState = "delivered" // answered 2xx
-	Dead      DeliveryState = "dead"      // given up; Reason says why; kept
+	Dead      DeliveryState = "dead"      // given up; Reason says why; kept as long as any that ended
 	Canceled  DeliveryState = "canceled"  // ended by hand
 )
 
