@@ -63,6 +63,16 @@ func (g *gated) say(piece string) {
 	}
 }
 
+// soon makes the upstream say this when it is asked.
+func (g *gated) soon(piece string) {
+	go func() {
+		select {
+		case g.pieces <- piece:
+		case <-g.t.Context().Done():
+		}
+	}()
+}
+
 const patience = 30 * time.Second
 
 func delta(text string) string {
@@ -126,7 +136,7 @@ func TestJoinStream(t *testing.T) {
 	p, joined := joining(t)
 	g := newGated(t, "text/event-stream")
 	agent := p.join(func(l *memory.LLMSettings) { l.URL = g.url })
-	go g.say(delta("One"))
+	g.soon(delta("One"))
 	first := p.post(t.Context(), agent, count)
 	got := next(t, first.Body, "One")
 	second := p.post(t.Context(), agent, countAgain)
@@ -158,7 +168,7 @@ func TestJoinOutlivesFirst(t *testing.T) {
 			p, _ := joining(t)
 			g := newGated(t, "text/event-stream")
 			agent := p.join(func(l *memory.LLMSettings) { l.URL = g.url })
-			go g.say(delta("One"))
+			g.soon(delta("One"))
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			next(t, p.post(ctx, agent, count).Body, "One")
@@ -228,7 +238,7 @@ func TestJoinIsCut(t *testing.T) {
 	p, _ := joining(t)
 	g := newGated(t, "text/event-stream")
 	agent := p.join(func(l *memory.LLMSettings) { l.URL = g.url })
-	go g.say(delta("One"))
+	g.soon(delta("One"))
 	first := p.post(t.Context(), agent, count)
 	next(t, first.Body, "One")
 	second := p.post(t.Context(), agent, count)
@@ -252,7 +262,7 @@ func TestJoinBreaks(t *testing.T) {
 	p, _ := joining(t)
 	g := newGated(t, "text/event-stream")
 	agent := p.join(func(l *memory.LLMSettings) { l.URL, l.IdleTimeoutMS = g.url, 200 })
-	go g.say(delta("One"))
+	g.soon(delta("One"))
 	first := p.post(t.Context(), agent, count)
 	second := p.post(t.Context(), agent, count)
 	for _, res := range []*http.Response{first, second} {
@@ -325,7 +335,7 @@ func TestJoinNot(t *testing.T) {
 					tt.edit(l)
 				}
 			})
-			go g.say(tt.first)
+			g.soon(tt.first)
 			first := p.post(t.Context(), agent, count, "X-Heardlog-Mode", "reconcile", "Idempotency-Key", "k")
 			next(t, first.Body, tt.first)
 			if tt.header == nil {
