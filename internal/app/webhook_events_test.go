@@ -179,12 +179,13 @@ func TestHistoryOfRunningTurn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		script fake.Script
+		join   map[string]any
 		ask    func(s *server, llm *fake.LLM, id string)
 		want   []string
 		reason string
 	}{
 		"while it is said": {
-			fake.Script{Chunks: []string{"One ", "two ", "three"}, HangAfter: 4, DelayChunk: fake.Duration(time.Millisecond)},
+			fake.Script{Chunks: []string{"One ", "two ", "three"}, HangAfter: 4, DelayChunk: fake.Duration(time.Millisecond)}, nil,
 			func(s *server, _ *fake.LLM, id string) {
 				lines := s.streaming(id, "Count.")
 				for !strings.Contains(lines.Text(), "three") && lines.Scan() {
@@ -192,8 +193,14 @@ func TestHistoryOfRunningTurn(t *testing.T) {
 			},
 			[]string{"0 user: Count.", "0 assistant: One two three"}, "",
 		},
+		"while it is said, with a farewell": {
+			fake.Script{Chunks: []string{"One ", "two ", "three"}, DelayChunk: fake.Duration(50 * time.Millisecond)},
+			map[string]any{"parameters": map[string]any{"farewell_config": map[string]any{"graceful_enabled": true, "graceful_timeout_seconds": 30}}},
+			func(s *server, _ *fake.LLM, id string) { s.streaming(id, "Count.") },
+			[]string{"0 user: Count.", "0 assistant: One two three"}, "",
+		},
 		"while the model thinks": {
-			fake.Script{Hang: true},
+			fake.Script{Hang: true}, nil,
 			func(s *server, llm *fake.LLM, id string) {
 				req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+agent(id, "/chat/completions"), strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"Count."}]}`))
 				if err != nil {
@@ -220,12 +227,16 @@ func TestHistoryOfRunningTurn(t *testing.T) {
 			r := receive(t, hookSecret)
 			llm, base := upstream(t, tt.script)
 			s := start(t, subscribed(t, r, hookSecret, "agent.history"), "HEARDLOG_LLM_URL="+base)
-			id := s.join("n", nil)
+			id := s.join("n", tt.join)
 			tt.ask(s, llm, id)
 			s.post(agent(id, "/leave"), nil).ok(nil)
 			got := r.of(t, 103, 1)[0].told(t)
 			if diff := cmp.Diff(tt.want, texts(got.Contents)); diff != "" {
 				t.Errorf("contents:\n%s", diff)
+			}
+			last := got.Contents[len(got.Contents)-1]
+			if cut := last.Metadata["interrupted"] == true; cut != (name == "while it is said") {
+				t.Errorf("interrupted %v: %+v", cut, last)
 			}
 			if got.EndReason != tt.reason || got.EndTurn != 0 {
 				t.Errorf("end_reason %q of turn %d, want %q", got.EndReason, got.EndTurn, tt.reason)
