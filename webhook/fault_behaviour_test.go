@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,6 +153,8 @@ func TestFault27StuckEndpoint(t *testing.T) {
 		}
 		<-hold
 	})
+	free := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(free)
 	live, seen := hits(t, nil)
 	s := newSite(t)
 	s.endpoint("stuck", stuck, nil)
@@ -175,7 +178,7 @@ func TestFault27StuckEndpoint(t *testing.T) {
 	if n := most.Load(); n != webhook.DefaultPerEndpoint {
 		t.Errorf("%d attempts at once for the stuck one", n)
 	}
-	close(hold)
+	free()
 	stop()
 }
 

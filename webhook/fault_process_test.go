@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,16 +45,18 @@ func TestFault03KilledMidRequest(t *testing.T) {
 			<-release
 		}
 	})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // also after a failure: the receiver waits for its handlers
 	s := newSite(t)
 	s.endpoint("e", url, nil)
 	s.emit(s.event("n"))
-	stop := s.work(nil, nil)
+	stop := s.work(func(c *webhook.SenderConfig) { c.Total = time.Hour }, nil) // a lease that nobody could wait for
 	first := receiveFrom(t, seen, "the first attempt")
 	after := s.killed()
 	after.pass(time.Second)
 	after.work(nil, nil)
 	second := receiveFrom(t, seen, "the second attempt")
-	close(release)
+	free()
 	stop()
 	if r := after.next(); r.State != webhook.Delivered || r.Attempt != 2 {
 		t.Errorf("%+v", r)
@@ -240,6 +243,8 @@ func TestFault09StopWithBacklog(t *testing.T) {
 	const n, rounds = 10_000, 10
 	hold := make(chan struct{})
 	url, seen := hits(t, func(http.ResponseWriter, *http.Request) { <-hold })
+	free := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(free)
 	s := newSite(t)
 	s.endpoint("e", url, nil)
 	for r := range rounds {
@@ -256,7 +261,7 @@ func TestFault09StopWithBacklog(t *testing.T) {
 	stopped := make(chan time.Duration, 1)
 	began := time.Now()
 	go func() { stop(); stopped <- time.Since(began) }()
-	close(hold)
+	free()
 	if took := receiveFrom(t, stopped, "the end"); took > webhook.DefaultDrain {
 		t.Errorf("the stop took %s", took)
 	}
