@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,7 @@ type delivery struct {
 	Reason    string `json:"reason"`
 	ReplayOf  string `json:"replay_of"`
 	Class     string `json:"last_error_class"`
+	CreatedAt int64  `json:"created_at"`
 	DueAt     int64  `json:"due_at"`
 	DoneAt    int64  `json:"done_at"`
 	Attempts  []struct {
@@ -382,6 +384,17 @@ func TestTestEvent(t *testing.T) {
 	if err := webhook.VerifyStandard(webhook.Secret(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
 		t.Error(err)
 	}
+	// What a change names with the sign that answers show, it keeps; what it does not name in an object, it drops.
+	s.do("PATCH", hooks+"/endpoints/"+e.ID, `{"headers":{"x-env":"[secret]","X-Two":"2"},"auth":{"bearer":"[secret]"}}`).ok(nil)
+	s.post(hooks+"/endpoints/"+e.ID+"/test", nil).is(http.StatusAccepted, nil)
+	if kept := h.next(t); kept.header.Get("X-Env") != "prod" || kept.header.Get("X-Two") != "2" || kept.header.Get("Authorization") != "Bearer t0ken-of-mine" {
+		t.Errorf("%v", kept.header)
+	}
+	s.do("PATCH", hooks+"/endpoints/"+e.ID, `{"headers":{"X-Two":"[secret]"},"auth":null}`).ok(nil)
+	s.post(hooks+"/endpoints/"+e.ID+"/test", nil).is(http.StatusAccepted, nil)
+	if left := h.next(t); left.header.Get("X-Env") != "" || left.header.Get("X-Two") != "2" || left.header.Get("Authorization") != "" {
+		t.Errorf("%v", left.header)
+	}
 	if got := s.settled(d.ID); got.State != "delivered" || len(got.Attempts) != 1 || got.Attempts[0].Status != 200 || got.DoneAt < c.NotifyMS || len(got.Attempts[0].Headers) == 0 {
 		t.Errorf("%+v", got)
 	}
@@ -632,4 +645,61 @@ func verifiedBy(t *testing.T, public string, c call) bool {
 		}
 	}
 	return false
+}
+
+// TestListsOfWebhooks: each filter of the lists lets through what it names and nothing else.
+func TestListsOfWebhooks(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h, other := newHook(t), newHook(t)
+	e := s.hookTo(h, map[string]any{"events": []string{"agent.joined", "102"}})
+	s.hookTo(other, map[string]any{"events": []string{"agent.left"}})
+	ids := []string{s.join("a", nil), s.join("b", nil)}
+	for _, id := range ids {
+		s.post(agent(id, "/leave"), nil).ok(nil)
+	}
+	for range 4 {
+		h.next(t)
+	}
+	for range 2 {
+		other.next(t)
+	}
+	count := func(path string) (n int, last deliveryPage) {
+		t.Helper()
+		s.get(hooks + path).ok(&last)
+		return len(last.Deliveries), last
+	}
+	_, all := count("/deliveries")
+	first, last := all.Deliveries[len(all.Deliveries)-1], all.Deliveries[0]
+	for query, want := range map[string]int{
+		"": 6, "endpoint=" + e.ID: 4, "endpoint=none": 0, "agent=" + ids[0]: 3, "type=agent.joined": 2, "type=101,agent.left": 6, "type=agent.*&endpoint=" + e.ID: 4, "type=103": 0,
+		"message=" + last.MessageID: 2, "state=pending,delivered": 6, "state=dead": 0, "from=1": 6, "from=99999999999999": 0,
+		"to=" + strconv.FormatInt(first.CreatedAt, 10): 0, "to=" + strconv.FormatInt(first.CreatedAt+1, 10) + "&agent=" + ids[0]: 1, "limit=500": 6,
+	} {
+		if n, _ := count("/deliveries?" + query); n != want {
+			t.Errorf("%q: %d deliveries, want %d", query, n, want)
+		}
+	}
+	seen := map[string]bool{}
+	for cursor, pages := "", 0; ; pages++ {
+		n, page := count("/deliveries?limit=4&cursor=" + cursor)
+		for _, d := range page.Deliveries {
+			seen[d.ID] = true
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+		if n == 0 || pages > 3 {
+			t.Fatalf("page %d holds %d and leads on", pages, n)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("the pages hold %d deliveries", len(seen))
+	}
+	for query, want := range map[string]int{"": 4, "type=101": 2, "agent=" + ids[1]: 2, "agent=" + ids[1] + "&type=agent.left": 1, "to=1": 0} {
+		var page struct{ Messages []struct{ ID string } }
+		if s.get(hooks + "/messages?" + query).ok(&page); len(page.Messages) != want {
+			t.Errorf("%q: %d events, want %d", query, len(page.Messages), want)
+		}
+	}
 }
