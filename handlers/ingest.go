@@ -2,8 +2,10 @@ package handlers
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -55,7 +57,7 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 		return encode(w, http.StatusOK, ingestAnswer{Msg: msg})
 	}
 	switch {
-	case in.Payload.ChannelName == checkChannel && in.Payload.AgentID == "": // the console's health check: no payload of an agent
+	case in.check():
 		return done(ingestCheck, "success")
 	case !in.filed(): // refused, it would come again, three times
 		return done(ingestIgnored, "ignored: not a notification about an agent's conversation")
@@ -113,27 +115,35 @@ const checkChannel = "test_webhook"
 
 // noticeRequest is a notification (reference/agora-api.md 5.1 and 5.5). What is not known of it is passed over.
 type noticeRequest struct {
-	NoticeID  string        `json:"noticeId"`
-	ProductID int           `json:"productId"`
-	EventType int           `json:"eventType"`
-	Payload   noticePayload `json:"payload"`
+	NoticeID  string          `json:"noticeId"`
+	ProductID int             `json:"productId"`
+	EventType int             `json:"eventType"`
+	Payload   json.RawMessage `json:"payload"` // of another product it may be anything
 }
 
 // noticePayload is what payloads of all types have together.
 type noticePayload struct {
-	ChannelName string            `json:"channelName"` // in the health check alone
-	AgentID     string            `json:"agent_id"`
-	Name        string            `json:"name"`
-	Channel     string            `json:"channel"`
-	Labels      map[string]string `json:"labels"`
-	StartTS     wholeNumber       `json:"start_ts"`
-	StopTS      wholeNumber       `json:"stop_ts"`
-	Status      string            `json:"status"`
-	Message     string            `json:"message"`
-	Contents    []noticeMessage   `json:"contents"`
-	Errors      []noticeError     `json:"errors"`
-	Metrics     []noticeMetrics   `json:"metrics"`
-	Turns       []noticeTurn      `json:"turns"`
+	AgentID  string            `json:"agent_id"`
+	Name     string            `json:"name"`
+	Channel  string            `json:"channel"`
+	Labels   map[string]string `json:"labels"`
+	StartTS  wholeNumber       `json:"start_ts"`
+	StopTS   wholeNumber       `json:"stop_ts"`
+	Status   string            `json:"status"`
+	Message  string            `json:"message"`
+	Contents []noticeMessage   `json:"contents"`
+	Errors   []noticeError     `json:"errors"`
+	Metrics  []noticeMetrics   `json:"metrics"`
+	Turns    []noticeTurn      `json:"turns"`
+}
+
+// check tells whether this is the console's health check, whose payload is none of an agent (reference/agora-api.md 5.2).
+func (in *noticeRequest) check() bool {
+	var p struct {
+		ChannelName string `json:"channelName"`
+		AgentID     string `json:"agent_id"`
+	}
+	return json.Unmarshal(in.Payload, &p) == nil && p.ChannelName == checkChannel && p.AgentID == ""
 }
 
 // filed tells whether the notification is one that is filed.
@@ -164,7 +174,15 @@ const (
 
 // notice checks the notification and gives it in the domain's form.
 func (in *noticeRequest) notice() (memory.Notice, error) {
-	p := &in.Payload
+	var p noticePayload
+	if len(in.Payload) > 0 {
+		if err := json.Unmarshal(in.Payload, &p); err != nil {
+			if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+				typ.Field = strings.TrimSuffix("payload."+typ.Field, ".")
+			}
+			return memory.Notice{}, jsonFault(err)
+		}
+	}
 	n := memory.Notice{ID: in.NoticeID, AgentID: p.AgentID}
 	switch {
 	case in.NoticeID == "":

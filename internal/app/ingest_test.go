@@ -114,6 +114,9 @@ func TestIngestNotFiled(t *testing.T) {
 		`{"sid":"S1","noticeId":"c","productId":17,"eventType":101,"notifyMs":1,"payload":{"channelName":"test_webhook","uid":12121212}}`: "success",
 		`{"noticeId":"c","productId":1,"eventType":101,"payload":{"channelName":"test_webhook","uid":12121212}}`:                          "success",
 		`{"noticeId":"d","productId":1,"eventType":101,"payload":{"channelName":"x"}}`:                                                    "ignored",
+		`{"noticeId":"f","productId":3,"eventType":30,"payload":"text"}`:                                                                  "ignored",
+		`{"noticeId":"g","productId":1,"eventType":101,"payload":{"status":7,"name":[],"contents":"x"}}`:                                  "ignored",
+		`{"noticeId":"h","productId":1,"eventType":101}`:                                                                                  "ignored",
 		`{"noticeId":"e","productId":17,"eventType":201,"payload":{"agent_id":"A1","state":"START"}}`:                                     "ignored",
 	} {
 		var out struct{ Msg string }
@@ -167,6 +170,8 @@ func TestIngestRefused(t *testing.T) {
 	}
 	for body, words := range map[string]string{
 		`hello`: "", `[]`: "", `{"noticeId":7}`: "",
+		`{"noticeId":"n","productId":17,"eventType":101,"payload":"x"}`:                                      "payload: is a JSON string",
+		`{"noticeId":"n","productId":17,"eventType":103,"payload":{"agent_id":"A","contents":[{"role":7}]}}`: "payload.contents",
 		agoraNotice("a/b", 101, ""):                                                                           "payload.agent_id",
 		`{"productId":17,"eventType":101,"payload":{"agent_id":"A"}}`:                                         "noticeId: is required",
 		`{"noticeId":"n","productId":17,"eventType":101,"payload":{}}`:                                        "payload.agent_id: is required",
