@@ -1,0 +1,122 @@
+package webhook_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// An endpoint without one success for days is switched off; what waits is kept, the project's other endpoints that ask for it are told, and
+// once it is switched on again everything goes on where it stopped.
+func TestFault30SwitchedOffAndOn(t *testing.T) {
+	t.Parallel()
+	var ill atomic.Bool
+	ill.Store(true)
+	url, seen := hits(t, func(w http.ResponseWriter, _ *http.Request) {
+		if ill.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	watch, told := hits(t, nil)
+	s := newSite(t)
+	s.endpoint("e", url, nil)
+	s.endpoint("watch", watch, func(e *webhook.Endpoint) { e.Events = []string{"endpoint.disabled"} })
+	began := s.now()
+	s.emit(s.event("n"))
+	s.work(nil, func(c *webhook.WorkerConfig) { c.Schedule = slices.Repeat(webhook.Schedule{time.Hour}, 30) })
+	tries, off := 0, ""
+	for off == "" {
+		r := s.next()
+		if r.Endpoint.ID != "e" || r.State != webhook.Pending {
+			t.Fatalf("%+v", r)
+		}
+		tries++
+		e, err := s.Endpoint(t.Context(), siteProject, "e")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off = e.DisabledWhy; off == "" {
+			s.pass(10 * time.Hour)
+		}
+	}
+	if after := s.now().Sub(began); after < webhook.DefaultDisableAfter || after > webhook.DefaultDisableAfter+20*time.Hour || !strings.Contains(off, "5 days") {
+		t.Errorf("switched off after %s: %s", after, off)
+	}
+	if h := receiveFrom(t, told, "the event of the switch"); !strings.Contains(h.body, `"eventType":10012`) || !strings.Contains(h.body, `"e"`) {
+		t.Errorf("%v", h)
+	}
+	s.next()
+	s.wantBacklog(1, 0)
+	s.pass(24 * time.Hour)
+	s.emit(s.event("nobody's")) // wakes the worker
+	ill.Store(false)
+	for len(seen) > 0 {
+		<-seen
+	}
+	if _, err := s.UpdateEndpoint(t.Context(), siteProject, "e", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {
+		e.Disabled = false
+		return e, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.next(); r.EventID != "n" || r.State != webhook.Delivered || r.Attempt != tries+1 {
+		t.Errorf("after %d tries: %+v", tries, r)
+	}
+	if h := receiveFrom(t, seen, "what waited"); h.id() != "n" || len(seen) != 0 {
+		t.Errorf("%v, and %d more", h, len(seen))
+	}
+	s.wantBacklog(0, 0)
+}
+
+// Headers that an endpoint must not choose are not sent even where a store holds them, and none can bring a second line.
+func TestFault22ReservedHeaders(t *testing.T) {
+	t.Parallel()
+	url, seen := hits(t, nil)
+	bad := webhook.Endpoint{URL: url, Headers: []webhook.Header{{Name: "X-A", Value: "a\r\nwebhook-id: evil"}}}
+	d := delivery(url)
+	d.Endpoint.Headers = bad.Headers
+	if o := newSender(t, nil).Send(t.Context(), d); o.OK() {
+		if h := receiveFrom(t, seen, "the event"); h.id() != "n:1" {
+			t.Errorf("%v", h.header)
+		}
+	}
+	if err := bad.Validate(); err == nil {
+		t.Error("a header of two lines is taken")
+	}
+	s := newSite(t)
+	s.endpoint("e", url, func(e *webhook.Endpoint) {
+		e.Headers = []webhook.Header{{Name: "X-Mine", Value: "kept"}}
+		for _, name := range []string{
+			"webhook-id", "Webhook-Signature", "webhook-timestamp", "webhook-attempt", "Agora-Signature", "Agora-Signature-V2", "Host",
+			"Content-Length", "Content-Type", "Transfer-Encoding", "User-Agent",
+		} {
+			e.Headers = append(e.Headers, webhook.Header{Name: name, Value: "7"})
+		}
+	})
+	s.emit(s.event("n"))
+	s.work(nil, nil)
+	r := s.next()
+	if r.State != webhook.Delivered { // refusing to send is as good as leaving them out
+		if r.Try.ErrorClass != webhook.ClassEndpoint || len(seen) != 0 {
+			t.Errorf("%+v", r.Result)
+		}
+		return
+	}
+	h := receiveFrom(t, seen, "the event")
+	for name, values := range h.header {
+		if name != "X-Mine" && slices.Contains(values, "7") || len(values) != 1 {
+			t.Errorf("%s: %q", name, values)
+		}
+	}
+	if h.id() != "n" || h.header.Get("X-Mine") != "kept" {
+		t.Errorf("%v", h.header)
+	}
+	if err := webhook.VerifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
+		t.Error(err)
+	}
+}
