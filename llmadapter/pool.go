@@ -269,7 +269,12 @@ func (c *pooled) exchange(req *http.Request, out []byte, p *Pool) (*http.Respons
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() }) // the upstream sees it at once
 	c.head = maxResponseHead
-	res, br, err := c.send(req, out)
+	werr, err := c.send(out, p)
+	var res *http.Response
+	var br *bufio.Reader
+	if err == nil {
+		res, br, err = c.answer(req, werr)
+	}
 	if err != nil {
 		stop()
 		_ = c.Close() // the error of the exchange is what matters
@@ -292,16 +297,30 @@ func (c *pooled) exchange(req *http.Request, out []byte, p *Pool) (*http.Respons
 	return res, nil
 }
 
-// send gives the answer and what the rest of it is read through.
-func (c *pooled) send(req *http.Request, out []byte) (*http.Response, *bufio.Reader, error) {
-	written, werr := c.Write(out)
+// send sends the request and waits until an answer begins. A request that could not be written whole may have one all the same: a server
+// that refuses a body early has perhaps answered before it closed; what the writing failed with is werr then.
+func (c *pooled) send(out []byte, p *Pool) (werr, err error) {
+	written, werr := c.write(out, p)
 	if werr != nil && written == 0 && c.used {
-		return nil, nil, errors.Join(errStale, werr)
+		return werr, errors.Join(errStale, werr)
 	}
-	// A server that refuses a body early has perhaps answered before it closed.
 	if err := c.in.fill(); err != nil {
-		return nil, nil, errors.Join(werr, noEOF(err))
+		return werr, errors.Join(werr, noEOF(err))
 	}
+	return werr, nil
+}
+
+// write writes the request. To encrypt goes deeper than to wait, see Pool.stacks.
+func (c *pooled) write(out []byte, p *Pool) (n int, err error) {
+	if _, ok := c.Conn.(*tls.Conn); !ok {
+		return c.Write(out)
+	}
+	p.stacks.Run(func() { n, err = c.Write(out) })
+	return n, err
+}
+
+// answer gives the answer and what the rest of it is read through.
+func (c *pooled) answer(req *http.Request, werr error) (*http.Response, *bufio.Reader, error) {
 	br := heads.Get().(*bufio.Reader)
 	br.Reset(c)
 	for range 8 {

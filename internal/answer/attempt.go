@@ -138,6 +138,21 @@ func (x *exchange) again(targets []target, round int, began time.Time) bool {
 
 // attempt asks one upstream. several tells that the call has others, more that one of them is left to ask after this.
 func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, several, more bool) (llmadapter.Trouble, error) {
+	call := x.prepare(a, m, t, began, several, more)
+	trouble, err := x.reach(a, call, more)
+	if err != nil {
+		x.trace.failed(x, err)
+		a.watch.Stop()
+		if a.cancel != nil {
+			a.cancel(nil)
+		}
+	}
+	return trouble, err
+}
+
+// prepare makes the call of an attempt and starts its clocks. It stands apart from attempt, which waits for the answer: what it puts on the
+// stack is gone by then, and the records of TLS still fit 8 KB.
+func (x *exchange) prepare(a *attempt, m *scratch, t *target, began time.Time, several, more bool) *llmadapter.Call {
 	limits := x.limits()
 	if several && !more && x.llm.FailureMessage == "" {
 		limits.FirstToken = 0 // to give up the last one would leave the caller with nothing (rule 8)
@@ -158,15 +173,7 @@ func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, s
 	}
 	x.trace.asks(x, call, now)
 	a.watch = llmadapter.NewWatch(limits, call.Stream, x.cfg.Now, end)
-	trouble, err := x.reach(a, call, more)
-	if err != nil {
-		x.trace.failed(x, err)
-		a.watch.Stop()
-		if a.cancel != nil {
-			a.cancel(nil)
-		}
-	}
-	return trouble, err
+	return call
 }
 
 // reach makes the call and, where another upstream could take over, waits for the first data of its answer.
