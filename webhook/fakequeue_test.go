@@ -222,6 +222,9 @@ func (q *fakeQueue) Backlog(context.Context) (webhook.Backlog, error) {
 			if b.OldestDue == 0 || r.due < b.OldestDue {
 				b.OldestDue = r.due
 			}
+			if b.OldestPending == 0 || r.CreatedMS < b.OldestPending {
+				b.OldestPending = r.CreatedMS
+			}
 		case webhook.Dead:
 			b.Dead++
 		}

@@ -31,6 +31,7 @@ type gate struct {
 	fails   int           // in a row
 	until   time.Time     // open until then; zero = closed
 	open    time.Duration // how long it was opened the last time
+	rev     int64         // of the endpoint that failed
 	probing bool          // one attempt is under way to see whether it may close
 	bucket  *bucket       // nil = no limit
 }
@@ -43,7 +44,8 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	defer g.mu.Unlock()
 	own := g.of[e.ID]
 	room := math.MaxInt
-	if own != nil && !own.until.IsZero() {
+	// Who was changed since is another one: a corrected URL must not wait for the old one's break.
+	if own != nil && !own.until.IsZero() && own.rev == e.Rev {
 		// A clock that was set back must not hold anybody for longer than a break lasts.
 		if left := own.until.Sub(now); left > 0 && left <= longestBreak {
 			g.wake(own.until)
@@ -138,6 +140,10 @@ func (g *gates) began(e *Endpoint, now time.Time) {
 		g.bucket(e).take(now)
 	}
 	if own := g.of[e.ID]; own != nil && !own.until.IsZero() {
+		if own.rev != e.Rev {
+			own.fails, own.until, own.open, own.probing = 0, time.Time{}, 0, false
+			return
+		}
 		own.probing = true
 	}
 }
@@ -168,18 +174,20 @@ func judge(o Outcome) verdict {
 	return unknown
 }
 
-// ended notes how an attempt ended.
-func (g *gates) ended(id string, v verdict, now time.Time) {
+// ended notes how an attempt ended at the endpoint as it was then.
+func (g *gates) ended(e *Endpoint, v verdict, now time.Time) {
 	if g.breakAfter <= 0 {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if v == failing {
-		g.failed(g.gate(id), now)
+		own := g.gate(e.ID)
+		own.rev = max(own.rev, e.Rev)
+		g.failed(own, now)
 		return
 	}
-	own := g.of[id]
+	own := g.of[e.ID]
 	if own == nil {
 		return
 	}
@@ -187,7 +195,7 @@ func (g *gates) ended(id string, v verdict, now time.Time) {
 	if v == healthy {
 		own.fails, own.until, own.open = 0, time.Time{}, 0
 		if own.bucket == nil {
-			delete(g.of, id)
+			delete(g.of, e.ID)
 		}
 	}
 }

@@ -79,6 +79,30 @@ func TestFault28Breaker(t *testing.T) {
 	})
 }
 
+// A corrected endpoint is asked at once, not at the end of the break that its mistake led to.
+func TestBreakerEdited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 20)
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.Endpoint.URL == "http://right.test" {
+				return taken(d)
+			}
+			return failed(d)
+		}, nil)
+		time.Sleep(11 * time.Minute) // a break of five minutes has begun
+		if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: "a", URL: "http://right.test", Rev: 1}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		stop()
+		if n := q.count(webhook.Delivered, "a"); n < 10 {
+			t.Errorf("%d were delivered within two seconds of the correction", n)
+		}
+	})
+}
+
 // A receiver that refuses single events is up.
 func TestBreakerRefusals(t *testing.T) {
 	t.Parallel()

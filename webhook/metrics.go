@@ -69,10 +69,10 @@ func (m *metrics) observe(o Outcome) {
 // backlog asks the store at each scrape, so that the figures are true even where the worker is stuck. When the store fails, too, it
 // repeats the last answer: the age of what was due goes on rising, which is the alarm (reference/webhooks.md section 3, operations).
 type backlog struct {
-	queue           Queue
-	now             func() time.Time
-	errors          *prometheus.CounterVec
-	deliveries, age *prometheus.Desc
+	queue                    Queue
+	now                      func() time.Time
+	errors                   *prometheus.CounterVec
+	deliveries, age, pending *prometheus.Desc
 
 	mu   sync.Mutex
 	last Backlog
@@ -85,22 +85,31 @@ func newBacklog(q Queue, now func() time.Time, errs *prometheus.CounterVec) *bac
 			"Deliveries that wait (pending, those of disabled endpoints included) or were given up (dead).", []string{"state"}, nil),
 		age: prometheus.NewDesc("heardlog_webhook_oldest_due_age_seconds",
 			"How long the earliest pending delivery has been due; nothing is excluded.", nil, nil),
+		pending: prometheus.NewDesc("heardlog_webhook_oldest_pending_age_seconds",
+			"How long the delivery has waited that waits longest, attempts that failed included; nothing is excluded.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (b *backlog) Describe(ch chan<- *prometheus.Desc) { ch <- b.deliveries; ch <- b.age }
+func (b *backlog) Describe(ch chan<- *prometheus.Desc) {
+	ch <- b.deliveries
+	ch <- b.age
+	ch <- b.pending
+}
 
 // Collect implements prometheus.Collector.
 func (b *backlog) Collect(ch chan<- prometheus.Metric) {
 	v := b.read()
-	age := 0.0
-	if v.OldestDue > 0 {
-		age = max(0, b.now().Sub(time.UnixMilli(v.OldestDue)).Seconds())
+	age := func(ms int64) float64 {
+		if ms <= 0 {
+			return 0
+		}
+		return max(0, b.now().Sub(time.UnixMilli(ms)).Seconds())
 	}
 	ch <- prometheus.MustNewConstMetric(b.deliveries, prometheus.GaugeValue, float64(v.Pending), string(Pending))
 	ch <- prometheus.MustNewConstMetric(b.deliveries, prometheus.GaugeValue, float64(v.Dead), string(Dead))
-	ch <- prometheus.MustNewConstMetric(b.age, prometheus.GaugeValue, age)
+	ch <- prometheus.MustNewConstMetric(b.age, prometheus.GaugeValue, age(v.OldestDue))
+	ch <- prometheus.MustNewConstMetric(b.pending, prometheus.GaugeValue, age(v.OldestPending))
 }
 
 func (b *backlog) read() Backlog {

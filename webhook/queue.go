@@ -88,6 +88,9 @@ type Backlog struct {
 	Pending   int   // deliveries not yet delivered or dead, those of disabled endpoints included
 	Dead      int   // deliveries given up
 	OldestDue int64 // Unix ms of the earliest due time among pending deliveries; 0 if none. Nothing is excluded
+	// OldestPending is when the pending delivery was made that waits longest, Unix ms; 0 if none. Attempts that fail do not move it, as they
+	// move a due time.
+	OldestPending int64
 }
 
 // Claim says what a worker takes.

@@ -236,12 +236,12 @@ func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool) {
 	defer cancel()
 	ends := leaseEnds.Add(-leaseSlack / 2)
 	if stopping || time.Until(ends) < minAttempt { // the claim took so long that an attempt would outlast its lease
-		r.gates.ended(d.Endpoint.ID, unknown, r.c.Now())
+		r.gates.ended(&d.Endpoint, unknown, r.c.Now())
 		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
 	out := r.attempt(d, ends)
-	r.gates.ended(d.Endpoint.ID, judge(out), r.c.Now())
+	r.gates.ended(&d.Endpoint, judge(out), r.c.Now())
 	if out.ErrorClass == ClassCanceled {
 		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return

@@ -212,6 +212,9 @@ func (s *Store) Backlog(ctx context.Context) (b webhook.Backlog, err error) {
 			if b.OldestDue == 0 || d.due < b.OldestDue {
 				b.OldestDue = d.due
 			}
+			if b.OldestPending == 0 || d.created < b.OldestPending {
+				b.OldestPending = d.created
+			}
 		}
 	}
 	return b, nil

@@ -304,7 +304,12 @@ func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 			return err
 		}
 		b.Pending, b.Dead = int(pending), int(dead)
-		b.OldestDue, err = c.number("SELECT due_ms FROM delivery WHERE state = 0 ORDER BY due_ms LIMIT 1")
+		if b.OldestDue, err = c.number("SELECT due_ms FROM delivery WHERE state = 0 ORDER BY due_ms LIMIT 1"); err != nil {
+			return err
+		}
+		// By endpoint, as the index for lists has it: one of its own would be a write more for each delivery.
+		b.OldestPending, err = c.number(`SELECT min(oldest) FROM (SELECT (SELECT d.created_ms FROM delivery d WHERE d.endpoint_no = e.no AND d.state = 0
+			ORDER BY d.created_ms LIMIT 1) AS oldest FROM endpoint e)`)
 		return err
 	})
 	return b, classify(err, "count deliveries")

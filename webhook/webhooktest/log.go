@@ -449,6 +449,34 @@ func testDisabledAfter(r rig) {
 	}
 }
 
+// testOldestPending has attempts fail: the due time moves on, how long the event has waited does not.
+func testOldestPending(r rig) {
+	r.put(endpoint("a", 101), endpoint("b"))
+	r.emit(event("e1", 101, 30), event("e2", 102, 20))
+	r.wantBacklog(webhook.Backlog{Pending: 3, OldestDue: 20, OldestPending: 20})
+	list := r.claim(30, 10)
+	r.wantBacklog(webhook.Backlog{Pending: 3, OldestDue: 30 + lease.Milliseconds(), OldestPending: 20})
+	for _, d := range list {
+		r.finish(d, webhook.Pending, 5000)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 3, OldestDue: 5000, OldestPending: 20})
+	for _, d := range r.claim(5000, 10) {
+		if d.EventID == "e2" {
+			r.finish(d, webhook.Delivered, 0)
+			continue
+		}
+		r.finish(d, webhook.Pending, 6000)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 2, OldestDue: 6000, OldestPending: 30})
+	if _, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 7000); err != nil { // counts from its own making
+		r.t.Fatal(err)
+	}
+	for _, d := range r.claim(6500, 10) {
+		r.finish(d, webhook.Dead, 0)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 1, Dead: 2, OldestDue: 7000, OldestPending: 7000})
+}
+
 // testHealthInOneGroup ends claims of several endpoints at the same time: none of them loses what another one noted.
 func testHealthInOneGroup(r rig) {
 	const n = 40
