@@ -8,8 +8,15 @@ import (
 	"time"
 )
 
-// successEvery is how exactly LastSuccessMS is kept: writing it with each delivery would be a write more for each.
-const successEvery = time.Minute
+// How exactly an endpoint's times are kept: writing them with each attempt would be a write more for each.
+const (
+	successEvery = time.Minute
+	failureEvery = time.Hour
+)
+
+// runGap ends a run of failures: an endpoint that failed once a week ago, and now once more, has not failed for a week. It is longer than the
+// longest wait of the default schedule; for an endpoint with longer ones it is longer than those.
+const runGap = 48 * time.Hour
 
 // Conclusion is what a result does beyond its own delivery.
 type Conclusion struct {
@@ -55,11 +62,22 @@ func (c *Conclusion) health(r Result) {
 	case r.Try.ErrorClass == ClassBroken || r.Try.ErrorClass == ClassPanic: // says nothing about the endpoint
 	case r.State == Delivered:
 		if e.FirstFailureMS != 0 || r.AtMS-e.LastSuccessMS >= successEvery.Milliseconds() {
-			e.LastSuccessMS, e.FirstFailureMS, c.Changed = max(r.AtMS, e.LastSuccessMS), 0, true
+			e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, c.Changed = max(r.AtMS, e.LastSuccessMS), 0, 0, true
 		}
-	case e.FirstFailureMS == 0:
-		e.FirstFailureMS, c.Changed = max(r.AtMS, 1), true
+	case !e.failing(r.AtMS):
+		e.FirstFailureMS, e.LastFailureMS, c.Changed = max(r.AtMS, 1), max(r.AtMS, 1), true
+	case r.AtMS-e.LastFailureMS >= failureEvery.Milliseconds():
+		e.LastFailureMS, c.Changed = r.AtMS, true
 	}
+}
+
+// failing tells whether an attempt that fails now goes on a run of failures.
+func (e *Endpoint) failing(nowMS int64) bool {
+	gap := runGap
+	for _, w := range e.Retry {
+		gap = max(gap, 2*w)
+	}
+	return e.FirstFailureMS != 0 && nowMS-e.LastFailureMS < gap.Milliseconds()
 }
 
 // disableWhy says why the endpoint is to be disabled, "" if it is not.
@@ -67,7 +85,7 @@ func disableWhy(e Endpoint, r Result) string {
 	switch {
 	case r.DisableEndpoint != "":
 		return r.DisableEndpoint
-	case r.DisableAfter <= 0 || r.State == Delivered || e.FirstFailureMS == 0:
+	case r.DisableAfter <= 0 || r.State == Delivered || !e.failing(r.AtMS):
 		return ""
 	case time.Duration(r.AtMS-e.FirstFailureMS)*time.Millisecond < r.DisableAfter:
 		return ""

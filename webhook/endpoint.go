@@ -49,7 +49,8 @@ type Endpoint struct {
 	DisabledMS  int64
 
 	LastSuccessMS  int64 // of the last 2xx, to within a minute; 0 = none yet
-	FirstFailureMS int64 // of the first failed attempt since the last 2xx; 0 = the last attempt succeeded
+	FirstFailureMS int64 // of the first failed attempt of the present run of them; 0 = the last attempt succeeded
+	LastFailureMS  int64 // of the last one, to within an hour; 0 as FirstFailureMS
 
 	CreatedMS, UpdatedMS int64
 	Rev                  int64 // grows with each UpdateEndpoint, and when it is disabled
@@ -120,11 +121,11 @@ func (e Endpoint) Clone() Endpoint {
 // that is enabled again begins anew: its failures until then count for nothing.
 func Revise(old, next Endpoint) Endpoint {
 	next.ID, next.Project, next.CreatedMS, next.Fixed, next.Rev = old.ID, old.Project, old.CreatedMS, old.Fixed, old.Rev+1
-	next.LastSuccessMS, next.FirstFailureMS = old.LastSuccessMS, old.FirstFailureMS
+	next.LastSuccessMS, next.FirstFailureMS, next.LastFailureMS = old.LastSuccessMS, old.FirstFailureMS, old.LastFailureMS
 	if !next.Disabled {
 		next.DisabledWhy, next.DisabledMS = "", 0
 		if old.Disabled {
-			next.FirstFailureMS = 0
+			next.FirstFailureMS, next.LastFailureMS = 0, 0
 		}
 	}
 	return next

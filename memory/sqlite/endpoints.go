@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -16,10 +17,21 @@ import (
 // endpoint is a webhook endpoint with its row number. All of them are in memory; the committer alone changes the list.
 type endpoint struct {
 	webhook.Endpoint
-	no int64
+	no     int64
+	health *health // what readers see of its times
 	// due is at most the earliest due time of its pending deliveries, so that a claim asks the database only for endpoints
 	// that may have one. Too early is harmless.
 	due int64
+}
+
+// health is an endpoint's times for readers, apart because they change with deliveries: publishing the whole list for each would cost as much as
+// there are endpoints.
+type health struct{ success, first, last atomic.Int64 }
+
+func (e *endpoint) note() {
+	e.health.success.Store(e.LastSuccessMS)
+	e.health.first.Store(e.FirstFailureMS)
+	e.health.last.Store(e.LastFailureMS)
 }
 
 func (e *endpoint) dueAt(ms int64) { e.due = min(e.due, ms) }
@@ -138,14 +150,14 @@ func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint,
 // loadEndpoints reads all endpoints that are not deleted, in order of their making.
 func loadEndpoints(c *conn, s *sealer) ([]*endpoint, error) {
 	var out []*endpoint
-	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
+	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
 		no := integer(row[0])
 		plain, err := s.open(blob(row[4]), endpointOwner(no))
 		if err != nil {
 			return err
 		}
 		e, err := decodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
-		e.LastSuccessMS, e.FirstFailureMS = integer(row[5]), integer(row[6])
+		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = integer(row[5]), integer(row[6]), integer(row[7])
 		out = append(out, &endpoint{Endpoint: e, no: no})
 		return err
 	})
@@ -163,10 +175,25 @@ func (g *group) setEndpoints(list []*endpoint) {
 // publishEndpoints makes the list readable outside the committer.
 func (s *Store) publishEndpoints() {
 	out := make([]webhook.Endpoint, len(s.endpoints))
+	times := make(map[string]*health, len(s.endpoints))
 	for i, e := range s.endpoints {
-		out[i] = e.Endpoint
+		if e.health == nil {
+			e.health = &health{}
+		}
+		e.note()
+		out[i], times[e.ID] = e.Endpoint, e.health
 	}
 	s.published.Store(&out)
+	s.health.Store(&times)
+}
+
+// shown gives a published endpoint with its times as they are now.
+func (s *Store) shown(e webhook.Endpoint) webhook.Endpoint {
+	e = e.Clone()
+	if h := (*s.health.Load())[e.ID]; h != nil {
+		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = h.success.Load(), h.first.Load(), h.last.Load()
+	}
+	return e
 }
 
 // PutEndpoint stores an endpoint or replaces the one with its id.
@@ -240,7 +267,7 @@ func (g *group) putEndpoint(e webhook.Endpoint) error {
 		list = append(list, &endpoint{no: no, due: nothingDue})
 		at = len(list) - 1
 	}
-	changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due}
+	changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due, health: list[at].health}
 	list[at] = changed
 	if err := g.writeEndpoint(changed); err != nil {
 		return err
@@ -255,8 +282,8 @@ func (g *group) writeEndpoint(e *endpoint) error {
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ? WHERE no = ?",
-		e.Project, body, g.s.sealer.seal(secrets, endpointOwner(e.no)), e.LastSuccessMS, e.FirstFailureMS, e.no)
+	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
+		e.Project, body, g.s.sealer.seal(secrets, endpointOwner(e.no)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
 
@@ -304,8 +331,8 @@ func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	if c.Disabled {
 		err = g.writeEndpoint(&endpoint{Endpoint: c.Endpoint, no: e.no})
 	} else {
-		_, _, err = g.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ? WHERE no = ?",
-			c.Endpoint.LastSuccessMS, c.Endpoint.FirstFailureMS, e.no)
+		_, _, err = g.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
+			c.Endpoint.LastSuccessMS, c.Endpoint.FirstFailureMS, c.Endpoint.LastFailureMS, e.no)
 	}
 	if err != nil {
 		return err
@@ -316,14 +343,18 @@ func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	g.changed[e.no] = c.Endpoint
 	g.pages += 2
 	g.after = append(g.after, func() {
-		list := slices.Clone(g.s.endpoints)
-		for i, old := range list {
-			if old.no == e.no {
-				list[i] = &endpoint{Endpoint: c.Endpoint, no: old.no, due: old.due}
+		for i, old := range g.s.endpoints {
+			if old.no != e.no {
+				continue
+			}
+			fresh := &endpoint{Endpoint: c.Endpoint, no: old.no, due: old.due, health: old.health}
+			g.s.endpoints[i] = fresh
+			if c.Disabled {
+				g.s.publishEndpoints()
+			} else {
+				fresh.note()
 			}
 		}
-		g.s.endpoints = list
-		g.s.publishEndpoints()
 	})
 	return nil
 }
@@ -396,7 +427,7 @@ func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint
 	var out []webhook.Endpoint
 	for _, e := range *s.published.Load() {
 		if project == "" || e.Project == project {
-			out = append(out, e.Clone())
+			out = append(out, s.shown(e))
 		}
 	}
 	return out, nil
@@ -409,7 +440,7 @@ func (s *Store) Endpoint(_ context.Context, project, id string) (webhook.Endpoin
 	}
 	for _, e := range *s.published.Load() {
 		if e.ID == id && (project == "" || e.Project == project) {
-			return e.Clone(), nil
+			return s.shown(e), nil
 		}
 	}
 	return webhook.Endpoint{}, noEndpoint(id)

@@ -108,6 +108,7 @@ type Store struct {
 	commits   atomic.Int64 // how many there were
 	counts    [memory.Statuses]atomic.Int64
 	published atomic.Pointer[[]webhook.Endpoint]
+	health    atomic.Pointer[map[string]*health] // by endpoint
 	woken     chan struct{}
 }
 

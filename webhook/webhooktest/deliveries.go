@@ -194,7 +194,7 @@ func testFinishDisablesEndpoint(r rig) {
 		r.t.Fatal(err)
 	}
 	a := endpoint("a")
-	a.Disabled, a.DisabledWhy, a.DisabledMS, a.FirstFailureMS, a.Rev = true, "it answered 410", 50, 50, 1
+	a.Disabled, a.DisabledWhy, a.DisabledMS, a.FirstFailureMS, a.LastFailureMS, a.Rev = true, "it answered 410", 50, 50, 50, 1
 	same(r.t, "endpoints", got, []webhook.Endpoint{a, endpoint("b")})
 	r.emit(event("e2", 102, 20))
 	same(r.t, "claimed", names(r.claim(100, 10)), []string{"e2>b"})

@@ -183,7 +183,7 @@ func testReplay(r rig) {
 		if i == 0 {
 			want.QueuedMS = 20
 		}
-		want.Endpoint.FirstFailureMS = 1 // of the first
+		want.Endpoint.FirstFailureMS, want.Endpoint.LastFailureMS = 1, 1 // of the first
 		same(r.t, "replay", d, want)
 	}
 	got, _, err := r.queue.Delivery(r.ctx, "acme", list[2].ID)
@@ -415,18 +415,22 @@ func testDisabledAfter(r rig) {
 	if e := get(); e.LastSuccessMS != day || e.FirstFailureMS != 0 {
 		r.t.Errorf("after a success: %+v", e)
 	}
-	finish(webhook.Pending, 2*day) // a first try: the days begin
-	finish(webhook.Pending, 7*day-1)
-	if e := get(); e.Disabled || e.FirstFailureMS != 2*day {
+	finish(webhook.Pending, day+1)   // one, and none for two days
+	finish(webhook.Pending, 3*day+1) // too long after the one before: the days begin anew
+	for _, now := range []int64{4 * day, 5 * day, 6 * day, 7 * day} {
+		finish(webhook.Pending, now)
+	}
+	finish(webhook.Pending, 8*day)
+	if e := get(); e.Disabled || e.FirstFailureMS != 3*day+1 || e.LastFailureMS != 8*day {
 		r.t.Errorf("before the days are full: %+v", e)
 	}
-	finish(webhook.Pending, 7*day)
+	finish(webhook.Pending, 8*day+1)
 	e := get()
-	if !e.Disabled || e.DisabledMS != 7*day || e.DisabledWhy == "" || e.Rev != 1 || e.LastSuccessMS != day {
+	if !e.Disabled || e.DisabledMS != 8*day+1 || e.DisabledWhy == "" || e.Rev != 1 || e.LastSuccessMS != day {
 		r.t.Errorf("after five days: %+v", e)
 	}
-	r.emit(event("unwanted", 102, 8*day))
-	list := r.claim(8*day, 10)
+	r.emit(event("unwanted", 102, 9*day))
+	list := r.claim(9*day, 10)
 	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != webhook.TypeDisabled {
 		r.t.Fatalf("claimed while it is disabled: %v", names(list))
 	}
@@ -437,10 +441,10 @@ func testDisabledAfter(r rig) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if e := get(); e.Disabled || e.DisabledWhy != "" || e.DisabledMS != 0 || e.FirstFailureMS != 0 || e.Rev != 2 {
+	if e := get(); e.Disabled || e.DisabledWhy != "" || e.DisabledMS != 0 || e.FirstFailureMS != 0 || e.LastFailureMS != 0 || e.Rev != 2 {
 		r.t.Errorf("enabled: %+v", e)
 	}
-	finish(webhook.Pending, 9*day) // not disabled at once
+	finish(webhook.Pending, 10*day) // not disabled at once
 	if get().Disabled {
 		r.t.Error("disabled by one failure after it was enabled")
 	}
