@@ -176,12 +176,12 @@ func paced(ctx context.Context, perSecond, n int, more func() bool, do func(i in
 	var wg sync.WaitGroup
 	out := make(samples, n)
 	errs := make([]error, n)
-	start := time.Now()
+	start, made := time.Now(), 0
 	for i := range n {
 		if !more() || ctx.Err() != nil {
-			out, errs = out[:i], errs[:i]
 			break
 		}
+		made++
 		planned := start.Add(time.Duration(i) * time.Second / time.Duration(perSecond))
 		time.Sleep(time.Until(planned))
 		wg.Go(func() {
@@ -190,7 +190,7 @@ func paced(ctx context.Context, perSecond, n int, more func() bool, do func(i in
 		})
 	}
 	wg.Wait()
-	return out, errors.Join(append(errs, ctx.Err())...)
+	return out[:made], errors.Join(append(errs, ctx.Err())...)
 }
 
 func always() bool { return true }
