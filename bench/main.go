@@ -60,7 +60,7 @@ type sizes struct {
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 400}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800}
 }
 
 func quick() sizes {

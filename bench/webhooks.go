@@ -199,7 +199,7 @@ func (b *bench) webhookDead(ctx context.Context, what, path string) error {
 }
 
 func (b *bench) deadRound(ctx context.Context, name, path string) (alone, beside samples, err error) {
-	const perSecond = 100
+	const perSecond = 200
 	o, err := b.outbox(ctx, name, 2)
 	if err != nil {
 		return nil, nil, err
