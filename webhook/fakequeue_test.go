@@ -153,7 +153,7 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 		if c.Room != nil && room[e.ID] <= 0 {
 			continue
 		}
-		if busy[r.Endpoint.ID] >= c.PerEndpoint {
+		if busy[r.Endpoint.ID] >= e.InFlight(c.PerEndpoint) {
 			continue
 		}
 		busy[r.Endpoint.ID]++

@@ -114,7 +114,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer giveUp()
 	attempts, abandon := context.WithCancel(stores)
 	defer abandon()
-	run := &run{Worker: w, attempts: attempts, stores: stores, freed: make(chan struct{}, 1)}
+	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, freed: make(chan struct{}, 1)}
 	run.claim(ctx)
 
 	done := make(chan struct{})
@@ -141,8 +141,9 @@ type run struct {
 	stores   context.Context // of what ends their claims; outlives attempts
 	wg       sync.WaitGroup
 	mu       sync.Mutex
-	busy     int           // attempts under way
-	freed    chan struct{} // an attempt has ended
+	busy     int            // attempts under way
+	flying   map[string]int // of them, by endpoint
+	freed    chan struct{}  // an attempt has ended
 }
 
 // claim is the loop: claim as many as there is room for, then wait for a reason to look again. One that fails waits
@@ -189,7 +190,7 @@ func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
 		NowMS: now.UnixMilli(), Limit: free, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: func(e *Endpoint) int { return r.gates.room(e, now) },
+		Room: func(e *Endpoint) int { return min(r.gates.room(e, now), r.share(e.ID)) },
 	})
 	if err != nil {
 		return 0, err
@@ -203,10 +204,10 @@ func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
 
 // start runs one attempt on a goroutine of its own, for which Run waits.
 func (r *run) start(ctx context.Context, d Delivery, leaseEnds time.Time) {
-	r.add(1)
+	r.add(d.Endpoint.ID, 1)
 	r.wg.Go(func() {
 		defer func() {
-			r.add(-1)
+			r.add(d.Endpoint.ID, -1)
 			select {
 			case r.freed <- struct{}{}:
 			default: // there is one already, and claim looks at everything
@@ -223,11 +224,22 @@ func (r *run) running() int {
 	return r.busy
 }
 
-func (r *run) add(n int) {
+func (r *run) add(endpoint string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy += n
+	if r.flying[endpoint] += n; r.flying[endpoint] == 0 {
+		delete(r.flying, endpoint)
+	}
 	r.metrics.inFlight.Set(float64(r.busy))
+}
+
+// share is how many more attempts the endpoint may begin without taking more than half of all: an endpoint may ask for many at a time, and must not
+// hold up all others when its receiver gets stuck.
+func (r *run) share(endpoint string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.c.PerEndpoint, r.c.InFlight/2) - r.flying[endpoint]
 }
 
 // deliver makes the attempt and stores what came of it, both before the lease ends.

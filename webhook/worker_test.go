@@ -247,6 +247,50 @@ func TestWorkerDeadEndpoint(t *testing.T) {
 	})
 }
 
+// An endpoint that asks for more at a time than the server has is given half of it, and the others go on when its receiver is stuck.
+func TestWorkerGreedyEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("greedy", 500)
+		q.mu.Lock()
+		e := q.endpoints["greedy"]
+		e.MaxInFlight = webhook.MaxMaxInFlight
+		q.endpoints["greedy"] = e
+		q.mu.Unlock()
+		var mu sync.Mutex
+		busy, most := 0, 0
+		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.Endpoint.ID != "greedy" {
+				return taken(d)
+			}
+			mu.Lock()
+			busy++
+			most = max(most, busy)
+			mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-time.After(webhook.TotalTimeout):
+			}
+			mu.Lock()
+			busy--
+			mu.Unlock()
+			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassTimeout}}
+		}, nil)
+		synctest.Wait()
+		q.add("live", 100)
+		q.wake()
+		synctest.Wait()
+		if n := q.count(webhook.Delivered, "live"); n != 100 {
+			t.Errorf("%d of 100 of the other one were delivered at once", n)
+		}
+		stop()
+		if most != webhook.DefaultInFlight/2 {
+			t.Errorf("%d at a time, want %d", most, webhook.DefaultInFlight/2)
+		}
+	})
+}
+
 func TestWorkerGlobalCap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

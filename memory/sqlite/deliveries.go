@@ -295,11 +295,12 @@ func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 	var b webhook.Backlog
 	err := s.readers.do(ctx, func(c *conn) error {
-		pending, err := c.number("SELECT count(*) FROM delivery WHERE state = 0")
+		// The planner would count by the index of lists, which holds everything that was ever sent.
+		pending, err := c.number("SELECT count(*) FROM delivery INDEXED BY delivery_oldest WHERE state = 0")
 		if err != nil {
 			return err
 		}
-		dead, err := c.number("SELECT count(*) FROM delivery WHERE state = 2")
+		dead, err := c.number("SELECT count(*) FROM delivery INDEXED BY delivery_dead WHERE state = 2")
 		if err != nil {
 			return err
 		}

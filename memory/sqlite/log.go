@@ -91,9 +91,9 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 	if err != nil {
 		return page, err
 	}
-	from, to := span(q.FromMS, q.ToMS)
 	err = s.readers.do(ctx, func(c *conn) error {
 		rows, next, err := walk(q.Limit, at, func(at webhook.Cursor) (list []eventRow, err error) {
+			from, to := span(q.FromMS, q.ToMS, at)
 			err = c.each(`SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = ? AND created_ms >= ? AND created_ms < ?
 				AND (created_ms, no) < (?, ?) ORDER BY created_ms DESC, no DESC LIMIT ?+0`, []driver.Value{q.Project, from, to, at.MS, at.ID, int64(scanRows)},
 				func(row []driver.Value) error {
@@ -170,7 +170,7 @@ func endpointNames(c *conn, project string) (map[int64]string, error) {
 
 // records reads a slice of the deliveries that a query may select, those made last first; wanted does the rest.
 func records(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) ([]deliveryRow, error) {
-	from, to := span(q.FromMS, q.ToMS)
+	from, to := span(q.FromMS, q.ToMS, at)
 	var list []deliveryRow
 	take := func(row []driver.Value) error {
 		list = append(list, readRecord(row))
@@ -288,10 +288,14 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 	return r.Record, tries, classify(err, "read delivery")
 }
 
-// span gives the bounds of a query, from inclusive and to exclusive.
-func span(from, to int64) (int64, int64) {
+// span gives the bounds of a slice, from inclusive and to exclusive. The place of the cursor is in it, since SQLite begins its walk at a bound
+// of the time and not at one of time and number: without it each page would pass over all those before.
+func span(from, to int64, at webhook.Cursor) (int64, int64) {
 	if to == 0 {
 		to = math.MaxInt64
+	}
+	if at.MS < math.MaxInt64 {
+		to = min(to, at.MS+1)
 	}
 	return from, to
 }
