@@ -151,7 +151,7 @@ func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, s
 }
 
 // prepare makes the call of an attempt and starts its clocks. It stands apart from attempt, which waits for the answer: what it puts on the
-// stack is gone by then, and the records of TLS still fit 8 KB.
+// stack is gone by then.
 func (x *exchange) prepare(a *attempt, m *scratch, t *target, began time.Time, several, more bool) *llmadapter.Call {
 	limits := x.limits()
 	if several && !more && x.llm.FailureMessage == "" {
