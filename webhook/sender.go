@@ -198,7 +198,7 @@ func (s *Sender) Send(ctx context.Context, d Delivery) Outcome {
 
 func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 	if s.c.Thin != nil && s.c.Thin.Wanted(d) {
-		body, err := s.c.Thin.Body(d)
+		body, err := s.c.Thin.Body(d, s.c.Now())
 		if err != nil {
 			out.ErrorClass, out.Error, out.Cause = ClassBroken, shown(err), err
 			return

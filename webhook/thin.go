@@ -49,8 +49,9 @@ func (t *Thin) Wanted(d Delivery) bool {
 }
 
 // Body gives the thin event of a delivery: the same envelope, with a payload that says where the full body is. It is the same bytes on each attempt of a
-// delivery as long as the endpoint's schedule stays as it is; a replay has a fresh URL. It fails with fault.Invalid where the body is no event.
-func (t *Thin) Body(d Delivery) ([]byte, error) {
+// delivery as long as the endpoint's schedule stays as it is and its URL has half a day left; a replay has a fresh URL. It fails with fault.Invalid where
+// the body is no event.
+func (t *Thin) Body(d Delivery, now time.Time) ([]byte, error) {
 	e, err := Decode(d.Body)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (t *Thin) Body(d Delivery) ([]byte, error) {
 	if err := json.Unmarshal(e.Payload, &about); err != nil {
 		return nil, fault.Wrap(fault.Invalid, err, "the event's payload cannot be read")
 	}
-	sum, expires := sha256.Sum256(d.Body), expiry(d)
+	sum, expires := sha256.Sum256(d.Body), expiry(d, now)
 	p := thinPayload{
 		kind: e.EventType, agentID: about.AgentID, sequence: about.Sequence, bytes: len(d.Body), sum: hex.EncodeToString(sum[:]),
 		expiresMS: expires, url: t.base + FetchPath + t.Token(d.EventID, d.Endpoint.ID, time.UnixMilli(expires)),
@@ -71,8 +72,9 @@ func (t *Thin) Body(d Delivery) ([]byte, error) {
 }
 
 // expiry gives when a delivery's fetch URL ends, Unix ms: a day after the last try that its endpoint's schedule allows. It hangs on nothing that
-// differs between two attempts.
-func expiry(d Delivery) int64 {
+// differs between two attempts, unless they are further apart than the schedule: a delivery waits as long as its endpoint is disabled, and a receiver's
+// Retry-After counts too. Such a late attempt has a URL that lasts as long again.
+func expiry(d Delivery, now time.Time) int64 {
 	lasts := time.Duration(0)
 	for _, w := range d.Endpoint.Retry {
 		lasts += w + w/5 // the jitter
@@ -81,7 +83,12 @@ func expiry(d Delivery) int64 {
 	if made == 0 {
 		made = d.CreatedMS
 	}
-	return made + max(thinFor, max(lasts, d.Endpoint.MaxAge)+24*time.Hour).Milliseconds()
+	life := max(thinFor, max(lasts, d.Endpoint.MaxAge)+24*time.Hour).Milliseconds()
+	end := made + life
+	if late := now.Add(12*time.Hour).UnixMilli() - end; late > 0 {
+		end += (late/life + 1) * life
+	}
+	return end
 }
 
 // Token signs the right to fetch one event's body as one endpoint until a time.

@@ -61,7 +61,7 @@ func TestThinToken(t *testing.T) {
 // TestThinBody: the thin event is the same on each attempt, of the same envelope, and its URL outlasts the schedule.
 func TestThinBody(t *testing.T) {
 	t.Parallel()
-	thin := newThin(t, 1)
+	thin, now := newThin(t, 1), time.UnixMilli(1780000009500)
 	body := `{"sid":"a1","noticeId":"n-1","productId":17,"eventType":103,"notifyMs":1780000000123,"payload":{"agent_id":"a1","contents":["` + strings.Repeat("x", 2000) + `"],"sequence":7}}`
 	d := webhook.Delivery{
 		EventID: "n-1", Body: []byte(body), CreatedMS: 1780000000123, QueuedMS: 1780000009000, Attempt: 1,
@@ -70,12 +70,12 @@ func TestThinBody(t *testing.T) {
 	if !thin.Wanted(d) {
 		t.Error("a body over the cap is sent whole")
 	}
-	got, err := thin.Body(d)
+	got, err := thin.Body(d, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.Attempt, d.Fence = 9, 12
-	if again, err := thin.Body(d); err != nil || !bytes.Equal(got, again) {
+	if again, err := thin.Body(d, now); err != nil || !bytes.Equal(got, again) {
 		t.Errorf("%v: another attempt sends %s, the first %s", err, again, got)
 	}
 	e, err := webhook.Decode(got)
@@ -101,6 +101,10 @@ func TestThinBody(t *testing.T) {
 	if last := time.UnixMilli(d.QueuedMS).Add(12 * 24 * time.Hour); p.Expires < last.UnixMilli() { // two waits of five days, and their jitter
 		t.Errorf("the URL ends at %s, the last try may be at %s", time.UnixMilli(p.Expires), last)
 	}
+	now = time.UnixMilli(d.QueuedMS).Add(12 * 24 * time.Hour)
+	if again, err := thin.Body(d, now); err != nil || !bytes.Equal(got, again) {
+		t.Errorf("%v: the last try sends %s, the first %s", err, again, got)
+	}
 	token, ok := strings.CutPrefix(p.FetchURL, "https://heardlog.example/base"+webhook.FetchPath)
 	if !ok {
 		t.Fatalf("%s", p.FetchURL)
@@ -117,8 +121,35 @@ func TestThinBody(t *testing.T) {
 		t.Error("an endpoint that wants thin events gets whole ones")
 	}
 	d.Body = []byte("no event")
-	if _, err := thin.Body(d); err == nil {
+	if _, err := thin.Body(d, now); err == nil {
 		t.Error("a body that is no event was made thin")
+	}
+}
+
+// TestThinBodyLate: whenever a delivery is sent, what it names can still be fetched: its endpoint may have been disabled for weeks.
+func TestThinBodyLate(t *testing.T) {
+	t.Parallel()
+	thin, made := newThin(t, 1), time.UnixMilli(1780000009000)
+	d := webhook.Delivery{
+		EventID: "n-1", Body: []byte(`{"sid":"a1","noticeId":"n-1","productId":17,"eventType":103,"notifyMs":1,"payload":{}}`), QueuedMS: made.UnixMilli(), Endpoint: webhook.Endpoint{ID: "ep_1"},
+	}
+	for waited := time.Duration(0); waited < 60*24*time.Hour; waited += 5 * time.Hour {
+		now := made.Add(waited)
+		body, err := thin.Body(d, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e struct {
+			Payload struct {
+				Expires int64 `json:"expires_at"`
+			}
+		}
+		if err := json.Unmarshal(body, &e); err != nil {
+			t.Fatal(err)
+		}
+		if left := time.UnixMilli(e.Payload.Expires).Sub(now); left < 12*time.Hour || left > 8*24*time.Hour {
+			t.Errorf("sent after %s the URL is good for %s", waited, left)
+		}
 	}
 }
 

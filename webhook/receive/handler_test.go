@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/receive"
@@ -191,7 +192,7 @@ func TestThin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	thin, err := sender.Body(webhook.Delivery{EventID: "n:1", Body: body, CreatedMS: 1780000000123})
+	thin, err := sender.Body(webhook.Delivery{EventID: "n:1", Body: body, CreatedMS: 1780000000123}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
