@@ -267,6 +267,11 @@ func TestEndpointValidate(t *testing.T) {
 		{"password alone", func(e *webhook.Endpoint) { e.Auth.Password = "very-secret" }, "auth.username: "},
 		{"certificate alone", func(e *webhook.Endpoint) { e.ClientCert.Cert = "x" }, "client_cert: certificate and key"},
 		{"no certificate", func(e *webhook.Endpoint) { e.ClientCert = webhook.ClientCert{Cert: "x", Key: "very-secret"} }, "client_cert: is not"},
+		{"key beside the certificate", func(e *webhook.Endpoint) {
+			e.ClientCert = pemPair(t, certificate(t, time.Now().Add(time.Hour)))
+			e.ClientCert.Cert = e.ClientCert.Key.Reveal() + e.ClientCert.Cert
+		}, "client_cert.cert: holds a private key"},
+		{"certificate and key", func(e *webhook.Endpoint) { e.ClientCert = pemPair(t, certificate(t, time.Now().Add(time.Hour))) }, ""},
 		{"payload", func(e *webhook.Endpoint) { e.Payload = "fat" }, `payload: is "fat"`},
 		{"small body", func(e *webhook.Endpoint) { e.MaxBodyBytes = 10 }, "max_body_bytes: is 10"},
 		{"short wait", func(e *webhook.Endpoint) { e.Retry = []time.Duration{time.Minute, time.Millisecond} }, "retry_schedule[1]: is 1ms"},

@@ -195,6 +195,9 @@ func (e *Endpoint) checkCert() error {
 	case len(c.Cert)+len(c.Key) > MaxCertificate:
 		return fault.At(fault.Invalid, "client_cert", "%d bytes long; at most %d are allowed", len(c.Cert)+len(c.Key), MaxCertificate)
 	}
+	if strings.Contains(c.Cert, "PRIVATE KEY") { // as files that hold both do: but the certificate is shown
+		return fault.At(fault.Invalid, "client_cert.cert", "holds a private key, too; give that as client_cert.key alone, which is never shown")
+	}
 	if _, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key.Reveal())); err != nil { // its text may quote the key's block type, which nobody needs
 		return fault.At(fault.Invalid, "client_cert", "is not a certificate and its own key, both in PEM")
 	}
