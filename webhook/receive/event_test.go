@@ -22,6 +22,25 @@ func encode(t *testing.T, id string, p webhook.Payload) []byte {
 	return body
 }
 
+// TestDecodeForeignMetadata: clients' own keys are told apart from ours, however they are spelled, and cannot make an event unreadable.
+func TestDecodeForeignMetadata(t *testing.T) {
+	t.Parallel()
+	e, err := receive.Decode(encode(t, "n:1", webhook.History{Contents: []json.RawMessage{
+		json.RawMessage(`{"role":"user","content":"Hi","metadata":{"source":"asr","Source":5,"Interrupted":true,"ORIGINAL":"x"}}`),
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, ok := e.Data.(receive.History)
+	if !ok || len(h.Contents) != 1 {
+		t.Fatalf("%+v", e)
+	}
+	want := receive.Metadata{Source: "asr", Other: map[string]json.RawMessage{"Source": json.RawMessage("5"), "Interrupted": json.RawMessage("true"), "ORIGINAL": json.RawMessage(`"x"`)}}
+	if diff := cmp.Diff(want, h.Contents[0].Metadata); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestDecode reads what the sender's own encoder writes.
 func TestDecode(t *testing.T) {
 	t.Parallel()

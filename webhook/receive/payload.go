@@ -1,6 +1,9 @@
 package receive
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // About is what every payload of an agent says of it.
 type About struct {
@@ -53,17 +56,21 @@ type Metadata struct {
 	Other map[string]json.RawMessage `json:"-"`
 }
 
-// UnmarshalJSON reads the known keys and keeps the others.
+// UnmarshalJSON reads the known keys and keeps the others. It compares them exactly, which encoding/json does not: an agent's clients may add what is
+// spelled like ours but for the case, and that must not stand for ours.
 func (m *Metadata) UnmarshalJSON(b []byte) error {
-	type plain Metadata
-	if err := json.Unmarshal(b, (*plain)(m)); err != nil {
-		return err
-	}
-	m.Other = nil
+	*m = Metadata{}
 	if err := json.Unmarshal(b, &m.Other); err != nil {
 		return err
 	}
-	for _, k := range []string{"source", "interrupted", "interrupt_timestamp", "original"} {
+	for k, at := range map[string]any{"source": &m.Source, "interrupted": &m.Interrupted, "interrupt_timestamp": &m.InterruptMS, "original": &m.Original} {
+		raw, ok := m.Other[k]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(raw, at); err != nil {
+			return fmt.Errorf("metadata.%s: %w", k, err)
+		}
 		delete(m.Other, k)
 	}
 	return nil
