@@ -131,7 +131,11 @@ func (m *noticeMessage) message(at string) (out memory.Message, ok bool, err err
 	if len(m.Metadata) > maxMetadata {
 		return out, false, fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), maxMetadata)
 	}
-	if out.Metadata, err = foreignMetadata(at+"metadata", m.Metadata); err != nil {
+	metadata := make(map[string]json.RawMessage, len(m.Metadata)) // a whole history is not refused for a character
+	for k, v := range m.Metadata {
+		metadata[strings.ReplaceAll(k, "\x00", "\uFFFD")] = withoutNUL(v)
+	}
+	if out.Metadata, err = foreignMetadata(at+"metadata", metadata); err != nil {
 		return out, false, err
 	}
 	for k, v := range map[string]wholeNumber{"speech_start_ms": m.SpeechStartMS, "speech_end_ms": m.SpeechEndMS, "speech_algorithmic_delay": m.SpeechDelay} {

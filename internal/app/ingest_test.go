@@ -30,7 +30,7 @@ func agoraCall(id string) map[int]string {
 	return map[int]string{
 		101: agoraNotice(id, 101, `,"labels":{"tenant":"t1"}`),
 		102: agoraNotice(id, 102, `,"stop_ts":1780000060,"status":"STOPPED","message":"Idle for too long"`),
-		103: agoraNotice(id, 103, `,"stop_ts":1780000060,"contents":[{"role":"assistant","content":"Hello!"},{"role":"user","content":"When is my train? \u0000","speech_start_ms":1780000009000},
+		103: agoraNotice(id, 103, `,"stop_ts":1780000060,"contents":[{"role":"assistant","content":"Hello!"},{"role":"user","content":"When is my train? \u0000","speech_start_ms":1780000009000,"metadata":{"note\u0000":"a\u0000b"}},
 			{"role":"assistant","content":"The train leaves at "},{"role":"tool","content":"x"}]`),
 		104: agoraNotice(id, 104, `,"message":"Task exceeded maximum lifetime"`),
 		110: agoraNotice(id, 110, `,"turn_id":"2","errors":[{"module":"tts","turn_id":"2","code":"503","message":"busy"}]`),
