@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -88,6 +89,9 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
+		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" { // the member itself, or an entry of it
+			return v, fault.At(fault.Invalid, name, "is or holds a JSON %s, where %s is wanted", typ.Value, jsonName(typ.Type))
+		}
 		return v, inside(name, jsonFault(err))
 	}
 	return v, nil

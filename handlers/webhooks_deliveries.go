@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/go-chi/chi/v5"
@@ -55,7 +56,13 @@ func (a *API) webhookMessages(w http.ResponseWriter, r *http.Request) (err error
 }
 
 func (a *API) webhookMessage(w http.ResponseWriter, r *http.Request) error {
-	m, err := a.Webhooks.Store.Event(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	id := chi.URLParam(r, "id")
+	if r.URL.RawPath != "" { // ids hold a colon, which many clients escape; the router then gives the part as it came
+		if plain, err := url.PathUnescape(id); err == nil {
+			id = plain
+		}
+	}
+	m, err := a.Webhooks.Store.Event(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}

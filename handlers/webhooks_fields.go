@@ -99,13 +99,17 @@ func span(name string, raw json.RawMessage, most time.Duration) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	return seconds(name, v, most)
+	d, err := seconds(name, v, most)
+	if v > 0 {
+		d = max(d, time.Millisecond) // or what is shorter would be the default
+	}
+	return d, err
 }
 
 // seconds makes a duration of a number of seconds, 0 to most.
 func seconds(field string, v float64, most time.Duration) (time.Duration, error) {
 	if v < 0 || v > most.Seconds() {
-		return 0, fault.At(fault.Invalid, field, "is %v; at most %v seconds are allowed", v, most.Seconds())
+		return 0, fault.At(fault.Invalid, field, "is %v; 0 to %.0f seconds are allowed", v, most.Seconds())
 	}
 	return time.Duration(v * float64(time.Second)).Round(time.Millisecond), nil
 }

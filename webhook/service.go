@@ -230,10 +230,17 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 		next.UpdatedMS = s.Now().UnixMilli()
 		return next, err
 	})
-	if again {
-		e, err = s.Store.Endpoint(ctx, project, id)
+	if !again {
+		return e, fresh, false, err
 	}
-	return e, fresh, again, err
+	if e, err = s.Store.Endpoint(ctx, project, id); err != nil {
+		return Endpoint{}, SigningSecret{}, true, err
+	}
+	at := slices.IndexFunc(e.Secrets, func(x SigningSecret) bool { return x.ID == secretID })
+	if at < 0 {
+		return Endpoint{}, SigningSecret{}, true, fault.New(fault.NotFound, "the secret of this Idempotency-Key has just ended")
+	}
+	return e, e.Secrets[at], true, nil
 }
 
 // errRepeated leaves an endpoint as it is.

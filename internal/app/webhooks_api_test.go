@@ -46,6 +46,7 @@ type signer struct {
 	Kind     string `json:"kind"`
 	Secret   string `json:"secret"`
 	Public   string `json:"public_key"`
+	Created  int64  `json:"created_at"`
 	NotAfter int64  `json:"not_after"`
 	Live     bool   `json:"live"`
 }
@@ -299,7 +300,7 @@ func TestBadEndpoints(t *testing.T) {
 		`{}`:                                {"url"},
 		`null`:                              {"null"},
 		`[]`:                                {"array"},
-		`{"url":5}`:                         {"url", "number"},
+		`{"url":5}`:                         {"url", "number", "a string is wanted"},
 		`{"url":"ftp://h.example/"}`:        {"url", "http"},
 		`{"url":"https://u:pw@h.example/"}`: {"url", "user"},
 		`{"url":"http://h.example:25/"}`:    {"url", "port"},
@@ -324,6 +325,10 @@ func TestBadEndpoints(t *testing.T) {
 		`{"url":"URL","retry_schedule":[1e300]}`:             {"retry_schedule[0]", "604800"},
 		`{"url":"URL","timeout":21}`:                         {"timeout", "20"},
 		`{"url":"URL","timeout":-1}`:                         {"timeout"},
+		`{"url":"URL","timeout":0.0004}`:                     {"timeout", "1s"},
+		`{"url":"URL","max_age":0.0001}`:                     {"max_age", "1m"},
+		`{"url":"URL","max_in_flight":1.5}`:                  {"max_in_flight", "a whole number is wanted"},
+		`{"url":"URL","events":[5]}`:                         {"events", "a string is wanted"},
 		`{"url":"URL","max_age":1}`:                          {"max_age", "1m"},
 		`{"url":"URL","max_in_flight":101}`:                  {"max_in_flight", "100"},
 		`{"url":"URL","rate_limit":0}`:                       {"rate_limit", "null"},
@@ -384,6 +389,7 @@ func TestTestEvent(t *testing.T) {
 	if err := webhook.VerifyStandard(webhook.Secret(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
 		t.Error(err)
 	}
+	s.get(hooks + "/messages/" + strings.Replace(d.MessageID, ":", "%3A", 1)).ok(nil) // as encodeURIComponent gives it
 	// What a change names with the sign that answers show, it keeps; what it does not name in an object, it drops.
 	s.do("PATCH", hooks+"/endpoints/"+e.ID, `{"headers":{"x-env":"[secret]","X-Two":"2"},"auth":{"bearer":"[secret]"}}`).ok(nil)
 	s.post(hooks+"/endpoints/"+e.ID+"/test", nil).is(http.StatusAccepted, nil)
@@ -454,6 +460,22 @@ func verified(c call, secrets ...string) string {
 }
 
 // TestRotation: during the overlap both secrets sign, after a revoke only the new one does.
+// TestRotationAgain: a rotation that is repeated tells of the secret that was made, not of another.
+func TestRotationAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	e := s.hookTo(h, nil)
+	rotate := func(status int) (out struct{ Secret signer }) {
+		s.post(hooks+"/endpoints/"+e.ID+"/secrets", `{"kind":"ed25519"}`, "Idempotency-Key", "k1").is(status, &out)
+		return out
+	}
+	first, again := rotate(http.StatusCreated), rotate(http.StatusOK)
+	if first.Secret.Secret == "" || again.Secret.Secret != "" || again.Secret.ID != first.Secret.ID || again.Secret.Public != first.Secret.Public || again.Secret.Created != first.Secret.Created {
+		t.Errorf("first %+v, again %+v", first.Secret, again.Secret)
+	}
+}
+
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	s := start(t)
