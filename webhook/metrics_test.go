@@ -66,24 +66,29 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// The age of what is due rises in every way of standing still: worker stopped, endpoint off, store failing.
+// The ages rise in every way of standing still: worker stopped, endpoint off, store failing, receiver failing.
 func TestMetricsAgeRises(t *testing.T) {
 	t.Parallel()
-	age := func(t *testing.T, reg *prometheus.Registry) float64 {
+	age := func(t *testing.T, reg *prometheus.Registry, name string) float64 {
 		t.Helper()
 		families, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			if f.GetName() == "heardlog_webhook_oldest_due_age_seconds" {
+			if f.GetName() == name {
 				return f.GetMetric()[0].GetGauge().GetValue()
 			}
 		}
 		t.Fatal("no such metric")
 		return 0
 	}
+	const (
+		due, pending = "heardlog_webhook_oldest_due_age_seconds", "heardlog_webhook_oldest_pending_age_seconds"
+		failing      = "receiver fails" // each attempt sets a new due time: what has waited tells of it
+	)
 	for name, stall := range map[string]func(t *testing.T, q *fakeQueue, stop func() time.Duration){
+		failing:          func(*testing.T, *fakeQueue, func() time.Duration) {},
 		"worker stopped": func(_ *testing.T, _ *fakeQueue, stop func() time.Duration) { stop() },
 		"endpoint off": func(t *testing.T, q *fakeQueue, _ func() time.Duration) {
 			if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: "a", Disabled: true}); err != nil {
@@ -110,11 +115,14 @@ func TestMetricsAgeRises(t *testing.T) {
 				stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return failed(d) },
 					func(c *webhook.WorkerConfig) { c.Registerer = reg })
 				synctest.Wait()
-				age(t, reg) // the last scrape before it stands still
+				age(t, reg, due) // the last scrape before it stands still
 				stall(t, q, stop)
 				time.Sleep(time.Hour)
-				if got := age(t, reg); got < 3500 {
+				if got := age(t, reg, due); got < 3500 && name != failing {
 					t.Errorf("%v s after an hour", got)
+				}
+				if got := age(t, reg, pending); got < 3500 {
+					t.Errorf("the oldest has waited for %v s after an hour", got)
 				}
 			})
 		})

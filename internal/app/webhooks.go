@@ -48,8 +48,13 @@ func (a *App) putEndpoint(ctx context.Context) error {
 		e.Secrets = []webhook.SigningSecret{{ID: settingsEndpoint, Value: secret}}
 	}
 	same := e.URL == old.URL && slices.EqualFunc(e.Secrets, old.Secrets, func(a, b webhook.SigningSecret) bool { return a.Value == b.Value })
+	now := time.Now().UnixMilli()
+	if !known {
+		e.CreatedMS = now
+	}
 	if !same {
 		e.Rev++
+		e.UpdatedMS = now
 	}
 	if !same || e.DisabledWhy == notSet {
 		e.Disabled, e.DisabledWhy, e.DisabledMS, e.FirstFailureMS = false, "", 0, 0
