@@ -30,8 +30,12 @@ type Conclusion struct {
 // that tells of an event about deliveries, or of a test, makes no further event: failures of those would feed on themselves.
 func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 	c := Conclusion{Endpoint: e}
-	c.health(r)
-	if why := disableWhy(e, r); why != "" && !e.Disabled {
+	// What an address said of itself that the endpoint has no longer says nothing about the one it has now.
+	same := d.Endpoint.URL == e.URL
+	if same {
+		c.health(r)
+	}
+	if why := disableWhy(e, r); why != "" && same && !e.Disabled {
 		c.Endpoint.Disabled, c.Endpoint.DisabledWhy, c.Endpoint.DisabledMS = true, why, r.AtMS
 		c.Endpoint.Rev++
 		c.Changed, c.Disabled = true, true

@@ -295,3 +295,18 @@ func TestEndpointValidate(t *testing.T) {
 		}
 	}
 }
+
+// A redirect that repeats a secret in its path is quoted without it.
+func TestSendRedirectRepeatsSecret(t *testing.T) {
+	t.Parallel()
+	url, _ := hits(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "https://x.example/login/"+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		w.WriteHeader(http.StatusPermanentRedirect)
+	})
+	o := newSender(t, nil).Send(t.Context(), webhook.Delivery{
+		EventID: "n", Body: []byte("{}"), Attempt: 1, Endpoint: webhook.Endpoint{ID: "e", URL: url, Auth: webhook.Auth{Bearer: "t0psecret-token"}},
+	})
+	if o.Status != 308 || !strings.Contains(o.Error, "https://x.example/login/") || strings.Contains(o.Error, "t0psecret") {
+		t.Errorf("%d %s", o.Status, o.Error)
+	}
+}

@@ -14,7 +14,7 @@ const minHidden = 6
 // hideSecrets takes the endpoint's secret values out of what the receiver answered: one that repeats the request, as some do when they fail, would
 // otherwise put them into the log of attempts.
 func (a *Attempt) hideSecrets(e *Endpoint) {
-	if len(a.Response) == 0 && len(a.Detail.Headers) == 0 {
+	if len(a.Response) == 0 && len(a.Detail.Headers) == 0 && a.Error == "" {
 		return
 	}
 	hidden := e.hidden()
@@ -26,6 +26,7 @@ func (a *Attempt) hideSecrets(e *Endpoint) {
 	}
 	for _, v := range hidden {
 		a.Response = bytes.ReplaceAll(a.Response, []byte(v), []byte("[secret]"))
+		a.Error = strings.ReplaceAll(a.Error, v, "[secret]") // which may quote where a redirect leads
 		for i := range a.Detail.Headers {
 			a.Detail.Headers[i].Value = strings.ReplaceAll(a.Detail.Headers[i].Value, v, "[secret]")
 		}

@@ -224,15 +224,15 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		if err := g.insertAttempt(d, r.Try); err != nil {
 			return err
 		}
-		if state == statePending {
-			g.noteDue(d.ID, due)
-		}
 		row, err := g.w.first("SELECT d.endpoint_no, e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
 		if err == nil && row == nil {
 			err = errNoRow
 		}
 		if err != nil {
 			return classify(err, "read delivery")
+		}
+		if state == statePending {
+			g.noteDue(integer(row[0]), due)
 		}
 		return g.conclude(integer(row[0]), integer(row[1]), d, r)
 	})
@@ -258,9 +258,9 @@ func staleClaim(d webhook.Delivery) error {
 	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
 }
 
-// noteDue tells the delivery's endpoint that something is due then. Which endpoint that is need not be known: too early is harmless.
-func (g *group) noteDue(_ int64, ms int64) {
-	for _, e := range g.s.endpoints {
+// noteDue tells an endpoint, by its row, that something is due then.
+func (g *group) noteDue(no, ms int64) {
+	if e := g.live(no); e != nil {
 		e.dueAt(ms)
 	}
 }
@@ -268,7 +268,7 @@ func (g *group) noteDue(_ int64, ms int64) {
 // Release gives a claim back unused.
 func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 	return s.do(ctx, func(g *group) error {
-		row, err := g.w.first("SELECT e.created_ms FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
+		row, err := g.w.first("SELECT e.created_ms, d.endpoint_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
 		if err != nil {
 			return classify(err, "read delivery")
 		}
@@ -285,7 +285,7 @@ func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 			return staleClaim(d)
 		}
 		g.pages += 3
-		g.noteDue(d.ID, integer(row[0]))
+		g.noteDue(integer(row[1]), integer(row[0]))
 		g.wake = true
 		return nil
 	})

@@ -47,7 +47,7 @@ type storedEndpoint struct {
 	Agora       bool            `json:"agora,omitempty"`
 	Payload     string          `json:"payload,omitempty"`
 	MaxBody     int64           `json:"max_body,omitempty"`
-	Retry       []time.Duration `json:"retry,omitempty"`
+	Retry       []time.Duration `json:"retry,omitzero"` // an empty list is one try, none the server's schedule
 	MaxAge      time.Duration   `json:"max_age,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"`
 	MaxInFlight int             `json:"max_in_flight,omitempty"`
