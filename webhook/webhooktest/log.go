@@ -356,7 +356,7 @@ func testServerKey(r rig) {
 
 // testDeadTells wants an event for the others, in the same transaction, and none about an event of that kind.
 func testDeadTells(r rig) {
-	r.put(endpoint("a"), endpoint("b", webhook.TypeDead), endpoint("c"))
+	r.put(endpoint("a", 102, webhook.TypeDead), endpoint("b", webhook.TypeDead), endpoint("c")) // a is not told of itself
 	r.emit(event("e1", 102, 10))
 	dead := webhook.Result{State: webhook.Dead, Reason: "given up", AtMS: 100, Try: webhook.Attempt{N: 1, Status: 500, ErrorClass: webhook.Class5xx}}
 	for _, d := range r.claim(10, 10) {
