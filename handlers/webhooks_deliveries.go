@@ -183,6 +183,9 @@ func (a *API) replays(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit { // the last of them would be due in another century
+		return fault.At(fault.Invalid, "per_second", "is %v; 0, which does not pace, or %v to 1000 are allowed", in.PerSecond, webhook.MinRateLimit)
+	}
 	f := in.Filter
 	q := webhook.DeliveryQuery{Project: projectOf(r), Endpoint: f.Endpoint, AgentID: f.Agent, EventID: f.Message}
 	if q.FromMS, err = millis("filter.from", f.From); err != nil {

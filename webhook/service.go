@@ -208,7 +208,7 @@ func (s *Service) Delete(ctx context.Context, project, id string) error {
 }
 
 // Rotate gives the endpoint a new signing secret and gives both; the old ones of its kind go on signing for the overlap. With a key the call can be
-// repeated as long as that secret lives: then nothing changes and again is true.
+// repeated as long as that secret lives: then nothing changes and again is true. It fails with fault.Conflict for a key of another secret.
 func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, overlap time.Duration, key string) (e Endpoint, fresh SigningSecret, again bool, err error) {
 	secretID := "sec_" + s.NewID()
 	if key != "" {
@@ -240,7 +240,11 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 	if at < 0 {
 		return Endpoint{}, SigningSecret{}, true, fault.New(fault.NotFound, "the secret of this Idempotency-Key has just ended")
 	}
-	return e, e.Secrets[at], true, nil
+	made := e.Secrets[at]
+	if made.Value.Asymmetric() != fresh.Value.Asymmetric() || n.Value != "" && n.Value != made.Value {
+		return Endpoint{}, SigningSecret{}, true, fault.At(fault.Conflict, "Idempotency-Key", "was used for another secret")
+	}
+	return e, made, true, nil
 }
 
 // errRepeated leaves an endpoint as it is.

@@ -368,7 +368,7 @@ func TestBadEndpoints(t *testing.T) {
 		s.get(hooks+path).refused(http.StatusBadRequest, "InvalidFieldValue", want)
 	}
 	for body, want := range map[string]string{
-		`{"filter":{"states":["lost"]}}`: "filter.states", `{"filter":{"type":"x"}}`: "type", `{"per_second":-1}`: "per_second", `{"filter":{"from":7,"to":5}}`: "to", `{"filter":{"types":["x"]}}`: "filter.types",
+		`{"filter":{"states":["lost"]}}`: "filter.states", `{"filter":{"type":"x"}}`: "type", `{"per_second":-1}`: "per_second", `{"per_second":1e-300}`: "0.01 to 1000", `{"filter":{"from":7,"to":5}}`: "to", `{"filter":{"types":["x"]}}`: "filter.types",
 	} {
 		s.post(hooks+"/replays", body).refused(http.StatusBadRequest, "InvalidFieldValue", want)
 	}
@@ -471,6 +471,9 @@ func TestRotationAgain(t *testing.T) {
 		return out
 	}
 	first, again := rotate(http.StatusCreated), rotate(http.StatusOK)
+	for _, other := range []string{`{"kind":"hmac"}`, `{"secret":"mine"}`} {
+		s.post(hooks+"/endpoints/"+e.ID+"/secrets", other, "Idempotency-Key", "k1").refused(http.StatusConflict, "TaskConflict", "Idempotency-Key", "another secret")
+	}
 	if first.Secret.Secret == "" || again.Secret.Secret != "" || again.Secret.ID != first.Secret.ID || again.Secret.Public != first.Secret.Public || again.Secret.Created != first.Secret.Created {
 		t.Errorf("first %+v, again %+v", first.Secret, again.Secret)
 	}
