@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql/driver"
 	"encoding/json"
@@ -168,44 +167,7 @@ func endpointNames(c *conn, project string) (map[int64]string, error) {
 	return out, err
 }
 
-// records reads a slice of the deliveries that a query may select, those made last first; wanted does the rest.
-func records(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) ([]deliveryRow, error) {
-	from, to := span(q.FromMS, q.ToMS, at)
-	var list []deliveryRow
-	take := func(row []driver.Value) error {
-		list = append(list, readRecord(row))
-		return nil
-	}
-	rest := "AND d.created_ms >= ? AND d.created_ms < ? AND (d.created_ms, d.id) < (?, ?) ORDER BY d.created_ms DESC, d.id DESC LIMIT ?+0"
-	bounds := []driver.Value{from, to, at.MS, at.ID, int64(scanRows)}
-	switch {
-	case q.EventID != "":
-		return list, c.each("SELECT "+recordColumns+"WHERE e.id = ? "+rest, append([]driver.Value{q.EventID}, bounds...), take)
-	case q.AgentID != "":
-		return list, c.each("SELECT "+recordColumns+"WHERE e.agent_no = (SELECT no FROM agent WHERE project = ? AND id = ?) "+rest,
-			append([]driver.Value{q.Project, q.AgentID}, bounds...), take)
-	}
-	// An index for each order would cost every delivery a write; merging one that begins with endpoint and state costs a list some reads.
-	for no, id := range names {
-		if q.Endpoint != "" && id != q.Endpoint {
-			continue
-		}
-		for state := int64(statePending); state <= stateCanceled; state++ {
-			if len(q.States) > 0 && !slices.Contains(q.States, stateName(state)) {
-				continue
-			}
-			if err := c.each("SELECT "+recordColumns+"WHERE d.endpoint_no = ? AND d.state = ? "+rest, append([]driver.Value{no, state}, bounds...), take); err != nil {
-				return nil, err
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b deliveryRow) int {
-		return cmp.Or(cmp.Compare(b.CreatedMS, a.CreatedMS), cmp.Compare(b.ID, a.ID))
-	})
-	return list[:min(len(list), scanRows)], nil
-}
-
-// wanted gives the part of the filter that records does not apply.
+// wanted gives the part of the filter that merge does not apply.
 func wanted(q webhook.DeliveryQuery, names map[int64]string) func(deliveryRow) bool {
 	return func(r deliveryRow) bool {
 		return r.Project == q.Project && (q.Endpoint == "" || names[r.endpoint] == q.Endpoint) && (len(q.Types) == 0 || slices.Contains(q.Types, r.Type)) &&
@@ -224,7 +186,11 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 		if err != nil {
 			return err
 		}
-		rows, next, err := walk(q.Limit, at, func(at webhook.Cursor) ([]deliveryRow, error) { return records(c, q, names, at) }, wanted(q, names), deliveryRow.place)
+		m, err := merged(c, q, names, at)
+		if err != nil {
+			return err
+		}
+		rows, next, err := walk(q.Limit, at, func(webhook.Cursor) ([]deliveryRow, error) { return m.next(scanRows) }, wanted(q, names), deliveryRow.place)
 		if err != nil {
 			return err
 		}

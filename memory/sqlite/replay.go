@@ -92,6 +92,19 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 	return out, nil
 }
 
+// replayRows is how many rows a replay selects in one transaction.
+const replayRows = 4096
+
+// liveEndpoints gives the rows of a project's endpoints that are not deleted.
+func liveEndpoints(c *conn, project string) (map[int64]bool, error) {
+	out := map[int64]bool{}
+	err := c.each("SELECT no FROM endpoint WHERE project = ? AND id IS NOT NULL", []driver.Value{project}, func(row []driver.Value) error {
+		out[integer(row[0])] = true
+		return nil
+	})
+	return out, err
+}
+
 // selected gives what a replay makes anew, newest first, once for each event and endpoint.
 func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, out *webhook.Replayed) ([]again, error) {
 	type pair struct{ event, endpoint int64 }
@@ -111,13 +124,15 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, out *webh
 			if err != nil {
 				return err
 			}
-			live := map[int64]bool{}
-			for _, e := range *s.published.Load() {
-				for no, id := range names {
-					live[no] = live[no] || e.ID == id && e.Project == q.Project
-				}
+			live, err := liveEndpoints(c, q.Project)
+			if err != nil {
+				return err
 			}
-			rows, err := records(c, q, names, at)
+			m, err := merged(c, q, names, at)
+			if err != nil {
+				return err
+			}
+			rows, err := m.next(replayRows)
 			if err != nil {
 				return err
 			}
@@ -136,7 +151,7 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, out *webh
 				list = append(list, again{row.event, row.endpoint, row.ID})
 				out.Count++
 			}
-			more = len(rows) == scanRows
+			more = len(rows) == replayRows
 			return nil
 		})
 		if err != nil {

@@ -1,0 +1,127 @@
+package sqlite
+
+import (
+	"cmp"
+	"container/heap"
+	"database/sql/driver"
+	"slices"
+
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// firstRows is how many rows of a stream are read at first: of most, a page takes none.
+const firstRows = 8
+
+// merge gives the deliveries that a query may select, those made last first; wanted does the rest. An index for each order would cost every delivery a
+// write, so there is one that begins with endpoint and state, and what it gives is merged. It lives in one transaction.
+type merge struct {
+	c       *conn
+	q       webhook.DeliveryQuery
+	streams []*stream // a heap; each holds a row
+}
+
+// stream is what one range of an index gives.
+type stream struct {
+	where string
+	args  []driver.Value
+	at    webhook.Cursor // of the last row that was read
+	rows  []deliveryRow  // read and not yet given
+	chunk int            // rows to be read next; 0 = there are no more
+}
+
+// merged begins a merge after a place.
+func merged(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) (*merge, error) {
+	m := &merge{c: c, q: q}
+	add := func(chunk int, where string, args ...driver.Value) error {
+		s := &stream{where: where, args: args, at: at, chunk: chunk}
+		if err := m.read(s); err != nil || len(s.rows) == 0 {
+			return err
+		}
+		m.streams = append(m.streams, s)
+		return nil
+	}
+	switch {
+	case q.EventID != "":
+		return m, add(scanRows, "e.id = ?", q.EventID)
+	case q.AgentID != "":
+		return m, add(scanRows, "e.agent_no = (SELECT no FROM agent WHERE project = ? AND id = ?)", q.Project, q.AgentID)
+	}
+	for no, id := range names {
+		if q.Endpoint != "" && id != q.Endpoint {
+			continue
+		}
+		for state := int64(statePending); state <= stateCanceled; state++ {
+			if len(q.States) > 0 && !slices.Contains(q.States, stateName(state)) {
+				continue
+			}
+			if err := add(firstRows, "d.endpoint_no = ? AND d.state = ?", no, state); err != nil {
+				return nil, err
+			}
+		}
+	}
+	heap.Init(m)
+	return m, nil
+}
+
+// read reads a stream's next rows, each time more of them.
+func (m *merge) read(s *stream) error {
+	if s.chunk == 0 {
+		return nil
+	}
+	from, to := span(m.q.FromMS, m.q.ToMS, s.at)
+	args := append(slices.Clone(s.args), from, to, s.at.MS, s.at.ID, int64(s.chunk))
+	s.rows = nil
+	err := m.c.each("SELECT "+recordColumns+"WHERE "+s.where+` AND d.created_ms >= ? AND d.created_ms < ? AND (d.created_ms, d.id) < (?, ?)
+		ORDER BY d.created_ms DESC, d.id DESC LIMIT ?+0`, args, func(row []driver.Value) error {
+		s.rows = append(s.rows, readRecord(row))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(s.rows) < s.chunk {
+		s.chunk = 0
+		return nil
+	}
+	s.at, s.chunk = s.rows[len(s.rows)-1].place(), min(4*s.chunk, scanRows)
+	return nil
+}
+
+// next gives up to n rows; fewer are the last ones.
+func (m *merge) next(n int) ([]deliveryRow, error) {
+	var out []deliveryRow
+	for len(out) < n && len(m.streams) > 0 {
+		s := m.streams[0]
+		out = append(out, s.rows[0])
+		if s.rows = s.rows[1:]; len(s.rows) == 0 {
+			if err := m.read(s); err != nil {
+				return nil, err
+			}
+		}
+		if len(s.rows) == 0 {
+			heap.Pop(m)
+		} else {
+			heap.Fix(m, 0)
+		}
+	}
+	return out, nil
+}
+
+// Len, Less, Swap, Push and Pop are heap.Interface.
+func (m *merge) Len() int { return len(m.streams) }
+
+func (m *merge) Less(i, j int) bool {
+	a, b := m.streams[i].rows[0], m.streams[j].rows[0]
+	return cmp.Or(cmp.Compare(b.CreatedMS, a.CreatedMS), cmp.Compare(b.ID, a.ID)) < 0
+}
+
+func (m *merge) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
+
+func (m *merge) Push(any) {} // streams do not come later
+
+func (m *merge) Pop() any {
+	last := len(m.streams) - 1
+	s := m.streams[last]
+	m.streams = m.streams[:last]
+	return s
+}
