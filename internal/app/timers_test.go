@@ -123,17 +123,17 @@ func TestGreeting(t *testing.T) {
 	if md := s.history(now).Contents[0].Metadata; md["source"] != "greeting" {
 		t.Errorf("%v", md)
 	}
-	late := s.join("late", greet(150))
+	late := s.join("late", greet(1000))
 	if got := s.history(late).Contents; len(got) != 0 {
 		t.Errorf("before its delay: %q", texts(got))
 	}
-	tail := s.tail(late)
+	tail := s.tail(late, "Last-Event-ID", "0")
 	if m := tail.message("the greeting", func(message) bool { return true }); m.Content != "Hello" || m.Metadata["source"] != "greeting" || m.TurnID != 0 {
 		t.Errorf("%+v", m)
 	}
-	spoken, after := s.join("spoken", greet(300)), s.join("after", greet(400))
+	spoken, after := s.join("spoken", greet(1500)), s.join("after", greet(1600))
 	s.say(spoken, user("I was faster"))
-	s.tail(after).message("the greeting of an agent that joined later", func(message) bool { return true })
+	s.tail(after, "Last-Event-ID", "0").message("the greeting of an agent that joined later", func(message) bool { return true })
 	if diff := cmp.Diff([]string{"0 user: I was faster"}, texts(s.history(spoken).Contents)); diff != "" {
 		t.Errorf("a conversation that had begun:\n%s", diff)
 	}
