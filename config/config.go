@@ -164,6 +164,7 @@ func (c *Config) together() []error {
 			c.DefaultProject = c.Credentials[0].Project
 		}
 	}
+	errs = append(errs, c.ingestReadable()...)
 	if c.WebhookSecret != "" && c.WebhookURL == "" {
 		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_SECRET: is set without HEARDLOG_WEBHOOK_URL"))
 	}

@@ -215,3 +215,18 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestIngestReadable: notifications are taken only for projects that somebody can read.
+func TestIngestReadable(t *testing.T) {
+	t.Parallel()
+	for ingest, want := range map[string]string{
+		"shop=a,other=b": "", "shop=a,hunter2=b": "the project of entry 2 has no credentials",
+	} {
+		_, err := config.Load(func(name string) string {
+			return map[string]string{"HEARDLOG_CREDENTIALS": "shop=id:secret,other=id2:secret2", "HEARDLOG_INGEST_SECRETS": ingest}[name]
+		})
+		if (want == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("%s: %v", ingest, err)
+		}
+	}
+}

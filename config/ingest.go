@@ -22,6 +22,24 @@ const (
 	maxIngestFile       = 4 << 20
 )
 
+// ingestReadable refuses secrets for projects that nobody may come in for: what is filed there could never be read, and a slip of the pen would show
+// only when somebody looks for it.
+func (c *Config) ingestReadable() []error {
+	if len(c.Credentials) == 0 {
+		return nil
+	}
+	known := map[string]bool{c.DefaultProject: true}
+	for _, k := range c.Credentials {
+		known[k.Project] = true
+	}
+	for i, s := range c.Ingest {
+		if !known[s.Project] { // not shown: it may be a secret in the wrong place
+			return []error{fmt.Errorf("HEARDLOG_INGEST_SECRETS: the project of entry %d has no credentials in HEARDLOG_CREDENTIALS, so that nobody could read what is filed there", i+1)}
+		}
+	}
+	return nil
+}
+
 // setIngest reads the secrets of ingest. No error shows an entry: it may be a secret in the wrong place.
 func setIngest(c *Config, v string) error {
 	if v == "" {
