@@ -10,6 +10,7 @@ import (
 // Sizes of the slices in which a sweep goes through the committer: a few ms each.
 const (
 	sweepAgents = 16
+	sweepLook   = 64 // ended agents looked at for those: what waits for an endpoint may keep many
 	sweepRows   = 512
 )
 
@@ -20,59 +21,76 @@ func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (int, erro
 	if err := s.eraseRows(ctx); err != nil {
 		return 0, err
 	}
-	for erased < limit {
-		n := 0
+	at := sweepPlace{}
+	for more := true; more && erased < limit; {
+		n, next := 0, at
 		err := s.do(ctx, func(g *group) (err error) {
-			n, err = g.eraseAgents(beforeMS, min(sweepAgents, limit-erased))
+			n, next, more, err = g.eraseAgents(beforeMS, at, min(sweepAgents, limit-erased))
 			return err
 		})
 		if err != nil {
 			return erased, err
 		}
-		erased += n
+		at, erased = next, erased+n
+		if n == 0 {
+			continue
+		}
 		if err := s.eraseRows(ctx); err != nil {
 			return erased, err
-		}
-		if n == 0 {
-			break
 		}
 	}
 	return erased, nil
 }
 
-// eraseAgents takes agents away and notes that their rows are to follow.
-func (g *group) eraseAgents(beforeMS int64, limit int) (int, error) {
+// sweepPlace is how far a sweep came, in the order in which agents ended.
+type sweepPlace struct{ stopMS, no int64 }
+
+// eraseAgents takes agents away that ended after the place and notes that their rows are to follow. It gives their number, the new place, and
+// whether there may be more.
+func (g *group) eraseAgents(beforeMS int64, at sweepPlace, limit int) (n int, next sweepPlace, more bool, err error) {
 	type found struct {
 		no     int64
 		k      key
 		status memory.Status
+		at     sweepPlace
+		waits  bool // something is still to be sent of it
 	}
 	var list []found
-	err := g.w.each(`SELECT a.no, a.project, a.id, a.status FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms < ?
-		AND NOT EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
-		ORDER BY a.stop_ms LIMIT ?`, []driver.Value{beforeMS, int64(limit)}, func(row []driver.Value) error {
-		list = append(list, found{integer(row[0]), key{text(row[1]), text(row[2])}, memory.Status(integer(row[3]))})
+	err = g.w.each(`SELECT a.no, a.project, a.id, a.status, a.stop_ms,
+			EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
+		FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms >= ? AND a.stop_ms < ? AND (a.stop_ms, a.no) > (?, ?)
+		ORDER BY a.stop_ms, a.no LIMIT ?+0`, []driver.Value{at.stopMS, beforeMS, at.stopMS, at.no, int64(sweepLook)}, func(row []driver.Value) error {
+		no := integer(row[0])
+		list = append(list, found{no, key{text(row[1]), text(row[2])}, memory.Status(integer(row[3])), sweepPlace{integer(row[4]), no}, integer(row[5]) != 0})
 		return nil
 	})
 	if err != nil {
-		return 0, classify(err, "look for ended agents")
+		return 0, at, false, classify(err, "look for ended agents")
 	}
-	for _, f := range list {
+	for i, f := range list {
+		if n == limit {
+			return n, list[i-1].at, true, nil
+		}
+		at = f.at
+		if f.waits {
+			continue
+		}
 		for _, sql := range []string{
 			"INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
 			"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?",
 		} {
 			if _, _, err := g.exec("erase agent", sql, f.no); err != nil {
-				return 0, err
+				return 0, at, false, err
 			}
 		}
+		n++
 		g.pages += 8
 		g.count(f.status, -1)
 		delete(g.works, f.k)
 		delete(g.touched, f.k)
 		g.erased = append(g.erased, f.k)
 	}
-	return len(list), nil
+	return n, at, len(list) == sweepLook, nil
 }
 
 // eraseRows erases what belonged to agents that are gone.
