@@ -5,6 +5,7 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-playground/validator/v10"
@@ -58,6 +59,8 @@ type API struct {
 	Config
 	validate *validator.Validate
 	own      map[string]bool // first names of our own paths under /v1; set by Router
+	// unverified is how many bytes of notifications are being read of which nobody knows yet who sent them.
+	unverified atomic.Int64
 }
 
 // New makes an API.

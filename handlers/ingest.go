@@ -95,7 +95,16 @@ func (a *API) verifiedNotice(w http.ResponseWriter, r *http.Request) ([]byte, er
 	if len(secrets) == 0 || len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
 		return nil, wrong
 	}
-	body, err := a.readUpTo(w, r, max(a.MaxBody, maxNotice))
+	limit := max(a.MaxBody, maxNotice)
+	size := min(r.ContentLength, limit)
+	if size < 0 {
+		size = limit
+	}
+	defer a.unverified.Add(-size)
+	if a.unverified.Add(size) > maxUnverified {
+		return nil, fault.New(fault.Unavailable, "too many notifications are being read; send it again")
+	}
+	body, err := a.readUpTo(w, r, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +118,10 @@ func (a *API) verifiedNotice(w http.ResponseWriter, r *http.Request) ([]byte, er
 	infoOf(r).project = project
 	return body, nil
 }
+
+// maxUnverified bounds the bodies, in bytes, that are read at once before their signatures can be checked: whoever has no secret must not fill the memory.
+// What comes beyond is refused with 503, and Agora sends it again.
+const maxUnverified = 64 << 20
 
 // checkChannel is the channel that the console's health check names.
 const checkChannel = "test_webhook"

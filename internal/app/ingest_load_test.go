@@ -1,0 +1,45 @@
+package app_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestIngestHeld: who knows no secret may hold so many bodies open at once and no more, and is forgotten when he goes.
+func TestIngestHeld(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_INGEST_SECRETS=default="+ingestSecret, "HEARDLOG_RETENTION=0")
+	hold := func() net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := fmt.Fprintf(c, "POST /v1/ingest/agora HTTP/1.1\r\nHost: localhost\r\nAgora-Signature-V2: %s\r\nContent-Length: %d\r\n\r\n{", strings.Repeat("a", 64), 8<<20); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var held []net.Conn
+	for range 8 { // of 8 MiB: as much as is allowed
+		held = append(held, hold())
+	}
+	body := agoraCall("A42")[101]
+	becomes := func(status int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); s.ingest("", ingestSecret, body).status != status; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no answer %d", status)
+			}
+		}
+	}
+	becomes(http.StatusServiceUnavailable)
+	for _, c := range held {
+		c.Close()
+	}
+	becomes(http.StatusOK)
+}
