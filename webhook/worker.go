@@ -47,7 +47,7 @@ type WorkerConfig struct {
 	ParkAfter, BreakAfter int
 	DisableAfter          time.Duration
 	// InFlight and PerEndpoint bound the attempts under way at once, in all and for one endpoint. As long as fewer than
-	// InFlight/PerEndpoint endpoints are stuck, the others are not held up.
+	// InFlight/PerEndpoint endpoints are stuck, the others are not held up; where stuck ones ask for more than PerEndpoint, fewer than half as many.
 	InFlight, PerEndpoint int
 	Poll                  time.Duration         // between claims when nothing wakes the worker
 	Drain                 time.Duration         // what attempts under way may still take after Run's ctx ended
@@ -190,7 +190,7 @@ func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
 		NowMS: now.UnixMilli(), Limit: free, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: func(e *Endpoint) int { return min(r.gates.room(e, now), r.share(e.ID)) },
+		Room: r.room(now),
 	})
 	if err != nil {
 		return 0, err
@@ -234,12 +234,28 @@ func (r *run) add(endpoint string, n int) {
 	r.metrics.inFlight.Set(float64(r.busy))
 }
 
-// share is how many more attempts the endpoint may begin without taking more than half of all: an endpoint may ask for many at a time, and must not
-// hold up all others when its receiver gets stuck.
-func (r *run) share(endpoint string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return max(r.c.PerEndpoint, r.c.InFlight/2) - r.flying[endpoint]
+// room gives how many more attempts an endpoint may begin in one claim. Each has PerEndpoint of its own; what one asks for beyond comes from a part that all
+// who ask share, so that, however many of their receivers are stuck, they do not hold up the others. One alone gets half of all attempts.
+func (r *run) room(now time.Time) func(*Endpoint) int {
+	granted := map[string]int{} // from the shared part, in this claim
+	return func(e *Endpoint) int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		own := r.c.PerEndpoint
+		shared, known := granted[e.ID]
+		if !known {
+			left := r.c.InFlight/2 - own
+			for _, n := range r.flying {
+				left -= max(0, n-own)
+			}
+			for _, n := range granted {
+				left -= n
+			}
+			shared = max(0, min(left, e.MaxInFlight-max(own, r.flying[e.ID])))
+			granted[e.ID] = shared
+		}
+		return min(r.gates.room(e, now), max(0, own-r.flying[e.ID])+shared)
+	}
 }
 
 // deliver makes the attempt and stores what came of it, both before the lease ends.

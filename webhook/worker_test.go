@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -247,21 +248,36 @@ func TestWorkerDeadEndpoint(t *testing.T) {
 	})
 }
 
-// An endpoint that asks for more at a time than the server has is given half of it, and the others go on when its receiver is stuck.
+// Endpoints that ask for more at a time than the server has are given half of it, one alone, or share that, and the others go on when their receivers are stuck.
 func TestWorkerGreedyEndpoint(t *testing.T) {
 	t.Parallel()
+	for name, tt := range map[string]struct{ greedy, most int }{
+		"one":   {1, webhook.DefaultInFlight / 2},
+		"three": {3, webhook.DefaultInFlight/2 + 2*webhook.DefaultPerEndpoint},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testGreedy(t, tt.greedy, tt.most)
+		})
+	}
+}
+
+func testGreedy(t *testing.T, greedy, want int) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		q.add("greedy", 500)
-		q.mu.Lock()
-		e := q.endpoints["greedy"]
-		e.MaxInFlight = webhook.MaxMaxInFlight
-		q.endpoints["greedy"] = e
-		q.mu.Unlock()
+		for i := range greedy {
+			id := fmt.Sprint("greedy", i)
+			q.add(id, 500)
+			q.mu.Lock()
+			e := q.endpoints[id]
+			e.MaxInFlight = webhook.MaxMaxInFlight
+			q.endpoints[id] = e
+			q.mu.Unlock()
+		}
 		var mu sync.Mutex
 		busy, most := 0, 0
 		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
-			if d.Endpoint.ID != "greedy" {
+			if d.Endpoint.ID == "live" {
 				return taken(d)
 			}
 			mu.Lock()
@@ -285,8 +301,8 @@ func TestWorkerGreedyEndpoint(t *testing.T) {
 			t.Errorf("%d of 100 of the other one were delivered at once", n)
 		}
 		stop()
-		if most != webhook.DefaultInFlight/2 {
-			t.Errorf("%d at a time, want %d", most, webhook.DefaultInFlight/2)
+		if most != want {
+			t.Errorf("%d at a time, want %d", most, want)
 		}
 	})
 }
