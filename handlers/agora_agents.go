@@ -158,7 +158,11 @@ func intParam(v url.Values, name string, def, low, high int) (int, error) {
 }
 
 func (a *API) leave(w http.ResponseWriter, r *http.Request) error {
-	if err := a.Memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+	key, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return err
+	}
+	if err := a.Memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id"), key); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK) // with an empty body; a 204 makes one client try again (7.6)

@@ -108,6 +108,8 @@ type Settings struct {
 	// WarnedMS is when the end of the agent's lifetime was announced, Unix ms; 0 before. It is no property of the join, and stands here because it
 	// changes at most once.
 	WarnedMS int64
+	// LeaveKey is the Idempotency-Key of the call that made the agent leave; "" for none.
+	LeaveKey string
 	// Archive is what is known of an agent that runs elsewhere; nil for one that runs here.
 	Archive *Archive
 }
@@ -197,6 +199,7 @@ type storedSettings struct {
 	Filler       *Filler           `json:"filler,omitempty"`
 	Upstreams    []storedUpstream  `json:"upstreams,omitempty"`
 	WarnedMS     int64             `json:"warned_ms,omitempty"`
+	LeaveKey     string            `json:"leave_key,omitempty"`
 	Archive      *Archive          `json:"archive,omitempty"`
 }
 
@@ -214,7 +217,7 @@ type storedUpstream struct {
 func EncodeSettings(s Settings) ([]byte, error) {
 	out := storedSettings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, Archive: s.Archive,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, LeaveKey: s.LeaveKey, Archive: s.Archive,
 	}
 	out.Headers = inClear(s.LLM.Headers)
 	for _, u := range s.LLM.Upstreams {
@@ -237,7 +240,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	}
 	s := Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, Archive: in.Archive,
+		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive,
 	}
 	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {

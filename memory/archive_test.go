@@ -286,7 +286,7 @@ func TestFileRefuses(t *testing.T) {
 	heard := "Hello"
 	for what, err := range map[string]error{
 		"append": func() error { _, err := s.Append(t.Context(), "p", "a", []memory.Message{user("x")}); return err }(),
-		"leave":  s.Leave(t.Context(), "p", "a"),
+		"leave":  s.Leave(t.Context(), "p", "a", ""),
 		"update": func() error { _, err := s.Update(t.Context(), "p", "a", memory.UpdateRequest{}); return err }(),
 		"interrupt": func() error {
 			_, err := s.Interrupt(t.Context(), "p", "a", memory.InterruptRequest{Heard: &heard})

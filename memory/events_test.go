@@ -259,7 +259,7 @@ func TestEndEvents(t *testing.T) {
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, memory.Answer{Generated: "yes", Sent: "yes", Complete: true, Timings: memory.Timings{StartMS: 1, FirstTokenMS: 20}})
-	if err := s.Leave(t.Context(), "p", a.ID); err != nil {
+	if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t, "102", `103 1 "q" 2 "yes"`, "112 turn 0 ttft 20", "111 turn 0 ttft 20")

@@ -138,7 +138,7 @@ func TestTimersUnderLoad(t *testing.T) {
 					t.Fatal(err)
 				}
 				turns = append(turns, begin(t, s, a.ID, nil, user("bye")))
-				if err := s.Leave(t.Context(), "p", a.ID); err != nil {
+				if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -200,7 +200,7 @@ func TestTimersUnderLoad(t *testing.T) {
 			})
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.IdleTimeoutS = 3600 })
-			if err := s.Leave(t.Context(), "p", a.ID); err != nil {
+			if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(80 * time.Hour) // fake time

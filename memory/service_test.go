@@ -451,19 +451,27 @@ func TestTimers(t *testing.T) {
 			run(t, s)
 			a := join(t, s, func(x *memory.Settings) { x.Farewell = memory.Farewell{Graceful: true, TimeoutS: 30} })
 			turn := begin(t, s, a.ID, nil, user("bye"))
-			if err := s.Leave(t.Context(), "p", a.ID); err != nil {
+			if err := s.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
 			if got := status(t, s, a.ID); got.Status != memory.Idle {
 				t.Errorf("%s during the farewell, want IDLE", got.Status)
 			}
-			if err := s.Leave(t.Context(), "p", a.ID); !fault.Is(err, fault.NotFound) {
-				t.Errorf("a second leave: %v, want not found", err)
+			for _, key := range []string{"", "k-2"} {
+				if err := s.Leave(t.Context(), "p", a.ID, key); !fault.Is(err, fault.NotFound) {
+					t.Errorf("a second leave with key %q: %v, want not found", key, err)
+				}
+			}
+			if err := s.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
+				t.Errorf("the same leave again during the farewell: %v", err)
 			}
 			settle(t, s, turn, memory.Answer{Generated: "good bye", Sent: "good bye", Complete: true})
 			if got := status(t, s, a.ID); got.Status != memory.Stopped || got.Message != memory.EndOK {
 				t.Errorf("%s %q, want STOPPED OK", got.Status, got.Message)
+			}
+			if err := s.Leave(t.Context(), "p", a.ID, "k-1"); err != nil {
+				t.Errorf("the same leave again after the end: %v", err)
 			}
 		})
 	})
@@ -475,7 +483,7 @@ func TestTimers(t *testing.T) {
 			a := join(t, s, nil)
 			cut := make(chan error, 1)
 			turn := begin(t, s, a.ID, func(err error) { cut <- err }, user("go on"))
-			if err := s.Leave(t.Context(), "p", a.ID); err != nil {
+			if err := s.Leave(t.Context(), "p", a.ID, ""); err != nil {
 				t.Fatal(err)
 			}
 			settle(t, s, turn, memory.Answer{Generated: "a b c", Sent: "a b", Err: <-cut})

@@ -9,16 +9,23 @@ import (
 )
 
 // Leave stops an agent. When it returns the wish is durable; where an answer is in flight or a farewell is said, the end itself follows within
-// the farewell's time. fault.NotFound if there is no such agent or it has left already.
-func (s *Service) Leave(ctx context.Context, project, id string) error {
+// the farewell's time. key is the call's Idempotency-Key, "" for none: the call that made the agent leave succeeds again with it.
+// fault.NotFound if there is no such agent or it has left already.
+func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
 		return err
 	}
+	if h.Agent.leftWith(key) {
+		return nil
+	}
 	if err := mustBeLeavable(h.Agent); err != nil {
 		return err
 	}
-	err = s.stop(ctx, project, id, EndOK, func(a Agent) error {
+	err = s.stop(ctx, project, id, EndOK, key, func(a Agent) error {
+		if a.leftWith(key) {
+			return errLeft
+		}
 		if err := mustBeLeavable(a); err != nil {
 			return err
 		}
@@ -27,6 +34,9 @@ func (s *Service) Leave(ctx context.Context, project, id string) error {
 		}
 		return nil
 	})
+	if errors.Is(err, errLeft) {
+		return nil
+	}
 	if !errors.Is(err, errBusy) {
 		return err
 	}
@@ -37,7 +47,10 @@ func (s *Service) Leave(ctx context.Context, project, id string) error {
 	if next == Idle {
 		s.live.bid(agentKey{project, id}, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
 	}
-	if err := s.mark(ctx, project, id, next); err != nil {
+	if err := s.mark(ctx, project, id, next, key); err != nil {
+		if errors.Is(err, errLeft) {
+			return nil
+		}
 		return err
 	}
 	s.timers.now(project, id) // the timers' loop ends what has been marked, now and after a restart
@@ -47,6 +60,14 @@ func (s *Service) Leave(ctx context.Context, project, id string) error {
 // errBusy tells that an answer is in flight and has to be stored before the end.
 var errBusy = errors.New("an answer is in flight")
 
+// errLeft tells that this very call has made the agent leave already.
+var errLeft = errors.New("left with the same key")
+
+// leftWith tells whether the call of this key has made the agent leave.
+func (a Agent) leftWith(key string) bool {
+	return key != "" && a.Settings.LeaveKey == key
+}
+
 func mustBeLeavable(a Agent) error {
 	if a.Status == Idle || a.Status == Stopping {
 		return fault.New(fault.NotFound, "agent %s is leaving already", a.ID)
@@ -55,14 +76,17 @@ func mustBeLeavable(a Agent) error {
 }
 
 // mark sets the status of an agent that will end soon.
-func (s *Service) mark(ctx context.Context, project, id string, next Status) error {
+func (s *Service) mark(ctx context.Context, project, id string, next Status, key string) error {
 	return s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
+		if h.Agent.leftWith(key) {
+			return Change{}, errLeft
+		}
 		if err := mustBeLeavable(h.Agent); err != nil {
 			return Change{}, err
 		}
 		a := h.Agent
-		a.Status, a.Rev, a.Message = next, h.Rev+1, EndOK
+		a.Status, a.Rev, a.Message, a.Settings.LeaveKey = next, h.Rev+1, EndOK, key
 		return Change{Agent: &a}, nil
 	})
 }
@@ -70,16 +94,17 @@ func (s *Service) mark(ctx context.Context, project, id string, next Status) err
 // End stops an agent for good, whatever state it is in, cutting what is in flight. An agent that has ended stays as it is.
 func (s *Service) End(ctx context.Context, project, id, why string) error {
 	s.Cut(ctx, project, id, ErrLeave)
-	return s.stop(ctx, project, id, why, func(Agent) error { return nil })
+	return s.stop(ctx, project, id, why, "", func(Agent) error { return nil })
 }
 
-// stop writes the end: status, stop time, final memory and events in one transaction. may refuses.
-func (s *Service) stop(ctx context.Context, project, id, why string, may func(Agent) error) error {
+// stop writes the end: status, stop time, final memory and events in one transaction. may refuses; key is that of the call that
+// asked for it.
+func (s *Service) stop(ctx context.Context, project, id, why, key string, may func(Agent) error) error {
 	// The events hold the whole memory. It is read before the transaction, so that no writer waits for it, and read again
 	// if something was stored meanwhile.
 	for try := 0; ; try++ {
 		if try == 3 { // a busy agent would outrun us for ever: have it take nothing more
-			if err := s.mark(ctx, project, id, Stopping); err != nil && !fault.Is(err, fault.NotFound) {
+			if err := s.mark(ctx, project, id, Stopping, key); err != nil && !fault.Is(err, fault.NotFound) {
 				return err
 			}
 			may = func(Agent) error { return nil }
@@ -103,6 +128,9 @@ func (s *Service) stop(ctx context.Context, project, id, why string, may func(Ag
 		a.Status, a.StopMS, a.Rev = Stopped, now, h.Rev+1
 		if a.Message == "" {
 			a.Message = why
+		}
+		if key != "" {
+			a.Settings.LeaveKey = key
 		}
 		events, err := s.endEvents(&a, msgs, now)
 		if err != nil {

@@ -192,7 +192,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 		}
 		return s.End(ctx, a.Project, a.ID, EndLifetime)
 	case s.idleSince(a, now):
-		err := s.stop(ctx, a.Project, a.ID, EndIdle, func(a Agent) error {
+		err := s.stop(ctx, a.Project, a.ID, EndIdle, "", func(a Agent) error {
 			if !s.idleSince(a, s.cfg.Now()) {
 				return errNotDue
 			}

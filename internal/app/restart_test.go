@@ -32,7 +32,7 @@ func TestRestart(t *testing.T) {
 		map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{"id": "c1"}}}, map[string]any{"role": "tool", "tool_call_id": "c1", "content": "x"}, user("y"))
 	s.interrupt(running, `{"turn_id":1,"heard":"b"}`).ok(nil)
 	s.say(stopped, user("bye"))
-	s.post(agent(stopped, "/leave"), nil).ok(nil)
+	s.post(agent(stopped, "/leave"), nil, "Idempotency-Key", "bye-1").ok(nil)
 	tl := s.tail(running)
 	first, _ := tl.next()
 	tl.close()
@@ -54,6 +54,9 @@ func TestRestart(t *testing.T) {
 	if got := s.say(running, map[string]any{"id": "m-1", "role": "user", "content": "a", "source": "asr"}); got[0].Seq != 2 {
 		t.Errorf("the same message again: %+v", got)
 	}
+	s.post(agent(stopped, "/leave"), nil, "Idempotency-Key", "bye-1").ok(nil) // the same call again
+	s.post(agent(stopped, "/leave"), nil, "Idempotency-Key", "bye-2").refused(http.StatusNotFound, "TaskNotFound")
+	s.post(agent(stopped, "/leave"), nil, "Idempotency-Key", "a b").refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
 	next := s.say(running, assistant("answer"), user("next"))
 	if diff := cmp.Diff([]string{"1 assistant: answer", "2 user: next"}, texts(next)); diff != "" {
 		t.Errorf("the numbering after a restart:\n%s", diff)
