@@ -71,7 +71,8 @@ func (a *API) wholeHistory(r *http.Request, project, id string) (memory.Head, []
 	if err != nil {
 		return memory.Head{}, nil, 0, err
 	}
-	msgs, err := a.Memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: int64(after), Limit: historyPage + 1, HistoryOnly: true})
+	from := max(int64(after), head.Agent.Settings.Memory.BaseSeq-1)
+	msgs, err := a.Memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
 	if err != nil || len(msgs) <= historyPage {
 		return head, msgs, 0, err
 	}

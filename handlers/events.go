@@ -105,7 +105,7 @@ func (a *API) tailOnce(r *http.Request, s *tailStream, project, id string, after
 			if m.Rev > head.Rev {
 				continue // came while we read; the next round has it
 			}
-			entry, err := appendLedgerEntry(nil, &m, !head.Agent.Status.Ended())
+			entry, err := appendLedgerEntry(nil, &m, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq)
 			if err == nil {
 				err = send(func(rev int64) error { return s.event("message", rev, json.RawMessage(entry)) })
 			}

@@ -17,8 +17,8 @@ const maxKeptBuffer = 1 << 20
 
 // writeLedger answers a page of the ledger, and an append: agent_id, messages and, unless the page is the last, next_after_seq.
 // It is written by hand, like history, since every append answers with it: encoding/json took a tenth of an append.
-// live tells that the call goes on, so that answers may be provisional.
-func writeLedger(w http.ResponseWriter, id string, live bool, msgs []memory.Message, next int64) error {
+// live tells that the call goes on, so that answers may be provisional; base is where the agent's memory begins.
+func writeLedger(w http.ResponseWriter, id string, live bool, base int64, msgs []memory.Message, next int64) error {
 	buf := ledgerBuffers.Get().(*[]byte)
 	b := append(memory.AppendString(append((*buf)[:0], `{"agent_id":`...), id), `,"messages":[`...)
 	var err error
@@ -26,7 +26,7 @@ func writeLedger(w http.ResponseWriter, id string, live bool, msgs []memory.Mess
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if b, err = appendLedgerEntry(b, &msgs[i], live); err != nil {
+		if b, err = appendLedgerEntry(b, &msgs[i], live, base); err != nil {
 			return err
 		}
 	}
@@ -45,8 +45,9 @@ func writeLedger(w http.ResponseWriter, id string, live bool, msgs []memory.Mess
 
 // appendLedgerEntry appends a message with all that is known of it. state is final, superseded, empty, unplayed or replaced; generated,
 // generated_complete, sent, heard and evidence (its method and, where known, the Unix ms that it speaks of) belong to assistant messages. provisional
-// stands with an answer of a live agent that nothing but our own socket speaks for, ghost with one that a later answer to the same words replaced.
-func appendLedgerEntry(b []byte, m *memory.Message, live bool) ([]byte, error) {
+// stands with an answer of a live agent that nothing but our own socket speaks for, ghost with one that a later answer to the same words replaced;
+// in_memory, which is false, with what stands in the ledger alone.
+func appendLedgerEntry(b []byte, m *memory.Message, live bool, base int64) ([]byte, error) {
 	e := entryWriter{b: append(b, `{"seq":`...)}
 	e.b = strconv.AppendInt(e.b, m.Seq, 10)
 	e.text("id", m.ID)
@@ -86,6 +87,18 @@ func appendLedgerEntry(b []byte, m *memory.Message, live bool) ([]byte, error) {
 	e.raw("usage", m.Usage)
 	e.text("upstream", m.Upstream)
 	e.text("filler", m.Filler)
+	e.text("status", string(m.Status))
+	if m.Scope != (memory.Scope{}) {
+		e.value("scope", m.Scope)
+	}
+	if m.Importance != nil {
+		e.value("importance", *m.Importance)
+	}
+	e.text("category", m.Category)
+	switch {
+	case m.Seq < base, m.Status != memory.Accepted, m.State == memory.Dropped, m.State == memory.Merged, m.State == memory.Removed:
+		e.b = append(e.b, `,"in_memory":false`...)
+	}
 	if m.Timings != nil {
 		e.value("timings", m.Timings)
 	}

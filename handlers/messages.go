@@ -108,7 +108,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeLedger(w, chi.URLParam(r, "id"), false, stored, 0) // what others said is not provisional
+	return writeLedger(w, chi.URLParam(r, "id"), false, 0, stored, 0) // what others said is not provisional
 }
 
 // message checks one message and gives it in the domain's form; at is its path for errors.
@@ -428,13 +428,9 @@ func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
 		msgs = msgs[:limit]
 		next = msgs[limit-1].Seq
 	}
-	live := false
-	if slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Provisional() }) {
-		head, err := a.Memory.Head(r.Context(), projectOf(r), id)
-		if err != nil {
-			return err
-		}
-		live = !head.Agent.Status.Ended()
+	head, err := a.Memory.Head(r.Context(), projectOf(r), id)
+	if err != nil {
+		return err
 	}
-	return writeLedger(w, id, live, msgs, next)
+	return writeLedger(w, id, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq, msgs, next)
 }

@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -112,6 +114,33 @@ type Settings struct {
 	LeaveKey string
 	// Archive is what is known of an agent that runs elsewhere; nil for one that runs here.
 	Archive *Archive
+	// Memory is what is kept of the agent's memory beside its messages.
+	Memory Memory
+}
+
+// Memory is the part of an agent's memory that is no message.
+type Memory struct {
+	// Policy is the agent's own window policy, a JSON object; nil for the server's.
+	Policy json.RawMessage `json:"policy,omitempty"`
+	// Summary stands for what has left the memory; "" without one. SummaryMS is when it was set, Unix ms, and SummaryUpTo the Seq of the last message that
+	// it tells of, 0 where that is not known.
+	Summary     string `json:"summary,omitempty"`
+	SummaryMS   int64  `json:"summary_ms,omitempty"`
+	SummaryUpTo int64  `json:"summary_up_to,omitempty"`
+	// BaseSeq is where the memory begins: messages with a lower Seq are no longer in it. Ledger pages still show them.
+	BaseSeq int64 `json:"base_seq,omitempty"`
+}
+
+// Holds tells whether a message of the agent is part of what it remembers.
+func (m *Memory) Holds(msg *Message) bool { return msg.Seq >= m.BaseSeq && msg.InMemory() }
+
+// since gives those of a ledger in order of Seq that are not before the memory's beginning.
+func (m *Memory) since(msgs []Message) []Message {
+	if m.BaseSeq == 0 {
+		return msgs
+	}
+	at, _ := slices.BinarySearchFunc(msgs, m.BaseSeq, func(msg Message, seq int64) int { return cmp.Compare(msg.Seq, seq) })
+	return msgs[at:]
 }
 
 // LLMSettings is the agent's properties.llm. A zero field means that the server's default holds.
@@ -201,6 +230,7 @@ type storedSettings struct {
 	WarnedMS     int64             `json:"warned_ms,omitempty"`
 	LeaveKey     string            `json:"leave_key,omitempty"`
 	Archive      *Archive          `json:"archive,omitempty"`
+	Memory       Memory            `json:"memory,omitzero"`
 }
 
 // storedUpstream is Upstream with its secrets in clear.
@@ -217,7 +247,7 @@ type storedUpstream struct {
 func EncodeSettings(s Settings) ([]byte, error) {
 	out := storedSettings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, LeaveKey: s.LeaveKey, Archive: s.Archive,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, LeaveKey: s.LeaveKey, Archive: s.Archive, Memory: s.Memory,
 	}
 	out.Headers = inClear(s.LLM.Headers)
 	for _, u := range s.LLM.Upstreams {
@@ -240,7 +270,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	}
 	s := Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive,
+		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Memory: in.Memory,
 	}
 	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {

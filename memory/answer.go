@@ -29,7 +29,8 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		return nil, err
 	}
 	// Not within the decision, which holds up all other writes of the server.
-	t.Context = window(t.stored, t.added, t.Agent.Settings.LLM.MaxHistory)
+	// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
+	t.Context = window(t.Agent.Settings.Memory.since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(k) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
@@ -157,7 +158,7 @@ func (p *planner) reserve() error {
 func (p *planner) lastUser() *Message {
 	for _, list := range [][]Message{p.change.Append, p.recent} {
 		for i := len(list) - 1; i >= 0; i-- {
-			if m := &list[i]; m.Role == User && m.State == Final {
+			if m := &list[i]; m.Role == User && m.counts() {
 				return m
 			}
 		}

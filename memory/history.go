@@ -58,7 +58,7 @@ func (m Message) shownSource() Source {
 		return SourceCommand
 	case m.Source != "":
 		return m.Source
-	case m.Role == User:
+	case m.Role == User || instructs(m.Role):
 		return SourceMessage
 	}
 	return SourceLLM

@@ -5,12 +5,33 @@ import "encoding/json"
 // Role is who a message is from.
 type Role string
 
-// The roles that the ledger keeps. System messages live in llm.system_messages and are never stored.
+// The roles that the ledger keeps. An agent's own system messages live in llm.system_messages and are no part of the ledger.
 const (
 	User      Role = "user"
 	Assistant Role = "assistant"
 	Tool      Role = "tool" // kept in the ledger, not shown in history
+	// System and Developer are instructions that a client appended. They are never in history (reference/memory-semantics.md 002-2); whether they are in
+	// the context is the policy's to say.
+	System    Role = "system"
+	Developer Role = "developer"
 )
+
+// MessageStatus says whether who wrote a message stands by it (reference/memory-semantics.md 003-6).
+type MessageStatus string
+
+// The statuses. The zero value is a message that counts; drafts and discarded messages reach neither an LLM nor history.
+const (
+	Accepted  MessageStatus = ""
+	Draft     MessageStatus = "draft"
+	Discarded MessageStatus = "discard"
+)
+
+// Scope says whose a message is, beside its agent (reference/memory-semantics.md 003-5). An empty id is one that was not given.
+type Scope struct {
+	UserID    string `json:"user_id,omitempty"`
+	SessionID string `json:"session_id,omitempty"`
+	TaskID    string `json:"task_id,omitempty"`
+}
 
 // Source is how a message came about (reference/agora-api.md section 3).
 type Source string
@@ -70,6 +91,12 @@ const (
 	// place the platform said something else. Neither is in history or context, both close their turn, and better evidence brings them back.
 	Unplayed State = "unplayed"
 	Replaced State = "replaced"
+	// Dropped is a message that was cut from the memory for good: by a policy that cuts when it writes, or by a trim. It stays in the ledger.
+	Dropped State = "dropped"
+	// Merged is one whose words went into an earlier message. It is kept so that its id stays known.
+	Merged State = "merged"
+	// Removed is what clearing leaves of a message: its place and its id, without content.
+	Removed State = "removed"
 )
 
 // Message is one entry of an agent's ledger. Messages are immutable values: the store replaces one by another with the
@@ -130,6 +157,18 @@ type Message struct {
 	Upstream string `json:"upstream,omitempty"`
 	// Filler is what we said ourselves while the LLM was thinking. It was sent, and is no part of Content, Generated or Sent.
 	Filler string `json:"filler,omitempty"`
+
+	Status MessageStatus `json:"status,omitempty"`
+	Scope  Scope         `json:"scope,omitzero"`
+	// Importance is 0 to 1 as the client said; nil where it did not.
+	Importance *float64 `json:"importance,omitempty"`
+	Category   string   `json:"category,omitempty"`
+	// Chars is how much the message counts, in code points, as reference/memory-semantics.md 001-3 counts it; see Size. The Service sets it on whatever it
+	// writes, so that nothing is counted twice. 0 also in messages stored before it was kept.
+	Chars int64 `json:"chars,omitempty"`
+	// Raw is the message object as it was given, where our own fields would not give it back byte for byte. It is text and not JSON within JSON,
+	// so that no store can set it in another way.
+	Raw string `json:"raw,omitempty"`
 }
 
 // Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not measured.
@@ -185,14 +224,22 @@ func (m *Message) Provisional() bool {
 func (m Message) InHistory() bool {
 	switch m.Role {
 	case User:
-		return m.State == Final
+		return m.counts()
 	case Assistant:
-		return m.State == Final && (len(m.ToolCalls) == 0 || m.Content != "")
+		return m.counts() && (len(m.ToolCalls) == 0 || m.Content != "")
 	}
 	return false
 }
 
-// InContext tells whether the message may go in front of an LLM call.
+// InContext tells whether the message may go in front of an LLM call where no policy says otherwise. That of stored system messages is the policy's to say.
 func (m Message) InContext() bool {
-	return m.State == Final && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0)
+	return m.InMemory() && m.Role != System && m.Role != Developer
 }
+
+// InMemory tells whether the message is part of what an agent remembers, as far as the message itself can tell: those before Settings.Memory.BaseSeq are not.
+func (m *Message) InMemory() bool {
+	return m.counts() && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0 || len(m.Parts) > 0)
+}
+
+// counts tells whether the message is one that was said and stands.
+func (m *Message) counts() bool { return m.State == Final && m.Status == Accepted }

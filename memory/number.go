@@ -35,13 +35,18 @@ func (h *Head) turnFor(m Message, answering bool) int64 {
 		return 0
 	case m.Role == Tool:
 		return h.LastTurn
-	case m.Role == User && h.Last.TurnHasUser && !answering && !h.answered():
+	case (m.Role == User || instructs(m.Role)) && h.Last.TurnHasUser && !answering && !h.answered():
 		return h.LastTurn
+	case instructs(h.Last.Role) && !h.Last.TurnHasUser && (m.Role == User || instructs(m.Role)):
+		return h.LastTurn // instructions stand in front of the turn that they are given for
 	case m.Role == Assistant && !m.Source.unsolicited() && h.Last.TurnHasUser:
 		return h.LastTurn
 	}
 	return h.LastTurn + 1
 }
+
+// instructs tells whether a role is one of those that nobody says anything in.
+func instructs(r Role) bool { return r == System || r == Developer }
 
 // answered tells whether the last turn has its answer. An empty answer leaves it open (reference/agora-api.md 3).
 func (h *Head) answered() bool {

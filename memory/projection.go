@@ -146,7 +146,7 @@ func (v *View) Shows(m *Message) bool {
 		return true
 	}
 	p := v.projection()
-	return (p == HeardAndUnsaid || p == GeneratedWhole) && m.Role == Assistant && (m.State == Final || m.State == Unplayed) && m.Original() != ""
+	return (p == HeardAndUnsaid || p == GeneratedWhole) && m.Role == Assistant && m.Status == Accepted && (m.State == Final || m.State == Unplayed) && m.Original() != ""
 }
 
 // WasCut tells whether less was heard of an answer than was made of it, or is known to have been. What was said in place of a failed
@@ -243,5 +243,5 @@ func (t *Turn) ContextAs(v *View) []*Message {
 	if p := v.projection(); p != HeardAndUnsaid && p != GeneratedWhole {
 		return t.Context
 	}
-	return windowOf(byTurn(t.Recent()), t.Agent.Settings.LLM.MaxHistory, v.Shows)
+	return windowOf(byTurn(t.Agent.Settings.Memory.since(t.Recent())), t.Agent.Settings.LLM.MaxHistory, v.Shows)
 }

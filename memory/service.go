@@ -121,6 +121,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		return Agent{}, err
 	}
 	c.Events = ev
+	c.measured()
 	if err := s.tell(&a, 1, &c, nil); err != nil { // it replaces nothing
 		return Agent{}, err
 	}
@@ -238,7 +239,7 @@ func object(b json.RawMessage) (map[string]json.RawMessage, error) {
 // History gives an agent's history: the newest n messages that Message.InHistory shows, oldest turn first.
 func (s *Service) History(ctx context.Context, project, id string, n int) (Head, []Message, error) {
 	h, msgs, err := s.cfg.Store.Recent(ctx, project, id, n, true)
-	return h, byTurn(msgs), err
+	return h, byTurn(h.Agent.Settings.Memory.since(msgs)), err
 }
 
 // Recent gives an agent's head and its newest n messages of every role and state.
@@ -285,6 +286,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			return Change{}, err
 		}
 		unheard = c.countUnheard()
+		c.measured()
 		head := tx.Head()
 		agent := &head.Agent
 		if c.Agent != nil {

@@ -158,7 +158,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 
 func (s *Service) endEvents(a *Agent, msgs []Message, now int64) ([]Event, error) {
 	var shown []Message
-	for _, m := range byTurn(msgs) {
+	for _, m := range byTurn(a.Settings.Memory.since(msgs)) {
 		if m.InHistory() {
 			shown = append(shown, m)
 		}

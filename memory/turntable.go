@@ -39,7 +39,7 @@ func TurnTable(msgs []Message) []TurnRow {
 	var rows []TurnRow
 	greetings := 0
 	for _, m := range byTurn(msgs) {
-		if m.State == Superseded {
+		if m.State == Superseded || instructs(m.Role) {
 			continue
 		}
 		if len(rows) == 0 || rows[len(rows)-1].TurnID != m.TurnID {

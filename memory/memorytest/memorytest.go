@@ -180,6 +180,7 @@ func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
 // fullMessage has every field set.
 func fullMessage(seq, rev int64) memory.Message {
+	importance := 0.75
 	return memory.Message{
 		Seq: seq, Rev: rev, ID: "client-1", Role: memory.Assistant, Content: "Good \"morning\",\n\\ café \u2028 \U0001F600 \x01 <b>&",
 		TurnID: 3, Timestamp: 1_780_000_000_123, Source: memory.SourceLLM, State: memory.Superseded,
@@ -190,5 +191,7 @@ func fullMessage(seq, rev int64) memory.Message {
 		Timings: &memory.Timings{StartMS: 1, FirstTokenMS: 2, FirstSentenceMS: 3, TotalMS: 4, UpstreamFirstByteMS: 2, UpstreamBytes: 6},
 		Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502, Message: "bad\tgateway"}, FinishRsn: "stop",
 		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1", UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
+		Status: memory.Discarded, Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic", Chars: 23,
+		Raw: `{"role":"assistant", "n":1.50,"s":"\u00e9<&>"}`,
 	}
 }

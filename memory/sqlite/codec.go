@@ -64,6 +64,21 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.number("unheard_tokens", m.UnheardTokens, false)
 	w.text("upstream", m.Upstream, false)
 	w.text("filler", m.Filler, false)
+	w.text("status", string(m.Status), false)
+	if m.Scope != (memory.Scope{}) {
+		w.open("scope")
+		w.text("user_id", m.Scope.UserID, false)
+		w.text("session_id", m.Scope.SessionID, false)
+		w.text("task_id", m.Scope.TaskID, false)
+		w.b = append(w.b, '}')
+	}
+	if m.Importance != nil {
+		w.key("importance")
+		w.value("importance", json.RawMessage(strconv.FormatFloat(*m.Importance, 'g', -1, 64)))
+	}
+	w.text("category", m.Category, false)
+	w.number("chars", m.Chars, false)
+	w.text("raw", m.Raw, false)
 	return append(w.b, '}'), w.err
 }
 

@@ -112,6 +112,12 @@ func FuzzCodec(f *testing.F) {
 		if has(9) {
 			m.Playback = &memory.Playback{Spoken: 3, Cut: true, CutMS: n, By: k, Stretches: []memory.Stretch{{StartMS: n, Text: s, Ends: []int64{n, 1}}}}
 		}
+		if has(10) {
+			m.Status, m.Scope, m.Category, m.Chars, m.Raw = memory.MessageStatus(k), memory.Scope{UserID: s, TaskID: k}, s, n, raw
+		}
+		if f := float64(n) / 7; has(11) {
+			m.Importance = &f
+		}
 		roundTrip(t, m)
 	})
 }
@@ -165,6 +171,8 @@ func set(v reflect.Value) {
 		v.SetString("text of " + v.Type().Name())
 	case reflect.Int, reflect.Int64:
 		v.SetInt(42)
+	case reflect.Float64:
+		v.SetFloat(0.25)
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Slice:

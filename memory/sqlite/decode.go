@@ -92,6 +92,18 @@ func (r *bodyReader) members(m *memory.Message) {
 			m.Upstream = r.text()
 		case "filler":
 			m.Filler = r.text()
+		case "status":
+			m.Status = memory.MessageStatus(r.text())
+		case "scope":
+			m.Scope = r.scope()
+		case "importance":
+			m.Importance = r.fraction()
+		case "category":
+			m.Category = r.text()
+		case "chars":
+			m.Chars = r.number()
+		case "raw":
+			m.Raw = r.text()
 		default:
 			r.skip()
 		}
@@ -324,6 +336,35 @@ func (r *bodyReader) timings() *memory.Timings {
 		}
 	}
 	return t
+}
+
+func (r *bodyReader) scope() (s memory.Scope) {
+	if !r.take('{') {
+		return s
+	}
+	for r.more() {
+		switch r.name() {
+		case "user_id":
+			s.UserID = r.text()
+		case "session_id":
+			s.SessionID = r.text()
+		case "task_id":
+			s.TaskID = r.text()
+		default:
+			r.skip()
+		}
+	}
+	return s
+}
+
+// fraction reads a number that need not be whole.
+func (r *bodyReader) fraction() *float64 {
+	n, err := strconv.ParseFloat(strings.TrimSpace(string(r.raw())), 64)
+	if err != nil {
+		r.bad = true
+		return nil
+	}
+	return &n
 }
 
 func (r *bodyReader) failure() *memory.Failure {

@@ -28,7 +28,7 @@ const (
 
 // Known values, told by their place; others stand among the members. The empty one is known too.
 var (
-	packedRoles   = [...]memory.Role{"", memory.User, memory.Assistant, memory.Tool}
+	packedRoles   = [...]memory.Role{"", memory.User, memory.Assistant, memory.Tool, memory.System, memory.Developer}
 	packedSources = [...]memory.Source{
 		"", memory.SourceASR, memory.SourceMessage, memory.SourceCommand, memory.SourceLLM, memory.SourceGreeting, memory.SourceLLMFailure, memory.SourceSilence,
 	}
@@ -73,7 +73,7 @@ func (w *packer) pack(m *memory.Message) packed {
 	if m.Timings != nil {
 		rest.Timings, flags = nil, flags|packedTimings
 	}
-	rest.Content, rest.Timestamp, rest.AnswerSeq, rest.FinishRsn, rest.UpstreamID, rest.Metadata = "", 0, 0, "", "", nil
+	rest.Content, rest.Timestamp, rest.AnswerSeq, rest.FinishRsn, rest.UpstreamID, rest.Metadata, rest.Chars = "", 0, 0, "", "", nil, 0
 	members, _ := appendBody(w.bodies[:0], rest)
 	if w.bodies = members; len(members) > len(emptyBody)+1 {
 		flags |= packedRest
@@ -83,7 +83,7 @@ func (w *packer) pack(m *memory.Message) packed {
 		b = binary.AppendVarint(b, n)
 	}
 	b = append(binary.AppendUvarint(b, uint64(len(m.ID))), m.ID...)
-	for _, n := range [...]int64{int64(flags), m.Timestamp, m.AnswerSeq} {
+	for _, n := range [...]int64{int64(flags), m.Timestamp, m.AnswerSeq, m.Chars} {
 		b = binary.AppendVarint(b, n)
 	}
 	if m.Timings != nil {
@@ -154,7 +154,7 @@ func (u *unpacker) unpack(p packed, m *memory.Message) {
 	r := packedReader{s: string(p)}
 	m.Seq, m.Rev, m.TurnID = r.number(), r.number(), r.number()
 	id, flags := r.text(), int(r.number())
-	timestamp, answer := r.number(), r.number()
+	timestamp, answer, chars := r.number(), r.number(), r.number()
 	if flags&packedTimings != 0 {
 		m.Timings = &memory.Timings{
 			StartMS: r.number(), FirstTokenMS: r.number(), FirstSentenceMS: r.number(), TotalMS: r.number(),
@@ -174,7 +174,7 @@ func (u *unpacker) unpack(p packed, m *memory.Message) {
 		rest.members(m)
 	}
 	m.Timestamp, m.AnswerSeq, m.ID, m.Content, m.FinishRsn, m.UpstreamID = timestamp, answer, id, content, finish, upstream
-	m.TurnHasUser = flags&packedUserTurn != 0
+	m.TurnHasUser, m.Chars = flags&packedUserTurn != 0, chars
 	if known := flags / packedRole % 16; known != 0 {
 		m.Role = packedRoles[known]
 	}

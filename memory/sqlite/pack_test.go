@@ -40,6 +40,8 @@ func filled(t *testing.T, v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(1)<<40 - int64(v.Type().Align()))
+	case reflect.Float64:
+		v.SetFloat(0.5)
 	default:
 		t.Fatalf("a message holds a %s, which this test cannot fill", v.Type())
 	}
