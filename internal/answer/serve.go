@@ -49,6 +49,7 @@ type exchange struct {
 	// share is what identical requests follow, nil if the agent does not want that; follows is the one that this request follows itself.
 	share, follows *share
 	voiced         string // see voicedBy
+	aside          bool   // it is a question beside the agent's turns: see Ask
 
 	ctx    context.Context // of the upstream call; its cause says why it ended
 	cancel context.CancelCauseFunc

@@ -41,6 +41,11 @@ type turnTrace struct {
 
 // traced begins the trace of a turn that arrived now; h are the client's headers, nil for a turn without a client.
 func (r *Runner) traced(h http.Header, project, agent string, arrived time.Time) *turnTrace {
+	return r.tracedAs("invoke_agent", h, project, agent, arrived)
+}
+
+// tracedAs is traced for what has another name than a turn.
+func (r *Runner) tracedAs(name string, h http.Header, project, agent string, arrived time.Time) *turnTrace {
 	if r.cfg.Tracing.Tracer == nil {
 		return nil
 	}
@@ -49,8 +54,8 @@ func (r *Runner) traced(h http.Header, project, agent string, arrived time.Time)
 		ctx, kind = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(h)), trace.SpanKindServer
 	}
 	t := &turnTrace{Tracing: r.cfg.Tracing}
-	t.ctx, t.root = t.Tracer.Start(ctx, "invoke_agent", trace.WithSpanKind(kind), trace.WithTimestamp(arrived), trace.WithAttributes(
-		attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.id", agent),
+	t.ctx, t.root = t.Tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(arrived), trace.WithAttributes(
+		attribute.String("gen_ai.operation.name", name), attribute.String("gen_ai.agent.id", agent),
 		attribute.String("gen_ai.conversation.id", agent), attribute.String("heardlog.project", project),
 	))
 	return t
@@ -130,8 +135,11 @@ func (t *turnTrace) end(x *exchange, err error) {
 		return
 	}
 	if t.root.IsRecording() {
+		if !x.aside {
+			t.root.SetAttributes(attribute.Int64("heardlog.turn_id", x.turn.TurnID))
+		}
 		t.root.SetAttributes(
-			attribute.Int64("heardlog.turn_id", x.turn.TurnID), attribute.String("heardlog.outcome", x.outcome),
+			attribute.String("heardlog.outcome", x.outcome),
 			attribute.Int("heardlog.generated_chars", len(x.relay.Record.Generated())), attribute.Int("heardlog.sent_chars", len(x.relay.Record.Sent())),
 		)
 		if x.w != nil {

@@ -73,6 +73,11 @@ func (x *exchange) targets() []target {
 			}
 		}
 	}
+	if x.aside { // what is asked has no turn, and no fields beyond the standard's
+		for i := range out {
+			out[i].custom = false
+		}
+	}
 	if len(out) > 1 { // with one alone there is nothing to choose
 		for i := range out {
 			out[i].breaker = x.breakers.of(x.turn.Agent.Project, &out[i])

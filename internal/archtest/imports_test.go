@@ -71,6 +71,7 @@ func rules() map[string]rule {
 		"memory/memorytest":         {driver, []string{cmpModule}},
 		"webhook/webhooktest":       {driver, []string{cmpModule}},
 		"internal/answer":           {[]string{"memory", "llmadapter", "internal/fault", "internal/stack"}, []string{zerolog, prometheus, otel, gjson}},
+		"internal/summary":          {[]string{"memory", "internal/fault"}, []string{zerolog, prometheus}},
 		"handlers":                  {[]string{"memory", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":              {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":         {},
