@@ -21,6 +21,8 @@ import (
 type Config struct {
 	Memory  *memory.Service
 	Answers *answer.Runner
+	// Conversations are what clients save under names of their own.
+	Conversations memory.Conversations
 	// Webhooks are endpoints, and what was and is to be sent to them.
 	Webhooks *webhook.Service
 	Access   *Access

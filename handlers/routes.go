@@ -46,6 +46,7 @@ func (a *API) Router() http.Handler {
 			r.Post("/evidence/{platform}", a.handle(agoraError, a.evidenceOfCall))
 			r.Get("/profiles", a.handle(agoraError, a.profiles))
 			r.Route("/webhooks", a.webhookRoutes)
+			a.conversationRoutes(r)
 		})
 		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora))    // who calls is told by its signature
 		r.Get("/webhooks/fetch/{token}", a.handle(agoraError, a.fetch)) // the token is the permission

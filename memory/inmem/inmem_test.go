@@ -20,3 +20,7 @@ func TestQueue(t *testing.T) {
 		return s, s
 	})
 }
+
+func TestConversations(t *testing.T) {
+	memorytest.RunConversations(t, func(*testing.T) memory.ConversationStore { return inmem.New() })
+}

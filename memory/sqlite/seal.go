@@ -16,7 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Secrets (an agent's settings and properties, an endpoint's signing secrets) are stored as one byte that says how, and the bytes:
+// Secrets (an agent's settings and properties, an endpoint's signing secrets, saved conversations) are stored as one byte that says how, and the bytes:
 // plain, or AES-256-GCM with a random nonce in front. What a blob belongs to is bound to it as additional data, so that one
 // row's secret cannot be moved to another. The key comes from Options.SealKey by HKDF-SHA256 with the file's own salt; a check
 // value in table meta tells a wrong key at open, before anything is read with it.
@@ -150,6 +150,9 @@ func sealAll(w *conn, key []byte) (sealer, error) {
 		if err := sealKeys(w, s); err != nil {
 			return err
 		}
+		if err := sealConversations(w, s); err != nil {
+			return err
+		}
 		_, err := w.run("INSERT INTO meta (key, value) VALUES ('seal', ?)", append(salt, s.seal([]byte(checkText), "check")...))
 		return err
 	}()
@@ -179,6 +182,30 @@ func sealKeys(w *conn, s sealer) error {
 			return err
 		}
 		if _, err := w.run("UPDATE meta SET value = ? WHERE key = ?", s.seal(plain, key), key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sealConversations seals saved conversations, one after the other: they are large.
+func sealConversations(w *conn, s sealer) error {
+	var rows []int64
+	if err := w.each("SELECT no FROM conversation", nil, func(row []driver.Value) error { rows = append(rows, integer(row[0])); return nil }); err != nil {
+		return err
+	}
+	for _, no := range rows {
+		row, err := w.first("SELECT body, project, id FROM conversation WHERE no = ?", no)
+		if err != nil {
+			return err
+		}
+		owner := conversationOwner(text(row[1]), text(row[2]))
+		plain, err := s.open(blob(row[0]), owner)
+		if err != nil {
+			return err
+		}
+		sealed := s.seal(plain, owner)
+		if _, err := w.run("UPDATE conversation SET body = ?, size = ? WHERE no = ?", sealed, int64(len(sealed)), no); err != nil {
 			return err
 		}
 	}

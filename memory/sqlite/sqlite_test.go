@@ -51,3 +51,7 @@ func TestQueue(t *testing.T) {
 		return s, s
 	})
 }
+
+func TestConversations(t *testing.T) {
+	memorytest.RunConversations(t, func(t *testing.T) memory.ConversationStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+}

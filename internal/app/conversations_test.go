@@ -1,0 +1,169 @@
+package app_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const conversationsPath = v1 + "/conversations"
+
+func conversation(id string) string { return conversationsPath + "/" + url.PathEscape(id) }
+
+func (s *server) save(id string, body any, headers ...string) {
+	s.t.Helper()
+	if got := s.do(http.MethodPut, conversation(id), body, headers...); got.status != http.StatusNoContent || len(got.body) > 0 {
+		s.t.Fatalf("save %q: %d %s", id, got.status, got.body)
+	}
+}
+
+// TestConversations saves what a client may save and loads it again, byte for byte.
+//
+// Rules: 001-30, 001-31, 001-32, 001-34
+func TestConversations(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_SECRET_KEY=a long enough secret")
+	if got := s.get(conversation("c")).ok(nil); string(got.body) != "[]" {
+		t.Errorf("what was never saved loads as %q", got.body)
+	}
+	for _, tt := range []struct{ name, body, want string }{
+		{"object", `{"messages":[{"role":"user","content":"a"}],"summary":"s"}`, ""},
+		{"spaces and order", " {\n \"summary\" : null , \"messages\":[ ] }\n", ""},
+		{"escapes and numbers", `{"messages":["\u00e9\ud83d\ude00\u0000 é",1.50,1e400,0.1000000000000000055511151231257827,123456789012345678901234567890],"summary":"\/"}`, ""},
+		{"what else it holds", `{"tool_exchange":{"open":true},"messages":[],"Messages":7,"messages_":8}`, ""},
+		{"without anything", `{}`, ""},
+		{"the same name twice", `{"messages":[],"summary":"a","summary":"b"}`, ""},
+		{"a list", `[{"role":"user","content":"a"}]`, `{"messages":[{"role":"user","content":"a"}],"summary":null}`},
+		{"a list with spaces", "\n[ 1,\t{} ]\n", "{\"messages\":[ 1,\t{} ],\"summary\":null}"},
+		{"an empty list", `[]`, `{"messages":[],"summary":null}`},
+	} {
+		if tt.want == "" {
+			tt.want = tt.body
+		}
+		s.save("c", tt.body)
+		if got := s.get(conversation("c")).ok(nil); string(got.body) != tt.want {
+			t.Errorf("%s: saved %q, loaded %q, want %q", tt.name, tt.body, got.body, tt.want)
+		}
+	}
+	before := string(s.get(conversation("c")).body)
+	put := func(body any) answer { return s.do(http.MethodPut, conversation("c"), body) }
+	for body, words := range map[string]string{
+		``: "empty", ` `: "empty", `null`: "neither", `"text"`: "neither", `7`: "neither", `true`: "neither",
+		`{"messages":[}`: "not valid JSON", `[] []`: "not valid JSON", "[\"\xff\"]": "UTF-8", strings.Repeat("[", 65) + strings.Repeat("]", 65): "64 levels",
+	} {
+		put(body).refused(http.StatusBadRequest, "InvalidRequestBody", words)
+	}
+	for body, words := range map[string]string{
+		`{"messages":{}}`: "messages: is not a list", `{"messages":null}`: "messages: is not a list", `{"messages":[],"summary":7}`: "summary: is neither",
+		`{"summary":["a"]}`: "summary: is neither",
+	} {
+		put(body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
+	}
+	put(`["`+strings.Repeat("x", 1<<20)+`"]`).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
+	if got := s.get(conversation("c")).ok(nil); string(got.body) != before {
+		t.Errorf("what was refused left %q", got.body)
+	}
+	large := `["` + strings.Repeat("x", 1<<20-4) + `"]`
+	s.save("large", large)
+	s = s.again()
+	if got := s.get(conversation("large")).ok(nil); string(got.body) != `{"messages":`+large+`,"summary":null}` {
+		t.Errorf("after a restart %d bytes are left of %d", len(got.body), len(large))
+	}
+}
+
+// TestConversationIDs: any name that can be read, whatever a path makes of it.
+//
+// Rules: 001-33
+func TestConversationIDs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ids := []string{"%", "%2F", "+1 555", "-", "1", "10", "2", "?a=b&c#d", "A", "Z", "a", "a b", "a/b/c", "z", "é", "会話", "😀", strings.Repeat("é", 256)}
+	want := append([]string{}, ids[:len(ids)-4]...)
+	want = append(want, "é", strings.Repeat("é", 256), "会話", "😀")
+	for i, id := range ids {
+		s.save(id, fmt.Sprintf("[%d]", i))
+	}
+	for i, id := range ids {
+		if got := s.get(conversation(id)).ok(nil); string(got.body) != fmt.Sprintf(`{"messages":[%d],"summary":null}`, i) {
+			t.Errorf("%q loads as %s", id, got.body)
+		}
+	}
+	var got []string
+	type list struct {
+		Conversations []string
+		Total         int
+		NextCursor    string `json:"next_cursor"`
+	}
+	for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
+		var page list
+		s.get(conversationsPath + "?limit=4&cursor=" + url.QueryEscape(cursor)).ok(&page)
+		if page.Total != len(ids) || n > len(ids) {
+			t.Fatalf("page %d: %+v", n, page)
+		}
+		got, cursor = append(got, page.Conversations...), page.NextCursor
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("ids (-want +got):\n%s", d)
+	}
+	for _, id := range []string{"%20", "a%20", "a%00b", "a%0Ab", strings.Repeat("x", 257), "%E2%80%8B", "%FF", "%2E", "%2E%2E"} {
+		for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodDelete} {
+			s.do(method, conversationsPath+"/"+id, `[]`).refused(http.StatusBadRequest, "InvalidFieldValue", "id: ")
+		}
+	}
+	s.get(conversationsPath+"?limit=x").refused(http.StatusBadRequest, "InvalidFieldValue", "limit")
+	s.get(conversationsPath+"?limit=1001").refused(http.StatusBadRequest, "InvalidFieldValue", "limit")
+	s.get(conversationsPath+"?cursor=%00").refused(http.StatusBadRequest, "InvalidFieldValue", "cursor")
+	for range 2 { // silent when it is not there
+		if got := s.do(http.MethodDelete, conversation("a/b/c"), nil); got.status != http.StatusNoContent {
+			t.Errorf("delete: %d %s", got.status, got.body)
+		}
+	}
+	if got := s.get(conversation("a/b/c")).ok(nil); string(got.body) != "[]" {
+		t.Errorf("what was deleted loads as %s", got.body)
+	}
+	for _, n := range []int{len(ids) - 1, 0} {
+		var cleared struct{ Removed int }
+		s.do(http.MethodDelete, conversationsPath, nil).ok(&cleared)
+		if cleared.Removed != n {
+			t.Errorf("cleared %d, want %d", cleared.Removed, n)
+		}
+	}
+}
+
+// TestConversationTenants: names of one project are another's too, and each sees its own.
+func TestConversationTenants(t *testing.T) {
+	t.Parallel()
+	s := start(t, twoTenants, "HEARDLOG_MAX_CONVERSATIONS=2")
+	alice, bob := []string{"Authorization", basic("alice", "wonder")}, []string{"Authorization", basic("bob", "builder")}
+	s.save("c", `["alice's"]`, alice...)
+	s.save("d", `[]`, alice...)
+	if got := s.get(conversation("c"), bob...).ok(nil); string(got.body) != "[]" {
+		t.Errorf("bob loads %s", got.body)
+	}
+	s.save("c", `["bob's"]`, bob...)
+	var out struct {
+		Conversations []string
+		Total         int
+		Removed       int
+	}
+	s.get(conversationsPath, bob...).ok(&out)
+	if d := cmp.Diff([]string{"c"}, out.Conversations); d != "" || out.Total != 1 {
+		t.Errorf("bob sees %+v", out)
+	}
+	s.do(http.MethodDelete, conversationsPath, nil, bob...).ok(&out)
+	if out.Removed != 1 {
+		t.Errorf("bob cleared %d", out.Removed)
+	}
+	if got := s.get(conversation("c"), alice...).ok(nil); !strings.Contains(string(got.body), "alice's") {
+		t.Errorf("after bob's calls alice loads %s", got.body)
+	}
+	s.save("d", `[]`, alice...) // one that is there may be saved again at the limit
+	s.do(http.MethodPut, conversation("e"), `[]`, alice...).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "2 conversations")
+	for _, c := range []struct{ method, path string }{{"PUT", "/c"}, {"GET", "/c"}, {"DELETE", "/c"}, {"GET", ""}, {"DELETE", ""}} {
+		s.do(c.method, conversationsPath+c.path, `[]`).refused(http.StatusUnauthorized, "InvalidPermission")
+	}
+}

@@ -1,0 +1,153 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+var _ memory.ConversationStore = (*Store)(nil)
+
+// conversationOwner names what a conversation's sealed body belongs to.
+func conversationOwner(project, id string) string { return "conversation " + project + "\x00" + id }
+
+// SaveConversation stores a conversation.
+func (s *Store) SaveConversation(ctx context.Context, project, id string, body []byte, limit int) error {
+	sealed := s.sealer.seal(body, conversationOwner(project, id)) // here, and not while everybody waits for the committer
+	return s.do(ctx, func(g *group) error {
+		no, err := g.conversation(project, id)
+		if err != nil {
+			return err
+		}
+		g.pages += 4 + len(sealed)/4096
+		if no != 0 {
+			_, _, err := g.exec("replace conversation", "UPDATE conversation SET size = ?, body = ? WHERE no = ?", int64(len(sealed)), sealed, no)
+			return err
+		}
+		have, err := g.w.number("SELECT n FROM conversation_count WHERE project = ?", project)
+		if err != nil {
+			return classify(err, "count conversations")
+		}
+		if limit > 0 && have >= int64(limit) {
+			return memory.TooManyConversations(limit)
+		}
+		if _, _, err := g.exec("insert conversation", "INSERT INTO conversation (project, id, size, body) VALUES (?, ?, ?, ?)", project, id, int64(len(sealed)), sealed); err != nil {
+			return err
+		}
+		return g.countConversations(project, +1)
+	})
+}
+
+// conversation gives a conversation's row, 0 if there is none.
+func (g *group) conversation(project, id string) (int64, error) {
+	no, err := g.w.number("SELECT no FROM conversation WHERE project = ? AND id = ?", project, id)
+	return no, classify(err, "look for the conversation")
+}
+
+// countConversations moves the number of a project's conversations.
+func (g *group) countConversations(project string, by int64) error {
+	_, _, err := g.exec("count conversations", "INSERT INTO conversation_count (project, n) VALUES (?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", project, by)
+	return err
+}
+
+// LoadConversation gives a conversation.
+func (s *Store) LoadConversation(ctx context.Context, project, id string) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	var out []byte
+	err := s.readers.with(ctx, func(c *conn) error {
+		row, err := c.first("SELECT body FROM conversation WHERE project = ? AND id = ?", project, id)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			return fault.New(fault.NotFound, "there is no conversation %q", id)
+		}
+		plain, err := s.sealer.open(blob(row[0]), conversationOwner(project, id))
+		out = bytes.Clone(plain)
+		return err
+	})
+	return out, classify(err, "read a conversation")
+}
+
+// DeleteConversation takes a conversation away.
+func (s *Store) DeleteConversation(ctx context.Context, project, id string) error {
+	return s.do(ctx, func(g *group) error {
+		no, err := g.conversation(project, id)
+		if err != nil || no == 0 {
+			return err
+		}
+		if _, _, err := g.exec("delete conversation", "DELETE FROM conversation WHERE no = ?", no); err != nil {
+			return err
+		}
+		g.pages += 8
+		return g.countConversations(project, -1)
+	})
+}
+
+// ListConversations lists a project's ids.
+func (s *Store) ListConversations(ctx context.Context, project, after string, limit int) ([]string, int, error) {
+	if ctx.Err() != nil {
+		return nil, 0, ended(ctx)
+	}
+	var ids []string
+	total := 0
+	err := s.readers.do(ctx, func(c *conn) error {
+		n, err := c.number("SELECT n FROM conversation_count WHERE project = ?", project)
+		if err != nil {
+			return err
+		}
+		total = int(n)
+		return c.each("SELECT id FROM conversation WHERE project = ? AND id > ? ORDER BY id LIMIT ?+0", []driver.Value{project, after, int64(max(limit, 1))},
+			func(row []driver.Value) error {
+				ids = append(ids, text(row[0]))
+				return nil
+			})
+	})
+	return ids, total, classify(err, "list conversations")
+}
+
+// clearBytes is how much a slice of a clear takes away: to free a page costs little less than to write one.
+const clearBytes = 2 << 20
+
+// ClearConversations takes all of a project's conversations away, in slices between other calls.
+func (s *Store) ClearConversations(ctx context.Context, project string) (int, error) {
+	removed := 0
+	for more := true; more; {
+		n := 0
+		err := s.do(ctx, func(g *group) error {
+			n, more = 0, false
+			var rows []int64
+			size := int64(0)
+			err := g.w.each("SELECT no, size FROM conversation WHERE project = ? LIMIT ?+0", []driver.Value{project, int64(sweepRows)}, func(row []driver.Value) error {
+				if size += integer(row[1]); len(rows) == 0 || size <= clearBytes {
+					rows = append(rows, integer(row[0]))
+				}
+				return nil
+			})
+			if err != nil {
+				return classify(err, "look for conversations")
+			}
+			for _, no := range rows {
+				if _, _, err := g.exec("delete conversation", "DELETE FROM conversation WHERE no = ?", no); err != nil {
+					return err
+				}
+				g.pages += 4
+			}
+			n, more = len(rows), size > clearBytes || len(rows) == sweepRows
+			if n == 0 {
+				return nil
+			}
+			return g.countConversations(project, -int64(n))
+		})
+		if err != nil {
+			return removed, err
+		}
+		removed += n
+	}
+	return removed, nil
+}
