@@ -62,15 +62,15 @@ type Config struct {
 	OutboundAllow []netip.Prefix // HEARDLOG_OUTBOUND_ALLOW
 	SecretKey     Secret         // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
 
-	IdleTimeout      time.Duration // HEARDLOG_IDLE_TIMEOUT
-	MaxAgents        int           // HEARDLOG_MAX_AGENTS; 0 = no limit
-	MaxConversations int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
-	Retention        time.Duration // HEARDLOG_RETENTION; 0 = for ever
-	RateLimit        int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit
-	MaxBody          int64         // HEARDLOG_MAX_BODY, bytes
-	ShutdownTimeout  time.Duration // HEARDLOG_SHUTDOWN_TIMEOUT
-	LogLevel         string        // HEARDLOG_LOG_LEVEL
-	LogFormat        string        // HEARDLOG_LOG_FORMAT
+	IdleTimeout       time.Duration // HEARDLOG_IDLE_TIMEOUT
+	MaxAgents         int           // HEARDLOG_MAX_AGENTS; 0 = no limit
+	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
+	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever
+	RateLimit         int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit
+	MaxBody           int64         // HEARDLOG_MAX_BODY, bytes
+	ShutdownTimeout   time.Duration // HEARDLOG_SHUTDOWN_TIMEOUT
+	LogLevel          string        // HEARDLOG_LOG_LEVEL
+	LogFormat         string        // HEARDLOG_LOG_FORMAT
 
 	Tracing Tracing // OTEL_…
 }

@@ -116,7 +116,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.MaxConversations},
+		Memory: a.service, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
 		Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
