@@ -55,14 +55,15 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "webhook", "internal/fault"}
+	driver := []string{"memory", "memory/window", "webhook", "internal/fault"}
 	return map[string]rule{
 		".":                         {},
 		"config":                    {},
 		"internal/fault":            {},
 		"internal/stack":            {},
 		"internal/guard":            {[]string{"internal/fault"}, []string{ssrf}},
-		"memory":                    {[]string{"internal/fault"}, nil},
+		"memory":                    {[]string{"memory/window", "internal/fault"}, nil},
+		"memory/window":             {[]string{"internal/fault"}, nil},
 		"webhook":                   {[]string{"internal/fault"}, []string{zerolog, prometheus}},
 		"llmadapter":                {[]string{"platform", "internal/fault", "internal/stack"}, []string{jsonExp, gjson}},
 		"platform":                  {[]string{"internal/fault"}, []string{gjson}},
@@ -71,8 +72,8 @@ func rules() map[string]rule {
 		"memory/memorytest":         {driver, []string{cmpModule}},
 		"webhook/webhooktest":       {driver, []string{cmpModule}},
 		"internal/answer":           {[]string{"memory", "llmadapter", "internal/fault", "internal/stack"}, []string{zerolog, prometheus, otel, gjson}},
-		"internal/summary":          {[]string{"memory", "internal/fault"}, []string{zerolog, prometheus}},
-		"handlers":                  {[]string{"memory", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
+		"internal/summary":          {[]string{"memory", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
+		"handlers":                  {[]string{"memory", "memory/window", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":              {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":         {},
 		"cmd/api":                   {[]string{"config", "internal/app", "internal/simulate"}, []string{zerolog}},

@@ -1,0 +1,75 @@
+package window
+
+// newestTokens takes exchanges away, the oldest first, until what is left costs n tokens at most (001-8 to 001-10). System messages stay if asked, and count.
+// If asked, it stops in front of the user's newest words, or of the newest exchange where the user said nothing (001-12). n = 0 is no limit.
+//
+// It looks from the end, so that only what is kept, and one exchange more, has to be counted.
+func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []slot {
+	if n <= 0 || len(s) == 0 {
+		return s
+	}
+	left := n * c.PerToken()
+	if keepSystem {
+		for _, e := range s {
+			if e.m.IsSystem() {
+				left -= c.Size(e.m)
+			}
+		}
+	}
+	pinned := len(s)
+	if keepLastUser {
+		pinned = lastWords(s, keepSystem)
+	}
+	cut := len(s)
+	for cut > 0 {
+		start := exchangeStart(s, cut-1)
+		if keepSystem && s[start].m.IsSystem() {
+			cut = start
+			continue
+		}
+		for _, e := range s[start:cut] {
+			left -= c.Size(e.m)
+		}
+		if left < 0 && start < pinned {
+			break
+		}
+		cut = start
+	}
+	if cut == 0 {
+		return s
+	}
+	return from(s, cut, keepSystem)
+}
+
+// lastWords gives where the user's newest words stand, or the newest exchange that is not of the system where there are none; len(s) if there is neither.
+func lastWords(s []slot, keepSystem bool) int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i].m.isRealUser() {
+			return i
+		}
+	}
+	for i := len(s) - 1; i >= 0; i-- {
+		if !keepSystem || !s[i].m.IsSystem() {
+			return exchangeStart(s, i)
+		}
+	}
+	return len(s)
+}
+
+// exchangeStart gives where the exchange begins whose last message stands at end: a message with calls leaves together with the results that follow it
+// directly, every other message leaves alone.
+func exchangeStart(s []slot, end int) int {
+	if !s[end].m.isResult() {
+		return end
+	}
+	for i := end - 1; i >= 0; i-- {
+		if s[i].m.isResult() {
+			continue
+		}
+		if s[i].m.makesCalls() {
+			return i
+		}
+		break
+	}
+	return end
+}

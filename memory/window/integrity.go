@@ -1,0 +1,133 @@
+package window
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// mend is the last step of the cuts: see Integrity.
+func (r *rules) mend(s []slot) []slot {
+	switch r.integrity {
+	case IntegrityTrailing:
+		return completeTail(s)
+	case IntegrityAtomic:
+		return withoutOrphans(s)
+	case IntegrityHeal:
+		return heal(withoutOrphans(s))
+	}
+	return s
+}
+
+// completeTail takes incomplete pairs away from the end (003-14): a message with calls that stands last, and a last result whose call is in no message before
+// it, until neither stands last. What is incomplete further in front stays, and so does a batch of which only some results came.
+func completeTail(s []slot) []slot {
+	for len(s) > 0 {
+		last := s[len(s)-1].m
+		if !last.mayLink() {
+			return s
+		}
+		if !last.makesCalls() {
+			results := last.links().Results
+			if len(results) == 0 || called(s[:len(s)-1], results) {
+				return s
+			}
+		}
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// called tells whether one of the ids is a call that s makes.
+func called(s []slot, ids []string) bool {
+	for _, e := range s {
+		if !e.m.mayLink() {
+			continue
+		}
+		for _, id := range e.m.links().Calls {
+			if slices.Contains(ids, id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withoutOrphans takes away results whose call is in no message before them. A message that also holds something else keeps that. In place.
+func withoutOrphans(s []slot) []slot {
+	if !slices.ContainsFunc(s, func(e slot) bool { return e.m.mayLink() }) {
+		return s
+	}
+	made := map[string]bool{}
+	out := s[:0]
+	for _, e := range s {
+		if e.m.mayLink() {
+			l := e.m.links()
+			orphan := func(id string) bool { return id == "" || !made[id] }
+			if slices.ContainsFunc(l.Results, orphan) {
+				var ok bool
+				if e, ok = e.without(nil, orphan); !ok {
+					continue
+				}
+			}
+			for _, id := range l.Calls {
+				made[id] = true
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// without gives the message without the calls and results that the functions name, and false if nothing is left of it. nil names none.
+func (e slot) without(call, result func(id string) bool) (slot, bool) {
+	m := e.m
+	if m.Role == Tool {
+		if result != nil && result(m.ToolCallID) {
+			return e, false
+		}
+		return e, true
+	}
+	cut := *m
+	changed := false
+	if call != nil && len(m.ToolCalls) > 0 {
+		cut.ToolCalls, changed = nil, true
+	}
+	if parts, ok := keepBlocks(m, call, result); ok {
+		cut.Parts, changed = parts, true
+	}
+	if !changed {
+		return e, true
+	}
+	if string(cut.Parts) == "[]" {
+		cut.Parts = nil
+	}
+	if blank(cut.Text) && (len(cut.Parts) == 0 || string(cut.Parts) == "null") {
+		return e, false
+	}
+	cut.Links, cut.Chars, cut.Tokens = nil, 0, 0
+	return slot{m: &cut, at: e.at, kind: Altered}, true
+}
+
+// keepBlocks gives the content without the blocks of tools that the functions name; false if there are none.
+func keepBlocks(m *Message, call, result func(id string) bool) (json.RawMessage, bool) {
+	blocks := m.toolBlocks()
+	if blocks == nil {
+		return nil, false
+	}
+	var raw []json.RawMessage
+	if json.Unmarshal(m.Parts, &raw) != nil {
+		return nil, false
+	}
+	kept := make([]json.RawMessage, 0, len(raw))
+	for i, b := range blocks {
+		gone := b.Type == "tool_use" && call != nil && call(b.ID) || b.Type == "tool_result" && result != nil && result(b.ToolUseID)
+		if !gone {
+			kept = append(kept, raw[i])
+		}
+	}
+	if len(kept) == len(raw) {
+		return nil, false
+	}
+	out, err := json.Marshal(kept)
+	return out, err == nil
+}

@@ -1,0 +1,141 @@
+package window
+
+// Kind says where an entry of a view is from.
+type Kind uint8
+
+// The kinds.
+const (
+	Kept      Kind = iota // a message of the list, as it is
+	Altered               // a message of the list of which something was left out: shortened, or without calls or results that may not be shown
+	StandIn               // the result of a call whose own is lost
+	SystemMsg             // of Extras.System
+	Summary               // Extras.Summary
+	Utterance             // Extras.Utterance
+)
+
+// Entry is one message of a view.
+type Entry struct {
+	Kind Kind
+	// Index is where the message stands in the list that was read; -1 of what is not of it.
+	Index int
+	// Message is what to tell: of Kept the list's own, which nobody may write to.
+	Message *Message
+}
+
+// View is what an LLM is given.
+type View struct {
+	Entries []Entry
+	// Dropped is how many messages of the list are not in the view though they are accepted and in scope.
+	Dropped int
+	// Tokens is what the entries cost that are of the list or stand in for a part of it: what max_tokens limits. AllTokens is what all entries cost.
+	Tokens, AllTokens int
+	// Healed are the ids of calls that got a stand-in for their result, in the order of the view.
+	Healed []string
+	// Shortened is how many messages were shortened inside, because what may not be cut was over max_tokens (001-14).
+	Shortened int
+}
+
+// Extras is what goes into a view beside the list.
+type Extras struct {
+	// Scope, unless nil, leaves messages of other scopes out; Level says how far it is compared.
+	Scope *Scope
+	Level Level
+	// System goes in front; of its texts the outer white space is cut, and blank ones add nothing (000-24). It is not counted against the budget.
+	System []Message
+	// Summary goes behind the system messages in front, as a system message under SummaryHeading; "" adds nothing. It costs nothing (001-20).
+	Summary string
+	// Utterance, unless nil, is what the user says now: it goes last. Outer white space is cut (000-24). It costs nothing.
+	Utterance *string
+}
+
+// slot is a message on its way into a view.
+type slot struct {
+	m    *Message
+	at   int // in the list; -1 = a stand-in
+	kind Kind
+}
+
+// Read gives what the LLM is told of a list, in this order: status and scope, include flags, rounds, messages, tokens, integrity; then what x adds. c counts
+// what tokens cost; nil is the estimate. List, extras and policy stay as they are. Without any limit in force the whole list comes back.
+func (p Policy) Read(list []Message, c Counter, x Extras) View {
+	if c == nil {
+		c = Estimated{}
+	}
+	r := p.rules()
+	if !r.enabled {
+		return memoryOff(c, x)
+	}
+	s := accepted(list, x)
+	inScope := len(s)
+	s = r.include(s)
+	s = lastRounds(s, r.maxRounds, r.keepSystem)
+	s, healed := r.fit(s, c)
+	s, shortened := shorten(s, c, r.maxTokens)
+	if x.Utterance != nil && r.dropHanging {
+		s = dropTrailingUsers(s)
+	}
+	v := assemble(s, c, x)
+	v.Dropped, v.Healed, v.Shortened = inScope-ofList(s), healed, shortened
+	return v
+}
+
+// fit cuts to the budgets and mends what the cuts broke. Stand-ins count as well, so that where some came in it cuts once more.
+func (r *rules) fit(s []slot, c Counter) (out []slot, healed []string) {
+	for {
+		if r.importance {
+			s = r.leastImportantOut(s, c)
+		} else {
+			s = newestMessages(s, r.maxMessages, r.keepSystem)
+			s = newestTokens(s, c, r.maxTokens, r.keepSystem, r.keepLastUser)
+		}
+		before := len(s)
+		s = r.mend(s)
+		if len(s) <= before {
+			return s, standIns(s)
+		}
+	}
+}
+
+// accepted gives the messages that may be told at all: drafts and discarded ones never are.
+func accepted(list []Message, x Extras) []slot {
+	s := make([]slot, 0, len(list))
+	for i := range list {
+		m := &list[i]
+		if m.Status.orAccepted() != Accepted || x.Scope != nil && !x.Level.Matches(*x.Scope, m.Scope) {
+			continue
+		}
+		s = append(s, slot{m: m, at: i})
+	}
+	return s
+}
+
+func ofList(s []slot) int {
+	n := 0
+	for _, e := range s {
+		if e.at >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func standIns(s []slot) []string {
+	var ids []string
+	for _, e := range s {
+		if e.kind == StandIn {
+			ids = append(ids, e.m.links().Results...)
+		}
+	}
+	return ids
+}
+
+// memoryOff gives the context without a memory: the utterance as it came (000-7).
+func memoryOff(c Counter, x Extras) View {
+	var v View
+	if x.Utterance != nil {
+		m := &Message{Role: User, Text: *x.Utterance}
+		v.Entries = []Entry{{Utterance, -1, m}}
+		v.AllTokens = c.Size(m) / c.PerToken()
+	}
+	return v
+}

@@ -1,0 +1,105 @@
+package window
+
+import "slices"
+
+// Code names what is wrong with the tool calls of a list (001-18).
+type Code string
+
+// The codes. Only MissingResults can be repaired.
+const (
+	EmptyCallID        Code = "empty_call_id"
+	DuplicateCallID    Code = "duplicate_call_id"
+	MissingResults     Code = "missing_results"
+	NonAdjacentResults Code = "non_adjacent_results"
+	EmptyResultID      Code = "empty_result_id"
+	DuplicateResultID  Code = "duplicate_result_id"
+	UnknownResultID    Code = "unknown_result_id"
+	OrphanResult       Code = "orphan_result"
+)
+
+// Problem is one fault of a list.
+type Problem struct {
+	Code       Code
+	Index      int      // the message at fault
+	IDs        []string // the calls or results concerned
+	Repairable bool
+}
+
+// Repaired is what Repair found and what mends it.
+type Repaired struct {
+	Problems []Problem
+	// Insert are the stand-ins for results that are missing. Put in, a second Repair finds none of those (001-17).
+	Insert []Insertion
+}
+
+// Errors gives the problems that cannot be repaired.
+func (r Repaired) Errors() []Problem {
+	return slices.DeleteFunc(slices.Clone(r.Problems), func(p Problem) bool { return p.Repairable })
+}
+
+// Repair looks at all calls and results of a list (001-18), also at calls that may still be running (001-17). It changes nothing.
+//
+//   - a result's id is unknown if a message that calls tools stands before it and none of them made it; it is an orphan if no message before it calls tools
+//   - results are not adjacent if something other than results stands between the call and them
+func Repair(list []Message) Repaired {
+	var out Repaired
+	add := func(code Code, i int, ids ...string) {
+		out.Problems = append(out.Problems, Problem{code, i, ids, code == MissingResults})
+	}
+	made, answered := map[string]int{}, map[string]bool{}
+	s := accepted(list, Extras{})
+	run := -1 // place in s of the message with calls that the results directly behind it belong to
+	for k, e := range s {
+		if !e.m.mayLink() {
+			run = -1
+			continue
+		}
+		l := e.m.links()
+		for _, id := range l.Results {
+			from, known := made[id]
+			switch {
+			case id == "":
+				add(EmptyResultID, e.at)
+			case !known && len(made) == 0:
+				add(OrphanResult, e.at, id)
+			case !known:
+				add(UnknownResultID, e.at, id)
+			case answered[id]:
+				add(DuplicateResultID, e.at, id)
+			case from != run:
+				answered[id] = true
+				add(NonAdjacentResults, e.at, id)
+			default:
+				answered[id] = true
+			}
+		}
+		if !e.m.isResult() {
+			run = -1
+		}
+		if len(l.Calls) == 0 {
+			continue
+		}
+		run = k
+		for _, id := range l.Calls {
+			if id == "" {
+				add(EmptyCallID, e.at)
+				continue
+			}
+			if _, again := made[id]; again {
+				add(DuplicateCallID, e.at, id)
+				continue
+			}
+			made[id] = k
+		}
+		if at, lost := lostOf(s, k, false); len(lost) > 0 {
+			ids := standIns(lost)
+			add(MissingResults, e.at, ids...)
+			in := Insertion{After: s[at-1].at}
+			for _, l := range lost {
+				in.Messages = append(in.Messages, *l.m)
+			}
+			out.Insert = append(out.Insert, in)
+		}
+	}
+	return out
+}

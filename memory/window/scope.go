@@ -1,0 +1,111 @@
+package window
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Scope says whose a message is. Empty ids are not set.
+type Scope struct {
+	UserID    string `json:"user_id,omitempty"`
+	SessionID string `json:"session_id,omitempty"`
+	TaskID    string `json:"task_id,omitempty"`
+	AgentID   string `json:"agent_id,omitempty"`
+}
+
+// Level says which ids of a scope are compared.
+type Level string
+
+// The levels. The zero value is TaskLevel (003-1).
+const (
+	UserLevel    Level = "user"    // user_id, agent_id
+	SessionLevel Level = "session" // and session_id
+	TaskLevel    Level = "task"    // and task_id
+)
+
+// ParseLevel reads the name of a level; "" is TaskLevel. It fails with fault.Invalid, naming the field and what is allowed.
+func ParseLevel(field, name string) (Level, error) {
+	switch l := Level(name); l {
+	case "":
+		return TaskLevel, nil
+	case UserLevel, SessionLevel, TaskLevel:
+		return l, nil
+	}
+	return "", notOneOf(field, name, string(UserLevel), string(SessionLevel), string(TaskLevel))
+}
+
+// Matches tells whether a message of scope s (nil = none) is within the ids asked for (003-11): ids that are not set, and ids below the level, are
+// not compared; a message that lacks an id asked for does not match; asking for nothing matches everything.
+func (l Level) Matches(asked Scope, s *Scope) bool {
+	var own Scope
+	if s != nil {
+		own = *s
+	}
+	same := func(want, got string) bool { return want == "" || want == got }
+	switch l {
+	case UserLevel:
+		return same(asked.UserID, own.UserID) && same(asked.AgentID, own.AgentID)
+	case SessionLevel:
+		return same(asked.UserID, own.UserID) && same(asked.AgentID, own.AgentID) && same(asked.SessionID, own.SessionID)
+	}
+	return same(asked.UserID, own.UserID) && same(asked.AgentID, own.AgentID) && same(asked.SessionID, own.SessionID) && same(asked.TaskID, own.TaskID)
+}
+
+// Status is where a message stands between being proposed and being thrown away. The zero value is Accepted.
+type Status string
+
+// The statuses (003-6).
+const (
+	Accepted Status = "accepted"
+	Draft    Status = "draft"
+	Discard  Status = "discard" // final
+)
+
+// Statuses gives all of them, the default first.
+func Statuses() []Status { return []Status{Accepted, Draft, Discard} }
+
+// ParseStatus reads the name of a status; "" is Accepted. It fails with fault.Invalid, naming the field and what is allowed.
+func ParseStatus(field, name string) (Status, error) {
+	if name == "" {
+		return Accepted, nil
+	}
+	if s := Status(name); slices.Contains(Statuses(), s) {
+		return s, nil
+	}
+	return "", notOneOf(field, name, string(Accepted), string(Draft), string(Discard))
+}
+
+// orAccepted gives the status, Accepted where it is not set.
+func (s Status) orAccepted() Status { return or(s, Accepted) }
+
+// To tells whether a message may go from one status to another: from draft to the others, from accepted to discard. Any other change, also to
+// the same status, fails with fault.Conflict.
+func (s Status) To(next Status) error {
+	switch from := s.orAccepted(); {
+	case from == Draft && (next == Accepted || next == Discard), from == Accepted && next == Discard:
+		return nil
+	case from == Discard:
+		return fault.At(fault.Conflict, "status", "the message is discarded, and that is final")
+	default:
+		allowed := "discard"
+		if from == Draft {
+			allowed = "accepted or discard"
+		}
+		return fault.At(fault.Conflict, "status", "a message that is %s cannot become %s; it can become %s", from, clip(string(next)), allowed)
+	}
+}
+
+func notOneOf(field, got string, names ...string) error {
+	return fault.At(fault.Invalid, field, "%q is not one of %s", clip(got), strings.Join(names, ", "))
+}
+
+// clip shortens what an error repeats of the caller's input.
+func clip(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

@@ -1,0 +1,183 @@
+package window
+
+import (
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+)
+
+// The hard cap (001-14).
+const (
+	// MinPiece is how many code points of a text are left at least when it is shortened.
+	MinPiece = 400
+	// ShortenedMark stands where the middle was taken out.
+	ShortenedMark = "\n[… shortened …]\n"
+)
+
+// shorten makes texts shorter inside while the list costs more than n tokens: of the largest message the largest text first, down to MinPiece a text. Inputs of calls,
+// ids and thinking stay as they are. It gives how many messages it shortened; where even that is not enough the list stays over budget.
+func shorten(s []slot, c Counter, n int) ([]slot, int) {
+	if n <= 0 {
+		return s, 0
+	}
+	over := -n * c.PerToken()
+	for _, e := range s {
+		over += c.Size(e.m)
+	}
+	done := map[int]bool{}
+	for over > 0 {
+		i, p := largestPiece(s, c)
+		if p == nil {
+			break
+		}
+		before := c.Size(s[i].m)
+		length := utf8.RuneCountInString(p.text)
+		// Of exact counts nobody knows what a code point costs: as much as on average in this message, and a sixteenth more, so that it comes to an end.
+		cut := over
+		if per := max(c.PerToken(), 1); per == 1 {
+			cut = max(over*p.chars/max(before, 1), length/16, 1)
+		}
+		m := p.in(*s[i].m, cutMiddle(p.text, max(MinPiece, length-cut)))
+		s[i] = slot{m: &m, at: s[i].at, kind: altered(s[i].kind)}
+		over += c.Size(&m) - before
+		done[i] = true
+	}
+	return s, len(done)
+}
+
+func altered(k Kind) Kind {
+	if k == Kept {
+		return Altered
+	}
+	return k
+}
+
+// cutMiddle gives n code points of a text that has more: two thirds of what is left are its head, a third its tail, and ShortenedMark stands between.
+func cutMiddle(text string, n int) string {
+	r := []rune(text)
+	left := n - utf8.RuneCountInString(ShortenedMark)
+	head := left * 2 / 3
+	return string(r[:head]) + ShortenedMark + string(r[len(r)-(left-head):])
+}
+
+// piece is one text of a message that may be shortened: block -1 is the message's own text, inner -1 the block's, else an element of the block's content.
+type piece struct {
+	text         string
+	chars        int // of the whole message
+	block, inner int
+	field        string
+}
+
+// largestPiece gives the largest text of the largest message that still has one of more than MinPiece; nil if there is none.
+func largestPiece(s []slot, c Counter) (int, *piece) {
+	order := make([]int, 0, len(s))
+	for i := range s {
+		if s[i].m.size() > MinPiece {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return c.Size(s[b].m) - c.Size(s[a].m) })
+	for _, i := range order {
+		if p := s[i].m.largestPiece(); p != nil {
+			return i, p
+		}
+	}
+	return 0, nil
+}
+
+func (m *Message) largestPiece() *piece {
+	var best *piece
+	most := MinPiece
+	try := func(text string, block, inner int, field string) {
+		if n := utf8.RuneCountInString(text); n > most {
+			most, best = n, &piece{text: text, chars: m.size(), block: block, inner: inner, field: field}
+		}
+	}
+	if len(m.Parts) == 0 {
+		try(m.Text, -1, -1, "")
+		return best
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(m.Parts, &list) != nil {
+		return nil
+	}
+	for i, el := range list {
+		var s string
+		if json.Unmarshal(el, &s) == nil {
+			try(s, i, -1, "")
+			continue
+		}
+		var b struct {
+			Type, Text string
+			Content    json.RawMessage
+		}
+		if json.Unmarshal(el, &b) != nil || b.Type == "tool_use" || b.Type == "thinking" || b.Type == "redacted_thinking" {
+			continue
+		}
+		try(b.Text, i, -1, "text")
+		if json.Unmarshal(b.Content, &s) == nil {
+			try(s, i, -1, "content")
+			continue
+		}
+		var inner []struct{ Text string }
+		if json.Unmarshal(b.Content, &inner) == nil {
+			for j := range inner {
+				try(inner[j].Text, i, j, "content")
+			}
+		}
+	}
+	return best
+}
+
+// in gives the message with another text in place of the piece.
+func (p *piece) in(m Message, text string) Message {
+	m.Chars, m.Tokens = 0, 0
+	if p.block < 0 {
+		m.Text = text
+		return m
+	}
+	m.Parts = replaceAt(m.Parts, p.block, func(el json.RawMessage) json.RawMessage {
+		if p.field == "" {
+			return quote(text)
+		}
+		return replaceField(el, p.field, func(old json.RawMessage) json.RawMessage {
+			if p.inner < 0 {
+				return quote(text)
+			}
+			return replaceAt(old, p.inner, func(in json.RawMessage) json.RawMessage {
+				return replaceField(in, "text", func(json.RawMessage) json.RawMessage { return quote(text) })
+			})
+		})
+	})
+	return m
+}
+
+// replaceAt gives an array with another element at i; what cannot be read stays.
+func replaceAt(raw json.RawMessage, i int, by func(json.RawMessage) json.RawMessage) json.RawMessage {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || i >= len(list) {
+		return raw
+	}
+	list[i] = by(list[i])
+	return encode(list, raw)
+}
+
+// replaceField gives an object with another value for a field; its fields then stand in alphabetical order.
+func replaceField(raw json.RawMessage, name string, by func(json.RawMessage) json.RawMessage) json.RawMessage {
+	var obj map[string]json.RawMessage
+	if json.Unmarshal(raw, &obj) != nil {
+		return raw
+	}
+	obj[name] = by(obj[name])
+	return encode(obj, raw)
+}
+
+func encode(v any, otherwise json.RawMessage) json.RawMessage {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return otherwise
+	}
+	return out
+}
+
+func quote(s string) json.RawMessage { return encode(s, json.RawMessage(`""`)) }

@@ -1,0 +1,67 @@
+package window_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// talk makes a list from a short form: one line a message, "s u a t" for the role, then its text.
+func talk(lines ...string) []window.Message {
+	roles := map[byte]window.Role{'s': window.System, 'd': window.Developer, 'u': window.User, 'a': window.Assistant}
+	var out []window.Message
+	for i, l := range lines {
+		out = append(out, window.Message{Ref: i, Role: roles[l[0]], Text: strings.TrimPrefix(l[1:], " ")})
+	}
+	return out
+}
+
+// call makes an assistant message that calls tools, result the answer to one, both in OpenAI's format.
+func call(ids ...string) window.Message {
+	var calls []string
+	for _, id := range ids {
+		calls = append(calls, `{"id":"`+id+`","type":"function","function":{"name":"f","arguments":"{}"}}`)
+	}
+	return window.Message{Role: window.Assistant, ToolCalls: []byte("[" + strings.Join(calls, ",") + "]")}
+}
+
+func result(id, text string) window.Message {
+	return window.Message{Role: window.Tool, ToolCallID: id, Text: text}
+}
+
+// texts gives what a view says, one line a message.
+func texts(v window.View) []string {
+	var out []string
+	for _, e := range v.Entries {
+		m := e.Message
+		switch {
+		case len(m.Parts) > 0:
+			out = append(out, string(m.Role)+": "+string(m.Parts))
+		case len(m.ToolCalls) > 0:
+			out = append(out, string(m.Role)+" calls "+strings.Join(m.ReadLinks().Calls, " "))
+		case m.Role == window.Tool:
+			out = append(out, "tool "+m.ToolCallID+": "+m.Text)
+		default:
+			out = append(out, string(m.Role)+": "+m.Text)
+		}
+	}
+	return out
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	list := talk("s be kind", "u one", "a two", "u three", "a four", "u five")
+	v := window.Policy{MaxMessages: new(2), IncludeSystem: new(true)}.Read(list, nil, window.Extras{
+		System: talk("s  prompt "), Summary: "they met", Utterance: new(" six "),
+	})
+	want := []string{"system: prompt", "system: be kind", "system: " + window.SummaryText("they met"), "assistant: four", "user: five", "user: six"}
+	if d := cmp.Diff(want, texts(v)); d != "" {
+		t.Error(d)
+	}
+	if v.Dropped != 3 {
+		t.Errorf("dropped %d, want 3", v.Dropped)
+	}
+}

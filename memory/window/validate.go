@@ -1,0 +1,182 @@
+package window
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Bounds of a policy.
+const (
+	MaxCount      = 100_000    // max_messages, max_rounds, keep_recent
+	MaxTokenCount = 10_000_000 // max_tokens
+	MaxSeparator  = 64         // bytes of normalise.separator
+	MaxModelName  = 256        // bytes of summary_model
+)
+
+// Projections gives the names that Policy.Projection takes, the default first.
+func Projections() []string {
+	return []string{"heard_only", "heard_marked", "heard_and_unsaid", "generated"}
+}
+
+// Families gives the values that Policy.Tokens takes beside Estimate: the encodings, then the model families that use them.
+func Families() []string {
+	return []string{"o200k", "cl100k", "gpt-5", "gpt-4.1", "gpt-4o", "o1", "o3", "o4", "gpt-4", "gpt-3.5"}
+}
+
+// Validate wants every value that is set within its bounds; field is the path of the policy, "" for none. It fails with fault.Invalid, naming field, fault and what is allowed.
+func (p Policy) Validate(field string) error {
+	at := func(name string) string {
+		if field == "" {
+			return name
+		}
+		return field + "." + name
+	}
+	for _, n := range []struct {
+		name string
+		v    *int
+		most int
+	}{
+		{"max_messages", p.MaxMessages, MaxCount}, {"max_tokens", p.MaxTokens, MaxTokenCount}, {"max_rounds", p.MaxRounds, MaxCount}, {"keep_recent", p.KeepRecent, MaxCount},
+	} {
+		if n.v != nil && (*n.v < 0 || *n.v > n.most) {
+			none := "; 0 is no limit"
+			if n.name == "keep_recent" {
+				none = ""
+			}
+			return fault.At(fault.Invalid, at(n.name), "%d is not from 0 to %d%s", *n.v, n.most, none)
+		}
+	}
+	for _, n := range []struct {
+		name, v string
+		allowed []string
+	}{
+		{"preset", p.Preset, PresetNames()},
+		{"strategy", string(p.Strategy), []string{string(SlidingWindow), string(OldestFirst), string(Summarize), string(ImportanceBased)}},
+		{"apply", string(p.Apply), []string{string(OnRead), string(OnWrite)}},
+		{"tool_call_integrity", string(p.ToolCallIntegrity), []string{string(IntegrityNone), string(IntegrityTrailing), string(IntegrityAtomic), string(IntegrityHeal)}},
+		{"projection", p.Projection, Projections()},
+		{"tokens", p.Tokens, append([]string{Estimate}, Families()...)},
+	} {
+		if n.v != "" && !slices.Contains(n.allowed, n.v) {
+			return notOneOf(at(n.name), n.v, n.allowed...)
+		}
+	}
+	if v := p.SummarizeAt; v != nil && !(*v >= 0 && *v <= 1) { // NaN too
+		return fault.At(fault.Invalid, at("summarize_at"), "%v is not from 0 to 1; 0 is never", *v)
+	}
+	if p.SummaryModel != nil {
+		if err := checkText(at("summary_model"), *p.SummaryModel, MaxModelName); err != nil {
+			return err
+		}
+	}
+	if p.Normalise != nil && p.Normalise.Separator != nil {
+		return checkText(at("normalise.separator"), *p.Normalise.Separator, MaxSeparator)
+	}
+	return nil
+}
+
+func checkText(field, s string, most int) error {
+	switch {
+	case len(s) > most:
+		return fault.At(fault.Invalid, field, "has %d bytes, which is more than %d", len(s), most)
+	case !utf8.ValidString(s):
+		return fault.At(fault.Invalid, field, "is not UTF-8")
+	case strings.ContainsRune(s, 0):
+		return fault.At(fault.Invalid, field, "holds a NUL character")
+	}
+	return nil
+}
+
+// Decode reads a policy from a JSON object and validates it; field is its path. An unknown field, a value of another type and a value out of bounds fail with fault.Invalid;
+// null is a field that is not set, and null or nothing at all a policy that says nothing.
+func Decode(field string, raw []byte) (Policy, error) {
+	var p Policy
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		return p, nil
+	}
+	if err := decodeObject(field, raw, targetsOf(&p)); err != nil {
+		return Policy{}, err
+	}
+	return p, p.Validate(field)
+}
+
+// ParseSetting reads a policy from a setting of the server: the name of a preset, or a JSON object as Decode takes it. "" says nothing.
+func ParseSetting(field, value string) (Policy, error) {
+	value = strings.TrimSpace(value)
+	if value == "" || strings.HasPrefix(value, "{") {
+		return Decode(field, []byte(value))
+	}
+	if _, ok := PresetNamed(value); !ok {
+		return Policy{}, notOneOf(field, value, append(PresetNames(), "a JSON object")...)
+	}
+	return Policy{Preset: value}, nil
+}
+
+// target is where a field's value goes, and what a value of it is called.
+type target struct {
+	name string
+	into any
+	kind string
+}
+
+func targetsOf(p *Policy) []target {
+	return []target{
+		{"preset", &p.Preset, "a string"}, {"enabled", &p.Enabled, "true or false"},
+		{"max_messages", &p.MaxMessages, "a whole number"}, {"max_tokens", &p.MaxTokens, "a whole number"}, {"max_rounds", &p.MaxRounds, "a whole number"},
+		{"keep_system", &p.KeepSystem, "true or false"}, {"include_system", &p.IncludeSystem, "true or false"}, {"include_tool_results", &p.IncludeToolResults, "true or false"},
+		{"strategy", &p.Strategy, "a string"}, {"apply", &p.Apply, "a string"}, {"normalise", &p.Normalise, "an object"},
+		{"tool_call_integrity", &p.ToolCallIntegrity, "a string"}, {"keep_last_user", &p.KeepLastUser, "true or false"}, {"projection", &p.Projection, "a string"},
+		{"summarize_at", &p.SummarizeAt, "a number"}, {"summary_model", &p.SummaryModel, "a string"}, {"keep_recent", &p.KeepRecent, "a whole number"}, {"tokens", &p.Tokens, "a string"},
+	}
+}
+
+func decodeObject(field string, raw []byte, targets []target) error {
+	var obj map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &obj); err != nil {
+		return fault.At(fault.Invalid, orPolicy(field), "is not a JSON object")
+	}
+	names := make([]string, 0, len(obj))
+	for name := range obj {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		i := slices.IndexFunc(targets, func(t target) bool { return t.name == name })
+		path := name
+		if field != "" {
+			path = field + "." + name
+		}
+		if i < 0 {
+			allowed := make([]string, 0, len(targets))
+			for _, t := range targets {
+				allowed = append(allowed, t.name)
+			}
+			return fault.At(fault.Invalid, clip(path), "is not known; there are %s", strings.Join(allowed, ", "))
+		}
+		if string(obj[name]) == "null" {
+			continue
+		}
+		if n, ok := targets[i].into.(**Normalise); ok {
+			*n = &Normalise{}
+			err := decodeObject(path, obj[name], []target{
+				{"drop_hanging_user", &(*n).DropHangingUser, "true or false"}, {"merge_assistant", &(*n).MergeAssistant, "true or false"}, {"separator", &(*n).Separator, "a string"},
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if json.Unmarshal(obj[name], targets[i].into) != nil {
+			return fault.At(fault.Invalid, path, "%s is not %s", clip(string(obj[name])), targets[i].kind)
+		}
+	}
+	return nil
+}
+
+func orPolicy(field string) string { return or(field, "policy") }

@@ -1,0 +1,82 @@
+package window
+
+// Cut tells which messages of a memory leave it for good when it grew: their places in list, rising. It is empty unless the policy applies on write. It cuts to
+// max_messages and max_tokens as reading does (000-18); max_rounds is one of reading, and bounds the memory to CapPerRound messages a round (003-20). With IntegrityAtomic
+// or IntegrityHeal results leave with their calls. Drafts and discarded messages are not counted and not cut.
+func (p Policy) Cut(list []Message, c Counter) []int {
+	r := p.rules()
+	if !r.write || !r.enabled {
+		return nil
+	}
+	if c == nil {
+		c = Estimated{}
+	}
+	all := accepted(list, Extras{})
+	total := len(all)
+	s := all
+	if r.maxRounds > 0 {
+		s = newestMessages(s, CapPerRound*r.maxRounds, true)
+	}
+	if r.importance {
+		s = r.leastImportantOut(s, c)
+	} else {
+		s = newestMessages(s, r.maxMessages, r.keepSystem)
+		s = newestTokens(s, c, r.maxTokens, r.keepSystem, r.keepLastUser)
+	}
+	if len(s) == total {
+		return nil
+	}
+	if r.integrity == IntegrityAtomic || r.integrity == IntegrityHeal {
+		s = withoutOrphans(s)
+	}
+	return leaving(list, s)
+}
+
+// leaving gives the places of the accepted messages of list that are not in s.
+func leaving(list []Message, s []slot) []int {
+	var out []int
+	next := 0
+	for i := range list {
+		if next < len(s) && s[next].at == i {
+			next++
+			continue
+		}
+		if list[i].Status.orAccepted() == Accepted {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// CapPerRound is how many messages a round of max_rounds may take of a memory that is cut on write (003-20).
+const CapPerRound = 20
+
+// CapRounds gives the places of the messages that Orbiter's write cap leaves, in its order: where there are more than CapPerRound × maxRounds, the system messages,
+// moved to the front, then the newest of the others, that many; else all. maxRounds 0 is no limit.
+func CapRounds(list []Message, maxRounds int) []int {
+	if maxRounds <= 0 || len(list) <= CapPerRound*maxRounds {
+		return places(len(list))
+	}
+	return systemFirst(list, CapPerRound*maxRounds)
+}
+
+func places(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// systemFirst gives the places of all system messages, then of the newest n others.
+func systemFirst(list []Message, n int) []int {
+	var system, others []int
+	for i := range list {
+		if list[i].IsSystem() {
+			system = append(system, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return append(system, others[max(0, len(others)-n):]...)
+}
