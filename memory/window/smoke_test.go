@@ -65,3 +65,13 @@ func TestRead(t *testing.T) {
 		t.Errorf("dropped %d, want 3", v.Dropped)
 	}
 }
+
+func TestReadHeals(t *testing.T) {
+	t.Parallel()
+	list := append(append(talk("u go"), call("b", "a", "c"), result("a", "done")), talk("u and?")...)
+	v := window.Policy{Preset: "lauren"}.Read(list, nil, window.Extras{})
+	want := []string{"user: go", "assistant calls b a c", "tool a: done", "tool b: " + window.LostResult, "tool c: " + window.LostResult, "user: and?"}
+	if d := cmp.Diff(want, texts(v)); d != "" {
+		t.Error(d)
+	}
+}
