@@ -129,13 +129,17 @@ func (a *API) delivery(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// replayDelivery sends the message of a delivery again, whatever became of it, each time it is asked to.
+// replayDelivery sends the message of a delivery again, whatever became of it, each time it is asked to under another Idempotency-Key or none.
 func (a *API) replayDelivery(w http.ResponseWriter, r *http.Request) error {
 	id, err := deliveryParam(r)
 	if err != nil {
 		return err
 	}
-	rec, err := a.Webhooks.Store.Replay(r.Context(), projectOf(r), id, a.Now().UnixMilli())
+	key, err := idempotencyKey(r, maxIdempotencyKey)
+	if err != nil {
+		return err
+	}
+	rec, err := a.Webhooks.Replay(r.Context(), projectOf(r), id, key)
 	if err != nil {
 		return err
 	}
@@ -206,9 +210,11 @@ func (a *API) replays(w http.ResponseWriter, r *http.Request) error {
 	if len(q.States) == 0 {
 		q.States = []webhook.DeliveryState{webhook.Dead}
 	}
-	done, err := a.Webhooks.Store.ReplayAll(r.Context(), webhook.Replay{
-		Filter: q, NowMS: a.Now().UnixMilli(), PerSecond: in.PerSecond, DryRun: in.DryRun,
-	})
+	key, err := idempotencyKey(r, maxIdempotencyKey)
+	if err != nil {
+		return err
+	}
+	done, err := a.Webhooks.ReplayAll(r.Context(), webhook.Replay{Filter: q, PerSecond: in.PerSecond, DryRun: in.DryRun}, key)
 	if err != nil {
 		return err
 	}

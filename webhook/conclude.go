@@ -32,7 +32,7 @@ func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 	c := Conclusion{Endpoint: e}
 	// What an address said of itself that the endpoint has no longer says nothing about the one it has now.
 	same := d.Endpoint.URL == e.URL
-	if same {
+	if same && !r.Untried {
 		c.health(r)
 	}
 	if why := disableWhy(e, r); why != "" && same && !e.Disabled {

@@ -53,8 +53,9 @@ type Endpoint struct {
 	LastFailureMS  int64 // of the last one, to within an hour; 0 as FirstFailureMS
 
 	CreatedMS, UpdatedMS int64
-	Rev                  int64 // grows with each UpdateEndpoint, and when it is disabled
-	Fixed                bool  // comes from the settings: only enabled and disabled at run time
+	Rev                  int64  // grows with each UpdateEndpoint, and when it is disabled
+	MadeOf               string // of one that was made with an Idempotency-Key, a hash that tells its request from others; never changes
+	Fixed                bool   // comes from the settings: only enabled and disabled at run time
 }
 
 // The kinds of payload.
@@ -120,7 +121,7 @@ func (e Endpoint) Clone() Endpoint {
 // Revise gives the value that an update stores: next, with what an update cannot change taken from old. Every driver calls it. An endpoint
 // that is enabled again begins anew: its failures until then count for nothing.
 func Revise(old, next Endpoint) Endpoint {
-	next.ID, next.Project, next.CreatedMS, next.Fixed, next.Rev = old.ID, old.Project, old.CreatedMS, old.Fixed, old.Rev+1
+	next.ID, next.Project, next.CreatedMS, next.Fixed, next.MadeOf, next.Rev = old.ID, old.Project, old.CreatedMS, old.Fixed, old.MadeOf, old.Rev+1
 	next.LastSuccessMS, next.FirstFailureMS, next.LastFailureMS = old.LastSuccessMS, old.FirstFailureMS, old.LastFailureMS
 	if !next.Disabled {
 		next.DisabledWhy, next.DisabledMS = "", 0

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -98,4 +101,102 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	}
 	t.Fatalf("no metric %s", name)
 	return 0
+}
+
+// No try is begun past an endpoint's max_age, be it that the delivery waited untried: it ends as dead, and says nothing about the receiver.
+func TestMaxAgeBeforeTry(t *testing.T) {
+	t.Parallel()
+	url, seen := hits(t, nil)
+	s := newSite(t)
+	limit := func(e *webhook.Endpoint) { e.MaxAge = time.Hour }
+	s.endpoint("e", url, limit)
+	s.emit(s.event("old"))
+	s.endpoint("e", url, func(e *webhook.Endpoint) { limit(e); e.Disabled = true })
+	s.pass(2 * time.Hour)
+	s.work(nil, nil)
+	s.endpoint("e", url, limit)
+	r := s.next()
+	if r.State != webhook.Dead || !r.Untried || !strings.Contains(r.Reason, "after 0 attempts") || !strings.Contains(r.Reason, "max_age of 1h0m0s") {
+		t.Errorf("%+v", r.Result)
+	}
+	s.emit(s.event("fresh"))
+	if h := receiveFrom(t, seen, "the next event"); h.id() != "fresh" {
+		t.Errorf("%v was sent", h)
+	}
+	if r := s.next(); r.State != webhook.Delivered {
+		t.Errorf("%+v", r.Result)
+	}
+	got, tries, err := s.Delivery(t.Context(), siteProject, r.ID)
+	if err != nil || got.Attempt != 0 || len(tries) != 0 {
+		t.Errorf("%+v, %+v, %v", got, tries, err)
+	}
+}
+
+// A replay at a pace is not too old when its turn comes.
+func TestMaxAgeOfPacedReplay(t *testing.T) {
+	t.Parallel()
+	url, seen := hits(t, nil)
+	s := newSite(t)
+	s.endpoint("e", url, func(e *webhook.Endpoint) { e.MaxAge = time.Minute })
+	s.emit(s.event("n0"), s.event("n1"), s.event("n2"))
+	stop := s.work(nil, nil)
+	for range 3 {
+		s.next()
+		<-seen
+	}
+	stop()
+	s.pass(time.Hour)
+	if _, err := s.ReplayAll(t.Context(), webhook.Replay{Filter: webhook.DeliveryQuery{Project: siteProject}, NowMS: s.now().UnixMilli(), PerSecond: 1.0 / 3600}); err != nil {
+		t.Fatal(err)
+	}
+	s.work(nil, nil)
+	for range 3 {
+		if r := s.next(); r.State != webhook.Delivered {
+			t.Errorf("%+v", r.Result)
+		}
+		s.pass(time.Hour)
+	}
+}
+
+// A test goes at once: before the backlog of its endpoint, beside the breaker that holds it back, and beside the attempts of others that hang.
+func TestTestGoesAtOnce(t *testing.T) {
+	t.Parallel()
+	var hold sync.WaitGroup
+	hold.Add(1)
+	url, seen := hits(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Webhook-Id"), "test") {
+			hold.Wait()
+		}
+	})
+	down, refused := hits(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	s := newSite(t)
+	s.endpoint("down", down, nil)
+	stop := s.work(nil, func(c *webhook.WorkerConfig) { c.BreakAfter = 1 })
+	s.emit(s.event("fails"))
+	receiveFrom(t, refused, "a failure")
+	s.next()
+	for i := range 9 { // more than all attempts at a time, and as many again behind each
+		s.endpoint(fmt.Sprint("e", i), url, nil)
+	}
+	var list []memory.Event
+	for i := range 20 {
+		list = append(list, s.event(fmt.Sprint("n", i)))
+	}
+	s.emit(list...)
+	for range webhook.DefaultInFlight {
+		receiveFrom(t, seen, "an attempt that hangs")
+	}
+	s.send("test1", "e0")
+	if h := receiveFrom(t, seen, "the test"); h.id() != "test1" {
+		t.Errorf("%v came before the test", h)
+	}
+	if r := s.next(); r.EventID != "test1" || r.State != webhook.Delivered {
+		t.Errorf("%+v", r)
+	}
+	s.send("test2", "down")
+	if h := receiveFrom(t, refused, "the test of an endpoint that is held back"); h.id() != "test2" {
+		t.Errorf("%v came before the test", h)
+	}
+	hold.Done()
+	stop()
 }

@@ -68,7 +68,7 @@ func TestFault31Replay(t *testing.T) {
 	s.work(nil, nil)
 	replay := func(id int64) {
 		t.Helper()
-		if _, err := s.Replay(t.Context(), siteProject, id, s.now().UnixMilli()); err != nil {
+		if _, err := s.Replay(t.Context(), siteProject, id, s.now().UnixMilli(), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.emit() // wakes the worker
@@ -181,7 +181,7 @@ func TestFault31Cancel(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.wantBacklog(0, 0)
-	if _, err := s.Replay(t.Context(), siteProject, old.ID, s.now().UnixMilli()); err != nil {
+	if _, err := s.Replay(t.Context(), siteProject, old.ID, s.now().UnixMilli(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.next(); r.EventID != "n" || r.State != webhook.Delivered || r.Attempt != 1 {

@@ -31,9 +31,19 @@ type gate struct {
 	fails   int           // in a row
 	until   time.Time     // open until then; zero = closed
 	open    time.Duration // how long it was opened the last time
-	rev     int64         // of the endpoint that failed
+	of      version       // of the endpoint that failed
 	probing bool          // one attempt is under way to see whether it may close
 	bucket  *bucket       // nil = no limit
+}
+
+// version tells an endpoint from what it was before a change, and from one that had its id before it.
+type version struct{ createdMS, rev int64 }
+
+func versionOf(e *Endpoint) version { return version{e.CreatedMS, e.Rev} }
+
+// after tells whether v is of a later time than o.
+func (v version) after(o version) bool {
+	return v.createdMS > o.createdMS || v.createdMS == o.createdMS && v.rev > o.rev
 }
 
 func newGates(breakAfter int) *gates { return &gates{breakAfter: breakAfter, of: map[string]*gate{}} }
@@ -45,7 +55,7 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	own := g.of[e.ID]
 	room := math.MaxInt
 	// Who was changed since is another one: a corrected URL must not wait for the old one's break.
-	if own != nil && !own.until.IsZero() && own.rev == e.Rev {
+	if own != nil && !own.until.IsZero() && own.of == versionOf(e) {
 		// A clock that was set back must not hold anybody for longer than a break lasts.
 		if left := own.until.Sub(now); left > 0 && left <= longestBreak {
 			g.wake(own.until)
@@ -140,7 +150,7 @@ func (g *gates) began(e *Endpoint, now time.Time) {
 		g.bucket(e).take(now)
 	}
 	if own := g.of[e.ID]; own != nil && !own.until.IsZero() {
-		if own.rev != e.Rev {
+		if own.of != versionOf(e) {
 			own.fails, own.until, own.open, own.probing = 0, time.Time{}, 0, false
 			return
 		}
@@ -183,7 +193,12 @@ func (g *gates) ended(e *Endpoint, v verdict, now time.Time) {
 	defer g.mu.Unlock()
 	if v == failing {
 		own := g.gate(e.ID)
-		own.rev = max(own.rev, e.Rev)
+		switch v := versionOf(e); {
+		case own.of.after(v): // of an endpoint that was changed since
+			return
+		case v.after(own.of):
+			*own = gate{of: v, bucket: own.bucket}
+		}
 		g.failed(own, now)
 		return
 	}

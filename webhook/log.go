@@ -92,6 +92,7 @@ type Replay struct {
 	NowMS     int64
 	PerSecond float64 // the pace at which they become due; 0 = all at once
 	DryRun    bool    // count only
+	Name      string  // see Log.ReplayAll; "" = none. A dry run has none
 }
 
 // Replayed is what a replay did.
@@ -129,10 +130,12 @@ type Log interface {
 	// Delivery gives one delivery with its attempts, in order.
 	Delivery(ctx context.Context, project string, id int64) (Record, []Attempt, error)
 	// Replay makes a new delivery, due at nowMS, of the same event for the same endpoint, whatever became of the old one. It fails with
-	// fault.Conflict where the endpoint is deleted; for a disabled one it waits.
-	Replay(ctx context.Context, project string, id, nowMS int64) (Record, error)
+	// fault.Conflict where the endpoint is deleted; for a disabled one it waits. A name, if not empty, makes the call one that can be repeated: the project's
+	// next call of the name gives what the first one made, and fault.Conflict where the name is that of another request.
+	Replay(ctx context.Context, project string, id, nowMS int64, name string) (Record, error)
 	// ReplayAll does so for all that the filter selects, newest first, once for each event and endpoint; those of deleted endpoints are passed over.
-	// It is done in slices: one that is cut short has replayed some.
+	// It is done in slices between other calls; one that a crash has cut short is finished when the store is opened again, or by the next call of its name.
+	// Names are as those of Replay, and forgotten with what was done at their time (ForgetDone).
 	ReplayAll(ctx context.Context, r Replay) (Replayed, error)
 	// Cancel ends a pending delivery; fault.Conflict where it is not pending. An attempt under way is not called back, but its result is dropped.
 	Cancel(ctx context.Context, project string, id, nowMS int64) (Record, error)

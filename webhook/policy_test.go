@@ -35,7 +35,7 @@ func TestPolicyOfEndpoint(t *testing.T) {
 	p := webhook.Policy{Schedule: webhook.DefaultSchedule()}
 	now := time.UnixMilli(1_780_000_000_000)
 	fail := webhook.Outcome{Attempt: webhook.Attempt{ErrorClass: webhook.ClassRefused}}
-	d := webhook.Delivery{Attempt: 1, CreatedMS: now.Add(-100 * time.Hour).UnixMilli(), QueuedMS: now.UnixMilli()}
+	d := webhook.Delivery{Attempt: 1, CreatedMS: now.Add(-100 * time.Hour).UnixMilli(), FirstDueMS: now.UnixMilli()}
 	d.Endpoint.Retry = []time.Duration{time.Minute, time.Hour}
 	if r := p.Settle(d, fail, now, 0); r.State != webhook.Pending || r.DueMS != now.Add(time.Minute).UnixMilli() {
 		t.Errorf("first: %+v", r)

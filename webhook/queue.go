@@ -24,17 +24,18 @@ const (
 
 // Delivery is one event for one endpoint, as claimed by a worker.
 type Delivery struct {
-	ID        int64
-	EventID   string // noticeId, sent as webhook-id
-	Type      int
-	Project   string
-	AgentID   string
-	Body      []byte // byte-identical on every attempt
-	CreatedMS int64  // the event's time, Unix ms
-	QueuedMS  int64  // when the delivery was made: the event's time, or that of the replay
-	Endpoint  Endpoint
-	Attempt   int   // number of the attempt this claim is for, from 1
-	Fence     int64 // grows with each claim; Finish and Release of an older one are refused
+	ID         int64
+	EventID    string // noticeId, sent as webhook-id
+	Type       int
+	Project    string
+	AgentID    string
+	Body       []byte // byte-identical on every attempt
+	CreatedMS  int64  // the event's time, Unix ms
+	FirstDueMS int64  // when its first try was due: the event's time, or that of the replay and what its pace adds. Its age counts from here
+	Endpoint   Endpoint
+	Attempt    int   // number of the attempt this claim is for, from 1
+	Urgent     bool  // taken beside Claim.Limit
+	Fence      int64 // grows with each claim; Finish and Release of an older one are refused
 }
 
 // Attempt is the record of one HTTP try.
@@ -75,8 +76,10 @@ type Result struct {
 	State  DeliveryState
 	DueMS  int64  // for Pending: when the next attempt is due, Unix ms
 	Reason string // for Dead
-	AtMS   int64  // when this was decided, Unix ms
-	Try    Attempt
+	// Untried tells that no attempt was made: the claim's is not counted, Try is not kept, and nothing is said about the endpoint.
+	Untried bool
+	AtMS    int64 // when this was decided, Unix ms
+	Try     Attempt
 	// DisableEndpoint, if not empty, disables the endpoint in the same transaction, with this reason.
 	DisableEndpoint string
 	// DisableAfter, if not 0, disables the endpoint when this attempt failed and none has succeeded for so long.
@@ -93,12 +96,18 @@ type Backlog struct {
 	OldestPending int64
 }
 
+// MaxUrgent is how many tests of one endpoint may go before everything else.
+const MaxUrgent = 2
+
 // Claim says what a worker takes.
 type Claim struct {
 	NowMS       int64
 	Limit       int           // deliveries at most
 	PerEndpoint int           // at most for one endpoint that has no number of its own, those in flight (claimed, lease not over) included; 0 = no bound
 	Lease       time.Duration // a claim that is neither finished nor released by then is due again
+	// Urgent is how many tests (TypeTest) may be taken beside Limit, before anything else: their first tries, for enabled endpoints, whatever PerEndpoint and
+	// Room say. Of one endpoint MaxUrgent may wait like that; more of them are like other deliveries.
+	Urgent int
 	// Room, if set, says how many deliveries the endpoint may get now, beside the other bounds. It is called inside the transaction, perhaps
 	// more than once, and must be quick and change nothing.
 	Room func(e *Endpoint) int

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -78,10 +79,12 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, key string, request []byte) (_ Endpoint, again bool, err error) {
 	e.ID = "ep_" + s.NewID()
 	if key != "" {
-		// The id holds both, so that a repeated call finds what the first has made, and knows whether it was the same.
-		start := "ep_" + digest(16, e.Project, key) + "_"
-		e.ID = start + digest(8, string(request))
-		if old, err := s.made(ctx, e.Project, e.ID, start); err != nil || old.ID != "" {
+		// The id is made of the key, so that a repeated call finds what the first has made, and two at a time make one.
+		e.ID = "ep_" + digest(16, e.Project, key)
+		if e.MadeOf, err = s.madeOf(ctx, request); err != nil {
+			return Endpoint{}, false, err
+		}
+		if old, err := s.made(ctx, e); !fault.Is(err, fault.NotFound) {
 			return old, err == nil, err
 		}
 	}
@@ -109,7 +112,7 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	s.note(Endpoint{}, &e)
 	if err := s.Store.CreateEndpoint(ctx, e, MaxEndpoints); err != nil {
 		if key != "" && fault.Is(err, fault.Conflict) { // the same call at the same time
-			old, err := s.Store.Endpoint(ctx, e.Project, e.ID)
+			old, err := s.made(ctx, e)
 			return old, err == nil, err
 		}
 		return Endpoint{}, false, err
@@ -117,21 +120,24 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	return e, false, nil
 }
 
-// made looks for the endpoint of an earlier call with the same key; the zero value is none.
-func (s *Service) made(ctx context.Context, project, id, start string) (Endpoint, error) {
-	all, err := s.Store.Endpoints(ctx, project)
+// made gives the endpoint of an earlier call with the same key; fault.NotFound where there is none.
+func (s *Service) made(ctx context.Context, e Endpoint) (Endpoint, error) {
+	old, err := s.Store.Endpoint(ctx, e.Project, e.ID)
+	if err == nil && old.MadeOf != e.MadeOf {
+		return Endpoint{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for an endpoint with another body")
+	}
+	return old, err
+}
+
+// madeOf gives a hash of a request, which may hold secrets: it tells nobody anything who has not the store's own key.
+func (s *Service) madeOf(ctx context.Context, request []byte) (string, error) {
+	key, err := s.Store.ServerKey(ctx, "webhook idempotency")
 	if err != nil {
-		return Endpoint{}, err
+		return "", err
 	}
-	for _, e := range all {
-		switch {
-		case e.ID == id:
-			return e, nil
-		case strings.HasPrefix(e.ID, start):
-			return Endpoint{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for an endpoint with another body")
-		}
-	}
-	return Endpoint{}, nil
+	mac := hmac.New(sha256.New, key)
+	mac.Write(request)
+	return hex.EncodeToString(mac.Sum(nil)[:16]), nil
 }
 
 // check is Validate and what only the server knows.
@@ -287,6 +293,29 @@ func (s *Service) Test(ctx context.Context, project, id, key string) (Record, er
 		return page.Deliveries[0], nil
 	}
 	return r, err
+}
+
+// Replay sends the message of a delivery again, whatever became of it: each time, or, with a key, once for all calls of the key.
+func (s *Service) Replay(ctx context.Context, project string, id int64, key string) (Record, error) {
+	return s.Store.Replay(ctx, project, id, s.Now().UnixMilli(), keyName(key))
+}
+
+// ReplayAll does so for many. It goes on when its caller leaves, so that what was asked for is not done by half.
+func (s *Service) ReplayAll(ctx context.Context, r Replay, key string) (Replayed, error) {
+	r.NowMS, r.Name = s.Now().UnixMilli(), keyName(key)
+	if r.DryRun {
+		r.Name = ""
+		return s.Store.ReplayAll(ctx, r)
+	}
+	return s.Store.ReplayAll(context.WithoutCancel(ctx), r)
+}
+
+// keyName gives the name under which a replay's key is kept.
+func keyName(key string) string {
+	if key == "" {
+		return ""
+	}
+	return digest(16, "replay", key)
 }
 
 // Fetch gives the full body that a thin event stood in for. It fails as Thin.Open does, and with fault.NotFound where the endpoint is deleted or the

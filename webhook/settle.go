@@ -80,11 +80,7 @@ func (p Policy) again(r Result, d Delivery, o Outcome, now time.Time, random flo
 	if d.Endpoint.Retry != nil {
 		schedule = d.Endpoint.Retry
 	}
-	queued := d.QueuedMS
-	if queued == 0 {
-		queued = d.CreatedMS
-	}
-	age := now.Sub(time.UnixMilli(queued))
+	age := d.age(now)
 	wait, ok := schedule.Wait(d.Attempt, age, o.RetryAfter, random)
 	if !ok {
 		return r.dead(fmt.Sprintf("given up after %d attempts; the last: %s: %s", d.Attempt, o.ErrorClass, o.Error))
@@ -94,6 +90,26 @@ func (p Policy) again(r Result, d Delivery, o Outcome, now time.Time, random flo
 	}
 	r.DueMS = now.Add(wait).UnixMilli()
 	return r
+}
+
+// Overdue ends a delivery whose endpoint's max_age is over before the attempt that was claimed has begun, as when it waited for its breaker, its rate or a
+// disabled endpoint; ok is false for any other.
+func (p Policy) Overdue(d Delivery, now time.Time) (_ Result, ok bool) {
+	most := d.Endpoint.MaxAge
+	if most <= 0 || d.age(now) <= most {
+		return Result{}, false
+	}
+	r := Result{AtMS: now.UnixMilli(), Untried: true}
+	return r.dead(fmt.Sprintf("given up after %d attempts: it has waited longer than the endpoint's max_age of %s", d.Attempt-1, most)), true
+}
+
+// age is how long ago the delivery's first try was due; below 0 where that is still to come.
+func (d Delivery) age(now time.Time) time.Duration {
+	first := d.FirstDueMS
+	if first == 0 {
+		first = d.CreatedMS
+	}
+	return now.Sub(time.UnixMilli(first))
 }
 
 func (r Result) dead(reason string) Result {

@@ -79,7 +79,7 @@ func expiry(d Delivery, now time.Time) int64 {
 	for _, w := range d.Endpoint.Retry {
 		lasts += w + w/5 // the jitter
 	}
-	made := d.QueuedMS
+	made := d.FirstDueMS
 	if made == 0 {
 		made = d.CreatedMS
 	}

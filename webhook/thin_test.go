@@ -64,7 +64,7 @@ func TestThinBody(t *testing.T) {
 	thin, now := newThin(t, 1), time.UnixMilli(1780000009500)
 	body := `{"sid":"a1","noticeId":"n-1","productId":17,"eventType":103,"notifyMs":1780000000123,"payload":{"agent_id":"a1","contents":["` + strings.Repeat("x", 2000) + `"],"sequence":7}}`
 	d := webhook.Delivery{
-		EventID: "n-1", Body: []byte(body), CreatedMS: 1780000000123, QueuedMS: 1780000009000, Attempt: 1,
+		EventID: "n-1", Body: []byte(body), CreatedMS: 1780000000123, FirstDueMS: 1780000009000, Attempt: 1,
 		Endpoint: webhook.Endpoint{ID: "ep_1", MaxBodyBytes: 1024, Retry: []time.Duration{5 * 24 * time.Hour, 5 * 24 * time.Hour}},
 	}
 	if !thin.Wanted(d) {
@@ -98,10 +98,10 @@ func TestThinBody(t *testing.T) {
 	if e.SID != "a1" || e.NoticeID != "n-1" || e.EventType != 103 || e.NotifyMS != 1780000000123 || !p.Thin || p.Bytes != len(body) || p.SHA256 != hex.EncodeToString(sum[:]) || p.AgentID != "a1" || p.Sequence != 7 {
 		t.Errorf("%s", got)
 	}
-	if last := time.UnixMilli(d.QueuedMS).Add(12 * 24 * time.Hour); p.Expires < last.UnixMilli() { // two waits of five days, and their jitter
+	if last := time.UnixMilli(d.FirstDueMS).Add(12 * 24 * time.Hour); p.Expires < last.UnixMilli() { // two waits of five days, and their jitter
 		t.Errorf("the URL ends at %s, the last try may be at %s", time.UnixMilli(p.Expires), last)
 	}
-	now = time.UnixMilli(d.QueuedMS).Add(12 * 24 * time.Hour)
+	now = time.UnixMilli(d.FirstDueMS).Add(12 * 24 * time.Hour)
 	if again, err := thin.Body(d, now); err != nil || !bytes.Equal(got, again) {
 		t.Errorf("%v: the last try sends %s, the first %s", err, again, got)
 	}
@@ -131,7 +131,7 @@ func TestThinBodyLate(t *testing.T) {
 	t.Parallel()
 	thin, made := newThin(t, 1), time.UnixMilli(1780000009000)
 	d := webhook.Delivery{
-		EventID: "n-1", Body: []byte(`{"sid":"a1","noticeId":"n-1","productId":17,"eventType":103,"notifyMs":1,"payload":{}}`), QueuedMS: made.UnixMilli(), Endpoint: webhook.Endpoint{ID: "ep_1"},
+		EventID: "n-1", Body: []byte(`{"sid":"a1","noticeId":"n-1","productId":17,"eventType":103,"notifyMs":1,"payload":{}}`), FirstDueMS: made.UnixMilli(), Endpoint: webhook.Endpoint{ID: "ep_1"},
 	}
 	for waited := time.Duration(0); waited < 60*24*time.Hour; waited += 5 * time.Hour {
 		now := made.Add(waited)

@@ -141,7 +141,8 @@ type run struct {
 	stores   context.Context // of what ends their claims; outlives attempts
 	wg       sync.WaitGroup
 	mu       sync.Mutex
-	busy     int            // attempts under way
+	busy     int            // attempts under way, without tests beside the limits
+	urgent   int            // those
 	flying   map[string]int // of them, by endpoint
 	freed    chan struct{}  // an attempt has ended
 }
@@ -154,8 +155,8 @@ func (r *run) claim(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		woken := r.c.Queue.Woken() // taken before the claim, so that what is committed during it wakes us
-		if free := r.c.InFlight - r.running(); free > 0 {
-			n, err := r.claimOnce(ctx, free)
+		if free, tests := r.free(); free > 0 || tests > 0 {
+			n, err := r.claimOnce(ctx, free, tests)
 			if err != nil {
 				pause = min(max(2*pause, r.c.Poll), maxClaimPause)
 				r.metrics.storeErrors.WithLabelValues("claim").Inc()
@@ -164,7 +165,7 @@ func (r *run) claim(ctx context.Context) {
 				continue
 			}
 			pause = 0
-			if n == free {
+			if free > 0 && n >= free {
 				continue // full, or more at once
 			}
 		}
@@ -180,8 +181,8 @@ func (r *run) claim(ctx context.Context) {
 	}
 }
 
-// claimOnce takes up to free deliveries and starts an attempt for each.
-func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
+// claimOnce takes up to free deliveries, and tests beside them, and starts an attempt for each. It gives how many of the first kind there were.
+func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	lease := r.c.Sender.Lease()
 	// Not under ctx: a claim that is cut off midway may have happened, and its deliveries would wait for the lease to end.
 	claimCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
@@ -189,49 +190,64 @@ func (r *run) claimOnce(ctx context.Context, free int) (int, error) {
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
-		NowMS: now.UnixMilli(), Limit: free, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+		NowMS: now.UnixMilli(), Limit: free, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
 		Room: r.room(now),
 	})
 	if err != nil {
 		return 0, err
 	}
+	n := 0
 	for _, d := range ds {
+		if !d.Urgent {
+			n++
+		}
+		if over, ok := r.policy.Overdue(d, now); ok {
+			r.start(d, func() { r.end(d, over, ends) })
+			continue
+		}
 		r.gates.began(&d.Endpoint, now)
-		r.start(ctx, d, ends)
+		r.start(d, func() { r.deliver(d, ends, ctx.Err() != nil) }) // claimed, perhaps, while Run was asked to end
 	}
-	return len(ds), nil
+	return n, nil
 }
 
-// start runs one attempt on a goroutine of its own, for which Run waits.
-func (r *run) start(ctx context.Context, d Delivery, leaseEnds time.Time) {
-	r.add(d.Endpoint.ID, 1)
+// start runs what is to be done with a claimed delivery on a goroutine of its own, for which Run waits.
+func (r *run) start(d Delivery, do func()) {
+	r.add(d, 1)
 	r.wg.Go(func() {
 		defer func() {
-			r.add(d.Endpoint.ID, -1)
+			r.add(d, -1)
 			select {
 			case r.freed <- struct{}{}:
 			default: // there is one already, and claim looks at everything
 			}
 		}()
-		stopping := ctx.Err() != nil // claimed while Run was asked to end
-		r.deliver(d, leaseEnds, stopping)
+		do()
 	})
 }
 
-func (r *run) running() int {
+// maxTests is how many tests may be under way beside InFlight: who asks whether his receiver can be reached is not told to wait for others'.
+const maxTests = 4
+
+// free gives how many attempts may begin, and how many tests beside them.
+func (r *run) free() (attempts, tests int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.busy
+	return max(r.c.InFlight-r.busy, 0), max(maxTests-r.urgent, 0)
 }
 
-func (r *run) add(endpoint string, n int) {
+func (r *run) add(d Delivery, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.busy += n
-	if r.flying[endpoint] += n; r.flying[endpoint] == 0 {
-		delete(r.flying, endpoint)
+	if d.Urgent {
+		r.urgent += n
+	} else {
+		r.busy += n
+		if r.flying[d.Endpoint.ID] += n; r.flying[d.Endpoint.ID] == 0 {
+			delete(r.flying, d.Endpoint.ID)
+		}
 	}
-	r.metrics.inFlight.Set(float64(r.busy))
+	r.metrics.inFlight.Set(float64(r.busy + r.urgent))
 }
 
 // room gives how many more attempts an endpoint may begin in one claim. Each has PerEndpoint of its own; what one asks for beyond comes from a part that all
@@ -276,11 +292,22 @@ func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool) {
 	}
 	r.metrics.observe(out)
 	result := r.policy.Settle(d, out, r.c.Now(), r.c.Random())
+	r.finish(ctx, d, result)
+}
+
+// end stores what became of a delivery that is not tried any more.
+func (r *run) end(d Delivery, result Result, leaseEnds time.Time) {
+	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
+	defer cancel()
+	r.finish(ctx, d, result)
+}
+
+// finish stores a result; one that another claim has overtaken counts for nothing.
+func (r *run) finish(ctx context.Context, d Delivery, result Result) {
 	r.log(d, result)
-	if result.State == Dead {
+	if r.store(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) }) && result.State == Dead {
 		r.metrics.dead.Inc()
 	}
-	r.store(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) })
 }
 
 // attempt sends, and turns a panic into an outcome: one delivery that we cannot handle must not stop the others.
@@ -300,23 +327,23 @@ func (r *run) attempt(d Delivery, ends time.Time) (out Outcome) {
 }
 
 // store does a call of the store that ends a claim, again and again until the lease ends: what is not stored by then is sent again,
-// which receivers stand but do not like.
-func (r *run) store(ctx context.Context, d Delivery, call string, do func(context.Context) error) {
+// which receivers stand but do not like. It tells whether it was stored.
+func (r *run) store(ctx context.Context, d Delivery, call string, do func(context.Context) error) bool {
 	log := r.c.Log.With().Int64("delivery", d.ID).Str("event", d.EventID).Str("endpoint", d.Endpoint.ID).Logger()
 	for pause := finishPause; ; pause *= 2 {
 		err := safely(ctx, do)
 		if err == nil {
-			return
+			return true
 		}
 		if fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound) {
 			log.Warn().Err(err).Msg("webhook " + call + ": another worker has this delivery, or it is gone; result dropped")
-			return
+			return false
 		}
 		r.metrics.storeErrors.WithLabelValues(call).Inc()
 		log.Error().Err(err).Msg("webhook " + call)
 		if !wait(ctx, pause) || errors.Is(err, errPanic) {
 			log.Error().Msg("webhook " + call + ": not stored; the delivery is sent again when its lease has ended")
-			return
+			return false
 		}
 	}
 }

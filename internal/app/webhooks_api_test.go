@@ -270,6 +270,18 @@ func TestEndpointOnce(t *testing.T) {
 	if s.get(hooks + "/endpoints").ok(&list); len(list.Endpoints) != 2 || made.Load() != 1 {
 		t.Errorf("%d endpoints, %d of eight calls made one", len(list.Endpoints), made.Load())
 	}
+	for i := range 8 { // at once, each with another body: one is right, the others are told
+		wg.Go(func() {
+			r := s.post(hooks+"/endpoints", map[string]any{"url": h.url, "description": fmt.Sprint(i)}, "Idempotency-Key", "k3")
+			if r.status != http.StatusCreated && r.status != http.StatusConflict {
+				t.Errorf("status %d", r.status)
+			}
+		})
+	}
+	wg.Wait()
+	if s.get(hooks + "/endpoints").ok(&list); len(list.Endpoints) != 3 {
+		t.Errorf("%d endpoints of one key and several bodies", len(list.Endpoints)-2)
+	}
 	var first, second struct {
 		Secret   signer
 		Endpoint endpoint

@@ -30,6 +30,7 @@ type Store struct {
 	deliveries []*delivery       // by id, which is the place + 1; nil = erased
 	woken      chan struct{}
 	keys       map[string][]byte // by name
+	replays    map[key]replay    // by project and name
 
 	conversations map[key][]byte // by project and id
 }
@@ -49,7 +50,7 @@ var (
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, conversations: map[key][]byte{}}
+	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, conversations: map[key][]byte{}, replays: map[key]replay{}}
 }
 
 // enter locks the store for one call; without an error the caller unlocks it.

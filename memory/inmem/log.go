@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -136,18 +138,38 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 
 // add makes a delivery.
 func (s *Store) add(e *event, endpoint string, due, created, replayOf int64) *delivery {
-	d := &delivery{id: int64(len(s.deliveries) + 1), event: e, endpoint: endpoint, state: pending, due: due, created: created, replayOf: replayOf}
+	d := &delivery{id: int64(len(s.deliveries) + 1), event: e, endpoint: endpoint, state: pending, due: due, created: created, first: due, replayOf: replayOf}
+	if e.Type == webhook.TypeTest && replayOf == 0 {
+		waiting := 0
+		for _, o := range s.deliveries {
+			if o != nil && o.urgent && o.endpoint == endpoint && o.state == pending {
+				waiting++
+			}
+		}
+		d.urgent = waiting < webhook.MaxUrgent
+	}
 	s.deliveries = append(s.deliveries, d)
 	s.wake()
 	return d
 }
 
 // Replay makes a delivery again.
-func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
+func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (webhook.Record, error) {
 	if err := s.enter(ctx); err != nil {
 		return webhook.Record{}, err
 	}
 	defer s.mu.Unlock()
+	made, err := s.named(project, name, strconv.FormatInt(id, 10), nowMS)
+	if err != nil {
+		return webhook.Record{}, err
+	}
+	if made.delivery != 0 {
+		d, err := s.owned(project, made.delivery)
+		if err != nil {
+			return webhook.Record{}, err
+		}
+		return s.record(d), nil
+	}
 	d, err := s.owned(project, id)
 	if err != nil {
 		return webhook.Record{}, err
@@ -155,7 +177,36 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64) (we
 	if !s.lives(d) {
 		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
 	}
-	return s.record(s.add(d.event, d.endpoint, nowMS, nowMS, id)), nil
+	again := s.add(d.event, d.endpoint, nowMS, nowMS, id)
+	made.delivery = again.id
+	s.keepReplay(project, name, made)
+	return s.record(again), nil
+}
+
+// replay is what a caller has named.
+type replay struct {
+	request  string
+	nowMS    int64
+	delivery int64 // what a replay of one made
+	done     *webhook.Replayed
+}
+
+// named gives the replay of a name, a new one if there is none. It fails with fault.Conflict where it was of another request.
+func (s *Store) named(project, name, request string, nowMS int64) (replay, error) {
+	was, ok := s.replays[key{project, name}]
+	switch {
+	case name == "" || !ok:
+		return replay{request: request, nowMS: nowMS}, nil
+	case was.request != request:
+		return replay{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
+	}
+	return was, nil
+}
+
+func (s *Store) keepReplay(project, name string, r replay) {
+	if name != "" {
+		s.replays[key{project, name}] = r
+	}
 }
 
 // lives tells whether a delivery's endpoint is still there, and not another one of its id.
@@ -167,6 +218,19 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (out webhook.Re
 		return out, err
 	}
 	defer s.mu.Unlock()
+	made := replay{}
+	if !r.DryRun {
+		if made, err = s.named(r.Filter.Project, r.Name, fmt.Sprintf("%+v %v", r.Filter, r.PerSecond), r.NowMS); err != nil {
+			return out, err
+		}
+		if made.done != nil {
+			return *made.done, nil
+		}
+		defer func() {
+			made.done = &out
+			s.keepReplay(r.Filter.Project, r.Name, made)
+		}()
+	}
 	type pair struct {
 		event    *event
 		endpoint string
@@ -245,6 +309,11 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (n int, err erro
 			n++
 		default:
 			used[d.event] = true
+		}
+	}
+	for k, r := range s.replays {
+		if r.nowMS < beforeMS {
+			delete(s.replays, k)
 		}
 	}
 	for id, e := range s.events {

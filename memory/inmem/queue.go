@@ -1,6 +1,7 @@
 package inmem
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sort"
@@ -30,7 +31,9 @@ type delivery struct {
 	created  int64
 	done     int64
 	replayOf int64
-	orphan   bool // its endpoint was deleted; one of the same id may have come since
+	first    int64 // when its first try was due; 0 = created
+	urgent   bool  // a test that nobody has claimed yet
+	orphan   bool  // its endpoint was deleted; one of the same id may have come since
 	attempts []webhook.Attempt
 }
 
@@ -104,20 +107,31 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 		}
 		return a.due < b.due
 	})
+	sort.SliceStable(list, func(i, j int) bool { return list[i].urgent && !list[j].urgent })
 	var out []webhook.Delivery
+	urgent := 0
 	for _, d := range list {
 		i := s.endpoint(d.endpoint)
-		if len(out) >= c.Limit || i < 0 || s.endpoints[i].Disabled || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint]) {
+		if i < 0 || s.endpoints[i].Disabled {
 			continue
 		}
-		taken[d.endpoint]++
-		flying[d.endpoint]++
+		now := d.urgent && urgent < c.Urgent
+		if !now && (len(out)-urgent >= c.Limit || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint])) {
+			continue
+		}
+		if now {
+			urgent++
+		} else {
+			taken[d.endpoint]++
+			flying[d.endpoint]++
+		}
+		d.urgent = false
 		d.due, d.claimed = c.NowMS+max(int64(c.Lease/time.Millisecond), 1), true
 		d.attempt++
 		d.fence++
 		out = append(out, webhook.Delivery{
 			ID: d.id, EventID: d.event.ID, Type: d.event.Type, Project: d.event.agent.project, AgentID: d.event.agent.id, Body: d.event.Body,
-			CreatedMS: d.event.CreatedMS, QueuedMS: d.created, Endpoint: s.endpoints[i].Clone(), Attempt: d.attempt, Fence: d.fence,
+			CreatedMS: d.event.CreatedMS, FirstDueMS: cmp.Or(d.first, d.created), Endpoint: s.endpoints[i].Clone(), Attempt: d.attempt, Fence: d.fence, Urgent: now,
 		})
 	}
 	return out, nil
@@ -164,7 +178,11 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		r.Try.Response, r.Try.Truncated = r.Try.Response[:webhook.MaxResponse], true
 	}
 	r.Try.Response = slices.Clone(r.Try.Response)
-	own.attempts = append(own.attempts, r.Try)
+	if r.Untried {
+		own.attempt--
+	} else {
+		own.attempts = append(own.attempts, r.Try)
+	}
 	i := s.endpoint(own.endpoint)
 	if i < 0 || own.orphan {
 		return nil

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"slices"
 	"sort"
 	"time"
 
@@ -60,20 +61,40 @@ func (g *group) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) b
 			eventNo = id
 			g.pages += 5 + len(m.Body)/4096
 		}
-		if _, err := g.insertDelivery(eventNo, e, m.CreatedMS, m.CreatedMS, 0); err != nil {
+		if _, err := g.insertDelivery(eventNo, e, fresh{dueMS: m.CreatedMS, createdMS: m.CreatedMS, urgent: m.Type == webhook.TypeTest}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// fresh is what a new delivery is made of beside its event and endpoint.
+type fresh struct {
+	dueMS, createdMS int64
+	replayOf         int64
+	urgent           bool
+}
+
 // insertDelivery makes a delivery and gives its id.
-func (g *group) insertDelivery(eventNo int64, e *endpoint, dueMS, createdMS, replayOf int64) (int64, error) {
-	_, id, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason, created_ms, replay_of)
-		VALUES (?, ?, 0, 0, ?, 0, 0, '', ?, ?)`, eventNo, e.no, dueMS, createdMS, replayOf)
+func (g *group) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) {
+	first := int64(0)
+	if f.dueMS != f.createdMS {
+		first = f.dueMS
+	}
+	if f.urgent {
+		n, err := g.w.number("SELECT count(*) FROM delivery WHERE state = 0 AND urgent = 1 AND endpoint_no = ?", e.no)
+		if err != nil {
+			return 0, classify(err, "count tests")
+		}
+		if f.urgent = n < webhook.MaxUrgent; f.urgent {
+			g.s.urgent.Store(true)
+		}
+	}
+	_, id, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason, created_ms, replay_of, first_ms, urgent)
+		VALUES (?, ?, 0, 0, ?, 0, 0, '', ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, first, boolean(f.urgent))
 	g.pages += 5
 	g.wake = true
-	e.dueAt(dueMS)
+	e.dueAt(f.dueMS)
 	return id, err
 }
 
@@ -81,20 +102,25 @@ func (g *group) insertDelivery(eventNo int64, e *endpoint, dueMS, createdMS, rep
 type due struct {
 	id, at int64
 	retry  bool
+	urgent bool
 	e      *endpoint
 }
 
 // Claim takes due deliveries.
 func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
-	if c.Limit <= 0 {
+	if c.Limit <= 0 && (c.Urgent <= 0 || !s.urgent.Load()) {
 		return nil, nil
 	}
 	var out []webhook.Delivery
 	err := s.do(ctx, func(g *group) error {
 		out = nil
+		urgent, err := g.urgentAt(c)
+		if err != nil {
+			return err
+		}
 		var list []due
 		for _, e := range s.endpoints {
-			if e.Disabled || e.due > c.NowMS {
+			if c.Limit <= 0 || e.Disabled || e.due > c.NowMS {
 				continue
 			}
 			found, err := g.dueAt(e, c)
@@ -103,6 +129,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 			}
 			list = append(list, found...)
 		}
+		list = slices.DeleteFunc(list, func(d due) bool {
+			return slices.ContainsFunc(urgent, func(u due) bool { return u.id == d.id })
+		})
 		sort.SliceStable(list, func(i, j int) bool {
 			a, b := list[i], list[j]
 			switch {
@@ -113,7 +142,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 			}
 			return a.id < b.id
 		})
-		for _, d := range list[:min(len(list), c.Limit)] {
+		for _, d := range append(urgent, list[:min(len(list), max(c.Limit, 0))]...) {
 			claimed, err := g.claim(d, c)
 			if err != nil {
 				return err
@@ -124,6 +153,39 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	})
 	if err != nil {
 		return nil, err
+	}
+	return out, nil
+}
+
+// urgentAt gives the tests that go beside the limits. Those whose endpoint was disabled or deleted since become like any other delivery.
+func (g *group) urgentAt(c webhook.Claim) ([]due, error) {
+	if c.Urgent <= 0 || !g.s.urgent.Load() {
+		return nil, nil
+	}
+	var out []due
+	var idle []int64
+	rows := 0
+	err := g.w.each("SELECT id, due_ms, endpoint_no FROM delivery INDEXED BY delivery_urgent WHERE state = 0 AND urgent = 1 ORDER BY id LIMIT ?+0", []driver.Value{int64(sweepRows)}, func(row []driver.Value) error {
+		rows++
+		d := due{id: integer(row[0]), at: integer(row[1]), urgent: true, e: g.live(integer(row[2]))}
+		switch {
+		case d.e == nil || d.e.Disabled:
+			idle = append(idle, d.id)
+		case d.at <= c.NowMS && len(out) < c.Urgent:
+			out = append(out, d)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, classify(err, "look for tests")
+	}
+	if rows == 0 {
+		g.s.urgent.Store(false)
+	}
+	for _, id := range idle {
+		if _, _, err := g.exec("update delivery", "UPDATE delivery SET urgent = 0 WHERE id = ?", id); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
@@ -184,11 +246,12 @@ func nextDue(c *conn, no int64) (int64, error) {
 
 func (g *group) claim(d due, c webhook.Claim) (webhook.Delivery, error) {
 	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
-	if _, _, err := g.exec("claim delivery", "UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, claimed = 1 WHERE id = ?", until, d.id); err != nil {
+	if _, _, err := g.exec("claim delivery", "UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, claimed = 1, urgent = 0 WHERE id = ?", until, d.id); err != nil {
 		return webhook.Delivery{}, err
 	}
 	g.pages += 4
-	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms, d.created_ms
+	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms,
+		CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END
 		FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?`, d.id)
 	if err == nil && row == nil {
 		err = errNoRow
@@ -198,7 +261,7 @@ func (g *group) claim(d due, c webhook.Claim) (webhook.Delivery, error) {
 	}
 	return webhook.Delivery{
 		ID: d.id, Attempt: int(integer(row[0])), Fence: integer(row[1]), EventID: text(row[2]), Type: int(integer(row[3])),
-		Project: text(row[4]), AgentID: text(row[5]), Body: blob(row[6]), CreatedMS: integer(row[7]), QueuedMS: integer(row[8]), Endpoint: d.e.Endpoint,
+		Project: text(row[4]), AgentID: text(row[5]), Body: blob(row[6]), CreatedMS: integer(row[7]), FirstDueMS: integer(row[8]), Endpoint: d.e.Endpoint, Urgent: d.urgent,
 	}, nil
 }
 
@@ -213,16 +276,18 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		if state != statePending {
 			due, done = 0, max(r.AtMS, 1)
 		}
-		n, _, err := g.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, claimed = 0, reason = ?, done_ms = ?
-			WHERE id = ? AND fence = ? AND claimed = 1 AND state = 0`, state, due, r.Reason, done, d.ID, d.Fence)
+		n, _, err := g.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, claimed = 0, reason = ?, done_ms = ?, attempt = attempt - ?
+			WHERE id = ? AND fence = ? AND claimed = 1 AND state = 0`, state, due, r.Reason, done, boolean(r.Untried), d.ID, d.Fence)
 		if err != nil {
 			return err
 		}
 		if n != 1 {
 			return staleClaim(d)
 		}
-		if err := g.insertAttempt(d, r.Try); err != nil {
-			return err
+		if !r.Untried {
+			if err := g.insertAttempt(d, r.Try); err != nil {
+				return err
+			}
 		}
 		row, err := g.w.first("SELECT d.endpoint_no, e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
 		if err == nil && row == nil {

@@ -58,6 +58,7 @@ type storedEndpoint struct {
 	CreatedMS   int64           `json:"created_ms,omitempty"`
 	UpdatedMS   int64           `json:"updated_ms,omitempty"`
 	Rev         int64           `json:"rev,omitempty"`
+	MadeOf      string          `json:"made_of,omitempty"`
 	Fixed       bool            `json:"fixed,omitempty"`
 }
 
@@ -88,7 +89,7 @@ func encodeEndpoint(e *webhook.Endpoint) (body string, secrets []byte, err error
 	b, err := json.Marshal(storedEndpoint{
 		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,
 		MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
-		DisabledMS: e.DisabledMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, Fixed: e.Fixed,
+		DisabledMS: e.DisabledMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, MadeOf: e.MadeOf, Fixed: e.Fixed,
 	})
 	if err != nil {
 		return "", nil, err
@@ -130,7 +131,7 @@ func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint,
 		ID: id, Project: project, URL: in.URL, Description: in.Description, Events: in.Events, Agora: in.Agora, Payload: in.Payload,
 		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
 		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
-		Rev: in.Rev, Fixed: in.Fixed,
+		Rev: in.Rev, MadeOf: in.MadeOf, Fixed: in.Fixed,
 		Auth:       webhook.Auth{Bearer: webhook.Secret(hidden.Bearer), User: hidden.User, Password: webhook.Secret(hidden.Password)},
 		ClientCert: webhook.ClientCert{Cert: hidden.Cert, Key: webhook.Secret(hidden.Key)},
 	}

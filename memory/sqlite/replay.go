@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql/driver"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -21,9 +23,23 @@ func (g *group) live(no int64) *endpoint {
 }
 
 // Replay makes a delivery again.
-func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
+func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (webhook.Record, error) {
 	var out webhook.Record
 	err := s.do(ctx, func(g *group) error {
+		job := replayJob{id: replayID(project, name), project: project, request: fmt.Sprintf(`{"delivery":%d}`, id), nowMS: nowMS, done: true}
+		if name != "" {
+			if was, err := g.replayJob(job.id); err != nil || was != nil {
+				if err == nil {
+					err = was.same(job)
+				}
+				if err != nil {
+					return err
+				}
+				r, err := record(g.w, project, was.delivery)
+				out = r.Record
+				return err
+			}
+		}
 		old, err := record(g.w, project, id)
 		if err != nil {
 			return err
@@ -32,11 +48,15 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64) (we
 		if e == nil {
 			return fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
 		}
-		fresh, err := g.insertDelivery(old.event, e, nowMS, nowMS, id)
-		if err != nil {
+		if job.delivery, err = g.insertDelivery(old.event, e, fresh{dueMS: nowMS, createdMS: nowMS, replayOf: id}); err != nil {
 			return err
 		}
-		r, err := record(g.w, project, fresh)
+		if name != "" {
+			if err := g.insertReplay(job); err != nil {
+				return err
+			}
+		}
+		r, err := record(g.w, project, job.delivery)
 		out = r.Record
 		return err
 	})
@@ -48,48 +68,74 @@ type again struct{ event, endpoint, of int64 }
 
 // ReplayAll makes the deliveries again that a filter selects.
 func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
-	var out webhook.Replayed
-	list, err := s.selected(ctx, r.Filter, &out)
-	if err != nil || r.DryRun {
+	if r.DryRun {
+		var out webhook.Replayed
+		_, err := s.selected(ctx, r.Filter, math.MaxInt64, &out)
 		return out, err
 	}
-	out.Count = 0
-	for at := 0; at < len(list); {
+	job, err := s.beginReplay(ctx, r)
+	if err != nil || job.done {
+		return job.result(), err
+	}
+	return s.replay(ctx, job, r)
+}
+
+// replay makes what is left of a job. Each slice commits with what is noted of it, so that none is made twice.
+func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (webhook.Replayed, error) {
+	var out webhook.Replayed
+	list, err := s.selected(ctx, r.Filter, job.upto, &out)
+	if err != nil {
+		return job.result(), err
+	}
+	job.more, job.toMS = out.More, out.ToMS
+	for at := 0; !job.done; {
 		slice := list[at:min(len(list), at+sweepRows)]
-		n := 0
+		next := job
 		err := s.do(ctx, func(g *group) error {
-			n = 0
-			for i, a := range slice {
-				e := g.live(a.endpoint)
-				if e == nil { // deleted since
-					continue
-				}
-				// Erased since, perhaps: an event without row would break the foreign key and the slice with it.
-				row, err := g.w.first("SELECT 1 FROM event WHERE no = ?", a.event)
-				if err != nil {
-					return classify(err, "read event")
-				}
-				if row == nil {
-					continue
-				}
-				due := r.NowMS
-				if r.PerSecond > 0 {
-					due += int64(float64(at+i) / r.PerSecond * float64(time.Second/time.Millisecond))
-				}
-				if _, err := g.insertDelivery(a.event, e, due, r.NowMS, a.of); err != nil {
+			next = job
+			next.done = at+len(slice) == len(list)
+			for _, a := range slice {
+				if err := g.replayOne(&next, a, r.PerSecond); err != nil {
 					return err
 				}
-				n++
 			}
-			return nil
+			return g.noteReplay(next)
 		})
 		if err != nil {
-			return out, err
+			return job.result(), err
 		}
-		out.Count += n
+		job = next
 		at += len(slice)
 	}
-	return out, nil
+	return job.result(), nil
+}
+
+// replayOne makes one delivery of a job, unless it cannot be made any more or was made before a crash.
+func (g *group) replayOne(job *replayJob, a again, perSecond float64) error {
+	e := g.live(a.endpoint)
+	if e == nil { // deleted since
+		return nil
+	}
+	// Erased since, perhaps: an event without row would break the foreign key and the slice with it.
+	row, err := g.w.first("SELECT 1 FROM event WHERE no = ?", a.event)
+	if err != nil || row == nil {
+		return classify(err, "read event")
+	}
+	if job.resumed {
+		row, err := g.w.first("SELECT 1 FROM delivery WHERE event_no = ? AND id > ? AND replay_of <> 0 AND created_ms = ? AND endpoint_no = ?", a.event, job.upto, job.nowMS, a.endpoint)
+		if err != nil || row != nil {
+			return classify(err, "read delivery")
+		}
+	}
+	due := job.nowMS
+	if perSecond > 0 {
+		due += int64(float64(job.made) / perSecond * float64(time.Second/time.Millisecond))
+	}
+	if _, err := g.insertDelivery(a.event, e, fresh{dueMS: due, createdMS: job.nowMS, replayOf: a.of}); err != nil {
+		return err
+	}
+	job.made++
+	return nil
 }
 
 // replayRows is how many rows a replay selects in one transaction.
@@ -105,8 +151,8 @@ func liveEndpoints(c *conn, project string) (map[int64]bool, error) {
 	return out, err
 }
 
-// selected gives what a replay makes anew, newest first, once for each event and endpoint.
-func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, out *webhook.Replayed) ([]again, error) {
+// selected gives what a replay makes anew, newest first, once for each event and endpoint, of deliveries up to an id.
+func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int64, out *webhook.Replayed) ([]again, error) {
 	type pair struct{ event, endpoint int64 }
 	seen := map[pair]bool{}
 	var list []again
@@ -140,7 +186,7 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, out *webh
 			for _, row := range rows {
 				at = row.place()
 				key := pair{row.event, row.endpoint}
-				if !keep(row) || !live[row.endpoint] || seen[key] {
+				if row.ID > upto || !keep(row) || !live[row.endpoint] || seen[key] {
 					continue
 				}
 				if len(list) == webhook.MaxReplay {
@@ -231,7 +277,12 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (int, error) {
 		erased += int(n)
 		more = n == forgetRows
 	}
-	return erased, s.do(ctx, func(g *group) error { return g.dropEndpoints() })
+	return erased, s.do(ctx, func(g *group) error {
+		if _, _, err := g.exec("forget replays", "DELETE FROM replay WHERE done = 1 AND now_ms < ?", beforeMS); err != nil {
+			return err
+		}
+		return g.dropEndpoints()
+	})
 }
 
 // forgetRows is smaller than sweepRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.

@@ -109,6 +109,7 @@ type Store struct {
 	counts    [memory.Statuses]atomic.Int64
 	published atomic.Pointer[[]webhook.Endpoint]
 	health    atomic.Pointer[map[string]*health] // by endpoint
+	urgent    atomic.Bool                        // there may be tests that go before everything
 	woken     chan struct{}
 }
 
@@ -153,6 +154,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	go s.commitLoop()
 	go s.copyLoop()
 	if err := s.closeDeleted(ctx); err != nil { // what a crash left of a deletion
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := s.resumeReplays(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -236,6 +240,7 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	// full disk, when its lease is over.
 	_ = w.script(`UPDATE delivery SET claimed = 0, due_ms = min(due_ms, (SELECT created_ms FROM event WHERE event.no = delivery.event_no))
 		WHERE state = 0 AND claimed = 1`)
+	s.urgent.Store(true)
 	if s.endpoints, err = loadEndpoints(w, &s.sealer); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func testClaimGivesEverything(r rig) {
 		r.t.Errorf("delivery %d with fence %d", d.ID, d.Fence)
 	}
 	want := webhook.Delivery{
-		ID: d.ID, EventID: "e1", Type: 103, Project: "acme", AgentID: r.agent.ID, Body: ev.Body, CreatedMS: 10, QueuedMS: 10, Endpoint: e, Attempt: 1, Fence: d.Fence,
+		ID: d.ID, EventID: "e1", Type: 103, Project: "acme", AgentID: r.agent.ID, Body: ev.Body, CreatedMS: 10, FirstDueMS: 10, Endpoint: e, Attempt: 1, Fence: d.Fence,
 	}
 	same(r.t, "delivery", d, want)
 }

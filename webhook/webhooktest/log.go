@@ -166,12 +166,12 @@ func testReplay(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))
 	first := r.one(10)
-	if _, err := r.queue.Replay(r.ctx, "acme", first.ID, 20); err != nil { // while it is pending
+	if _, err := r.queue.Replay(r.ctx, "acme", first.ID, 20, ""); err != nil { // while it is pending
 		r.t.Fatal(err)
 	}
 	r.finish(first, webhook.Dead, 0)
 	for range 2 {
-		if _, err := r.queue.Replay(r.ctx, "acme", first.ID, 30); err != nil {
+		if _, err := r.queue.Replay(r.ctx, "acme", first.ID, 30, ""); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -179,9 +179,9 @@ func testReplay(r rig) {
 	same(r.t, "claimed", names(list), []string{"e1>a", "e1>a", "e1>a"})
 	for i, d := range list {
 		want := first
-		want.ID, want.Fence, want.QueuedMS = d.ID, d.Fence, 30
+		want.ID, want.Fence, want.FirstDueMS = d.ID, d.Fence, 30
 		if i == 0 {
-			want.QueuedMS = 20
+			want.FirstDueMS = 20
 		}
 		want.Endpoint.FirstFailureMS, want.Endpoint.LastFailureMS = 1, 1 // of the first
 		same(r.t, "replay", d, want)
@@ -191,18 +191,18 @@ func testReplay(r rig) {
 		r.t.Errorf("replay is %+v, %v", got, err)
 	}
 	r.finish(list[0], webhook.Delivered, 0)
-	again, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 40) // a delivered one
+	again, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 40, "") // a delivered one
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	same(r.t, "claimed", names(r.claim(40, 10)), []string{"e1>a"})
-	_, err = r.queue.Replay(r.ctx, "other", first.ID, 40)
+	_, err = r.queue.Replay(r.ctx, "other", first.ID, 40, "")
 	code(r.t, err, fault.NotFound)
 	if err := r.queue.DeleteEndpoint(r.ctx, "acme", "a"); err != nil {
 		r.t.Fatal(err)
 	}
 	r.put(endpoint("a")) // not the one that it was for
-	_, err = r.queue.Replay(r.ctx, "acme", again.ID, 50)
+	_, err = r.queue.Replay(r.ctx, "acme", again.ID, 50, "")
 	code(r.t, err, fault.Conflict)
 	if n := len(r.list(webhook.DeliveryQuery{Endpoint: "a"})); n != 5 {
 		r.t.Errorf("%d deliveries of the deleted endpoint are listed, want 5", n)
@@ -274,7 +274,7 @@ func testCancel(r rig) {
 	code(r.t, r.queue.Finish(r.ctx, flying, webhook.Result{State: webhook.Pending, DueMS: 20, Try: webhook.Attempt{N: 1}}), fault.Conflict)
 	same(r.t, "claimed", names(r.claim(1<<40, 10)), []string{})
 	r.wantBacklog(webhook.Backlog{})
-	if _, err := r.queue.Replay(r.ctx, "acme", waiting.ID, 50); err != nil {
+	if _, err := r.queue.Replay(r.ctx, "acme", waiting.ID, 50, ""); err != nil {
 		r.t.Fatal(err)
 	}
 	same(r.t, "replayed", names(r.claim(50, 10)), []string{"e2>a"})
@@ -472,7 +472,7 @@ func testOldestPending(r rig) {
 		r.finish(d, webhook.Pending, 6000)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 2, OldestDue: 6000, OldestPending: 30})
-	if _, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 7000); err != nil { // counts from its own making
+	if _, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 7000, ""); err != nil { // counts from its own making
 		r.t.Fatal(err)
 	}
 	for _, d := range r.claim(6500, 10) {

@@ -1,0 +1,149 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql/driver"
+	"encoding/json"
+	"strconv"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// replayJob is a row of the table replay: a replay that is being made, or one whose name is kept so that it can be repeated.
+type replayJob struct {
+	id, project, request string
+	nowMS, upto          int64
+	made                 int64
+	delivery             int64 // of a replay of one delivery, what it made
+	more                 bool
+	toMS                 int64
+	done                 bool
+	resumed              bool // some of it may be made already; not stored
+}
+
+func (j replayJob) result() webhook.Replayed {
+	out := webhook.Replayed{Count: int(j.made), More: j.more}
+	if j.more {
+		out.ToMS = j.toMS
+	}
+	return out
+}
+
+// same refuses a name that belongs to another request.
+func (j replayJob) same(o replayJob) error {
+	if j.request != o.request {
+		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
+	}
+	return nil
+}
+
+// named tells whether a caller has named it.
+func (j replayJob) named() bool { return j.id[0] == 'n' }
+
+// replayID gives the id of a project's name. Unnamed ones have one at random.
+func replayID(project, name string) string {
+	if name == "" {
+		return "r:" + rand.Text()
+	}
+	return "n:" + strconv.Quote(project) + ":" + name
+}
+
+// storedReplay is the column replay.request.
+type storedReplay struct {
+	Filter    webhook.DeliveryQuery `json:"filter"`
+	PerSecond float64               `json:"per_second,omitempty"`
+}
+
+const replayColumns = "SELECT id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done FROM replay "
+
+func readReplay(row []driver.Value) replayJob {
+	return replayJob{
+		id: text(row[0]), project: text(row[1]), request: text(row[2]), nowMS: integer(row[3]), upto: integer(row[4]), made: integer(row[5]), delivery: integer(row[6]),
+		more: integer(row[7]) != 0, toMS: integer(row[8]), done: integer(row[9]) != 0, resumed: true,
+	}
+}
+
+// replayJob gives the replay of an id, nil if there is none.
+func (g *group) replayJob(id string) (*replayJob, error) {
+	row, err := g.w.first(replayColumns+"WHERE id = ?", id)
+	if err != nil || row == nil {
+		return nil, classify(err, "read replay")
+	}
+	j := readReplay(row)
+	return &j, nil
+}
+
+func (g *group) insertReplay(j replayJob) error {
+	_, _, err := g.exec("insert replay", "INSERT INTO replay (id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		j.id, j.project, j.request, j.nowMS, j.upto, j.made, j.delivery, boolean(j.more), j.toMS, boolean(j.done))
+	g.pages += 2
+	return err
+}
+
+// noteReplay keeps how far a replay has come; one that is done is kept only where it has a name.
+func (g *group) noteReplay(j replayJob) error {
+	var err error
+	if j.done && !j.named() {
+		_, _, err = g.exec("end replay", "DELETE FROM replay WHERE id = ?", j.id)
+	} else {
+		_, _, err = g.exec("note replay", "UPDATE replay SET made = ?, more = ?, to_ms = ?, done = ? WHERE id = ?", j.made, boolean(j.more), j.toMS, boolean(j.done), j.id)
+	}
+	g.pages += 2
+	return err
+}
+
+// beginReplay stores what is to be replayed, or gives the replay of that name.
+func (s *Store) beginReplay(ctx context.Context, r webhook.Replay) (job replayJob, err error) {
+	request, err := json.Marshal(storedReplay{Filter: r.Filter, PerSecond: r.PerSecond})
+	if err != nil {
+		return job, fault.Wrap(fault.Internal, err, "the store failed")
+	}
+	id := replayID(r.Filter.Project, r.Name)
+	err = s.do(ctx, func(g *group) error {
+		job = replayJob{id: id, project: r.Filter.Project, request: string(request), nowMS: r.NowMS}
+		was, err := g.replayJob(id)
+		if err != nil {
+			return err
+		}
+		if was != nil {
+			err := was.same(job)
+			job = *was
+			return err
+		}
+		if job.upto, err = g.w.number("SELECT coalesce(max(id), 0) FROM delivery"); err != nil {
+			return classify(err, "read deliveries")
+		}
+		return g.insertReplay(job)
+	})
+	if err != nil {
+		return replayJob{id: id}, err
+	}
+	return job, nil
+}
+
+// resumeReplays finishes the replays that a crash has cut short.
+func (s *Store) resumeReplays(ctx context.Context) error {
+	var jobs []replayJob
+	err := s.readers.do(ctx, func(c *conn) error {
+		jobs = nil
+		return c.each(replayColumns+"WHERE done = 0", nil, func(row []driver.Value) error {
+			jobs = append(jobs, readReplay(row))
+			return nil
+		})
+	})
+	if err != nil {
+		return classify(err, "read replays")
+	}
+	for _, j := range jobs {
+		var in storedReplay
+		if err := json.Unmarshal([]byte(j.request), &in); err != nil {
+			return fault.Wrap(fault.Internal, err, "a replay cannot be read")
+		}
+		if _, err := s.replay(ctx, j, webhook.Replay{Filter: in.Filter, PerSecond: in.PerSecond}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// TestReplayIsFinished: a replay that a crash cut short in the middle is finished when the file is opened again, each delivery once and at its pace; a call of
+// its name gives the result.
+func TestReplayIsFinished(t *testing.T) {
+	t.Parallel()
+	const events = 1300 // three slices
+	path := filepath.Join(t.TempDir(), "s.db")
+	ctx, cut := context.WithCancel(t.Context())
+	armed, wrote := false, 0
+	s := open(t, sqlite.Options{Path: path, Observe: func(sqlite.Commit) {
+		if armed {
+			if wrote++; wrote == 2 { // what is to be done, and the first slice
+				cut()
+			}
+		}
+	}})
+	a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
+	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+		t.Fatal(err)
+	}
+	var list []memory.Event
+	for i := range events {
+		list = append(list, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: int64(i + 1), Body: []byte("{}")})
+	}
+	if err := s.Update(t.Context(), "p", "a", func(memory.Tx) (memory.Change, error) { return memory.Change{Events: list}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	r := webhook.Replay{Filter: webhook.DeliveryQuery{Project: "p", States: []webhook.DeliveryState{webhook.Pending}}, NowMS: 10_000, PerSecond: 1000, Name: "k"}
+	armed = true
+	if got, err := s.ReplayAll(ctx, r); err == nil || got.Count == 0 || got.Count >= events {
+		t.Fatalf("it was not cut short: %+v, %v", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, sqlite.Options{Path: path})
+	b, err := s.Backlog(t.Context())
+	if err != nil || b.Pending != 2*events {
+		t.Errorf("%d wait, want %d (%v)", b.Pending, 2*events, err)
+	}
+	r.NowMS = 20_000
+	if got, err := s.ReplayAll(t.Context(), r); err != nil || got.Count != events || got.More {
+		t.Errorf("%+v, %v", got, err)
+	}
+	seen, last := map[string]bool{}, int64(0)
+	cursor := ""
+	for more := true; more; {
+		page, err := s.Deliveries(t.Context(), webhook.DeliveryQuery{Project: "p", FromMS: 10_000, Limit: webhook.MaxPage, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range page.Deliveries {
+			if seen[d.EventID] {
+				t.Errorf("%s was replayed twice", d.EventID)
+			}
+			seen[d.EventID], last = true, max(last, d.DueMS)
+		}
+		cursor, more = page.Next, page.Next != ""
+	}
+	if len(seen) != events || last != 10_000+events-1 {
+		t.Errorf("%d events were replayed, the last due at %d", len(seen), last)
+	}
+}

@@ -1,0 +1,164 @@
+package webhooktest
+
+import (
+	"fmt"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// testReplayNamed wants calls of one name to be one, and a name of one project to say nothing to another.
+func testReplayNamed(r rig) {
+	other := endpoint("b")
+	other.Project = "other"
+	r.put(endpoint("a"), other)
+	r.emit(event("e1", 102, 10), event("e2", 102, 20))
+	for _, d := range r.claim(20, 10) {
+		r.finish(d, webhook.Delivered, 0)
+	}
+	first := r.list(webhook.DeliveryQuery{EventID: "e1"})[0]
+	one, err := r.queue.Replay(r.ctx, "acme", first.ID, 30, "k")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	again, err := r.queue.Replay(r.ctx, "acme", first.ID, 40, "k")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "again", again, one)
+	_, err = r.queue.Replay(r.ctx, "acme", r.list(webhook.DeliveryQuery{EventID: "e2"})[0].ID, 40, "k")
+	code(r.t, err, fault.Conflict)
+	if two, err := r.queue.Replay(r.ctx, "acme", first.ID, 40, "l"); err != nil || two.ID == one.ID {
+		r.t.Errorf("of another name: %+v, %v", two, err)
+	}
+	all := webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme", EventID: "e2"}, NowMS: 50, Name: "m"}
+	for range 3 {
+		got, err := r.queue.ReplayAll(r.ctx, all)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		same(r.t, "all", got, webhook.Replayed{Count: 1})
+		all.NowMS++
+	}
+	if n := len(r.list(webhook.DeliveryQuery{EventID: "e2"})); n != 2 {
+		r.t.Errorf("%d deliveries of what was replayed once by a name", n)
+	}
+	for _, wrong := range []webhook.Replay{
+		{Filter: webhook.DeliveryQuery{Project: "acme", EventID: "e1"}, NowMS: 60, Name: "m"},
+		{Filter: all.Filter, NowMS: 60, PerSecond: 1, Name: "m"}, {Filter: all.Filter, NowMS: 60, Name: "k"},
+	} {
+		_, err := r.queue.ReplayAll(r.ctx, wrong)
+		code(r.t, err, fault.Conflict)
+	}
+	elsewhere, err := r.queue.ReplayAll(r.ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "other"}, NowMS: 60, Name: "m"})
+	if err != nil || elsewhere.Count != 0 {
+		r.t.Errorf("in another project: %+v, %v", elsewhere, err)
+	}
+	if _, err := r.queue.ForgetDone(r.ctx, 1000); err != nil { // names go with what was done at their time
+		r.t.Fatal(err)
+	}
+	if got, err := r.queue.ReplayAll(r.ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme", EventID: "e1"}, NowMS: 1000, Name: "m"}); err != nil {
+		r.t.Errorf("a forgotten name: %+v, %v", got, err)
+	}
+}
+
+// testReplayPaced wants each of a paced replay to be as old as the time since its own turn.
+func testReplayPaced(r rig) {
+	r.put(endpoint("a"))
+	r.emit(event("e1", 102, 10), event("e2", 102, 20), event("e3", 102, 30))
+	for _, d := range r.claim(30, 10) {
+		r.finish(d, webhook.Delivered, 0)
+	}
+	if _, err := r.queue.ReplayAll(r.ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme"}, NowMS: 1000, PerSecond: 1}); err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range 3 {
+		due := int64(1000 + 1000*i)
+		d := r.one(due)
+		if d.FirstDueMS != due {
+			r.t.Errorf("number %d was first due at %d, want %d", i, d.FirstDueMS, due)
+		}
+		r.finish(d, webhook.Pending, due+500)
+		if d = r.one(due + 500); d.FirstDueMS != due || d.Attempt != 2 {
+			r.t.Errorf("its retry: %+v", d)
+		}
+		r.finish(d, webhook.Delivered, 0)
+	}
+}
+
+// testTestsFirst wants tests to go before what waits, beside every limit but their own.
+func testTestsFirst(r rig) {
+	r.put(endpoint("a"), endpoint("b"), endpoint("off"))
+	for i := range 50 {
+		r.emit(event(fmt.Sprint("e", i), 102, 10))
+	}
+	test := func(id, to string) {
+		r.t.Helper()
+		if _, err := r.queue.Send(r.ctx, webhook.Event{ID: id, Type: webhook.TypeTest, Project: "acme", CreatedMS: 20, Body: []byte("{}")}, to); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	claim := func(c webhook.Claim) []webhook.Delivery {
+		r.t.Helper()
+		c.NowMS, c.Lease = 30, lease
+		list, err := r.queue.Claim(r.ctx, c)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return list
+	}
+	none := func(*webhook.Endpoint) int { return 0 }
+	test("t1", "a")
+	test("t2", "b")
+	test("t3", "off")
+	off := endpoint("off")
+	off.Disabled = true
+	r.put(off)
+	got := claim(webhook.Claim{Urgent: 1, Room: none})
+	same(r.t, "one test", names(got), []string{"t1>a"})
+	if !got[0].Urgent || got[0].Attempt != 1 {
+		r.t.Errorf("%+v", got[0])
+	}
+	got = claim(webhook.Claim{Limit: 1, Urgent: 4, PerEndpoint: 1, Room: func(e *webhook.Endpoint) int { return map[string]int{"b": 1}[e.ID] }})
+	same(r.t, "the other, and one beside it", names(got), []string{"t2>b", "e0>b"})
+	if got[1].Urgent {
+		r.t.Error("an ordinary delivery was taken beside the limit")
+	}
+	same(r.t, "no more", names(claim(webhook.Claim{Urgent: 4, Room: none})), []string{})
+	// A test that failed is like any other.
+	d := got[0]
+	r.finish(d, webhook.Pending, 30)
+	same(r.t, "a retry", names(claim(webhook.Claim{Urgent: 4, Room: none})), []string{})
+	// Nobody's tests hold up another's: of one endpoint two go before the rest.
+	for i := range 5 {
+		test(fmt.Sprint("m", i), "a")
+	}
+	same(r.t, "many", names(claim(webhook.Claim{Urgent: 4, Room: none})), []string{"m0>a", "m1>a"})
+	off.Disabled = false
+	r.put(off)
+	if got := names(claim(webhook.Claim{Limit: 1000})); len(got) != 50*3-1+5 {
+		r.t.Errorf("%d are left: %v", len(got), got)
+	}
+}
+
+// testUntried wants a delivery that was ended before its attempt to tell of none.
+func testUntried(r rig) {
+	r.put(endpoint("a"), endpoint("b", webhook.TypeDead))
+	r.emit(event("e1", 102, 10))
+	d := r.one(10)
+	err := r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Dead, Reason: "too old", AtMS: 70, Untried: true})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got, tries, err := r.queue.Delivery(r.ctx, "acme", d.ID)
+	if err != nil || got.State != webhook.Dead || got.Attempt != 0 || got.Reason != "too old" || got.DoneMS != 70 || len(tries) != 0 {
+		r.t.Errorf("%+v, %+v, %v", got, tries, err)
+	}
+	e, err := r.queue.Endpoint(r.ctx, "acme", "a")
+	if err != nil || e.FirstFailureMS != 0 {
+		r.t.Errorf("%+v, %v", e, err)
+	}
+	if told := r.one(80); told.Type != webhook.TypeDead || told.Endpoint.ID != "b" {
+		r.t.Errorf("%+v", told)
+	}
+}
