@@ -96,7 +96,7 @@ func (b *bench) startServer(ctx context.Context, db, level string) (*process, ti
 	p := &process{name: "heardlog", addr: addr, log: log, cmd: exec.CommandContext(ctx, b.bin)}
 	p.cmd.Stderr = log
 	p.cmd.Env = append(os.Environ(), "HEARDLOG_ADDR="+addr, "HEARDLOG_STORE=sqlite:"+db, "HEARDLOG_LOG_LEVEL="+level, "HEARDLOG_LOG_FORMAT=json",
-		"HEARDLOG_WEBHOOK_URL=", "HEARDLOG_CREDENTIALS=", "HEARDLOG_RATE_LIMIT=0", "HEARDLOG_MAX_AGENTS=0")
+		"HEARDLOG_WEBHOOK_URL=", "HEARDLOG_CREDENTIALS=", "HEARDLOG_RATE_LIMIT=0", "HEARDLOG_MAX_AGENTS=0", "HEARDLOG_MAX_MESSAGES=0")
 	start := time.Now()
 	if err := p.cmd.Start(); err != nil {
 		return nil, 0, errors.Join(err, log.Close())

@@ -64,6 +64,7 @@ type Config struct {
 
 	IdleTimeout       time.Duration // HEARDLOG_IDLE_TIMEOUT
 	MaxAgents         int           // HEARDLOG_MAX_AGENTS; 0 = no limit
+	MessageLimit      int           // HEARDLOG_MAX_MESSAGES; 0 = no limit
 	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
 	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever
 	RateLimit         int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit

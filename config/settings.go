@@ -67,6 +67,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_IDLE_TIMEOUT", "30m", "After how long without a request an agent that brings no idle_timeout is stopped; 0 = never.", secondsInto(func(c *Config) *time.Duration { return &c.IdleTimeout }, 72*time.Hour)},
 		{"HEARDLOG_MAX_AGENTS", "0", "How many agents one project may run at a time; 0 = no limit.", intInto(func(c *Config) *int { return &c.MaxAgents }, 0, 10_000_000)},
 		{"HEARDLOG_MAX_CONVERSATIONS", "100000", "How many saved conversations one project may hold; 0 = no limit.", intInto(func(c *Config) *int { return &c.ConversationLimit }, 0, 10_000_000)},
+		{"HEARDLOG_MAX_MESSAGES", "100000", "How many messages of every role one agent may have; 0 = no limit. Past it new ones are refused, and answers to earlier ones still stored.", intInto(func(c *Config) *int { return &c.MessageLimit }, 0, 100_000_000)},
 		{"HEARDLOG_RETENTION", "90d", "How long a stopped agent is kept; 0 = for ever.", durationInto(func(c *Config) *time.Duration { return &c.Retention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_RATE_LIMIT", "0", "Requests a second that one project may make; 0 = no limit.", intInto(func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000)},
 		{"HEARDLOG_MAX_BODY", "1048576", "Largest request body in bytes.", func(c *Config, v string) error {

@@ -26,6 +26,8 @@ type Config struct {
 	Observe Observer
 	// MaxAgents is how many agents one project may have live; 0 = no limit.
 	MaxAgents int
+	// MaxMessages is how many messages of every role and state one agent's ledger may hold; 0 = no limit. Answers to what was taken are always stored.
+	MaxMessages int
 	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
 	IdleTimeout time.Duration
 	// Retention is how long an ended agent is kept; 0 = for ever.
@@ -288,6 +290,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		unheard = c.countUnheard()
 		c.measured()
 		head := tx.Head()
+		if err := s.checkRoom(&head, c.Append); err != nil {
+			return Change{}, err
+		}
 		agent := &head.Agent
 		if c.Agent != nil {
 			agent = c.Agent
@@ -335,6 +340,15 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		s.timers.poke(s.dueOf(*timed), project, id)
 	}
 	return nil
+}
+
+// checkRoom refuses what would make a ledger longer than it may be. A Seq that was kept free has its room.
+func (s *Service) checkRoom(h *Head, added []Message) error {
+	most := int64(s.cfg.MaxMessages)
+	if n := len(added); most == 0 || n == 0 || added[n-1].Seq <= max(most, h.NextSeq-1) {
+		return nil
+	}
+	return fault.New(fault.Quota, "agent %s has as many messages as it may, %d; let it leave and join another", h.Agent.ID, most)
 }
 
 // Touch notes that somebody asked for the agent, which keeps it from being idle.

@@ -87,7 +87,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
 		OnError:   func(what string, err error) { log.Error().Err(err).Msg(what) },
-		MaxAgents: c.MaxAgents, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
+		MaxAgents: c.MaxAgents, MaxMessages: c.MessageLimit, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 	})
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {

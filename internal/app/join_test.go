@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
 // voice gives the properties of a minimal join as Agora's clients send it (reference/agora-api.md section 2), with one more pair in each place.
@@ -299,6 +301,26 @@ func TestQuota(t *testing.T) {
 	s.post(strings.Replace(agora, "default", "other", 1)+"/join", map[string]any{"name": "c", "properties": voice(nil)}).ok(nil)
 	s.post(agent(a, "/leave"), nil).ok(nil)
 	s.join("c", nil)
+}
+
+// TestMessageQuota: a ledger that is full takes no more, and what was taken is answered to and known again.
+func TestMessageQuota(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "Hi."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_MAX_MESSAGES=4")
+	id := s.join("a", nil)
+	s.say(id, map[string]any{"id": "m-1", "role": "user", "content": "a"}, assistant("b"))
+	s.post(agent(id, "/messages"), map[string]any{"messages": []any{user("c"), user("d"), user("e")}}).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "4", id)
+	s.chat(agent(id, "/chat/completions"), "c", false).ok(nil)
+	s.chat(agent(id, "/chat/completions"), "d", false).failed(http.StatusUnprocessableEntity, "quota", "4")
+	for _, path := range []string{"/speak", "/think"} {
+		s.post(agent(id, path), `{"text":"x"}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "4")
+	}
+	s.say(id, map[string]any{"id": "m-1", "role": "user", "content": "a"}) // is there already
+	if got := len(s.history(id).Contents); got != 4 {
+		t.Errorf("%d messages in history, want 4", got)
+	}
+	s.post(agent(id, "/leave"), nil).ok(nil)
 }
 
 // TestTemplateVariables are filled in once; what a value holds is not looked at again.

@@ -33,7 +33,7 @@ const (
 	Stopped Code = "stopped"
 	// TooLarge is a body over its limit.
 	TooLarge Code = "too_large"
-	// Quota is a limit on how many agents a project may run.
+	// Quota is a limit on how many of something there may be: agents that run, messages of one agent.
 	Quota Code = "quota"
 	// RateLimited is a limit on calls in time.
 	RateLimited Code = "rate_limited"
