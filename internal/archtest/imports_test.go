@@ -40,6 +40,7 @@ const (
 	prometheus = "github.com/prometheus/client_golang"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
+	tiktoken   = "github.com/tiktoken-go/tokenizer"
 	uuid       = "github.com/google/uuid"
 	validator  = "github.com/go-playground/validator/v10"
 	xsys       = "golang.org/x/sys"
@@ -64,6 +65,7 @@ func rules() map[string]rule {
 		"internal/guard":            {[]string{"internal/fault"}, []string{ssrf}},
 		"memory":                    {[]string{"memory/window", "internal/fault"}, nil},
 		"memory/window":             {[]string{"internal/fault"}, nil},
+		"memory/window/tokens":      {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
 		"webhook":                   {[]string{"internal/fault"}, []string{zerolog, prometheus}},
 		"llmadapter":                {[]string{"platform", "internal/fault", "internal/stack"}, []string{jsonExp, gjson}},
 		"platform":                  {[]string{"internal/fault"}, []string{gjson}},

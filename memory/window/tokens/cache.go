@@ -1,0 +1,75 @@
+package tokens
+
+import (
+	"hash/maphash"
+	"sync"
+)
+
+const shards = 16
+
+// key stands for a text: two hashes with seeds that nobody knows, so that no two texts share one, not even on purpose.
+type key [2]uint64
+
+// cache remembers counts of texts, not the texts. It forgets by generations: a shard that is full becomes the old one, and what is asked for again in it is kept.
+type cache struct {
+	seeds [2]maphash.Seed
+	most  int // of one generation of one shard
+	parts *[shards]shard
+}
+
+type shard struct {
+	mu         sync.Mutex
+	young, old map[key]int32
+}
+
+func newCache(entries int) cache {
+	c := cache{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, most: max(entries/shards/2, 1), parts: new([shards]shard)}
+	for i := range c.parts {
+		c.parts[i].young = map[key]int32{}
+	}
+	return c
+}
+
+func (c *cache) key(s string) key {
+	return key{maphash.String(c.seeds[0], s), maphash.String(c.seeds[1], s)}
+}
+
+func (c *cache) get(k key) (int, bool) {
+	p := &c.parts[k[0]%shards]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n, ok := p.young[k]; ok {
+		return int(n), true
+	}
+	n, ok := p.old[k]
+	if ok {
+		p.put(k, n, c.most)
+	}
+	return int(n), ok
+}
+
+func (c *cache) put(k key, n int) {
+	p := &c.parts[k[0]%shards]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.put(k, int32(min(n, 1<<31-1)), c.most)
+}
+
+func (p *shard) put(k key, n int32, most int) {
+	if len(p.young) >= most {
+		p.young, p.old = map[key]int32{}, p.young
+	}
+	p.young[k] = n
+}
+
+// len gives how many texts are remembered.
+func (c *cache) len() int {
+	n := 0
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		n += len(p.young) + len(p.old)
+		p.mu.Unlock()
+	}
+	return n
+}
