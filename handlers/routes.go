@@ -76,6 +76,7 @@ func (a *API) agentRoutes(r chi.Router, kind joinKind) {
 	r.Route("/agents/{id}", func(r chi.Router) {
 		r.Use(a.agentPath(agoraError))
 		r.Get("/", h(a.touching(a.agent)))
+		r.Delete("/", h(a.erase))
 		r.Post("/leave", h(a.touching(a.leave)))
 		r.Post("/update", h(a.touching(a.update)))
 		r.Get("/history", h(a.touching(a.history)))
@@ -87,6 +88,10 @@ func (a *API) agentRoutes(r chi.Router, kind joinKind) {
 		r.Post("/messages", h(a.touching(a.appendMessages)))
 		r.Get("/messages", h(a.touching(a.ledger)))
 		r.Get("/events", h(a.touching(a.tail)))
+		r.Post("/clear", h(a.touching(a.clear)))
+		r.Get("/summary", h(a.touching(a.summary)))
+		r.Put("/summary", h(a.touching(a.putSummary)))
+		r.Delete("/summary", h(a.touching(a.deleteSummary)))
 	})
 }
 

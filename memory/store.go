@@ -149,6 +149,9 @@ type Store interface {
 	// Sweep erases at most limit agents that ended before the time, with all that belongs to them, and gives how many it erased. It does not
 	// make writers wait longer than for a few ms at a time. Agents with deliveries still pending stay.
 	Sweep(ctx context.Context, beforeMS int64, limit int) (int, error)
+	// Erase takes an agent away, live or ended, with all that belongs to it: ledger, keys, events and deliveries, those still pending too. Once it returns
+	// nothing of it is found or sent any more, and its id, name and keys are free. fault.NotFound if the project has no such agent.
+	Erase(ctx context.Context, project, id string) error
 	// Ping writes something and reads it back.
 	Ping(ctx context.Context) error
 	// Close flushes what was acknowledged and gives the data back.

@@ -432,6 +432,10 @@ func TestBodyLimits(t *testing.T) {
 		s.post(path, big).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody", "20000")
 		s.post(path, deep).refused(http.StatusBadRequest, "InvalidRequestBody", "64")
 	}
+	for call, method := range memoryBodies {
+		s.do(method, agent(id, call), big).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody", "20000")
+		s.do(method, agent(id, call), deep).refused(http.StatusBadRequest, "InvalidRequestBody", "64")
+	}
 	s.post(v1+"/join", `{"name":"a","properties":{"unknown":`+strings.Repeat("[", 62)+`"]]]"`+strings.Repeat("]", 62)+`}}`).ok(nil) // exactly 64 deep
 	s.post(v1+"/join", `{"name":"`+strings.Repeat("[", 200)+`"}`).ok(nil)                                                           // brackets in strings are text
 	exact := `{"name":"exact","properties":{"x":"`

@@ -286,6 +286,7 @@ type message struct {
 	ToolCallID  string          `json:"tool_call_id"`
 	ToolCalls   json.RawMessage `json:"tool_calls"`
 	Parts       json.RawMessage `json:"parts"`
+	InMemory    *bool           `json:"in_memory"`
 }
 
 type history struct {

@@ -122,7 +122,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
 	}
 	for _, c := range []struct{ method, path string }{
-		{"GET", v1 + "/join"}, {"DELETE", agent(id)}, {"PUT", v1 + "/agents"}, {"GET", agent(id, "/leave")}, {"POST", agent(id, "/history")},
+		{"GET", v1 + "/join"}, {"PUT", agent(id)}, {"PUT", v1 + "/agents"}, {"GET", agent(id, "/leave")}, {"POST", agent(id, "/history")},
 		{"POST", "/metrics"}, {"PATCH", cn + "/agents/" + id}, {"POST", agora + "/agents"}, {"INVENTED", agent(id)}, {"GET", v1 + "/chat/completions"},
 	} {
 		s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method)

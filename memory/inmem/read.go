@@ -161,13 +161,35 @@ func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (int, erro
 			delete(s.joins, key{k.project, a.head.Agent.JoinKey})
 		}
 	}
+	s.eraseEvents(func(k key) bool { return erased[k] })
+	return len(erased), nil
+}
+
+// eraseEvents erases what agents were to send or have sent.
+func (s *Store) eraseEvents(of func(key) bool) {
 	for i, d := range s.deliveries {
-		if d != nil && erased[d.event.agent] {
+		if d != nil && of(d.event.agent) {
 			delete(s.events, d.event.ID)
 			s.deliveries[i] = nil
 		}
 	}
-	return len(erased), nil
+}
+
+// Erase takes an agent away with all that belongs to it.
+func (s *Store) Erase(ctx context.Context, project, id string) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	a, err := s.find(project, id)
+	if err != nil {
+		return err
+	}
+	k := key{project, id}
+	delete(s.agents, k)
+	delete(s.joins, key{project, a.head.Agent.JoinKey})
+	s.eraseEvents(func(of key) bool { return of == k })
+	return nil
 }
 
 // Ping tells whether the store is open.

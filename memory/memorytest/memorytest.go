@@ -59,6 +59,8 @@ func Run(t *testing.T, open func(*testing.T) memory.Store) {
 		"Sweep":                      testSweep,
 		"SweepLimit":                 testSweepLimit,
 		"SweepFreesKeys":             testSweepFreesKeys,
+		"Erase":                      testErase,
+		"EraseRace":                  testEraseRace,
 		"ConcurrentOneAgent":         testConcurrentOneAgent,
 		"ConcurrentManyAgents":       testConcurrentManyAgents,
 		"ConcurrentReadYourWrites":   testConcurrentReadYourWrites,

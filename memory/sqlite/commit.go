@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -373,6 +374,9 @@ func (g *group) view(k key) (*view, error) {
 		return v, nil
 	}
 	v := g.s.cache.get(k)
+	if slices.Contains(g.erased, k) { // what is kept of it goes with the commit
+		return loadHead(g.w, &g.s.sealer, k, nil)
+	}
 	if v == nil {
 		e, old := g.s.cache.hold(k)
 		var err error

@@ -75,22 +75,57 @@ func (g *group) eraseAgents(beforeMS int64, at sweepPlace, limit int) (n int, ne
 		if f.waits {
 			continue
 		}
-		for _, sql := range []string{
-			"INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
-			"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?",
-		} {
-			if _, _, err := g.exec("erase agent", sql, f.no); err != nil {
-				return 0, at, false, err
-			}
+		if err := g.eraseAgent(f.no, f.k, f.status); err != nil {
+			return 0, at, false, err
 		}
 		n++
-		g.pages += 8
-		g.count(f.status, -1)
-		delete(g.works, f.k)
-		delete(g.touched, f.k)
-		g.erased = append(g.erased, f.k)
 	}
 	return n, at, len(list) == sweepLook, nil
+}
+
+// eraseAgent takes one agent away and notes that its rows are to follow.
+func (g *group) eraseAgent(no int64, k key, status memory.Status) error {
+	for _, sql := range []string{
+		"INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
+		"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?",
+	} {
+		if _, _, err := g.exec("erase agent", sql, no); err != nil {
+			return err
+		}
+	}
+	g.pages += 8
+	g.count(status, -1)
+	delete(g.works, k)
+	delete(g.touched, k)
+	g.erased = append(g.erased, k)
+	return nil
+}
+
+// Erase takes an agent away with all that belongs to it. What is still to be sent of it goes in the same transaction as the agent; the other rows follow
+// before it returns, or with the next sweep if the process ends.
+func (s *Store) Erase(ctx context.Context, project, id string) error {
+	k := key{project, id}
+	err := s.do(ctx, func(g *group) error {
+		v, err := g.view(k)
+		if err != nil {
+			return err
+		}
+		for _, sql := range []string{
+			`DELETE FROM attempt WHERE delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? AND d.state = 0)`,
+			`DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? AND d.state = 0)`,
+		} {
+			n, _, err := g.exec("erase deliveries", sql, v.no)
+			if err != nil {
+				return err
+			}
+			g.pages += 2 * int(n)
+		}
+		return g.eraseAgent(v.no, k, v.head.Agent.Status)
+	})
+	if err != nil {
+		return err
+	}
+	return s.eraseRows(context.WithoutCancel(ctx))
 }
 
 // eraseRows erases what belonged to agents that are gone.

@@ -304,6 +304,48 @@ func testSweepWaitsForPending(r rig) {
 	}
 }
 
+// testErasePending: of an agent that is erased nothing is sent any more, not even what was claimed, and its neighbours' deliveries stay.
+func testErasePending(r rig) {
+	r.put(endpoint("a"), endpoint("b"))
+	other := r.agent
+	other.ID, other.Name = "0191-other", "two"
+	if _, _, err := r.store.Create(r.ctx, other, 0, memory.Change{Events: []memory.Event{event("theirs", 101, 5)}}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.emit(event("e1", 102, 5), event("e2", 103, 6))
+	var tried, claimed webhook.Delivery
+	for _, d := range r.claim(10, 10) {
+		switch {
+		case d.EventID == "e1" && tried.ID == 0:
+			tried = d
+			r.finish(d, webhook.Pending, 11)
+		case d.EventID == "e2" && claimed.ID == 0:
+			claimed = d
+		case d.EventID == "theirs":
+			r.finish(d, webhook.Pending, 11)
+		default:
+			r.finish(d, webhook.Delivered, 0)
+		}
+	}
+	if err := r.store.Erase(r.ctx, "acme", r.agent.ID); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.queue.Finish(r.ctx, claimed, webhook.Result{State: webhook.Delivered, AtMS: 12}); !fault.Is(err, fault.Conflict) {
+		r.t.Errorf("finishing what was erased: %v", err)
+	}
+	for _, d := range r.claim(1<<40, 10) {
+		if d.EventID != "theirs" {
+			r.t.Errorf("%s of the erased agent is still sent", d.EventID)
+		}
+	}
+	if list := r.list(webhook.DeliveryQuery{Project: "acme", Limit: 10}); len(list) != 2 {
+		r.t.Errorf("%d deliveries are left, want the other agent's 2", len(list))
+	}
+	if got, err := r.attempts("e1"); err != nil || len(got) != 0 {
+		r.t.Errorf("attempts of an erased agent: %v, %v", got, err)
+	}
+}
+
 // testManyEvents has retries, new events and expired leases at once and wants everything delivered in the end.
 func testManyEvents(r rig) {
 	r.put(endpoint("a"), endpoint("b", 102), endpoint("c", 101))

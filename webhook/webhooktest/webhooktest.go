@@ -53,6 +53,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
 		"Backlog":                testBacklog,
 		"Woken":                  testWoken,
 		"SweepWaitsForPending":   testSweepWaitsForPending,
+		"ErasePending":           testErasePending,
 		"ManyEvents":             testManyEvents,
 		"Closed":                 testClosed,
 		"CreateEndpoint":         testCreateEndpoint,

@@ -1,0 +1,61 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// summaryBody is a summary; null stands for none.
+type summaryBody struct {
+	Summary   *string `json:"summary"`
+	UpdatedMS int64   `json:"updated_ms,omitempty"` // Unix ms
+	UpToSeq   int64   `json:"up_to_seq,omitempty"`  // Seq of the last message that it tells of
+}
+
+func newSummaryBody(s memory.Summary) summaryBody {
+	if s.Text == "" {
+		return summaryBody{}
+	}
+	return summaryBody{&s.Text, s.MS, s.UpTo}
+}
+
+func (a *API) summary(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.Memory.Summary(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newSummaryBody(s))
+}
+
+// putSummary sets the summary. With up_to_seq the messages up to there leave the memory in the same change.
+func (a *API) putSummary(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Summary *string `json:"summary"`
+		UpToSeq int64   `json:"up_to_seq" validate:"min=0,max=9007199254740992"`
+	}](a, w, r, true)
+	switch {
+	case err != nil:
+		return err
+	case in.Summary == nil:
+		return fault.At(fault.Missing, "summary", "is required: a text; DELETE takes the summary away")
+	case *in.Summary == "":
+		return fault.At(fault.Invalid, "summary", "is empty; DELETE takes the summary away")
+	}
+	s, err := a.Memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newSummaryBody(s))
+}
+
+func (a *API) deleteSummary(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.Memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

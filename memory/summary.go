@@ -1,0 +1,150 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxSummary bounds a summary, in bytes.
+const MaxSummary = 256 << 10
+
+// Summary is what stands for messages that have left the memory.
+type Summary struct {
+	Text string // "" = there is none
+	MS   int64  // when it was set, Unix ms
+	UpTo int64  // Seq of the last message that it tells of; 0 = not known
+}
+
+// Summary gives an agent's summary, also after its end.
+func (s *Service) Summary(ctx context.Context, project, id string) (Summary, error) {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	m := &h.Agent.Settings.Memory
+	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
+}
+
+// SetSummary sets an agent's summary in place of any other; "" takes it away. With upToSeq above 0 the messages up to that Seq, other than system messages,
+// leave the memory in the same change. It costs no tokens and is no message (reference/memory-semantics.md 001-20). fault.Invalid for a text that is too
+// long, fault.Conflict for a Seq that the ledger has not reached, fault.Stopped if the agent takes nothing more.
+func (s *Service) SetSummary(ctx context.Context, project, id, text string, upToSeq int64) (Summary, error) {
+	text, err := CleanText("summary", text, MaxSummary)
+	if err != nil {
+		return Summary{}, err
+	}
+	var gone []int64
+	if upToSeq > 0 {
+		if gone, err = s.goneBefore(ctx, project, id, upToSeq); err != nil {
+			return Summary{}, err
+		}
+	}
+	a, err := s.rememberTx(ctx, project, id, func(tx Tx, h *Head, m *Memory) (Change, error) {
+		if upToSeq >= h.NextSeq {
+			return Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
+		}
+		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.nowMS(), upToSeq
+		if text == "" {
+			m.SummaryMS = 0
+		}
+		if upToSeq <= 0 || upToSeq < m.BaseSeq {
+			return Change{}, nil
+		}
+		if gone == nil {
+			m.BaseSeq = upToSeq + 1
+			return Change{}, nil
+		}
+		return dropped(tx, h.Rev+1, gone)
+	})
+	m := &a.Settings.Memory
+	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
+}
+
+// goneBefore gives the Seqs of what leaves the memory where all up to a Seq does but system messages; nil where there are none of those, so that moving the
+// memory's beginning says it all.
+func (s *Service) goneBefore(ctx context.Context, project, id string, upTo int64) ([]int64, error) {
+	_, msgs, err := s.Remembered(ctx, project, id)
+	if err != nil {
+		return nil, err
+	}
+	gone, kept := []int64{}, false
+	for i := range msgs {
+		switch m := &msgs[i]; {
+		case m.Seq > upTo:
+		case instructs(m.Role):
+			kept = true
+		default:
+			gone = append(gone, m.Seq)
+		}
+	}
+	if !kept {
+		return nil, nil
+	}
+	return gone, nil
+}
+
+// dropped gives the change that takes messages out of the memory one by one; those that are out of it already stay as they are.
+func dropped(tx Tx, rev int64, seqs []int64) (Change, error) {
+	var c Change
+	for _, seq := range seqs {
+		m, err := tx.Seq(seq)
+		if err != nil {
+			return Change{}, err
+		}
+		if m.State == Final {
+			m.State, m.Rev = Dropped, rev
+			c.Replace = append(c.Replace, m)
+		}
+	}
+	return c, nil
+}
+
+// remember changes what is kept of an agent's memory beside its messages, and what decide gives, in one change.
+func (s *Service) remember(ctx context.Context, project, id string, decide func(h *Head, m *Memory) (Change, error)) (Agent, error) {
+	return s.rememberTx(ctx, project, id, func(_ Tx, h *Head, m *Memory) (Change, error) { return decide(h, m) })
+}
+
+func (s *Service) rememberTx(ctx context.Context, project, id string, decide func(tx Tx, h *Head, m *Memory) (Change, error)) (Agent, error) {
+	var out Agent
+	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
+		h := tx.Head()
+		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
+			return Change{}, err
+		}
+		a := h.Agent
+		c, err := decide(tx, &h, &a.Settings.Memory)
+		if err != nil {
+			return Change{}, err
+		}
+		a.Rev = h.Rev + 1
+		c.Agent, out = &a, a
+		return c, nil
+	})
+	return out, err
+}
+
+// Remembered gives what an agent remembers: the messages that Memory.Holds, in order of Seq, with the head as of the same moment.
+func (s *Service) Remembered(ctx context.Context, project, id string) (Head, []Message, error) {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	for {
+		base := max(h.Agent.Settings.Memory.BaseSeq, 1)
+		n := h.NextSeq - base + 16 // what comes meanwhile
+		var msgs []Message
+		if h, msgs, err = s.cfg.Store.Recent(ctx, project, id, int(max(n, 0)), false); err != nil {
+			return Head{}, nil, err
+		}
+		m := &h.Agent.Settings.Memory
+		if int64(len(msgs)) == n && msgs[0].Seq > max(m.BaseSeq, 1) && h.NextSeq-max(m.BaseSeq, 1) > n {
+			continue // more came than was left room for
+		}
+		msgs = m.since(msgs)
+		out := make([]Message, 0, len(msgs))
+		for i := range msgs {
+			if msgs[i].InMemory() {
+				out = append(out, msgs[i])
+			}
+		}
+		return h, out, nil
+	}
+}
