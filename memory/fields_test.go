@@ -33,9 +33,6 @@ func TestSize(t *testing.T) {
 			t.Errorf("%s: size %d, want %d", name, got, tt.want)
 		}
 	}
-	if got := memory.SizeOf(json.RawMessage(`null`)); got != 4 {
-		t.Errorf("null counts %d", got)
-	}
 }
 
 // TestSizeIsStored: what is written carries its size, whether it is new, an answer, or changed by evidence.

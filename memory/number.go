@@ -90,9 +90,9 @@ func byTurn(msgs []Message) []Message {
 	return msgs
 }
 
-// window cuts what an agent has (the stored messages and those added to them) to the newest n that an LLM may see, in order
+// newest cuts what an agent has (the stored messages and those added to them) to the newest n that an LLM may see, in order
 // of their turns, without tool results whose call is cut off.
-func window(stored, added []Message, n int) []*Message {
+func newest(stored, added []Message, n int) []*Message {
 	out := make([]*Message, 0, min(len(stored)+len(added), n))
 	sorted, next := true, int64(math.MaxInt64)
 	for _, list := range [][]Message{added, stored} {
@@ -105,14 +105,14 @@ func window(stored, added []Message, n int) []*Message {
 		}
 	}
 	if !sorted {
-		return windowOf(byTurn(slices.Concat(stored, added)), n, (*View)(nil).Shows)
+		return newestOf(byTurn(slices.Concat(stored, added)), n, (*View)(nil).Shows)
 	}
 	slices.Reverse(out)
 	return withoutOrphans(out)
 }
 
-// windowOf is window for lists that are rare: those whose turns did not stand in order, and those of which more is shown than was heard.
-func windowOf(msgs []Message, n int, shows func(*Message) bool) []*Message {
+// newestOf is newest for lists that are rare: those whose turns did not stand in order, and those of which more is shown than was heard.
+func newestOf(msgs []Message, n int, shows func(*Message) bool) []*Message {
 	var out []*Message
 	for i := range msgs {
 		if shows(&msgs[i]) {

@@ -243,5 +243,5 @@ func (t *Turn) ContextAs(v *View) []*Message {
 	if p := v.projection(); p != HeardAndUnsaid && p != GeneratedWhole {
 		return t.Context
 	}
-	return windowOf(byTurn(t.Agent.Settings.Memory.since(t.Recent())), t.Agent.Settings.LLM.MaxHistory, v.Shows)
+	return newestOf(byTurn(t.Agent.Settings.Memory.since(t.Recent())), t.Agent.Settings.LLM.MaxHistory, v.Shows)
 }

@@ -18,7 +18,6 @@ type summaryOf struct {
 	UpToSeq   int64   `json:"up_to_seq"`
 }
 
-
 func (h history) texts() []string {
 	out := []string{}
 	for _, m := range h.Contents {
