@@ -149,7 +149,7 @@ func TestTransport(t *testing.T) {
 		{"an unknown path", "GET", "/v1/nothing", 404, headers(id, "r", ct, json), gone, ""},
 		{"an unknown path without a body", "GET", "/v1/nothing", 404, headers(id, "r", ct, json), "", "not JSON"},
 		{"an unknown path that is served", "GET", "/v1/nothing", 200, headers(id, "r", ct, json), "{}", "no such operation"},
-		{"a method that is not there", "DELETE", "/v1/agents/a", 405, headers(id, "r", ct, json), `{"detail":"d","reason":"InvalidRequest"}`, ""},
+		{"a method that is not there", "PUT", "/v1/agents/a", 405, headers(id, "r", ct, json), `{"detail":"d","reason":"InvalidRequest"}`, ""},
 		{"a method that should be there", "GET", "/v1/agents/a", 405, headers(id, "r", ct, json), `{"detail":"d","reason":"InvalidRequest"}`, "no such method"},
 		{"plain text", "GET", "/metrics", 200, headers(id, "r", ct, "text/plain; version=0.0.4; charset=utf-8"), "a 1\n", ""},
 		{"a page", "GET", "/docs", 200, headers(id, "r", ct, "text/html; charset=utf-8"), "<p>", ""},
