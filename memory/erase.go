@@ -13,6 +13,9 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	if err := s.cfg.Store.Erase(ctx, project, id); err != nil {
 		return err
 	}
+	if s.cfg.Summaries != nil {
+		s.cfg.Summaries.Ended(project, id)
+	}
 	s.live.changed(k) // who watches it finds nothing
 	s.live.remove(k)
 	return nil

@@ -22,6 +22,8 @@ type Config struct {
 	Think func(ctx context.Context, project, agentID, text string) error
 	// OnError is told what went wrong in work that nobody waits for: timers, the end of a leave. nil drops it.
 	OnError func(what string, err error)
+	// Summaries has memories summarised; nil keeps no summaries but those that clients set.
+	Summaries Summaries
 	// Observe is told what happened, for metrics; nil drops it.
 	Observe Observer
 	// MaxAgents is how many agents one project may have live; 0 = no limit.
@@ -143,6 +145,9 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	s.cfg.Observe.Appended(len(c.Append))
 	s.live.add(agentKey{stored.Project, stored.ID}, s.cfg.Now())
 	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)
+	if s.mayMakeSummaries(&stored) {
+		s.cfg.Summaries.Changed(stored.Project, stored.ID)
+	}
 	return stored, nil
 }
 
@@ -280,7 +285,7 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 func (s *Service) update(ctx context.Context, project, id string, decide Decide) error {
 	var done Change
 	var rev, unheard int64
-	var ended bool
+	var ended, summaries bool
 	var timed *Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
 		c, err := decide(tx)
@@ -301,7 +306,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			return Change{}, err
 		}
 		done, rev, timed = c, head.Rev, nil
-		ended = agent.Status.Ended()
+		ended, summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
 			h := head.Apply(c)
 			timed = &h
@@ -328,6 +333,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		}
 	}
 	s.live.changed(agentKey{project, id})
+	if summaries {
+		s.tellSummaries(project, id, &done, ended)
+	}
 	if ended {
 		s.live.remove(agentKey{project, id})
 		return nil

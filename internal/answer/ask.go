@@ -168,8 +168,8 @@ func (l *atMost) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// AskedAgain gives how long the upstream that failed with err asks to be left alone; 0 if it does not say.
-func AskedAgain(err error, now time.Time) time.Duration {
+// RetryAfter gives how long the upstream that failed with err asks to be left alone; 0 if it does not say.
+func RetryAfter(err error, now time.Time) time.Duration {
 	if up, ok := errors.AsType[*llmadapter.UpstreamError](err); ok {
 		return llmadapter.RetryAfter(up.Header, now)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -43,6 +44,7 @@ type App struct {
 	store     *sqlite.Store
 	service   *memory.Service
 	answers   *answer.Runner
+	summaries *summary.Worker
 	transport *llmadapter.Pool // of calls to LLMs
 	sender    *webhook.Sender
 	worker    *webhook.Worker
@@ -81,8 +83,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	g := newGuard(c)
+	a.newSummaries(reg)
 	a.service = memory.NewService(memory.Config{
-		Store: a.store, Now: time.Now, NewID: newID, Events: wanted, Observe: observed,
+		Summaries: a.summaries, Store: a.store, Now: time.Now, NewID: newID, Events: wanted, Observe: observed,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
@@ -203,6 +206,7 @@ func (a *App) Run(ctx context.Context) error {
 		}
 		return nil
 	})
+	run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
 	run("old webhooks", func() error { return a.sweeper.Run(behind) })

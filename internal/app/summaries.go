@@ -1,0 +1,43 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// newSummaries makes what summarises memories. It asks through a.answers, which is made later.
+func (a *App) newSummaries(reg prometheus.Registerer) {
+	a.summaries = summary.New(summary.Config{
+		Memory: summaryMemory{a}, Log: a.log, Metrics: reg,
+		Ask: func(ctx context.Context, agent memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
+			r, err := a.answers.Ask(ctx, answer.Question{Agent: agent, System: p.System, User: p.User, Model: model, Span: "summarize"})
+			return summary.Answer{Text: r.Text, Finish: r.Finish}, err
+		},
+		RetryAfter: func(err error) time.Duration { return answer.RetryAfter(err, time.Now()) },
+		Outcome:    answer.Outcome,
+	})
+}
+
+// summaryMemory is the memory as summaries need it: the Service, which is made later, and the store's list of live agents.
+type summaryMemory struct{ a *App }
+
+// Live implements summary.Memory.
+func (m summaryMemory) Live(ctx context.Context, each func(memory.Head) error) error {
+	return m.a.store.Live(ctx, each)
+}
+
+// Leaving implements summary.Memory.
+func (m summaryMemory) Leaving(ctx context.Context, project, id string) (memory.Leaving, error) {
+	return m.a.service.Leaving(ctx, project, id)
+}
+
+// Summarised implements summary.Memory.
+func (m summaryMemory) Summarised(ctx context.Context, s memory.Summarised) error {
+	return m.a.service.Summarised(ctx, s)
+}

@@ -1,0 +1,355 @@
+package summary
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Memory is what a Worker needs of the memory.
+type Memory interface {
+	// Live calls each for every live agent; each must not call the memory.
+	Live(ctx context.Context, each func(memory.Head) error) error
+	// Leaving gives what is due to be summarised: see memory.Service.Leaving.
+	Leaving(ctx context.Context, project, id string) (memory.Leaving, error)
+	// Summarised stores a summary and takes what it tells of out of the memory: see memory.Service.Summarised.
+	Summarised(ctx context.Context, s memory.Summarised) error
+}
+
+// Config is what a Worker is made of. Memory and Ask are required.
+type Config struct {
+	Memory Memory
+	// Ask asks the agent's LLM, or another model where its policy names one. It is called from several goroutines.
+	Ask func(ctx context.Context, a memory.Agent, model string, p Prompt) (Answer, error)
+	// RetryAfter gives how long the upstream that failed with err asks to be left alone; nil never.
+	RetryAfter func(err error) time.Duration
+	// Outcome names what asking failed with, for metrics; nil calls everything failed.
+	Outcome func(err error) string
+	Limits  Limits // the zero value is DefaultLimits
+	// Places is how many summaries are made at a time, over all agents; of one project at most half of them, but one. 0 = 8.
+	Places  int
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer // nil registers nowhere
+}
+
+// The gaps after a summary that could not be made: the first, and the longest.
+const (
+	firstGap   = 5 * time.Second
+	longestGap = 10 * time.Minute
+)
+
+// gap gives how long nothing is tried after n failures in a row, from 1: it doubles, and half of it is jitter, so that agents that failed together do not come back together.
+func gap(n int) time.Duration {
+	d := min(firstGap<<min(n-1, 10), longestGap)
+	return d/2 + rand.N(d/2)
+}
+
+// Worker makes summaries in the background: one at a time for an agent, at most Places over all. What it knows can be lost with the process: Run finds again what is due.
+// It implements memory.Summaries.
+type Worker struct {
+	cfg     Config
+	metrics *metrics
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	agents  map[agentKey]*entry
+	queue   queue
+	running int
+	of      map[string]int // how many run, by project
+}
+
+var _ memory.Summaries = (*Worker)(nil)
+
+type agentKey struct{ project, id string }
+
+// entry is what is known of an agent. It is looked at again when what it may still grow by is used up.
+type entry struct {
+	agentKey
+	chars, messages int64 // what may come before a look finds something due; at or below 0 a look is wanted
+	fails           int   // in a row
+	at              time.Time
+	place           int  // in the queue; -1 = it is not there
+	busy, again     bool // being looked at, and to be looked at again
+	cancel          context.CancelCauseFunc
+}
+
+// New makes a Worker and registers its metrics. Run must be running for summaries to be made.
+func New(c Config) *Worker {
+	if c.Limits == (Limits{}) {
+		c.Limits = DefaultLimits()
+	}
+	if c.Places <= 0 {
+		c.Places = 8
+	}
+	if c.RetryAfter == nil {
+		c.RetryAfter = func(error) time.Duration { return 0 }
+	}
+	if c.Outcome == nil {
+		c.Outcome = func(error) string { return "failed" }
+	}
+	w := &Worker{cfg: c, wake: make(chan struct{}, 1), agents: map[agentKey]*entry{}, of: map[string]int{}}
+	w.metrics = newMetrics(c.Metrics, w)
+	return w
+}
+
+// Grew implements memory.Summaries.
+func (w *Worker) Grew(project, id string, chars, messages int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := agentKey{project, id}
+	e := w.agents[k]
+	if e == nil {
+		e = &entry{agentKey: k, place: -1}
+		w.agents[k] = e
+	}
+	e.chars, e.messages = e.chars-chars, e.messages-messages
+	w.want(e)
+}
+
+// Changed implements memory.Summaries.
+func (w *Worker) Changed(project, id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := agentKey{project, id}
+	e := w.agents[k]
+	if e == nil {
+		e = &entry{agentKey: k, place: -1}
+		w.agents[k] = e
+	}
+	e.chars, e.again = min(e.chars, 0), e.busy
+	w.want(e)
+}
+
+// Ended implements memory.Summaries.
+func (w *Worker) Ended(project, id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.agents[agentKey{project, id}]; e != nil {
+		w.forget(e)
+	}
+}
+
+// errEnded ends the making of a summary that nobody needs any more.
+var errEnded = errors.New("the agent has ended")
+
+// forget drops an entry; w.mu is held.
+func (w *Worker) forget(e *entry) {
+	if e.place >= 0 {
+		heap.Remove(&w.queue, e.place)
+	}
+	if e.cancel != nil {
+		e.cancel(errEnded)
+	}
+	delete(w.agents, e.agentKey)
+}
+
+// want queues an entry if a look is wanted; w.mu is held.
+func (w *Worker) want(e *entry) {
+	if e.busy || e.place >= 0 || e.chars > 0 && e.messages > 0 {
+		return
+	}
+	heap.Push(&w.queue, e)
+	if w.queue[0] == e {
+		w.poke()
+	}
+}
+
+func (w *Worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run makes summaries until ctx is done, gives up those under way, waits for them and returns nil. It begins with every live agent: what was due when the process ended is
+// due now.
+func (w *Worker) Run(ctx context.Context) error {
+	err := w.cfg.Memory.Live(ctx, func(h memory.Head) error {
+		w.Changed(h.Agent.Project, h.Agent.ID)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	for {
+		wait := w.begin(ctx, &group)
+		alarm := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			alarm.Stop()
+			return nil
+		case <-alarm.C:
+		case <-w.wake:
+			alarm.Stop()
+		}
+	}
+}
+
+// begin starts what is due and has a place, and gives how long nothing else is due.
+func (w *Worker) begin(ctx context.Context, group *sync.WaitGroup) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var later []*entry // due, while their projects have their share
+	defer func() {
+		for _, e := range later {
+			heap.Push(&w.queue, e)
+		}
+	}()
+	for w.running < w.cfg.Places && len(w.queue) > 0 && ctx.Err() == nil {
+		e := w.queue[0]
+		if wait := time.Until(e.at); wait > 0 {
+			return wait
+		}
+		heap.Pop(&w.queue)
+		if w.of[e.project] >= max(1, w.cfg.Places/2) {
+			later = append(later, e)
+			continue
+		}
+		run, cancel := context.WithCancelCause(ctx)
+		e.busy, e.cancel = true, cancel
+		e.chars, e.messages = 0, 0 // what comes from now on is counted
+		w.running++
+		w.of[e.project]++
+		group.Go(func() {
+			w.look(run, e)
+			cancel(nil)
+		})
+	}
+	return time.Hour // an end pokes
+}
+
+// look summarises what is due for one agent and settles when to look again.
+func (w *Worker) look(ctx context.Context, e *entry) {
+	l, outcome, err := w.summarise(ctx, e)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		outcome = "canceled"
+	default:
+		w.cfg.Log.Warn().Err(err).Str("agent", e.id).Str("outcome", outcome).Int("failures", e.fails+1).Msg("a summary could not be made; the memory stays as it is")
+	}
+	if outcome != "" {
+		w.metrics.summaries.WithLabelValues(outcome).Inc()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	if w.of[e.project]--; w.of[e.project] == 0 {
+		delete(w.of, e.project)
+	}
+	defer w.poke() // there is a place
+	defer func() { e.again = false }()
+	e.busy, e.cancel = false, nil
+	if w.agents[e.agentKey] != e { // it has ended meanwhile
+		return
+	}
+	switch {
+	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Stopped):
+		delete(w.agents, e.agentKey)
+		return
+	case err != nil:
+		e.fails++
+		e.at = time.Now().Add(max(gap(e.fails), min(w.cfg.RetryAfter(err), longestGap)))
+		e.chars, e.messages = 0, 0
+	case outcome == "": // nothing was due
+		e.fails, e.at = 0, time.Time{}
+		e.chars, e.messages = e.chars+l.Chars, e.messages+l.Count // less what came while we looked
+		if e.again {
+			e.chars = 0
+		}
+	default: // there may be more
+		e.fails, e.at = 0, time.Time{}
+		e.chars, e.messages = 0, 0
+	}
+	w.want(e)
+}
+
+// summarise makes one summary, if one is due; outcome is "" if none is.
+func (w *Worker) summarise(ctx context.Context, e *entry) (l memory.Leaving, outcome string, err error) {
+	l, err = w.cfg.Memory.Leaving(ctx, e.project, e.id)
+	if err != nil {
+		return l, "store_error", err
+	}
+	if len(l.Messages) == 0 {
+		return l, "", nil
+	}
+	began := time.Now()
+	lines := Transcript(l.Messages)
+	n := Take(lines, l.Earlier, w.cfg.Limits)
+	n = whole(l.Messages, n)
+	text := l.Earlier // where nothing was said, nothing is to be added
+	if said(lines[:n]) {
+		text, err = Make(ctx, asker{w, &l}, lines[:n], l.Earlier, w.cfg.Limits)
+		w.metrics.seconds.Observe(time.Since(began).Seconds())
+	}
+	if err != nil {
+		return l, w.outcome(err), err
+	}
+	err = w.cfg.Memory.Summarised(ctx, memory.Summarised{Of: l, Messages: n, Text: text})
+	switch {
+	case errors.Is(err, memory.ErrSummaryStale):
+		return l, "stale", err
+	case err != nil:
+		return l, "store_error", err
+	}
+	return l, "ok", nil
+}
+
+// asker asks for one agent.
+type asker struct {
+	w *Worker
+	l *memory.Leaving
+}
+
+// Ask implements Asker.
+func (a asker) Ask(ctx context.Context, p Prompt) (Answer, error) {
+	a.w.metrics.calls.Inc()
+	return a.w.cfg.Ask(ctx, a.l.Agent, a.l.Model, p)
+}
+
+// outcome names why no summary was made; there are few such names.
+func (w *Worker) outcome(err error) string {
+	for _, o := range []struct {
+		err  error
+		name string
+	}{{ErrBlank, "blank"}, {ErrCut, "cut"}, {ErrTooLong, "too_long"}, {ErrCalls, "too_many_calls"}} {
+		if errors.Is(err, o.err) {
+			return o.name
+		}
+	}
+	return w.cfg.Outcome(err)
+}
+
+// queue holds the entries that are to be looked at, the first due in front.
+type queue []*entry
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i]; q[i].place, q[j].place = i, j }
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	e := x.(*entry)
+	e.place = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	old := *q
+	e := old[len(old)-1]
+	*q = old[:len(old)-1]
+	e.place = -1
+	return e
+}
