@@ -11,7 +11,7 @@ func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []s
 	left := n * c.PerToken()
 	if keepSystem {
 		for _, e := range s {
-			if e.m.IsSystem() {
+			if e.system {
 				left -= c.Size(e.m)
 			}
 		}
@@ -23,7 +23,7 @@ func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []s
 	cut := len(s)
 	for cut > 0 {
 		start := exchangeStart(s, cut-1)
-		if keepSystem && s[start].m.IsSystem() {
+		if keepSystem && s[start].system {
 			cut = start
 			continue
 		}
@@ -49,24 +49,27 @@ func lastWords(s []slot, keepSystem bool) int {
 		}
 	}
 	for i := len(s) - 1; i >= 0; i-- {
-		if !keepSystem || !s[i].m.IsSystem() {
+		if !keepSystem || !s[i].system {
 			return exchangeStart(s, i)
 		}
 	}
 	return len(s)
 }
 
+// isResult is Message.isResult, without looking at messages that cannot be one.
+func (e *slot) isResult() bool { return e.links && e.m.isResult() }
+
 // exchangeStart gives where the exchange begins whose last message stands at end: a message with calls leaves together with the results that follow it
 // directly, every other message leaves alone.
 func exchangeStart(s []slot, end int) int {
-	if !s[end].m.isResult() {
+	if !s[end].isResult() {
 		return end
 	}
 	for i := end - 1; i >= 0; i-- {
-		if s[i].m.isResult() {
+		if s[i].isResult() {
 			continue
 		}
-		if s[i].m.makesCalls() {
+		if s[i].links && s[i].m.makesCalls() {
 			return i
 		}
 		break

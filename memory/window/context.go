@@ -33,14 +33,14 @@ func assemble(s []slot, c Counter, x Extras) View {
 		}
 	}
 	lead := 0
-	for lead < len(s) && s[lead].m.IsSystem() {
+	for lead < len(s) && s[lead].system {
 		lead++
 	}
 	for i, e := range s {
 		if i == lead && x.Summary != "" {
 			add(Summary, &Message{Ref: -1, Role: System, Text: SummaryText(x.Summary)})
 		}
-		v.Entries = append(v.Entries, Entry{e.kind, e.at, e.m})
+		v.Entries = append(v.Entries, Entry{e.kind, int(e.at), e.m})
 		own += c.Size(e.m)
 	}
 	if lead == len(s) && x.Summary != "" {

@@ -9,14 +9,14 @@ import (
 const LostResult = "[the tool was interrupted; no result is known]"
 
 // heal gives stand-ins to calls whose results are lost: those without a result anywhere behind them, if the conversation moved on, that is, if something
-// other than a result follows. They stand behind the last result found of their message, or behind the message, in order of their ids (001-15).
+// other than a result follows, or will follow, as movedOn tells. They stand behind the last result found of their message, or behind the message, in order of their ids (001-15).
 //
 // Where a later message calls again, the earlier one was moved on from: its lost results are completed too, for no LLM takes the list otherwise.
-func heal(s []slot) []slot {
+func heal(s []slot, movedOn bool) []slot {
 	var out []slot // nil as long as nothing was put in
 	done := 0
 	for i := range s {
-		at, add := lostOf(s, i, true)
+		at, add := lostOf(s, i, movedOn)
 		if len(add) == 0 {
 			continue
 		}
@@ -33,16 +33,16 @@ func heal(s []slot) []slot {
 	return append(out, s[done:]...)
 }
 
-// lostOf gives the stand-ins for what is lost of the calls of the message at i, and where they go. movedOn asks for something other than results behind it.
-func lostOf(s []slot, i int, movedOn bool) (at int, add []slot) {
-	if !s[i].m.mayLink() {
+// lostOf gives the stand-ins for what is lost of the calls of the message at i, and where they go. Without movedOn something other than results must stand behind it.
+func lostOf(s []slot, i int, moved bool) (at int, add []slot) {
+	if !s[i].links {
 		return 0, nil
 	}
 	calls := s[i].m.links().Calls
 	if len(calls) == 0 {
 		return 0, nil
 	}
-	found, at, moved := map[string]bool{}, i+1, false
+	found, at := map[string]bool{}, i+1
 	for j := i + 1; j < len(s); j++ {
 		m := s[j].m
 		if !m.isResult() {
@@ -63,12 +63,12 @@ func lostOf(s []slot, i int, movedOn bool) (at int, add []slot) {
 			lost = append(lost, id)
 		}
 	}
-	if len(lost) == 0 || movedOn && !moved {
+	if len(lost) == 0 || !moved {
 		return 0, nil
 	}
 	slices.Sort(lost)
 	for _, m := range Lost(s[i].m, lost, LostResult) {
-		add = append(add, slot{m: &m, at: -1, kind: StandIn})
+		add = append(add, newSlot(&m, -1, StandIn))
 	}
 	return at, add
 }

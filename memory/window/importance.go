@@ -1,10 +1,9 @@
 package window
 
-import "slices"
-
 // The default score, in thousandths, of a message that has no importance of its own.
 const (
-	scoreSystem    = 1000
+	maxScore       = 1000
+	scoreSystem    = maxScore
 	scoreUser      = 500
 	scoreAssistant = 350
 	scoreTools     = 550 // what a tool did cannot be said again without doing it again
@@ -18,7 +17,7 @@ const (
 func Score(m *Message, at, n int) int {
 	if m.Importance != nil {
 		if f := *m.Importance; f >= 0 && f <= 1 {
-			return int(f*1000 + 0.5)
+			return int(f*maxScore + 0.5)
 		}
 	}
 	base := scoreAssistant
@@ -38,14 +37,15 @@ func Score(m *Message, at, n int) int {
 	} else {
 		base += scoreRecency
 	}
-	return min(base, 1000)
+	return min(base, maxScore)
 }
 
-// bundle is what leaves together: a call and its results, wherever they stand, or one message.
+// bundle is what leaves together: a call and its results, wherever they stand, or one message. It is kept at the place of its first message.
 type bundle struct {
-	members []int
-	score   int
-	pinned  bool
+	head            int32 // of each message, the place of its bundle
+	messages, units int
+	score           int
+	pinned          bool
 }
 
 // leastImportantOut takes bundles away, the least important first and of equals the oldest, until both limits are kept. A bundle is as important as its
@@ -59,7 +59,7 @@ func (r *rules) leastImportantOut(s []slot, c Counter) []slot {
 		if r.maxTokens > 0 {
 			units += c.Size(e.m)
 		}
-		if !r.keepSystem || !e.m.IsSystem() {
+		if !r.keepSystem || !e.system {
 			messages++
 		}
 	}
@@ -69,62 +69,77 @@ func (r *rules) leastImportantOut(s []slot, c Counter) []slot {
 	if !over() {
 		return s
 	}
-	may := r.bundles(s)
-	slices.SortStableFunc(may, func(a, b bundle) int { return a.score - b.score })
-	out := make([]bool, len(s))
-	for _, x := range may {
+	all := r.bundles(s, c)
+	for _, i := range byScore(all) {
 		if !over() {
 			break
 		}
-		for _, i := range x.members {
-			out[i] = true
-			messages--
-			if r.maxTokens > 0 {
-				units -= c.Size(s[i].m)
-			}
-		}
+		messages -= all[i].messages
+		units -= all[i].units
+		all[i].messages = 0 // gone
 	}
 	kept := s[:0]
 	for i, e := range s {
-		if !out[i] {
+		if all[all[i].head].messages > 0 {
 			kept = append(kept, e)
 		}
 	}
 	return kept
 }
 
-// bundles gives what may leave, in order of the first message of each.
-func (r *rules) bundles(s []slot) []bundle {
+// bundles gives the bundle of each message.
+func (r *rules) bundles(s []slot, c Counter) []bundle {
 	pinned := len(s)
 	if r.keepLastUser {
 		pinned = lastWords(s, r.keepSystem)
 	}
-	var all []bundle
-	caller := map[string]int{} // by the id of a call, the bundle of its message
+	all := make([]bundle, len(s))
+	caller := map[string]int32{} // by the id of a call, the bundle of its message
 	for i, e := range s {
-		if r.keepSystem && e.m.IsSystem() {
-			continue
-		}
-		at := len(all)
-		if e.m.mayLink() {
+		head := int32(i)
+		if e.links {
 			l := e.m.links()
-			for _, id := range l.Results {
-				if j, ok := caller[id]; ok && e.m.isResult() {
-					at = j
-					break
+			if e.m.isResult() {
+				for _, id := range l.Results {
+					if j, ok := caller[id]; ok {
+						head = j
+						break
+					}
 				}
 			}
 			for _, id := range l.Calls {
-				caller[id] = at
+				caller[id] = head
 			}
 		}
-		if at == len(all) {
-			all = append(all, bundle{})
+		all[i].head = head
+		b := &all[head]
+		b.messages++
+		if r.maxTokens > 0 {
+			b.units += c.Size(e.m)
 		}
-		b := &all[at]
-		b.members = append(b.members, i)
 		b.score = max(b.score, Score(e.m, i, len(s)))
-		b.pinned = b.pinned || i >= pinned
+		b.pinned = b.pinned || i >= pinned || r.keepSystem && e.system
 	}
-	return slices.DeleteFunc(all, func(b bundle) bool { return b.pinned })
+	return all
+}
+
+// byScore gives the places of the bundles that may leave, the least important first and of equals the oldest.
+func byScore(all []bundle) []int32 {
+	var start [maxScore + 2]int32 // by score, how many are less important
+	for i := range all {
+		if b := &all[i]; b.messages > 0 && !b.pinned {
+			start[b.score+1]++
+		}
+	}
+	for i := 1; i < len(start); i++ {
+		start[i] += start[i-1]
+	}
+	out := make([]int32, start[maxScore+1])
+	for i := range all {
+		if b := &all[i]; b.messages > 0 && !b.pinned {
+			out[start[b.score]] = int32(i)
+			start[b.score]++
+		}
+	}
+	return out
 }

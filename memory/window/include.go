@@ -3,7 +3,7 @@ package window
 // include leaves out what the include flags do not want.
 func (r *rules) include(s []slot) []slot {
 	if !r.includeSystem {
-		s = filter(s, func(e slot) bool { return !e.m.IsSystem() })
+		s = filter(s, func(e slot) bool { return !e.system })
 	}
 	if !r.includeResults {
 		s = withoutTools(s)
@@ -15,7 +15,7 @@ func (r *rules) include(s []slot) []slot {
 func withoutTools(s []slot) []slot {
 	out := s[:0]
 	for _, e := range s {
-		if e.m.mayLink() {
+		if e.links {
 			var ok bool
 			if e, ok = e.without(func(string) bool { return true }, func(string) bool { return true }); !ok {
 				continue

@@ -6,14 +6,14 @@ import (
 )
 
 // mend is the last step of the cuts: see Integrity.
-func (r *rules) mend(s []slot) []slot {
+func (r *rules) mend(s []slot, movedOn bool) []slot {
 	switch r.integrity {
 	case IntegrityTrailing:
 		return completeTail(s)
 	case IntegrityAtomic:
 		return withoutOrphans(s)
 	case IntegrityHeal:
-		return heal(withoutOrphans(s))
+		return heal(withoutOrphans(s), movedOn)
 	}
 	return s
 }
@@ -40,7 +40,7 @@ func completeTail(s []slot) []slot {
 // called tells whether one of the ids is a call that s makes.
 func called(s []slot, ids []string) bool {
 	for _, e := range s {
-		if !e.m.mayLink() {
+		if !e.links {
 			continue
 		}
 		for _, id := range e.m.links().Calls {
@@ -54,13 +54,13 @@ func called(s []slot, ids []string) bool {
 
 // withoutOrphans takes away results whose call is in no message before them. A message that also holds something else keeps that. In place.
 func withoutOrphans(s []slot) []slot {
-	if !slices.ContainsFunc(s, func(e slot) bool { return e.m.mayLink() }) {
+	if !slices.ContainsFunc(s, func(e slot) bool { return e.links }) {
 		return s
 	}
 	made := map[string]bool{}
 	out := s[:0]
 	for _, e := range s {
-		if e.m.mayLink() {
+		if e.links {
 			l := e.m.links()
 			orphan := func(id string) bool { return id == "" || !made[id] }
 			if slices.ContainsFunc(l.Results, orphan) {
@@ -105,7 +105,7 @@ func (e slot) without(call, result func(id string) bool) (slot, bool) {
 		return e, false
 	}
 	cut.Links, cut.Chars, cut.Tokens = nil, 0, 0
-	return slot{m: &cut, at: e.at, kind: Altered}, true
+	return newSlot(&cut, int(e.at), Altered), true
 }
 
 // keepBlocks gives the content without the blocks of tools that the functions name; false if there are none.

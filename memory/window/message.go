@@ -144,6 +144,30 @@ func (m *Message) isResult() bool {
 	return true
 }
 
+// isUtterance tells whether the message is words of the user and nothing else: what may be dropped without taking a tool's result along.
+func (m *Message) isUtterance() bool {
+	return m.Role == User && (!m.mayLink() || len(m.links().Results) == 0)
+}
+
+// words gives the texts of a message, one line each.
+func (m *Message) words() string {
+	if len(m.Parts) == 0 {
+		return m.Text
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(m.Parts, &list) != nil {
+		return m.Text
+	}
+	var b strings.Builder
+	for _, el := range list {
+		if s, ok := blockText(el); ok {
+			b.WriteString(s)
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
 // isRealUser tells whether the user says something: a user message that holds more than tools' results (001-12).
 func (m *Message) isRealUser() bool { return m.Role == User && !m.isResult() }
 

@@ -19,7 +19,7 @@ func (p Policy) Seam(last *Message, batch []Message) Seam {
 	}
 	next := &batch[0]
 	switch {
-	case r.dropHanging && last.isRealUser() && next.isRealUser():
+	case r.dropHanging && last.isUtterance() && next.isUtterance():
 		return Seam{DropLast: true}
 	case r.mergeAssistant && last.plainAnswer() && next.plainAnswer():
 		return Seam{MergeFirst: true, Text: last.Text + r.separator + next.Text}
@@ -32,9 +32,9 @@ func (m *Message) plainAnswer() bool {
 	return m.Role == Assistant && len(m.Parts) == 0 && !m.makesCalls()
 }
 
-// dropTrailingUsers takes all user messages away from the end, up to the first message that is none (000-23, 000-26).
+// dropTrailingUsers takes all user messages away from the end, up to the first message that is none (000-23, 000-26). One that bears a tool's result stays.
 func dropTrailingUsers(s []slot) []slot {
-	for len(s) > 0 && s[len(s)-1].m.isRealUser() {
+	for len(s) > 0 && s[len(s)-1].m.isUtterance() {
 		s = s[:len(s)-1]
 	}
 	return s

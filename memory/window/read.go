@@ -51,8 +51,14 @@ type Extras struct {
 // slot is a message on its way into a view.
 type slot struct {
 	m    *Message
-	at   int // in the list; -1 = a stand-in
+	at   int32 // in the list; -1 = a stand-in
 	kind Kind
+	// What is asked of every message, so that lists are gone through without touching the messages: is it a system message, might it have links.
+	system, links bool
+}
+
+func newSlot(m *Message, at int, kind Kind) slot {
+	return slot{m: m, at: int32(at), kind: kind, system: m.IsSystem(), links: m.mayLink()}
 }
 
 // Read gives what the LLM is told of a list, in this order: status and scope, include flags, rounds, messages, tokens, integrity; then what x adds. c counts
@@ -62,14 +68,14 @@ func (p Policy) Read(list []Message, c Counter, x Extras) View {
 		c = Estimated{}
 	}
 	r := p.rules()
-	if !r.enabled {
-		return memoryOff(c, x)
-	}
 	s := accepted(list, x)
 	inScope := len(s)
+	if !r.enabled {
+		return memoryOff(c, x, inScope)
+	}
 	s = r.include(s)
 	s = lastRounds(s, r.maxRounds, r.keepSystem)
-	s, healed := r.fit(s, c)
+	s, healed := r.fit(s, c, x.Utterance != nil)
 	s, shortened := shorten(s, c, r.maxTokens)
 	if x.Utterance != nil && r.dropHanging {
 		s = dropTrailingUsers(s)
@@ -79,21 +85,27 @@ func (p Policy) Read(list []Message, c Counter, x Extras) View {
 	return v
 }
 
-// fit cuts to the budgets and mends what the cuts broke. Stand-ins count as well, so that where some came in it cuts once more.
-func (r *rules) fit(s []slot, c Counter) (out []slot, healed []string) {
-	for {
-		if r.importance {
-			s = r.leastImportantOut(s, c)
-		} else {
-			s = newestMessages(s, r.maxMessages, r.keepSystem)
-			s = newestTokens(s, c, r.maxTokens, r.keepSystem, r.keepLastUser)
+// fit cuts to the budgets and mends what the cuts broke. Stand-ins count as well, so that where some came in it cuts once more. movedOn tells that something will
+// stand behind the list.
+func (r *rules) fit(s []slot, c Counter, movedOn bool) (out []slot, healed []string) {
+	for had := 0; ; {
+		s = r.cut(s, c)
+		s = r.mend(s, movedOn)
+		healed = standIns(s)
+		if len(healed) <= had {
+			return s, healed
 		}
-		before := len(s)
-		s = r.mend(s)
-		if len(s) <= before {
-			return s, standIns(s)
-		}
+		had = len(healed)
 	}
+}
+
+// cut cuts to the budgets, by the strategy.
+func (r *rules) cut(s []slot, c Counter) []slot {
+	if r.importance {
+		return r.leastImportantOut(s, c)
+	}
+	s = newestMessages(s, r.maxMessages, r.keepSystem)
+	return newestTokens(s, c, r.maxTokens, r.keepSystem, r.keepLastUser)
 }
 
 // accepted gives the messages that may be told at all: drafts and discarded ones never are.
@@ -104,7 +116,7 @@ func accepted(list []Message, x Extras) []slot {
 		if m.Status.orAccepted() != Accepted || x.Scope != nil && !x.Level.Matches(*x.Scope, m.Scope) {
 			continue
 		}
-		s = append(s, slot{m: m, at: i})
+		s = append(s, newSlot(m, i, Kept))
 	}
 	return s
 }
@@ -130,10 +142,10 @@ func standIns(s []slot) []string {
 }
 
 // memoryOff gives the context without a memory: the utterance as it came (000-7).
-func memoryOff(c Counter, x Extras) View {
-	var v View
+func memoryOff(c Counter, x Extras, dropped int) View {
+	v := View{Dropped: dropped}
 	if x.Utterance != nil {
-		m := &Message{Role: User, Text: *x.Utterance}
+		m := &Message{Ref: -1, Role: User, Text: *x.Utterance}
 		v.Entries = []Entry{{Utterance, -1, m}}
 		v.AllTokens = c.Size(m) / c.PerToken()
 	}

@@ -50,7 +50,7 @@ func Repair(list []Message) Repaired {
 	s := accepted(list, Extras{})
 	run := -1 // place in s of the message with calls that the results directly behind it belong to
 	for k, e := range s {
-		if !e.m.mayLink() {
+		if !e.links {
 			run = -1
 			continue
 		}
@@ -59,16 +59,16 @@ func Repair(list []Message) Repaired {
 			from, known := made[id]
 			switch {
 			case id == "":
-				add(EmptyResultID, e.at)
+				add(EmptyResultID, int(e.at))
 			case !known && len(made) == 0:
-				add(OrphanResult, e.at, id)
+				add(OrphanResult, int(e.at), id)
 			case !known:
-				add(UnknownResultID, e.at, id)
+				add(UnknownResultID, int(e.at), id)
 			case answered[id]:
-				add(DuplicateResultID, e.at, id)
+				add(DuplicateResultID, int(e.at), id)
 			case from != run:
 				answered[id] = true
-				add(NonAdjacentResults, e.at, id)
+				add(NonAdjacentResults, int(e.at), id)
 			default:
 				answered[id] = true
 			}
@@ -82,19 +82,19 @@ func Repair(list []Message) Repaired {
 		run = k
 		for _, id := range l.Calls {
 			if id == "" {
-				add(EmptyCallID, e.at)
+				add(EmptyCallID, int(e.at))
 				continue
 			}
 			if _, again := made[id]; again {
-				add(DuplicateCallID, e.at, id)
+				add(DuplicateCallID, int(e.at), id)
 				continue
 			}
 			made[id] = k
 		}
-		if at, lost := lostOf(s, k, false); len(lost) > 0 {
+		if at, lost := lostOf(s, k, true); len(lost) > 0 {
 			ids := standIns(lost)
-			add(MissingResults, e.at, ids...)
-			in := Insertion{After: s[at-1].at}
+			add(MissingResults, int(e.at), ids...)
+			in := Insertion{After: int(s[at-1].at)}
 			for _, l := range lost {
 				in.Messages = append(in.Messages, *l.m)
 			}

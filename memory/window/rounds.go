@@ -27,7 +27,7 @@ func newestMessages(s []slot, n int, keepSystem bool) []slot {
 		return s
 	}
 	for i := len(s) - 1; i >= 0; i-- {
-		if keepSystem && s[i].m.IsSystem() {
+		if keepSystem && s[i].system {
 			continue
 		}
 		if n == 0 {
@@ -45,7 +45,7 @@ func from(s []slot, cut int, keepSystem bool) []slot {
 	}
 	out := s[:0]
 	for i, e := range s {
-		if i >= cut || e.m.IsSystem() {
+		if i >= cut || e.system {
 			out = append(out, e)
 		}
 	}

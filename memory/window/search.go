@@ -25,19 +25,19 @@ func Search(list []Message, q SearchQuery) []int {
 	word := strings.ToLower(q.Query)
 	for i := range list {
 		m := &list[i]
-		if q.matches(m) && (word == "" || strings.Contains(strings.ToLower(m.Text), word)) {
-			s = append(s, slot{m: m, at: i})
+		if q.matches(m) && (word == "" || strings.Contains(strings.ToLower(m.words()), word)) {
+			s = append(s, newSlot(m, i, Kept))
 		}
 	}
 	s = lastRounds(s, q.Rounds, true)
 	r := rules{integrity: q.Pairs}
-	s = r.mend(s)
+	s = r.mend(s, false)
 	if q.Limit > 0 {
 		s = s[:min(q.Limit, len(s))]
 	}
 	out := make([]int, len(s))
 	for i, e := range s {
-		out[i] = e.at
+		out[i] = int(e.at)
 	}
 	return out
 }

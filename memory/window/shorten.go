@@ -38,7 +38,7 @@ func shorten(s []slot, c Counter, n int) ([]slot, int) {
 			cut = max(over*p.chars/max(before, 1), length/16, 1)
 		}
 		m := p.in(*s[i].m, cutMiddle(p.text, max(MinPiece, length-cut)))
-		s[i] = slot{m: &m, at: s[i].at, kind: altered(s[i].kind)}
+		s[i] = newSlot(&m, int(s[i].at), altered(s[i].kind))
 		over += c.Size(&m) - before
 		done[i] = true
 	}

@@ -50,23 +50,32 @@ func Chars(text string, parts json.RawMessage) int {
 }
 
 func blockChars(el json.RawMessage) int {
-	var s string
-	if json.Unmarshal(el, &s) == nil && len(el) > 0 && el[0] == '"' {
+	if s, ok := blockText(el); ok {
 		return utf8.RuneCountInString(s)
 	}
-	var b struct{ Type, Text, Content json.RawMessage }
-	if len(el) == 0 || el[0] != '{' || json.Unmarshal(el, &b) != nil {
-		return jsonChars(el)
-	}
-	for _, field := range []json.RawMessage{b.Text, b.Content} {
-		if len(field) > 0 && field[0] == '"' && json.Unmarshal(field, &s) == nil {
-			return utf8.RuneCountInString(s)
-		}
-	}
-	if string(b.Type) == `"tool_use"` {
+	var b struct{ Type string }
+	if json.Unmarshal(el, &b) == nil && b.Type == "tool_use" {
 		return 0
 	}
 	return jsonChars(el)
+}
+
+// blockText gives the text of an element of a content: of a text itself, of a block its `text`, else its `content` if that is text.
+func blockText(el json.RawMessage) (string, bool) {
+	var s string
+	if len(el) > 0 && el[0] == '"' && json.Unmarshal(el, &s) == nil {
+		return s, true
+	}
+	var b struct{ Text, Content json.RawMessage }
+	if len(el) == 0 || el[0] != '{' || json.Unmarshal(el, &b) != nil {
+		return "", false
+	}
+	for _, field := range []json.RawMessage{b.Text, b.Content} {
+		if len(field) > 0 && field[0] == '"' && json.Unmarshal(field, &s) == nil {
+			return s, true
+		}
+	}
+	return "", false
 }
 
 // jsonChars gives the code points of a value's JSON without the white space between its parts.
@@ -98,4 +107,28 @@ func EstimateTokens(list []Message, c Counter) int {
 		sum += c.Size(&list[i])
 	}
 	return sum / c.PerToken()
+}
+
+// Tally is the running size of a memory, so that what it costs is known without counting it again when a message comes or goes.
+// The zero value is an empty memory counted by the estimate.
+type Tally struct {
+	Counter  Counter // nil is the estimate
+	Messages int
+	Units    int
+}
+
+// Add counts a message in.
+func (t *Tally) Add(m *Message) { t.Messages++; t.Units += t.counter().Size(m) }
+
+// Remove counts a message out that was counted in.
+func (t *Tally) Remove(m *Message) { t.Messages--; t.Units -= t.counter().Size(m) }
+
+// Tokens gives what the memory costs, floored once over the sum.
+func (t *Tally) Tokens() int { return t.Units / t.counter().PerToken() }
+
+func (t *Tally) counter() Counter {
+	if t.Counter == nil {
+		return Estimated{}
+	}
+	return t.Counter
 }

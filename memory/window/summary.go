@@ -85,13 +85,13 @@ func TrimToTokens(list []Message, maxTokens int, c Counter) Trimmed {
 		c = Estimated{}
 	}
 	r := rules{enabled: true, keepSystem: true, keepLastUser: true, maxTokens: maxTokens, integrity: IntegrityHeal}
-	s, _ := r.fit(accepted(list, Extras{}), c)
+	s, _ := r.fit(accepted(list, Extras{}), c, false)
 	var out Trimmed
 	units := 0
 	for _, e := range s {
 		units += c.Size(e.m)
 		if e.kind != StandIn {
-			out.Keep = append(out.Keep, e.at)
+			out.Keep = append(out.Keep, int(e.at))
 			continue
 		}
 		after := out.Keep[len(out.Keep)-1]
@@ -105,33 +105,39 @@ func TrimToTokens(list []Message, maxTokens int, c Counter) Trimmed {
 	return out
 }
 
+// What a window without limits is taken for where its memory is to be summarised: more messages than that, or more tokens (003-22).
+const (
+	UnboundedMessages = 20
+	UnboundedTokens   = 4000
+)
+
 // SummaryDue tells whether a memory has grown so far that it should be summarised: the strategy is Summarize, and its tokens reach summarize_at of max_tokens
-// (001-29), or, of a window without max_tokens, its messages that of max_messages. c nil is the estimate.
+// (001-29), or, of a window without max_tokens, its messages that of max_messages. A window without either is due when it passes UnboundedMessages or
+// UnboundedTokens. c nil is the estimate.
 func (p Policy) SummaryDue(list []Message, c Counter) bool {
-	p = p.Full()
-	at := *p.SummarizeAt
-	if p.Strategy != Summarize || !*p.Enabled || at <= 0 {
-		return false
-	}
-	if c == nil {
-		c = Estimated{}
-	}
-	s := accepted(list, Extras{})
-	switch {
-	case *p.MaxTokens > 0:
-		units := 0
-		for _, e := range s {
-			units += c.Size(e.m)
-		}
-		return float64(units/c.PerToken()) >= at*float64(*p.MaxTokens)
-	case *p.MaxMessages > 0:
-		n := 0
-		for _, e := range s {
-			if !e.m.IsSystem() {
-				n++
+	t := Tally{Counter: c}
+	for i := range list {
+		if m := &list[i]; m.Status.orAccepted() == Accepted {
+			t.Add(m)
+			if m.IsSystem() {
+				t.Messages--
 			}
 		}
-		return float64(n) >= at*float64(*p.MaxMessages)
 	}
-	return false
+	return p.Due(t)
+}
+
+// Due is SummaryDue of a memory whose running size is known: all its accepted messages, system messages counted in units only.
+func (p Policy) Due(t Tally) bool {
+	p = p.Full()
+	at := *p.SummarizeAt
+	switch {
+	case p.Strategy != Summarize || !*p.Enabled || at <= 0:
+		return false
+	case *p.MaxTokens > 0:
+		return float64(t.Tokens()) >= at*float64(*p.MaxTokens)
+	case *p.MaxMessages > 0:
+		return float64(t.Messages) >= at*float64(*p.MaxMessages)
+	}
+	return t.Messages > UnboundedMessages || t.Tokens() > UnboundedTokens
 }

@@ -17,12 +17,7 @@ func (p Policy) Cut(list []Message, c Counter) []int {
 	if r.maxRounds > 0 {
 		s = newestMessages(s, CapPerRound*r.maxRounds, true)
 	}
-	if r.importance {
-		s = r.leastImportantOut(s, c)
-	} else {
-		s = newestMessages(s, r.maxMessages, r.keepSystem)
-		s = newestTokens(s, c, r.maxTokens, r.keepSystem, r.keepLastUser)
-	}
+	s = r.cut(s, c)
 	if len(s) == total {
 		return nil
 	}
@@ -37,7 +32,7 @@ func leaving(list []Message, s []slot) []int {
 	var out []int
 	next := 0
 	for i := range list {
-		if next < len(s) && s[next].at == i {
+		if next < len(s) && int(s[next].at) == i {
 			next++
 			continue
 		}

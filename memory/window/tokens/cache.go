@@ -34,6 +34,11 @@ func (c *cache) key(s string) key {
 	return key{maphash.String(c.seeds[0], s), maphash.String(c.seeds[1], s)}
 }
 
+// keyOf stands for a value of another kind than a text, of which there may be some: 1, 2 and so on.
+func (c *cache) keyOf(kind uint64, raw []byte) key {
+	return key{maphash.Bytes(c.seeds[0], raw), maphash.Bytes(c.seeds[1], raw) + kind}
+}
+
 func (c *cache) get(k key) (int, bool) {
 	p := &c.parts[k[0]%shards]
 	p.mu.Lock()

@@ -21,12 +21,12 @@ func (k *counter) Size(m *window.Message) int {
 	}
 	n := PerMessage + k.text(m.ToolName)
 	if len(m.ToolCalls) > 0 {
-		n += k.calls(m.ToolCalls)
+		n += k.json(1, m.ToolCalls, k.calls)
 	}
 	if len(m.Parts) == 0 {
 		return n + k.text(m.Text)
 	}
-	return n + k.content(m.Parts)
+	return n + k.json(2, m.Parts, k.content)
 }
 
 func (k *counter) calls(raw json.RawMessage) int {

@@ -3,6 +3,7 @@
 package tokens
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
@@ -129,11 +130,29 @@ func (k *counter) text(s string) int {
 		k.remembered.Add(1)
 		return n
 	}
+	n := k.encode(s)
+	k.cache.put(key, n)
+	return n
+}
+
+// json gives what count makes of a JSON value, which is remembered too: reading it takes longer than finding its count. kind keeps values apart that are
+// counted in different ways.
+func (k *counter) json(kind uint64, raw []byte, count func(json.RawMessage) int) int {
+	key := k.cache.keyOf(kind, raw)
+	if n, ok := k.cache.get(key); ok {
+		k.remembered.Add(1)
+		return n
+	}
+	n := count(raw)
+	k.cache.put(key, n)
+	return n
+}
+
+func (k *counter) encode(s string) int {
+	k.encoded.Add(1)
 	n, err := k.codec.Count(s)
 	if err != nil { // only of matches that time out, and none is set
-		n = len(s) / window.CharsPerToken
+		return len(s) / window.CharsPerToken
 	}
-	k.encoded.Add(1)
-	k.cache.put(key, n)
 	return n
 }

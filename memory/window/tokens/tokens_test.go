@@ -64,7 +64,7 @@ func TestKnownPrompt(t *testing.T) {
 	}
 }
 
-// TestAppendCountsOne proves that a memory that grew by one message costs the encoding of one message. Rules: none of the sources; it is what exact counts may cost.
+// TestAppendCountsOne proves that a memory that grew by one message costs the encoding of one message.
 func TestAppendCountsOne(t *testing.T) {
 	t.Parallel()
 	c := tokens.New(0)
