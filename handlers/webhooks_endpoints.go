@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -86,7 +87,7 @@ func (a *API) patchEndpoint(w http.ResponseWriter, r *http.Request) error {
 func (a *API) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 	return a.changeEndpoint(w, r, func(e *webhook.Endpoint) {
 		was := *e
-		*e = webhook.Endpoint{Agora: true, Secrets: was.Secrets, ID: was.ID, Project: was.Project}
+		*e = webhook.Endpoint{Agora: true, URL: was.URL, Secrets: was.Secrets, ID: was.ID, Project: was.Project}
 		// Nor does a body that says nothing of it enable an endpoint that was disabled meanwhile.
 		e.Disabled, e.DisabledWhy, e.DisabledMS = was.Disabled, was.DisabledWhy, was.DisabledMS
 		// What a value of "[secret]" in the body stands for.
@@ -112,7 +113,7 @@ func (a *API) changeEndpoint(w http.ResponseWriter, r *http.Request, begin func(
 	}
 	delete(obj, "rev")
 	if r.Method == http.MethodPut {
-		for _, name := range []string{"headers", "auth", "client_cert"} {
+		for _, name := range []string{"url", "headers", "auth", "client_cert"} {
 			if _, ok := obj[name]; !ok {
 				obj[name] = []byte("null")
 			}
@@ -120,9 +121,35 @@ func (a *API) changeEndpoint(w http.ResponseWriter, r *http.Request, begin func(
 	}
 	e, err := a.Webhooks.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), rev, func(e *webhook.Endpoint) error {
 		begin(e)
+		if err := forgetHidden(e, obj); err != nil {
+			return err
+		}
 		return setEndpoint(e, obj)
 	})
 	return a.answerEndpoint(w, e, err)
+}
+
+// forgetHidden takes from an endpoint what answers never show of it, where its URL is to lead to another origin: who may change a URL would else read what was
+// meant for the old receiver. Members that the body does not name are refused and not dropped, so that nobody's deliveries fail for want of them unawares.
+func forgetHidden(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
+	raw, ok := obj["url"]
+	if !ok {
+		return nil
+	}
+	next, err := member[string]("url", raw)
+	if err != nil || webhook.SameOrigin(e.URL, next) {
+		return err
+	}
+	for _, m := range []struct {
+		name   string
+		stored bool
+	}{{"auth", !e.Auth.Zero()}, {"client_cert", !e.ClientCert.Zero()}, {"headers", len(e.Headers) > 0}} {
+		if _, given := obj[m.name]; m.stored && !given {
+			return fault.At(fault.Invalid, m.name, "is stored for the host of the old url, and is not sent to another: give it again, or null")
+		}
+	}
+	e.Auth, e.ClientCert, e.Headers = webhook.Auth{}, webhook.ClientCert{}, nil
+	return nil
 }
 
 func (a *API) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {

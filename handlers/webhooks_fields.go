@@ -162,7 +162,7 @@ func kept(field, value string, was webhook.Secret) (webhook.Secret, error) {
 		return webhook.Secret(value), nil
 	}
 	if was == "" {
-		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none", hidden)
+		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none for the url's host", hidden)
 	}
 	return was, nil
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net/textproto"
 	"net/url"
@@ -72,6 +73,23 @@ func CheckURL(field, raw string) error {
 		return fault.At(fault.Invalid, field, "holds a fragment (#…), which is never sent")
 	}
 	return nil
+}
+
+// SameOrigin tells whether two URLs lead to the same scheme, host and port. What cannot be read leads nowhere else.
+func SameOrigin(a, b string) bool {
+	x, err := url.Parse(a)
+	y, err2 := url.Parse(b)
+	if err != nil || err2 != nil {
+		return a == b
+	}
+	port := func(u *url.URL) string {
+		if p := u.Port(); p != "" || u.Scheme == "http" {
+			return cmp.Or(p, "80")
+		}
+		return "443"
+	}
+	host := func(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
+	return strings.EqualFold(x.Scheme, y.Scheme) && host(x) == host(y) && port(x) == port(y)
 }
 
 func (e *Endpoint) checkText() error {
