@@ -24,6 +24,7 @@ type Config struct {
 	Secret string           // empty: nothing is verified
 	Out    io.Writer        // what came is printed here
 	Now    func() time.Time // nil is time.Now
+	Agora  bool             // a request that has Agora-Signature-V2 alone is taken, too: for a URL that Agora itself calls
 	Once   int              // Done is closed after so many different events; 0 = never
 	Fail   int              // so many requests are answered 500 first
 }
@@ -66,8 +67,8 @@ func New(c Config) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A server that Agora itself calls has no other signature. One that only Heardlog calls leaves this off.
-	v.Agora, v.Now = true, c.Now
+	// Agora's own signature holds no time. Taken where it is not needed, it lets whoever has recorded a request send it again and leave the other signature out.
+	v.Agora, v.Now = c.Agora, c.Now
 	r.handler.Verifier = v
 	return r, nil
 }

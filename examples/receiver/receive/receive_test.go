@@ -122,7 +122,8 @@ func TestReceiveRefuses(t *testing.T) {
 		status int
 	}{
 		{"Standard Webhooks alone", std(time.Now(), secret), "", 200},
-		{"Agora alone", http.Header{"Agora-Signature-V2": {v2}}, "", 200},
+		{"Agora alone", http.Header{"Agora-Signature-V2": {v2}}, "", 401},
+		{"Agora alone, wanted", http.Header{"Agora-Signature-V2": {v2}}, "", 200},
 		{"none", http.Header{}, "", 401},
 		{"SHA-1 alone", http.Header{"Agora-Signature": {v1}}, "", 401},
 		{"too old", std(time.Now().Add(-6*time.Minute), secret), "", 401},
@@ -136,7 +137,7 @@ func TestReceiveRefuses(t *testing.T) {
 			if tt.body == "" {
 				tt.body = string(body)
 			}
-			if got := post(t, secret, tt.h, strings.NewReader(tt.body)); got != tt.status {
+			if got := post(t, secret, tt.h, strings.NewReader(tt.body), tt.name == "Agora alone, wanted"); got != tt.status {
 				t.Errorf("status %d, want %d", got, tt.status)
 			}
 		})
@@ -153,7 +154,7 @@ func TestReceiveRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := post(t, "", http.Header{}, tt.body); got != tt.status {
+			if got := post(t, "", http.Header{}, tt.body, false); got != tt.status {
 				t.Errorf("status %d, want %d", got, tt.status)
 			}
 		})
@@ -178,12 +179,12 @@ func newReceiver(t *testing.T, c receive.Config) *receive.Receiver {
 	return r
 }
 
-func post(t *testing.T, s webhook.Secret, h http.Header, body io.Reader) int {
+func post(t *testing.T, s webhook.Secret, h http.Header, body io.Reader, agora bool) int {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodPost, "/", body)
 	req.Header = h
 	rec := httptest.NewRecorder()
-	newReceiver(t, receive.Config{Secret: string(s), Out: io.Discard}).ServeHTTP(rec, req)
+	newReceiver(t, receive.Config{Secret: string(s), Agora: agora, Out: io.Discard}).ServeHTTP(rec, req)
 	if !json.Valid(rec.Body.Bytes()) {
 		t.Errorf("the answer is not JSON: %q", rec.Body)
 	}

@@ -13,13 +13,14 @@ import (
 )
 
 // Run is the program: it serves until ctx is done or, with -once, until that many events came. The first line on stdout is the
-// URL to give to Heardlog. Settings are flags, or the environment's RECEIVER_ADDR, RECEIVER_SECRET, RECEIVER_ONCE and RECEIVER_FAIL.
+// URL to give to Heardlog. Settings are flags, or the environment's RECEIVER_ADDR, RECEIVER_SECRET, RECEIVER_AGORA, RECEIVER_ONCE and RECEIVER_FAIL.
 func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	c := Config{Out: stdout}
 	flags := flag.NewFlagSet("receiver", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	addr := flags.String("addr", orElse(getenv("RECEIVER_ADDR"), "127.0.0.1:9090"), "`host:port` to listen on; port 0 is any (RECEIVER_ADDR)")
 	secret := flags.String("secret", "", "the endpoint's signing secret; without one nothing is verified (RECEIVER_SECRET)")
+	flags.BoolVar(&c.Agora, "agora", getenv("RECEIVER_AGORA") == "true", "Agora calls this URL itself: take its signature where there is no other (RECEIVER_AGORA=true)")
 	flags.IntVar(&c.Once, "once", number(getenv("RECEIVER_ONCE")), "exit after `N` different events; 0 is never (RECEIVER_ONCE)")
 	flags.IntVar(&c.Fail, "fail", number(getenv("RECEIVER_FAIL")), "answer 500 to the first `K` requests, to see retries (RECEIVER_FAIL)")
 	if err := flags.Parse(args); err != nil {
