@@ -62,17 +62,25 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 	case !in.filed(): // refused, it would come again, three times
 		return done(ingestIgnored, "ignored: not a notification about an agent's conversation")
 	}
-	n, err := in.notice()
+	var left omitted
+	n, err := in.notice(&left)
 	if err != nil {
 		return err
 	}
 	infoOf(r).agent = n.AgentID
 	changed, err := a.Memory.File(r.Context(), projectOf(r), n)
 	switch {
+	case fault.Is(err, fault.Stopped): // refused, it would come again
+		return done(ingestIgnored, "ignored: "+err.Error())
 	case err != nil:
 		return err
 	case !changed:
 		return done(ingestKnown, "success, known already")
+	}
+	if left.n > 0 {
+		a.Metrics.ingestLeft.Add(float64(left.n))
+		infoOf(r).note = "left out of the notification: " + left.String()
+		return done(ingestFiled, "success; left out: "+left.String())
 	}
 	return done(ingestFiled, "success")
 }
@@ -131,23 +139,24 @@ type noticeRequest struct {
 	NoticeID  string          `json:"noticeId"`
 	ProductID int             `json:"productId"`
 	EventType int             `json:"eventType"`
+	NotifyMS  wholeNumber     `json:"notifyMs"`
 	Payload   json.RawMessage `json:"payload"` // of another product it may be anything
 }
 
-// noticePayload is what payloads of all types have together.
+// noticePayload is what payloads of all types have together. Only AgentID has to be right.
 type noticePayload struct {
-	AgentID  string            `json:"agent_id"`
-	Name     string            `json:"name"`
-	Channel  string            `json:"channel"`
-	Labels   map[string]string `json:"labels"`
-	StartTS  wholeNumber       `json:"start_ts"`
-	StopTS   wholeNumber       `json:"stop_ts"`
-	Status   string            `json:"status"`
-	Message  string            `json:"message"`
-	Contents []noticeMessage   `json:"contents"`
-	Errors   []noticeError     `json:"errors"`
-	Metrics  []noticeMetrics   `json:"metrics"`
-	Turns    []noticeTurn      `json:"turns"`
+	AgentID  string                   `json:"agent_id"`
+	Name     looseText                `json:"name"`
+	Channel  looseText                `json:"channel"`
+	Labels   looseObject              `json:"labels"`
+	StartTS  wholeNumber              `json:"start_ts"`
+	StopTS   wholeNumber              `json:"stop_ts"`
+	Status   looseText                `json:"status"`
+	Message  looseText                `json:"message"`
+	Contents looseList[noticeMessage] `json:"contents"`
+	Errors   looseList[noticeError]   `json:"errors"`
+	Metrics  looseList[noticeMetrics] `json:"metrics"`
+	Turns    looseList[noticeTurn]    `json:"turns"`
 }
 
 // check tells whether this is the console's health check, whose payload is none of an agent (reference/agora-api.md 5.2).
@@ -185,8 +194,8 @@ const (
 	maxNoticeError = 1024
 )
 
-// notice checks the notification and gives it in the domain's form.
-func (in *noticeRequest) notice() (memory.Notice, error) {
+// notice gives the notification in the domain's form; what of it could not be read is noted. It fails where it cannot be told whose it is.
+func (in *noticeRequest) notice(o *omitted) (memory.Notice, error) {
 	var p noticePayload
 	if len(in.Payload) > 0 {
 		if err := json.Unmarshal(in.Payload, &p); err != nil {
@@ -196,7 +205,7 @@ func (in *noticeRequest) notice() (memory.Notice, error) {
 			return memory.Notice{}, jsonFault(err)
 		}
 	}
-	n := memory.Notice{ID: in.NoticeID, AgentID: p.AgentID}
+	n := memory.Notice{AgentID: p.AgentID}
 	switch {
 	case in.NoticeID == "":
 		return n, fault.At(fault.Missing, "noticeId", "is required")
@@ -206,33 +215,28 @@ func (in *noticeRequest) notice() (memory.Notice, error) {
 		return n, fault.At(fault.Missing, "payload.agent_id", "is required")
 	case !validID(p.AgentID):
 		return n, fault.At(fault.Invalid, "payload.agent_id", "may hold letters, digits, dot, dash and underscore, at most 128")
-	case len(p.Errors) > maxNoticeRows || len(p.Turns) > maxNoticeRows || len(p.Metrics) > maxNoticeRows:
-		return n, fault.At(fault.Invalid, "payload", "holds a list of more than %d entries", maxNoticeRows)
-	}
-	var errs [6]error
-	n.ID, errs[0] = noticeText("noticeId", in.NoticeID, maxNoticeID)
-	n.Name, errs[1] = noticeText("payload.name", p.Name, maxNoticeName)
-	n.Channel, errs[2] = noticeText("payload.channel", p.Channel, maxNoticeName)
-	n.StartMS, errs[3] = p.StartTS.stamp("payload.start_ts")
-	n.StopMS, errs[4] = p.StopTS.stamp("payload.stop_ts")
-	n.Labels, errs[5] = noticeLabels(p.Labels)
-	for _, err := range errs {
-		if err != nil {
-			return n, err
-		}
 	}
 	var err error
+	if n.ID, err = noticeText("noticeId", in.NoticeID, maxNoticeID); err != nil {
+		return n, err
+	}
+	n.Name = p.Name.text("payload.name", maxNoticeName, o)
+	n.Channel = p.Channel.text("payload.channel", maxNoticeName, o)
+	n.Labels = noticeLabels(p.Labels, o)
+	n.StartMS = p.StartTS.stampOr("payload.start_ts", o)
+	n.StopMS = p.StopTS.stampOr("payload.stop_ts", o)
+	n.ToldMS = in.NotifyMS.stampOr("notifyMs", o)
 	switch in.EventType { // a payload has what belongs to its type
 	case webhook.TypeLeft:
-		n.Left, err = p.left()
+		n.Left = p.left(o)
 	case webhook.TypeHistory:
-		n.History, err = historyOf(p.Contents)
+		n.History = historyOf(p.Contents, o)
 	case webhook.TypeError:
-		n.Errors, err = errorsOf(p.Errors)
+		n.Errors = errorsOf(p.Errors, o)
 	case agoraMetrics:
-		n.Turns = metricsOf(p.Metrics)
+		n.Turns = metricsOf(p.Metrics, o)
 	case webhook.TypeTurns:
-		n.Turns, err = turnsOf(p.Turns)
+		n.Turns = turnsOf(p.Turns, o)
 	}
-	return n, err
+	return n, nil
 }

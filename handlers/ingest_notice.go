@@ -3,7 +3,9 @@ package handlers
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -47,112 +49,128 @@ func noticeText(field, s string, limit int) (string, error) {
 	return memory.CleanText(field, strings.ReplaceAll(s, "\x00", "\uFFFD"), limit)
 }
 
-func noticeLabels(in map[string]string) (map[string]string, error) {
+func noticeLabels(in looseObject, o *omitted) map[string]string {
+	if in.bad {
+		o.add("payload.labels", "is no object")
+	}
 	size := 0
 	var out map[string]string
-	for k, v := range in {
-		size += len(k) + len(v)
+	for _, k := range slices.Sorted(maps.Keys(in.m)) { // in order, so that a repeat leaves out the same
+		field := "payload.labels." + clip(k, 60)
+		var v string
+		if json.Unmarshal(in.m[k], &v) != nil {
+			o.add(field, "is no string")
+			continue
+		}
+		if size += len(k) + len(v); size > maxMetadataBytes || len(out) == maxMetadata {
+			o.add(field, "is beyond the %d labels of %d bytes that are kept", maxMetadata, maxMetadataBytes)
+			size -= len(k) + len(v)
+			continue
+		}
 		if out == nil {
 			out = map[string]string{}
 		}
-		k, err := noticeText("payload.labels", k, maxMetadataBytes)
-		if err != nil {
-			return nil, err
-		}
-		if out[k], err = noticeText("payload.labels", v, maxMetadataBytes); err != nil {
-			return nil, err
-		}
+		out[cutText(field, k, maxMetadataBytes, o)] = cutText(field, v, maxMetadataBytes, o)
 	}
-	if size > maxMetadataBytes || len(in) > maxMetadata {
-		return nil, fault.At(fault.Invalid, "payload.labels", "has %d entries of %d bytes; at most %d of %d are allowed", len(in), size, maxMetadata, maxMetadataBytes)
-	}
-	return out, nil
+	return out
 }
 
 // left gives how the agent ended.
-func (p *noticePayload) left() (*memory.ArchiveEnd, error) {
-	end := &memory.ArchiveEnd{Status: memory.Stopped}
-	if strings.EqualFold(p.Status, memory.Failed.String()) {
+func (p *noticePayload) left(o *omitted) *memory.ArchiveEnd {
+	end := &memory.ArchiveEnd{Status: memory.Stopped, Message: p.Message.text("payload.message", maxNoticeName, o)}
+	if strings.EqualFold(p.Status.text("payload.status", maxNoticeName, o), memory.Failed.String()) {
 		end.Status = memory.Failed
 	}
-	var err error
-	end.Message, err = noticeText("payload.message", p.Message, maxNoticeName)
-	return end, err
+	return end
 }
 
 // noticeMessage is one message of event 103. The documentation has role, content and speech_* only; an agent with a custom LLM is likely to have the rest, as
 // its history does (reference/agora-api.md 1.8).
 type noticeMessage struct {
-	Role          string                     `json:"role"`
-	Content       json.RawMessage            `json:"content"`
-	TurnID        *wholeNumber               `json:"turn_id"`
-	Timestamp     wholeNumber                `json:"timestamp"`
-	Metadata      map[string]json.RawMessage `json:"metadata"`
-	SpeechStartMS wholeNumber                `json:"speech_start_ms"`
-	SpeechEndMS   wholeNumber                `json:"speech_end_ms"`
-	SpeechDelay   wholeNumber                `json:"speech_algorithmic_delay"`
+	Role          looseText       `json:"role"`
+	Content       json.RawMessage `json:"content"`
+	TurnID        *wholeNumber    `json:"turn_id"`
+	Timestamp     wholeNumber     `json:"timestamp"`
+	Metadata      looseObject     `json:"metadata"`
+	SpeechStartMS wholeNumber     `json:"speech_start_ms"`
+	SpeechEndMS   wholeNumber     `json:"speech_end_ms"`
+	SpeechDelay   wholeNumber     `json:"speech_algorithmic_delay"`
 }
 
-func historyOf(list []noticeMessage) ([]memory.Message, error) {
-	if len(list) > memory.MaxArchiveMessages {
-		return nil, fault.At(fault.Invalid, "payload.contents", "holds %d messages; at most %d are allowed", len(list), memory.MaxArchiveMessages)
-	}
+func historyOf(in looseList[noticeMessage], o *omitted) []memory.Message {
+	list, at := in.list("payload.contents", memory.MaxArchiveMessages, o)
 	out := make([]memory.Message, 0, len(list))
 	for i := range list {
-		m, ok, err := list[i].message("payload.contents[" + strconv.Itoa(i) + "].")
-		if err != nil {
-			return nil, err
-		}
-		if ok {
+		if m, ok := list[i].message("payload.contents["+strconv.Itoa(at[i])+"].", o); ok {
 			out = append(out, m)
 		}
 	}
-	return out, nil
+	return out
 }
 
+// cutKey is the member of a message's metadata that tells that its content was too long to be kept whole.
+const cutKey = "heardlog_cut"
+
 // message gives what a message tells; ok is false for a role that no memory has, such as system.
-func (m *noticeMessage) message(at string) (out memory.Message, ok bool, err error) {
-	out.Role = memory.Role(m.Role)
+func (m *noticeMessage) message(at string, o *omitted) (out memory.Message, ok bool) {
+	if m.Role.bad {
+		o.add(at+"role", "is no string")
+	}
+	out.Role = memory.Role(m.Role.s)
 	if out.Role != memory.User && out.Role != memory.Assistant {
-		return out, false, nil
+		return out, false
 	}
-	if out.Content, out.Parts, err = contentOf(at+"content", withoutNUL(m.Content)); err != nil {
-		return out, false, err
-	}
+	var cut bool
+	out.Content, out.Parts, cut = noticeContent(at+"content", m.Content, o)
 	if m.TurnID != nil {
 		out.TurnID, out.GivenTurn = max(int64(*m.TurnID), 0), true
 	}
-	if out.Timestamp, err = m.Timestamp.stamp(at + "timestamp"); err != nil {
-		return out, false, err
-	}
+	out.Timestamp = m.Timestamp.stampOr(at+"timestamp", o)
 	if out.Timestamp == 0 && m.SpeechStartMS > 1e12 { // one source says that it counts from the start of the session
 		out.Timestamp = int64(m.SpeechStartMS)
 	}
-	if len(m.Metadata) > maxMetadata {
-		return out, false, fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), maxMetadata)
-	}
-	metadata := make(map[string]json.RawMessage, len(m.Metadata)) // a whole history is not refused for a character
-	for k, v := range m.Metadata {
-		metadata[strings.ReplaceAll(k, "\x00", "\uFFFD")] = withoutNUL(v)
-	}
-	if out.Metadata, err = foreignMetadata(at+"metadata", metadata); err != nil {
-		return out, false, err
+	out.Metadata = m.metadata(at+"metadata", o)
+	add := func(k string, v json.RawMessage) {
+		if out.Metadata == nil {
+			out.Metadata = map[string]json.RawMessage{}
+		}
+		out.Metadata[k] = v
 	}
 	for k, v := range map[string]wholeNumber{"speech_start_ms": m.SpeechStartMS, "speech_end_ms": m.SpeechEndMS, "speech_algorithmic_delay": m.SpeechDelay} {
 		if v != 0 {
-			if out.Metadata == nil {
-				out.Metadata = map[string]json.RawMessage{}
-			}
-			out.Metadata[k] = strconv.AppendInt(nil, int64(v), 10)
+			add(k, strconv.AppendInt(nil, int64(v), 10))
 		}
 	}
-	return out, true, m.ours(&out, at)
+	if cut {
+		add(cutKey, json.RawMessage("true"))
+	}
+	m.ours(&out, at, o)
+	return out, true
+}
+
+// metadata gives what the message's metadata has beside that of ours, none of it where it is too much or cannot be read.
+func (m *noticeMessage) metadata(field string, o *omitted) map[string]json.RawMessage {
+	switch {
+	case m.Metadata.bad:
+		o.add(field, "is no object")
+		return nil
+	case len(m.Metadata.m) > maxMetadata:
+		o.add(field, "has %d keys; at most %d are kept", len(m.Metadata.m), maxMetadata)
+		return nil
+	}
+	in := make(map[string]json.RawMessage, len(m.Metadata.m))
+	for k, v := range m.Metadata.m {
+		in[strings.ReplaceAll(k, "\x00", "\uFFFD")] = withoutNUL(v)
+	}
+	out, err := foreignMetadata(field, in)
+	o.err(err)
+	return out
 }
 
 // ours reads the metadata that the ledger has fields for. What cannot be read there tells nothing.
-func (m *noticeMessage) ours(out *memory.Message, at string) error {
+func (m *noticeMessage) ours(out *memory.Message, at string, o *omitted) {
 	text := func(key string) (s string) {
-		if json.Unmarshal(withoutNUL(m.Metadata[key]), &s) != nil {
+		if json.Unmarshal(withoutNUL(m.Metadata.m[key]), &s) != nil {
 			return ""
 		}
 		return s
@@ -163,20 +181,15 @@ func (m *noticeMessage) ours(out *memory.Message, at string) error {
 		}
 	}
 	var cut bool
-	if out.Role != memory.Assistant || json.Unmarshal(m.Metadata["interrupted"], &cut) != nil || !cut {
-		return nil
+	if out.Role != memory.Assistant || json.Unmarshal(m.Metadata.m["interrupted"], &cut) != nil || !cut {
+		return
 	}
 	out.Interrupted = true
 	var when wholeNumber
-	if raw := m.Metadata["interrupt_timestamp"]; raw != nil && json.Unmarshal(raw, &when) == nil {
-		var err error
-		if out.InterruptMS, err = when.stamp(at + "metadata.interrupt_timestamp"); err != nil {
-			return err
-		}
+	if raw := m.Metadata.m["interrupt_timestamp"]; raw != nil && json.Unmarshal(raw, &when) == nil {
+		out.InterruptMS = when.stampOr(at+"metadata.interrupt_timestamp", o)
 	}
-	var err error
-	out.Generated, err = noticeText(at+"metadata.original", text("original"), memory.MaxText)
-	return err
+	out.Generated = cutText(at+"metadata.original", text("original"), memory.MaxText, o)
 }
 
 // withoutNUL gives JSON whose strings hold U+FFFD in place of each NUL.
@@ -197,26 +210,22 @@ func withoutNUL(raw json.RawMessage) json.RawMessage {
 }
 
 type noticeError struct {
-	Module  string      `json:"module"`
+	Module  looseText   `json:"module"`
 	TurnID  wholeNumber `json:"turn_id"`
 	Code    wholeNumber `json:"code"`
-	Message string      `json:"message"`
+	Message looseText   `json:"message"`
 }
 
-func errorsOf(list []noticeError) ([]memory.ArchiveError, error) {
+func errorsOf(in looseList[noticeError], o *omitted) []memory.ArchiveError {
+	list, at := in.list("payload.errors", maxNoticeRows, o)
 	out := make([]memory.ArchiveError, 0, len(list))
-	for _, e := range list {
-		module, err := noticeText("payload.errors.module", clip(e.Module, 60), maxNoticeError)
-		if err != nil {
-			return nil, err
-		}
-		message, err := noticeText("payload.errors.message", clip(e.Message, maxNoticeError), 4*maxNoticeError)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, memory.ArchiveError{TurnID: int64(e.TurnID), Module: module, Code: int(e.Code), Message: message})
+	for i, e := range list {
+		field := "payload.errors[" + strconv.Itoa(at[i]) + "]."
+		out = append(out, memory.ArchiveError{
+			TurnID: int64(e.TurnID), Module: e.Module.text(field+"module", 60, o), Code: int(e.Code), Message: e.Message.text(field+"message", maxNoticeError, o),
+		})
 	}
-	return out, nil
+	return out
 }
 
 // noticeMetrics is a row of event 111.
@@ -226,7 +235,8 @@ type noticeMetrics struct {
 	LLMTTFS wholeNumber `json:"llm_ttfs"`
 }
 
-func metricsOf(list []noticeMetrics) []memory.ArchiveTurn {
+func metricsOf(in looseList[noticeMetrics], o *omitted) []memory.ArchiveTurn {
+	list, _ := in.list("payload.metrics", maxNoticeRows, o)
 	out := make([]memory.ArchiveTurn, 0, len(list))
 	for _, m := range list {
 		out = append(out, memory.ArchiveTurn{TurnID: int64(m.TurnID), TokenMS: m.LLMTTFB.ms(), SentenceMS: m.LLMTTFS.ms()})
@@ -239,15 +249,15 @@ type noticeTurn struct {
 	TurnID wholeNumber `json:"turn_id"`
 	Start  struct {
 		At   wholeNumber `json:"start_at"`
-		Type string      `json:"type"`
+		Type looseText   `json:"type"`
 	} `json:"start"`
 	End struct {
 		At       wholeNumber `json:"end_at"`
-		Type     string      `json:"type"`
+		Type     looseText   `json:"type"`
 		Metadata struct {
-			CausedBy string `json:"caused_by"`
-			Reason   string `json:"reason"`
-			Details  string `json:"details"`
+			CausedBy looseText `json:"caused_by"`
+			Reason   looseText `json:"reason"`
+			Details  looseText `json:"details"`
 		} `json:"metadata"`
 	} `json:"end"`
 	Metrics struct {
@@ -280,28 +290,19 @@ func (l *latencies) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func turnsOf(list []noticeTurn) ([]memory.ArchiveTurn, error) {
-	out := make([]memory.ArchiveTurn, 0, len(list))
-	for i := range list {
-		in := &list[i]
-		t := memory.ArchiveTurn{
-			TurnID: int64(in.TurnID), StartType: clip(in.Start.Type, 40), EndType: clip(in.End.Type, 40), E2EMS: in.Metrics.E2E.ms(),
+func turnsOf(list looseList[noticeTurn], o *omitted) []memory.ArchiveTurn {
+	rows, at := list.list("payload.turns", maxNoticeRows, o)
+	out := make([]memory.ArchiveTurn, 0, len(rows))
+	for i := range rows {
+		in, field := &rows[i], "payload.turns["+strconv.Itoa(at[i])+"]."
+		why := in.End.Metadata
+		out = append(out, memory.ArchiveTurn{
+			TurnID: int64(in.TurnID), StartType: in.Start.Type.text(field+"start.type", 40, o), EndType: in.End.Type.text(field+"end.type", 40, o), E2EMS: in.Metrics.E2E.ms(),
 			TokenMS: in.Metrics.Segmented["llm_ttft"].ms(), SentenceMS: in.Metrics.Segmented["llm_ftfs"].ms(),
-		}
-		at := "payload.turns[" + strconv.Itoa(i) + "]."
-		var err error
-		if t.StartMS, err = in.Start.At.stamp(at + "start.start_at"); err != nil {
-			return nil, err
-		}
-		if t.EndMS, err = in.End.At.stamp(at + "end.end_at"); err != nil {
-			return nil, err
-		}
-		for field, text := range map[*string]string{&t.CausedBy: clip(in.End.Metadata.CausedBy, 60), &t.Reason: clip(in.End.Metadata.Reason, 60), &t.Details: clip(in.End.Metadata.Details, maxNoticeError)} {
-			if *field, err = noticeText(at+"end.metadata", text, 4*maxNoticeError); err != nil {
-				return nil, err
-			}
-		}
-		out = append(out, t)
+			StartMS: in.Start.At.stampOr(field+"start.start_at", o), EndMS: in.End.At.stampOr(field+"end.end_at", o),
+			CausedBy: why.CausedBy.text(field+"end.metadata.caused_by", 60, o), Reason: why.Reason.text(field+"end.metadata.reason", 60, o),
+			Details: why.Details.text(field+"end.metadata.details", maxNoticeError, o),
+		})
 	}
-	return out, nil
+	return out
 }

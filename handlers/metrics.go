@@ -19,6 +19,8 @@ type Metrics struct {
 	evidence *prometheus.CounterVec
 	ingest   *prometheus.CounterVec
 
+	ingestLeft prometheus.Counter
+
 	mu     sync.RWMutex
 	routes map[string]*routeMetrics // by the patterns, method and status: see request
 }
@@ -49,7 +51,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.ingest = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "heardlog_ingest_total", Help: "Notifications of Agora's by event type: filed, known already, ignored, health checks, or refused for their signature.",
 	}, []string{"type", "result"})
-	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence, m.ingest)
+	m.ingestLeft = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "heardlog_ingest_left_out_total", Help: "Fields of Agora's notifications that were left out of what was filed, or cut, since they could not be kept as they came.",
+	})
+	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence, m.ingest, m.ingestLeft)
 	return m
 }
 

@@ -25,6 +25,7 @@ type requestInfo struct {
 	project string
 	agent   string
 	err     error
+	note    string // of what went well but not whole
 }
 
 type infoKey struct{}
@@ -127,6 +128,9 @@ func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *re
 	}
 	if agent != "" {
 		ev = ev.Str("agent", clip(agent, 128))
+	}
+	if info.note != "" {
+		ev = ev.Str("note", clip(info.note, 1024))
 	}
 	if info.err != nil {
 		ev = ev.Str("error", clip(causeOf(info.err), 1024))

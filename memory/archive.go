@@ -75,6 +75,7 @@ type Notice struct {
 	Name, Channel   string
 	Labels          map[string]string
 	StartMS, StopMS int64 // 0 = not told
+	ToldMS          int64 // when it was told first; 0 = not known
 	Left            *ArchiveEnd
 	// History is the agent's memory, oldest message first: Role, Content, Parts, Metadata and the tool fields, and those of TurnID (with GivenTurn), Timestamp,
 	// Source, Interrupted, InterruptMS and Generated that were told. Of an interrupted message Generated is all that was made, also where that equals Content.

@@ -14,7 +14,8 @@ const fileTries = 3
 // File files a notice about an agent that runs at Agora; it is on disk when File returns. Notices may come in any order and more than once: the record is the
 // same in the end. The first one makes the agent, whatever it tells; no limit on running agents holds. changed is false for one that tells nothing new.
 //
-// It fails with fault.Conflict for the id of an agent that runs here: its record is better than any notice about it.
+// It fails with fault.Conflict for the id of an agent that runs here: its record is better than any notice about it; and with fault.Stopped for an unknown agent that
+// is past the retention by what the notice tells: what was erased does not come back with a repeat.
 func (s *Service) File(ctx context.Context, project string, n Notice) (changed bool, err error) {
 	for range fileTries {
 		changed, err = s.fileKnown(ctx, project, n)
@@ -30,6 +31,9 @@ func (s *Service) File(ctx context.Context, project string, n Notice) (changed b
 
 // fileNew makes the agent of its first notice.
 func (s *Service) fileNew(ctx context.Context, project string, n Notice) error {
+	if s.forgotten(n) {
+		return fault.New(fault.Stopped, "it tells of an agent that is past the retention")
+	}
 	facts, _ := Archive{}.merge(n)
 	a := facts.agent(Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.nowMS())
 	c := Change{Append: facts.record(n.History, a.StartMS)}
@@ -44,6 +48,26 @@ func (s *Service) fileNew(ctx context.Context, project string, n Notice) error {
 		s.timers.poke(s.dueOf(NewHead(a, nil, 0)), project, a.ID)
 	}
 	return nil
+}
+
+// forgotten tells whether the agent of a notice would have been erased by now: it ended before the retention began, or, where no end is told, the longest time that
+// one may run is over since its start, or since the notice was first told.
+func (s *Service) forgotten(n Notice) bool {
+	if s.cfg.Retention <= 0 {
+		return false
+	}
+	var end int64
+	switch {
+	case n.StopMS != 0:
+		end = n.StopMS
+	case n.StartMS != 0:
+		end = n.StartMS + Lifetime.Milliseconds()
+	case n.ToldMS != 0:
+		end = n.ToldMS + Lifetime.Milliseconds()
+	default:
+		return false
+	}
+	return end < s.nowMS()-s.cfg.Retention.Milliseconds()
 }
 
 // fileKnown adds the notice to an agent that is there.
