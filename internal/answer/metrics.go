@@ -15,7 +15,7 @@ type metrics struct {
 	overhead, firstByte, firstToken, firstSentence prometheus.Histogram
 	ghosts, joined                                 prometheus.Counter
 	answers, attempts                              *prometheus.CounterVec
-	draining                                       prometheus.Gauge
+	active, draining                               prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -46,12 +46,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_upstream_attempts_total", Help: "Requests to LLMs by what came of them before the first data. upstream is a name of the settings, or agent for all that agents bring; abandoned is a call that ended for reasons of its own.",
 		}, []string{"upstream", "outcome"}),
+		active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "heardlog_active_calls", Help: "Calls of clients that are being answered, streams and others: what to scale by.",
+		}),
 		draining: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "heardlog_draining_calls", Help: "Upstream calls still read after their client went away.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.joined, m.answers, m.attempts, m.draining)
+		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.joined, m.answers, m.attempts, m.active, m.draining)
 	}
 	return m
 }

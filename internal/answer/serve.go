@@ -94,6 +94,8 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 		return fault.Wrap(fault.Unavailable, errShutdown, "the server is going down")
 	}
 	defer r.running.Done()
+	r.metrics.active.Inc()
+	defer r.metrics.active.Dec()
 	x := r.exchange(context.WithoutCancel(req.Context()))
 	x.req, x.w, x.plan, x.stream, x.model = req, w, p, c.Request.Stream, c.Request.Model
 	defer x.cancel(nil)

@@ -174,6 +174,32 @@ func (s *server) streaming(id, text string) *bufio.Scanner {
 	return nil
 }
 
+// TestActiveCalls: what a deployment scales by counts the calls that are being answered, and no others.
+func TestActiveCalls(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Chunks: []string{"One", " two"}, HangAfter: 1})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	a, b := s.join("a", nil), s.join("b", nil)
+	for i, want := range []string{"0", "1", "2"} {
+		if got := s.metric("heardlog_active_calls"); got != want {
+			t.Errorf("%d streams are open: heardlog_active_calls %s", i, got)
+		}
+		switch i {
+		case 0:
+			s.streaming(a, "Count.")
+		case 1:
+			s.streaming(b, "Count.")
+		}
+	}
+	s.post(agent(a, "/leave"), nil).ok(nil)
+	s.post(agent(b, "/leave"), nil).ok(nil)
+	for deadline := time.Now().Add(10 * time.Second); s.metric("heardlog_active_calls") != "0"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the streams have ended and still count")
+		}
+	}
+}
+
 // TestHistoryOfRunningTurn is fault 33: an agent is stopped while a turn is running. Event 103 holds what was said of it, or says why it holds nothing.
 func TestHistoryOfRunningTurn(t *testing.T) {
 	t.Parallel()
