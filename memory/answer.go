@@ -202,7 +202,11 @@ func (p *planner) replace(seq int64, edit func(Message) (Message, bool, error)) 
 
 // Progress implements Turns.
 func (s *Service) Progress(t *Turn, p Phase) {
-	t.flight.phase.Store(int32(p))
+	if f := t.flight; f.phase.Swap(int32(p)) != int32(p) {
+		f.agent.mu.Lock()
+		f.agent.stir()
+		f.agent.mu.Unlock()
+	}
 }
 
 // Settle implements Turns.

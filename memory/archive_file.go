@@ -83,6 +83,9 @@ func (s *Service) fileKnown(ctx context.Context, project string, n Notice) (chan
 			return Change{}, nil
 		}
 		c, err := s.fileIn(tx, n)
+		if err == nil {
+			err = mark(tx, &c)
+		}
 		if err == nil && !c.Empty() {
 			changed, now = true, *c.Agent
 		}

@@ -85,7 +85,7 @@ func recordOf(t *testing.T, s *memory.Service, id string) archived {
 	msgs = slices.Clone(msgs) // they are shared with the store
 	h.Agent.Rev = 0
 	for i := range msgs {
-		msgs[i].Rev = 0
+		msgs[i].Rev, msgs[i].Marks = 0, memory.Marks{}
 	}
 	return archived{h.Agent, msgs}
 }

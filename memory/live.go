@@ -26,9 +26,9 @@ type liveAgent struct {
 
 	mu       sync.Mutex
 	flights  []*flight
-	watchers map[chan struct{}]struct{}
+	feeds    []*Feed
 	farewell time.Time // when the farewell is over; zero if none is said
-	live     bool      // false for an entry that is kept only while it has flights or watchers
+	live     bool      // false for an entry that is kept only while it has flights or feeds
 	// silenced tells that the running silence has been broken by us; a restart forgets it and may break it once more.
 	silenced atomic.Bool
 	// warned tells that the agent's expiry was announced, or fell due while nobody wanted to know.
@@ -74,7 +74,7 @@ func (r *registry) entry(k agentKey, now time.Time) *liveAgent {
 
 // drop forgets an entry that nothing needs any more: anybody may ask for an agent that is none. The caller holds r.mu for writing and a.mu.
 func (r *registry) drop(k agentKey, a *liveAgent) {
-	if !a.live && len(a.flights) == 0 && len(a.watchers) == 0 && r.agents[k] == a {
+	if !a.live && len(a.flights) == 0 && len(a.feeds) == 0 && r.agents[k] == a {
 		delete(r.agents, k)
 	}
 }
@@ -145,7 +145,7 @@ func (r *registry) activity(k agentKey, now time.Time) time.Time {
 		return now
 	}
 	a.mu.Lock()
-	busy := len(a.flights)+len(a.watchers) > 0
+	busy := len(a.flights)+len(a.feeds) > 0
 	a.mu.Unlock()
 	if busy {
 		return now
@@ -191,42 +191,6 @@ func (r *registry) farewell(k agentKey) time.Time {
 	return a.farewell
 }
 
-func (r *registry) changed(k agentKey) {
-	a := r.get(k)
-	if a == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for c := range a.watchers {
-		select {
-		case c <- struct{}{}:
-		default: // one is waiting already
-		}
-	}
-}
-
-func (r *registry) watch(k agentKey, now time.Time) (<-chan struct{}, func()) {
-	c := make(chan struct{}, 1)
-	r.mu.Lock()
-	a := r.entry(k, now)
-	a.mu.Lock()
-	if a.watchers == nil {
-		a.watchers = map[chan struct{}]struct{}{}
-	}
-	a.watchers[c] = struct{}{}
-	a.mu.Unlock()
-	r.mu.Unlock()
-	return c, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.watchers, c)
-		r.drop(k, a)
-	}
-}
-
 func (r *registry) launch(k agentKey, cut func(error), made func() string, now time.Time) *flight {
 	f := &flight{began: now.UnixMilli(), cut: cut, made: made, done: make(chan struct{})}
 	f.turn.Store(noTurn)
@@ -262,6 +226,7 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 	}
 	live := f.agent.live
 	f.made = nil
+	f.agent.stir()
 	f.agent.mu.Unlock()
 	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
 		r.mu.Lock()

@@ -169,6 +169,9 @@ type Message struct {
 	// Raw is the message object as it was given, where our own fields would not give it back byte for byte. It is text and not JSON within JSON,
 	// so that no store can set it in another way.
 	Raw string `json:"raw,omitempty"`
+	// Opens tells that the message was the first of its turn when it was appended.
+	Opens bool  `json:"opens,omitempty"`
+	Marks Marks `json:"marks,omitzero"`
 }
 
 // Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not measured.

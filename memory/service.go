@@ -305,6 +305,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		if err := s.tell(agent, head.Rev+1, &c, tx); err != nil {
 			return Change{}, err
 		}
+		if err := mark(tx, &c); err != nil {
+			return Change{}, err
+		}
 		done, rev, timed = c, head.Rev, nil
 		ended, summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
@@ -332,7 +335,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			s.live.silence(agentKey{project, id}, false)
 		}
 	}
-	s.live.changed(agentKey{project, id})
+	s.live.wrote(agentKey{project, id}, rev+1, &done)
 	if summaries {
 		s.tellSummaries(project, id, &done, ended)
 	}
@@ -361,11 +364,6 @@ func (s *Service) checkRoom(h *Head, added []Message) error {
 
 // Touch notes that somebody asked for the agent, which keeps it from being idle.
 func (s *Service) Touch(project, id string) { s.live.touch(agentKey{project, id}, s.cfg.Now()) }
-
-// Watch gives a channel that receives after each change of the agent (changes that come close together may share one), until stop is called.
-func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func()) {
-	return s.live.watch(agentKey{project, id}, s.cfg.Now())
-}
 
 // MustBeActive refuses an agent that takes nothing more, with the code that the call documents; the text says when and why it stopped.
 func (a Agent) MustBeActive(code fault.Code) error {

@@ -79,6 +79,8 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.text("category", m.Category, false)
 	w.number("chars", m.Chars, false)
 	w.text("raw", m.Raw, false)
+	w.flag("opens", m.Opens)
+	w.marks(m.Marks)
 	return append(w.b, '}'), w.err
 }
 
@@ -140,6 +142,19 @@ func (w *bodyWriter) playback(p *memory.Playback) {
 		w.err = err
 	}
 	w.raw("playback", raw)
+}
+
+// marks writes what messages have that changed.
+func (w *bodyWriter) marks(k memory.Marks) {
+	if k == (memory.Marks{}) {
+		return
+	}
+	w.open("marks")
+	w.number("born", k.Born, false)
+	w.number("cut", k.Cut, false)
+	w.number("heard", k.Heard, false)
+	w.number("turn", k.Turn, false)
+	w.b = append(w.b, '}')
 }
 
 func (w *bodyWriter) value(name string, v json.RawMessage) {

@@ -104,6 +104,10 @@ func (r *bodyReader) members(m *memory.Message) {
 			m.Chars = r.number()
 		case "raw":
 			m.Raw = r.text()
+		case "opens":
+			m.Opens = r.flag()
+		case "marks":
+			m.Marks = r.marks()
 		default:
 			r.skip()
 		}
@@ -365,6 +369,27 @@ func (r *bodyReader) fraction() *float64 {
 		return nil
 	}
 	return &n
+}
+
+func (r *bodyReader) marks() (k memory.Marks) {
+	if !r.take('{') {
+		return k
+	}
+	for r.more() {
+		switch r.name() {
+		case "born":
+			k.Born = r.number()
+		case "cut":
+			k.Cut = r.number()
+		case "heard":
+			k.Heard = r.number()
+		case "turn":
+			k.Turn = r.number()
+		default:
+			r.skip()
+		}
+	}
+	return k
 }
 
 func (r *bodyReader) failure() *memory.Failure {

@@ -19,7 +19,8 @@ type packed string
 const (
 	packedUserTurn = 1 << iota // TurnHasUser
 	packedTimings
-	packedRest // there are members at the end
+	packedRest  // there are members at the end
+	packedOpens // Opens
 
 	packedRole   = 1 << 4
 	packedSource = 1 << 8
@@ -69,6 +70,9 @@ func (w *packer) pack(m *memory.Message) packed {
 	take(&rest.Method, packedMethods[:], packedMethod, &flags)
 	if m.TurnHasUser {
 		rest.TurnHasUser, flags = false, flags|packedUserTurn
+	}
+	if m.Opens {
+		rest.Opens, flags = false, flags|packedOpens
 	}
 	if m.Timings != nil {
 		rest.Timings, flags = nil, flags|packedTimings
@@ -174,7 +178,7 @@ func (u *unpacker) unpack(p packed, m *memory.Message) {
 		rest.members(m)
 	}
 	m.Timestamp, m.AnswerSeq, m.ID, m.Content, m.FinishRsn, m.UpstreamID = timestamp, answer, id, content, finish, upstream
-	m.TurnHasUser, m.Chars = flags&packedUserTurn != 0, chars
+	m.TurnHasUser, m.Opens, m.Chars = flags&packedUserTurn != 0, flags&packedOpens != 0, chars
 	if known := flags / packedRole % 16; known != 0 {
 		m.Role = packedRoles[known]
 	}

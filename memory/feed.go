@@ -1,0 +1,216 @@
+package memory
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Written is a change as it was stored. Its messages are shared with the store and must not be written to.
+type Written struct {
+	Rev             int64 // of the agent with this change
+	Agent           *Agent
+	Append, Replace []Message
+}
+
+// Limits of what waits in a feed until it is taken; beyond them it is Lost.
+const (
+	maxFed      = 256
+	maxFedBytes = 1 << 20
+	maxFedNotes = 64
+)
+
+// Note is something that happened to an agent and left nothing in its ledger.
+type Note struct {
+	Action string // ActionSearched
+	Count  int    // how many messages it was about
+}
+
+// ActionSearched is the note of a search of the agent's memory (reference/memory-semantics.md 003-22).
+const ActionSearched = "searched"
+
+// Fed is what a Feed gives.
+type Fed struct {
+	// Written are the changes since the last time, in the order in which their calls returned: a later one may come first, and one that another server
+	// made does not come at all. Who needs them all reads the store where Rev leaves a gap.
+	Written []Written
+	// Lost tells that there was more than is kept, or that something changed which is not among them: the store knows.
+	Lost  bool
+	Notes []Note
+}
+
+// Feed tells what happens to one agent. Its writers never wait for it: what is not taken in time is Lost.
+type Feed struct {
+	wake  chan struct{}
+	close func()
+
+	mu    sync.Mutex
+	fed   Fed
+	bytes int
+	bare  bool // wakes and keeps nothing
+}
+
+// Wake receives when there is something to take, or when an answer in the making has come further (see State). What comes close together may share one.
+func (f *Feed) Wake() <-chan struct{} { return f.wake }
+
+// Take gives what has happened since the last time.
+func (f *Feed) Take() Fed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := f.fed
+	f.fed, f.bytes = Fed{}, 0
+	return out
+}
+
+// Close ends the feed.
+func (f *Feed) Close() { f.close() }
+
+func (f *Feed) poke() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// put adds a change; nil stands for one that is not known.
+func (f *Feed) put(w *Written) {
+	if f.bare {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fed.Lost {
+		return
+	}
+	if w != nil {
+		f.bytes += w.size()
+	}
+	if w == nil || len(f.fed.Written) >= maxFed || f.bytes > maxFedBytes && len(f.fed.Written) > 0 {
+		f.fed.Written, f.fed.Lost = nil, true
+		return
+	}
+	f.fed.Written = append(f.fed.Written, *w)
+}
+
+func (f *Feed) note(n Note) {
+	if f.bare {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.fed.Notes) < maxFedNotes {
+		f.fed.Notes = append(f.fed.Notes, n)
+	}
+}
+
+// size estimates what the change holds on to, in bytes.
+func (w *Written) size() int {
+	n := 256
+	for _, list := range [2][]Message{w.Append, w.Replace} {
+		for i := range list {
+			m := &list[i]
+			n += 512 + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.Parts) + len(m.ToolCalls)
+		}
+	}
+	return n
+}
+
+// stir wakes those who follow the agent. The caller holds a.mu.
+func (a *liveAgent) stir() {
+	for _, f := range a.feeds {
+		f.poke()
+	}
+}
+
+// wrote tells those who follow the agent of a change that was stored.
+func (r *registry) wrote(k agentKey, rev int64, c *Change) {
+	a := r.get(k)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.feeds) == 0 || c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 {
+		return
+	}
+	w := Written{Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
+	for _, f := range a.feeds {
+		f.put(&w)
+		f.poke()
+	}
+}
+
+// changed tells those who follow the agent that something was stored which only the store knows.
+func (r *registry) changed(k agentKey) {
+	a := r.get(k)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.feeds {
+		f.put(nil)
+		f.poke()
+	}
+}
+
+func (r *registry) follow(k agentKey, now time.Time, bare bool) *Feed {
+	f := &Feed{wake: make(chan struct{}, 1), bare: bare}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.entry(k, now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.feeds = append(slices.Clone(a.feeds), f)
+	f.close = func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.feeds = slices.DeleteFunc(slices.Clone(a.feeds), func(o *Feed) bool { return o == f })
+		r.drop(k, a)
+	}
+	return f
+}
+
+// Follow tells what happens to an agent from now on, until the feed is closed. It costs a writer the same whoever reads what is made of it: have one
+// feed an agent, not one a reader. An agent that is followed counts as one that is asked for.
+func (s *Service) Follow(project, id string) *Feed {
+	return s.live.follow(agentKey{project, id}, s.cfg.Now(), false)
+}
+
+// Watch gives a channel that receives after each change of the agent (changes that come close together may share one), until stop is called.
+func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func()) {
+	f := s.live.follow(agentKey{project, id}, s.cfg.Now(), true)
+	return f.wake, f.Close
+}
+
+// Changed tells those who follow the agent that it was changed, or erased, by somebody else than this Service, such as another server on the same store:
+// what a driver's listener calls. It costs next to nothing where nobody follows the agent, may be called from any goroutine and does not block.
+func (s *Service) Changed(project, id string) { s.live.changed(agentKey{project, id}) }
+
+// Searched tells those who follow the agent that its memory was searched, with so many hits.
+func (s *Service) Searched(project, id string, hits int) {
+	a := s.live.get(agentKey{project, id})
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.feeds {
+		f.note(Note{Action: ActionSearched, Count: hits})
+		f.poke()
+	}
+}
+
+// Doing tells how far the answer that is being made has come, of several the one that is furthest, and to which turn; ok is false while none is. Of an answer whose
+// turn is not decided yet nothing is told.
+func (s *Service) Doing(project, id string) (p Phase, turn int64, ok bool) {
+	for _, f := range s.live.flying(agentKey{project, id}) {
+		t, phase := f.turn.Load(), Phase(f.phase.Load())
+		if t != noTurn && (!ok || phase > p || phase == p && t > turn) {
+			p, turn, ok = phase, t, true
+		}
+	}
+	return p, turn, ok
+}

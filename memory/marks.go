@@ -1,0 +1,87 @@
+package memory
+
+import (
+	"cmp"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Marks are the revisions at which a stored message passed what the live tail tells apart from its other changes, so that a reader who comes back is
+// told of each once, by whatever server. 0 stands for the message's own Rev: a message that never changed has none.
+type Marks struct {
+	Born  int64 `json:"born,omitempty"`  // it was appended
+	Cut   int64 `json:"cut,omitempty"`   // that it is interrupted, when, why, or what was heard of it then; looked at of interrupted messages only
+	Heard int64 `json:"heard,omitempty"` // the evidence of what was heard
+	Turn  int64 `json:"turn,omitempty"`  // it moved to another turn; 0 = never
+}
+
+// BornRev gives the revision at which the message was appended.
+func (m *Message) BornRev() int64 { return cmp.Or(m.Marks.Born, m.Rev) }
+
+// CutRev gives the revision at which the interruption became what it is; 0 for a message that is not interrupted.
+func (m *Message) CutRev() int64 {
+	if !m.Interrupted {
+		return 0
+	}
+	return cmp.Or(m.Marks.Cut, m.Rev)
+}
+
+// HeardRev gives the revision at which the evidence of what was heard became what it is; 0 where there is none that says more than our own assumption.
+func (m *Message) HeardRev() int64 {
+	if m.Role != Assistant || m.Method.Rank() <= AssumedFull.Rank() {
+		return 0
+	}
+	return cmp.Or(m.Marks.Heard, m.Rev)
+}
+
+// MovedRev gives the revision at which the message came to another turn; 0 if it never did.
+func (m *Message) MovedRev() int64 { return m.Marks.Turn }
+
+// Closes tells whether the message is an answer that ends its turn: an empty one leaves it open, and so does one that only calls tools.
+func (m *Message) Closes() bool {
+	if m.Role != Assistant {
+		return false
+	}
+	switch m.State {
+	case Final, Unplayed, Replaced:
+		return m.Original() != "" || m.Failure != nil
+	}
+	return m.Failure != nil && m.State != Superseded
+}
+
+// Said tells whether the words are the agent's own, not the model's: greeting, silence, speak.
+func (m *Message) Said() bool { return m.Role == Assistant && m.Source.unsolicited() }
+
+// mark sets the marks of a change's new values of stored messages. The decision's transaction has the old ones.
+func mark(tx Tx, c *Change) error {
+	for i := range c.Replace {
+		m := &c.Replace[i]
+		old, err := tx.Seq(m.Seq)
+		if fault.Is(err, fault.NotFound) {
+			continue // the store refuses the change
+		}
+		if err != nil {
+			return err
+		}
+		m.Marks, m.Opens = m.after(&old), old.Opens
+	}
+	return nil
+}
+
+// after gives the marks of m, the new value of old.
+func (m *Message) after(old *Message) Marks {
+	if m.Rev == old.Rev {
+		return old.Marks
+	}
+	k := Marks{Born: old.BornRev(), Turn: old.Marks.Turn}
+	if m.Interrupted == old.Interrupted && m.InterruptMS == old.InterruptMS && m.InterruptBy == old.InterruptBy && m.Content == old.Content {
+		k.Cut = old.CutRev()
+	}
+	if m.Method == old.Method && m.EvidenceMS == old.EvidenceMS && m.Confidence == old.Confidence && m.Content == old.Content && m.State == old.State {
+		k.Heard = old.HeardRev()
+	}
+	if m.TurnID != old.TurnID {
+		k.Turn = m.Rev
+	}
+	return k
+}
