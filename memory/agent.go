@@ -129,6 +129,10 @@ type Memory struct {
 	SummaryUpTo int64  `json:"summary_up_to,omitempty"`
 	// BaseSeq is where the memory begins: messages with a lower Seq are no longer in it. Ledger pages still show them.
 	BaseSeq int64 `json:"base_seq,omitempty"`
+	// SummaryRev is the revision at which the summary became what it is, and Acts what was done to the whole memory, oldest first, the newest MaxActs: what the
+	// live tail tells. The Service keeps both.
+	SummaryRev int64       `json:"summary_rev,omitempty"`
+	Acts       []MemoryAct `json:"acts,omitempty"`
 }
 
 // Holds tells whether a message of the agent is part of what it remembers.

@@ -258,7 +258,7 @@ func (t *ArchiveTurn) at(role Role, first bool, startMS int64) int64 {
 
 // differs tells whether two messages are not the same record; revisions and places do not count.
 func (m Message) differs(o Message) bool {
-	m.Rev, o.Rev, m.Seq, o.Seq, m.Marks, o.Marks, m.Opens, o.Opens = 0, 0, 0, 0, Marks{}, Marks{}, false, false
+	m.Rev, o.Rev, m.Seq, o.Seq, m.Marks, o.Marks = 0, 0, 0, 0, Marks{}, Marks{}
 	a, errA := json.Marshal(m)
 	b, errB := json.Marshal(o)
 	return errA != nil || errB != nil || !bytes.Equal(a, b)

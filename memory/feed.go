@@ -26,9 +26,6 @@ type Note struct {
 	Count  int    // how many messages it was about
 }
 
-// ActionSearched is the note of a search of the agent's memory (reference/memory-semantics.md 003-22).
-const ActionSearched = "searched"
-
 // Fed is what a Feed gives.
 type Fed struct {
 	// Written are the changes since the last time, in the order in which their calls returned: a later one may come first, and one that another server

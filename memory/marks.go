@@ -13,6 +13,7 @@ type Marks struct {
 	Cut   int64 `json:"cut,omitempty"`   // that it is interrupted, when, why, or what was heard of it then; looked at of interrupted messages only
 	Heard int64 `json:"heard,omitempty"` // the evidence of what was heard
 	Turn  int64 `json:"turn,omitempty"`  // it moved to another turn; 0 = never
+	State int64 `json:"state,omitempty"` // its state became what it is
 }
 
 // BornRev gives the revision at which the message was appended.
@@ -36,6 +37,9 @@ func (m *Message) HeardRev() int64 {
 
 // MovedRev gives the revision at which the message came to another turn; 0 if it never did.
 func (m *Message) MovedRev() int64 { return m.Marks.Turn }
+
+// StateRev gives the revision at which the message's state became what it is.
+func (m *Message) StateRev() int64 { return cmp.Or(m.Marks.State, m.Rev) }
 
 // Closes tells whether the message is an answer that ends its turn: an empty one leaves it open, and so does one that only calls tools.
 func (m *Message) Closes() bool {
@@ -63,7 +67,7 @@ func mark(tx Tx, c *Change) error {
 		if err != nil {
 			return err
 		}
-		m.Marks, m.Opens = m.after(&old), old.Opens
+		m.Marks = m.after(&old)
 	}
 	return nil
 }
@@ -80,8 +84,50 @@ func (m *Message) after(old *Message) Marks {
 	if m.Method == old.Method && m.EvidenceMS == old.EvidenceMS && m.Confidence == old.Confidence && m.Content == old.Content && m.State == old.State {
 		k.Heard = old.HeardRev()
 	}
+	if m.State == old.State && m.State != Final {
+		k.State = old.StateRev()
+	}
 	if m.TurnID != old.TurnID {
 		k.Turn = m.Rev
 	}
 	return k
+}
+
+// What is done to a memory (reference/memory-semantics.md 003-22: memory:added, memory:searched, memory:cleared), as the live tail tells it.
+const (
+	ActionAdded    = "added"    // a message was appended
+	ActionSearched = "searched" // leaves nothing in the ledger
+	ActionCleared  = "cleared"  // the whole memory, or one message of it
+	ActionTrimmed  = "trimmed"  // a message was cut from the memory
+	ActionRestored = "restored" // another memory was put in its place
+)
+
+// MaxActs is how many acts an agent keeps.
+const MaxActs = 16
+
+// MemoryAct is one thing that was done to the whole memory.
+type MemoryAct struct {
+	Rev    int64  `json:"rev"`
+	Action string `json:"action"` // ActionCleared or ActionRestored
+}
+
+// markMemory notes in a change of the agent at which revision its summary and its memory became what they are.
+func markMemory(head *Head, c *Change) {
+	if c.Agent == nil {
+		return
+	}
+	was, is := &head.Agent.Settings.Memory, &c.Agent.Settings.Memory
+	is.SummaryRev, is.Acts = was.SummaryRev, was.Acts
+	if is.Summary != was.Summary || is.SummaryMS != was.SummaryMS || is.SummaryUpTo != was.SummaryUpTo {
+		is.SummaryRev = head.Rev + 1
+	}
+	if is.BaseSeq == was.BaseSeq {
+		return
+	}
+	act := MemoryAct{Rev: head.Rev + 1, Action: ActionCleared}
+	if len(c.Append) > 0 {
+		act.Action = ActionRestored
+	}
+	acts := was.Acts[max(0, len(was.Acts)-MaxActs+1):]
+	is.Acts = append(acts[:len(acts):len(acts)], act) // the old list is the store's
 }

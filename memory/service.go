@@ -308,6 +308,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		if err := mark(tx, &c); err != nil {
 			return Change{}, err
 		}
+		markMemory(&head, &c)
 		done, rev, timed = c, head.Rev, nil
 		ended, summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {

@@ -154,6 +154,7 @@ func (w *bodyWriter) marks(k memory.Marks) {
 	w.number("cut", k.Cut, false)
 	w.number("heard", k.Heard, false)
 	w.number("turn", k.Turn, false)
+	w.number("state", k.State, false)
 	w.b = append(w.b, '}')
 }
 

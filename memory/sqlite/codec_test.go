@@ -110,7 +110,7 @@ func FuzzCodec(f *testing.F) {
 			m.Source, m.State, m.Method, m.EvidenceMS = memory.Source(k), memory.State(s), memory.Method(k), n
 		}
 		if has(10) {
-			m.Opens, m.Marks = true, memory.Marks{Born: n, Cut: 1, Heard: n, Turn: 2}
+			m.Opens, m.Marks = true, memory.Marks{Born: n, Cut: 1, Heard: n, Turn: 2, State: n}
 		}
 		if has(9) {
 			m.Playback = &memory.Playback{Spoken: 3, Cut: true, CutMS: n, By: k, Stretches: []memory.Stretch{{StartMS: n, Text: s, Ends: []int64{n, 1}}}}

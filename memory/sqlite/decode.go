@@ -385,6 +385,8 @@ func (r *bodyReader) marks() (k memory.Marks) {
 			k.Heard = r.number()
 		case "turn":
 			k.Turn = r.number()
+		case "state":
+			k.State = r.number()
 		default:
 			r.skip()
 		}
