@@ -68,6 +68,8 @@ type Config struct {
 	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
 	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever
 	RateLimit         int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit
+	TailLimit         int           // HEARDLOG_TAIL_READERS
+	AgentTailLimit    int           // HEARDLOG_TAIL_AGENT_READERS
 	MaxBody           int64         // HEARDLOG_MAX_BODY, bytes
 	ShutdownTimeout   time.Duration // HEARDLOG_SHUTDOWN_TIMEOUT
 	LogLevel          string        // HEARDLOG_LOG_LEVEL

@@ -70,6 +70,8 @@ func ownSettings() []Setting {
 		{"HEARDLOG_MAX_MESSAGES", "100000", "How many messages of every role one agent may have; 0 = no limit. Past it new ones are refused, and answers to earlier ones still stored.", intInto(func(c *Config) *int { return &c.MessageLimit }, 0, 100_000_000)},
 		{"HEARDLOG_RETENTION", "90d", "How long a stopped agent is kept; 0 = for ever.", durationInto(func(c *Config) *time.Duration { return &c.Retention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_RATE_LIMIT", "0", "Requests a second that one project may make; 0 = no limit.", intInto(func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000)},
+		{"HEARDLOG_TAIL_READERS", "10000", "How many live tails may be open at a time; one takes about 40 KB.", intInto(func(c *Config) *int { return &c.TailLimit }, 1, 1_000_000)},
+		{"HEARDLOG_TAIL_AGENT_READERS", "2000", "How many of them may be one agent's.", intInto(func(c *Config) *int { return &c.AgentTailLimit }, 1, 1_000_000)},
 		{"HEARDLOG_MAX_BODY", "1048576", "Largest request body in bytes.", func(c *Config, v string) error {
 			n, err := strconv.ParseInt(v, 10, 64)
 			if err != nil || n < minBody || n > maxBody {

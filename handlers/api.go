@@ -52,6 +52,8 @@ type Config struct {
 	PassThrough []string
 	// Ingest holds the secrets that sign Agora's notifications, by project; none takes no notifications.
 	Ingest map[string][]webhook.Secret
+	// Tail bounds the live tails.
+	Tail TailLimits
 	// Done is closed when the server begins to stop: endless streams end then.
 	Done <-chan struct{}
 }
@@ -60,6 +62,7 @@ type Config struct {
 type API struct {
 	Config
 	validate *validator.Validate
+	tails    *tailHubs
 	own      map[string]bool // first names of our own paths under /v1; set by Router
 	// unverified is how many bytes of notifications are being read of which nobody knows yet who sent them.
 	unverified atomic.Int64
@@ -79,5 +82,7 @@ func New(c Config) *API {
 	if c.NoKey == "" {
 		c.NoKey = NoKeyRefuse
 	}
-	return &API{Config: c, validate: newValidator()}
+	a := &API{Config: c, validate: newValidator()}
+	a.tails = newTailHubs(a, c.Tail)
+	return a
 }

@@ -1,171 +1,255 @@
 package handlers
 
 import (
-	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
-
-	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
+// Why a reader of a tail is let go, as the event "dropped" and the metric say.
 const (
-	tailHeartbeat = 15 * time.Second // keeps proxies from closing a quiet tail
-	tailWrite     = 10 * time.Second // a reader that takes nothing for so long is let go; it may resume
-	tailPage      = 200
+	droppedSlow     = "slow"
+	droppedShutdown = "shutdown"
+	droppedError    = "error" // the store does not answer, or we made a mistake
 )
 
-// tail streams an agent's changes as server-sent events: "message" for each new or changed message, as the ledger shows it, and "agent" for
-// each change of the agent. An id is the agent's revision, so that Last-Event-ID (or after=) resumes without a gap. The tail ends when the agent has.
+// tail streams an agent's changes as server-sent events; docs/live-tail.md tells which. What stands in the ledger carries an id, with which Last-Event-ID (or
+// after=) resumes without a gap and without a repeat. The tail ends when the agent has.
 func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
 	project, id := projectOf(r), chi.URLParam(r, "id")
-	after := int64(0)
+	kinds, err := tailTypes(r.URL.Query()["types"])
+	if err != nil {
+		return err
+	}
 	from := r.Header.Get("Last-Event-ID")
 	if from == "" {
 		from = r.URL.Query().Get("after")
 	}
+	var at place
 	if from != "" {
-		n, err := strconv.ParseInt(from, 10, 64)
-		if err != nil || n < 0 {
-			return fault.At(fault.Invalid, "Last-Event-ID", "%q is not an id of this stream", clip(from, 40))
+		if at, err = readPlace(from); err != nil {
+			return err
 		}
-		after = n
 	}
-	changed, stop := a.Memory.Watch(project, id)
-	defer stop()
 	head, err := a.Memory.Head(r.Context(), project, id)
 	if err != nil {
 		return err
 	}
-	after = min(after, head.Rev) // an id that is not ours yet would wait for ever
-	if from != "" && after == head.Rev && head.Agent.Status.Ended() {
+	now := whole(head.Rev)
+	if from == "" || at.compare(now) > 0 { // an id that is not ours yet would wait for ever
+		at = now
+	}
+	if from != "" && at == now && head.Agent.Status.Ended() {
 		w.WriteHeader(http.StatusNoContent) // tells an EventSource to come back no more
 		return nil
 	}
+	reader, err := a.tails.join(r.Context(), project, id)
+	if err != nil {
+		return err
+	}
+	defer reader.leave()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	s := tailStream{w: w, rc: http.NewResponseController(w)}
-	if from == "" { // the agent as it is, then what comes
-		after = head.Rev
-		if s.event("agent", head.Rev, newAgentEvent(head.Agent)) != nil {
-			return nil
+	s := tailStream{api: a, r: r, w: w, rc: http.NewResponseController(w), reader: reader, kinds: kinds, told: at}
+	var first [][]byte
+	if from == "" && kinds&tailAgent != 0 { // the agent as it is, then what comes
+		data, err := appendJSON(nil, newAgentEvent(head.Agent))
+		if err == nil {
+			first = append(first, sse("agent", &now, data))
 		}
 	}
-	beat := time.NewTicker(tailHeartbeat)
+	if s.write(first, nil) != nil {
+		return nil // the status is sent: what is left to say is the end
+	}
+	if why := s.run(reader.hub.sees(at)); why != "" {
+		a.Metrics.tail.dropped.WithLabelValues(why).Inc()
+		a.Log.Debug().Str("agent", id).Str("reason", why).Msg("a reader of the live tail was let go")
+	}
+	return nil
+}
+
+// tailStream is one reader's stream.
+type tailStream struct {
+	api    *API
+	r      *http.Request
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	reader *tailReader
+	kinds  int
+	told   place // the last id that was sent
+	// caughtUp tells that the reader was up to date once, and behind since when it is not any more.
+	caughtUp bool
+	behind   time.Time
+}
+
+// run sends until the agent has ended or the reader has gone, and tells why it was let go; "" where it was not.
+func (s *tailStream) run(have seen) string {
+	limits := &s.api.tails.limits
+	beat := time.NewTicker(limits.Heartbeat)
 	defer beat.Stop()
 	for {
-		done, next, err := a.tailOnce(r, &s, project, id, after)
-		if err != nil || done {
-			return nil // the status is sent: what is left to say is the end
-		}
-		after = next
 		select {
-		case <-r.Context().Done():
-			return nil
-		case <-a.Done:
-			return nil
-		case <-changed:
+		case <-s.api.Done:
+			return s.drop(droppedShutdown)
+		default:
+		}
+		n := s.reader.hub.news(have, s.kinds)
+		if n.dropped != "" {
+			return s.drop(n.dropped)
+		}
+		if n.behind {
+			next, why := s.catchUp(have.at)
+			if have.at = next; why != "" || s.r.Context().Err() != nil {
+				return why
+			}
+			continue
+		}
+		if err := s.write(n.extra, n.frames); err != nil {
+			return s.broke()
+		}
+		if have = n.next; n.more {
+			if s.late() {
+				return s.drop(droppedSlow)
+			}
+			continue
+		}
+		s.caughtUp, s.behind = true, time.Time{}
+		if n.ended {
+			return ""
+		}
+		select {
+		case <-s.r.Context().Done():
+			return ""
+		case <-s.api.Done:
+		case <-s.reader.wake:
 		case <-beat.C:
-			if s.raw(": still here\n\n") != nil {
-				return nil
+			if s.beat(have.at) != nil {
+				return s.broke()
 			}
 		}
 	}
 }
 
-// tailOnce sends what changed after the revision and gives the new one; done when the agent has ended. Only the last event of a batch carries
-// an id, so that a reader that was cut off in the middle of one gets the whole batch again.
-func (a *API) tailOnce(r *http.Request, s *tailStream, project, id string, after int64) (bool, int64, error) {
-	head, err := a.Memory.Head(r.Context(), project, id)
-	if err != nil {
-		return false, after, err
+// catchUp sends what stands behind a place in the store, or a part of it, and gives the place after it. Only so many readers do that at once.
+func (s *tailStream) catchUp(at place) (_ place, dropped string) {
+	if s.late() {
+		return at, s.drop(droppedSlow)
 	}
-	var held func(rev int64) error // the event before, sent when it is known whether it is the last
-	send := func(next func(rev int64) error) error {
-		if held != nil {
-			if err := held(0); err != nil {
-				return err
-			}
-		}
-		held = next
-		return nil
+	ctx, t := s.r.Context(), s.api.tails
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return at, ""
+	case <-s.api.Done:
+		return at, ""
 	}
-	for seq := int64(0); ; {
-		msgs, err := a.Memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: seq, AfterRev: after, Limit: tailPage})
-		if err != nil {
-			return false, after, err
-		}
-		for _, m := range msgs {
-			if m.Rev > head.Rev {
-				continue // came while we read; the next round has it
-			}
-			entry, err := appendLedgerEntry(nil, &m, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq)
-			if err == nil {
-				err = send(func(rev int64) error { return s.event("message", rev, json.RawMessage(entry)) })
-			}
-			if err != nil {
-				return false, after, err
-			}
-		}
-		if len(msgs) < tailPage {
-			break
-		}
-		seq = msgs[len(msgs)-1].Seq
+	defer func() { <-t.slots }()
+	f, _, err := t.load(ctx, s.reader.hub.project, s.reader.hub.id, at, s.kinds)
+	switch {
+	case ctx.Err() != nil:
+		return at, ""
+	case err != nil:
+		return at, s.drop(droppedError)
 	}
-	if head.Agent.Rev > after {
-		if err := send(func(rev int64) error { return s.event("agent", rev, newAgentEvent(head.Agent)) }); err != nil {
-			return false, after, err
-		}
+	t.api.Metrics.tail.reads.WithLabelValues("reader").Inc()
+	frames, next := f.done()
+	if next.compare(at) < 0 {
+		next = at
 	}
-	if held != nil {
-		if err := held(head.Rev); err != nil {
-			return false, after, err
-		}
+	if s.write(nil, frames) != nil {
+		return at, s.broke()
 	}
-	return head.Agent.Status.Ended(), max(after, head.Rev), nil
+	return next, ""
 }
 
-type agentEvent struct {
-	AgentID string `json:"agent_id"`
-	Status  string `json:"status"`
-	Message string `json:"message"`
-	StartTS int64  `json:"start_ts"`
-	StopTS  int64  `json:"stop_ts"`
+// late notes that the reader is behind, and tells whether it has been so for too long after it was up to date once.
+func (s *tailStream) late() bool {
+	now := s.api.Now()
+	if s.behind.IsZero() {
+		s.behind = now
+	}
+	return s.caughtUp && now.Sub(s.behind) > s.api.tails.limits.Behind
 }
 
-func newAgentEvent(a memory.Agent) agentEvent {
-	return agentEvent{AgentID: a.ID, Status: a.Status.String(), Message: a.Message, StartTS: a.StartTS(), StopTS: a.StopTS()}
+// broke tells why a write failed: the reader has gone by itself, or took nothing for too long.
+func (s *tailStream) broke() string {
+	if s.r.Context().Err() != nil {
+		return ""
+	}
+	return droppedSlow
 }
 
-type tailStream struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController
+// drop tells the reader why it is let go, and when to come back.
+func (s *tailStream) drop(why string) string {
+	data, err := appendJSON(nil, droppedEvent{Reason: why})
+	if err == nil {
+		retry := fmt.Appendf(nil, "retry: %d\n", 500+rand.IntN(2500)) // not all at once
+		_ = s.write([][]byte{append(retry, sse("dropped", nil, data)...)}, nil)
+	}
+	return why
 }
 
-func (s *tailStream) event(name string, id int64, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
+// beat says that we are still here, and how far the reader is where nothing that it wants has said so.
+func (s *tailStream) beat(at place) error {
+	b := []byte(": still here\n")
+	if at.compare(s.told) > 0 {
+		b = append(at.appendID(append(b, "id: "...)), '\n')
+		s.told = at
+	}
+	return s.write([][]byte{append(b, '\n')}, nil)
+}
+
+// write sends what stands in the ledger and then the rest, in one go.
+func (s *tailStream) write(rest [][]byte, frames []frame) error {
+	if err := s.rc.SetWriteDeadline(time.Now().Add(s.api.tails.limits.Write)); err != nil {
 		return err
 	}
-	head := "event: " + name + "\n"
-	if id > 0 {
-		head += "id: " + strconv.FormatInt(id, 10) + "\n"
+	for i := range frames {
+		if _, err := s.w.Write(frames[i].bytes); err != nil {
+			return err
+		}
+		s.told = frames[i].at
 	}
-	return s.raw(head + "data: " + string(data) + "\n\n")
-}
-
-func (s *tailStream) raw(text string) error {
-	if err := s.rc.SetWriteDeadline(time.Now().Add(tailWrite)); err != nil {
-		return err
+	for _, b := range rest {
+		if _, err := s.w.Write(b); err != nil {
+			return err
+		}
 	}
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return err
-	}
+	s.api.Metrics.tail.sent.Add(float64(len(frames) + len(rest)))
 	return s.rc.Flush()
+}
+
+// tailMetrics count what the live tails do.
+type tailMetrics struct {
+	readers                 prometheus.Gauge
+	made, sent              prometheus.Counter
+	reads, dropped, refused *prometheus.CounterVec
+}
+
+func newTailMetrics(reg prometheus.Registerer) tailMetrics {
+	m := tailMetrics{
+		readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "heardlog_tail_readers", Help: "Live tails that are open."}),
+		made: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "heardlog_tail_events_made_total", Help: "Events of live tails that were encoded, once for all readers of the agent.",
+		}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_tail_events_sent_total", Help: "Events written to readers of live tails."}),
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_tail_reads_total", Help: "Reads of the store for live tails: by an agent's hub, after changes that came from elsewhere, and by readers that were behind.",
+		}, []string{"by"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_tail_dropped_total", Help: "Readers of live tails that were let go, by reason.",
+		}, []string{"reason"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_tail_refused_total", Help: "Readers of live tails that were refused, by the limit: the agent's or the server's.",
+		}, []string{"limit"}),
+	}
+	reg.MustRegister(m.readers, m.made, m.sent, m.reads, m.dropped, m.refused)
+	return m
 }

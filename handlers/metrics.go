@@ -18,6 +18,7 @@ type Metrics struct {
 	limited  prometheus.Counter
 	evidence *prometheus.CounterVec
 	ingest   *prometheus.CounterVec
+	tail     tailMetrics
 
 	ingestLeft prometheus.Counter
 
@@ -55,6 +56,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "heardlog_ingest_left_out_total", Help: "Fields of Agora's notifications that were left out of what was filed, or cut, since they could not be kept as they came.",
 	})
 	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence, m.ingest, m.ingestLeft)
+	m.tail = newTailMetrics(reg)
 	return m
 }
 

@@ -123,6 +123,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+		Tail:      handlers.TailLimits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
 	a.server = &http.Server{

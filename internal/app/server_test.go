@@ -413,7 +413,10 @@ func (r *tail) next() (event, bool) {
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			schema := map[string]string{"message": "LedgerEntry", "agent": "AgentEvent"}[e.name]
+			schema := map[string]string{
+				"message": "LedgerEntry", "agent": "AgentEvent", "interrupted": "TailInterrupted", "evidence": "TailEvidence", "turn": "TailTurn",
+				"speak": "TailSpeak", "summary": "TailSummary", "memory": "TailMemory", "state": "TailState", "dropped": "TailDropped",
+			}[e.name]
 			if err := sp.Schema(schema, e.data); err != nil {
 				r.t.Errorf("event %s: %v: %s", e.name, err, e.data)
 			}
