@@ -37,6 +37,7 @@ const (
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
 	otel       = "go.opentelemetry.io/otel"
+	pgx        = "github.com/jackc/pgx/v5"
 	prometheus = "github.com/prometheus/client_golang"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
@@ -71,6 +72,7 @@ func rules() map[string]rule {
 		"platform":                  {[]string{"internal/fault"}, []string{gjson}},
 		"memory/inmem":              {driver, nil},
 		"memory/sqlite":             {driver, []string{sqlite, xsys}},
+		"memory/postgres":           {driver, []string{pgx}},
 		"memory/memorytest":         {driver, []string{cmpModule}},
 		"webhook/webhooktest":       {driver, []string{cmpModule}},
 		"internal/answer":           {[]string{"memory", "llmadapter", "internal/fault", "internal/stack"}, []string{zerolog, prometheus, otel, gjson}},

@@ -1,0 +1,392 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Group commit: an agent's calls go through one of a few queues, in order. What waits in a queue when its committer turns to it shares a
+// transaction of two round trips: one locks the agents' rows, one writes everything and commits. Where the database refuses something, the
+// transaction is rolled back and each call gets one of its own, so that the one at fault fails alone.
+
+// Commit tells of one shared transaction, for metrics.
+type Commit struct {
+	Items    int           // calls that shared it
+	Messages int           // messages appended or replaced
+	Took     time.Duration // from its first statement to the database's answer
+	Err      error         // why it failed; its calls were tried again one by one where that could help
+}
+
+// item is one Update in a queue.
+type item struct {
+	k      key
+	no     int64
+	decide memory.Decide
+	state  atomic.Int32
+	err    error
+	done   chan struct{}
+}
+
+const (
+	itemQueued int32 = iota
+	itemTaken
+	itemLeft // its caller went away before it was taken
+	itemAnswered
+)
+
+func (it *item) answer(err error) {
+	if it.state.Swap(itemAnswered) != itemAnswered {
+		it.err = err
+		close(it.done)
+	}
+}
+
+// errGone is the end of an item whose agent's row is not there under the number that we knew.
+var errGone = errors.New("the agent's row is gone")
+
+// Update runs a decision and writes what it says. A caller whose context ends before its turn is not served; one whose turn has come waits
+// for the outcome, so that the decision never runs behind its caller's back.
+func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+	k := key{project, id}
+	for try := 0; ; try++ {
+		no, err := s.number(ctx, k)
+		if err != nil {
+			return err
+		}
+		it := &item{k: k, no: no, decide: decide, done: make(chan struct{})}
+		if err := s.submit(ctx, it); !errors.Is(err, errGone) {
+			return err
+		}
+		if try == 2 {
+			return noAgent(id)
+		}
+		s.cache.drop(k) // erased, or made anew
+	}
+}
+
+// number gives the number of an agent's rows.
+func (s *Store) number(ctx context.Context, k key) (int64, error) {
+	if v := s.cache.get(k); v != nil && ctx.Err() == nil && !s.closed.Load() {
+		return v.no, nil
+	}
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	v, err := s.load(ctx, k)
+	if err != nil {
+		return 0, s.failed(ctx, err, "look for the agent")
+	}
+	return v.no, nil
+}
+
+// submit queues an item and waits for its end.
+func (s *Store) submit(ctx context.Context, it *item) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	s.closing.RLock()
+	if s.closed.Load() {
+		s.closing.RUnlock()
+		return errClosed()
+	}
+	select {
+	case s.shards[uint64(it.no)%uint64(len(s.shards))] <- it:
+		s.closing.RUnlock()
+	default:
+		s.closing.RUnlock()
+		return fault.New(fault.Unavailable, "too many writes are waiting; try again")
+	}
+	select {
+	case <-it.done:
+	case <-ctx.Done():
+		if it.state.CompareAndSwap(itemQueued, itemLeft) {
+			return ended(ctx)
+		}
+		<-it.done
+	}
+	return it.err
+}
+
+// commitLoop serves a queue until it is closed and empty.
+func (s *Store) commitLoop(queue chan *item) {
+	for s.serveQueue(queue) {
+	}
+}
+
+// serveQueue serves a queue until it is closed, or a decision ended its goroutine, as testing's Fatal does: then it runs on in another one.
+func (s *Store) serveQueue(queue chan *item) (again bool) {
+	ended := make(chan bool)
+	go func() {
+		normal := false
+		var batch []*item
+		defer func() {
+			for _, it := range batch {
+				if it.state.Load() == itemTaken {
+					it.answer(fault.New(fault.Internal, "the store failed"))
+				}
+			}
+			ended <- !normal
+		}()
+		for it := range queue {
+			batch = s.take(queue, it)
+			s.serve(batch)
+			batch = nil
+		}
+		normal = true
+	}()
+	return <-ended
+}
+
+// take gives the item and what waits behind it.
+func (s *Store) take(queue chan *item, first *item) []*item {
+	var batch []*item
+	for it := first; ; {
+		if it.state.CompareAndSwap(itemQueued, itemTaken) {
+			batch = append(batch, it)
+		}
+		if len(batch) >= s.most {
+			return batch
+		}
+		var open bool
+		select {
+		case it, open = <-queue:
+			if !open {
+				return batch
+			}
+		default:
+			return batch
+		}
+	}
+}
+
+// serve runs a group and answers its callers.
+func (s *Store) serve(batch []*item) {
+	if len(batch) == 0 {
+		return
+	}
+	err := s.shared(batch)
+	if err == nil {
+		return
+	}
+	if len(batch) == 1 || broken(err) || !retriable(err) {
+		for _, it := range batch {
+			it.answer(err)
+		}
+		return
+	}
+	for _, it := range batch {
+		if it.state.Load() != itemAnswered {
+			if err := s.shared([]*item{it}); err != nil {
+				it.answer(err)
+			}
+		}
+	}
+}
+
+// retriable tells whether what failed for many may do for each alone: everything but a database that is not there.
+func retriable(err error) bool { return !fault.Is(err, fault.Unavailable) }
+
+// shared runs a group in one transaction, again where that can help, and answers its callers; an error means that nothing of it was stored, or
+// that this is not known.
+func (s *Store) shared(batch []*item) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	began := time.Now()
+	var g *group
+	var err error
+	for try := 1; ; try++ {
+		g = &group{s: s, ctx: ctx}
+		err = g.run(batch)
+		// A connection that broke before the commit was sent was idle for too long, most likely: the next one is fresh.
+		if err == nil || try == maxTries || ctx.Err() != nil || !transient(err) && (!broken(err) || g.sent || try > 1) {
+			break
+		}
+	}
+	s.observe(Commit{Items: len(batch), Messages: g.messages, Took: time.Since(began), Err: err})
+	if err != nil {
+		if broken(err) {
+			for _, it := range batch {
+				s.cache.drop(it.k)
+			}
+		}
+		return s.failed(ctx, err, "commit")
+	}
+	for k, w := range g.works {
+		s.cache.put(k, w.view)
+	}
+	if g.wake {
+		s.wake()
+	}
+	for i, it := range batch {
+		it.answer(g.errs[i])
+	}
+	return nil
+}
+
+// group is one transaction under way.
+type group struct {
+	s        *Store
+	ctx      context.Context
+	conn     *pgxpool.Conn
+	tx       pgx.Tx // what decisions read with
+	errs     []error
+	works    map[key]*work
+	writes   writes
+	messages int
+	wake     bool
+	sent     bool // the commit is on its way: nobody knows what becomes of a transaction whose connection breaks now
+}
+
+// work is an agent in a group: as the group has made it so far.
+type work struct {
+	view    *view
+	changed bool
+}
+
+// run locks, decides, writes and commits.
+func (g *group) run(batch []*item) (err error) {
+	g.errs = make([]error, len(batch))
+	g.works = map[key]*work{}
+	if g.conn, err = g.s.pool.Acquire(g.ctx); err != nil {
+		return err
+	}
+	defer g.conn.Release()
+	done := false
+	defer func() {
+		if !done && !g.conn.Conn().IsClosed() {
+			// On a context of its own: that of the group may be why it failed. Where this fails too, the pool drops the connection.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_, _ = g.conn.Exec(ctx, "ROLLBACK")
+		}
+	}()
+	if err := g.lock(batch); err != nil {
+		return err
+	}
+	for i, it := range batch {
+		g.errs[i] = g.decide(it)
+		if e := g.errs[i]; e != nil && errors.Is(e, errQuery) {
+			return e // the transaction is over
+		}
+	}
+	if err := g.commit(); err != nil {
+		return err
+	}
+	done = true
+	return nil
+}
+
+// lock begins the transaction, locks the agents' rows in order of their numbers and makes sure that what is in memory of them holds.
+func (g *group) lock(batch []*item) error {
+	nos := make([]int64, 0, len(batch))
+	for _, it := range batch {
+		nos = append(nos, it.no)
+	}
+	slices.Sort(nos)
+	nos = slices.Compact(nos)
+	vers := make(map[int64]int64, len(nos))
+	var endpoints int64
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue("SELECT agent_no, ver FROM agent_head WHERE agent_no = ANY($1) ORDER BY agent_no FOR UPDATE", nos).Query(func(rows pgx.Rows) error {
+		var no, ver int64
+		_, err := pgx.ForEachRow(rows, []any{&no, &ver}, func() error { vers[no] = ver; return nil })
+		return err
+	})
+	b.Queue("SELECT n FROM counter WHERE key = 'endpoints'").QueryRow(func(row pgx.Row) error { return row.Scan(&endpoints) })
+	if err := g.conn.SendBatch(g.ctx, b).Close(); err != nil {
+		return err
+	}
+	if err := g.s.freshEndpoints(g.ctx, g.conn, endpoints); err != nil {
+		return err
+	}
+	var stale []int64
+	for _, it := range batch {
+		ver, there := vers[it.no]
+		if !there || g.works[it.k] != nil {
+			continue
+		}
+		v := g.s.cache.get(it.k)
+		if v != nil && v.no == it.no && v.ver == ver {
+			g.works[it.k] = &work{view: v}
+		} else if !slices.Contains(stale, it.no) {
+			stale = append(stale, it.no)
+		}
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	views, err := g.s.loadViews(g.ctx, g.conn, stale)
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		g.works[key{v.head.Agent.Project, v.head.Agent.ID}] = &work{view: v}
+	}
+	return nil
+}
+
+// decide runs one item's decision and takes up what it wants written.
+func (g *group) decide(it *item) error {
+	w := g.works[it.k]
+	if w == nil {
+		return errGone
+	}
+	t := &tx{g: g, w: w}
+	c, err := runDecision(it.decide, t)
+	if t.err != nil {
+		return t.err
+	}
+	if err != nil || c.Empty() {
+		return err
+	}
+	return g.add(it.k, w, c)
+}
+
+// runDecision turns a panic of the decision into its caller's error.
+func runDecision(decide memory.Decide, t *tx) (c memory.Change, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Wrap(fault.Internal, fmt.Errorf("panic in a decision: %v\n%s", p, debug.Stack()), "the store failed")
+		}
+	}()
+	return decide(t)
+}
+
+// commit writes what is still to be written and ends the transaction, in one round trip.
+func (g *group) commit() error {
+	b := &pgx.Batch{}
+	for _, w := range g.works {
+		if w.changed {
+			g.writes.head(w.view)
+		}
+	}
+	g.writes.queue(b)
+	b.Queue("COMMIT")
+	g.sent = true
+	return g.conn.SendBatch(g.ctx, b).Close()
+}
+
+// flush writes what has been decided so far, so that a query sees it. Heads are written with the commit.
+func (g *group) flush() error {
+	if g.writes.empty() {
+		return nil
+	}
+	b := &pgx.Batch{}
+	g.writes.queue(b)
+	g.writes = writes{}
+	return g.conn.SendBatch(g.ctx, b).Close()
+}

@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// storedEndpoint is the column endpoint.body: all that is no secret and changes seldom.
+type storedEndpoint struct {
+	URL         string          `json:"url"`
+	Description string          `json:"description,omitempty"`
+	Events      []string        `json:"events,omitempty"`
+	Agora       bool            `json:"agora,omitempty"`
+	Payload     string          `json:"payload,omitempty"`
+	MaxBody     int64           `json:"max_body,omitempty"`
+	Retry       []time.Duration `json:"retry,omitzero"` // an empty list is one try, none the server's schedule
+	MaxAge      time.Duration   `json:"max_age,omitempty"`
+	Timeout     time.Duration   `json:"timeout,omitempty"`
+	MaxInFlight int             `json:"max_in_flight,omitempty"`
+	RateLimit   float64         `json:"rate_limit,omitempty"`
+	Disabled    bool            `json:"disabled,omitempty"`
+	DisabledWhy string          `json:"disabled_why,omitempty"`
+	DisabledMS  int64           `json:"disabled_ms,omitempty"`
+	CreatedMS   int64           `json:"created_ms,omitempty"`
+	UpdatedMS   int64           `json:"updated_ms,omitempty"`
+	Rev         int64           `json:"rev,omitempty"`
+	MadeOf      string          `json:"made_of,omitempty"`
+	Fixed       bool            `json:"fixed,omitempty"`
+}
+
+// storedSecrets is the column endpoint.secrets, sealed.
+type storedSecrets struct {
+	Signing  []storedSecret `json:"signing,omitempty"`
+	Headers  []storedHeader `json:"headers,omitempty"`
+	Bearer   string         `json:"bearer,omitempty"`
+	User     string         `json:"user,omitempty"`
+	Password string         `json:"password,omitempty"`
+	Cert     string         `json:"cert,omitempty"`
+	Key      string         `json:"key,omitempty"`
+}
+
+type storedSecret struct {
+	ID        string     `json:"id,omitempty"`
+	Value     string     `json:"value"`
+	CreatedMS int64      `json:"created_ms,omitempty"`
+	NotAfter  *time.Time `json:"not_after,omitempty"`
+}
+
+type storedHeader struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+func encodeEndpoint(e *webhook.Endpoint) (body string, secrets []byte, err error) {
+	b, err := json.Marshal(storedEndpoint{
+		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,
+		MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
+		DisabledMS: e.DisabledMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, MadeOf: e.MadeOf, Fixed: e.Fixed,
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	out := storedSecrets{
+		Bearer: e.Auth.Bearer.Reveal(), User: e.Auth.User, Password: e.Auth.Password.Reveal(), Cert: e.ClientCert.Cert, Key: e.ClientCert.Key.Reveal(),
+	}
+	for _, s := range e.Secrets {
+		stored := storedSecret{ID: s.ID, Value: s.Value.Reveal(), CreatedMS: s.CreatedMS}
+		if !s.NotAfter.IsZero() {
+			stored.NotAfter = &s.NotAfter
+		}
+		out.Signing = append(out.Signing, stored)
+	}
+	for _, h := range e.Headers {
+		out.Headers = append(out.Headers, storedHeader{h.Name, h.Value.Reveal()})
+	}
+	secrets, err = json.Marshal(out)
+	return string(b), secrets, err
+}
+
+func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint, error) {
+	var in storedEndpoint
+	if err := json.Unmarshal([]byte(body), &in); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	var hidden storedSecrets
+	if err := json.Unmarshal(secrets, &hidden); err != nil {
+		return webhook.Endpoint{}, err
+	}
+	e := webhook.Endpoint{
+		ID: id, Project: project, URL: in.URL, Description: in.Description, Events: in.Events, Agora: in.Agora, Payload: in.Payload,
+		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
+		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
+		Rev: in.Rev, MadeOf: in.MadeOf, Fixed: in.Fixed,
+		Auth:       webhook.Auth{Bearer: webhook.Secret(hidden.Bearer), User: hidden.User, Password: webhook.Secret(hidden.Password)},
+		ClientCert: webhook.ClientCert{Cert: hidden.Cert, Key: webhook.Secret(hidden.Key)},
+	}
+	for _, s := range hidden.Signing {
+		secret := webhook.SigningSecret{ID: s.ID, Value: webhook.Secret(s.Value), CreatedMS: s.CreatedMS}
+		if s.NotAfter != nil {
+			secret.NotAfter = *s.NotAfter
+		}
+		e.Secrets = append(e.Secrets, secret)
+	}
+	for _, h := range hidden.Headers {
+		e.Headers = append(e.Headers, webhook.Header{Name: h.Name, Value: webhook.Secret(h.Value)})
+	}
+	return e, nil
+}

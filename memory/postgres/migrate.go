@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed schema/*.sql
+var schemaFiles embed.FS
+
+// migrations gives the schema's steps; the one with number n is at n-1. Their files are numbered from 0001 without a gap.
+func migrations() ([]string, error) {
+	names, err := fs.Glob(schemaFiles, "schema/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, name := range names { // Glob sorts
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, "schema/"), "_")
+		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
+			return nil, fmt.Errorf("%s is not migration %d", name, i+1)
+		}
+		b, err := schemaFiles.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(b))
+	}
+	return out, nil
+}
+
+// migrationLock is the number of the advisory lock under which one replica at a time looks at the schema: "hear" in ASCII. Where a database
+// has no such locks, the number's primary key in table heardlog_schema makes the second of two fail, and it looks again.
+const migrationLock = 0x68656172
+
+// migrate brings the schema up to this binary's, all in one transaction, and settles the key of the secrets.
+func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, key []byte) error {
+	steps, err := migrations()
+	if err != nil {
+		return err
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS heardlog_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"); err != nil {
+		return err
+	}
+	have := 0
+	if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have); err != nil {
+		return err
+	}
+	if have > len(steps) {
+		return fmt.Errorf("the database has schema %d and this program knows schemas up to %d: it was written by a newer version; use that one or a newer one", have, len(steps))
+	}
+	for i := have; i < len(steps); i++ {
+		if _, err := tx.Exec(ctx, steps[i], pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("migration %d: %w", i+1, err)
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO heardlog_schema (version) VALUES ($1)", i+1); err != nil {
+			return err
+		}
+	}
+	if s.sealer, err = openSealer(ctx, tx, key); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}

@@ -1,0 +1,334 @@
+// Package postgres keeps agents, messages and the webhook outbox in a PostgreSQL database that any number of replicas share.
+//
+// An agent's row in agent_head is its lock: a decision runs between SELECT … FOR UPDATE on it and the commit, so that order and turn numbers
+// are right whichever replicas write. Concurrent calls of one replica share a transaction, and what they write is a few multi-row statements
+// (reference/storage.md section 3). Heads and newest messages are kept in memory and used only where the row's ver tells that they still hold,
+// under the lock for a write, in the same round trip for a read. Nothing here needs LISTEN, sessions or triggers.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// Options says where the database is and how much may be used for it. Zero values mean the defaults given.
+type Options struct {
+	// URL is the connection string, postgres://… or key=value, with the driver's pool_… parameters; search_path chooses the schema.
+	URL string
+	// SealKey encrypts secrets at rest, as in package sqlite; every replica needs the same.
+	SealKey []byte
+	// CacheBytes bounds what is kept in memory of agents and messages; 64 MiB.
+	CacheBytes int64
+	// QueueLen is how many writes may wait; past it they fail with fault.Unavailable. 8192.
+	QueueLen int
+	// MaxGroup is how many calls may share a transaction; 512. 1 gives each its own.
+	MaxGroup int
+	// Committers is how many groups may be under way at once; an agent belongs to one of them. 2.
+	Committers int
+	// Timeout bounds a transaction, and the wait for a connection; 10 s.
+	Timeout time.Duration
+	// Observe is told of every shared transaction: it must be quick. May be nil.
+	Observe func(Commit)
+}
+
+func (o Options) withDefaults() Options {
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = 64 << 20
+	}
+	if o.QueueLen <= 0 {
+		o.QueueLen = 8192
+	}
+	if o.MaxGroup <= 0 {
+		o.MaxGroup = 512
+	}
+	if o.Committers <= 0 {
+		o.Committers = 2
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.Observe == nil {
+		o.Observe = func(Commit) {}
+	}
+	return o
+}
+
+// Store is an open database. It is a memory.Store and a webhook.Store; an agent's change and the deliveries of its events commit together.
+type Store struct {
+	pool    *pgxpool.Pool
+	sealer  sealer
+	cache   *cache
+	most    int
+	timeout time.Duration
+	observe func(Commit)
+
+	closing sync.RWMutex // held for reading by every call, for writing by Close
+	closed  atomic.Bool
+	shards  []chan *item
+	work    sync.WaitGroup // the committers and what keeps the time
+	stop    context.CancelFunc
+
+	published atomic.Pointer[endpoints]
+	loading   sync.Mutex // of endpoints
+	woken     chan struct{}
+	offset    atomic.Int64 // of the database's clock from ours, ns
+}
+
+var (
+	_ memory.Store  = (*Store)(nil)
+	_ webhook.Store = (*Store)(nil)
+)
+
+// Open connects, makes or migrates the schema and starts the committers. Its errors are for the operator and hold no password.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o = o.withDefaults()
+	c, err := poolConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), stop: func() {},
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
+		return nil, classify(err, "connect")
+	}
+	if err := s.open(ctx, o); err != nil {
+		s.pool.Close()
+		return nil, classify(err, "open the database")
+	}
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	for range o.Committers {
+		shard := make(chan *item, o.QueueLen)
+		s.shards = append(s.shards, shard)
+		s.work.Go(func() { s.commitLoop(shard) })
+	}
+	s.work.Go(func() { s.keepTime(behind) })
+	return s, nil
+}
+
+// open settles the schema and reads what every replica keeps in memory.
+func (s *Store) open(ctx context.Context, o Options) error {
+	ctx, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute)) // a migration may take its time
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	for try := 0; ; try++ {
+		if err = s.migrate(ctx, conn.Conn(), o.SealKey); err == nil {
+			break
+		}
+		// Where there is no advisory lock, another replica may have been quicker.
+		if try == 3 || !transient(err) && violated(err) == "" {
+			return err
+		}
+	}
+	if err := s.syncClock(ctx); err != nil {
+		return err
+	}
+	if err := s.loadEndpoints(ctx, conn); err != nil {
+		return err
+	}
+	return s.closeDeleted(ctx) // what a crash left of a deletion
+}
+
+// poolConfig reads the connection string.
+func poolConfig(o Options) (*pgxpool.Config, error) {
+	c, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		// The driver's text may quote the URL with its password.
+		return nil, fault.New(fault.Invalid, "the store's URL cannot be read: it is postgres://user:password@host:port/database?options")
+	}
+	if !strings.Contains(o.URL, "pool_max_conns") {
+		c.MaxConns = int32(max(10, 4*runtime.GOMAXPROCS(0)))
+	}
+	if c.ConnConfig.ConnectTimeout == 0 {
+		c.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	params := c.ConnConfig.RuntimeParams
+	if params["application_name"] == "" {
+		params["application_name"] = "heardlog"
+	}
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepareSession(ctx, conn, o.Timeout) }
+	return c, nil
+}
+
+// prepareSession makes a new connection keep our promises: an acknowledged write is on disk, and the locks of a replica that died inside a
+// transaction are given back soon.
+func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) error {
+	var durable string
+	if err := conn.QueryRow(ctx, "SHOW synchronous_commit", pgx.QueryExecModeSimpleProtocol).Scan(&durable); err != nil {
+		return err
+	}
+	set := fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", (2 * timeout).Milliseconds())
+	if durable == "off" {
+		set += "; SET synchronous_commit = on"
+	}
+	_, err := conn.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// Redact gives a connection string for logs: without user, password and parameters.
+func Redact(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return "a PostgreSQL database"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// Close serves what is in the queue, ends the committers and closes the connections. Later calls fail with fault.Unavailable.
+func (s *Store) Close() error {
+	s.closing.Lock()
+	was := s.closed.Swap(true)
+	if !was {
+		for _, shard := range s.shards {
+			close(shard)
+		}
+	}
+	s.closing.Unlock()
+	if was {
+		return nil
+	}
+	s.stop()
+	s.work.Wait()
+	s.pool.Close()
+	return nil
+}
+
+// enter begins a call: leave ends it, and cancel bounds it in time.
+func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if ctx.Err() != nil {
+		return nil, nil, ended(ctx)
+	}
+	if s.closed.Load() {
+		return nil, nil, errClosed()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fault.New(fault.Unavailable, "the database did not answer in time"))
+	return ctx, cancel, nil
+}
+
+// failed gives an error its code, as classify does; where the call's context is over, that is the reason.
+func (s *Store) failed(ctx context.Context, err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	if broken(err) {
+		if s.closed.Load() {
+			return errClosed()
+		}
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
+		s.pool.Reset()  // the other connections are likely to be broken, too
+		s.cache.clear() // what comes back may be another server
+	}
+	return classify(err, what)
+}
+
+// maxTries is how often a transaction is run that others keep from succeeding.
+const maxTries = 5
+
+// transact runs fn in a transaction, again where the database asks for that. An error of fn is given as it is.
+func (s *Store) transact(ctx context.Context, what string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for try := 1; ; try++ {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+		if try < maxTries && transient(err) && ctx.Err() == nil {
+			continue
+		}
+		return s.failed(ctx, err, what)
+	}
+}
+
+// read runs fn, which only reads, once more on fresh connections where the first try found a broken one.
+func (s *Store) read(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err = fn(ctx); broken(err) && ctx.Err() == nil {
+		s.pool.Reset()
+		err = fn(ctx)
+	}
+	return s.failed(ctx, err, what)
+}
+
+// Ping writes something and reads it back.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.transact(ctx, "probe", func(ctx context.Context, tx pgx.Tx) error {
+		var n int64
+		return tx.QueryRow(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'ping' RETURNING n").Scan(&n)
+	})
+}
+
+// clockEvery is how often the database's clock is looked at.
+const clockEvery = 30 * time.Second
+
+// keepTime follows the database's clock, and looks for replays that nobody finishes, until ctx is done.
+func (s *Store) keepTime(ctx context.Context) {
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	for {
+		_ = s.finishReplays(ctx) // what a crash has cut short, ours or another's; tried again at the next tick
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = s.syncClock(ctx) // the last offset holds until the database is back
+		}
+	}
+}
+
+// syncClock measures how far the database's clock is from ours, to within half of the quickest of a few round trips.
+func (s *Store) syncClock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	best := time.Duration(1 << 62)
+	for range 3 {
+		began := time.Now()
+		var db float64
+		if err := s.pool.QueryRow(ctx, "SELECT extract(epoch FROM clock_timestamp())::float8").Scan(&db); err != nil {
+			return err
+		}
+		if took := time.Since(began); took < best {
+			best = took
+			s.offset.Store(int64(db*1e9) - began.Add(took/2).UnixNano())
+		}
+	}
+	return nil
+}
+
+// Now gives the database's time, which is the same for all replicas however their own clocks differ.
+func (s *Store) Now() time.Time { return time.Now().Add(time.Duration(s.offset.Load())) }
+
+// noRows tells that a query found nothing.
+func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+func (s *Store) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}

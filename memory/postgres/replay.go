@@ -1,0 +1,289 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// job is a row of table replay.
+type job struct {
+	no, nowMS, upto, made, delivery, toMS int64
+	at                                    webhook.Cursor
+	request                               string
+	more, done                            bool
+}
+
+// request is what a replay of many was asked for.
+type request struct {
+	Filter    webhook.DeliveryQuery `json:"filter"`
+	PerSecond float64               `json:"per_second"`
+}
+
+const jobColumns = "no, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done"
+
+func scanJob(row pgx.CollectableRow) (j job, err error) {
+	err = row.Scan(&j.no, &j.request, &j.nowMS, &j.upto, &j.at.MS, &j.at.ID, &j.made, &j.delivery, &j.more, &j.toMS, &j.done)
+	return j, err
+}
+
+func (j job) result() webhook.Replayed {
+	return webhook.Replayed{Count: int(j.made), More: j.more, ToMS: j.toMS}
+}
+
+// beginJob makes a job, or finds the one that has the name. Whoever makes it has its lock until the transaction's end.
+func (s *Store) beginJob(ctx context.Context, tx pgx.Tx, project, name, request string, nowMS int64) (j job, made bool, err error) {
+	at, err := webhook.ParseCursor("")
+	if err != nil {
+		return j, false, err
+	}
+	rows, err := tx.Query(ctx, `INSERT INTO replay (project, name, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done)
+		VALUES ($1, $2, $3, $4, coalesce((SELECT max(id) FROM delivery), 0), $5, $6, 0, 0, false, 0, false)
+		ON CONFLICT (project, name) WHERE name IS NOT NULL DO NOTHING RETURNING `+jobColumns, stored(project), clientID(name), request, nowMS, at.MS, at.ID)
+	if err != nil {
+		return j, false, err
+	}
+	list, err := pgx.CollectRows(rows, scanJob)
+	if err != nil || len(list) == 1 {
+		if err == nil {
+			j = list[0]
+		}
+		return j, true, err
+	}
+	rows, err = tx.Query(ctx, "SELECT "+jobColumns+" FROM replay WHERE project = $1 AND name = $2", stored(project), stored(name))
+	if err != nil {
+		return j, false, err
+	}
+	if j, err = pgx.CollectExactlyOneRow(rows, scanJob); err != nil {
+		return j, false, err
+	}
+	if j.request != request {
+		return j, false, fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
+	}
+	return j, false, nil
+}
+
+// Replay makes a delivery again.
+func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (out webhook.Record, err error) {
+	err = s.transact(ctx, "replay delivery", func(ctx context.Context, tx pgx.Tx) error {
+		if name != "" {
+			j, made, err := s.beginJob(ctx, tx, project, name, fmt.Sprintf(`{"delivery":%d}`, id), nowMS)
+			if err != nil {
+				return err
+			}
+			if !made {
+				r, err := record(ctx, tx, project, j.delivery)
+				out = r.Record
+				return err
+			}
+			if out, err = s.replayOne(ctx, tx, project, id, nowMS); err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "UPDATE replay SET made = 1, delivery_id = $2, done = true WHERE no = $1", j.no, out.ID)
+			return err
+		}
+		out, err = s.replayOne(ctx, tx, project, id, nowMS)
+		return err
+	})
+	if err == nil {
+		s.wake()
+	}
+	return out, err
+}
+
+func (s *Store) replayOne(ctx context.Context, tx pgx.Tx, project string, id, nowMS int64) (webhook.Record, error) {
+	old, err := record(ctx, tx, project, id)
+	if err != nil {
+		return webhook.Record{}, err
+	}
+	if !old.live {
+		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
+	}
+	var o outbox
+	o.delivery(old.EventID, old.Project, old.endpoint, nowMS, nowMS, old.ID, 0)
+	return sent(ctx, tx, &o)
+}
+
+// sent writes an outbox of one delivery and gives it.
+func sent(ctx context.Context, tx pgx.Tx, o *outbox) (webhook.Record, error) {
+	b := &pgx.Batch{}
+	o.queue(b)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return webhook.Record{}, err
+	}
+	d := &o.deliveries
+	list, err := records(ctx, tx, "WHERE d.event_no = (SELECT no FROM event WHERE id = $1) AND d.endpoint_no = $2 ORDER BY d.id DESC LIMIT 1", d.events[0], d.endpoints[0])
+	if err == nil && len(list) == 0 {
+		err = fault.New(fault.NotFound, "the event is erased")
+	}
+	if err != nil {
+		return webhook.Record{}, err
+	}
+	return list[0].Record, nil
+}
+
+// ReplayAll makes the deliveries again that a filter selects. Each slice commits with how far it came, so that none is made twice; what a crash cuts
+// short another replica goes on with.
+func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
+	r.Filter.Limit, r.Filter.Cursor = 0, ""
+	if _, _, err := selection(r.Filter); err != nil {
+		return webhook.Replayed{}, err
+	}
+	if r.DryRun {
+		return s.countReplay(ctx, r.Filter)
+	}
+	text, err := json.Marshal(request{r.Filter, r.PerSecond})
+	if err != nil {
+		return webhook.Replayed{}, fault.Wrap(fault.Internal, err, "the store failed")
+	}
+	var j job
+	err = s.transact(ctx, "begin replay", func(ctx context.Context, tx pgx.Tx) (err error) {
+		j, _, err = s.beginJob(ctx, tx, r.Filter.Project, r.Name, stored(string(text)), r.NowMS)
+		return err
+	})
+	for err == nil && !j.done {
+		j, err = s.replaySlice(ctx, j.no)
+	}
+	return j.result(), err
+}
+
+// replayPage reads deliveries that a job is about, newest first.
+func replayPage(ctx context.Context, q querier, f webhook.DeliveryQuery, upto int64, at webhook.Cursor) ([]deliveryRow, error) {
+	where, args, err := selection(f)
+	if err != nil {
+		return nil, err
+	}
+	n := len(args)
+	return records(ctx, q, fmt.Sprintf("%s AND d.id <= $%d AND (d.created_ms, d.id) < ($%d, $%d) ORDER BY d.created_ms DESC, d.id DESC LIMIT %d",
+		where, n+1, n+2, n+3, sliceRows), append(slices.Clone(args), upto, at.MS, at.ID)...)
+}
+
+type pair struct {
+	event    string
+	endpoint int64
+}
+
+// countReplay counts what a replay would make.
+func (s *Store) countReplay(ctx context.Context, f webhook.DeliveryQuery) (out webhook.Replayed, err error) {
+	at, err := webhook.ParseCursor("")
+	seen := map[pair]bool{}
+	for err == nil {
+		var list []deliveryRow
+		err = s.read(ctx, "list deliveries", func(ctx context.Context) (err error) {
+			list, err = replayPage(ctx, s.pool, f, 1<<62, at)
+			return err
+		})
+		for _, old := range list {
+			at = old.place()
+			if k := (pair{old.EventID, old.endpoint}); old.live && !seen[k] {
+				if out.Count == webhook.MaxReplay {
+					out.More, out.ToMS = true, old.CreatedMS+1
+					return out, nil
+				}
+				seen[k] = true
+				out.Count++
+			}
+		}
+		if len(list) < sliceRows {
+			break
+		}
+	}
+	return out, err
+}
+
+// replaySlice makes the next slice of a job.
+func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
+	err = s.transact(ctx, "replay deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "SELECT "+jobColumns+" FROM replay WHERE no = $1 FOR UPDATE", no)
+		if err != nil {
+			return err
+		}
+		if j, err = pgx.CollectExactlyOneRow(rows, scanJob); err != nil || j.done {
+			return err
+		}
+		var r request
+		if err := json.Unmarshal([]byte(shown(j.request)), &r); err != nil {
+			return fmt.Errorf("replay %d: %w: %w", no, err, errBadRow)
+		}
+		list, err := replayPage(ctx, tx, r.Filter, j.upto, j.at)
+		if err != nil {
+			return err
+		}
+		seen, err := replayed(ctx, tx, no, list)
+		if err != nil {
+			return err
+		}
+		var o outbox
+		for _, old := range list {
+			k := pair{old.EventID, old.endpoint}
+			if !old.live || seen[k] {
+				j.at = old.place()
+				continue
+			}
+			if j.made == webhook.MaxReplay {
+				j.more, j.toMS, j.done = true, old.CreatedMS+1, true
+				break
+			}
+			j.at = old.place()
+			seen[k] = true
+			due := j.nowMS
+			if r.PerSecond > 0 {
+				due += int64(float64(j.made) / r.PerSecond * float64(time.Second/time.Millisecond))
+			}
+			o.delivery(old.EventID, r.Filter.Project, old.endpoint, due, j.nowMS, old.ID, no)
+			j.made++
+		}
+		j.done = j.done || len(list) < sliceRows
+		b := &pgx.Batch{}
+		o.queue(b)
+		b.Queue("UPDATE replay SET at_ms = $2, at_id = $3, made = $4, more = $5, to_ms = $6, done = $7 WHERE no = $1", no, j.at.MS, j.at.ID, j.made, j.more, j.toMS, j.done)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err == nil {
+		s.wake()
+	}
+	return j, err
+}
+
+// replayed gives which of these events the job has made for their endpoints already: one event may have several old deliveries.
+func replayed(ctx context.Context, tx pgx.Tx, no int64, list []deliveryRow) (map[pair]bool, error) {
+	ids := make([]string, len(list))
+	for i, old := range list {
+		ids[i] = stored(old.EventID)
+	}
+	seen := map[pair]bool{}
+	rows, err := tx.Query(ctx, "SELECT e.id, d.endpoint_no FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.id = ANY($2) AND d.replay_no = $1", no, ids)
+	if err != nil {
+		return nil, err
+	}
+	var k pair
+	_, err = pgx.ForEachRow(rows, []any{&k.event, &k.endpoint}, func() error { seen[pair{shown(k.event), k.endpoint}] = true; return nil })
+	return seen, err
+}
+
+// finishReplays goes on with replays that nobody works on: each slice has the row's lock, so that two who do so at once only take turns.
+func (s *Store) finishReplays(ctx context.Context) error {
+	var nos []int64
+	err := s.read(ctx, "look for replays", func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, "SELECT no FROM replay WHERE NOT done ORDER BY no LIMIT 100")
+		if err == nil {
+			nos, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		}
+		return err
+	})
+	for _, no := range nos {
+		for done := false; err == nil && !done && ctx.Err() == nil; {
+			var j job
+			j, err = s.replaySlice(ctx, no)
+			done = j.done
+		}
+	}
+	return err
+}

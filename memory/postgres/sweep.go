@@ -1,0 +1,170 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// sweepAgents is how many agents a transaction takes away.
+const sweepAgents = 16
+
+// Sweep erases agents that ended before the time. An agent is gone for everybody at once; its rows follow in slices. A sweep that was cut short, by
+// the end of the process too, is finished by the next one, of whichever replica: what one has locked the others pass over.
+func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (int, error) {
+	erased := 0
+	if err := s.eraseRows(ctx); err != nil {
+		return 0, err
+	}
+	for erased < limit {
+		n := 0
+		err := s.transact(ctx, "erase agents", func(ctx context.Context, tx pgx.Tx) (err error) {
+			n, err = s.eraseAgents(ctx, tx, beforeMS, min(sweepAgents, limit-erased))
+			return err
+		})
+		erased += n
+		if err != nil || n == 0 {
+			return erased, err
+		}
+		if err := s.eraseRows(ctx); err != nil {
+			return erased, err
+		}
+	}
+	return erased, nil
+}
+
+// eraseAgents takes agents away that ended before the time and of which nothing waits to be sent, and notes that their rows are to follow.
+func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limit int) (int, error) {
+	rows, err := tx.Query(ctx, `SELECT a.no, a.project, a.id FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms < $1
+		AND NOT EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
+		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, limit)
+	if err != nil {
+		return 0, err
+	}
+	var nos []int64
+	var no int64
+	var k key
+	_, err = pgx.ForEachRow(rows, []any{&no, &k.project, &k.id}, func() error {
+		nos = append(nos, no)
+		s.cache.drop(key{shown(k.project), shown(k.id)})
+		return nil
+	})
+	if err != nil || len(nos) == 0 {
+		return 0, err
+	}
+	return len(nos), takeAway(ctx, tx, nos)
+}
+
+// takeAway erases agents but for the rows that belong to them. Their heads go first: that is what a writer waits for.
+func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
+	b := &pgx.Batch{}
+	b.Queue("DELETE FROM agent_head WHERE agent_no = ANY($1)", nos)
+	b.Queue("DELETE FROM agent_key WHERE agent_no = ANY($1)", nos)
+	b.Queue("DELETE FROM agent WHERE no = ANY($1)", nos)
+	b.Queue("INSERT INTO erased (agent_no) SELECT * FROM unnest($1::bigint[])", nos)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// Erase takes an agent away with all that belongs to it. What was still to be sent of it goes at once, the rest in slices.
+func (s *Store) Erase(ctx context.Context, project, id string) error {
+	k := key{project, id}
+	err := s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
+		var no int64
+		// The lock of its head keeps writers out, whose events would come after ours are gone.
+		err := tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",
+			stored(project), stored(id)).Scan(&no)
+		if noRows(err) {
+			return noAgent(id)
+		}
+		if err != nil {
+			return err
+		}
+		for _, sql := range []string{
+			"DELETE FROM attempt WHERE delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1 AND d.state = 0)",
+			"DELETE FROM delivery WHERE state = 0 AND event_no IN (SELECT no FROM event WHERE agent_no = $1)",
+		} {
+			if _, err := tx.Exec(ctx, sql, no); err != nil {
+				return err
+			}
+		}
+		return takeAway(ctx, tx, []int64{no})
+	})
+	if err != nil {
+		return err
+	}
+	s.cache.drop(k)
+	return s.eraseRows(context.WithoutCancel(ctx))
+}
+
+// eraseRows erases what belonged to agents that are gone.
+func (s *Store) eraseRows(ctx context.Context) error {
+	for more := true; more; {
+		err := s.transact(ctx, "erase rows", func(ctx context.Context, tx pgx.Tx) error {
+			more = false
+			var no int64
+			err := tx.QueryRow(ctx, "SELECT agent_no FROM erased LIMIT 1 FOR UPDATE SKIP LOCKED").Scan(&no)
+			if noRows(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			more = true
+			for _, sql := range []string{
+				"DELETE FROM message WHERE agent_no = $1 AND seq IN (SELECT seq FROM message WHERE agent_no = $1 LIMIT $2)",
+				`DELETE FROM attempt t USING (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1
+					AND EXISTS (SELECT 1 FROM attempt x WHERE x.delivery_id = d.id) LIMIT $2) o WHERE t.delivery_id = o.id`,
+				"DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1 LIMIT $2)",
+				"DELETE FROM event WHERE no IN (SELECT no FROM event WHERE agent_no = $1 LIMIT $2)",
+			} {
+				done, err := tx.Exec(ctx, sql, no, sliceRows)
+				if err != nil || done.RowsAffected() >= sliceRows {
+					return err // the next slice goes on here
+				}
+			}
+			_, err = tx.Exec(ctx, "DELETE FROM erased WHERE agent_no = $1", no)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetRows is smaller than sliceRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
+const forgetRows = 64
+
+// ForgetDone erases deliveries that ended before the time, and events that have none any more.
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (int, error) {
+	erased := 0
+	for n := int64(forgetRows); n == forgetRows; {
+		err := s.transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1 ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED", beforeMS, forgetRows)
+			if err != nil {
+				return err
+			}
+			var ids, events []int64
+			var id, event int64
+			if _, err := pgx.ForEachRow(rows, []any{&id, &event}, func() error { ids, events = append(ids, id), append(events, event); return nil }); err != nil {
+				return err
+			}
+			n = int64(len(ids))
+			b := &pgx.Batch{}
+			b.Queue("DELETE FROM attempt WHERE delivery_id = ANY($1)", ids)
+			b.Queue("DELETE FROM delivery WHERE id = ANY($1)", ids)
+			b.Queue("DELETE FROM event e WHERE e.no = ANY($1) AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.event_no = e.no)", events)
+			return tx.SendBatch(ctx, b).Close()
+		})
+		if err != nil {
+			return erased, err
+		}
+		erased += int(n)
+	}
+	return erased, s.transact(ctx, "erase endpoints", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM replay WHERE done AND now_ms < $1", beforeMS); err != nil {
+			return err
+		}
+		return dropEndpoints(ctx, tx)
+	})
+}

@@ -1,0 +1,31 @@
+package postgres
+
+import (
+	"encoding/base64"
+	"strings"
+	"unicode/utf8"
+)
+
+// odd begins a stored text that stands for one that a text column cannot hold.
+const odd = "\x01b64:"
+
+// stored gives the form of s that a text column takes: PostgreSQL refuses NUL and what is not UTF-8. Equal texts have equal forms.
+func stored(s string) string {
+	if strings.IndexByte(s, 0) < 0 && utf8.ValidString(s) && !strings.HasPrefix(s, odd) {
+		return s
+	}
+	return odd + base64.RawStdEncoding.EncodeToString([]byte(s))
+}
+
+// shown gives the text that stored was given.
+func shown(s string) string {
+	rest, ok := strings.CutPrefix(s, odd)
+	if !ok {
+		return s
+	}
+	b, err := base64.RawStdEncoding.DecodeString(rest)
+	if err != nil {
+		return s
+	}
+	return string(b)
+}
