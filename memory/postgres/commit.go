@@ -241,7 +241,6 @@ type group struct {
 	s        *Store
 	ctx      context.Context
 	conn     *pgxpool.Conn
-	tx       pgx.Tx // what decisions read with
 	errs     []error
 	works    map[key]*work
 	writes   writes
