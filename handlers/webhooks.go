@@ -2,10 +2,14 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -97,6 +101,42 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	return v, nil
 }
 
+// entries reads a list strictly; null gives none. Errors begin with the place of the entry. More than most are refused before memory is taken for them.
+func entries[T any](name string, raw json.RawMessage, most int) ([]T, error) {
+	list, err := member[[]json.RawMessage](name, raw)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > most {
+		return nil, fault.At(fault.Invalid, name, "%d entries; at most %d are allowed", len(list), most)
+	}
+	if list == nil {
+		return nil, nil
+	}
+	out := make([]T, 0, len(list))
+	for i, r := range list {
+		v, err := member[T](fmt.Sprintf("%s[%d]", name, i), r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// knownParams refuses parameters that a call has not: a slip of the pen must not be a filter that lets everything through.
+func knownParams(v url.Values, names ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		switch {
+		case !slices.Contains(names, name):
+			return fault.At(fault.Invalid, clip(name, 80), "is not a parameter of this call; there are %s", cmp.Or(strings.Join(names, ", "), "none"))
+		case len(v[name]) > 1:
+			return fault.At(fault.Invalid, name, "is given %d times; several values stand in one, with commas, where they are allowed", len(v[name]))
+		}
+	}
+	return nil
+}
+
 // inside puts a name in front of what is wrong with a part of it.
 func inside(name string, err error) error {
 	text := err.Error()
@@ -116,14 +156,19 @@ func pageParams(v url.Values) (limit int, cursor string, err error) {
 // defaultWebhookPage is how many rows a page has where the caller does not say.
 const defaultWebhookPage = 50
 
-// spanParams reads from and to, Unix ms.
+// spanParams reads from and to, Unix ms or, with ten digits, seconds.
 func spanParams(v url.Values) (from, to int64, err error) {
-	for name, at := range map[string]*int64{"from": &from, "to": &to} {
-		n, err := intParam(v, name, 0, 1, 1<<53)
+	for _, p := range []struct {
+		name string
+		at   *int64
+	}{{"from", &from}, {"to", &to}} {
+		n, err := intParam(v, p.name, 0, 1, 1<<53)
 		if err != nil {
 			return 0, 0, err
 		}
-		*at = int64(n)
+		if *p.at, err = millis(p.name, int64(n)); err != nil {
+			return 0, 0, err
+		}
 	}
 	return from, to, checkSpan(from, to)
 }

@@ -31,6 +31,9 @@ func newMessageJSON(m webhook.Event) messageJSON {
 
 func (a *API) webhookMessages(w http.ResponseWriter, r *http.Request) (err error) {
 	v := r.URL.Query()
+	if err := knownParams(v, "type", "agent", "from", "to", "cursor", "limit"); err != nil {
+		return err
+	}
 	q := webhook.EventQuery{Project: projectOf(r), AgentID: v.Get("agent")}
 	if q.Limit, q.Cursor, err = pageParams(v); err != nil {
 		return err
@@ -71,6 +74,9 @@ func (a *API) webhookMessage(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) deliveries(w http.ResponseWriter, r *http.Request) (err error) {
 	v := r.URL.Query()
+	if err := knownParams(v, "endpoint", "state", "type", "agent", "message", "from", "to", "cursor", "limit"); err != nil {
+		return err
+	}
 	q := webhook.DeliveryQuery{Project: projectOf(r), Endpoint: v.Get("endpoint"), AgentID: v.Get("agent"), EventID: v.Get("message")}
 	if q.Limit, q.Cursor, err = pageParams(v); err != nil {
 		return err
@@ -161,17 +167,55 @@ func (a *API) cancelDelivery(w http.ResponseWriter, r *http.Request) error {
 
 // replayRequest selects deliveries to be made again.
 type replayRequest struct {
-	Filter struct {
-		Endpoint string   `json:"endpoint"`
-		States   []string `json:"states" validate:"max=4"`
-		Types    []string `json:"types"`
-		Agent    string   `json:"agent"`
-		Message  string   `json:"message"`
-		From     int64    `json:"from"`
-		To       int64    `json:"to"`
-	} `json:"filter"`
-	DryRun    bool    `json:"dry_run"`
-	PerSecond float64 `json:"per_second" validate:"gte=0,lte=1000"`
+	Filter    json.RawMessage `json:"filter"`
+	DryRun    bool            `json:"dry_run"`
+	PerSecond float64         `json:"per_second" validate:"gte=0,lte=1000"`
+}
+
+type replayFilter struct {
+	Endpoint string          `json:"endpoint"`
+	States   json.RawMessage `json:"states"`
+	Types    json.RawMessage `json:"types"`
+	Agent    string          `json:"agent"`
+	Message  string          `json:"message"`
+	From     int64           `json:"from"`
+	To       int64           `json:"to"`
+}
+
+// query reads the filter.
+func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err error) {
+	f, err := member[replayFilter]("filter", orNull(in.Filter))
+	if err != nil {
+		return q, err
+	}
+	q = webhook.DeliveryQuery{Project: project, Endpoint: f.Endpoint, AgentID: f.Agent, EventID: f.Message}
+	if q.FromMS, err = millis("filter.from", f.From); err != nil {
+		return q, err
+	}
+	if q.ToMS, err = millis("filter.to", f.To); err != nil {
+		return q, err
+	}
+	if q.ToMS != 0 && q.ToMS <= q.FromMS {
+		return q, fault.At(fault.Invalid, "filter.to", "%d is not after filter.from, %d", q.ToMS, q.FromMS)
+	}
+	types, err := entries[string]("filter.types", orNull(f.Types), webhook.MaxFilter)
+	if err != nil {
+		return q, err
+	}
+	if q.Types, err = typesOf("filter.types", types); err != nil {
+		return q, err
+	}
+	states, err := entries[string]("filter.states", orNull(f.States), 4)
+	if err != nil {
+		return q, err
+	}
+	if q.States, err = statesOf("filter.states", states); err != nil {
+		return q, err
+	}
+	if len(q.States) == 0 {
+		q.States = []webhook.DeliveryState{webhook.Dead}
+	}
+	return q, nil
 }
 
 type replayAnswer struct {
@@ -190,25 +234,9 @@ func (a *API) replays(w http.ResponseWriter, r *http.Request) error {
 	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit { // the last of them would be due in another century
 		return fault.At(fault.Invalid, "per_second", "is %v; 0, which does not pace, or %v to 1000 are allowed", in.PerSecond, webhook.MinRateLimit)
 	}
-	f := in.Filter
-	q := webhook.DeliveryQuery{Project: projectOf(r), Endpoint: f.Endpoint, AgentID: f.Agent, EventID: f.Message}
-	if q.FromMS, err = millis("filter.from", f.From); err != nil {
+	q, err := in.query(projectOf(r))
+	if err != nil {
 		return err
-	}
-	if q.ToMS, err = millis("filter.to", f.To); err != nil {
-		return err
-	}
-	if err := checkSpan(q.FromMS, q.ToMS); err != nil {
-		return err
-	}
-	if q.Types, err = typesOf("filter.types", f.Types); err != nil {
-		return err
-	}
-	if q.States, err = statesOf("filter.states", f.States); err != nil {
-		return err
-	}
-	if len(q.States) == 0 {
-		q.States = []webhook.DeliveryState{webhook.Dead}
 	}
 	key, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {

@@ -53,6 +53,9 @@ func (a *API) createEndpoint(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
+	if err := knownParams(r.URL.Query()); err != nil {
+		return err
+	}
 	list, err := a.Webhooks.Store.Endpoints(r.Context(), projectOf(r))
 	if err != nil {
 		return err

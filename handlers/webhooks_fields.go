@@ -43,7 +43,7 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	case "description":
 		e.Description, err = member[string](name, raw)
 	case "events":
-		e.Events, err = member[[]string](name, raw)
+		e.Events, err = entries[string](name, raw, webhook.MaxFilter)
 	case "headers":
 		return setHeaders(e, raw)
 	case "auth":
@@ -115,12 +115,9 @@ func seconds(field string, v float64, most time.Duration) (time.Duration, error)
 }
 
 func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
-	list, err := member[[]float64]("retry_schedule", raw)
+	list, err := entries[float64]("retry_schedule", raw, webhook.MaxRetries)
 	if err != nil {
 		return err
-	}
-	if len(list) > webhook.MaxRetries { // before memory is taken for them
-		return fault.At(fault.Invalid, "retry_schedule", "%d waits; at most %d are allowed", len(list), webhook.MaxRetries)
 	}
 	e.Retry = nil
 	if list != nil {
@@ -137,9 +134,12 @@ func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
 }
 
 func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
-	in, err := member[map[string]string]("headers", raw)
+	in, err := member[map[string]json.RawMessage]("headers", raw)
 	if err != nil {
 		return err
+	}
+	if len(in) > webhook.MaxHeaderLines {
+		return fault.At(fault.Invalid, "headers", "%d of them; at most %d are allowed", len(in), webhook.MaxHeaderLines)
 	}
 	was := map[string]webhook.Secret{}
 	for _, h := range e.Headers {
@@ -147,7 +147,12 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 	}
 	e.Headers = nil
 	for _, name := range slices.Sorted(maps.Keys(in)) {
-		v, err := kept("headers."+clip(name, webhook.MaxHeaderName), in[name], was[strings.ToLower(name)])
+		field := "headers." + clip(name, webhook.MaxHeaderName)
+		text, err := member[string](field, in[name])
+		if err != nil {
+			return err
+		}
+		v, err := kept(field, text, was[strings.ToLower(name)])
 		if err != nil {
 			return err
 		}
@@ -233,7 +238,7 @@ func (in signerRequest) signer(at string) (webhook.NewSigner, error) {
 
 // newSigners reads the secrets of a request to create an endpoint.
 func (a *API) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSigner, error) {
-	list, err := member[[]signerRequest]("secrets", orNull(obj["secrets"]))
+	list, err := entries[signerRequest]("secrets", orNull(obj["secrets"]), webhook.MaxSecrets)
 	if err != nil {
 		return nil, err
 	}

@@ -60,6 +60,19 @@ func standardKey(s Secret) ([]byte, error) {
 	return key, nil
 }
 
+// checkAgora refuses Agora's signatures where no live secret can make them: they are HMACs with its text, and a key pair has none.
+func (e Endpoint) checkAgora(now time.Time) error {
+	if !e.Agora {
+		return nil
+	}
+	for _, s := range e.live(now) {
+		if !s.Asymmetric() {
+			return nil
+		}
+	}
+	return fault.At(fault.Invalid, "agora_signatures", "are made with a secret of kind %s, and there is no live one: add one to secrets, or set this to false", KindHMAC)
+}
+
 // live gives the endpoint's secrets that sign at the time.
 func (e Endpoint) live(now time.Time) []Secret {
 	var out []Secret

@@ -106,7 +106,10 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	}
 	now := s.Now()
 	if len(e.live(now)) == 0 {
-		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "at least one of kind %s is needed: it is what every receiver can verify", KindHMAC)
+		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "at least one that signs is needed")
+	}
+	if err := e.checkAgora(now); err != nil {
+		return Endpoint{}, false, err
 	}
 	e.CreatedMS, e.UpdatedMS, e.Rev = now.UnixMilli(), now.UnixMilli(), 1
 	s.note(Endpoint{}, &e)
@@ -181,6 +184,10 @@ func (s *Service) Update(ctx context.Context, project, id string, rev int64, edi
 			return Endpoint{}, err
 		}
 		if err := s.check(&next); err != nil {
+			return Endpoint{}, err
+		}
+		// One whose secret has run out meanwhile may still be changed in other ways.
+		if err := next.checkAgora(s.Now()); err != nil && old.checkAgora(s.Now()) == nil {
 			return Endpoint{}, err
 		}
 		s.note(old, &next)
@@ -260,10 +267,14 @@ var errRepeated = fault.New(fault.Conflict, "the secret is there already")
 func (s *Service) Revoke(ctx context.Context, project, id, secretID string) (Endpoint, error) {
 	return s.Update(ctx, project, id, 0, func(e *Endpoint) error {
 		next, err := e.Revoke(secretID, s.Now())
-		if err == nil {
-			*e = next
+		if err != nil {
+			return err
 		}
-		return err
+		if next.checkAgora(s.Now()) != nil && e.checkAgora(s.Now()) == nil {
+			return fault.New(fault.Conflict, "it is the last secret of kind %s, with which agora_signatures are made; set those to false first, or make a new one", KindHMAC)
+		}
+		*e = next
+		return nil
 	})
 }
 

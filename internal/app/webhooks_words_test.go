@@ -1,0 +1,93 @@
+package app_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHookWords: what is wrong is named with its whole path, in bodies and in lists' parameters.
+func TestHookWords(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	for body, want := range map[string][2]string{
+		`{"url":"URL","secrets":[{},{"foo":1}]}`:           {"secrets[1].foo", "is not a field"},
+		`{"url":"URL","secrets":[{"secret":7}]}`:           {"secrets[0].secret", "a string is wanted"},
+		`{"url":"URL","secrets":[{"not_after":"x"}]}`:      {"secrets[0].not_after", "a whole number"},
+		`{"url":"URL","secrets":{}}`:                       {"secrets", "where an array is wanted"},
+		`{"url":"URL","headers":{"X-A":1}}`:                {"headers.X-A", "a string is wanted"},
+		`{"url":"URL","events":["agent.left",1]}`:          {"events[1]", "a string is wanted"},
+		`{"url":"URL","retry_schedule":[1,"x"]}`:           {"retry_schedule[1]", "a number is wanted"},
+		`{"url":"URL","client_cert":{"foo":1}}`:            {"client_cert.foo", "is not a field"},
+		`{"url":"URL","secrets":[{"kind":"ed25519"}]}`:     {"agora_signatures", "kind hmac"},
+		`{"url":"URL","events":"agent.left"}`:              {"events", "where an array is wanted"},
+		`{"url":"URL","events":[` + many(40, `"*"`) + `]}`: {"events", "at most 32"},
+	} {
+		s.post(hooks+"/endpoints", strings.Replace(body, "URL", h.url, 1)).refused(http.StatusBadRequest, "InvalidFieldValue", want[0]+": ", want[1])
+	}
+	for body, want := range map[string][2]string{
+		`{"filter":{"foo":1}}`:                             {"filter.foo", "is not a field"},
+		`{"filter":{"to":"x"}}`:                            {"filter.to", "a whole number"},
+		`{"filter":{"from":20000000000,"to":19999999999}}`: {"filter.to", "is not after filter.from"},
+		`{"filter":{"states":["dead",1]}}`:                 {"filter.states[1]", "a string is wanted"},
+		`{"filter":{"types":["x"]}}`:                       {"filter.types[0]", "no event type"},
+		`{"filter":[]}`:                                    {"filter", "an object"},
+		`{"foo":1}`:                                        {"foo", "is not a field"},
+	} {
+		s.post(hooks+"/replays", body).refused(http.StatusBadRequest, "InvalidFieldValue", want[0]+": ", want[1])
+	}
+	for _, path := range []string{"/deliveries", "/messages", "/endpoints"} {
+		s.get(hooks+path+"?form=1").refused(http.StatusBadRequest, "InvalidFieldValue", "form: ", "is not a parameter")
+	}
+	s.get(hooks+"/deliveries?state=dead&state=pending").refused(http.StatusBadRequest, "InvalidFieldValue", "state: ", "commas")
+	s.get(hooks+"/messages?from=1000000000000000").refused(http.StatusBadRequest, "InvalidFieldValue", "from: ", "milliseconds")
+}
+
+func many(n int, s string) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
+
+// TestListsFromSeconds: the bounds of lists may come in seconds, as those of other calls do.
+func TestListsFromSeconds(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	s.hookTo(h, nil)
+	s.join("n", nil)
+	h.next(t)
+	now := time.Now().Unix()
+	for query, want := range map[string]int{
+		fmt.Sprintf("from=%d", now-3600): 1, fmt.Sprintf("from=%d", now+3600): 0, fmt.Sprintf("to=%d", now-3600): 0, fmt.Sprintf("from=%d&to=%d", 1000*(now-3600), now+3600): 1,
+	} {
+		var page deliveryPage
+		s.get(hooks + "/deliveries?type=101&" + query).ok(&page)
+		if len(page.Deliveries) != want {
+			t.Errorf("%s: %d", query, len(page.Deliveries))
+		}
+		var list struct{ Messages []any }
+		s.get(hooks + "/messages?type=101&" + query).ok(&list)
+		if len(list.Messages) != want {
+			t.Errorf("%s: %d messages", query, len(list.Messages))
+		}
+	}
+}
+
+// TestAgoraNeedsText: Agora's signatures cannot be made with a key pair, so that they are not promised where there is nothing else.
+func TestAgoraNeedsText(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	pair := []any{map[string]string{"kind": "ed25519"}}
+	e := s.hookTo(h, map[string]any{"secrets": pair, "agora_signatures": false})
+	path := hooks + "/endpoints/" + e.ID
+	s.join("n", nil)
+	if got := h.next(t); got.header.Get("Agora-Signature") != "" || !strings.HasPrefix(got.header.Get("Webhook-Signature"), "v1a,") {
+		t.Errorf("%v", got.header)
+	}
+	s.do("PATCH", path, `{"agora_signatures":true}`).refused(http.StatusBadRequest, "InvalidFieldValue", "agora_signatures", "kind hmac")
+	var made struct{ Secret signer }
+	s.post(path+"/secrets", `{}`).is(http.StatusCreated, &made)
+	s.do("PATCH", path, `{"agora_signatures":true}`).ok(nil)
+	s.do("DELETE", path+"/secrets/"+made.Secret.ID, nil).refused(http.StatusConflict, "TaskConflict", "agora_signatures", "kind hmac")
+}
