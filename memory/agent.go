@@ -133,6 +133,8 @@ type Memory struct {
 	// live tail tells. The Service keeps both.
 	SummaryRev int64       `json:"summary_rev,omitempty"`
 	Acts       []MemoryAct `json:"acts,omitempty"`
+	// Inherited is what was taken over from the agent before; nil for nothing.
+	Inherited *Inherited `json:"inherited,omitempty"`
 }
 
 // Holds tells whether a message of the agent is part of what it remembers.

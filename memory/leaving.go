@@ -30,7 +30,8 @@ type Leaving struct {
 	// Chars and Count are, where nothing is due, how much may come before something can be, in code points and messages; at least 1.
 	Chars, Count int64
 
-	rev int64 // of the agent when this was read
+	rev      int64     // of the agent when this was read
+	ancestor *Ancestor // the agent before this one whose messages they are; nil for its own
 }
 
 // ErrSummaryStale tells that what a summary was made of has changed while it was made: it tells of words that were not heard after all, or that are no longer in memory.
@@ -46,6 +47,10 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	}
 	if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 		return Leaving{}, err
+	}
+	if l, ok, err := s.ancestry(ctx, &h); ok || err != nil {
+		l.Model = *s.policyOf(&h.Agent).Full().SummaryModel
+		return l, err
 	}
 	l := Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
 	p := s.policyOf(&h.Agent).Full()
@@ -128,6 +133,9 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 	if len(gone) == 0 {
 		return nil
 	}
+	if r.Of.ancestor != nil {
+		return s.ancestorDone(ctx, r.Of, r.Messages, text)
+	}
 	upTo, rev := gone[len(gone)-1].Seq, r.Of.rev
 	seqs, err := s.goneBefore(ctx, project, id, upTo)
 	if err != nil {
@@ -198,7 +206,8 @@ func (s *Service) tellSummaries(project, id string, c *Change, ended bool) {
 
 // mayMakeSummaries tells, at no cost, whether an agent's policy may ask for summaries.
 func (s *Service) mayMakeSummaries(a *Agent) bool {
-	return s.cfg.Summaries != nil && len(a.Settings.Memory.Policy) > 0
+	m := &a.Settings.Memory
+	return s.cfg.Summaries != nil && (len(m.Policy) > 0 || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
 }
 
 func (s *Service) policyOf(a *Agent) windows.Policy {

@@ -28,6 +28,8 @@ type Config struct {
 	Observe Observer
 	// MaxAgents is how many agents one project may have live; 0 = no limit.
 	MaxAgents int
+	// DropIdle ends a project's longest idle agent where a new one would be over MaxAgents; else the new one is refused.
+	DropIdle bool
 	// MaxMessages is how many messages of every role and state one agent's ledger may hold; 0 = no limit. Answers to what was taken are always stored.
 	MaxMessages int
 	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
@@ -88,10 +90,12 @@ type JoinRequest struct {
 	Settings   Settings // IdleTimeoutS below 0 = the server's default
 	Properties json.RawMessage
 	Key        string // Idempotency-Key; "" = none
+	// Inherit is what is taken over of the last agent of the name, or of one of the keys, that has ended. Agents of other projects, and erased ones, are never found.
+	Inherit Inherit
 }
 
 // Join starts an agent. It fails with *NameTakenError while a live agent of the project has the name, with fault.Quota at
-// the project's limit, and with fault.Conflict when Key was used for another body. The same Key and body again give the
+// the project's limit (see Config.DropIdle), and with fault.Conflict when Key was used for another body. The same Key and body again give the
 // agent of the first time.
 func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if err := r.Settings.checkTemplates(); err != nil {
@@ -116,7 +120,11 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		a.ID = r.ID
 	}
 	var c Change
-	h := NewHead(a, nil, 0)
+	taken, err := s.inherit(ctx, &a, r.Inherit)
+	if err != nil {
+		return Agent{}, err
+	}
+	h := NewHead(a, nil, 0).Apply(Change{Append: taken})
 	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
 		c.Append = append(c.Append, s.own(&h, SourceGreeting, a.Settings.LLM.fill(g), 1, now))
 	}
@@ -129,7 +137,8 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if err := s.tell(&a, 1, &c, nil); err != nil { // it replaces nothing
 		return Agent{}, err
 	}
-	stored, created, err := s.cfg.Store.Create(ctx, a, s.cfg.MaxAgents, c)
+	c.Append = append(taken, c.Append...) // they are nothing new to tell of
+	stored, created, err := s.create(ctx, a, c)
 	if err != nil {
 		return Agent{}, err
 	}

@@ -163,7 +163,7 @@ func (s *Service) endEvents(a *Agent, msgs []Message, now int64) ([]Event, error
 			shown = append(shown, m)
 		}
 	}
-	table := TurnTable(msgs)
+	table := TurnTable(a.Settings.Memory.own(msgs))
 	end := EndOf(msgs, func(turn int64) bool { return s.live.answering(keyOf(*a), turn) })
 	facts := []struct {
 		eventType int

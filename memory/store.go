@@ -131,6 +131,8 @@ type Store interface {
 	// ByKey gives the id of the agent of which Settings.Call.Keys or Shared hold the key: a live one, of several the one made last, else
 	// the ended one made last. fault.NotFound if the project has none.
 	ByKey(ctx context.Context, project, key string) (id string, err error)
+	// LastNamed gives the id of the agent of that name which ended last; fault.NotFound if the project has none. name is not empty.
+	LastNamed(ctx context.Context, project, name string) (id string, err error)
 	// Update runs decide on the agent and writes its change. Calls for one agent happen one after the other; those of many
 	// agents share a commit, and one that fails does not fail its neighbours. It fails with fault.NotFound if the project has no such agent.
 	Update(ctx context.Context, project, id string, decide Decide) error

@@ -282,7 +282,7 @@ func (s *Service) warn(ctx context.Context, a Agent) error {
 // greetingDue gives when a delayed greeting is to be said; the zero time if none is.
 func greetingDue(h Head) time.Time {
 	l := h.Agent.Settings.LLM
-	if l.Greeting == "" || l.GreetingDelay == 0 || h.Last.Seq > 0 {
+	if l.Greeting == "" || l.GreetingDelay == 0 || h.Last.Seq > h.Agent.Settings.Memory.ownSince() {
 		return time.Time{} // said, or the conversation has begun without it
 	}
 	return time.UnixMilli(h.Agent.StartMS + int64(l.GreetingDelay))

@@ -103,7 +103,7 @@ func (s *Service) Turns(ctx context.Context, project, id string) (Agent, []TurnR
 		return Agent{}, nil, err
 	}
 	msgs, err := s.all(ctx, project, id)
-	return h.Agent, TurnTable(msgs), err
+	return h.Agent, TurnTable(h.Agent.Settings.Memory.own(msgs)), err
 }
 
 // StartMetadata gives start.metadata of the turn table.

@@ -44,6 +44,9 @@ type question struct {
 
 type asking func(ctx context.Context, n int, q question) (summary.Answer, error)
 
+// made counts the agents of all worlds.
+var made atomic.Int64
+
 // begin runs a world on a store; nil is an empty one. places 0 is the default.
 func begin(t *testing.T, store memory.Store, places int, ask asking) *world {
 	t.Helper()
@@ -65,9 +68,8 @@ func begin(t *testing.T, store memory.Store, places int, ask asking) *world {
 			return ask(ctx, n, q)
 		},
 	})
-	var n atomic.Int64
 	w.Service = memory.NewService(memory.Config{
-		Store: store, Now: time.Now, NewID: func() string { return fmt.Sprintf("agent-%04d", n.Add(1)) }, Summaries: w.worker,
+		Store: store, Now: time.Now, NewID: func() string { return fmt.Sprintf("agent-%04d", made.Add(1)) }, Summaries: w.worker,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -544,6 +546,92 @@ func TestWorkerInFlight(t *testing.T) {
 		}
 		if _, rest := w.holds("p", id); len(rest) != 0 || !strings.Contains(all, "ASSISTANT: fact3.") {
 			t.Errorf("after it was stored: %v in memory; asked: %s", rest, all)
+		}
+	})
+}
+
+// TestWorkerInherits: an agent that inherits a summary begins with the one there is; what the agents before it remembered beside it is put into it in the background, in
+// parts, also over a restart and a chain of agents that ended before theirs was made. What was erased meanwhile is not summarised.
+//
+// Rules: 004-7
+func TestWorkerInherits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		works := &atomic.Bool{}
+		ask := func(ctx context.Context, n int, q question) (summary.Answer, error) {
+			if !works.Load() {
+				return summary.Answer{}, errors.New("broken")
+			}
+			return answers(ctx, n, q)
+		}
+		w := begin(t, nil, 0, ask)
+		next := func(name string) string {
+			t.Helper()
+			a, err := w.Join(t.Context(), memory.JoinRequest{Project: "p", Name: name, Properties: []byte("{}"), Inherit: memory.InheritSummary})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.ID
+		}
+		leave := func(id string) {
+			t.Helper()
+			if err := w.Leave(t.Context(), "p", id, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := next("n")
+		w.say("p", first, 0, 3)
+		if _, err := w.SetSummary(t.Context(), "p", first, "His name is Ada.", 0); err != nil {
+			t.Fatal(err)
+		}
+		leave(first)
+		second := next("n")
+		if text, rest := w.holds("p", second); text != "His name is Ada." || len(rest) != 0 {
+			t.Errorf("at the beginning: %q, %v", text, rest)
+		}
+		w.say("p", second, 3, 5)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		leave(second) // before its summary could be made
+		third := next("n")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if text, _ := w.holds("p", third); text != "His name is Ada." {
+			t.Errorf("a model that fails made %q", text)
+		}
+		works.Store(true)
+		w.stop()
+		w = begin(t, w.store, 0, ask)
+		w.say("p", third, 5, 6)
+		synctest.Wait()
+		text, rest := w.holds("p", third)
+		q := w.questions()
+		if len(q) != 2 || text != "summary 2" || len(rest) != 1 {
+			t.Fatalf("%d calls, summary %q, %v", len(q), text, rest)
+		}
+		if in := q[0].User; !strings.Contains(in, "His name is Ada.") || !strings.Contains(in, "USER: fact0.") || !strings.Contains(in, "USER: fact2.") || strings.Contains(in, "fact3") {
+			t.Errorf("of the first agent: %s", in)
+		}
+		if in := q[1].User; !strings.Contains(in, "summary 1") || !strings.Contains(in, "fact3.") || !strings.Contains(in, "fact4.") || strings.Contains(in, "fact5") {
+			t.Errorf("of the second agent: %s", in)
+		}
+		leave(third)
+		works.Store(false)
+		fourth := next("n")
+		synctest.Wait()
+		if err := w.Erase(t.Context(), "p", third); err != nil {
+			t.Fatal(err)
+		}
+		works.Store(true)
+		before := len(w.questions())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if text, _ := w.holds("p", fourth); text != "summary 2" || len(w.questions()) != before {
+			t.Errorf("after the agent before was erased: %q, %d calls more", text, len(w.questions())-before)
+		}
+		h, err := w.Head(t.Context(), "p", fourth)
+		if in := h.Agent.Settings.Memory.Inherited; err != nil || in == nil || len(in.Ancestors) != 0 {
+			t.Errorf("what is still to be made: %+v, %v", in, err)
 		}
 	})
 }

@@ -84,6 +84,26 @@ func matches(a memory.Agent, q memory.AgentQuery) bool {
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, a.Status))
 }
 
+// LastNamed gives the id of the agent of that name which ended last.
+func (s *Store) LastNamed(ctx context.Context, project, name string) (string, error) {
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.mu.Unlock()
+	var last *agent
+	for k, a := range s.agents {
+		if h := &a.head.Agent; k.project == project && h.Name == name && h.Status.Ended() {
+			if last == nil || h.StopMS > last.head.Agent.StopMS || h.StopMS == last.head.Agent.StopMS && a.no > last.no {
+				last = a
+			}
+		}
+	}
+	if last == nil {
+		return "", fault.New(fault.NotFound, "no agent of the name %q has ended", name)
+	}
+	return last.head.Agent.ID, nil
+}
+
 // ByKey gives the id of the agent that a key finds.
 func (s *Store) ByKey(ctx context.Context, project, callKey string) (string, error) {
 	if err := s.enter(ctx); err != nil {

@@ -88,3 +88,39 @@ func testKeysRace(t *testing.T, ctx context.Context, s memory.Store) {
 		t.Errorf("%d agents have the key", won)
 	}
 }
+
+// testLastNamed: of the agents of a name the one that ended last is found, whatever its id and whenever it began; never a live one, one that was erased, or one of another project.
+func testLastNamed(t *testing.T, ctx context.Context, s memory.Store) {
+	want := func(name, want string) {
+		t.Helper()
+		id, err := s.LastNamed(ctx, project, name)
+		if want == "" {
+			wantCode(t, err, fault.NotFound)
+		} else if err != nil || id != want {
+			t.Errorf("the last %q is %q, %v; want %s", name, id, err, want)
+		}
+	}
+	named := func(n int, id string) memory.Agent {
+		a := newAgent(n)
+		a.Name, a.ID = "desk", id
+		return a
+	}
+	want("desk", "")
+	first := create(t, ctx, s, named(1, "z-first"))
+	want("desk", "")
+	update(t, ctx, s, first, end(memory.Stopped, 100))
+	want("desk", first.ID)
+	second := create(t, ctx, s, named(2, "a-second"))
+	want("desk", first.ID)
+	update(t, ctx, s, second, end(memory.Failed, 200))
+	want("desk", second.ID)
+	want("des", "")
+	elsewhere := named(3, "other")
+	elsewhere.Project = "other"
+	update(t, ctx, s, create(t, ctx, s, elsewhere), end(memory.Stopped, 300))
+	want("desk", second.ID)
+	if err := s.Erase(ctx, project, second.ID); err != nil {
+		t.Fatal(err)
+	}
+	want("desk", first.ID)
+}

@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(*testing.T) memory.Store) {
 		"CreateIDTaken":              testCreateIDTaken,
 		"CreateFailsWhole":           testCreateFailsWhole,
 		"Keys":                       testKeys,
+		"LastNamed":                  testLastNamed,
 		"KeysRace":                   testKeysRace,
 		"UpdateAgent":                testUpdateAgent,
 		"UnknownAgents":              testUnknownAgents,

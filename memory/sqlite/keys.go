@@ -27,6 +27,26 @@ func (s *Store) ByKey(ctx context.Context, project, callKey string) (string, err
 	return id, nil
 }
 
+// LastNamed gives the id of the agent of that name which ended last.
+func (s *Store) LastNamed(ctx context.Context, project, name string) (string, error) {
+	id := ""
+	err := s.readers.do(ctx, func(c *conn) error {
+		row, err := c.first(`SELECT id FROM agent INDEXED BY agent_ended_name WHERE project = ? AND name = ? AND status IN (4, 6) AND name <> ''
+			ORDER BY stop_ms DESC, no DESC LIMIT 1`, project, name)
+		if err == nil && row != nil {
+			id = text(row[0])
+		}
+		return err
+	})
+	if err != nil {
+		return "", classify(err, "look for the name")
+	}
+	if id == "" {
+		return "", fault.New(fault.NotFound, "no agent of the name %q has ended", name)
+	}
+	return id, nil
+}
+
 // freeKeys fails where a live agent has one of a new agent's own keys.
 func (g *group) freeKeys(a *memory.Agent) error {
 	for _, k := range a.Settings.Call.Keys {

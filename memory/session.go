@@ -1,0 +1,266 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Inherit is what a new agent takes over of the last one of its name (reference/memory-semantics.md 004-7).
+type Inherit string
+
+// The ways to inherit. The zero value is InheritNone.
+const (
+	InheritNone    Inherit = "none"
+	InheritSummary Inherit = "summary" // begins with a summary of what the last one remembered
+	InheritFull    Inherit = "full"    // goes on with its messages and its summary
+)
+
+// Bounds of what InheritFull takes over. What is older is left behind.
+const (
+	MaxInherited      = 1000
+	MaxInheritedBytes = 8 << 20
+)
+
+// MaxAncestors is of how many agents before it a new one may still have to make a summary.
+const MaxAncestors = 8
+
+// Inherited is what an agent took over when it began. It is not changed once set, but replaced.
+type Inherited struct {
+	From     string  `json:"from"` // the agent's id
+	Mode     Inherit `json:"mode"`
+	Messages int     `json:"messages,omitempty"` // how many were taken over
+	LeftOut  int     `json:"left_out,omitempty"` // how many older ones were not, for the bounds
+	Summary  bool    `json:"summary,omitempty"`  // there was a summary
+	// UpToSeq is the Seq of the last message that was taken over; 0 = none. What stands behind it is the agent's own.
+	UpToSeq int64 `json:"up_to_seq,omitempty"`
+	// Ancestors are agents whose messages are still to be put into the summary, oldest first.
+	Ancestors []Ancestor `json:"ancestors,omitempty"`
+}
+
+// Ancestor is an agent that has ended, of whose messages some are not summarised yet.
+type Ancestor struct {
+	ID    string `json:"id"`
+	After int64  `json:"after,omitempty"` // Seq of the last message that is
+}
+
+// ownSince gives the Seq behind which an agent's own messages stand.
+func (m *Memory) ownSince() int64 {
+	if m.Inherited == nil {
+		return 0
+	}
+	return m.Inherited.UpToSeq
+}
+
+// own gives those of a ledger that are the agent's own, and not taken over from the one before it.
+func (m *Memory) own(msgs []Message) []Message {
+	since := m.ownSince()
+	if since == 0 {
+		return msgs
+	}
+	return slices.DeleteFunc(slices.Clone(msgs), func(msg Message) bool { return msg.Seq <= since })
+}
+
+// predecessor gives the agent whose memory a new one continues: the last of its name to end, else of the project's that have one of its keys. nil if there is none.
+func (s *Service) predecessor(ctx context.Context, a *Agent) (*Agent, error) {
+	look := func(id string, err error) (*Agent, error) {
+		if err == nil {
+			var h Head
+			if h, err = s.cfg.Store.Head(ctx, a.Project, id); err == nil && h.Agent.Status.Ended() {
+				return &h.Agent, nil
+			}
+		}
+		if err == nil || fault.Is(err, fault.NotFound) { // it is live, or was erased meanwhile
+			return nil, nil
+		}
+		return nil, err
+	}
+	if a.Name != "" {
+		if found, err := look(s.cfg.Store.LastNamed(ctx, a.Project, a.Name)); found != nil || err != nil {
+			return found, err
+		}
+	}
+	for _, key := range slices.Concat(a.Settings.Call.Keys, a.Settings.Call.Shared) {
+		if found, err := look(s.cfg.Store.ByKey(ctx, a.Project, key)); found != nil || err != nil {
+			return found, err
+		}
+	}
+	return nil, nil
+}
+
+// inherit gives a new agent what it takes over, and the messages of it.
+func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Message, error) {
+	if mode == "" || mode == InheritNone {
+		return nil, nil
+	}
+	from, err := s.predecessor(ctx, a)
+	if err != nil || from == nil {
+		return nil, err
+	}
+	h, msgs, err := s.Remembered(ctx, a.Project, from.ID)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil // erased meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	old, m := &h.Agent.Settings.Memory, &a.Settings.Memory
+	in := Inherited{From: from.ID, Mode: mode, Summary: old.Summary != ""}
+	m.Summary, m.SummaryMS = old.Summary, old.SummaryMS
+	if old.Inherited != nil {
+		in.Ancestors = old.Inherited.Ancestors
+	}
+	var taken []Message
+	switch {
+	case mode == InheritFull:
+		taken = s.newestOf(msgs)
+		in.Messages, in.LeftOut = len(taken), len(msgs)-len(taken)
+	case s.cfg.Summaries != nil && slices.ContainsFunc(msgs, func(m Message) bool { return !instructs(m.Role) }):
+		in.Ancestors = append(slices.Clone(in.Ancestors), Ancestor{ID: from.ID})
+		in.Ancestors = in.Ancestors[max(0, len(in.Ancestors)-MaxAncestors):]
+	}
+	seq := int64(0)
+	for i := range taken {
+		seq++
+		taken[i] = taken[i].inherited(seq)
+	}
+	in.UpToSeq = seq
+	m.Inherited = &in
+	return taken, nil
+}
+
+// newestOf gives a copy of the newest messages within the bounds of what is inherited; it does not begin with a tool's result.
+func (s *Service) newestOf(msgs []Message) []Message {
+	most := MaxInherited
+	if s.cfg.MaxMessages > 0 {
+		most = min(most, s.cfg.MaxMessages/2)
+	}
+	from, size := len(msgs), 0
+	for from > 0 && len(msgs)-from < most {
+		m := &msgs[from-1]
+		size += len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw)
+		if size > MaxInheritedBytes {
+			break
+		}
+		from--
+	}
+	for from > 0 && from < len(msgs) && msgs[from].Role == Tool {
+		from++
+	}
+	return slices.Clone(msgs[from:])
+}
+
+// inherited gives the message as another agent takes it over: what was said, and what was heard of it. Its ids, its measures and what it cost are the other agent's.
+func (m Message) inherited(seq int64) Message {
+	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
+	m.UpstreamID, m.Timings, m.Usage, m.Failure, m.Playback = "", nil, nil, nil, nil
+	return m
+}
+
+// ancestry gives what is to be put into the summary of a new agent from the one before it: the first ancestor that is left. ok is false where there is none.
+func (s *Service) ancestry(ctx context.Context, h *Head) (l Leaving, ok bool, err error) {
+	in := h.Agent.Settings.Memory.Inherited
+	if in == nil || len(in.Ancestors) == 0 || s.cfg.Summaries == nil {
+		return Leaving{}, false, nil
+	}
+	first := in.Ancestors[0]
+	_, msgs, err := s.Remembered(ctx, h.Agent.Project, first.ID)
+	if err != nil && !fault.Is(err, fault.NotFound) { // what was erased is not summarised
+		return Leaving{}, false, err
+	}
+	l = Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, ancestor: &first, rev: h.Rev}
+	for _, m := range msgs {
+		if m.Seq > first.After && !instructs(m.Role) {
+			l.Messages = append(l.Messages, m)
+		}
+	}
+	if len(l.Messages) > 0 {
+		return l, true, nil
+	}
+	err = s.ancestorDone(ctx, l, 0, l.Earlier) // nothing is left of it
+	return Leaving{}, false, err
+}
+
+// ancestorDone stores a summary that tells of the first n messages of an earlier agent.
+func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text string) error {
+	_, err := s.remember(ctx, l.Agent.Project, l.Agent.ID, func(_ *Head, m *Memory) (Change, error) {
+		if m.Summary != l.Earlier || m.Inherited == nil || len(m.Inherited.Ancestors) == 0 || m.Inherited.Ancestors[0] != *l.ancestor {
+			return Change{}, ErrSummaryStale
+		}
+		in := *m.Inherited
+		in.Ancestors = slices.Clone(in.Ancestors)
+		if n < len(l.Messages) {
+			in.Ancestors[0].After = l.Messages[n-1].Seq
+		} else {
+			in.Ancestors = in.Ancestors[1:]
+		}
+		m.Inherited = &in
+		if text != m.Summary {
+			m.Summary, m.SummaryMS = text, s.nowMS()
+		}
+		return Change{}, nil
+	})
+	return err
+}
+
+// EndDropped is the message with which an agent ends that gave its place to a new one.
+const EndDropped = "Dropped for a newer agent"
+
+// create stores a new agent. At the project's limit the agent that was idle for longest gives its place, if the server is set so.
+func (s *Service) create(ctx context.Context, a Agent, c Change) (stored Agent, created bool, err error) {
+	const tries = 16 // others join at the same time
+	for range tries {
+		stored, created, err = s.cfg.Store.Create(ctx, a, s.cfg.MaxAgents, c)
+		if !s.cfg.DropIdle || !fault.Is(err, fault.Quota) {
+			return stored, created, err
+		}
+		dropped, dropErr := s.dropIdlest(ctx, a.Project)
+		if dropErr != nil {
+			return stored, created, dropErr
+		}
+		if !dropped {
+			return stored, created, err
+		}
+	}
+	return stored, created, err
+}
+
+// dropIdlest ends the agent of the project that was idle for longest; false where none is idle.
+func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) {
+	k, since, ok := s.live.idlest(project, s.cfg.Now())
+	if !ok {
+		return false, nil
+	}
+	err := s.stop(ctx, project, k.id, EndDropped, "", func(a Agent) error {
+		if !a.Status.Ended() && s.live.activity(k, s.cfg.Now()).After(since) {
+			return errNotDue // somebody has asked for it meanwhile
+		}
+		return nil
+	})
+	if fault.Is(err, fault.NotFound) || errors.Is(err, errNotDue) {
+		err = nil // there is another to be found
+	}
+	return err == nil, err
+}
+
+// idlest gives the live agent of a project that nobody has had to do with for longest, and since when; false where all are busy.
+func (r *registry) idlest(project string, now time.Time) (out agentKey, since time.Time, ok bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for k, a := range r.agents {
+		if k.project != project {
+			continue
+		}
+		a.mu.Lock()
+		idle := a.live && len(a.flights)+len(a.watchers) == 0
+		a.mu.Unlock()
+		at := time.Unix(0, a.asked.Load())
+		if idle && (!ok || at.Before(since) || at.Equal(since) && k.id < out.id) {
+			out, since, ok = k, at, true
+		}
+	}
+	return out, since, ok
+}
