@@ -91,25 +91,31 @@ func settledUpTo(msgs []Message) int {
 // slack gives how much may come before a summary can be due, by the estimate: a code point may be a token of an exact count, and more.
 func slack(p windows.Policy, list []windows.Message) (chars, count int64) {
 	chars, count = math.MaxInt64, math.MaxInt64
-	at := *p.SummarizeAt
-	switch {
-	case *p.MaxTokens > 0:
-		left := int64(math.Ceil(at*float64(*p.MaxTokens))) - int64(windows.EstimateTokens(list, nil))
-		chars = max(left, 1)
+	tokens, messages := atShare(p.SummarizeAt, p.MaxTokens), atShare(p.SummarizeAt, p.MaxMessages)
+	if tokens+messages == 0 {
+		tokens, messages = windows.UnboundedTokens+1, windows.UnboundedMessages+1
+	}
+	if tokens > 0 {
+		left := tokens - int64(windows.EstimateTokens(list, nil))
+		chars = max(left/windows.CharsPerToken, 1)
 		if p.Tokens == windows.Estimate {
 			chars = max((left-1)*windows.CharsPerToken, 1)
 		}
-	case *p.MaxMessages > 0:
+	}
+	if messages > 0 {
 		n := int64(0)
 		for i := range list {
 			if !list[i].IsSystem() {
 				n++
 			}
 		}
-		count = max(int64(math.Ceil(at*float64(*p.MaxMessages)))-n, 1)
+		count = max(messages-n, 1)
 	}
 	return chars, count
 }
+
+// atShare gives how much of a limit is the share at; 0 for no limit.
+func atShare(at *float64, limit *int) int64 { return int64(math.Ceil(*at * float64(*limit))) }
 
 // Summarised is a summary that was made.
 type Summarised struct {

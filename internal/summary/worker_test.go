@@ -202,23 +202,35 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-// TestWorkerByMessages: a window without a budget of tokens is full of messages.
+// TestWorkerByMessages: a window that is full of messages before it is full of tokens is due as well; one without limits at the bounds that stand for them.
 func TestWorkerByMessages(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := begin(t, nil, 0, answers)
-		id := w.join("p", `{"strategy":"summarize","max_messages":10,"summarize_at":0.5,"keep_recent":1}`)
-		w.say("p", id, 0, 4)
-		synctest.Wait()
-		if n := len(w.questions()); n != 0 {
-			t.Fatalf("%d calls for 4 of 5 messages", n)
-		}
-		w.say("p", id, 4, 5)
-		synctest.Wait()
-		if text, rest := w.holds("p", id); text != "summary 1" || len(rest) != 1 {
-			t.Errorf("summary %q and %d messages", text, len(rest))
-		}
-	})
+	for name, tt := range map[string]struct {
+		policy string
+		due    int
+	}{
+		"no tokens":   {`{"preset":"full","strategy":"summarize","max_messages":10,"summarize_at":0.5,"keep_recent":1}`, 5},
+		"many tokens": {`{"strategy":"summarize","max_tokens":100000,"max_messages":10,"summarize_at":0.5,"keep_recent":1}`, 5},
+		"no limits":   {`{"preset":"full","strategy":"summarize","keep_recent":1}`, 21},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := begin(t, nil, 0, answers)
+				id := w.join("p", tt.policy)
+				w.say("p", id, 0, tt.due-1)
+				synctest.Wait()
+				if n := len(w.questions()); n != 0 {
+					t.Fatalf("%d calls for %d of %d messages", n, tt.due-1, tt.due)
+				}
+				w.say("p", id, tt.due-1, tt.due)
+				synctest.Wait()
+				if text, rest := w.holds("p", id); text != "summary 1" || len(rest) != 1 {
+					t.Errorf("summary %q and %d messages", text, len(rest))
+				}
+			})
+		})
+	}
 }
 
 // TestWorkerMeanwhile: what is said while the model thinks stays in memory, is no part of the summary, and the caller of append does not wait.

@@ -112,8 +112,8 @@ const (
 )
 
 // SummaryDue tells whether a memory has grown so far that it should be summarised: the strategy is Summarize, and its tokens reach summarize_at of max_tokens
-// (001-29), or, of a window without max_tokens, its messages that of max_messages. A window without either is due when it passes UnboundedMessages or
-// UnboundedTokens. c nil is the estimate.
+// (001-29), or its messages that of max_messages: whichever limit comes first would cut unsummarised what stands beyond it. A window without either is due when
+// it passes UnboundedMessages or UnboundedTokens. c nil is the estimate.
 func (p Policy) SummaryDue(list []Message, c Counter) bool {
 	t := Tally{Counter: c}
 	for i := range list {
@@ -134,10 +134,10 @@ func (p Policy) Due(t Tally) bool {
 	switch {
 	case p.Strategy != Summarize || !*p.Enabled || at <= 0:
 		return false
-	case *p.MaxTokens > 0:
-		return float64(t.Tokens()) >= at*float64(*p.MaxTokens)
-	case *p.MaxMessages > 0:
-		return float64(t.Messages) >= at*float64(*p.MaxMessages)
+	case *p.MaxTokens > 0 && float64(t.Tokens()) >= at*float64(*p.MaxTokens), *p.MaxMessages > 0 && float64(t.Messages) >= at*float64(*p.MaxMessages):
+		return true
+	case *p.MaxTokens > 0 || *p.MaxMessages > 0:
+		return false
 	}
 	return t.Messages > UnboundedMessages || t.Tokens() > UnboundedTokens
 }
