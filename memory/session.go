@@ -255,7 +255,7 @@ func (r *registry) idlest(project string, now time.Time) (out agentKey, since ti
 			continue
 		}
 		a.mu.Lock()
-		idle := a.live && len(a.flights)+len(a.watchers) == 0
+		idle := a.live && len(a.flights)+len(a.feeds) == 0
 		a.mu.Unlock()
 		at := time.Unix(0, a.asked.Load())
 		if idle && (!ok || at.Before(since) || at.Equal(since) && k.id < out.id) {

@@ -296,6 +296,19 @@ func (s *Store) ByKey(ctx context.Context, project, callKey string) (id string, 
 	return shown(id), err
 }
 
+// LastNamed gives the id of the agent of that name which ended last.
+func (s *Store) LastNamed(ctx context.Context, project, name string) (id string, err error) {
+	err = s.read(ctx, "look for the name", func(ctx context.Context) error {
+		err := s.pool.QueryRow(ctx, `SELECT id FROM agent WHERE project = $1 AND name = $2 AND status IN (4, 6) AND name <> ''
+			ORDER BY stop_ms DESC, no DESC LIMIT 1`, stored(project), stored(name)).Scan(&id)
+		if noRows(err) {
+			return fault.New(fault.NotFound, "no agent of the name %q has ended", name)
+		}
+		return err
+	})
+	return shown(id), err
+}
+
 // livePage is how many live agents are read at once.
 const livePage = 500
 

@@ -42,6 +42,7 @@ CREATE UNIQUE INDEX agent_join_key ON agent (project, join_key) WHERE join_key <
 CREATE INDEX agent_live ON agent (no) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_live_project ON agent (project) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_ended ON agent (stop_ms, no) WHERE status IN (4, 6);
+CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN (4, 6) AND name <> '';
 CREATE INDEX agent_status ON agent (status);
 
 -- What changes with every message, apart so that a change copies some 60 bytes and touches no index. Its row is the agent's lock. ver grows with
