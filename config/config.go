@@ -37,7 +37,8 @@ type Credential struct {
 type Config struct {
 	Addr           string // HEARDLOG_ADDR
 	Loopback       bool   // Addr serves this machine only
-	StorePath      string // HEARDLOG_STORE, without its scheme
+	StorePath      string // HEARDLOG_STORE of an SQLite file, without its scheme
+	StoreURL       Secret // HEARDLOG_STORE of a PostgreSQL database, which may hold a password; else ""
 	Credentials    []Credential
 	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
 

@@ -24,7 +24,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			URL: l.URL, APIKey: memory.Secret(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
-		Now: time.Now, Log: a.log, Metrics: reg, Tracing: a.tracing(),
+		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(),
 		Fallbacks: fallbacks(l.Fallbacks), Retries: answer.Retries{Times: l.Retry, Budget: l.RetryBudget},
 	})
 }

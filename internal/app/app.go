@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,6 @@ import (
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -41,7 +39,8 @@ const (
 type App struct {
 	cfg       config.Config
 	log       zerolog.Logger
-	store     *sqlite.Store
+	store     store
+	now       func() time.Time // the clock that decides what is due
 	service   *memory.Service
 	answers   *answer.Runner
 	summaries *summary.Worker
@@ -70,9 +69,8 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}()
 	reg := prometheus.NewRegistry()
 	observed := newMetrics(reg)
-	a.store, err = sqlite.Open(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal()), Observe: observed.commit})
-	if err != nil {
-		return nil, fmt.Errorf("open the store %s: %w", c.StorePath, err)
+	if a.store, a.now, err = openStore(ctx, c, observed); err != nil {
+		return nil, err
 	}
 	undo = append(undo, a.store.Close)
 	if err := a.putEndpoint(ctx); err != nil {
@@ -85,7 +83,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	g := newGuard(c)
 	a.newSummaries(reg)
 	a.service = memory.NewService(memory.Config{
-		Summaries: a.summaries, Store: a.store, Now: time.Now, NewID: newID, Events: wanted, Observe: observed,
+		Summaries: a.summaries, Store: a.store, Now: a.now, NewID: newID, Events: wanted, Observe: observed,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
@@ -239,12 +237,8 @@ func (a *App) shutdown(ctx context.Context) {
 
 // announce says where things are.
 func (a *App) announce() {
-	path, err := filepath.Abs(a.cfg.StorePath)
-	if err != nil {
-		path = a.cfg.StorePath
-	}
 	a.log.Info().Str("address", "http://"+a.Addr()).Msg("serving")
-	a.log.Info().Str("path", path).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
+	a.log.Info().Str("path", storeName(a.cfg)).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
 	if len(a.cfg.Credentials) == 0 {
 		a.log.Info().Msg("no credentials are set: open to everybody on this machine, and to this machine only")
 	}

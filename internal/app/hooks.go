@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/webhook"
@@ -18,7 +17,7 @@ func (a *App) newHooks(ctx context.Context, g *guard.Guard) (*webhook.Service, e
 		return nil, err
 	}
 	return &webhook.Service{
-		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Now: time.Now, NewID: newID, Random: rand.Reader,
+		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: newID, Random: rand.Reader,
 	}, nil
 }
 

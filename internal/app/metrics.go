@@ -10,7 +10,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
 // metrics are those of the domain and the store.
@@ -63,10 +62,10 @@ func (m *metrics) Ghost() { m.ghosts.Inc() }
 // Unheard implements memory.Observer.
 func (m *metrics) Unheard(tokens int64) { m.unheard.Add(float64(tokens)) }
 
-func (m *metrics) commit(c sqlite.Commit) {
-	m.batch.Observe(float64(c.Items))
-	m.seconds.Observe(c.Took.Seconds())
-	if c.Err != nil {
+func (m *metrics) commit(items int, took time.Duration, err error) {
+	m.batch.Observe(float64(items))
+	m.seconds.Observe(took.Seconds())
+	if err != nil {
 		m.failed.Inc()
 	}
 }

@@ -141,6 +141,7 @@ func TestAppendsDuringStop(t *testing.T) {
 // TestSecondServer: one store belongs to one process.
 func TestSecondServer(t *testing.T) {
 	t.Parallel()
+	needsFile(t)
 	s := start(t)
 	c, err := config.Load(func(name string) string {
 		for _, e := range s.env {

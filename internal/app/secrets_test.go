@@ -49,6 +49,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // readable in the store's files either.
 func TestSecretsStayIn(t *testing.T) {
 	t.Parallel()
+	needsFile(t)
 	secrets := map[string]string{
 		"llm.api_key": "sk-agent-QWERTY0001", "token": "007token-QWERTY0002", "llm.headers": "header-QWERTY0003", "tts key": "tts-QWERTY0004",
 		"server key": "sk-server-QWERTY0005", "webhook secret": "hook-QWERTY0006", "credential": "cred-QWERTY0007", "secret key": "store-key-QWERTY0008",

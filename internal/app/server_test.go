@@ -24,6 +24,7 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/spectest"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
 // patience is how long a test waits for what must come.
@@ -91,10 +92,30 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+// freshStore gives an empty store: a file, or a schema of its own where TEST_STORE is postgres.
+func freshStore(t testing.TB) string {
+	t.Helper()
+	if os.Getenv("TEST_STORE") == "postgres" {
+		return postgrestest.URL(t)
+	}
+	return "sqlite:" + filepath.Join(t.TempDir(), "heardlog.db")
+}
+
+// needsFile passes over a test that looks into the database's file where the store is none.
+func needsFile(t testing.TB) {
+	t.Helper()
+	if os.Getenv("TEST_STORE") == "postgres" {
+		t.Skip("looks into a file of SQLite")
+	}
+}
+
 // start runs a server with these settings, NAME=value, over those that every test needs.
 func start(t testing.TB, env ...string) *server {
 	t.Helper()
-	all := append([]string{"HEARDLOG_ADDR=127.0.0.1:0", "HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db")}, env...)
+	all := append([]string{"HEARDLOG_ADDR=127.0.0.1:0"}, env...)
+	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "HEARDLOG_STORE=") }) {
+		all = slices.Insert(all, 1, "HEARDLOG_STORE="+freshStore(t))
+	}
 	getenv := func(name string) string {
 		for _, e := range slices.Backward(all) {
 			if v, ok := strings.CutPrefix(e, name+"="); ok {

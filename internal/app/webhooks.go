@@ -48,7 +48,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 		e.Secrets = []webhook.SigningSecret{{ID: settingsEndpoint, Value: secret}}
 	}
 	same := e.URL == old.URL && slices.EqualFunc(e.Secrets, old.Secrets, func(a, b webhook.SigningSecret) bool { return a.Value == b.Value })
-	now := time.Now().UnixMilli()
+	now := a.now().UnixMilli()
 	if !known {
 		e.CreatedMS = now
 	}
@@ -78,9 +78,9 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 		return err
 	}
 	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
-		Queue: a.store, Sender: a.sender, ParkAfter: never(a.cfg.WebhookParkAfter), DisableAfter: never(a.cfg.WebhookDisableAfter), Registerer: reg, Log: a.log,
+		Queue: a.store, Sender: a.sender, Now: a.now, ParkAfter: never(a.cfg.WebhookParkAfter), DisableAfter: never(a.cfg.WebhookDisableAfter), Registerer: reg, Log: a.log,
 	})
-	a.sweeper = &webhook.Sweeper{Log: a.store, Keep: a.cfg.WebhookRetention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
+	a.sweeper = &webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
 	return err
 }
 

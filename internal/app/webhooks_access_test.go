@@ -131,6 +131,7 @@ func TestFixedEndpoint(t *testing.T) {
 // TestThinEvents: an endpoint that wants them gets a URL, which leads to the very bytes, ends with the endpoint and with its time, and opens nothing else.
 func TestThinEvents(t *testing.T) {
 	t.Parallel()
+	needsFile(t)
 	s := start(t)
 	thin, whole := newHook(t), newHook(t)
 	e := s.hookTo(thin, map[string]any{"payload": "thin", "events": []string{"agent.joined"}})

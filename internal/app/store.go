@@ -1,0 +1,57 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// store is all that the server needs of one.
+type store interface {
+	memory.Store
+	memory.ConversationStore
+	webhook.Store
+	// Published gives all endpoints; the pointer is the same until one changes.
+	Published() *[]webhook.Endpoint
+}
+
+var (
+	_ store = (*sqlite.Store)(nil)
+	_ store = (*postgres.Store)(nil)
+)
+
+// openStore opens the store of the settings, and gives the clock that decides what is due: a shared store's own, where there is one.
+func openStore(ctx context.Context, c config.Config, m *metrics) (store, func() time.Time, error) {
+	key := []byte(c.SecretKey.Reveal())
+	if c.StoreURL != "" {
+		s, err := postgres.Open(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Observe: func(c postgres.Commit) { m.commit(c.Items, c.Took, c.Err) }})
+		if err != nil {
+			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
+		}
+		return s, s.Now, nil
+	}
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: c.StorePath, SealKey: key, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	return s, time.Now, nil
+}
+
+// storeName says where the data is, without what is nobody's business.
+func storeName(c config.Config) string {
+	if c.StoreURL != "" {
+		return postgres.Redact(c.StoreURL.Reveal())
+	}
+	path, err := filepath.Abs(c.StorePath)
+	if err != nil {
+		return c.StorePath
+	}
+	return path
+}

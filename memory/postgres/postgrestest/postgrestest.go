@@ -1,0 +1,191 @@
+// Package postgrestest gives tests a PostgreSQL database: a schema of their own on a server that runs, or a server of their own that they may stop.
+package postgrestest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// patience is how long a server may take for what it is told.
+const patience = time.Minute
+
+// base gives the URL of the server that tests share: TEST_POSTGRES_URL, or one that answers on this machine. Without any, the test is skipped at a desk
+// and fails in CI.
+func base(t testing.TB) string {
+	t.Helper()
+	given := os.Getenv("TEST_POSTGRES_URL")
+	if given == "" {
+		given = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, given)
+	if err != nil {
+		missing(t, "no PostgreSQL server answers; set TEST_POSTGRES_URL, such as postgres://postgres@127.0.0.1:5432/test: "+err.Error())
+	}
+	_ = conn.Close(ctx)
+	return given
+}
+
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+var schemas atomic.Int64
+
+// URL gives the URL of an empty schema of the test's own, which is dropped when the test ends.
+func URL(t testing.TB) string {
+	t.Helper()
+	return Schema(t, base(t))
+}
+
+// Schema makes a schema in the database of a URL and gives the URL with it.
+func Schema(t testing.TB, base string) string {
+	t.Helper()
+	name := fmt.Sprintf("t_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
+	Exec(t, base, "CREATE SCHEMA "+name)
+	t.Cleanup(func() { Exec(t, base, "DROP SCHEMA "+name+" CASCADE") })
+	sep := "?"
+	if strings.Contains(base, "?") {
+		sep = "&"
+	}
+	return base + sep + "search_path=" + url.QueryEscape(name)
+}
+
+// Exec runs a statement on a connection of its own.
+func Exec(t testing.TB, url, sql string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err == nil {
+		_, err = conn.Exec(ctx, sql, args...)
+		_ = conn.Close(ctx)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Server is a PostgreSQL server of the test's own, which ends with it.
+type Server struct {
+	t    testing.TB
+	dir  string
+	port int
+	as   *syscall.Credential // who runs it: not root
+}
+
+// Start makes a server of the test's own and starts it. Where the programs initdb and pg_ctl are not to be had, the test is skipped at a desk and fails in CI.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	for _, program := range []string{"initdb", "pg_ctl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing(t, "the test runs a PostgreSQL server of its own: "+err.Error())
+		}
+	}
+	dir, err := os.MkdirTemp("", "pg") // not in t.TempDir, whose parents only the test's own user may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, dir: dir, port: l.Addr().(*net.TCPAddr).Port}
+	_ = l.Close()
+	if os.Geteuid() == 0 { // the server refuses to run as root
+		u, err := user.Lookup("postgres")
+		if err != nil {
+			u, err = user.Lookup("nobody")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.Atoi(u.Uid)
+		gid, _ := strconv.Atoi(u.Gid)
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+		s.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	s.run("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	t.Cleanup(func() { _ = s.command("pg_ctl", "-D", s.data(), "-m", "immediate", "-w", "stop").Run() })
+	s.Up()
+	return s
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		path = name
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real // it looks for its neighbours beside itself
+	}
+	c := exec.Command(path, args...)
+	c.Dir = s.dir
+	c.Env = append(os.Environ(), "LC_ALL=C")
+	if s.as != nil {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	}
+	return c
+}
+
+func (s *Server) run(name string, args ...string) {
+	s.t.Helper()
+	c := s.command(name, args...)
+	out, err := os.Create(filepath.Join(s.dir, "out"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	c.Stdout, c.Stderr = out, out // a file: the server inherits it, and would hold a pipe open
+	if err := c.Run(); err != nil {
+		text, _ := os.ReadFile(out.Name())
+		s.t.Fatalf("%s: %v\n%s", name, err, text)
+	}
+}
+
+// Up starts the server and waits until it answers.
+func (s *Server) Up() {
+	s.t.Helper()
+	s.run("pg_ctl", "-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-w", "-o",
+		fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200", s.port), "start")
+}
+
+// Down stops the server: at once, as a crash does, or after it has closed what is open.
+func (s *Server) Down(crash bool) {
+	s.t.Helper()
+	mode := "fast"
+	if crash {
+		mode = "immediate"
+	}
+	s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "stop")
+}
+
+// Addr gives the address of the server.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// URL gives the URL of its database.
+func (s *Server) URL() string { return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable" }
