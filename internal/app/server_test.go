@@ -33,11 +33,11 @@ const patience = 30 * time.Second
 // spec is the description, read once: reading it takes longer than most tests.
 var spec = sync.OnceValues(func() (*spectest.Spec, error) { return spectest.Load(context.Background(), heardlog.Spec) })
 
-// TestMain runs the tests and then, if all of them ran, demands that every documented answer was seen and held against the description.
+// TestMain runs the tests and then, if all of them ran, demands, on the store of most users, that every documented answer was seen and held against the description.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && !testing.Short() {
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && !testing.Short() && os.Getenv("TEST_STORE") == "" {
 		code = unseen()
 	}
 	os.Exit(code)
