@@ -105,6 +105,8 @@ type Claim struct {
 	Limit       int           // deliveries at most
 	PerEndpoint int           // at most for one endpoint that has no number of its own, those in flight (claimed, lease not over) included; 0 = no bound
 	Lease       time.Duration // a claim that is neither finished nor released by then is due again
+	// Bytes is how long the bodies taken at a time may be together; the first is taken however long it is. 0 = no bound.
+	Bytes int64
 	// Urgent is how many tests (TypeTest) may be taken beside Limit, before anything else: their first tries, for enabled endpoints, whatever PerEndpoint and
 	// Room say. Of one endpoint MaxUrgent may wait like that; more of them are like other deliveries.
 	Urgent int

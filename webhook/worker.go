@@ -181,7 +181,10 @@ func (r *run) claim(ctx context.Context) {
 	}
 }
 
-// claimOnce takes up to free deliveries, and tests beside them, and starts an attempt for each. It gives how many of the first kind there were.
+// claimBytes is how long the bodies of one claim may be together: the first is to be on its way before all have been read.
+const claimBytes = 8 << 20
+
+// claimOnce takes up to free deliveries, and tests beside them, and starts an attempt for each. It gives how many of the first kind there were, free if there may be more.
 func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	lease := r.c.Sender.Lease()
 	// Not under ctx: a claim that is cut off midway may have happened, and its deliveries would wait for the lease to end.
@@ -190,14 +193,15 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
-		NowMS: now.UnixMilli(), Limit: free, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
 		Room: r.room(now),
 	})
 	if err != nil {
 		return 0, err
 	}
-	n := 0
+	n, bytes := 0, 0
 	for _, d := range ds {
+		bytes += len(d.Body)
 		if !d.Urgent {
 			n++
 		}
@@ -207,6 +211,9 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 		}
 		r.gates.began(&d.Endpoint, now)
 		r.start(d, func() { r.deliver(d, ends, ctx.Err() != nil) }) // claimed, perhaps, while Run was asked to end
+	}
+	if bytes >= claimBytes/2 {
+		return free, nil // there may be more that was too long for this claim
 	}
 	return n, nil
 }

@@ -109,7 +109,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	})
 	sort.SliceStable(list, func(i, j int) bool { return list[i].urgent && !list[j].urgent })
 	var out []webhook.Delivery
-	urgent := 0
+	urgent, bytes := 0, int64(0)
 	for _, d := range list {
 		i := s.endpoint(d.endpoint)
 		if i < 0 || s.endpoints[i].Disabled {
@@ -118,6 +118,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 		now := d.urgent && urgent < c.Urgent
 		if !now && (len(out)-urgent >= c.Limit || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint])) {
 			continue
+		}
+		if bytes += int64(len(d.event.Body)); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
+			break
 		}
 		if now {
 			urgent++

@@ -90,7 +90,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 			return a.id < b.id
 		})
 		if found = append(urgent, found[:min(len(found), c.Limit)]...); len(found) > 0 {
-			out, err = s.claim(ctx, tx, c, found)
+			if found, err = within(ctx, tx, c.Bytes, found); err == nil {
+				out, err = s.claim(ctx, tx, c, found)
+			}
 		}
 		return err
 	})
@@ -175,6 +177,32 @@ func (s *Store) dueOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, nos []int
 	}
 	err = tx.SendBatch(ctx, b).Close()
 	return found, err
+}
+
+// within gives as many of what was found as the bodies of a claim may be long, and at least one.
+func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, error) {
+	if most <= 0 || len(found) < 2 {
+		return found, nil
+	}
+	ids := make([]int64, len(found))
+	for i, d := range found {
+		ids[i] = d.id
+	}
+	rows, err := tx.Query(ctx, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", ids)
+	if err != nil {
+		return nil, err
+	}
+	size := map[int64]int64{}
+	var id, n int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error { size[id] = n; return nil }); err != nil {
+		return nil, err
+	}
+	for i, d := range found {
+		if most -= size[d.id]; most < 0 {
+			return found[:max(i, 1)], nil
+		}
+	}
+	return found, nil
 }
 
 // claim marks what was found and reads it.

@@ -32,6 +32,7 @@ type Commit struct {
 type item struct {
 	run   func(*group) error // reads and writes inside the transaction; may be run again after a rollback
 	alone bool               // must not share its transaction
+	later bool               // a delivery's: it gets a share of a commit and no more, see share
 	state atomic.Int32
 	err   error
 	done  chan struct{}
@@ -53,6 +54,11 @@ func (s *Store) do(ctx context.Context, fn func(*group) error) error {
 // doAlone is do for what changes the endpoints that later items of the same group would have to see.
 func (s *Store) doAlone(ctx context.Context, fn func(*group) error) error {
 	return s.submit(ctx, &item{run: fn, alone: true, done: make(chan struct{})})
+}
+
+// doLater is do for what deliveries are about: nobody waits for it but the worker.
+func (s *Store) doLater(ctx context.Context, fn func(*group) error) error {
+	return s.submit(ctx, &item{run: fn, later: true, done: make(chan struct{})})
 }
 
 func (s *Store) submit(ctx context.Context, it *item) error {
@@ -120,9 +126,17 @@ func (s *Store) commitLoop() {
 		s.writing.Unlock()
 		go s.commitLoop()
 	}()
-	for it := range s.queue {
+	for {
+		batch = append(batch[:0], s.held...)
+		if len(batch) == 0 {
+			it, ok := <-s.queue
+			if !ok {
+				break
+			}
+			batch = append(batch, it)
+		}
 		s.writing.Lock()
-		batch = s.gather(append(batch[:0], it))
+		batch = s.share(s.gather(batch))
 		for rest := batch; len(rest) > 0; {
 			n := 1
 			for !rest[0].alone && n < len(rest) && !rest[n].alone {
@@ -176,13 +190,23 @@ func (s *Store) gather(batch []*item) []*item {
 		}
 	}
 	take()
-	if want := int(s.expect * 0.9); len(batch) < want && s.window > 0 {
+	// Workers who deliver come back when their receivers have answered, so nobody waits for those.
+	soon := func() int {
+		n := 0
+		for _, it := range batch {
+			if !it.later {
+				n++
+			}
+		}
+		return n
+	}
+	if want := int(s.expect * 0.9); soon() < want && s.window > 0 {
 		start := time.Now()
 		for still := 0; still < 8; {
 			before := len(batch)
 			runtime.Gosched()
 			take()
-			if len(batch) >= want || len(batch) == s.most || time.Since(start) >= s.window {
+			if soon() >= want || len(batch) == s.most || time.Since(start) >= s.window {
 				break
 			}
 			if len(batch) == before {
@@ -192,8 +216,45 @@ func (s *Store) gather(batch []*item) []*item {
 			}
 		}
 	}
-	s.expected(len(batch))
+	s.expected(soon())
 	return batch
+}
+
+// What deliveries may take of a commit: as long as the disk takes for one, and at least this; see share.
+const (
+	leastShare = 500 * time.Microsecond
+	mostShare  = 64 // calls
+)
+
+// share puts what deliveries are about behind the rest of a batch, and keeps what is beyond its share for the next one. Thirty-two attempts that end together are
+// thirty-two writes: in one commit they would hold up an append by as much as the disk does, and in several they hold up nobody but themselves.
+func (s *Store) share(batch []*item) []*item {
+	s.held = s.held[:0]
+	least := max(leastShare, s.diskTook)
+	room := mostShare
+	if s.laterTook > 0 {
+		room = min(max(int(least/s.laterTook), 1), mostShare)
+	}
+	out := make([]*item, 0, len(batch))
+	var later []*item
+	for _, it := range batch {
+		if it.later {
+			later = append(later, it)
+		} else {
+			out = append(out, it)
+		}
+	}
+	room = min(room, len(later))
+	s.held = append(s.held, later[room:]...)
+	return append(out, later[:room]...)
+}
+
+// average follows a duration by an eighth.
+func average(was *time.Duration, now time.Duration) {
+	if *was == 0 {
+		*was = now
+	}
+	*was += (now - *was) / 8
 }
 
 // expected notes the size of a group. The expectation follows at once upwards and by an eighth downwards.
@@ -293,6 +354,10 @@ func (g *group) run(it *item) (err error) {
 			err = fault.Wrap(fault.Internal, fmt.Errorf("panic in a decision: %v\n%s", p, debug.Stack()), "the store failed")
 		}
 	}()
+	if it.later {
+		began := time.Now()
+		defer func() { average(&g.s.laterTook, time.Since(began)) }()
+	}
 	return it.run(g)
 }
 
@@ -342,10 +407,12 @@ func (g *group) rollback() {
 // commit makes the group durable and then visible.
 func (g *group) commit() error {
 	if g.open {
+		began := time.Now()
 		if _, err := g.w.run("COMMIT"); err != nil {
 			g.rollback()
 			return classify(err, "commit")
 		}
+		average(&g.s.diskTook, time.Since(began))
 		g.open = false
 		g.s.walPages += g.pages + 2
 		g.s.commits.Add(1)

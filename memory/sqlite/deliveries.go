@@ -111,8 +111,8 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	if c.Limit <= 0 && (c.Urgent <= 0 || !s.urgent.Load()) {
 		return nil, nil
 	}
-	var out []webhook.Delivery
-	err := s.do(ctx, func(g *group) error {
+	var out []claimed
+	err := s.doLater(ctx, func(g *group) error {
 		out = nil
 		urgent, err := g.urgentAt(c)
 		if err != nil {
@@ -142,19 +142,56 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 			}
 			return a.id < b.id
 		})
+		bytes := int64(0)
 		for _, d := range append(urgent, list[:min(len(list), max(c.Limit, 0))]...) {
-			claimed, err := g.claim(d, c)
+			size, err := g.w.number("SELECT length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.id)
+			if err != nil {
+				return classify(err, "read event")
+			}
+			if bytes += size; c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
+				break
+			}
+			one, err := g.claim(d, c)
 			if err != nil {
 				return err
 			}
-			out = append(out, claimed)
+			out = append(out, one)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	return s.bodies(ctx, out)
+}
+
+// bodies reads what claimed deliveries send, beside the committer: a body may be of many MB. A claim whose body is gone with its agent is none; where the body
+// cannot be read, what was claimed is given back.
+func (s *Store) bodies(ctx context.Context, list []claimed) ([]webhook.Delivery, error) {
+	var out []webhook.Delivery
+	for _, d := range list {
+		err := s.readers.with(ctx, func(c *conn) error {
+			row, err := c.first("SELECT body FROM event WHERE no = ?", d.event)
+			if err == nil && row != nil {
+				d.Body = blob(row[0])
+				out = append(out, d.Delivery)
+			}
+			return err
+		})
+		if err != nil {
+			for _, d := range list {
+				_ = s.Release(context.WithoutCancel(ctx), d.Delivery) // else it is due again when the lease is over
+			}
+			return nil, classify(err, "read event")
+		}
+	}
 	return out, nil
+}
+
+// claimed is a claim whose body is still to be read.
+type claimed struct {
+	webhook.Delivery
+	event int64
 }
 
 // urgentAt gives the tests that go beside the limits. Those whose endpoint was disabled or deleted since become like any other delivery.
@@ -244,25 +281,25 @@ func nextDue(c *conn, no int64) (int64, error) {
 	return next, nil
 }
 
-func (g *group) claim(d due, c webhook.Claim) (webhook.Delivery, error) {
+func (g *group) claim(d due, c webhook.Claim) (claimed, error) {
 	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
 	if _, _, err := g.exec("claim delivery", "UPDATE delivery SET due_ms = ?, attempt = attempt + 1, fence = fence + 1, claimed = 1, urgent = 0 WHERE id = ?", until, d.id); err != nil {
-		return webhook.Delivery{}, err
+		return claimed{}, err
 	}
 	g.pages += 4
-	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms,
+	row, err := g.w.first(`SELECT d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, d.event_no, e.created_ms,
 		CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END
 		FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?`, d.id)
 	if err == nil && row == nil {
 		err = errNoRow
 	}
 	if err != nil {
-		return webhook.Delivery{}, classify(err, "read delivery")
+		return claimed{}, classify(err, "read delivery")
 	}
-	return webhook.Delivery{
+	return claimed{event: integer(row[6]), Delivery: webhook.Delivery{
 		ID: d.id, Attempt: int(integer(row[0])), Fence: integer(row[1]), EventID: text(row[2]), Type: int(integer(row[3])),
-		Project: text(row[4]), AgentID: text(row[5]), Body: blob(row[6]), CreatedMS: integer(row[7]), FirstDueMS: integer(row[8]), Endpoint: d.e.Endpoint, Urgent: d.urgent,
-	}, nil
+		Project: text(row[4]), AgentID: text(row[5]), CreatedMS: integer(row[7]), FirstDueMS: integer(row[8]), Endpoint: d.e.Endpoint, Urgent: d.urgent,
+	}}, nil
 }
 
 // Finish ends a claim with what came of it.
@@ -271,7 +308,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, func(g *group) error {
+	return s.doLater(ctx, func(g *group) error {
 		due, done := r.DueMS, int64(0)
 		if state != statePending {
 			due, done = 0, max(r.AtMS, 1)
@@ -332,7 +369,7 @@ func (g *group) noteDue(no, ms int64) {
 
 // Release gives a claim back unused.
 func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
-	return s.do(ctx, func(g *group) error {
+	return s.doLater(ctx, func(g *group) error {
 		row, err := g.w.first("SELECT e.created_ms, d.endpoint_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID)
 		if err != nil {
 			return classify(err, "read delivery")

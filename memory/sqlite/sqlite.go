@@ -100,8 +100,11 @@ type Store struct {
 	// The committer's own, under writing.
 	writer    *conn
 	endpoints []*endpoint
-	expect    float64 // size of the next group, as the last ones were
-	walPages  int     // estimate of pages in the log
+	expect    float64       // size of the next group, as the last ones were, without what deliveries are about
+	held      []*item       // the committer's loop's: what was beyond the share of deliveries
+	laterTook time.Duration // what one of those took lately
+	diskTook  time.Duration // what the disk took for a commit lately
+	walPages  int           // estimate of pages in the log
 	scratch   []byte
 
 	// Written by the committer, read by all.

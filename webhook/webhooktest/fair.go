@@ -1,7 +1,9 @@
 package webhooktest
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
@@ -160,5 +162,27 @@ func testUntried(r rig) {
 	}
 	if told := r.one(80); told.Type != webhook.TypeDead || told.Endpoint.ID != "b" {
 		r.t.Errorf("%+v", told)
+	}
+}
+
+// testClaimBytes wants one claim to read no more than it says, but always something.
+func testClaimBytes(r rig) {
+	r.put(endpoint("a"))
+	for i, n := range []int{10, 3000, 400, 400, 400, 10} {
+		e := event(fmt.Sprint("e", i), 102, int64(i))
+		e.Body = []byte(`"` + strings.Repeat("x", n-2) + `"`)
+		r.emit(e)
+	}
+	for _, want := range [][]string{{"e0>a"}, {"e1>a"}, {"e2>a", "e3>a"}, {"e4>a", "e5>a"}, {}} {
+		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 10, Lease: lease, Bytes: 1000})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		same(r.t, "claimed", names(list), want)
+		for _, d := range list {
+			if want := map[string]int{"e0": 10, "e1": 3000, "e5": 10}[d.EventID]; len(d.Body) != cmp.Or(want, 400) {
+				r.t.Errorf("%s has a body of %d bytes", d.EventID, len(d.Body))
+			}
+		}
 	}
 }

@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
 		"ReplayPaced":            testReplayPaced,
 		"TestsFirst":             testTestsFirst,
 		"Untried":                testUntried,
+		"ClaimBytes":             testClaimBytes,
 		"Cancel":                 testCancel,
 		"Send":                   testSend,
 		"ForgetDone":             testForgetDone,
