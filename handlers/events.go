@@ -1,19 +1,24 @@
 package handlers
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // Why a reader of a tail is let go, as the event "dropped" and the metric say.
 const (
 	droppedSlow     = "slow"
 	droppedShutdown = "shutdown"
+	droppedErased   = "erased"
 	droppedError    = "error" // the store does not answer, or we made a mistake
 )
 
@@ -105,14 +110,14 @@ func (s *tailStream) run(have seen) string {
 			return s.drop(n.dropped)
 		}
 		if n.behind {
-			next, why := s.catchUp(have.at)
-			if have.at = next; why != "" || s.r.Context().Err() != nil {
+			next, why, ok := s.catchUp(have.at)
+			if have.at = next; !ok {
 				return why
 			}
 			continue
 		}
 		if err := s.write(n.extra, n.frames); err != nil {
-			return s.broke()
+			return broke(err)
 		}
 		if have = n.next; n.more {
 			if s.late() {
@@ -130,43 +135,46 @@ func (s *tailStream) run(have seen) string {
 		case <-s.api.Done:
 		case <-s.reader.wake:
 		case <-beat.C:
-			if s.beat(have.at) != nil {
-				return s.broke()
+			if err := s.beat(have.at); err != nil {
+				return broke(err)
 			}
 		}
 	}
 }
 
-// catchUp sends what stands behind a place in the store, or a part of it, and gives the place after it. Only so many readers do that at once.
-func (s *tailStream) catchUp(at place) (_ place, dropped string) {
+// catchUp sends what stands behind a place in the store, or a part of it, and gives the place after it; without ok the stream is over, for the reason that it
+// gives. Only so many readers do that at once.
+func (s *tailStream) catchUp(at place) (_ place, dropped string, ok bool) {
 	if s.late() {
-		return at, s.drop(droppedSlow)
+		return at, s.drop(droppedSlow), false
 	}
 	ctx, t := s.r.Context(), s.api.tails
 	select {
 	case t.slots <- struct{}{}:
 	case <-ctx.Done():
-		return at, ""
+		return at, "", false
 	case <-s.api.Done:
-		return at, ""
+		return at, "", true // which run sees too
 	}
 	defer func() { <-t.slots }()
 	f, _, err := t.load(ctx, s.reader.hub.project, s.reader.hub.id, at, s.kinds)
 	switch {
 	case ctx.Err() != nil:
-		return at, ""
+		return at, "", false
+	case fault.Is(err, fault.NotFound):
+		return at, s.drop(droppedErased), false
 	case err != nil:
-		return at, s.drop(droppedError)
+		return at, s.drop(droppedError), false
 	}
 	t.api.Metrics.tail.reads.WithLabelValues("reader").Inc()
 	frames, next := f.done()
 	if next.compare(at) < 0 {
 		next = at
 	}
-	if s.write(nil, frames) != nil {
-		return at, s.broke()
+	if err := s.write(nil, frames); err != nil {
+		return at, broke(err), false
 	}
-	return next, ""
+	return next, "", true
 }
 
 // late notes that the reader is behind, and tells whether it has been so for too long after it was up to date once.
@@ -178,12 +186,12 @@ func (s *tailStream) late() bool {
 	return s.caughtUp && now.Sub(s.behind) > s.api.tails.limits.Behind
 }
 
-// broke tells why a write failed: the reader has gone by itself, or took nothing for too long.
-func (s *tailStream) broke() string {
-	if s.r.Context().Err() != nil {
-		return ""
+// broke tells why a write failed: the reader took nothing for too long, or has gone by itself, which is no reason.
+func broke(err error) string {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return droppedSlow
 	}
-	return droppedSlow
+	return ""
 }
 
 // drop tells the reader why it is let go, and when to come back.

@@ -50,8 +50,9 @@ func (l TailLimits) withDefaults() TailLimits {
 
 // What a hub keeps for its readers: those behind it read the store.
 const (
-	ringBytes  = 256 << 10
+	ringBytes  = 1 << 20
 	ringFrames = 1024
+	ringMost   = 8 << 20 // bytes, of the newest change alone
 	tailPage   = 200
 	// catchUpBytes is how much of the store's part is held at a time, and catchUps how many readers do so at once.
 	catchUpBytes = 1 << 20
@@ -320,7 +321,7 @@ func (h *tailHub) publish(f *framer, agent *memory.Agent) place {
 		h.bytes += len(fr.bytes)
 	}
 	n := 0
-	for ; n < len(h.ring) && (len(h.ring)-n > ringFrames || h.bytes > ringBytes); n++ {
+	for ; n < len(h.ring) && (h.bytes > ringMost || h.ring[n].at.rev < end.rev && (len(h.ring)-n > ringFrames || h.bytes > ringBytes)); n++ {
 		h.bytes -= len(h.ring[n].bytes)
 		h.floor = h.ring[n].at
 	}
@@ -419,10 +420,10 @@ func (h *tailHub) news(s seen, kinds int) news {
 	n := news{next: s}
 	switch {
 	case h.erased:
-		n.dropped = "erased"
+		n.dropped = droppedErased
 		return n
 	case h.broken:
-		n.dropped = "error"
+		n.dropped = droppedError
 		return n
 	case s.at.compare(h.floor) < 0:
 		n.behind = true

@@ -1,0 +1,346 @@
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// TestTailIsMadeOnce: what many readers are told is encoded once a change, and read from the store not at all; the change's writer is told of one reader, the hub.
+func TestTailIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	const readers, changes, events = 100, 50, 3 // of each change: turn, message, memory
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	var tails []*source
+	for range readers {
+		c := s.source(id, "")
+		c.connect()
+		c.until("state")
+		tails = append(tails, c)
+	}
+	heads, pages := s.store.heads.Load(), s.store.pages.Load()
+	for i := range changes {
+		s.say(id, says(memory.Assistant, "good"), says(memory.User, fmt.Sprint(i)))
+	}
+	var wg sync.WaitGroup
+	for _, c := range tails {
+		wg.Go(func() {
+			for n := 0; n < 2*changes; {
+				e, ok := c.next()
+				if !ok {
+					t.Errorf("a tail ended after %d messages", n)
+					return
+				}
+				if e.Name == "message" {
+					n++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := s.store.heads.Load() - heads + s.store.pages.Load() - pages; n != 0 {
+		t.Errorf("%d reads of the store for %d changes and %d readers", n, changes, readers)
+	}
+	made := s.metric("heardlog_tail_events_made_total", "")
+	var sent float64
+	s.eventually("all was counted", func() bool {
+		sent = s.metric("heardlog_tail_events_sent_total", "")
+		return sent >= readers*made
+	})
+	if most := float64(changes*2*events) + 1; made > most || made < 2*changes {
+		t.Errorf("%v events were made of %d changes", made, changes)
+	}
+	if sent > readers*(made+changes+3) { // and for each reader the agent as it was and its states
+		t.Errorf("%v events were sent of %v", sent, made)
+	}
+}
+
+// TestTailBehindTheRing: who was away for longer than the hub keeps reads the store, and nothing twice.
+func TestTailBehindTheRing(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	there := s.source(id, "?types=message")
+	there.connect() // keeps the hub alive
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 60 {
+			there.until("message")
+		}
+	})
+	long := strings.Repeat("x", 50<<10)
+	for range 60 { // 3 MB: more than the ring and than is read at a time
+		s.say(id, says(memory.User, long))
+	}
+	wg.Wait()
+	away := s.source(id, "?types=message&after=0")
+	away.connect()
+	last := ""
+	for i := range 60 {
+		if e := away.until("message"); e.ID == last || !strings.Contains(e.Data, fmt.Sprintf(`{"seq":%d,`, i+1)) {
+			t.Fatalf("event %d is %s %.40s", i, e.ID, e.Data)
+		} else {
+			last = e.ID
+		}
+	}
+	if n := s.metric("heardlog_tail_reads_total", "reader"); n < 2 || n > 10 {
+		t.Errorf("it read the store %v times", n)
+	}
+	s.say(id, says(memory.User, "and then"))
+	if e := away.until("message"); !strings.Contains(e.Data, "and then") {
+		t.Errorf("%.80s", e.Data)
+	}
+}
+
+// TestTailOfAnotherServer: what another server on the same store writes is told when the driver says that something changed.
+func TestTailOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	other := newService(s.store)
+	id := s.join()
+	c := s.source(id, "?types=message")
+	c.connect()
+	there := s.source(id, "")
+	there.connect()
+	there.until("state")
+	for i := range 20 {
+		text := fmt.Sprint("word ", i)
+		if i%3 == 0 {
+			s.say(id, says(memory.User, text))
+		} else {
+			if _, err := other.Append(t.Context(), "p", id, []memory.Message{says(memory.User, text)}); err != nil {
+				t.Fatal(err)
+			}
+			s.mem.Changed("p", id)
+		}
+		if e := c.until("message"); !strings.Contains(e.Data, `"`+text+`"`) {
+			t.Fatalf("%s came instead of %q", e.Data, text)
+		}
+	}
+	s.mem.Changed("p", "nobody") // costs nothing and finds nobody
+}
+
+// TestTailLimits: an agent and the server have so many tails, and the next is told so.
+func TestTailLimits(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{Readers: 3, AgentReaders: 2})
+	a, b := s.join(), s.join()
+	var open []*source
+	for _, id := range []string{a, a, b} {
+		c := s.source(id, "")
+		if !c.connect() {
+			t.Fatal(c.status)
+		}
+		open = append(open, c)
+	}
+	for _, c := range []struct {
+		id, reason, says string
+		status           int
+	}{
+		{b, "ServiceUnavailable", "the server has 3 live tails open", http.StatusServiceUnavailable},
+	} {
+		refusedTail(t, s, c.id, c.status, c.reason, c.says)
+	}
+	_ = open[2].body.Close()
+	s.eventually("the tail of b is gone", func() bool { return s.metric("heardlog_tail_readers", "") == 2 })
+	refusedTail(t, s, a, http.StatusTooManyRequests, "ConcurrencyLimitExceeded", "has 2 live tails open")
+	if c := s.source(b, ""); !c.connect() {
+		t.Errorf("%d: a refused reader has taken a place", c.status)
+	}
+	if s.metric("heardlog_tail_refused_total", "agent") != 1 || s.metric("heardlog_tail_refused_total", "server") != 1 {
+		t.Error("the refusals were not counted")
+	}
+}
+
+func refusedTail(t *testing.T, s *tailServer, id string, status int, reason, says string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/agents/"+id+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	described, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := described.Transport(t, http.DefaultTransport).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var e struct{ Detail, Reason string }
+	if err := jsonOf(resp.Body, &e); err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != status || e.Reason != reason || !strings.Contains(e.Detail, says) || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %+v %v, want %d %s %q", resp.StatusCode, e, resp.Header, status, reason, says)
+	}
+}
+
+// TestSlowTail: a reader that takes nothing is let go, counted, and holds up nobody; nothing is kept for it.
+func TestSlowTail(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{Write: 100 * time.Millisecond})
+	id := s.join()
+	slow, quick := s.source(id, "?types=message"), s.source(id, "?types=message")
+	slow.connect() // and never reads
+	quick.connect()
+	long := strings.Repeat("x", 500<<10)
+	for i := 0; s.metric("heardlog_tail_dropped_total", "slow") == 0; i++ {
+		if i > 500 {
+			t.Fatal("after 250 MB it was still there")
+		}
+		s.say(id, says(memory.User, long))
+		quick.until("message")
+	}
+	if n := s.metric("heardlog_tail_readers", ""); n != 1 {
+		t.Errorf("%v readers are left", n)
+	}
+	s.say(id, says(memory.User, "and on"))
+	for e := quick.until("message"); !strings.Contains(e.Data, "and on"); e = quick.until("message") {
+	}
+}
+
+// TestTailBehindForTooLong: a reader that takes something, but never as much as comes, is told that it is too slow.
+func TestTailBehindForTooLong(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{Behind: time.Nanosecond})
+	id := s.join()
+	c := s.source(id, "?types=message,state")
+	c.connect()
+	c.until("state") // it is up to date
+	long := strings.Repeat("x", 500<<10)
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				s.say(id, says(memory.User, long))
+			}
+		}
+	})
+	var last happening
+	for e, ok := c.next(); ok; e, ok = c.next() {
+		last = e
+	}
+	close(stop)
+	writer.Wait()
+	if last.Name != "dropped" || last.Data != `{"reason":"slow"}` || c.retry < 500 {
+		t.Errorf("the end was %q %.60q, retry %d", last.Name, last.Data, c.retry)
+	}
+}
+
+// TestTailAtShutdown: readers are told that the server stops, and when to come back; not all at once.
+func TestTailAtShutdown(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	var tails []*source
+	for range 20 {
+		c := s.source(id, "")
+		c.connect()
+		c.until("state")
+		tails = append(tails, c)
+	}
+	s.stop()
+	retries := map[int]bool{}
+	for _, c := range tails {
+		if e := c.until("dropped"); e.Data != `{"reason":"shutdown"}` {
+			t.Errorf("%+v", e)
+		}
+		if rest := c.rest(); len(rest) > 0 {
+			t.Errorf("after it came %+v", rest)
+		}
+		retries[c.retry] = true
+	}
+	if len(retries) < 3 || retries[0] {
+		t.Errorf("they come back after %v", retries)
+	}
+	if n := s.metric("heardlog_tail_dropped_total", "shutdown"); n != 20 {
+		t.Errorf("%v were counted", n)
+	}
+}
+
+// TestTailBeats: a quiet tail is kept alive, and a filtered one learns how far it is all the same.
+func TestTailBeats(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{Heartbeat: 5 * time.Millisecond})
+	id := s.join()
+	c := s.source(id, "?types=summary")
+	c.connect()
+	s.say(id, says(memory.User, "not asked for"))
+	for line := ""; line != "id: 2\n"; {
+		var err error
+		if line, err = c.lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if line, _ := c.lines.ReadString('\n'); line != "\n" { // no event
+		t.Errorf("behind it stands %q", line)
+	}
+}
+
+// TestTailRefusals: what cannot be read is refused with what can.
+func TestTailRefusals(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	for _, bad := range []string{"x", "-1", "1.5", "1.2.x", "1.2.3.4", "1..2", "+1", "1.2.100", "0.1.1", "99999999999999999999", "."} {
+		c := s.source(id, "")
+		if c.lastID = bad; c.connect() || c.status != http.StatusBadRequest {
+			t.Errorf("%q: %d", bad, c.status)
+		}
+	}
+	if c := s.source(id, "?types=message,gossip"); c.connect() || c.status != http.StatusBadRequest {
+		t.Errorf("an unknown event: %d", c.status)
+	}
+	if c := s.source("unknown", ""); c.connect() || c.status != http.StatusNotFound {
+		t.Errorf("an unknown agent: %d", c.status)
+	}
+}
+
+// TestTailStates: what the agent is doing is told as it changes, and first as it is.
+func TestTailStates(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	c := s.source(id, "?types=state")
+	c.connect()
+	want := func(data string) {
+		t.Helper()
+		if e := c.until("state"); e.Data != data || e.ID != "" {
+			t.Fatalf("%+v, want %s", e, data)
+		}
+	}
+	want(`{"state":"listening"}`)
+	turn, err := s.mem.Begin(t.Context(), "p", id, memory.TurnRequest{
+		Plan: func(memory.Head, []memory.Message) (memory.Plan, error) {
+			return memory.Plan{Append: []memory.Message{says(memory.User, "Hi")}}, nil
+		},
+		Cut: func(error) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(`{"state":"thinking","turn_id":0}`)
+	s.mem.Progress(turn, memory.Speaking)
+	want(`{"state":"speaking","turn_id":0}`)
+	late := s.source(id, "?types=state")
+	late.connect()
+	if e := late.until("state"); e.Data != `{"state":"speaking","turn_id":0}` {
+		t.Errorf("who comes late is told %s", e.Data)
+	}
+	if _, err := s.mem.Settle(t.Context(), turn, memory.Answer{Generated: "Yes", Sent: "Yes", Complete: true}); err != nil {
+		t.Fatal(err)
+	}
+	want(`{"state":"listening"}`)
+}

@@ -1,0 +1,305 @@
+package handlers_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+)
+
+// tailServer is an API whose live tails are read over real sockets, and the service behind it.
+type tailServer struct {
+	t     *testing.T
+	url   string
+	mem   *memory.Service
+	store *countingStore
+	reg   *prometheus.Registry
+	done  chan struct{} // closed by stop
+}
+
+// countingStore counts reads.
+type countingStore struct {
+	memory.Store
+	heads, pages atomic.Int64
+}
+
+func (s *countingStore) Head(ctx context.Context, project, id string) (memory.Head, error) {
+	s.heads.Add(1)
+	return s.Store.Head(ctx, project, id)
+}
+
+func (s *countingStore) Messages(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
+	s.pages.Add(1)
+	return s.Store.Messages(ctx, project, id, q)
+}
+
+func newTails(t *testing.T, limits handlers.TailLimits) *tailServer {
+	t.Helper()
+	s := &tailServer{t: t, store: &countingStore{Store: inmem.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
+	s.mem = newService(s.store)
+	api := handlers.New(handlers.Config{
+		Memory: s.mem, Access: &handlers.Access{DefaultProject: "p"}, Log: zerolog.Nop(), Metrics: handlers.NewMetrics(s.reg), MaxBody: 4 << 20,
+		Ready: func(context.Context) error { return nil }, MetricsPage: http.NotFoundHandler(), Tail: limits, Done: s.done,
+	})
+	srv := httptest.NewServer(api.Router())
+	s.url = srv.URL
+	t.Cleanup(func() {
+		s.stop()
+		srv.CloseClientConnections()
+		srv.Close() // waits for every tail to end
+		if n := s.metric("heardlog_tail_readers", ""); n != 0 {
+			t.Errorf("%v readers are left", n)
+		}
+	})
+	return s
+}
+
+func newService(store memory.Store) *memory.Service {
+	return memory.NewService(memory.Config{Store: store, Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() }})
+}
+
+func (s *tailServer) stop() {
+	select {
+	case <-s.done:
+	default:
+		close(s.done)
+	}
+}
+
+// metric gives a metric's value; label is the value of its one label, "" for none.
+func (s *tailServer) metric(name, label string) float64 {
+	s.t.Helper()
+	all, err := s.reg.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// eventually waits for what another goroutine brings about.
+func (s *tailServer) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			s.t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+func (s *tailServer) join() string {
+	s.t.Helper()
+	a, err := s.mem.Join(s.t.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a.ID
+}
+
+func (s *tailServer) say(id string, msgs ...memory.Message) {
+	s.t.Helper()
+	if _, err := s.mem.Append(s.t.Context(), "p", id, msgs); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func says(role memory.Role, text string) memory.Message {
+	source := memory.SourceASR
+	if role == memory.Assistant {
+		source = memory.SourceLLM
+	}
+	return memory.Message{Role: role, Content: text, Source: source}
+}
+
+// happening is an event as an EventSource dispatches it.
+type happening struct {
+	ID, Name, Data string
+}
+
+// source reads server-sent events as the specification says (HTML, "Interpreting an event stream"). Its lastID outlives a connection.
+type source struct {
+	t      *testing.T
+	url    string
+	lastID string
+	retry  int
+	body   io.ReadCloser
+	lines  *bufio.Reader
+	status int
+}
+
+func (s *tailServer) source(id, query string) *source {
+	return &source{t: s.t, url: s.url + "/v1/agents/" + id + "/events" + query}
+}
+
+// connect opens the stream; false where the server says that there is nothing more to come, or refuses.
+func (c *source) connect() bool {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.url, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if c.lastID != "" {
+		req.Header.Set("Last-Event-ID", c.lastID)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.status, c.body, c.lines = resp.StatusCode, resp.Body, bufio.NewReader(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return false
+	}
+	c.t.Cleanup(func() { _ = resp.Body.Close() })
+	return true
+}
+
+// cutAfter makes the connection break after so many bytes.
+func (c *source) cutAfter(n int64) { c.lines = bufio.NewReader(io.LimitReader(c.body, n)) }
+
+// next gives the next event; false at the end of the stream, however it came. An event that is not whole is none.
+func (c *source) next() (happening, bool) {
+	var e happening
+	id, data := c.lastID, []string(nil)
+	for {
+		line, err := c.lines.ReadString('\n')
+		if err != nil {
+			_ = c.body.Close()
+			return happening{}, false
+		}
+		line = strings.TrimSuffix(line, "\n")
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "":
+			c.lastID = id
+			if data == nil {
+				e.Name = ""
+				continue
+			}
+			e.ID, e.Data = id, strings.Join(data, "\n")
+			return e, true
+		case field == "event":
+			e.Name = value
+		case field == "id":
+			id = value
+		case field == "data":
+			data = append(data, value)
+		case field == "retry":
+			c.retry, _ = strconv.Atoi(value)
+		}
+	}
+}
+
+// until reads up to the first event of a name.
+func (c *source) until(name string) happening {
+	c.t.Helper()
+	for {
+		e, ok := c.next()
+		if !ok {
+			c.t.Fatalf("the stream ended before %q", name)
+		}
+		if e.Name == name {
+			return e
+		}
+	}
+}
+
+// rest reads to the end of the stream.
+func (c *source) rest() (out []happening) {
+	for e, ok := c.next(); ok; e, ok = c.next() {
+		out = append(out, e)
+	}
+	return out
+}
+
+// inLedger gives the events that are made of the ledger.
+func inLedger(list []happening) (out []happening) {
+	for _, e := range list {
+		if e.Name != "state" && e.Name != "dropped" && !strings.Contains(e.Data, "searched") {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// TestTailEvents: each thing that happens is told, in order, with what is needed to act on it.
+//
+// Rules: 003-22
+func TestTailEvents(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	c := s.source(id, "?types=message,turn&types=interrupted,evidence,speak,memory")
+	if c.connect(); c.status != http.StatusOK {
+		t.Fatal(c.status)
+	}
+	s.say(id, says(memory.User, "Hi"), says(memory.Assistant, "Good morning to you"))
+	heard := "Good morning"
+	if _, err := s.mem.Interrupt(t.Context(), "p", id, memory.InterruptRequest{Heard: &heard, AtMS: 1780000000000}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.mem.Speak(t.Context(), "p", id, "Bye", memory.SpeakInterrupt, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.mem.Searched("p", id, 3)
+	var got []string
+	for len(got) < 15 {
+		e, ok := c.next()
+		if !ok {
+			t.Fatalf("the stream ended after %q", got)
+		}
+		if e.Name == "message" {
+			var m struct{ Content string }
+			if err := json.Unmarshal([]byte(e.Data), &m); err != nil {
+				t.Fatal(err)
+			}
+			e.Data = m.Content
+		}
+		got = append(got, e.ID+" "+e.Name+" "+e.Data)
+	}
+	want := []string{
+		`2.1.0 turn {"phase":"opened","seq":1,"turn_id":0}`,
+		`2.1.2 message Hi`,
+		`2.1.8 memory {"action":"added","seq":1}`,
+		`2.2.2 message Good morning to you`,
+		`2.2.7 turn {"phase":"closed","seq":2,"turn_id":0}`,
+		`2 memory {"action":"added","seq":2}`,
+		`3.2.2 message Good morning`,
+		`3.2.5 interrupted {"seq":2,"turn_id":0,"caused_by":"api_interrupt","interrupt_timestamp":1780000000000,"heard":"Good morning"}`,
+		`3 evidence {"seq":2,"turn_id":0,"method":"vendor_text","state":"final","heard":"Good morning","at":1780000000000}`,
+		`4.3.0 turn {"phase":"opened","seq":3,"turn_id":1}`,
+		`4.3.2 message Bye`,
+		`4.3.3 speak {"kind":"speak","seq":3,"turn_id":1,"text":"Bye"}`,
+		`4.3.7 turn {"phase":"closed","seq":3,"turn_id":1}`,
+		`4 memory {"action":"added","seq":3}`,
+		`4 memory {"action":"searched","count":3}`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
