@@ -101,7 +101,7 @@ func (r *rules) bundles(s []slot, c Counter) []bundle {
 			l := e.m.links()
 			if e.m.isResult() {
 				for _, id := range l.Results {
-					if j, ok := caller[id]; ok {
+					if j, ok := caller[id]; ok && id != "" {
 						head = j
 						break
 					}
