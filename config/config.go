@@ -65,6 +65,8 @@ type Config struct {
 
 	IdleTimeout       time.Duration // HEARDLOG_IDLE_TIMEOUT
 	MaxAgents         int           // HEARDLOG_MAX_AGENTS; 0 = no limit
+	OverMaxAgents     string        // HEARDLOG_OVER_MAX_AGENTS: refuse or drop_idle
+	Summaries         int           // HEARDLOG_SUMMARIES; 0 = none are made
 	MessageLimit      int           // HEARDLOG_MAX_MESSAGES; 0 = no limit
 	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
 	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever

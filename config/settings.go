@@ -68,6 +68,8 @@ func ownSettings() []Setting {
 		{"HEARDLOG_MAX_AGENTS", "0", "How many agents one project may run at a time; 0 = no limit.", intInto(func(c *Config) *int { return &c.MaxAgents }, 0, 10_000_000)},
 		{"HEARDLOG_MAX_CONVERSATIONS", "100000", "How many saved conversations one project may hold; 0 = no limit.", intInto(func(c *Config) *int { return &c.ConversationLimit }, 0, 10_000_000)},
 		{"HEARDLOG_MAX_MESSAGES", "100000", "How many messages of every role one agent may have; 0 = no limit. Past it new ones are refused, and answers to earlier ones still stored.", intInto(func(c *Config) *int { return &c.MessageLimit }, 0, 100_000_000)},
+		{"HEARDLOG_OVER_MAX_AGENTS", "refuse", "What becomes of an agent that would be one too many: refuse it, or drop_idle, which ends the project's agent that nobody has asked for longest.", oneOf(func(c *Config) *string { return &c.OverMaxAgents }, "refuse", "drop_idle")},
+		{"HEARDLOG_SUMMARIES", "8", "How many summaries of long conversations are made at a time, for agents whose policy wants them; 0 = none are made.", intInto(func(c *Config) *int { return &c.Summaries }, 0, 1000)},
 		{"HEARDLOG_RETENTION", "90d", "How long a stopped agent is kept; 0 = for ever.", durationInto(func(c *Config) *time.Duration { return &c.Retention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_RATE_LIMIT", "0", "Requests a second that one project may make; 0 = no limit.", intInto(func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000)},
 		{"HEARDLOG_TAIL_READERS", "10000", "How many live tails may be open at a time; one takes about 40 KB.", intInto(func(c *Config) *int { return &c.TailLimit }, 1, 1_000_000)},

@@ -83,12 +83,12 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	g := newGuard(c)
 	a.newSummaries(reg)
 	a.service = memory.NewService(memory.Config{
-		Summaries: a.summaries, Store: a.store, Now: a.now, NewID: newID, Events: wanted, Observe: observed,
+		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: newID, Events: wanted, Observe: observed,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
 		OnError:   func(what string, err error) { log.Error().Err(err).Msg(what) },
-		MaxAgents: c.MaxAgents, MaxMessages: c.MessageLimit, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
+		MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 	})
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
@@ -205,7 +205,9 @@ func (a *App) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
+	if a.summaries != nil {
+		run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
+	}
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
 	run("old webhooks", func() error { return a.sweeper.Run(behind) })

@@ -11,10 +11,13 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// newSummaries makes what summarises memories. It asks through a.answers, which is made later.
+// newSummaries makes what summarises memories, unless the settings want none. It asks through a.answers, which is made later.
 func (a *App) newSummaries(reg prometheus.Registerer) {
+	if a.cfg.Summaries == 0 {
+		return
+	}
 	a.summaries = summary.New(summary.Config{
-		Memory: summaryMemory{a}, Log: a.log, Metrics: reg,
+		Memory: summaryMemory{a}, Places: a.cfg.Summaries, Log: a.log, Metrics: reg,
 		Ask: func(ctx context.Context, agent memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
 			r, err := a.answers.Ask(ctx, answer.Question{Agent: agent, System: p.System, User: p.User, Model: model, Span: "summarize"})
 			return summary.Answer{Text: r.Text, Finish: r.Finish}, err
@@ -22,6 +25,14 @@ func (a *App) newSummaries(reg prometheus.Registerer) {
 		RetryAfter: func(err error) time.Duration { return answer.RetryAfter(err, time.Now()) },
 		Outcome:    answer.Outcome,
 	})
+}
+
+// summarizer gives what is told of memories that grow; nil where nothing is summarised.
+func (a *App) summarizer() memory.Summaries {
+	if a.summaries == nil {
+		return nil
+	}
+	return a.summaries
 }
 
 // summaryMemory is the memory as summaries need it: the Service, which is made later, and the store's list of live agents.
