@@ -30,6 +30,7 @@ func TestDefaults(t *testing.T) {
 			Retry: 1, RetryBudget: time.Second,
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
+		OverMaxAgents: "refuse", Summaries: 8,
 		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, ConversationLimit: 100_000, NoKey: "refuse", TailLimit: 10_000, AgentTailLimit: 2000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}

@@ -27,6 +27,8 @@ type agentAnswer struct {
 	Keys     []string `json:"keys,omitempty"`
 	Previous string   `json:"previous_agent_id,omitempty"`
 	WeakKey  bool     `json:"weak_key,omitempty"`
+	// Inherited is what was taken over of the agent before; nil for nothing.
+	Inherited *inheritedJSON `json:"inherited,omitempty"`
 }
 
 func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
@@ -38,6 +40,7 @@ func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
 		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.ShownName(), AgentID: agent.ID,
 		Channel: agent.Settings.Channel, Labels: agent.Settings.Labels,
 		Keys: agent.Settings.Call.Keys, Previous: agent.Settings.Call.Previous, WeakKey: agent.Settings.Call.Weak,
+		Inherited: inheritedOf(&agent),
 	}
 	if agent.Status.Ended() {
 		out.Message = "agent exits with reason: " + agent.Message

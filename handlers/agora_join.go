@@ -25,6 +25,8 @@ type joinAnswer struct {
 	AgentID  string `json:"agent_id"`
 	CreateTS int64  `json:"create_ts"` // Unix seconds
 	Status   string `json:"status"`
+	// Inherited is what was taken over of the agent before; nil for nothing.
+	Inherited *inheritedJSON `json:"inherited,omitempty"`
 }
 
 // joinKind says how much a join must bring.
@@ -49,7 +51,7 @@ func (a *API) join(kind joinKind) handlerFunc {
 		if strings.TrimSpace(name) == "" || strings.IndexFunc(name, unicode.IsControl) >= 0 {
 			return fault.At(fault.Invalid, "name", "is blank or holds a control character")
 		}
-		settings, err := a.settings(in, kind)
+		settings, inherit, err := a.settings(in, kind)
 		if err != nil {
 			return err
 		}
@@ -58,13 +60,13 @@ func (a *API) join(kind joinKind) handlerFunc {
 			return err
 		}
 		agent, err := a.Memory.Join(r.Context(), memory.JoinRequest{
-			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key,
+			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key, Inherit: inherit,
 		})
 		if err != nil {
 			return err
 		}
 		infoOf(r).agent = agent.ID
-		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String()})
+		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String(), Inherited: inheritedOf(&agent)})
 	}
 }
 
@@ -75,29 +77,29 @@ type joinWrap struct {
 }
 
 // settings reads and checks what is known of a join's properties.
-func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, error) {
+func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
 	var wrap joinWrap
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
 		body := slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
 		if err := json.Unmarshal(body, &wrap); err != nil {
-			return memory.Settings{}, jsonFault(err)
+			return memory.Settings{}, "", jsonFault(err)
 		}
 	} else if kind != joinV1 {
-		return memory.Settings{}, fault.At(fault.Missing, "properties", "is required")
+		return memory.Settings{}, "", fault.At(fault.Missing, "properties", "is required")
 	}
 	if err := a.check(&wrap); err != nil {
-		return memory.Settings{}, err
+		return memory.Settings{}, "", err
 	}
 	p := &wrap.Properties
 	if err := p.rules(); err != nil {
-		return memory.Settings{}, err
+		return memory.Settings{}, "", err
 	}
 	if kind != joinV1 {
 		if err := p.agoraRules(kind, in.PipelineID != "" || in.Preset != "", a.DefaultLLM); err != nil {
-			return memory.Settings{}, err
+			return memory.Settings{}, "", err
 		}
 	}
-	return p.settings(), nil
+	return p.settings(), p.Heardlog.Session.inherit(), nil
 }
 
 // rules are those that tags cannot say and that hold under every base.
@@ -134,6 +136,9 @@ func (p *joinProperties) rules() error {
 		return err
 	}
 	if err := checkSent("properties.llm", l.APIKey, l.Headers); err != nil {
+		return err
+	}
+	if err := p.Heardlog.Session.rules(); err != nil {
 		return err
 	}
 	if err := p.upstreamRules(); err != nil {
@@ -282,9 +287,7 @@ func (p *joinProperties) settings() memory.Settings {
 	}
 	s.Filler = p.Fillers.settings()
 	s.Call = p.call()
-	if p.IdleTimeout != nil {
-		s.IdleTimeoutS = *p.IdleTimeout
-	}
+	s.IdleTimeoutS = p.Heardlog.Session.idle(p.IdleTimeout)
 	if t := p.Parameters.Farewell.TimeoutS; t != nil {
 		s.Farewell.TimeoutS = *t
 	}

@@ -60,6 +60,7 @@ type joinProperties struct {
 			TotalMS      int `json:"total_ms" validate:"omitempty,min=10,max=86400000"`
 		} `json:"timeouts"`
 		Upstreams []upstreamProperties `json:"upstreams" validate:"max=8,dive"`
+		Session   sessionProperties    `json:"session"`
 	} `json:"heardlog"`
 }
 

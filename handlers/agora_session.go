@@ -1,0 +1,67 @@
+package handlers
+
+import (
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// sessionProperties is properties.heardlog.session: how long an agent is kept without activity, and what it takes over of the last one
+// (reference/memory-semantics.md 004-7).
+type sessionProperties struct {
+	TTLSeconds int    `json:"session_ttl_seconds" validate:"omitempty,min=60,max=86400"`
+	Persist    *bool  `json:"persist_across_invocations"`
+	Inherit    string `json:"inherit" validate:"omitempty,oneof=none summary full"`
+}
+
+func (p *sessionProperties) rules() error {
+	if p.Persist != nil && !*p.Persist && p.inherit() != memory.InheritNone {
+		return fault.At(fault.Invalid, "properties.heardlog.session.inherit", "%q contradicts persist_across_invocations, which is false; leave one of them out", p.Inherit)
+	}
+	return nil
+}
+
+// inherit gives what is taken over: as inherit says, and everything where only persist_across_invocations is said.
+func (p *sessionProperties) inherit() memory.Inherit {
+	switch {
+	case p.Inherit != "":
+		return memory.Inherit(p.Inherit)
+	case p.Persist != nil && *p.Persist:
+		return memory.InheritFull
+	}
+	return memory.InheritNone
+}
+
+// idle gives the agent's idle timeout in seconds: of two, the shorter; below 0 for the server's.
+func (p *sessionProperties) idle(timeout *int) int {
+	switch {
+	case timeout == nil && p.TTLSeconds == 0:
+		return -1
+	case timeout == nil || *timeout == 0 && p.TTLSeconds > 0:
+		return p.TTLSeconds
+	case p.TTLSeconds == 0:
+		return *timeout
+	}
+	return min(*timeout, p.TTLSeconds)
+}
+
+// inheritedJSON tells what an agent took over when it began.
+type inheritedJSON struct {
+	AgentID  string `json:"agent_id"`
+	Mode     string `json:"mode"`
+	Messages int    `json:"messages"`
+	LeftOut  int    `json:"left_out,omitempty"`
+	UpToSeq  int64  `json:"up_to_seq"`
+	Summary  bool   `json:"summary"`
+	Pending  bool   `json:"pending"` // a part of the summary is still to be made
+}
+
+// inheritedOf gives nil for an agent that took over nothing.
+func inheritedOf(a *memory.Agent) *inheritedJSON {
+	in := a.Settings.Memory.Inherited
+	if in == nil {
+		return nil
+	}
+	return &inheritedJSON{
+		AgentID: in.From, Mode: string(in.Mode), Messages: in.Messages, LeftOut: in.LeftOut, UpToSeq: in.UpToSeq, Summary: in.Summary, Pending: len(in.Ancestors) > 0,
+	}
+}
