@@ -47,6 +47,7 @@ func (a *API) Router() http.Handler {
 			r.Get("/profiles", a.handle(agoraError, a.profiles))
 			r.Route("/webhooks", a.webhookRoutes)
 			a.conversationRoutes(r)
+			a.memoryRoutes(r)
 		})
 		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora))    // who calls is told by its signature
 		r.Get("/webhooks/fetch/{token}", a.handle(agoraError, a.fetch)) // the token is the permission

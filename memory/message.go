@@ -172,6 +172,8 @@ type Message struct {
 	// Opens tells that the message was the first of its turn when it was appended.
 	Opens bool  `json:"opens,omitempty"`
 	Marks Marks `json:"marks,omitzero"`
+	// Item is what the message has as an item under /v1/memories; nil on all others.
+	Item *Item `json:"item,omitempty"`
 }
 
 // Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not measured.

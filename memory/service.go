@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -14,6 +15,8 @@ import (
 // Config is what a Service is made of. Store, Now and NewID are required.
 type Config struct {
 	Store Store
+	// Items finds messages by whose they are: the same driver. Without it the calls about items do not work.
+	Items ItemStore
 	Now   func() time.Time
 	NewID func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
 	// Events says which events are wanted and builds their bodies; nil sends none.
@@ -366,7 +369,8 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 // checkRoom refuses what would make a ledger longer than it may be. A Seq that was kept free has its room.
 func (s *Service) checkRoom(h *Head, added []Message) error {
 	most := int64(s.cfg.MaxMessages)
-	if n := len(added); most == 0 || n == 0 || added[n-1].Seq <= max(most, h.NextSeq-1) {
+	if n := len(added); most == 0 || n == 0 || strings.HasPrefix(h.Agent.Project, ownProject) || // which lives as long as the project
+		added[n-1].Seq <= max(most, h.NextSeq-1) {
 		return nil
 	}
 	return fault.New(fault.Quota, "agent %s has as many messages as it may, %d; let it leave and join another", h.Agent.ID, most)

@@ -167,3 +167,33 @@ func TestConversationTenants(t *testing.T) {
 		s.do(c.method, conversationsPath+c.path, `[]`).refused(http.StatusUnauthorized, "InvalidPermission")
 	}
 }
+
+// TestOwnPaths: the calls about conversations and memories are guarded like all others.
+func TestOwnPaths(t *testing.T) {
+	t.Parallel()
+	closed, open, limited, small := start(t, twoTenants), start(t), start(t, "HEARDLOG_RATE_LIMIT=1"), start(t, "HEARDLOG_MAX_BODY=1024")
+	const id = "/0123456789abcdef0123456789abcdef"
+	for _, c := range []struct {
+		method, path string
+		large        bool // takes a body
+	}{
+		{"GET", "/conversations", false},
+		{"DELETE", "/conversations", false},
+		{"PUT", "/conversations/c", true},
+		{"GET", "/conversations/c", false},
+		{"DELETE", "/conversations/c", false},
+		{"POST", "/memories", true},
+		{"POST", "/memories/search", true},
+		{"POST", "/memories/clear", true},
+		{"GET", "/memories" + id, false},
+		{"POST", "/memories" + id + "/status", true},
+	} {
+		closed.do(c.method, v1+c.path, `{}`).refused(http.StatusUnauthorized, "InvalidPermission")
+		open.do(c.method, v1+c.path, `{}`, "Host", "evil.example").refused(http.StatusForbidden, "InvalidPermission", "evil.example")
+		for limited.do(c.method, v1+c.path, `{}`).status != http.StatusTooManyRequests {
+		}
+		if c.large {
+			small.do(c.method, v1+c.path, strings.Repeat(" ", 2000)).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
+		}
+	}
+}

@@ -33,6 +33,7 @@ type Store struct {
 	replays    map[key]replay    // by project and name
 
 	conversations map[key][]byte // by project and id
+	items         []itemPlace    // in the order in which they came; those of agents and messages that are gone stay
 }
 
 type key struct{ project, id string }
@@ -194,6 +195,7 @@ func (s *Store) write(k key, a *agent, c memory.Change) error {
 		return err
 	}
 	a.head, a.list = a.head.Apply(c), list
+	s.noteItems(k, a, c)
 	return nil
 }
 

@@ -24,3 +24,7 @@ func TestQueue(t *testing.T) {
 func TestConversations(t *testing.T) {
 	memorytest.RunConversations(t, func(*testing.T) memory.ConversationStore { return inmem.New() })
 }
+
+func TestItems(t *testing.T) {
+	memorytest.RunItems(t, func(*testing.T) memorytest.ItemStore { return inmem.New() })
+}

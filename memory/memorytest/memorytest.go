@@ -195,6 +195,7 @@ func fullMessage(seq, rev int64) memory.Message {
 		Failure: &memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 502, Message: "bad\tgateway"}, FinishRsn: "stop",
 		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1", UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
 		Status: memory.Discarded, Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic", Chars: 23,
-		Raw: `{"role":"assistant", "n":1.50,"s":"\u00e9<&>"}`,
+		Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: "a", Extra: raw(`{"k":[1.50]}`), UpdatedMS: 9, IsError: true},
+		Raw:  `{"role":"assistant", "n":1.50,"s":"\u00e9<&>"}`,
 	}
 }

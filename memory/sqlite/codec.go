@@ -81,6 +81,7 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.text("raw", m.Raw, false)
 	w.flag("opens", m.Opens)
 	w.marks(m.Marks)
+	w.item(m.Item)
 	return append(w.b, '}'), w.err
 }
 
@@ -155,6 +156,20 @@ func (w *bodyWriter) marks(k memory.Marks) {
 	w.number("heard", k.Heard, false)
 	w.number("turn", k.Turn, false)
 	w.number("state", k.State, false)
+	w.b = append(w.b, '}')
+}
+
+// item writes what few messages have.
+func (w *bodyWriter) item(it *memory.Item) {
+	if it == nil {
+		return
+	}
+	w.open("item")
+	w.text("id", it.ID, false)
+	w.text("agent_id", it.AgentID, false)
+	w.raw("extra", it.Extra)
+	w.number("updated_ms", it.UpdatedMS, false)
+	w.flag("is_error", it.IsError)
 	w.b = append(w.b, '}')
 }
 

@@ -118,6 +118,9 @@ func FuzzCodec(f *testing.F) {
 		if has(10) {
 			m.Status, m.Scope, m.Category, m.Chars, m.Raw = memory.MessageStatus(k), memory.Scope{UserID: s, TaskID: k}, s, n, raw
 		}
+		if has(12) {
+			m.Item = &memory.Item{ID: s, AgentID: k, Extra: json.RawMessage(raw), UpdatedMS: n, IsError: has(3)}
+		}
 		if f := float64(n) / 7; has(11) {
 			m.Importance = &f
 		}

@@ -108,6 +108,8 @@ func (r *bodyReader) members(m *memory.Message) {
 			m.Opens = r.flag()
 		case "marks":
 			m.Marks = r.marks()
+		case "item":
+			m.Item = r.item()
 		default:
 			r.skip()
 		}
@@ -340,6 +342,30 @@ func (r *bodyReader) timings() *memory.Timings {
 		}
 	}
 	return t
+}
+
+func (r *bodyReader) item() *memory.Item {
+	it := new(memory.Item)
+	if !r.take('{') {
+		return it
+	}
+	for r.more() {
+		switch r.name() {
+		case "id":
+			it.ID = r.text()
+		case "agent_id":
+			it.AgentID = r.text()
+		case "extra":
+			it.Extra = r.raw()
+		case "updated_ms":
+			it.UpdatedMS = r.number()
+		case "is_error":
+			it.IsError = r.flag()
+		default:
+			r.skip()
+		}
+	}
+	return it
 }
 
 func (r *bodyReader) scope() (s memory.Scope) {

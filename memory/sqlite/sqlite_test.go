@@ -55,3 +55,7 @@ func TestQueue(t *testing.T) {
 func TestConversations(t *testing.T) {
 	memorytest.RunConversations(t, func(t *testing.T) memory.ConversationStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }
+
+func TestItems(t *testing.T) {
+	memorytest.RunItems(t, func(t *testing.T) memorytest.ItemStore { return open(t, sqlite.Options{}) })
+}

@@ -140,6 +140,7 @@ func (s *Store) eraseRows(ctx context.Context) error {
 			more = true
 			no := integer(row[0])
 			for _, sql := range []string{
+				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = ? LIMIT ?)",
 				"DELETE FROM message WHERE id IN (SELECT id FROM message WHERE agent_no = ? LIMIT ?)",
 				`DELETE FROM attempt WHERE delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no
 					WHERE e.agent_no = ? AND EXISTS (SELECT 1 FROM attempt t WHERE t.delivery_id = d.id) LIMIT ?)`,

@@ -146,11 +146,11 @@ func (g *group) write(k key, v *view, c memory.Change) error {
 			return err
 		}
 	}
-	if err := g.appendMessages(v.no, c.Append); err != nil {
+	if err := g.appendMessages(k, v.no, c.Append); err != nil {
 		return err
 	}
 	for i := range c.Replace {
-		if err := g.replaceMessage(v.no, &c.Replace[i]); err != nil {
+		if err := g.replaceMessage(k, v.no, &c.Replace[i]); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,7 @@ func (g *group) writeAgent(k key, v *view, a *memory.Agent) error {
 
 const insertMessage = "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
-func (g *group) appendMessages(no int64, list []memory.Message) error {
+func (g *group) appendMessages(k key, no int64, list []memory.Message) error {
 	for i := range list {
 		m := &list[i]
 		if m.Seq < 1 {
@@ -214,11 +214,14 @@ func (g *group) appendMessages(no int64, list []memory.Message) error {
 			return err
 		}
 		g.pages += 1 + len(body)/4096
+		if err := g.writeItem(k, no, m, true); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (g *group) replaceMessage(no int64, m *memory.Message) error {
+func (g *group) replaceMessage(k key, no int64, m *memory.Message) error {
 	body, err := g.body(m)
 	if err != nil {
 		return err
@@ -229,7 +232,10 @@ func (g *group) replaceMessage(no int64, m *memory.Message) error {
 		err = fault.New(fault.Internal, "a decision replaced message %d, which is not there under the id %q", m.Seq, m.ID)
 	}
 	g.pages += 2 + len(body)/4096
-	return err
+	if err != nil {
+		return err
+	}
+	return g.writeItem(k, no, m, false)
 }
 
 func (g *group) body(m *memory.Message) (string, error) {

@@ -1,0 +1,509 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// memoryRoutes are the calls about memories: messages of all of a project's ledgers by whose they are (reference/memory-semantics.md, system 003).
+func (a *API) memoryRoutes(r chi.Router) {
+	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
+	r.Post("/memories", h(a.addMemory))
+	r.Post("/memories/search", h(a.searchMemories))
+	r.Post("/memories/clear", h(a.clearMemories))
+	r.Get("/memories/{id}", h(a.oneMemory))
+	r.Post("/memories/{id}/status", h(a.setMemoryStatus))
+}
+
+// Bounds of a memory's smaller parts.
+const (
+	maxScopeID      = 256  // characters
+	maxQuery        = 1000 // characters
+	maxMemoryLimit  = 1000
+	maxMemoryRounds = 10_000
+)
+
+// memoryScope names whose memories are meant. An id that is empty or null counts as none.
+type memoryScope struct {
+	UserID    string `json:"user_id"`
+	SessionID string `json:"session_id"`
+	TaskID    string `json:"task_id"`
+	AgentID   string `json:"agent_id"`
+}
+
+// ids checks the ids; at is the path in front of their names.
+func (m memoryScope) ids(at string) (window.Scope, error) {
+	for _, id := range []struct{ name, value string }{
+		{"user_id", m.UserID}, {"session_id", m.SessionID}, {"task_id", m.TaskID}, {"agent_id", m.AgentID},
+	} {
+		if id.value == "" {
+			continue
+		}
+		if err := memory.ValidName(at+id.name, id.value, maxScopeID); err != nil {
+			return window.Scope{}, err
+		}
+	}
+	return window.Scope(m), nil
+}
+
+// memoryMetadata is a memory's metadata.
+type memoryMetadata struct {
+	memoryScope
+	Extra json.RawMessage `json:"extra"`
+}
+
+// addMemoryRequest is a memory to be stored.
+type addMemoryRequest struct {
+	ID         string          `json:"id"`
+	Content    json.RawMessage `json:"content"`
+	Type       string          `json:"memory_type"`
+	Status     string          `json:"status"`
+	Category   string          `json:"category"`
+	Importance *float64        `json:"importance" validate:"omitempty,gte=0,lte=1"`
+	Metadata   memoryMetadata  `json:"metadata"`
+	CreatedAt  string          `json:"created_at"`
+	ToolCalls  json.RawMessage `json:"tool_calls"`
+	ToolCallID string          `json:"tool_call_id"`
+	ToolName   string          `json:"tool_name"`
+	IsError    bool            `json:"is_error"`
+	RoleNames  string          `json:"role_names"`
+}
+
+// memoryRoles gives the role of each name of a type: those of both vocabularies.
+var memoryRoles = map[string]memory.Role{
+	"system": memory.System, "human": memory.User, "user": memory.User, "ai": memory.Assistant, "assistant": memory.Assistant, "tool": memory.Tool, "developer": memory.Developer,
+}
+
+const memoryTypes = "system, human, ai, tool (or user, assistant, developer)"
+
+// roleOf reads a type.
+func roleOf(field, name string) (memory.Role, error) {
+	role, ok := memoryRoles[name]
+	if !ok {
+		return "", fault.At(fault.Invalid, field, "%q is not one of %s", clip(name, 40), memoryTypes)
+	}
+	return role, nil
+}
+
+// roleNames is the vocabulary in which an answer names roles.
+type roleNames bool
+
+// openAINames reads the option role_names.
+func openAINames(name string) (roleNames, error) {
+	switch name {
+	case "", "orbiter":
+		return false, nil
+	case "openai":
+		return true, nil
+	}
+	return false, fault.At(fault.Invalid, "role_names", "%q is not one of orbiter, openai", clip(name, 40))
+}
+
+// of gives the name of a role.
+func (openAI roleNames) of(r memory.Role) string {
+	switch {
+	case bool(openAI):
+		return string(r)
+	case r == memory.User:
+		return "human"
+	case r == memory.Assistant:
+		return "ai"
+	case r == memory.Developer:
+		return "system"
+	}
+	return string(r)
+}
+
+// categoryOf checks a category (003-21).
+func categoryOf(name string) (string, error) {
+	switch name {
+	case "", "user_profile", "semantic", "episodic", "variable", "summary", "conversation":
+		return name, nil
+	}
+	return "", fault.At(fault.Invalid, "category", "%q is not one of user_profile, semantic, episodic, variable, summary, conversation", clip(name, 40))
+}
+
+func (a *API) addMemory(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[addMemoryRequest](a, w, r, true)
+	if err != nil {
+		return err
+	}
+	names, err := openAINames(in.RoleNames)
+	if err != nil {
+		return err
+	}
+	key, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return err
+	}
+	m, err := in.message(a.Now())
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		m.ID = key + ":0"
+	}
+	it, err := a.Memory.AddItem(r.Context(), projectOf(r), m)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/memories/"+it.Row.ID)
+	return encode(w, http.StatusCreated, newMemoryJSON(&it, names))
+}
+
+// message checks a memory and gives it in the domain's form.
+func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
+	var m memory.Message
+	if in.Type == "" {
+		return m, fault.At(fault.Missing, "memory_type", "is required: %s", memoryTypes)
+	}
+	role, err := roleOf("memory_type", in.Type)
+	if err != nil {
+		return m, err
+	}
+	if in.ID != "" && !memoryID(in.ID) {
+		return m, fault.At(fault.Invalid, "id", "%q is not 32 hex digits in lower case", clip(in.ID, 40))
+	}
+	scope, err := in.Metadata.ids("metadata.")
+	if err != nil {
+		return m, err
+	}
+	status, err := window.ParseStatus("status", in.Status)
+	if err != nil {
+		return m, err
+	}
+	category, err := categoryOf(in.Category)
+	if err != nil {
+		return m, err
+	}
+	extra, err := extraOf(in.Metadata.Extra)
+	if err != nil {
+		return m, err
+	}
+	at := now.UnixMilli()
+	if in.CreatedAt != "" {
+		t, err := time.Parse(time.RFC3339, in.CreatedAt)
+		if at = t.UnixMilli(); err != nil || at <= 0 || at > 1e14 {
+			return m, fault.At(fault.Invalid, "created_at", "%q is not a time such as 2026-05-28T20:31:40.123Z", clip(in.CreatedAt, 40))
+		}
+	}
+	if role == memory.System || role == memory.Developer {
+		m, err = in.instruction(role)
+	} else { // what a message of a ledger is held to holds here too
+		as := messageRequest{Role: string(role), Content: in.Content, ToolCalls: in.ToolCalls, ToolCallID: in.ToolCallID, Name: in.ToolName}
+		m, err = as.message("", now)
+	}
+	if err != nil {
+		return m, err
+	}
+	m.Timestamp = at
+	switch {
+	case in.IsError && role != memory.Tool:
+		return m, fault.At(fault.Invalid, "is_error", "belongs to memories of type tool only")
+	case in.ToolName != "" && role != memory.Tool:
+		return m, fault.At(fault.Invalid, "tool_name", "belongs to memories of type tool only")
+	}
+	m.Scope = memory.Scope{UserID: scope.UserID, SessionID: scope.SessionID, TaskID: scope.TaskID}
+	m.Item = &memory.Item{ID: in.ID, AgentID: scope.AgentID, Extra: extra, IsError: in.IsError}
+	m.Category, m.Importance = category, in.Importance
+	if status != window.Accepted {
+		m.Status = memory.MessageStatus(status)
+	}
+	return m, nil
+}
+
+// instruction gives a memory of type system.
+func (in addMemoryRequest) instruction(role memory.Role) (m memory.Message, err error) {
+	switch {
+	case len(in.ToolCalls) > 0 && string(in.ToolCalls) != "null":
+		return m, fault.At(fault.Invalid, "tool_calls", "belongs to memories of type ai only")
+	case in.ToolCallID != "":
+		return m, fault.At(fault.Invalid, "tool_call_id", "belongs to memories of type tool only")
+	case len(in.Content) == 0:
+		return m, fault.At(fault.Missing, "content", "is required")
+	}
+	m.Role = role
+	m.Content, m.Parts, err = contentOf("content", in.Content)
+	return m, err
+}
+
+// memoryID tells whether a text is the id of a memory.
+func memoryID(id string) bool {
+	return len(id) == 32 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// extraOf checks what a client keeps with a memory for itself.
+func extraOf(raw json.RawMessage) (json.RawMessage, error) {
+	const field = "metadata.extra"
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
+		return nil, nil
+	case raw[0] != '{':
+		return nil, fault.At(fault.Invalid, field, "is not an object")
+	case len(raw) > maxMetadataBytes:
+		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(raw), maxMetadataBytes)
+	case hasNUL(raw):
+		return nil, fault.At(fault.Invalid, field, "holds a NUL character, which is not allowed")
+	}
+	return compact(raw)
+}
+
+// memoryJSON is a memory in answers.
+type memoryJSON struct {
+	ID         string             `json:"id"`
+	Content    json.RawMessage    `json:"content"`
+	Type       string             `json:"memory_type"`
+	Status     string             `json:"status"`
+	Category   string             `json:"category,omitempty"`
+	Importance *float64           `json:"importance,omitempty"`
+	Metadata   memoryMetadataJSON `json:"metadata"`
+	CreatedAt  string             `json:"created_at"`
+	UpdatedAt  string             `json:"updated_at"`
+	ToolCalls  json.RawMessage    `json:"tool_calls,omitempty"` // ai
+	*toolJSON
+	Ledger *ledgerPlaceJSON `json:"ledger,omitempty"`
+}
+
+// memoryMetadataJSON is a memory's metadata; an id that is not set is null.
+type memoryMetadataJSON struct {
+	UserID    *string         `json:"user_id"`
+	SessionID *string         `json:"session_id"`
+	TaskID    *string         `json:"task_id"`
+	AgentID   *string         `json:"agent_id"`
+	Extra     json.RawMessage `json:"extra"`
+}
+
+// toolJSON is what memories of type tool have.
+type toolJSON struct {
+	ToolCallID string `json:"tool_call_id"`
+	ToolName   string `json:"tool_name"`
+	IsError    bool   `json:"is_error"`
+}
+
+// ledgerPlaceJSON tells in which agent's ledger a memory stands, and where.
+type ledgerPlaceJSON struct {
+	AgentID string `json:"agent_id"`
+	Seq     int64  `json:"seq"`
+}
+
+func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
+	m := &it.Message
+	iso := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
+	orNil := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	out := memoryJSON{
+		ID: it.Row.ID, Content: m.Parts, Type: names.of(m.Role), Status: string(it.ShownStatus()), Category: m.Category, Importance: m.Importance,
+		Metadata:  memoryMetadataJSON{orNil(it.Row.UserID), orNil(it.Row.SessionID), orNil(it.Row.TaskID), orNil(it.Row.AgentID), json.RawMessage("{}")},
+		CreatedAt: iso(m.Timestamp), UpdatedAt: iso(m.Timestamp),
+	}
+	if len(m.Parts) == 0 {
+		out.Content = memory.AppendString(nil, m.Content)
+	}
+	if m.Role == memory.Assistant {
+		if out.ToolCalls = m.ToolCalls; len(m.ToolCalls) == 0 {
+			out.ToolCalls = json.RawMessage("[]")
+		}
+	}
+	if m.Role == memory.Tool {
+		out.toolJSON = &toolJSON{ToolCallID: m.ToolCallID, ToolName: m.ToolName}
+	}
+	if item := m.Item; item != nil {
+		if len(item.Extra) > 0 {
+			out.Metadata.Extra = item.Extra
+		}
+		if item.UpdatedMS != 0 {
+			out.UpdatedAt = iso(item.UpdatedMS)
+		}
+		if out.toolJSON != nil {
+			out.IsError = item.IsError
+		}
+	}
+	if it.Project == it.Row.Project {
+		out.Ledger = &ledgerPlaceJSON{AgentID: it.AgentID, Seq: m.Seq}
+	}
+	return out
+}
+
+// noMemory is the refusal of what cannot be a memory's id.
+func noMemory(id string) error { return memory.ErrNoItem(clip(id, 40)) }
+
+func (a *API) oneMemory(w http.ResponseWriter, r *http.Request) error {
+	names, err := openAINames(r.URL.Query().Get("role_names"))
+	if err != nil {
+		return err
+	}
+	id := chi.URLParam(r, "id")
+	if !memoryID(id) {
+		return noMemory(id)
+	}
+	it, err := a.Memory.Item(r.Context(), projectOf(r), id)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newMemoryJSON(&it, names))
+}
+
+// memoryStatusRequest moves a memory to another status.
+type memoryStatusRequest struct {
+	Status    string `json:"status" validate:"required"`
+	RoleNames string `json:"role_names"`
+}
+
+func (a *API) setMemoryStatus(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[memoryStatusRequest](a, w, r, true)
+	if err != nil {
+		return err
+	}
+	names, err := openAINames(in.RoleNames)
+	if err != nil {
+		return err
+	}
+	next, err := window.ParseStatus("status", in.Status)
+	if err != nil {
+		return err
+	}
+	id := chi.URLParam(r, "id")
+	if !memoryID(id) {
+		return noMemory(id)
+	}
+	it, err := a.Memory.SetItemStatus(r.Context(), projectOf(r), id, next)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newMemoryJSON(&it, names))
+}
+
+// searchRequest is a search; type, status and category are any where they are not set.
+type searchRequest struct {
+	memoryScope
+	Scope     string `json:"scope"`
+	Query     string `json:"query"`
+	Type      string `json:"type"`
+	Status    string `json:"status"`
+	Category  string `json:"category"`
+	Limit     *int   `json:"limit"`
+	MaxRounds int    `json:"max_rounds"`
+	RoleNames string `json:"role_names"`
+}
+
+// foundJSON is what a search found.
+type foundJSON struct {
+	Memories  []memoryJSON `json:"memories"`
+	Total     int          `json:"total"`
+	Truncated bool         `json:"truncated"`
+}
+
+func (a *API) searchMemories(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.optionalBody(w, r)
+	if err != nil {
+		return err
+	}
+	var in searchRequest
+	if body != nil {
+		if err := a.decodeBytes(body, &in, true); err != nil {
+			return err
+		}
+	}
+	names, err := openAINames(in.RoleNames)
+	if err != nil {
+		return err
+	}
+	q, limit, err := in.search()
+	if err != nil {
+		return err
+	}
+	found, err := a.Memory.SearchItems(r.Context(), projectOf(r), q)
+	if err != nil {
+		return err
+	}
+	out := foundJSON{Memories: []memoryJSON{}, Total: found.Total, Truncated: found.Truncated}
+	for i := range found.Items[:min(limit, len(found.Items))] {
+		out.Memories = append(out.Memories, newMemoryJSON(&found.Items[i], names))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// search checks a search. limit is how many may be shown; unlike that of the query it may be 0.
+func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
+	if q.Level, err = window.ParseLevel("scope", in.Scope); err != nil {
+		return q, 0, err
+	}
+	if q.Scope, err = in.ids(""); err != nil {
+		return q, 0, err
+	}
+	if n := utf8.RuneCountInString(in.Query); n > maxQuery {
+		return q, 0, fault.At(fault.Invalid, "query", "has %d characters; at most %d are allowed", n, maxQuery)
+	}
+	q.Query = in.Query
+	if in.Type != "" {
+		role, err := roleOf("type", in.Type)
+		if err != nil {
+			return q, 0, err
+		}
+		if q.Role = window.Role(role); role == memory.Developer { // which counts as a system message
+			q.Role = window.System
+		}
+	}
+	if in.Status != "" {
+		if q.Status, err = window.ParseStatus("status", in.Status); err != nil {
+			return q, 0, err
+		}
+	}
+	if q.Category, err = categoryOf(in.Category); err != nil {
+		return q, 0, err
+	}
+	limit = window.DefaultSearchLimit
+	if in.Limit != nil {
+		limit = *in.Limit
+	}
+	switch {
+	case limit < 0 || limit > maxMemoryLimit:
+		return q, 0, fault.At(fault.Invalid, "limit", "is %d; a whole number from 0 to %d is wanted", limit, maxMemoryLimit)
+	case in.MaxRounds < 0 || in.MaxRounds > maxMemoryRounds:
+		return q, 0, fault.At(fault.Invalid, "max_rounds", "is %d; a whole number from 0, for no limit, to %d is wanted", in.MaxRounds, maxMemoryRounds)
+	}
+	q.Limit, q.Rounds, q.Pairs = max(limit, 1), in.MaxRounds, window.IntegrityTrailing
+	return q, limit, nil
+}
+
+func (a *API) clearMemories(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.optionalBody(w, r)
+	if err != nil {
+		return err
+	}
+	var in struct {
+		memoryScope
+		Scope string `json:"scope"`
+	}
+	if body != nil {
+		if err := a.decodeBytes(body, &in, true); err != nil {
+			return err
+		}
+	}
+	level, err := window.ParseLevel("scope", in.Scope)
+	if err != nil {
+		return err
+	}
+	scope, err := in.ids("")
+	if err != nil {
+		return err
+	}
+	n, err := a.Memory.ClearItems(r.Context(), projectOf(r), level, scope)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, removedJSON{Removed: n})
+}
