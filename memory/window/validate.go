@@ -103,7 +103,10 @@ func Decode(field string, raw []byte) (Policy, error) {
 	if err := decodeObject(field, raw, targetsOf(&p)); err != nil {
 		return Policy{}, err
 	}
-	return p, p.Validate(field)
+	if err := p.Validate(field); err != nil {
+		return Policy{}, err
+	}
+	return p, nil
 }
 
 // ParseSetting reads a policy from a setting of the server: the name of a preset, or a JSON object as Decode takes it. "" says nothing.
