@@ -41,7 +41,11 @@ func (o *outbox) service() *memory.Service {
 	return newService(func(c *memory.Config) { c.Store, c.Events, c.SettleWait = o, o, 50*time.Millisecond })
 }
 
-func (o *outbox) Wants(_ string, eventType int) bool { return o.want[eventType] }
+func (o *outbox) Wants(_ string, eventType int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.want[eventType]
+}
 
 // body is what the test's events hold.
 type body struct {
@@ -286,6 +290,24 @@ func TestExpiring(t *testing.T) {
 		if h, err := o.Head(t.Context(), "p", a.ID); err != nil || h.Agent.Message != memory.EndLifetime {
 			t.Errorf("%v: ended with %q", err, h.Agent.Message)
 		}
+		stop()
+	})
+	synctest.Test(t, func(t *testing.T) { // who begins to want it within the last hour gets it then
+		o := newOutbox()
+		stop := runUntil(t, o.service())
+		join(t, o.service(), nil)
+		stop()
+		stop = runUntil(t, o.service())
+		time.Sleep(memory.Lifetime - memory.ExpiringLead + 10*time.Minute)
+		synctest.Wait()
+		o.told(t)
+		o.mu.Lock()
+		o.want[memory.TypeExpiring] = true
+		o.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		o.told(t, "104")
+		time.Sleep(10 * time.Minute)
+		o.told(t)
 		stop()
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -31,8 +31,8 @@ type liveAgent struct {
 	live     bool      // false for an entry that is kept only while it has flights or feeds
 	// silenced tells that the running silence has been broken by us; a restart forgets it and may break it once more.
 	silenced atomic.Bool
-	// warned tells that the agent's expiry was announced, or fell due while nobody wanted to know.
-	warned atomic.Bool
+	// warned is when it is asked again whether anybody wants to know of the agent's expiry, Unix ns; 0 = not asked yet, -1 = it was announced.
+	warned atomic.Int64
 }
 
 // flight is an answer in the making.
@@ -125,16 +125,28 @@ func (r *registry) silenced(k agentKey) bool {
 	return a != nil && a.silenced.Load()
 }
 
-// warn notes that nothing more is to be said of the agent's expiry.
-func (r *registry) warn(k agentKey) {
+// warn notes that nothing more is to be said of the agent's expiry, or, with a time, nothing until then.
+func (r *registry) warn(k agentKey, again time.Time) {
+	at := int64(-1)
+	if !again.IsZero() {
+		at = again.UnixNano()
+	}
 	if a := r.get(k); a != nil {
-		a.warned.Store(true)
+		a.warned.Store(at)
 	}
 }
 
-func (r *registry) warned(k agentKey) bool {
+// warned tells whether nothing more is to be said of the agent's expiry, and else the time before which nothing is; the zero time for none.
+func (r *registry) warned(k agentKey) (again time.Time, done bool) {
 	a := r.get(k)
-	return a == nil || a.warned.Load()
+	if a == nil {
+		return time.Time{}, true
+	}
+	at := a.warned.Load()
+	if at > 0 {
+		again = time.Unix(0, at)
+	}
+	return again, at < 0
 }
 
 // activity gives when somebody last had to do with the agent; now if it is not known yet. An answer in flight and an open live tail

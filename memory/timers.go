@@ -250,16 +250,25 @@ func (s *Service) idleSince(a Agent, now time.Time) bool {
 
 // warningDue gives when the agent's expiry is to be announced; the zero time where that is done, or another's business.
 func (s *Service) warningDue(a Agent) time.Time {
-	if a.Settings.WarnedMS != 0 || a.Archived() || s.live.warned(keyOf(a)) {
+	again, done := s.live.warned(keyOf(a))
+	if done || a.Settings.WarnedMS != 0 || a.Archived() {
 		return time.Time{}
 	}
-	return time.UnixMilli(a.StartMS).Add(Lifetime - ExpiringLead)
+	at := time.UnixMilli(a.StartMS).Add(Lifetime - ExpiringLead)
+	if again.After(at) {
+		return again
+	}
+	return at
 }
 
-// warn announces the agent's expiry, once; where nobody wants to know, nothing is stored. It is no activity of the agent.
+// warnAgain is how often it is asked whether anybody wants to know by now of an expiry that is less than ExpiringLead away.
+const warnAgain = time.Minute
+
+// warn announces the agent's expiry, once; as long as nobody wants to know, nothing is stored. It is no activity of the agent.
 func (s *Service) warn(ctx context.Context, a Agent) error {
-	k := keyOf(a)
+	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
 	if s.cfg.Events.Wants(a.Project, TypeExpiring) {
+		again = time.Time{}
 		err := s.cfg.Store.Update(ctx, a.Project, a.ID, func(tx Tx) (Change, error) {
 			h := tx.Head()
 			a := h.Agent
@@ -275,7 +284,7 @@ func (s *Service) warn(ctx context.Context, a Agent) error {
 		}
 		s.live.changed(k)
 	}
-	s.live.warn(k)
+	s.live.warn(k, again)
 	return nil
 }
 
