@@ -45,10 +45,10 @@ func stateName(n int64) webhook.DeliveryState {
 	return webhook.Dead
 }
 
-// insertEvent puts an event in the outbox with a delivery for each endpoint that is to have it; none, and nothing is stored.
+// insertEvent puts an event in the outbox with a delivery for each endpoint of its project that is to have it; none, and nothing is stored.
 func (g *group) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool) error {
 	var eventNo int64
-	for _, e := range g.s.endpoints {
+	for _, e := range g.s.index.byProject[m.Project] {
 		if !to(e) {
 			continue
 		}

@@ -22,6 +22,39 @@ type endpoint struct {
 	// due is at most the earliest due time of its pending deliveries, so that a claim asks the database only for endpoints
 	// that may have one. Too early is harmless.
 	due int64
+	// wants holds the types that its filter lets through: reading the filter anew for each event would cost as much as there are patterns.
+	wants []int
+}
+
+// takes tells whether the endpoint takes events of the type.
+func (e *endpoint) takes(eventType int) bool {
+	return !e.Disabled && slices.Contains(e.wants, eventType)
+}
+
+// filter gives the types that an endpoint's filter lets through.
+func filter(e *webhook.Endpoint) []int {
+	var out []int
+	for _, t := range webhook.EventTypes() {
+		if webhook.Matches(e.Events, t.Number) {
+			out = append(out, t.Number)
+		}
+	}
+	return out
+}
+
+// index is the committer's way to its endpoints: with thousands of them it must not look at each for every event and result.
+type index struct {
+	byNo      map[int64]*endpoint
+	byProject map[string][]*endpoint // in order of their making
+}
+
+func newIndex(list []*endpoint) index {
+	x := index{map[int64]*endpoint{}, map[string][]*endpoint{}}
+	for _, e := range list {
+		x.byNo[e.no] = e
+		x.byProject[e.Project] = append(x.byProject[e.Project], e)
+	}
+	return x
 }
 
 // health is an endpoint's times for readers, apart because they change with deliveries: publishing the whole list for each would cost as much as
@@ -159,7 +192,7 @@ func loadEndpoints(c *conn, s *sealer) ([]*endpoint, error) {
 		}
 		e, err := decodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
 		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = integer(row[5]), integer(row[6]), integer(row[7])
-		out = append(out, &endpoint{Endpoint: e, no: no})
+		out = append(out, &endpoint{Endpoint: e, no: no, wants: filter(&e)})
 		return err
 	})
 	return out, err
@@ -168,7 +201,7 @@ func loadEndpoints(c *conn, s *sealer) ([]*endpoint, error) {
 // setEndpoints makes list the endpoints once the group is committed.
 func (g *group) setEndpoints(list []*endpoint) {
 	g.after = append(g.after, func() {
-		g.s.endpoints = list
+		g.s.endpoints, g.s.index = list, newIndex(list)
 		g.s.publishEndpoints()
 	})
 }
@@ -268,7 +301,7 @@ func (g *group) putEndpoint(e webhook.Endpoint) error {
 		list = append(list, &endpoint{no: no, due: nothingDue})
 		at = len(list) - 1
 	}
-	changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due, health: list[at].health}
+	changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due, health: list[at].health, wants: filter(&e)}
 	list[at] = changed
 	if err := g.writeEndpoint(changed); err != nil {
 		return err
@@ -291,12 +324,7 @@ func (g *group) writeEndpoint(e *endpoint) error {
 // conclude stores what a result means for its endpoint and puts the events that it makes in the outbox. The endpoint is looked up by the
 // row: a deleted one has none, and nothing is concluded for it.
 func (g *group) conclude(no, agentNo int64, d webhook.Delivery, r webhook.Result) error {
-	var e *endpoint
-	for _, own := range g.s.endpoints {
-		if own.no == no {
-			e = own
-		}
-	}
+	e := g.live(no)
 	if e == nil {
 		return nil
 	}
@@ -318,15 +346,14 @@ func (g *group) conclude(no, agentNo int64, d webhook.Delivery, r webhook.Result
 		if m.AgentID != "" {
 			of = agentNo
 		}
-		if err := g.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.Project == m.Project && to.Wants(m.Type) }); err != nil {
+		if err := g.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// changeEndpoint writes an endpoint's health, or all of it where it was disabled. Other items of the group may change others, and the
-// committer notes due times in the old value until the commit: so the new one is put together after it.
+// changeEndpoint writes an endpoint's health, or all of it where it was disabled. What is in memory changes after the commit.
 func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	var err error
 	if c.Disabled {
@@ -344,17 +371,11 @@ func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	g.changed[e.no] = c.Endpoint
 	g.pages += 2
 	g.after = append(g.after, func() {
-		for i, old := range g.s.endpoints {
-			if old.no != e.no {
-				continue
-			}
-			fresh := &endpoint{Endpoint: c.Endpoint, no: old.no, due: old.due, health: old.health}
-			g.s.endpoints[i] = fresh
-			if c.Disabled {
-				g.s.publishEndpoints()
-			} else {
-				fresh.note()
-			}
+		e.Endpoint = c.Endpoint // whose filter is the same
+		if c.Disabled {
+			g.s.publishEndpoints()
+		} else {
+			e.note()
 		}
 	})
 	return nil

@@ -14,12 +14,7 @@ import (
 
 // live gives an endpoint by its row; nil if it is deleted.
 func (g *group) live(no int64) *endpoint {
-	for _, e := range g.s.endpoints {
-		if e.no == no {
-			return e
-		}
-	}
-	return nil
+	return g.s.index.byNo[no]
 }
 
 // Replay makes a delivery again.
@@ -48,6 +43,12 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 		if e == nil {
 			return fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
 		}
+		if kept, err := g.kept(old.event); err != nil || !kept {
+			if err == nil {
+				err = fault.New(fault.NotFound, "there is no delivery %d", id)
+			}
+			return err
+		}
 		if job.delivery, err = g.insertDelivery(old.event, e, fresh{dueMS: nowMS, createdMS: nowMS, replayOf: id}); err != nil {
 			return err
 		}
@@ -61,6 +62,12 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 		return err
 	})
 	return out, err
+}
+
+// kept tells whether an event is there and is not being erased with its agent.
+func (g *group) kept(event int64) (bool, error) {
+	row, err := g.w.first("SELECT 1 FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM erased WHERE erased.agent_no = event.agent_no)", event)
+	return row != nil, classify(err, "read event")
 }
 
 // again is what a replay knows of a delivery that it makes anew.
@@ -116,10 +123,9 @@ func (g *group) replayOne(job *replayJob, a again, perSecond float64) error {
 	if e == nil { // deleted since
 		return nil
 	}
-	// Erased since, perhaps: an event without row would break the foreign key and the slice with it.
-	row, err := g.w.first("SELECT 1 FROM event WHERE no = ?", a.event)
-	if err != nil || row == nil {
-		return classify(err, "read event")
+	// Erased since, perhaps: an event without row would break the foreign key and the slice with it, and one whose agent is gone is about to be erased.
+	if kept, err := g.kept(a.event); err != nil || !kept {
+		return err
 	}
 	if job.resumed {
 		row, err := g.w.first("SELECT 1 FROM delivery WHERE event_no = ? AND id > ? AND replay_of <> 0 AND created_ms = ? AND endpoint_no = ?", a.event, job.upto, job.nowMS, a.endpoint)

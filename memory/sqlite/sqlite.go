@@ -100,6 +100,7 @@ type Store struct {
 	// The committer's own, under writing.
 	writer    *conn
 	endpoints []*endpoint
+	index     index
 	expect    float64       // size of the next group, as the last ones were, without what deliveries are about
 	held      []*item       // the committer's loop's: what was beyond the share of deliveries
 	laterTook time.Duration // what one of those took lately
@@ -247,6 +248,7 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	if s.endpoints, err = loadEndpoints(w, &s.sealer); err != nil {
 		return err
 	}
+	s.index = newIndex(s.endpoints)
 	s.publishEndpoints()
 	return nil
 }

@@ -286,7 +286,7 @@ func (g *group) writeEvents(k key, no int64, events []memory.Event) error {
 	for i := range events {
 		ev := &events[i]
 		m := webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}
-		if err := g.insertEvent(no, m, func(e *endpoint) bool { return e.Project == k.project && e.Wants(ev.Type) }); err != nil {
+		if err := g.insertEvent(no, m, func(e *endpoint) bool { return e.takes(ev.Type) }); err != nil {
 			return err
 		}
 	}
