@@ -144,7 +144,8 @@ type Log interface {
 	Send(ctx context.Context, m Event, endpointID string) (Record, error)
 	// ForgetDone erases what was delivered, canceled or given up before the time, and events that nothing refers to any more, in slices
 	// between other calls. It gives the number of deliveries erased.
-	ForgetDone(ctx context.Context, beforeMS int64) (int, error)
+	// With agentless only of events that tell of no agent, which no agent's end of retention takes along.
+	ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error)
 	// ServerKey gives 32 random bytes that belong to the store and the name; they are made on first use and kept.
 	ServerKey(ctx context.Context, name string) ([]byte, error)
 }

@@ -11,7 +11,9 @@ const sweepEvery = 10 * time.Minute
 // Sweeper forgets deliveries that ended long ago, with their attempts and their events.
 type Sweeper struct {
 	Log  Log           // the log of deliveries, not the server's
-	Keep time.Duration // how long they are kept after they ended; 0 = for ever
+	Keep time.Duration // how long they are kept after they ended; 0 = as long as their agent
+	// KeepAgentless is how long those are kept whose event tells of no agent, where Keep is 0; 0 = for ever.
+	KeepAgentless time.Duration
 	// Every is how often they are looked for; 0 is ten minutes.
 	Every   time.Duration
 	Now     func() time.Time // nil is time.Now
@@ -21,7 +23,11 @@ type Sweeper struct {
 // Run sweeps, at once and then again and again, until ctx is done, and returns nil. A sweep is many small calls of the store, between which
 // deliveries go on.
 func (s *Sweeper) Run(ctx context.Context) error {
-	if s.Keep <= 0 {
+	keep, agentless := s.Keep, false
+	if keep <= 0 {
+		keep, agentless = s.KeepAgentless, true
+	}
+	if keep <= 0 {
 		return nil
 	}
 	now := s.Now
@@ -31,7 +37,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	tick := time.NewTicker(orDefault(s.Every, sweepEvery))
 	defer tick.Stop()
 	for {
-		_, err := s.Log.ForgetDone(ctx, now().Add(-s.Keep).UnixMilli())
+		_, err := s.Log.ForgetDone(ctx, now().Add(-keep).UnixMilli(), agentless)
 		if err != nil && ctx.Err() == nil && s.OnError != nil {
 			s.OnError(err)
 		}

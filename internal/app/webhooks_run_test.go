@@ -91,9 +91,18 @@ func TestOthersAreTold(t *testing.T) {
 // TestWebhookRetention: what has ended is forgotten with its event after its time, what waits is not.
 func TestWebhookRetention(t *testing.T) {
 	t.Parallel()
+	for name, settings := range map[string][]string{
+		"its own": {"HEARDLOG_WEBHOOK_RETENTION=1ms"}, "that of agents, for what tells of none": {"HEARDLOG_WEBHOOK_RETENTION=0", "HEARDLOG_RETENTION=1ms"},
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); webhookRetention(t, settings...) })
+	}
+}
+
+func webhookRetention(t *testing.T, settings ...string) {
+	t.Helper()
 	well, ill := newHook(t), newHook(t)
 	ill.status.Store(http.StatusInternalServerError)
-	s := start(t, "HEARDLOG_WEBHOOK_RETENTION=1ms")
+	s := start(t, settings...)
 	a, b := s.hookTo(well, nil), s.hookTo(ill, nil)
 	var one, two delivery
 	s.post(hooks+"/endpoints/"+a.ID+"/test", nil).is(http.StatusAccepted, &one)

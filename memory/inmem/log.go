@@ -295,7 +295,7 @@ func (s *Store) Send(ctx context.Context, e webhook.Event, endpointID string) (w
 }
 
 // ForgetDone erases deliveries that ended before the time, and events that have none any more.
-func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (n int, err error) {
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -304,7 +304,7 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (n int, err erro
 	for i, d := range s.deliveries {
 		switch {
 		case d == nil:
-		case d.state != pending && d.done < beforeMS:
+		case d.state != pending && d.done < beforeMS && (!agentless || d.event.agent.id == ""):
 			s.deliveries[i] = nil
 			n++
 		default:

@@ -136,11 +136,12 @@ func (s *Store) eraseRows(ctx context.Context) error {
 const forgetRows = 64
 
 // ForgetDone erases deliveries that ended before the time, and events that have none any more.
-func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (int, error) {
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error) {
 	erased := 0
 	for n := int64(forgetRows); n == forgetRows; {
 		err := s.transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1 ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED", beforeMS, forgetRows)
+			rows, err := tx.Query(ctx, `SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1
+				AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, forgetRows, agentless)
 			if err != nil {
 				return err
 			}

@@ -269,12 +269,12 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (w
 }
 
 // ForgetDone erases deliveries that ended before the time, and events that have none any more.
-func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (int, error) {
+func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error) {
 	erased := 0
 	for more := true; more; {
 		n := int64(0)
 		err := s.do(ctx, func(g *group) (err error) {
-			n, err = g.forgetDone(beforeMS)
+			n, err = g.forgetDone(beforeMS, agentless)
 			return err
 		})
 		if err != nil {
@@ -294,10 +294,11 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64) (int, error) {
 // forgetRows is smaller than sweepRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
 const forgetRows = 64
 
-func (g *group) forgetDone(beforeMS int64) (int64, error) {
+func (g *group) forgetDone(beforeMS int64, agentless bool) (int64, error) {
 	type row struct{ id, event int64 }
 	var list []row
-	err := g.w.each("SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ? ORDER BY done_ms LIMIT ?+0", []driver.Value{beforeMS, int64(forgetRows)}, func(r []driver.Value) error {
+	err := g.w.each(`SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ?
+		AND (? = 0 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT ?+0`, []driver.Value{beforeMS, boolean(agentless), int64(forgetRows)}, func(r []driver.Value) error {
 		list = append(list, row{integer(r[0]), integer(r[1])})
 		return nil
 	})

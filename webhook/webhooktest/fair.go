@@ -56,7 +56,7 @@ func testReplayNamed(r rig) {
 	if err != nil || elsewhere.Count != 0 {
 		r.t.Errorf("in another project: %+v, %v", elsewhere, err)
 	}
-	if _, err := r.queue.ForgetDone(r.ctx, 1000); err != nil { // names go with what was done at their time
+	if _, err := r.queue.ForgetDone(r.ctx, 1000, false); err != nil { // names go with what was done at their time
 		r.t.Fatal(err)
 	}
 	if got, err := r.queue.ReplayAll(r.ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme", EventID: "e1"}, NowMS: 1000, Name: "m"}); err != nil {
@@ -184,5 +184,31 @@ func testClaimBytes(r rig) {
 				r.t.Errorf("%s has a body of %d bytes", d.EventID, len(d.Body))
 			}
 		}
+	}
+}
+
+// testForgetAgentless wants what tells of an agent to be kept where only the rest is to go.
+func testForgetAgentless(r rig) {
+	r.put(endpoint("a"))
+	r.emit(event("e1", 102, 10))
+	if _, err := r.queue.Send(r.ctx, webhook.Event{ID: "t1", Type: webhook.TypeTest, Project: "acme", CreatedMS: 10, Body: []byte("{}")}, "a"); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, d := range r.claim(10, 10) {
+		if err := r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Delivered, AtMS: 20, Try: webhook.Attempt{N: 1}}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		before int64
+		all    bool
+		want   int
+		left   []string
+	}{{20, false, 0, []string{"t1>a", "e1>a"}}, {21, false, 1, []string{"e1>a"}}, {21, true, 1, []string{}}} {
+		n, err := r.queue.ForgetDone(r.ctx, tt.before, !tt.all)
+		if err != nil || n != tt.want {
+			r.t.Errorf("forgot %d, want %d: %v", n, tt.want, err)
+		}
+		same(r.t, "left", shown(r.list(webhook.DeliveryQuery{})), tt.left)
 	}
 }

@@ -323,7 +323,7 @@ func testForgetDone(r rig) {
 	}
 	forget := func(before int64, want int) {
 		r.t.Helper()
-		if n, err := r.queue.ForgetDone(r.ctx, before); err != nil || n != want {
+		if n, err := r.queue.ForgetDone(r.ctx, before, false); err != nil || n != want {
 			r.t.Fatalf("forgot %d, want %d: %v", n, want, err)
 		}
 	}

@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
 		"TestsFirst":             testTestsFirst,
 		"Untried":                testUntried,
 		"ClaimBytes":             testClaimBytes,
+		"ForgetAgentless":        testForgetAgentless,
 		"Cancel":                 testCancel,
 		"Send":                   testSend,
 		"ForgetDone":             testForgetDone,
