@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Secret is a setting that must not come out: every way of printing it says "[secret]".
@@ -68,6 +70,7 @@ type Config struct {
 	OverMaxAgents     string        // HEARDLOG_OVER_MAX_AGENTS: refuse or drop_idle
 	Summaries         int           // HEARDLOG_SUMMARIES; 0 = none are made
 	MessageLimit      int           // HEARDLOG_MAX_MESSAGES; 0 = no limit
+	Policy            window.Policy // HEARDLOG_POLICY; the zero value is the default preset
 	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
 	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever
 	RateLimit         int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit

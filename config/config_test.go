@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 func load(env map[string]string) (config.Config, error) {
@@ -31,7 +32,7 @@ func TestDefaults(t *testing.T) {
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
 		OverMaxAgents: "refuse", Summaries: 8,
-		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, ConversationLimit: 100_000, NoKey: "refuse", TailLimit: 10_000, AgentTailLimit: 2000, ShutdownTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, Policy: window.Policy{Preset: "agora"}, ConversationLimit: 100_000, NoKey: "refuse", TailLimit: 10_000, AgentTailLimit: 2000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -55,6 +56,9 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=b:hunter2", "entry 2: its secret is that of another project"},
 		{"HEARDLOG_CREDENTIALS", "/nowhere/at/all", "neither project=id:secret nor the path"},
 		{"HEARDLOG_DEFAULT_PROJECT", "a/b", "not a project name"},
+		{"HEARDLOG_POLICY", "short", "agora, ovos, orbiter, lauren, ossa, full"},
+		{"HEARDLOG_POLICY", `{"max_tokens":-1}`, "max_tokens"},
+		{"HEARDLOG_POLICY", `{"max_tokens":`, "JSON object"},
 		{"HEARDLOG_LLM_URL", "ftp://h", "not an http or https URL"},
 		{"HEARDLOG_LLM_URL", "http://u:hunter2@h/", "user name or password"},
 		{"HEARDLOG_LLM_API_KEY", "hunter2\n", "control character"},

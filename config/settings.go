@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Bounds of the settings.
@@ -70,6 +72,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_MAX_CONVERSATIONS", "100000", "How many saved conversations one project may hold; 0 = no limit.", intInto(func(c *Config) *int { return &c.ConversationLimit }, 0, 10_000_000)},
 		{"HEARDLOG_MAX_MESSAGES", "100000", "How many messages of every role one agent may have; 0 = no limit. Past it new ones are refused, and answers to earlier ones still stored.", intInto(func(c *Config) *int { return &c.MessageLimit }, 0, 100_000_000)},
 		{"HEARDLOG_SUMMARIES", "8", "How many summaries of long conversations are made at a time, for agents whose policy wants them; 0 = none are made.", intInto(func(c *Config) *int { return &c.Summaries }, 0, 1000)},
+		{"HEARDLOG_POLICY", "agora", "What an LLM is given of an agent's memory, where the agent does not say: the name of a preset (agora, ovos, orbiter, lauren, ossa, full), or a JSON object; see GET /v1/policies.", setPolicy},
 		{"HEARDLOG_RETENTION", "90d", "How long a stopped agent is kept; 0 = for ever.", durationInto(func(c *Config) *time.Duration { return &c.Retention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_RATE_LIMIT", "0", "Requests a second that one project may make; 0 = no limit.", intInto(func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000)},
 		{"HEARDLOG_TAIL_READERS", "10000", "How many live tails may be open at a time; one takes about 40 KB.", intInto(func(c *Config) *int { return &c.TailLimit }, 1, 1_000_000)},
@@ -331,4 +334,9 @@ func oneLine(v string) error {
 		return fmt.Errorf("has a control character at byte %d", i)
 	}
 	return nil
+}
+
+func setPolicy(c *Config, v string) (err error) {
+	c.Policy, err = window.ParseSetting("", v)
+	return err
 }

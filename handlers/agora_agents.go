@@ -182,6 +182,9 @@ type updateFields struct {
 	MLLM *struct {
 		Params json.RawMessage `json:"params"`
 	} `json:"mllm"`
+	Heardlog *struct {
+		Policy json.RawMessage `json:"policy"`
+	} `json:"heardlog"`
 }
 
 type updateRequest struct {
@@ -222,6 +225,13 @@ func (a *API) update(w http.ResponseWriter, r *http.Request) error {
 		if u.MLLMParams, err = paramsObject(prefix+"mllm.params", m.Params); err != nil {
 			return err
 		}
+	}
+	if h := fields.Heardlog; h != nil && len(h.Policy) > 0 {
+		policy, err := a.policy(prefix+"heardlog.policy", h.Policy)
+		if err != nil {
+			return err
+		}
+		u.Policy, u.PolicySet = policy, true
 	}
 	agent, err := a.Memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
 	if err != nil {

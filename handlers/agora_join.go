@@ -99,7 +99,10 @@ func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, memory.I
 			return memory.Settings{}, "", err
 		}
 	}
-	return p.settings(), p.Heardlog.Session.inherit(), nil
+	out := p.settings()
+	policy, err := a.policy("properties.heardlog.policy", p.Heardlog.Policy)
+	out.Memory.Policy = policy
+	return out, p.Heardlog.Session.inherit(), err
 }
 
 // rules are those that tags cannot say and that hold under every base.

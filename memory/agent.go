@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Status is where an agent stands between join and leave; the numbers are Agora's (reference/agora-api.md section 6).
@@ -120,8 +122,8 @@ type Settings struct {
 
 // Memory is the part of an agent's memory that is no message.
 type Memory struct {
-	// Policy is the agent's own window policy, a JSON object; nil for the server's.
-	Policy json.RawMessage `json:"policy,omitempty"`
+	// Policy is the agent's own level of the window policy; nil where it says nothing. It is not changed once set.
+	Policy *window.Policy `json:"policy,omitempty"`
 	// Summary stands for what has left the memory; "" without one. SummaryMS is when it was set, Unix ms, and SummaryUpTo the Seq of the last message that
 	// it tells of, 0 where that is not known.
 	Summary     string `json:"summary,omitempty"`

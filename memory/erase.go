@@ -16,6 +16,7 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	if s.cfg.Summaries != nil {
 		s.cfg.Summaries.Ended(project, id)
 	}
+	s.recall.forget(k)
 	s.live.changed(k) // who watches it finds nothing
 	s.live.remove(k)
 	return nil

@@ -49,11 +49,11 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		return Leaving{}, err
 	}
 	if l, ok, err := s.ancestry(ctx, &h); ok || err != nil {
-		l.Model = *s.policyOf(&h.Agent).Full().SummaryModel
+		l.Model = *s.PolicyOf(&h.Agent, nil).SummaryModel
 		return l, err
 	}
 	l := Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
-	p := s.policyOf(&h.Agent).Full()
+	p := s.PolicyOf(&h.Agent, nil)
 	if p.Strategy != windows.Summarize || !*p.Enabled || *p.SummarizeAt <= 0 {
 		return l, nil
 	}
@@ -213,21 +213,14 @@ func (s *Service) tellSummaries(project, id string, c *Change, ended bool) {
 // mayMakeSummaries tells, at no cost, whether an agent's policy may ask for summaries.
 func (s *Service) mayMakeSummaries(a *Agent) bool {
 	m := &a.Settings.Memory
-	return s.cfg.Summaries != nil && (len(m.Policy) > 0 || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
-}
-
-func (s *Service) policyOf(a *Agent) windows.Policy {
-	p, _ := windows.Decode("", a.Settings.Memory.Policy)
-	return windows.Merge(p)
+	return s.cfg.Summaries != nil && (s.special(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
 }
 
 func windowMessages(msgs []Message) []windows.Message {
 	out := make([]windows.Message, len(msgs))
 	for i := range msgs {
-		m := &msgs[i]
-		out[i] = windows.Message{
-			Ref: i, Role: windows.Role(m.Role), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Chars: int(m.Size()),
-		}
+		out[i] = msgs[i].view()
+		out[i].Ref = i
 	}
 	return out
 }

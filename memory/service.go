@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Config is what a Service is made of. Store, Now and NewID are required.
@@ -35,6 +36,10 @@ type Config struct {
 	DropIdle bool
 	// MaxMessages is how many messages of every role and state one agent's ledger may hold; 0 = no limit. Answers to what was taken are always stored.
 	MaxMessages int
+	// Policy is the server's level of the window policy; the zero value is the default preset.
+	Policy window.Policy
+	// Counter gives the counter of tokens that a policy names; nil counts by the estimate, whatever it names.
+	Counter func(tokens string) (window.Counter, error)
 	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
 	IdleTimeout time.Duration
 	// Retention is how long an ended agent is kept; 0 = for ever.
@@ -56,6 +61,7 @@ type Service struct {
 	cfg    Config
 	live   *registry
 	keys   keyCache
+	recall recallCache
 	timers *timers
 }
 
@@ -180,6 +186,9 @@ type UpdateRequest struct {
 	SystemMessages *[]json.RawMessage // replaces
 	Params         json.RawMessage    // replaces llm.params
 	MLLMParams     json.RawMessage    // replaces mllm.params
+	// Policy replaces the agent's own policy where PolicySet says so; nil then leaves it to the server.
+	Policy    *window.Policy
+	PolicySet bool
 }
 
 // Update changes a live agent. fault.NotFound if there is none or it has ended.
@@ -201,6 +210,9 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 		}
 		if r.Params != nil {
 			a.Settings.LLM.Params = r.Params
+		}
+		if r.PolicySet {
+			a.Settings.Memory.Policy = r.Policy
 		}
 		if err := a.Settings.checkTemplates(); err != nil {
 			return Change{}, err
@@ -237,6 +249,10 @@ func (r UpdateRequest) properties(old json.RawMessage) (json.RawMessage, error) 
 	}
 	if r.Params != nil {
 		errs = append(errs, set("llm", "params", r.Params))
+	}
+	if r.PolicySet {
+		b, err := json.Marshal(r.Policy)
+		errs = append(errs, err, set("heardlog", "policy", b))
 	}
 	if r.MLLMParams != nil {
 		errs = append(errs, set("mllm", "params", r.MLLMParams))

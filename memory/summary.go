@@ -120,31 +120,3 @@ func (s *Service) rememberTx(ctx context.Context, project, id string, decide fun
 	})
 	return out, err
 }
-
-// Remembered gives what an agent remembers: the messages that Memory.Holds, in order of Seq, with the head as of the same moment.
-func (s *Service) Remembered(ctx context.Context, project, id string) (Head, []Message, error) {
-	h, err := s.cfg.Store.Head(ctx, project, id)
-	if err != nil {
-		return Head{}, nil, err
-	}
-	for {
-		base := max(h.Agent.Settings.Memory.BaseSeq, 1)
-		n := h.NextSeq - base + 16 // what comes meanwhile
-		var msgs []Message
-		if h, msgs, err = s.cfg.Store.Recent(ctx, project, id, int(max(n, 0)), false); err != nil {
-			return Head{}, nil, err
-		}
-		m := &h.Agent.Settings.Memory
-		if int64(len(msgs)) == n && msgs[0].Seq > max(m.BaseSeq, 1) && h.NextSeq-max(m.BaseSeq, 1) > n {
-			continue // more came than was left room for
-		}
-		msgs = m.since(msgs)
-		out := make([]Message, 0, len(msgs))
-		for i := range msgs {
-			if msgs[i].InMemory() {
-				out = append(out, msgs[i])
-			}
-		}
-		return h, out, nil
-	}
-}

@@ -90,6 +90,7 @@ var calls = []struct {
 	{"POST", "/v1/agents/{id}/messages", `{"role":"user","content":"x"}`},
 	{"GET", "/v1/agents/{id}/messages", nil},
 	{"GET", "/v1/agents/{id}/events", nil},
+	{"POST", "/v1/agents/{id}/context", nil},
 	{"POST", "/v1/agents/{id}/clear", nil},
 	{"GET", "/v1/agents/{id}/summary", nil},
 	{"PUT", "/v1/agents/{id}/summary", `{"summary":"x"}`},

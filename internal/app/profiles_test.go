@@ -194,7 +194,7 @@ func TestProfileGuards(t *testing.T) {
 	t.Parallel()
 	closed, open := start(t, twoTenants), start(t)
 	limited := start(t, "HEARDLOG_RATE_LIMIT=1")
-	for _, c := range []struct{ method, path string }{{"GET", "/v1/profiles"}, {"POST", "/v1/evidence/twilio"}} {
+	for _, c := range []struct{ method, path string }{{"GET", "/v1/profiles"}, {"GET", "/v1/policies"}, {"POST", "/v1/evidence/twilio"}} {
 		closed.do(c.method, c.path, `{}`).refused(http.StatusUnauthorized, "InvalidPermission")
 		open.do(c.method, c.path, `{}`, "Host", "evil.example").refused(http.StatusForbidden, "InvalidPermission")
 		for got := limited.do(c.method, c.path, `{"type":"setup"}`); ; got = limited.do(c.method, c.path, `{"type":"setup"}`) {

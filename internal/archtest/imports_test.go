@@ -60,7 +60,7 @@ func rules() map[string]rule {
 	driver := []string{"memory", "memory/window", "webhook", "internal/fault"}
 	return map[string]rule{
 		".":                            {},
-		"config":                       {},
+		"config":                       {[]string{"memory/window", "internal/fault"}, nil},
 		"internal/fault":               {},
 		"internal/stack":               {},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},

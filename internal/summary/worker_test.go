@@ -2,7 +2,6 @@ package summary_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
+	windows "github.com/heardlog/heardlog/memory/window"
 )
 
 // world is a memory with a summariser, on a store in memory; it lives in a bubble of synctest.
@@ -95,8 +95,12 @@ const window = `{"strategy":"summarize","max_tokens":100,"summarize_at":0.8,"kee
 
 func (w *world) join(project, policy string) string {
 	w.t.Helper()
+	own, err := windows.Decode("policy", []byte(policy))
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	a, err := w.Join(w.t.Context(), memory.JoinRequest{
-		Project: project, Properties: []byte("{}"), Settings: memory.Settings{Memory: memory.Memory{Policy: json.RawMessage(policy)}},
+		Project: project, Properties: []byte("{}"), Settings: memory.Settings{Memory: memory.Memory{Policy: &own}},
 	})
 	if err != nil {
 		w.t.Fatal(err)

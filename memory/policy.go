@@ -1,0 +1,58 @@
+package memory
+
+import (
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// ServerPolicy gives the server's policy with every field set.
+func (s *Service) ServerPolicy() window.Policy { return s.cfg.Policy.Full() }
+
+// PolicyOf gives the policy that holds for an agent, with every field set: the server's, the agent's own and, if not nil, that of one request, the
+// narrower winning field by field. llm.max_history, where it is not the default, is the agent's max_messages unless its policy names one or a preset.
+func (s *Service) PolicyOf(a *Agent, request *window.Policy) window.Policy {
+	levels := make([]window.Policy, 1, 4)
+	levels[0] = s.cfg.Policy
+	if n := a.Settings.LLM.MaxHistory; n > 0 && (n != DefaultMaxHistory || s.plain()) {
+		levels = append(levels, window.Policy{MaxMessages: &n})
+	}
+	if own := a.Settings.Memory.Policy; own != nil {
+		levels = append(levels, *own)
+	}
+	if request != nil {
+		levels = append(levels, *request)
+	}
+	return window.Merge(levels...)
+}
+
+// plain tells whether the server's own policy says nothing beyond the default.
+func (s *Service) plain() bool {
+	return s.cfg.Policy.IsZero() || s.cfg.Policy == window.Policy{Preset: window.DefaultPreset}
+}
+
+// special tells whether an agent's context is made by another policy than the default with the agent's max_history, for which there is a shorter way.
+func (s *Service) special(a *Agent, request *window.Policy) bool {
+	return !s.plain() || a.Settings.Memory.Policy != nil || request != nil
+}
+
+// counter gives the counter of a policy that is full.
+func (s *Service) counter(p *window.Policy) (window.Counter, error) {
+	if s.cfg.Counter == nil || p.Tokens == window.Estimate {
+		return window.Estimated{}, nil
+	}
+	return s.cfg.Counter(p.Tokens)
+}
+
+// CheckPolicy wants a policy to be one that this server can follow; field is its path. fault.Invalid otherwise.
+func (s *Service) CheckPolicy(field string, p *window.Policy) error {
+	if p == nil {
+		return nil
+	}
+	if err := p.Validate(field); err != nil {
+		return err
+	}
+	if p.Tokens != "" && p.Tokens != window.Estimate && s.cfg.Counter == nil {
+		return fault.At(fault.Invalid, field+".tokens", "%q: this server counts by the estimate only", p.Tokens)
+	}
+	return nil
+}

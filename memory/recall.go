@@ -1,0 +1,251 @@
+package memory
+
+import (
+	"container/list"
+	"context"
+	"encoding/json"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// recalled is an agent's memory as the rules of a window see it: what stands since the memory's beginning, in order of Seq, and beside each message what window
+// looks at. It is a value that is not changed: what comes later makes another one, which may share its arrays.
+type recalled struct {
+	key       agentKey
+	made      int64 // Agent.StartMS, which tells an agent from an earlier one of the same id
+	rev, base int64
+	stored    []Message
+	views     []window.Message // same places; what is not in memory has a status that keeps it out
+	place     *list.Element
+	// unordered tells that turns went down in order of Seq; lastTurn is the last one.
+	unordered bool
+	lastTurn  int64
+}
+
+// maxRecalled is how many messages are kept so, of all agents together: some 20 MB beside the texts.
+const maxRecalled = 20_000
+
+// recallCache keeps what was recalled, so that a memory of a thousand messages is not read and counted anew for each message that is added. Its zero value
+// is ready. What it gives is checked against the agent's head.
+type recallCache struct {
+	mu    sync.Mutex
+	byKey map[agentKey]*recalled
+	order list.List // of *recalled, those asked for last in front
+	size  int
+}
+
+func (c *recallCache) get(k agentKey) *recalled {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.byKey[k]
+	if r != nil {
+		c.order.MoveToFront(r.place)
+	}
+	return r
+}
+
+// put keeps r in place of whatever is kept of its agent. The caller holds mu.
+func (c *recallCache) put(r *recalled) {
+	if c.byKey == nil {
+		c.byKey = map[agentKey]*recalled{}
+	}
+	c.drop(c.byKey[r.key])
+	if len(r.stored) > maxRecalled/2 {
+		return // it would push out all others, and is read anew each time
+	}
+	r.place = c.order.PushFront(r)
+	c.byKey[r.key] = r
+	c.size += len(r.stored)
+	for c.size > maxRecalled {
+		c.drop(c.order.Back().Value.(*recalled))
+	}
+}
+
+func (c *recallCache) drop(r *recalled) {
+	if r == nil || c.byKey[r.key] != r {
+		return
+	}
+	c.order.Remove(r.place)
+	delete(c.byKey, r.key)
+	c.size -= len(r.stored)
+}
+
+func (c *recallCache) forget(k agentKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(c.byKey[k])
+}
+
+// remembered gives an agent's memory as of its head or later. After an append it reads and counts what was appended, and no more.
+func (s *Service) remembered(ctx context.Context, project, id string) (Head, *recalled, error) {
+	k := agentKey{project, id}
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	m := &h.Agent.Settings.Memory
+	old := s.recall.get(k)
+	if old != nil && old.made == h.Agent.StartMS && old.base == m.BaseSeq {
+		if old.rev >= h.Rev {
+			return h, old, nil
+		}
+		const most = 256 // changes; past that reading all is as good
+		changed, err := s.cfg.Store.Messages(ctx, project, id, MessageQuery{AfterRev: old.rev, Limit: most})
+		if err != nil {
+			return Head{}, nil, err
+		}
+		if len(changed) < most {
+			r := old.with(changed, h.Rev, &s.recall)
+			return h, r, nil
+		}
+	}
+	h, stored, err := s.sinceBase(ctx, project, id)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	r := &recalled{key: k, made: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq, stored: stored, views: make([]window.Message, len(stored))}
+	for i := range stored {
+		r.views[i] = stored[i].view()
+	}
+	r.noteTurns(stored)
+	s.recall.mu.Lock()
+	defer s.recall.mu.Unlock()
+	s.recall.put(r)
+	return h, r, nil
+}
+
+// with gives what r is after changes, in order of Seq, and keeps it.
+func (r *recalled) with(changed []Message, rev int64, c *recallCache) *recalled {
+	n := *r
+	n.rev, n.place = rev, nil
+	end := int64(0)
+	if len(r.stored) > 0 {
+		end = r.stored[len(r.stored)-1].Seq
+	}
+	var older, newer []Message
+	views := make([]window.Message, 0, len(changed))
+	for _, m := range changed {
+		switch {
+		case m.Seq < r.base:
+		case m.Seq <= end:
+			older = append(older, m)
+		default:
+			newer, views = append(newer, m), append(views, m.view())
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(older) > 0 || c.byKey[r.key] != r { // only the one that is kept may grow its arrays, and what stands in them never changes
+		room := len(r.stored) + len(changed) + 16
+		n.stored = append(make([]Message, 0, room), r.stored...)
+		n.views = append(make([]window.Message, 0, room), r.views...)
+	}
+	for i := range older {
+		m := &older[i]
+		at := sort.Search(len(n.stored), func(i int) bool { return n.stored[i].Seq >= m.Seq })
+		if at < len(n.stored) && n.stored[at].Seq == m.Seq {
+			n.stored[at], n.views[at] = *m, m.view()
+		} else {
+			n.stored, n.views = slices.Insert(n.stored, at, *m), slices.Insert(n.views, at, m.view())
+		}
+	}
+	n.stored, n.views = append(n.stored, newer...), append(n.views, views...)
+	if len(older) > 0 {
+		n.unordered, n.lastTurn = false, 0
+		n.noteTurns(n.stored)
+	} else {
+		n.noteTurns(newer)
+	}
+	c.put(&n)
+	return &n
+}
+
+func (r *recalled) noteTurns(msgs []Message) {
+	for i := range msgs {
+		r.unordered = r.unordered || msgs[i].TurnID < r.lastTurn
+		r.lastTurn = max(r.lastTurn, msgs[i].TurnID)
+	}
+}
+
+// byTurn gives the memory in order of its turns: see the function of that name.
+func (r *recalled) byTurn() *recalled {
+	if !r.unordered {
+		return r
+	}
+	n := *r
+	n.stored = byTurn(r.stored)
+	n.views = make([]window.Message, len(n.stored))
+	for i := range n.stored {
+		n.views[i] = n.stored[i].view()
+	}
+	return &n
+}
+
+// sinceBase reads what stands in the ledger since the memory's beginning, of every role and state, with the head as of the same moment.
+func (s *Service) sinceBase(ctx context.Context, project, id string) (Head, []Message, error) {
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	for {
+		n := max(h.NextSeq-max(h.Agent.Settings.Memory.BaseSeq, 1), 0) + 16 // what comes meanwhile
+		var msgs []Message
+		if h, msgs, err = s.cfg.Store.Recent(ctx, project, id, int(n), false); err != nil {
+			return Head{}, nil, err
+		}
+		if int64(len(msgs)) < n || msgs[0].Seq <= max(h.Agent.Settings.Memory.BaseSeq, 1) {
+			return h, h.Agent.Settings.Memory.since(msgs), nil
+		}
+	}
+}
+
+// Remembered gives what an agent remembers: the messages that Memory.Holds, in order of Seq, with the head as of the same moment or earlier.
+func (s *Service) Remembered(ctx context.Context, project, id string) (Head, []Message, error) {
+	h, stored, err := s.sinceBase(ctx, project, id)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	out := make([]Message, 0, len(stored))
+	for i := range stored {
+		if stored[i].InMemory() {
+			out = append(out, stored[i])
+		}
+	}
+	return h, out, nil
+}
+
+// notRemembered is the status of a view whose message is not in memory.
+const notRemembered = window.Status("discard")
+
+// view gives what the rules of a window look at of a message.
+func (m *Message) view() window.Message {
+	v := window.Message{
+		Role: window.Role(m.wireRole()), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
+		Chars: int(m.Size()), Importance: m.Importance, Interrupted: m.Interrupted, Category: m.Category,
+	}
+	if m.Content == "" && len(m.Parts) == 0 && len(m.ToolCalls) > 0 {
+		v.Parts = json.RawMessage("null")
+	}
+	if !m.InMemory() {
+		v.Status = notRemembered
+	}
+	if m.Scope != (Scope{}) {
+		v.Scope = &window.Scope{UserID: m.Scope.UserID, SessionID: m.Scope.SessionID, TaskID: m.Scope.TaskID}
+	}
+	if len(v.Parts) > 0 || len(v.ToolCalls) > 0 || v.Role == window.Tool {
+		links := v.ReadLinks() // once, and not at each reading
+		v.Links = &links
+	}
+	return v
+}
+
+// wireRole gives the role under which the message came and goes: results in blocks are a user message to those who write them so, and a tool's to us.
+func (m *Message) wireRole() Role {
+	if m.Role == Tool && m.ToolCallID == "" && len(m.Parts) > 0 {
+		return User
+	}
+	return m.Role
+}
