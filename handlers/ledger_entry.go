@@ -19,6 +19,34 @@ const maxKeptBuffer = 1 << 20
 // It is written by hand, like history, since every append answers with it: encoding/json took a tenth of an append.
 // live tells that the call goes on, so that answers may be provisional; base is where the agent's memory begins.
 func writeLedger(w http.ResponseWriter, id string, live bool, base int64, msgs []memory.Message, next int64) error {
+	return writePage(w, id, live, base, msgs, func(e *entryWriter) {
+		if next > 0 {
+			e.number("next_after_seq", next)
+		}
+	})
+}
+
+// writeAppended answers an append: the messages as stored, and what the agent's policy merged and dropped on the way. What others said is not provisional.
+func writeAppended(w http.ResponseWriter, id string, done memory.Appended) error {
+	return writePage(w, id, false, 0, done.Messages, func(e *entryWriter) {
+		if len(done.Merged) > 0 {
+			type merge struct {
+				Seq  int64 `json:"seq"`
+				Into int64 `json:"into"`
+			}
+			list := make([]merge, len(done.Merged))
+			for i, m := range done.Merged {
+				list[i] = merge(m)
+			}
+			e.value("merged", list)
+		}
+		if len(done.Dropped) > 0 {
+			e.value("dropped", done.Dropped)
+		}
+	})
+}
+
+func writePage(w http.ResponseWriter, id string, live bool, base int64, msgs []memory.Message, more func(e *entryWriter)) error {
 	buf := ledgerBuffers.Get().(*[]byte)
 	b := append(memory.AppendString(append((*buf)[:0], `{"agent_id":`...), id), `,"messages":[`...)
 	var err error
@@ -30,11 +58,11 @@ func writeLedger(w http.ResponseWriter, id string, live bool, base int64, msgs [
 			return err
 		}
 	}
-	b = append(b, ']')
-	if next > 0 {
-		b = strconv.AppendInt(append(b, `,"next_after_seq":`...), next, 10)
+	e := entryWriter{b: append(b, ']')}
+	if more(&e); e.err != nil {
+		return e.err
 	}
-	b = append(b, "}\n"...)
+	b = append(e.b, "}\n"...)
 	writeJSON(w, http.StatusOK, b)
 	if cap(b) <= maxKeptBuffer {
 		*buf = b

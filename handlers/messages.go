@@ -29,6 +29,10 @@ type messageRequest struct {
 	ToolCalls  json.RawMessage            `json:"tool_calls"`
 	ToolCallID string                     `json:"tool_call_id"`
 	Name       string                     `json:"name"`
+	Status     string                     `json:"status"` // accepted, draft or discard
+	Scope      *messageScope              `json:"scope"`
+	Importance *float64                   `json:"importance"` // 0 to 1
+	Category   string                     `json:"category"`
 }
 
 // appendRequest is a batch, or one message as it stands.
@@ -84,8 +88,8 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	} else if !reflect.ValueOf(in.messageRequest).IsZero() {
 		return fault.At(fault.Invalid, "messages", "stands beside a single message; send one or the other")
 	}
-	if len(list) == 0 || len(list) > memory.MaxBatch {
-		return fault.At(fault.Invalid, "messages", "holds %d messages; 1 to %d are allowed", len(list), memory.MaxBatch)
+	if len(list) > memory.MaxBatch {
+		return fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", len(list), memory.MaxBatch)
 	}
 	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
@@ -104,19 +108,22 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 			msgs[i].ID = key + ":" + strconv.Itoa(i)
 		}
 	}
-	stored, err := a.Memory.Append(r.Context(), projectOf(r), chi.URLParam(r, "id"), msgs)
+	done, err := a.Memory.Put(r.Context(), projectOf(r), chi.URLParam(r, "id"), msgs)
 	if err != nil {
 		return err
 	}
-	return writeLedger(w, chi.URLParam(r, "id"), false, 0, stored, 0) // what others said is not provisional
+	return writeAppended(w, chi.URLParam(r, "id"), done)
 }
 
 // message checks one message and gives it in the domain's form; at is its path for errors.
 func (m messageRequest) message(at string, now time.Time) (memory.Message, error) {
-	out := memory.Message{ID: m.ID, Role: memory.Role(m.Role), ToolCallID: m.ToolCallID, ToolName: m.Name}
-	if m.Role == "system" || m.Role == "developer" {
-		return out, fault.At(fault.Invalid, at+"role", "%q messages are not stored; set them in llm.system_messages, at join or by update", m.Role)
+	switch m.Role { // the names of others (reference/memory-semantics.md, mapping)
+	case "human":
+		m.Role = "user"
+	case "ai":
+		m.Role = "assistant"
 	}
+	out := memory.Message{ID: m.ID, Role: memory.Role(m.Role), ToolCallID: m.ToolCallID, ToolName: m.Name}
 	if m.ID != "" {
 		if err := memory.ValidName(at+"id", m.ID, 128); err != nil {
 			return out, err
@@ -138,7 +145,40 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 	if err := m.roleFields(&out, at); err != nil {
 		return out, err
 	}
+	if err := m.itemFields(&out, at); err != nil {
+		return out, err
+	}
+	if out.Role == memory.User && memory.OnlyResults(out.Parts) {
+		out.Role, out.Source = memory.Tool, "" // a tool's answer in blocks, which nobody said
+	}
 	return out, m.applyMetadata(&out, at, now)
+}
+
+// maxCategory bounds a message's category, in bytes.
+const maxCategory = 64
+
+// itemFields checks status, scope, importance and category.
+func (m messageRequest) itemFields(out *memory.Message, at string) error {
+	switch m.Status {
+	case "", "accepted":
+	case string(memory.Draft), string(memory.Discarded):
+		out.Status = memory.MessageStatus(m.Status)
+	default:
+		return fault.At(fault.Invalid, at+"status", "%q is not one of accepted, draft, discard", clip(m.Status, 40))
+	}
+	if f := m.Importance; f != nil {
+		if !(*f >= 0 && *f <= 1) {
+			return fault.At(fault.Invalid, at+"importance", "%v is not from 0 to 1", *f)
+		}
+		out.Importance = f
+	}
+	if m.Category != "" {
+		if err := memory.ValidName(at+"category", m.Category, maxCategory); err != nil {
+			return err
+		}
+		out.Category = m.Category
+	}
+	return m.Scope.into(out, at+"scope")
 }
 
 // sourcesOf gives the sources that a message of a role may have, the one that is meant by none first; nil for a role that is none.
@@ -150,6 +190,8 @@ func sourcesOf(role memory.Role) []string {
 		return []string{"llm", "greeting", "llm_failure", "silence", "command"}
 	case memory.Tool:
 		return []string{""}
+	case memory.System, memory.Developer:
+		return []string{"message"}
 	}
 	return nil
 }
@@ -165,9 +207,9 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 	allowed := sourcesOf(out.Role)
 	switch {
 	case m.Role == "":
-		return fault.At(fault.Missing, at+"role", "is required: user, assistant or tool")
+		return fault.At(fault.Missing, at+"role", "is required: user, assistant, tool, system or developer")
 	case allowed == nil:
-		return fault.At(fault.Invalid, at+"role", "%q is not one of user, assistant, tool", clip(m.Role, 40))
+		return fault.At(fault.Invalid, at+"role", "%q is not one of user, assistant, tool, system, developer", clip(m.Role, 40))
 	}
 	if source == "" {
 		source = allowed[0]

@@ -131,6 +131,8 @@ type Memory struct {
 	SummaryUpTo int64  `json:"summary_up_to,omitempty"`
 	// BaseSeq is where the memory begins: messages with a lower Seq are no longer in it. Ledger pages still show them.
 	BaseSeq int64 `json:"base_seq,omitempty"`
+	// ToolExchange is what a restored snapshot held under tool_exchange, as it came (reference/memory-semantics.md 001-26); "" for none.
+	ToolExchange string `json:"tool_exchange,omitempty"`
 	// SummaryRev is the revision at which the summary became what it is, and Acts what was done to the whole memory, oldest first, the newest MaxActs: what the
 	// live tail tells. The Service keeps both.
 	SummaryRev int64       `json:"summary_rev,omitempty"`

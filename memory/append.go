@@ -13,14 +13,33 @@ const MaxBatch = 1000
 // Append stores messages in order, all or none, durable when it returns, and returns them as stored. A message whose ID is stored
 // already changes nothing and comes back as it stands; fault.Conflict if it says something else. fault.Stopped if the agent takes no more.
 func (s *Service) Append(ctx context.Context, project, id string, msgs []Message) ([]Message, error) {
-	var out []Message
+	out, err := s.Put(ctx, project, id, msgs)
+	return out.Messages, err
+}
+
+// Appended is what became of messages that were appended.
+type Appended struct {
+	Messages []Message // as stored, in the order given
+	// Merged are those whose words went into an earlier message, which is Into; Dropped the Seqs of messages that left the memory. Both are what the
+	// agent's policy does where it applies on write, and empty otherwise.
+	Merged  []Merge
+	Dropped []int64
+}
+
+// Merge tells which message went into which.
+type Merge struct{ Seq, Into int64 }
+
+// Put is Append, and tells what the agent's policy merged and dropped on the way. No messages at all are stored as nothing, whatever there was before
+// (reference/memory-semantics.md 000-19).
+func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (Appended, error) {
+	var out Appended
 	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		known, err := knownIDs(tx, msgs)
 		if err != nil {
 			return Change{}, err
 		}
-		out = make([]Message, 0, len(msgs))
+		out = Appended{Messages: make([]Message, 0, len(msgs))}
 		var c Change
 		answering := s.live.answering(agentKey{project, id}, h.LastTurn)
 		for _, m := range msgs {
@@ -28,7 +47,7 @@ func (s *Service) Append(ctx context.Context, project, id string, msgs []Message
 				if !sameWords(stored, m) {
 					return Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
 				}
-				out = append(out, stored)
+				out.Messages = append(out.Messages, stored)
 				continue
 			}
 			m, err := place(&h, m, tx.Head().Rev+1, s.nowMS(), answering && h.LastTurn == tx.Head().LastTurn)
@@ -36,20 +55,24 @@ func (s *Service) Append(ctx context.Context, project, id string, msgs []Message
 				return Change{}, err
 			}
 			c.Append = append(c.Append, m)
-			out = append(out, m)
+			out.Messages = append(out.Messages, m)
 			if m.ID != "" {
 				known[m.ID] = m
 			}
 		}
-		if len(c.Append) > 0 { // what is stored already may be asked for after the end
-			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
-				return Change{}, err
-			}
+		if len(c.Append) == 0 {
+			return c, nil
 		}
-		return c, nil
+		if err := h.Agent.MustBeActive(fault.Stopped); err != nil { // what is stored already may be asked for after the end
+			return Change{}, err
+		}
+		if !s.special(&h.Agent, nil) {
+			return c, nil
+		}
+		return c, s.cut(tx, &c, &out)
 	})
 	if err != nil {
-		return nil, err
+		return Appended{}, err
 	}
 	return out, nil
 }

@@ -54,7 +54,7 @@ func (h *Head) answered() bool {
 		return false
 	}
 	switch h.Last.State {
-	case Final, Unplayed, Replaced: // what nobody heard was said all the same: late evidence must not find other turn numbers than early evidence
+	case Final, Unplayed, Replaced, Dropped, Merged: // what nobody heard was said all the same: late evidence must not find other turn numbers than early evidence
 		return true
 	}
 	return false

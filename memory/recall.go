@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"encoding/json"
@@ -248,4 +249,21 @@ func (m *Message) wireRole() Role {
 		return User
 	}
 	return m.Role
+}
+
+// OnlyResults tells whether a content is made of results of tools and nothing else: tool_result blocks, as Anthropic's format has them.
+func OnlyResults(parts json.RawMessage) bool {
+	if !bytes.Contains(parts, []byte(`"tool_result"`)) {
+		return false
+	}
+	var blocks []struct{ Type string }
+	if json.Unmarshal(parts, &blocks) != nil {
+		return false
+	}
+	for _, b := range blocks {
+		if b.Type != "tool_result" {
+			return false
+		}
+	}
+	return true
 }

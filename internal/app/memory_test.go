@@ -9,7 +9,7 @@ import (
 )
 
 // memoryBodies are the calls of an agent's memory that take a body, and their methods.
-var memoryBodies = map[string]string{"/clear": "POST", "/summary": "PUT", "/context": "POST"}
+var memoryBodies = map[string]string{"/clear": "POST", "/summary": "PUT", "/context": "POST", "/snapshot": "PUT", "/trim": "POST", "/repair": "POST"}
 
 // summaryOf is the answer of the summary calls.
 type summaryOf struct {

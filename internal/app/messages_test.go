@@ -64,8 +64,12 @@ func TestAppendRefused(t *testing.T) {
 	id := s.join("n", nil)
 	s.say(id, map[string]any{"role": "user", "content": "first", "turn_id": 3})
 	for _, tt := range []struct{ name, message, reason, words string }{
-		{"system", `{"role":"system","content":"x"}`, "InvalidFieldValue", "llm.system_messages"},
-		{"developer", `{"role":"developer","content":"x"}`, "InvalidFieldValue", "llm.system_messages"},
+		{"a status that is none", `{"role":"user","content":"x","status":"old"}`, "InvalidFieldValue", "accepted, draft, discard"},
+		{"importance above 1", `{"role":"user","content":"x","importance":1.1}`, "InvalidFieldValue", "importance"},
+		{"an unknown id in a scope", `{"role":"user","content":"x","scope":{"house_id":"1"}}`, "InvalidFieldValue", "house_id"},
+		{"a long scope", `{"role":"user","content":"x","scope":{"user_id":"` + strings.Repeat("x", 257) + `"}}`, "InvalidFieldValue", "scope.user_id"},
+		{"NUL in a category", `{"role":"user","content":"x","category":"a\u0000"}`, "InvalidFieldValue", "category"},
+		{"calls of the system", `{"role":"system","content":"x","tool_calls":[{}]}`, "InvalidFieldValue", "tool_calls"},
 		{"no role", `{"content":"x"}`, "MissingRequiredField", "role"},
 		{"unknown role", `{"role":"root","content":"x"}`, "InvalidFieldValue", `"root"`},
 		{"no content", `{"role":"user"}`, "MissingRequiredField", "content"},
@@ -107,8 +111,6 @@ func TestAppendRefused(t *testing.T) {
 		{`[{"role":"user","content":"x","contents":"y"}]`, "InvalidFieldValue", "contents"},
 		{`[{"role":"user","content":"x"}] {}`, "InvalidRequestBody", ""},
 		{`[],"role":"user"`, "InvalidRequestBody", ""},
-		{`[]`, "InvalidFieldValue", "0 messages"},
-		{`{"messages":[]}`, "InvalidFieldValue", "0 messages"},
 		{`{"messages":[{"role":"user","content":"x"}],"role":"user"}`, "InvalidFieldValue", "beside"},
 		{`{"messages":[{"role":"user","content":"x"}],"turn_id":5}`, "InvalidFieldValue", "beside"},
 		{`[` + strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"x"},`, 1001), ",") + `]`, "InvalidFieldValue", "1001"},

@@ -37,7 +37,7 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store
 			Name: "desk", StartMS: 1, StopMS: 2, Left: &memory.ArchiveEnd{Status: memory.Failed, Message: "m"}, Messages: 2, Digest: "d", Told: []byte{1, 255},
 			Notices: []string{"n"}, Turns: []memory.ArchiveTurn{{TurnID: 1, StartType: memory.StartVoice, E2EMS: 5}}, Errors: []memory.ArchiveError{{TurnID: 1, Module: "llm"}},
 		},
-		Memory: memory.Memory{Policy: &window.Policy{Preset: "ovos", Normalise: &window.Normalise{}}, Summary: "Ann called.", SummaryMS: 5, SummaryUpTo: 4, BaseSeq: 3},
+		Memory: memory.Memory{Policy: &window.Policy{Preset: "ovos", Normalise: &window.Normalise{}}, Summary: "Ann called.", SummaryMS: 5, SummaryUpTo: 4, BaseSeq: 3, ToolExchange: `{"id": 1}`},
 	}
 	stored := create(t, ctx, s, a)
 	wantSame(t, "stored agent", stored, a)

@@ -1,0 +1,163 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// maxToolExchange bounds what a snapshot holds beside messages and summary, in bytes.
+const maxToolExchange = 64 << 10
+
+// snapshot answers the whole memory: messages and summary (reference/memory-semantics.md 001-26).
+func (a *API) snapshot(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.Memory.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	b := append(make([]byte, 0, 16<<10), `{"messages":[`...)
+	for i := range s.Messages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendSnapshotMessage(b, &s.Messages[i])
+	}
+	b = append(b, `],"summary":`...)
+	if s.Summary == "" {
+		b = append(b, "null"...)
+	} else {
+		b = memory.AppendString(b, s.Summary)
+	}
+	if s.ToolExchange != "" {
+		b = append(append(b, `,"tool_exchange":`...), s.ToolExchange...)
+	}
+	writeJSON(w, http.StatusOK, append(b, "}\n"...))
+	return nil
+}
+
+// appendSnapshotMessage appends a message as it was given, or, of one that was not given so, what restoring it needs.
+func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
+	if m.Raw != "" {
+		return append(b, m.Raw...)
+	}
+	role := m.Role
+	if role == memory.Tool && m.ToolCallID == "" && len(m.Parts) > 0 {
+		role = memory.User
+	}
+	e := entryWriter{b: memory.AppendString(append(b, `{"role":`...), string(role))}
+	switch {
+	case len(m.Parts) > 0:
+		e.raw("content", m.Parts)
+	case m.Content == "" && len(m.ToolCalls) > 0:
+		e.raw("content", json.RawMessage("null"))
+	default:
+		e.always("content", m.Content)
+	}
+	e.raw("tool_calls", m.ToolCalls)
+	e.text("tool_call_id", m.ToolCallID)
+	e.text("name", m.ToolName)
+	e.b = strconv.AppendInt(append(e.b, `,"timestamp":`...), m.Timestamp, 10)
+	e.b = m.AppendMetadata(append(e.b, `,"metadata":`...))
+	return append(e.b, '}')
+}
+
+// putSnapshot restores a memory from what snapshot gives, or from a plain list of messages, all or nothing (001-27).
+func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if !utf8.Valid(body) {
+		return fault.New(fault.BadRequest, "the body is not UTF-8, and could not be given back as it is")
+	}
+	var in struct {
+		Messages     []json.RawMessage `json:"messages"`
+		Summary      *string           `json:"summary"`
+		ToolExchange json.RawMessage   `json:"tool_exchange"`
+	}
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
+		if err := json.Unmarshal(body, &in.Messages); err != nil {
+			return jsonFault(err)
+		}
+	} else if err := a.decodeBytes(body, &in, true); err != nil {
+		return err
+	}
+	if n := len(in.Messages); n > memory.MaxSnapshot {
+		return fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", n, memory.MaxSnapshot)
+	}
+	s := memory.Snapshot{Messages: make([]memory.Message, len(in.Messages))}
+	if in.Summary != nil {
+		s.Summary = *in.Summary
+	}
+	if x := in.ToolExchange; len(x) > 0 && string(x) != "null" {
+		if len(x) > maxToolExchange || hasNUL(x) {
+			return fault.At(fault.Invalid, "tool_exchange", "is longer than %d bytes or holds a NUL character", maxToolExchange)
+		}
+		s.ToolExchange = string(x)
+	}
+	for i, raw := range in.Messages {
+		if s.Messages[i], err = a.restored("messages["+strconv.Itoa(i)+"]", raw); err != nil {
+			return err
+		}
+	}
+	agent, err := a.Memory.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, struct {
+		AgentID  string `json:"agent_id"`
+		Messages int    `json:"messages"`
+	}{agent.ID, len(s.Messages)})
+}
+
+// restored reads a message of a snapshot. Fields that we do not know are kept with it and otherwise ignored: snapshots come from others too.
+func (a *API) restored(at string, raw json.RawMessage) (memory.Message, error) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return memory.Message{}, fault.At(fault.Invalid, at, "is not an object")
+	}
+	if hasNUL(raw) {
+		return memory.Message{}, fault.At(fault.Invalid, at, "holds a NUL character, which is not allowed")
+	}
+	var in messageRequest
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return memory.Message{}, within(at, jsonFault(err))
+	}
+	in.ID, in.TurnID = "", nil
+	if len(in.Content) == 0 {
+		in.Content = json.RawMessage("null")
+	}
+	var object json.RawMessage
+	if c := in.Content[0]; c != '"' && c != '[' && c != 'n' { // an object, a number: allowed here, and only here
+		object, in.Content = in.Content, json.RawMessage(`""`)
+	}
+	m, err := in.message(at+".", a.Now())
+	if err != nil {
+		return m, err
+	}
+	if object != nil {
+		m.Parts = object
+	}
+	if string(appendSnapshotMessage(nil, &m)) != string(raw) {
+		m.Raw = string(raw)
+	}
+	return m, nil
+}
+
+// within puts a path in front of the field of an error.
+func within(at string, err error) error {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || e.Field == "" {
+		return err
+	}
+	c := *e
+	c.Field, c.Msg = at+"."+e.Field, at+"."+e.Msg
+	return &c
+}

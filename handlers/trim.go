@@ -1,0 +1,99 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// trimAnswer is what a trim or a repair did.
+type trimAnswer struct {
+	AgentID string   `json:"agent_id"`
+	Dropped int      `json:"dropped"`
+	Kept    int      `json:"kept"`
+	Tokens  int      `json:"estimated_tokens"`
+	Healed  []string `json:"healed"`
+}
+
+type repairAnswer struct {
+	trimAnswer
+	Problems []repairProblem `json:"problems"`
+}
+
+type repairProblem struct {
+	Code       string   `json:"code"`
+	Seq        int64    `json:"seq"`
+	IDs        []string `json:"ids"`
+	Repairable bool     `json:"repairable"`
+}
+
+func newTrimAnswer(r *http.Request, t memory.Trimmed) trimAnswer {
+	return trimAnswer{chi.URLParam(r, "id"), t.Dropped, t.Kept, t.Tokens, append([]string{}, t.Healed...)}
+}
+
+// trim cuts the memory for good, to a budget of tokens or to the newest messages.
+func (a *API) trim(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		MaxTokens  *int `json:"max_tokens"`
+		KeepRecent *int `json:"keep_recent"`
+	}](a, w, r, true)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name      string
+		v         *int
+		low, high int
+	}{{"max_tokens", in.MaxTokens, 1, window.MaxTokenCount}, {"keep_recent", in.KeepRecent, 0, window.MaxCount}} {
+		if f.v != nil && (*f.v < f.low || *f.v > f.high) {
+			return fault.At(fault.Invalid, f.name, "%d is not from %d to %d", *f.v, f.low, f.high)
+		}
+	}
+	t, err := a.Memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newTrimAnswer(r, t))
+}
+
+// repair tells what is wrong with the memory's tool calls, and gives results that are missing a stand-in.
+func (a *API) repair(w http.ResponseWriter, r *http.Request) error {
+	if err := a.noBody(w, r); err != nil {
+		return err
+	}
+	t, err := a.Memory.Repair(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	out := repairAnswer{newTrimAnswer(r, t), []repairProblem{}}
+	for _, p := range t.Problems {
+		out.Problems = append(out.Problems, repairProblem{string(p.Code), p.Seq, append([]string{}, p.IDs...), p.Repairable})
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// summarizable tells which messages a summary should tell of before they leave.
+func (a *API) summarizable(w http.ResponseWriter, r *http.Request) error {
+	keep := window.DefaultKeepRecent
+	if r.URL.Query().Get("keep_recent") == "0" { // which is no "absent" here: all of it
+		keep = 0
+	} else if n, err := intParam(r.URL.Query(), "keep_recent", keep, 0, window.MaxCount); err != nil {
+		return err
+	} else {
+		keep = n
+	}
+	agent, msgs, err := a.Memory.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
+	if err != nil {
+		return err
+	}
+	return writePage(w, agent.ID, false, agent.Settings.Memory.BaseSeq, msgs, func(e *entryWriter) {
+		e.number("keep_recent", int64(keep))
+		if n := len(msgs); n > 0 {
+			e.number("up_to_seq", msgs[n-1].Seq)
+		}
+	})
+}

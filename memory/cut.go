@@ -1,0 +1,105 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// farBehind is how many Seqs may lie between the memory's beginning and the first message that is still in it. Past it the beginning is moved up, so that
+// what a cut on write looks at stays bounded.
+const farBehind = 256
+
+// cut does to a change that appends what the agent's policy does where it applies on write: at the seam between the last stored message and the first new one,
+// and then to the whole memory (reference/memory-semantics.md 000-18: first the one, then the other). What it takes away is marked and stays in the ledger.
+func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
+	h := tx.Head()
+	p := s.PolicyOf(&h.Agent, nil)
+	if p.Apply != window.OnWrite || !*p.Enabled {
+		return nil
+	}
+	counter, err := s.counter(&p)
+	if err != nil {
+		return err
+	}
+	m := &h.Agent.Settings.Memory
+	stored, err := tx.Last(int(max(h.NextSeq-max(m.BaseSeq, 1), 0)))
+	if err != nil {
+		return err
+	}
+	list := slices.Concat(m.since(stored), c.Append) // ours to write to
+	old := len(list) - len(c.Append)
+	views := make([]window.Message, len(list))
+	for i := range list {
+		views[i] = list[i].view()
+	}
+	was := slices.Clone(list[:old])
+	if last := lastInMemory(list[:old]); last >= 0 && list[old].counts() {
+		switch seam := p.Seam(&views[last], views[old:]); {
+		case seam.DropLast:
+			list[last].State = Dropped
+		case seam.MergeFirst:
+			list[last].merge(&list[old], seam.Text)
+			list[old].State = Merged
+			out.Merged = append(out.Merged, Merge{list[old].Seq, list[last].Seq})
+		}
+		views[last], views[old] = list[last].view(), list[old].view()
+	}
+	for _, i := range p.Cut(views, counter) {
+		list[i].State = Dropped
+	}
+	rev := h.Rev + 1
+	for i := range was {
+		if list[i].State != was[i].State || list[i].Content != was[i].Content {
+			list[i].Rev = rev
+			c.Replace = append(c.Replace, list[i])
+		}
+	}
+	byNew := map[int64]*Message{}
+	for i := range list {
+		if list[i].State == Dropped && (i >= old || was[i].State != Dropped) {
+			out.Dropped = append(out.Dropped, list[i].Seq)
+		}
+		if i >= old {
+			c.Append[i-old] = list[i]
+			byNew[list[i].Seq] = &list[i]
+		}
+	}
+	for i := range out.Messages {
+		if now := byNew[out.Messages[i].Seq]; now != nil {
+			out.Messages[i] = *now
+		}
+	}
+	first := slices.IndexFunc(list, func(m Message) bool { return m.InMemory() })
+	if first >= 0 && list[first].Seq-max(m.BaseSeq, 1) > farBehind {
+		a := h.Agent
+		a.Settings.Memory.BaseSeq, a.Rev = list[first].Seq, rev
+		c.Agent = &a
+	}
+	return nil
+}
+
+func lastInMemory(list []Message) int {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].InMemory() {
+			return i
+		}
+	}
+	return -1
+}
+
+// merge makes text, which holds the words of next too, the message's content; what was made and sent grows with what was heard.
+func (m *Message) merge(next *Message, text string) {
+	separator := text[len(m.Content) : len(text)-len(next.Content)]
+	if m.Generated != "" || next.Generated != "" {
+		m.Generated = m.Original() + separator + next.Original()
+	}
+	if m.Sent != "" || next.Sent != "" {
+		m.Sent = m.SentText() + separator + next.SentText()
+	}
+	m.Content, m.Raw = text, ""
+	m.Interrupted = m.Interrupted || next.Interrupted
+	if next.Interrupted {
+		m.InterruptMS, m.InterruptBy = next.InterruptMS, next.InterruptBy
+	}
+}

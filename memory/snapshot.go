@@ -1,0 +1,65 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// MaxSnapshot is how many messages a snapshot may hold.
+const MaxSnapshot = 10_000
+
+// Snapshot is an agent's memory as one value: the whole of it, and not what a policy would show (reference/memory-semantics.md 001-26).
+type Snapshot struct {
+	Agent    Agent
+	Messages []Message // in order
+	Summary  string    // "" = none
+	// ToolExchange is kept as it came; "" = none.
+	ToolExchange string
+}
+
+// Snapshot gives an agent's memory, also after its end. Its messages are shared and must not be written to.
+func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
+	h, msgs, err := s.Remembered(ctx, project, id)
+	m := &h.Agent.Settings.Memory
+	return Snapshot{h.Agent, msgs, m.Summary, m.ToolExchange}, err
+}
+
+// Restore puts a snapshot in place of an agent's memory, all or nothing and durable when it returns; the ledger keeps what was before. Each message gets a Seq and
+// a turn of its own, and none keeps an id. It fails with fault.Invalid for too many messages, fault.Stopped if the agent takes nothing more.
+func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) (Agent, error) {
+	if len(in.Messages) > MaxSnapshot {
+		return Agent{}, fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", len(in.Messages), MaxSnapshot)
+	}
+	summary, err := CleanText("summary", in.Summary, MaxSummary)
+	if err != nil {
+		return Agent{}, err
+	}
+	return s.remember(ctx, project, id, func(h *Head, m *Memory) (Change, error) {
+		c, err := s.refill(h, m, in.Messages)
+		if err != nil {
+			return Change{}, err
+		}
+		m.Summary, m.SummaryMS, m.SummaryUpTo, m.ToolExchange = summary, 0, 0, in.ToolExchange
+		if summary != "" {
+			m.SummaryMS = s.nowMS()
+		}
+		return c, nil
+	})
+}
+
+// refill begins the memory anew with these messages, which are stored as new ones.
+func (s *Service) refill(h *Head, m *Memory, msgs []Message) (Change, error) {
+	var c Change
+	m.BaseSeq = h.NextSeq
+	rev, now := h.Rev+1, s.nowMS()
+	for _, msg := range msgs {
+		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
+		msg, err := place(h, msg, rev, now, false)
+		if err != nil {
+			return Change{}, err
+		}
+		c.Append = append(c.Append, msg)
+	}
+	return c, nil
+}
