@@ -57,21 +57,22 @@ type sizes struct {
 	agents   int // for the restart
 	events   int // of a round, deliveries waiting
 	wakes    int // of a round, events that come one by one
+	watchers int // of an agent
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, watchers: 1000}
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 1000}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks")
+	only := flags.String("only", "1,2,3,4,5,6,7,9", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 9 readers of a live tail")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "a server built before; empty builds one")
 	dir := flags.String("dir", "", "folder for the databases, on the disk to be measured; empty makes a temporary one")
@@ -116,11 +117,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks}
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, nil, b.benchTail}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))
-		if err != nil || n < 1 || n > len(parts) {
+		if err != nil || n < 1 || n > len(parts) || parts[n-1] == nil {
 			return fmt.Errorf("-only %q: parts are 1 to %d", only, len(parts))
 		}
 		which = append(which, n)
