@@ -261,7 +261,7 @@ func (f *framer) agent(a *memory.Agent) error {
 		if i+1 < len(mem.Acts) && mem.Acts[i+1].Rev == act.Rev {
 			continue
 		}
-		if err := put(act.Rev, 1, tailMemory, memoryEvent{Action: act.Action}); err != nil {
+		if err := put(act.Rev, 1, tailMemory, memoryEvent{Action: act.Action, FromSeq: act.Base}); err != nil {
 			return err
 		}
 	}
@@ -315,10 +315,11 @@ type summaryEvent struct {
 }
 
 type memoryEvent struct {
-	Action string `json:"action"`
-	Seq    int64  `json:"seq,omitempty"`
-	ID     string `json:"id,omitempty"`
-	Count  *int   `json:"count,omitempty"`
+	Action  string `json:"action"`
+	Seq     int64  `json:"seq,omitempty"`
+	ID      string `json:"id,omitempty"`
+	FromSeq int64  `json:"from_seq,omitempty"`
+	Count   *int   `json:"count,omitempty"`
 }
 
 type stateEvent struct {

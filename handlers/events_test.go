@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -303,3 +304,67 @@ func TestTailEvents(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// TestTailOfTheMemory: what is done to the memory as a whole, and its summary, is told when it happens and to who comes back; an agent that is erased ends its tails.
+//
+// Rules: 003-22
+func TestTailOfTheMemory(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	c := s.source(id, "?types=summary,memory")
+	c.connect()
+	s.say(id, says(memory.User, "Hi"))
+	if _, err := s.mem.SetSummary(t.Context(), "p", id, "They said hi.", 1); err != nil {
+		t.Fatal(err)
+	}
+	s.say(id, says(memory.User, "More"))
+	if _, err := s.mem.Clear(t.Context(), "p", id); err != nil {
+		t.Fatal(err)
+	}
+	s.say(id, says(memory.User, "Again"))
+	if _, err := s.mem.SetSummary(t.Context(), "p", id, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`2 memory {"action":"added","seq":1}`,
+		`3.0.1 memory {"action":"trimmed","from_seq":2}`,
+		`3.0.2 summary {"set":true,"summary":"They said hi.","up_to_seq":1}`,
+		`4 memory {"action":"added","seq":2}`,
+		`5.0.1 memory {"action":"cleared","from_seq":3}`,
+		`6 memory {"action":"added","seq":3}`,
+		`7.0.2 summary {"set":false}`,
+	}
+	var got []string
+	for len(got) < len(want) {
+		e, ok := c.next()
+		if !ok {
+			t.Fatalf("the stream ended after %q", got)
+		}
+		got = append(got, e.ID+" "+e.Name+" "+timestamps.ReplaceAllString(e.Data, ""))
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	again := s.source(id, "?types=summary,memory&after=1")
+	again.connect()
+	for _, w := range want {
+		e, _ := again.next()
+		if g := e.ID + " " + e.Name + " " + timestamps.ReplaceAllString(e.Data, ""); g != w {
+			t.Errorf("coming back: %s, want %s", g, w)
+		}
+	}
+	if err := s.mem.Erase(t.Context(), "p", id); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*source{c, again} {
+		if e := r.until("dropped"); e.Data != `{"reason":"erased"}` {
+			t.Errorf("%+v", e)
+		}
+	}
+	if c.connect() || c.status != http.StatusNotFound {
+		t.Errorf("an erased agent is answered with %d", c.status)
+	}
+}
+
+var timestamps = regexp.MustCompile(`,"timestamp":\d+`)

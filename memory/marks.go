@@ -108,7 +108,8 @@ const MaxActs = 16
 // MemoryAct is one thing that was done to the whole memory.
 type MemoryAct struct {
 	Rev    int64  `json:"rev"`
-	Action string `json:"action"` // ActionCleared or ActionRestored
+	Action string `json:"action"` // ActionCleared, ActionTrimmed or ActionRestored
+	Base   int64  `json:"base"`   // Memory.BaseSeq since then
 }
 
 // markMemory notes in a change of the agent at which revision its summary and its memory became what they are.
@@ -124,9 +125,12 @@ func markMemory(head *Head, c *Change) {
 	if is.BaseSeq == was.BaseSeq {
 		return
 	}
-	act := MemoryAct{Rev: head.Rev + 1, Action: ActionCleared}
-	if len(c.Append) > 0 {
+	act := MemoryAct{Rev: head.Rev + 1, Action: ActionCleared, Base: is.BaseSeq}
+	switch {
+	case len(c.Append) > 0:
 		act.Action = ActionRestored
+	case is.SummaryRev == act.Rev || is.BaseSeq < head.NextSeq: // the rest stays, in the summary's words or its own
+		act.Action = ActionTrimmed
 	}
 	acts := was.Acts[max(0, len(was.Acts)-MaxActs+1):]
 	is.Acts = append(acts[:len(acts):len(acts)], act) // the old list is the store's
