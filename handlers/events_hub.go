@@ -19,6 +19,9 @@ type TailLimits struct {
 	Heartbeat    time.Duration // keeps proxies from closing a quiet tail
 	Write        time.Duration // a reader that takes nothing for so long is let go
 	Behind       time.Duration // and so is one that was up to date and has been behind for so long
+	// Poll is how often the store is asked whether a watched agent was changed by another server that shares it, where nobody calls memory.Service.Changed for
+	// that; 0 = never. It is one read of an agent's head, however many watch it.
+	Poll time.Duration
 }
 
 // The defaults of TailLimits.
@@ -51,7 +54,7 @@ func (l TailLimits) withDefaults() TailLimits {
 // What a hub keeps for its readers: those behind it read the store.
 const (
 	ringBytes  = 1 << 20
-	ringFrames = 1024
+	ringFrames = 4096
 	ringMost   = 8 << 20 // bytes, of the newest change alone
 	tailPage   = 200
 	// catchUpBytes is how much of the store's part is held at a time, and catchUps how many readers do so at once.
@@ -62,7 +65,7 @@ const (
 
 // Readers are woken some at a time: a thousand that become runnable at once would stand between a writer and its processor.
 const (
-	wakeBurst = 16
+	wakeBurst = 8
 	wakePause = time.Millisecond
 )
 
@@ -202,13 +205,24 @@ func (h *tailHub) run(ctx context.Context, rev int64, agent *memory.Agent) {
 			h.wakeAll(ctx)
 		}
 	}()
+	var poll <-chan time.Time
+	if d := h.all.limits.Poll; d > 0 {
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		poll = tick.C
+	}
 	for {
+		var fed memory.Fed
+		polled := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.feed.Wake():
+			fed = h.feed.Take()
+		case <-poll:
+			fed.Lost, polled = true, true
 		}
-		fed := h.feed.Take()
+		before := rev
 		var err error
 		for rev, agent, err = h.take(ctx, fed, rev, agent); err != nil && ctx.Err() == nil; {
 			if fault.Is(err, fault.NotFound) {
@@ -220,6 +234,9 @@ func (h *tailHub) run(ctx context.Context, rev int64, agent *memory.Agent) {
 			}
 			wait(ctx, tailRetry)
 			rev, agent, err = h.take(ctx, memory.Fed{Lost: true}, rev, agent)
+		}
+		if polled && rev == before {
+			continue
 		}
 		h.look()
 		h.wakeAll(ctx)
@@ -276,7 +293,9 @@ func (h *tailHub) read(ctx context.Context, rev int64, agent *memory.Agent) (int
 			return rev, agent, err
 		}
 		agent = &head.Agent
-		h.all.api.Metrics.tail.reads.WithLabelValues("hub").Inc()
+		if head.Rev > rev {
+			h.all.api.Metrics.tail.reads.WithLabelValues("hub").Inc()
+		}
 		if at = h.publish(f, agent); !f.cut {
 			return max(rev, head.Rev), agent, nil
 		}
