@@ -34,20 +34,9 @@ func ownAgent(project string) Agent {
 	}
 }
 
-// canFind refuses what needs an ItemStore where there is none.
-func (s *Service) canFind() error {
-	if s.cfg.Items == nil {
-		return fault.New(fault.Unsupported, "this server's store cannot find messages by whose they are")
-	}
-	return nil
-}
-
 // AddItem stores a message with its Scope and Item: in the ledger of the agent that Item.AgentID names if that runs, else in one that the project has for it.
 // A message whose ID (not Item.ID) is stored already comes back as it stands; fault.Conflict if it says something else.
 func (s *Service) AddItem(ctx context.Context, project string, m Message) (StoredItem, error) {
-	if err := s.canFind(); err != nil {
-		return StoredItem{}, err
-	}
 	item := *m.Item
 	if item.ID == "" {
 		item.ID = strings.ReplaceAll(s.cfg.NewID(), "-", "")
@@ -107,9 +96,6 @@ func asItem(project, agentID string, m Message) StoredItem {
 
 // Item gives an item; fault.NotFound if there is none of that id, or it is no part of any memory any more.
 func (s *Service) Item(ctx context.Context, project, id string) (StoredItem, error) {
-	if err := s.canFind(); err != nil {
-		return StoredItem{}, err
-	}
 	it, err := s.cfg.Items.Item(ctx, project, id)
 	if err != nil {
 		return StoredItem{}, err
@@ -210,9 +196,6 @@ type FoundItems struct {
 // SearchItems looks for items, by window.Search: the oldest of what is found come first, and the limit takes those (003-8). It looks at the newest
 // MaxItemsLooked of the scope. Nothing is changed (003-19).
 func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch) (FoundItems, error) {
-	if err := s.canFind(); err != nil {
-		return FoundItems{}, err
-	}
 	var out FoundItems
 	bases, size := map[agentKey]int64{}, 0
 	var all []StoredItem
@@ -280,9 +263,6 @@ func (it *StoredItem) view(ref int) rules.Message {
 // ClearItems takes all items of a scope away (003-17) and gives how many it took; asking for nothing takes all of the project's. Their places stay in the ledgers,
 // without content. Items that are added while it runs may stay.
 func (s *Service) ClearItems(ctx context.Context, project string, level rules.Level, scope rules.Scope) (int, error) {
-	if err := s.canFind(); err != nil {
-		return 0, err
-	}
 	removed, ask := 0, askFor(level, scope)
 	ask.Limit = clearPage
 	for {

@@ -83,10 +83,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	g := newGuard(c)
 	a.newSummaries(reg)
-	items, _ := a.store.(memory.ItemStore) // without it memories are refused
 	a.service = memory.NewService(memory.Config{
 		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: newID, Events: wanted, Observe: observed,
-		Items: items,
+		Items: a.store,
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},

@@ -17,6 +17,7 @@ import (
 type store interface {
 	memory.Store
 	memory.ConversationStore
+	memory.ItemStore
 	webhook.Store
 	// Published gives all endpoints; the pointer is the same until one changes.
 	Published() *[]webhook.Endpoint

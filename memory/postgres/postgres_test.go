@@ -49,6 +49,10 @@ func TestConversations(t *testing.T) {
 	memorytest.RunConversations(t, func(t *testing.T) memory.ConversationStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
+func TestItems(t *testing.T) {
+	memorytest.RunItems(t, func(t *testing.T) memorytest.ItemStore { return open(t, postgres.Options{}) })
+}
+
 func TestQueue(t *testing.T) {
 	webhooktest.Run(t, func(t *testing.T) (memory.Store, webhook.Store) {
 		s := open(t, postgres.Options{SealKey: []byte("key")})

@@ -111,6 +111,7 @@ func (s *Store) eraseRows(ctx context.Context) error {
 			}
 			more = true
 			for _, sql := range []string{
+				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = $1 LIMIT $2)",
 				"DELETE FROM message WHERE agent_no = $1 AND seq IN (SELECT seq FROM message WHERE agent_no = $1 LIMIT $2)",
 				`DELETE FROM attempt t USING (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1
 					AND EXISTS (SELECT 1 FROM attempt x WHERE x.delivery_id = d.id) LIMIT $2) o WHERE t.delivery_id = o.id`,

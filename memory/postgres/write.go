@@ -18,6 +18,7 @@ type writes struct {
 	heads              struct{ nos, vers, revs, seqs, turns []int64 }
 	agents             []agentRow
 	events             outbox
+	items              itemChanges
 }
 
 type place struct{ no, seq int64 }
@@ -88,6 +89,7 @@ func (w *writes) queue(b *pgx.Batch) {
 	if r := &w.replaced; len(r.nos) > 0 {
 		b.Queue(replaceMessages, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies, len(r.nos))
 	}
+	w.items.queue(b)
 	for i := range w.agents {
 		r := &w.agents[i]
 		a := &r.agent
@@ -128,6 +130,7 @@ func (g *group) add(k key, w *work, c memory.Change) error {
 		}
 	}
 	g.writes.messages(no, c, bodies)
+	g.writes.items.take(k, no, c)
 	if agent != nil {
 		g.writes.agents = append(g.writes.agents, *agent)
 	}
@@ -301,6 +304,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, a memory.Agent, limit int
 	v = newView(no, 0, memory.NewHead(a, nil, 0), nil, true).apply(c)
 	var w writes
 	w.messages(no, c, bodies)
+	w.items.take(key{a.Project, a.ID}, no, c)
 	w.events = events
 	b := &pgx.Batch{}
 	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, $2, $3, $4, $5)", no, v.ver, v.head.Rev, v.head.NextSeq, v.head.LastTurn)
