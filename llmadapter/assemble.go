@@ -14,6 +14,9 @@ type Assembly struct {
 	// System are the agent's system messages, JSON objects, with variables not yet filled in.
 	System    []json.RawMessage
 	Variables map[string]string
+	// Summary stands for what has left the memory; it goes behind the system messages, into the last of them where that is a text: a blank line, its
+	// heading, itself (reference/memory-semantics.md 001-28). "" for none.
+	Summary string
 	// Request is the client's; nil for a turn that no client asked for.
 	Request *Request
 	// Messages are the conversation, oldest first, without system messages. Append merges runs of user messages, in place.
@@ -116,15 +119,15 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 	}
-	filled := make([][]byte, 0, len(a.System))
+	filled, last := make([][]byte, 0, len(a.System)), -1 // last is where the last system message begins
 	for _, s := range a.System {
 		if len(s) == 0 || s[0] != '{' {
 			continue
 		}
 		sep()
-		at := len(dst)
+		last = len(dst)
 		dst = fillJSON(dst, s, a.Variables)
-		filled = append(filled, dst[at:])
+		filled = append(filled, dst[last:])
 	}
 	if a.Request != nil {
 		for i := range a.Request.Messages {
@@ -133,23 +136,50 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 				continue
 			}
 			sep()
+			last = len(dst)
 			m := FromIncoming(in)
-			if a.Custom {
-				dst = m.appendCustom(dst)
-			} else {
-				dst = m.appendStandard(dst)
-			}
+			dst = a.appendMessage(dst, &m)
 		}
 	}
+	summary := a.Summary != ""
 	for i, msgs := 0, MergeUsers(a.Messages); i < len(msgs); i++ {
-		sep()
-		if a.Custom {
-			dst = msgs[i].appendCustom(dst)
-		} else {
-			dst = msgs[i].appendStandard(dst)
+		if summary && msgs[i].Role != "system" && msgs[i].Role != "developer" {
+			dst, summary = appendSummary(dst, first, last, a.Summary), false
 		}
+		sep()
+		last = len(dst)
+		dst = a.appendMessage(dst, &msgs[i])
+	}
+	if summary {
+		dst = appendSummary(dst, first, last, a.Summary)
 	}
 	return dst
+}
+
+func (a *Assembly) appendMessage(dst []byte, m *Message) []byte {
+	if a.Custom {
+		return m.appendCustom(dst)
+	}
+	return m.appendStandard(dst)
+}
+
+// SummaryHeading stands above a summary (reference/memory-semantics.md 001-28).
+const SummaryHeading = "[Earlier conversation summary]"
+
+// appendSummary puts a summary behind the system messages that dst ends in, the last of which begins at last, or below 0 where there are none. The list begins at first.
+func appendSummary(dst []byte, first, last int, summary string) []byte {
+	summary = SummaryHeading + "\n" + summary
+	if last >= 0 {
+		if content, ok := lookup(dst[last:], "content"); ok && len(content) > 2 && content[0] == '"' {
+			end := cap(dst) - cap(content) + len(content) - 1 // of the text, before its quote; content is a part of dst
+			quoted := appendQuote(nil, "\n\n"+summary)
+			return slices.Insert(dst, end, quoted[1:len(quoted)-1]...)
+		}
+	}
+	if len(dst) > first {
+		dst = append(dst, ',')
+	}
+	return append(appendQuote(append(dst, `{"role":"system","content":`...), summary), '}')
 }
 
 // saysTheSame tells whether a client's system message repeats one of the agent's: a platform that was joined with the same

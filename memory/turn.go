@@ -99,6 +99,9 @@ type Turn struct {
 	// messages are shared with the store and must not be written to: a copy of them all would cost each call more than its assembly.
 	Context []*Message
 
+	// Summary stands for what has left the memory; "" without one.
+	Summary string
+
 	// Took is how many answers in flight this call replaced.
 	Took int
 
@@ -110,9 +113,9 @@ type Turn struct {
 // client's own list. It makes a new list on each call.
 func (t *Turn) Recent() []Message { return slices.Concat(t.stored, t.added) }
 
-// Release lets go of Context and what Recent gives: an answer may take minutes, and a thousand of them would hold the
+// Release lets go of Context, Summary and what Recent gives: an answer may take minutes, and a thousand of them would hold the
 // memory of their questions all that time.
-func (t *Turn) Release() { t.Context, t.stored, t.added = nil, nil, nil }
+func (t *Turn) Release() { t.Context, t.stored, t.added, t.Summary = nil, nil, nil, "" }
 
 // Phase is how far an answer in flight has come.
 type Phase int32

@@ -271,7 +271,8 @@ func (x *exchange) assemble(m *scratch, t *target, only bool) {
 	}
 	m.messages = x.told(t.custom, m.messages[:0])
 	a := llmadapter.Assembly{
-		System: x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
+		Summary: x.summary(),
+		System:  x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
 		Messages: m.messages, Custom: t.custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
 		Params: x.llm.Params, Model: x.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
@@ -285,9 +286,17 @@ func (x *exchange) assemble(m *scratch, t *target, only bool) {
 	}
 }
 
+// summary gives the summary that the model is told. A platform's own list still has what was summarised, unless the platform cuts it, which is its own business.
+func (x *exchange) summary() string {
+	if x.plan != nil && x.plan.mode == ModeReconcile {
+		return ""
+	}
+	return x.turn.Summary
+}
+
 // bodySize guesses the size of the upstream body, so that it is allocated once.
 func (x *exchange) bodySize(req *llmadapter.Request) int {
-	n := 512 + len(x.llm.Params)
+	n := 512 + len(x.llm.Params) + len(x.turn.Summary)
 	for _, s := range x.llm.SystemMessages {
 		n += len(s) + 64
 	}
