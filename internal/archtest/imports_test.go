@@ -83,6 +83,7 @@ func rules() map[string]rule {
 		"internal/simulate":            {},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/simulate"}, []string{zerolog}},
 		"webhook/receive":              {},
+		"deploy":                       {nil, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},
 		"examples/receiver/receive":    {[]string{"webhook/receive"}, nil},
 		"examples/fakellm":             {[]string{"examples/fakellm/fake"}, nil},
