@@ -20,9 +20,9 @@ func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []s
 	if keepLastUser {
 		pinned = lastWords(s, keepSystem)
 	}
-	cut := len(s)
+	cut, alone := len(s), len(s)
 	for cut > 0 {
-		start := exchangeStart(s, cut-1)
+		start := exchangeStart(s, cut-1, &alone)
 		if keepSystem && s[start].system {
 			cut = start
 			continue
@@ -50,7 +50,8 @@ func lastWords(s []slot, keepSystem bool) int {
 	}
 	for i := len(s) - 1; i >= 0; i-- {
 		if !keepSystem || !s[i].system {
-			return exchangeStart(s, i)
+			alone := len(s)
+			return exchangeStart(s, i, &alone)
 		}
 	}
 	return len(s)
@@ -60,19 +61,19 @@ func lastWords(s []slot, keepSystem bool) int {
 func (e *slot) isResult() bool { return e.links && e.m.isResult() }
 
 // exchangeStart gives where the exchange begins whose last message stands at end: a message with calls leaves together with the results that follow it
-// directly, every other message leaves alone.
-func exchangeStart(s []slot, end int) int {
-	if !s[end].isResult() {
+// directly, every other message leaves alone. From alone on, results are known to have no call in front of them; it is kept up by one who goes from the end to
+// the beginning, and starts as len(s).
+func exchangeStart(s []slot, end int, alone *int) int {
+	if end >= *alone || !s[end].isResult() {
 		return end
 	}
-	for i := end - 1; i >= 0; i-- {
-		if s[i].isResult() {
-			continue
-		}
-		if s[i].links && s[i].m.makesCalls() {
-			return i
-		}
-		break
+	i := end - 1
+	for i >= 0 && s[i].isResult() {
+		i--
 	}
+	if i >= 0 && s[i].links && s[i].m.makesCalls() {
+		return i
+	}
+	*alone = i + 1
 	return end
 }

@@ -62,13 +62,16 @@ func CheckCalls(field string, m *Message) error {
 // Commit closes the exchange with its results, one for each call, in any order, and gives them as they are to be stored. It fails with fault.Invalid if one is
 // missing, there twice, or of no call of the exchange: part of an answer is none.
 func (x Exchange) Commit(results []Message) ([]Message, error) {
-	seen := map[string]bool{}
+	seen, calls := map[string]bool{}, map[string]bool{}
+	for _, id := range x.IDs {
+		calls[id] = true
+	}
 	for i := range results {
 		for _, id := range results[i].links().Results {
 			switch {
 			case id == "":
 				return nil, fault.At(fault.Invalid, "results", "result %d does not say what call it answers (%s)", i, EmptyResultID)
-			case !slices.Contains(x.IDs, id):
+			case !calls[id]:
 				return nil, fault.At(fault.Invalid, "results", "no call has the id %q (%s)", clip(id), UnknownResultID)
 			case seen[id]:
 				return nil, fault.At(fault.Invalid, "results", "there are two results of the call %q (%s)", clip(id), DuplicateResultID)

@@ -15,8 +15,9 @@ const LostResult = "[the tool was interrupted; no result is known]"
 func heal(s []slot, movedOn bool) []slot {
 	var out []slot // nil as long as nothing was put in
 	done := 0
+	f := findings(s)
 	for i := range s {
-		at, add := lostOf(s, i, movedOn)
+		at, add := f.lostOf(s, i, movedOn)
 		if len(add) == 0 {
 			continue
 		}
@@ -33,41 +34,56 @@ func heal(s []slot, movedOn bool) []slot {
 	return append(out, s[done:]...)
 }
 
+// found says where a list's results are.
+type found struct {
+	results map[string]int // by id, the place of the last one
+	other   int            // the place of the last message that is something other than a result
+}
+
+// findings looks once through a list; of one without calls it finds nothing.
+func findings(s []slot) found {
+	f := found{other: -1}
+	if !slices.ContainsFunc(s, func(e slot) bool { return e.links }) {
+		return f
+	}
+	f.results = map[string]int{}
+	for i, e := range s {
+		if !e.isResult() {
+			f.other = i
+		}
+		if !e.links {
+			continue
+		}
+		for _, id := range e.m.links().Results {
+			f.results[id] = i
+		}
+	}
+	return f
+}
+
 // lostOf gives the stand-ins for what is lost of the calls of the message at i, and where they go. Without movedOn something other than results must stand behind it.
-func lostOf(s []slot, i int, moved bool) (at int, add []slot) {
-	if !s[i].links {
+func (f *found) lostOf(s []slot, i int, movedOn bool) (at int, add []slot) {
+	if !s[i].links || !movedOn && f.other <= i {
 		return 0, nil
 	}
 	calls := s[i].m.links().Calls
 	if len(calls) == 0 {
 		return 0, nil
 	}
-	found, at := map[string]bool{}, i+1
-	for j := i + 1; j < len(s); j++ {
-		m := s[j].m
-		if !m.isResult() {
-			moved = true
-		}
-		if !m.mayLink() {
-			continue
-		}
-		for _, id := range m.links().Results {
-			if slices.Contains(calls, id) && !found[id] {
-				found[id], at = true, j+1
-			}
-		}
-	}
+	at = i + 1
 	var lost []string
 	for _, id := range calls {
-		if id != "" && !found[id] && !slices.Contains(lost, id) {
+		if j, ok := f.results[id]; ok && j > i {
+			at = max(at, j+1)
+		} else if id != "" {
 			lost = append(lost, id)
 		}
 	}
-	if len(lost) == 0 || !moved {
+	if len(lost) == 0 {
 		return 0, nil
 	}
 	slices.Sort(lost)
-	for _, m := range Lost(s[i].m, lost, LostResult) {
+	for _, m := range Lost(s[i].m, slices.Compact(lost), LostResult) {
 		add = append(add, newSlot(&m, -1, StandIn))
 	}
 	return at, add
@@ -83,9 +99,15 @@ func Lost(call *Message, ids []string, text string) []Message {
 		Content   string `json:"content"`
 		IsError   bool   `json:"is_error"`
 	}
+	inBlock := map[string]bool{}
+	for _, b := range call.toolBlocks() {
+		if b.Type == "tool_use" {
+			inBlock[b.ID] = true
+		}
+	}
 	var blocks []result
 	for _, id := range ids {
-		if call.usesBlock(id) {
+		if inBlock[id] {
 			blocks = append(blocks, result{"tool_result", id, text, true})
 			continue
 		}
@@ -98,9 +120,4 @@ func Lost(call *Message, ids []string, text string) []Message {
 		}
 	}
 	return out
-}
-
-// usesBlock tells whether the call of that id stands in a tool_use block.
-func (m *Message) usesBlock(id string) bool {
-	return slices.ContainsFunc(m.toolBlocks(), func(b block) bool { return b.Type == "tool_use" && b.ID == id })
 }

@@ -21,15 +21,24 @@ func (r *rules) mend(s []slot, movedOn bool) []slot {
 // completeTail takes incomplete pairs away from the end (003-14): a message with calls that stands last, and a last result whose call is in no message before
 // it, until neither stands last. What is incomplete further in front stays, and so does a batch of which only some results came.
 func completeTail(s []slot) []slot {
+	var made map[string]int // by id, how many messages of s call it; made when it is first asked for
 	for len(s) > 0 {
-		last := s[len(s)-1].m
-		if !last.mayLink() {
+		last := s[len(s)-1]
+		if !last.links {
 			return s
 		}
-		if !last.makesCalls() {
-			results := last.links().Results
-			if len(results) == 0 || called(s[:len(s)-1], results) {
+		l := last.m.links()
+		if len(l.Calls) == 0 {
+			if made == nil {
+				made = callsOf(s)
+			}
+			if !last.isResult() || slices.ContainsFunc(l.Results, func(id string) bool { return made[id] > 0 }) {
 				return s
+			}
+		}
+		if made != nil {
+			for _, id := range l.Calls {
+				made[id]--
 			}
 		}
 		s = s[:len(s)-1]
@@ -37,19 +46,17 @@ func completeTail(s []slot) []slot {
 	return s
 }
 
-// called tells whether one of the ids is a call that s makes.
-func called(s []slot, ids []string) bool {
+// callsOf counts calls by their ids.
+func callsOf(s []slot) map[string]int {
+	made := map[string]int{}
 	for _, e := range s {
-		if !e.links {
-			continue
-		}
-		for _, id := range e.m.links().Calls {
-			if slices.Contains(ids, id) {
-				return true
+		if e.links {
+			for _, id := range e.m.links().Calls {
+				made[id]++
 			}
 		}
 	}
-	return false
+	return made
 }
 
 // withoutOrphans takes away results whose call is in no message before them. A message that also holds something else keeps that. In place.

@@ -1,6 +1,7 @@
 package window_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -73,5 +74,54 @@ func TestReadHeals(t *testing.T) {
 	want := []string{"user: go", "assistant calls b a c", "tool a: done", "tool b: " + window.LostResult, "tool c: " + window.LostResult, "user: and?"}
 	if d := cmp.Diff(want, texts(v)); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestLongLists goes through lists that would take minutes if a rule looked at the whole list for each message of it.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	const n = 20000
+	var orphans, calls, system, batch []window.Message
+	ids := make([]string, n)
+	for i := range n {
+		ids[i] = fmt.Sprint("call_", i)
+		orphans = append(orphans, result(ids[i], "one"))
+		calls = append(calls, call(ids[i]))
+		batch = append(batch, result(ids[i], "two"))
+		system = append(system, window.Message{Role: window.System, Text: strings.Repeat("x", window.MinPiece+1)})
+	}
+	calls = append(calls, talk("u next")...)
+	read := func(list []window.Message, p window.Policy) window.View { return p.Read(list, nil, window.Extras{}) }
+
+	if v := read(orphans, window.Policy{Preset: "orbiter"}); len(v.Entries) != 0 {
+		t.Errorf("%d orphans stay", len(v.Entries))
+	}
+	if v := read(orphans, window.Policy{Preset: "full", MaxTokens: new(n / 2)}); len(v.Entries) != n*4/2/3 {
+		t.Errorf("%d orphans in the budget", len(v.Entries))
+	}
+	if v := read(calls, window.Policy{Preset: "lauren", MaxTokens: new(0)}); len(v.Healed) != n {
+		t.Errorf("%d calls healed", len(v.Healed))
+	}
+	if r := window.Repair(calls); len(r.Insert) != n {
+		t.Errorf("%d calls repaired", len(r.Insert))
+	}
+	if v := read(system, window.Policy{Preset: "full", MaxTokens: new(1)}); v.Shortened != n {
+		t.Errorf("%d messages shortened", v.Shortened)
+	}
+	if got := window.Summarizable(append([]window.Message{call(ids...)}, batch...), 5); len(got) != 0 {
+		t.Errorf("%d are summarised apart from their results", len(got))
+	}
+	x, err := window.Begin(call(ids...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := x.Commit(batch); err != nil || len(got) != n {
+		t.Errorf("%d results, %v", len(got), err)
+	}
+	if got := x.Abort(window.Cancelled); len(got) != n {
+		t.Errorf("%d results of an abort", len(got))
+	}
+	if v := read(append(append([]window.Message{call(ids...)}, batch...), talk("u next")...), window.Policy{Preset: "ossa", Strategy: window.ImportanceBased}); len(v.Entries) != 1 {
+		t.Errorf("%d entries by importance", len(v.Entries))
 	}
 }

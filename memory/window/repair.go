@@ -48,6 +48,7 @@ func Repair(list []Message) Repaired {
 	}
 	made, answered := map[string]int{}, map[string]bool{}
 	s := accepted(list, Extras{})
+	f := findings(s)
 	run := -1 // place in s of the message with calls that the results directly behind it belong to
 	for k, e := range s {
 		if !e.links {
@@ -91,7 +92,7 @@ func Repair(list []Message) Repaired {
 			}
 			made[id] = k
 		}
-		if at, lost := lostOf(s, k, true); len(lost) > 0 {
+		if at, lost := f.lostOf(s, k, true); len(lost) > 0 {
 			ids := standIns(lost)
 			add(MissingResults, int(e.at), ids...)
 			in := Insertion{After: int(s[at-1].at)}

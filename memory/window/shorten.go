@@ -1,8 +1,8 @@
 package window
 
 import (
+	"container/heap"
 	"encoding/json"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -24,25 +24,64 @@ func shorten(s []slot, c Counter, n int) ([]slot, int) {
 	for _, e := range s {
 		over += c.Size(e.m)
 	}
+	if over <= 0 {
+		return s, 0
+	}
 	done := map[int]bool{}
-	for over > 0 {
-		i, p := largestPiece(s, c)
+	for h := largestFirst(s, c); over > 0 && len(h) > 0; {
+		i := h[0].at
+		p := s[i].m.largestPiece()
 		if p == nil {
-			break
+			heap.Pop(&h)
+			continue
 		}
-		before := c.Size(s[i].m)
+		before := h[0].size
 		length := utf8.RuneCountInString(p.text)
 		// Of exact counts nobody knows what a code point costs: as much as on average in this message, and a sixteenth more, so that it comes to an end.
 		cut := over
-		if per := max(c.PerToken(), 1); per == 1 {
+		if c.PerToken() == 1 {
 			cut = max(over*p.chars/max(before, 1), length/16, 1)
 		}
 		m := p.in(*s[i].m, cutMiddle(p.text, max(MinPiece, length-cut)))
 		s[i] = newSlot(&m, int(s[i].at), altered(s[i].kind))
-		over += c.Size(&m) - before
+		h[0].size = c.Size(&m)
+		over += h[0].size - before
+		heap.Fix(&h, 0)
 		done[i] = true
 	}
 	return s, len(done)
+}
+
+// sized is a message and what it costs; bySize is a heap of them, the largest first and of equals the oldest.
+type sized struct{ at, size int }
+
+type bySize []sized
+
+func (h bySize) Len() int      { return len(h) }
+func (h bySize) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h bySize) Less(i, j int) bool {
+	if h[i].size != h[j].size {
+		return h[i].size > h[j].size
+	}
+	return h[i].at < h[j].at
+}
+func (h *bySize) Push(x any) { *h = append(*h, x.(sized)) }
+func (h *bySize) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// largestFirst gives the messages that may have a text of more than MinPiece.
+func largestFirst(s []slot, c Counter) bySize {
+	var h bySize
+	for i, e := range s {
+		if e.m.size() > MinPiece {
+			h = append(h, sized{i, c.Size(e.m)})
+		}
+	}
+	heap.Init(&h)
+	return h
 }
 
 func altered(k Kind) Kind {
@@ -68,23 +107,7 @@ type piece struct {
 	field        string
 }
 
-// largestPiece gives the largest text of the largest message that still has one of more than MinPiece; nil if there is none.
-func largestPiece(s []slot, c Counter) (int, *piece) {
-	order := make([]int, 0, len(s))
-	for i := range s {
-		if s[i].m.size() > MinPiece {
-			order = append(order, i)
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return c.Size(s[b].m) - c.Size(s[a].m) })
-	for _, i := range order {
-		if p := s[i].m.largestPiece(); p != nil {
-			return i, p
-		}
-	}
-	return 0, nil
-}
-
+// largestPiece gives the message's largest text of more than MinPiece; nil if it has none.
 func (m *Message) largestPiece() *piece {
 	var best *piece
 	most := MinPiece
