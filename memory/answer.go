@@ -31,7 +31,9 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	// Not within the decision, which holds up all other writes of the server.
 	// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
 	t.Context = newest(t.Agent.Settings.Memory.since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
-	t.Summary = t.Agent.Settings.Memory.Summary
+	if t.Summary = t.Agent.Settings.Memory.Summary; t.Summary != "" && !*s.PolicyOf(&t.Agent, nil).Enabled {
+		t.Summary = "" // without a memory the utterance stands alone
+	}
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(k) {
 		if f != t.flight && f.turn.Load() == t.TurnID {

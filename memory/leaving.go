@@ -59,8 +59,12 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	}
 	l.Model = *p.SummaryModel
 	list := windowMessages(msgs)
-	if !p.SummaryDue(list, nil) {
-		l.Chars, l.Count = slack(p, list)
+	c, err := s.counter(&p)
+	if err != nil {
+		return Leaving{}, err
+	}
+	if !p.SummaryDue(list, c) {
+		l.Chars, l.Count = slack(p, list, c)
 		return l, nil
 	}
 	places := windows.Summarizable(list, *p.KeepRecent)
@@ -88,15 +92,15 @@ func settledUpTo(msgs []Message) int {
 	return len(msgs)
 }
 
-// slack gives how much may come before a summary can be due, by the estimate: a code point may be a token of an exact count, and more.
-func slack(p windows.Policy, list []windows.Message) (chars, count int64) {
+// slack gives how much may come before a summary can be due: a code point may be a token of an exact count, and more.
+func slack(p windows.Policy, list []windows.Message, c windows.Counter) (chars, count int64) {
 	chars, count = math.MaxInt64, math.MaxInt64
 	tokens, messages := atShare(p.SummarizeAt, p.MaxTokens), atShare(p.SummarizeAt, p.MaxMessages)
 	if tokens+messages == 0 {
 		tokens, messages = windows.UnboundedTokens+1, windows.UnboundedMessages+1
 	}
 	if tokens > 0 {
-		left := tokens - int64(windows.EstimateTokens(list, nil))
+		left := tokens - int64(windows.EstimateTokens(list, c))
 		chars = max(left/windows.CharsPerToken, 1)
 		if p.Tokens == windows.Estimate {
 			chars = max((left-1)*windows.CharsPerToken, 1)

@@ -116,7 +116,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		Settings: r.Settings, Properties: r.Properties, JoinKey: r.Key,
 	}
 	if a.Settings.IdleTimeoutS < 0 {
-		a.Settings.IdleTimeoutS = int(s.cfg.IdleTimeout / time.Second)
+		a.Settings.IdleTimeoutS = a.Settings.Memory.sessionTTL(int(s.cfg.IdleTimeout / time.Second))
 	}
 	if a.Settings.LLM.MaxHistory == 0 {
 		a.Settings.LLM.MaxHistory = DefaultMaxHistory

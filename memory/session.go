@@ -47,6 +47,14 @@ type Ancestor struct {
 	After int64  `json:"after,omitempty"` // Seq of the last message that is
 }
 
+// sessionTTL gives the idle timeout, in seconds, of an agent that says nothing of it: what its own policy's preset implies, else the server's.
+func (m *Memory) sessionTTL(server int) int {
+	if m.Policy != nil && m.Policy.Preset == "ossa" {
+		return 3600
+	}
+	return server
+}
+
 // ownSince gives the Seq behind which an agent's own messages stand.
 func (m *Memory) ownSince() int64 {
 	if m.Inherited == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // again joins an agent of a name in project p.
@@ -303,5 +304,27 @@ func TestDropIdleRace(t *testing.T) {
 	page, err := s.Agents(t.Context(), memory.AgentQuery{Project: "p", Statuses: []memory.Status{memory.Running}, Limit: 100})
 	if err != nil || page.Total != limit {
 		t.Errorf("%d agents run, %v", page.Total, err)
+	}
+}
+
+// TestSessionTTL: an agent whose own policy is OSSA's ends after its hour without activity, unless it says otherwise.
+//
+// Rules: 004-7
+func TestSessionTTL(t *testing.T) {
+	t.Parallel()
+	s := newService(func(c *memory.Config) { c.IdleTimeout = 30 * time.Minute })
+	ossa := memory.Memory{Policy: &window.Policy{Preset: "ossa"}}
+	for name, tt := range map[string]struct {
+		settings memory.Settings
+		want     int
+	}{
+		"the server's":      {memory.Settings{IdleTimeoutS: -1}, 1800},
+		"of the preset":     {memory.Settings{IdleTimeoutS: -1, Memory: ossa}, 3600},
+		"its own":           {memory.Settings{IdleTimeoutS: 60, Memory: ossa}, 60},
+		"none, as it wants": {memory.Settings{IdleTimeoutS: 0, Memory: ossa}, 0},
+	} {
+		if a := again(t, s, memory.JoinRequest{Name: name, Settings: tt.settings}); a.Settings.IdleTimeoutS != tt.want {
+			t.Errorf("%s: %d s, want %d", name, a.Settings.IdleTimeoutS, tt.want)
+		}
 	}
 }
