@@ -134,7 +134,7 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 		}
 		return encodeSay(w, agent) // the same call again: it has its answer, or will have
 	}
-	if phase, busy := a.Memory.Busy(project, id); busy {
+	if phase, busy := a.Memory.Busy(r.Context(), project, id); busy {
 		action := in.Thinking
 		if phase == memory.Speaking {
 			action = in.Speaking

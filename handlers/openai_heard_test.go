@@ -43,7 +43,7 @@ func TestHeardSparesAnotherAnswer(t *testing.T) {
 				t.Fatalf("interrupt: %v", err)
 			}
 			flying := !strings.HasPrefix(tt.of, "Twelve")
-			if _, busy := p.mem.Busy("p1", agent); busy != flying {
+			if _, busy := p.mem.Busy(t.Context(), "p1", agent); busy != flying {
 				t.Errorf("the answer is still sent: %v, want %v", busy, flying)
 			}
 			if flying {

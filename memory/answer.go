@@ -41,6 +41,9 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 			t.Took++
 		}
 	}
+	if len(t.added) == 0 { // the turn was there already
+		s.elsewhereToo(ctx, k, t.TurnID)
+	}
 	return t, nil
 }
 

@@ -158,6 +158,9 @@ func (s *Service) recordFlight(ctx context.Context, project, id string, r Report
 		out, err = s.record(ctx, project, id, []Report{r})
 		return out, true, err
 	}
+	if r.Cut && r.AtMS == 0 { // what another process cuts is stored when it says so, and found there
+		s.elsewhere(ctx, k, ErrBargeIn, nil, r.Heard)
+	}
 	return nil, false, nil
 }
 

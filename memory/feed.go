@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -125,14 +126,22 @@ func (r *registry) wrote(k agentKey, rev int64, c *Change) {
 	if a == nil {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.feeds) == 0 || c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 {
+	if c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 {
 		return
 	}
-	w := Written{Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	missed := r.shared && a.rev != 0 && rev > a.rev+1 // another process was in between
+	a.rev = max(a.rev, rev)
+	if len(a.feeds) == 0 {
+		return
+	}
+	w := &Written{Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
+	if missed {
+		w = nil
+	}
 	for _, f := range a.feeds {
-		f.put(&w)
+		f.put(w)
 		f.poke()
 	}
 }
@@ -159,15 +168,39 @@ func (r *registry) follow(k agentKey, now time.Time, bare bool) *Feed {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.feeds = append(slices.Clone(a.feeds), f)
-	f.close = func() {
+	r.feeds[k]++
+	f.close = sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.feeds = slices.DeleteFunc(slices.Clone(a.feeds), func(o *Feed) bool { return o == f })
+		if r.feeds[k]--; r.feeds[k] == 0 {
+			delete(r.feeds, k)
+		}
 		r.drop(k, a)
-	}
+	})
 	return f
+}
+
+// followed gives the agents that are followed.
+func (r *registry) followed() []agentKey {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Keys(r.feeds))
+}
+
+// knows tells whether the agent's followers know of all up to the revision; they are then taken to.
+func (r *registry) knows(k agentKey, rev int64) bool {
+	a := r.get(k)
+	if a == nil {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.rev >= rev && rev >= 0
+	a.rev = max(a.rev, rev)
+	return known
 }
 
 // Follow tells what happens to an agent from now on, until the feed is closed. It costs a writer the same whoever reads what is made of it: have one

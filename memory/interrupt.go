@@ -40,6 +40,10 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		foreign = foreign || !said && r.TurnID != nil
 		return said
 	})
+	if len(cut) == 0 {
+		r := s.elsewhere(ctx, agentKey{project, id}, ErrInterrupted, r.TurnID, r.Heard)
+		cut, foreign = r.Turns, foreign || r.Foreign
+	}
 	if foreign && len(cut) == 0 {
 		return Agent{}, fault.At(fault.Invalid, "heard", "is no part of what has been said in turn %d so far; send the words of it that were heard", *r.TurnID)
 	}

@@ -13,6 +13,9 @@ import (
 type registry struct {
 	mu     sync.RWMutex
 	agents map[agentKey]*liveAgent
+	feeds  map[agentKey]int // how many there are of agents that are followed
+	aloft  atomic.Int64     // flights
+	shared bool             // other processes may write, too
 }
 
 // agentKey names an agent: two projects may use the same id where clients choose it.
@@ -31,6 +34,8 @@ type liveAgent struct {
 	live     bool      // false for an entry that is kept only while it has flights or feeds
 	// silenced tells that the running silence has been broken by us; a restart forgets it and may break it once more.
 	silenced atomic.Bool
+	learnt   Seen  // what other processes have seen, or was assumed of the agent when it was taken up; under mu
+	rev      int64 // of the last change that is known here, where other processes may write; under mu
 	// warned is when it is asked again whether anybody wants to know of the agent's expiry, Unix ns; 0 = not asked yet, -1 = it was announced.
 	warned atomic.Int64
 }
@@ -52,7 +57,9 @@ type flight struct {
 // noTurn is the turn of a flight whose turn is not decided yet.
 const noTurn = -1
 
-func newRegistry() *registry { return &registry{agents: map[agentKey]*liveAgent{}} }
+func newRegistry() *registry {
+	return &registry{agents: map[agentKey]*liveAgent{}, feeds: map[agentKey]int{}}
+}
 
 func (r *registry) get(k agentKey) *liveAgent {
 	r.mu.RLock()
@@ -87,6 +94,27 @@ func (r *registry) add(k agentKey, now time.Time) {
 	a.mu.Lock()
 	a.live = true
 	a.mu.Unlock()
+}
+
+// takeUp notes an agent as live that was made by another process, or before this one was started: that is nothing that was seen of it here.
+func (s *Service) takeUp(k agentKey, now time.Time) {
+	s.live.add(k, now)
+	if a := s.live.get(k); a != nil {
+		a.mu.Lock()
+		a.learnt = Seen{AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
+		a.mu.Unlock()
+	}
+}
+
+// bidden gives until when the agent was told here to say its farewell; zero where it was not.
+func (r *registry) bidden(k agentKey) time.Time {
+	a := r.get(k)
+	if a == nil {
+		return time.Time{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.farewell
 }
 
 // remove forgets an agent that has ended, once its last answer has landed and its last watcher has gone.
@@ -205,6 +233,7 @@ func (r *registry) farewell(k agentKey) time.Time {
 
 func (r *registry) launch(k agentKey, cut func(error), made func() string, now time.Time) *flight {
 	f := &flight{began: now.UnixMilli(), cut: cut, made: made, done: make(chan struct{})}
+	r.aloft.Add(1)
 	f.turn.Store(noTurn)
 	r.mu.RLock() // nobody drops the entry meanwhile
 	known := r.agents[k]
@@ -230,6 +259,7 @@ func (a *liveAgent) board(f *flight) {
 
 // land ends a flight, whatever has become of its agent. The flight may live on in a Turn: it lets go of what it could have cut.
 func (r *registry) land(k agentKey, f *flight, now time.Time) {
+	r.aloft.Add(-1)
 	f.agent.asked.Store(now.UnixNano())
 	f.agent.spoken.Store(now.UnixNano())
 	f.agent.mu.Lock()
@@ -300,16 +330,27 @@ func (r *registry) answering(k agentKey, turn int64) bool {
 
 // cutFlights cuts the answers in flight that which picks, waits until they are stored (at most SettleWait) and gives their turns.
 func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which func(f *flight) bool) []int64 {
-	var turns []int64
-	var cut []*flight
+	return s.settled(ctx, s.stopFlights(k, cause, which))
+}
+
+// stopFlights cuts the answers in flight that which picks, and gives them.
+func (s *Service) stopFlights(k agentKey, cause error, which func(f *flight) bool) (cut []*flight) {
 	for _, f := range s.live.flying(k) {
 		if which(f) {
 			f.stop(cause)
-			cut, turns = append(cut, f), append(turns, f.turn.Load())
+			cut = append(cut, f)
 		}
 	}
+	return cut
+}
+
+// settled waits until what was cut is stored, at most SettleWait, and gives the turns.
+func (s *Service) settled(ctx context.Context, cut []*flight) (turns []int64) {
 	if len(cut) == 0 {
 		return nil
+	}
+	for _, f := range cut {
+		turns = append(turns, f.turn.Load())
 	}
 	wait, stop := context.WithTimeout(ctx, s.cfg.SettleWait)
 	defer stop()
@@ -323,9 +364,19 @@ func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which
 	return turns
 }
 
-// Busy tells whether an answer is being made, and how far the one that is furthest has come.
-func (s *Service) Busy(project, id string) (Phase, bool) {
-	flights := s.live.flying(agentKey{project, id})
+// Busy tells whether an answer is being made, by any process, and how far the one that is furthest has come.
+func (s *Service) Busy(ctx context.Context, project, id string) (Phase, bool) {
+	k := agentKey{project, id}
+	if phase, busy := s.busyHere(k); busy {
+		return phase, true
+	}
+	r := s.elsewhere(ctx, k, nil, nil, nil)
+	return r.Phase, len(r.Turns) > 0
+}
+
+// busyHere is Busy for this process.
+func (s *Service) busyHere(k agentKey) (Phase, bool) {
+	flights := s.live.flying(k)
 	phase := Thinking
 	for _, f := range flights {
 		phase = max(phase, Phase(f.phase.Load()))
@@ -335,14 +386,25 @@ func (s *Service) Busy(project, id string) (Phase, bool) {
 
 // Cut cuts whatever answer is in flight, with one of the Err values as the cause, and waits until it is stored.
 func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
-	s.cutFlights(ctx, agentKey{project, id}, cause, func(*flight) bool { return true })
+	k := agentKey{project, id}
+	if cut := s.cutFlights(ctx, k, cause, func(*flight) bool { return true }); len(cut) == 0 {
+		s.elsewhere(ctx, k, cause, nil, nil)
+	}
 }
 
 // WaitIdle waits until no answer is in flight; it fails with the context's error.
 func (s *Service) WaitIdle(ctx context.Context, project, id string) error {
-	for _, f := range s.live.flying(agentKey{project, id}) {
+	k := agentKey{project, id}
+	for _, f := range s.live.flying(k) {
 		select {
 		case <-f.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for len(s.elsewhere(ctx, k, nil, nil, nil).Turns) > 0 { // each question takes its moment
+		select {
+		case <-time.After(tailEvery):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

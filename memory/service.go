@@ -26,6 +26,8 @@ type Config struct {
 	Think func(ctx context.Context, project, agentID, text string) error
 	// OnError is told what went wrong in work that nobody waits for: timers, the end of a leave. nil drops it.
 	OnError func(what string, err error)
+	// Peers joins the processes that serve one store; nil: this one has it for itself.
+	Peers Peers
 	// Summaries has memories summarised; nil keeps no summaries but those that clients set.
 	Summaries Summaries
 	// Observe is told what happened, for metrics; nil drops it.
@@ -63,6 +65,7 @@ type Service struct {
 	keys   keyCache
 	recall recallCache
 	timers *timers
+	peers  *peers // nil without others
 }
 
 // NewService makes a Service. Run must be running for timers to fire.
@@ -79,7 +82,11 @@ func NewService(cfg Config) *Service {
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}
-	return &Service{cfg: cfg, live: newRegistry(), timers: newTimers()}
+	s := &Service{cfg: cfg, live: newRegistry(), timers: newTimers()}
+	if cfg.Peers != nil {
+		s.peers, s.live.shared = &peers{Peers: cfg.Peers}, true
+	}
+	return s
 }
 
 type noObserver struct{}

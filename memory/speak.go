@@ -33,7 +33,7 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 	if known, err := s.Stored(ctx, project, id, m); err != nil || known {
 		return h.Agent, err
 	}
-	if _, busy := s.Busy(project, id); busy {
+	if _, busy := s.Busy(ctx, project, id); busy {
 		switch p {
 		case SpeakIgnore:
 			return h.Agent, nil

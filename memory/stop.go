@@ -22,6 +22,8 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	if err := mustBeLeavable(h.Agent); err != nil {
 		return err
 	}
+	k := agentKey{project, id}
+	elsewhere := len(s.elsewhere(ctx, k, nil, nil, nil).Turns) > 0 // asked before the decision, which must not wait
 	err = s.stop(ctx, project, id, EndOK, key, func(a Agent) error {
 		if a.leftWith(key) {
 			return errLeft
@@ -29,7 +31,7 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 		if err := mustBeLeavable(a); err != nil {
 			return err
 		}
-		if _, busy := s.Busy(project, id); busy {
+		if _, busy := s.busyHere(k); busy || elsewhere {
 			return errBusy
 		}
 		return nil

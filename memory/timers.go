@@ -87,7 +87,7 @@ const timerWorkers = 32
 func (s *Service) Run(ctx context.Context) error {
 	now := s.cfg.Now()
 	err := s.cfg.Store.Live(ctx, func(h Head) error {
-		s.live.add(keyOf(h.Agent), now)
+		s.takeUp(keyOf(h.Agent), now)
 		s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
 		return nil
 	})
@@ -106,6 +106,9 @@ func (s *Service) Run(ctx context.Context) error {
 		})
 	}
 	wg.Go(func() { s.sweepUntil(ctx) })
+	if s.peers != nil {
+		wg.Go(func() { s.runPeers(ctx) })
+	}
 	for {
 		due, next := s.timers.next(s.cfg.Now())
 		for _, e := range due {
@@ -158,11 +161,17 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 	ctx, stop := context.WithTimeout(ctx, lookTimeout)
 	defer stop()
 	h, err := s.cfg.Store.Head(ctx, e.project, e.id)
+	again := time.Time{} // no sooner
 	if err == nil && !h.Agent.Status.Ended() {
-		err = s.act(ctx, h)
+		if s.peers == nil {
+			err = s.act(ctx, h)
+		} else {
+			again, err = s.actAlone(ctx, h)
+		}
 	}
-	if fault.Is(err, fault.NotFound) {
-		return // erased
+	if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
+		s.live.remove(agentKey{e.project, e.id}) // erased, or ended, perhaps by another process
+		return
 	}
 	if err != nil {
 		s.cfg.OnError("timer of agent "+e.id, err)
@@ -170,8 +179,41 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 		return
 	}
 	if h, err = s.cfg.Store.Head(ctx, e.project, e.id); err == nil && !h.Agent.Status.Ended() {
-		s.timers.poke(s.dueOf(h), e.project, e.id)
+		due := s.dueOf(h)
+		if due.Before(again) {
+			due = again
+		}
+		s.timers.poke(due, e.project, e.id)
 	}
+}
+
+// actAlone is act where several processes look at an agent: what others have seen of it counts, and one of them acts at a time. It gives when to look again at
+// the earliest.
+func (s *Service) actAlone(ctx context.Context, h Head) (again time.Time, err error) {
+	k := keyOf(h.Agent)
+	again = s.cfg.Now().Add(lookAgain)
+	if err := s.learn(ctx, k); err != nil {
+		return again, err
+	}
+	if s.dueOf(h).After(s.cfg.Now()) {
+		return time.Time{}, nil
+	}
+	giveBack, ok, err := s.peers.Lease(ctx, k.project, k.id, lookLease)
+	if err != nil || !ok {
+		return again, err
+	}
+	defer giveBack()
+	if h, err = s.cfg.Store.Head(ctx, k.project, k.id); err != nil || h.Agent.Status.Ended() {
+		return again, err
+	}
+	// A farewell is known where it was asked for, and shows elsewhere as an agent that is being answered.
+	now := s.cfg.Now()
+	if until := s.live.bidden(k); h.Agent.Status == Idle && s.peers.others.Load() && len(s.live.flying(k)) == 0 && (until.IsZero() || now.Before(until)) {
+		if now.Sub(s.live.conversation(k, now)) < seenGrace {
+			return again, nil
+		}
+	}
+	return again, s.act(ctx, h)
 }
 
 // act does what is due now.
@@ -214,6 +256,10 @@ func (s *Service) act(ctx context.Context, h Head) error {
 		return unlessNotDue(err)
 	}
 	if at := s.silenceDue(h); !at.IsZero() && !now.Before(at) {
+		if broken, err := s.silenceBroken(ctx, a); err != nil || broken {
+			s.live.silence(keyOf(a), broken)
+			return err
+		}
 		text := a.Settings.LLM.fill(a.Settings.Silence.Content)
 		if a.Settings.Silence.Action == "think" {
 			s.live.silence(keyOf(a), true)
@@ -244,8 +290,17 @@ func unlessNotDue(err error) error {
 }
 
 func (s *Service) idleSince(a Agent, now time.Time) bool {
-	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
+	limit := s.idleLimit(a)
 	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
+}
+
+// idleLimit gives how long the agent may be idle; 0 = for ever. What other processes have seen of it comes a little later.
+func (s *Service) idleLimit(a Agent) time.Duration {
+	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
+	if limit > 0 && s.peers != nil && s.peers.others.Load() {
+		limit += seenGrace
+	}
+	return limit
 }
 
 // warningDue gives when the agent's expiry is to be announced; the zero time where that is done, or another's business.
@@ -314,6 +369,20 @@ func (s *Service) silenceDue(h Head) time.Time {
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
 }
 
+// silenceBroken tells whether the ledger shows that the running silence was broken by a think: by another process, or by this one before it was started anew.
+func (s *Service) silenceBroken(ctx context.Context, a Agent) (bool, error) {
+	if s.peers == nil || a.Settings.Silence.Action != "think" {
+		return false, nil
+	}
+	_, list, err := s.cfg.Store.Recent(ctx, a.Project, a.ID, pendingLook, false)
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Role == User {
+			return list[i].Source == SourceSilence, err
+		}
+	}
+	return false, err
+}
+
 // dueOf gives when the agent has to be looked at next.
 func (s *Service) dueOf(h Head) time.Time {
 	a := h.Agent
@@ -330,7 +399,7 @@ func (s *Service) dueOf(h Head) time.Time {
 			due = t
 		}
 	}
-	if limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second; limit > 0 {
+	if limit := s.idleLimit(a); limit > 0 {
 		earlier(s.live.activity(keyOf(a), now).Add(limit))
 	}
 	earlier(s.warningDue(a))

@@ -56,3 +56,12 @@ func storeName(c config.Config) string {
 	}
 	return path
 }
+
+// peersOf gives the store's side of working with other servers, nil for a store that one server has for itself.
+func peersOf(s store) memory.Peers {
+	p, ok := s.(memory.Peers)
+	if !ok {
+		return nil
+	}
+	return p
+}

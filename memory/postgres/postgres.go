@@ -85,6 +85,8 @@ type Store struct {
 	published atomic.Pointer[endpoints]
 	loading   sync.Mutex // of endpoints
 	woken     chan struct{}
+	replica   string       // our name among those that share the database
+	beats     atomic.Int64 // how often we told that we live
 	offset    atomic.Int64 // of the database's clock from ours, ns
 }
 
@@ -101,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), stop: func() {},
+		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")

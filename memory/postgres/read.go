@@ -314,12 +314,12 @@ const livePage = 500
 
 // Live calls each for every live agent.
 func (s *Store) Live(ctx context.Context, each func(memory.Head) error) error {
-	_, err := s.LiveSince(ctx, 0, each)
+	_, err := s.liveSince(ctx, 0, each)
 	return err
 }
 
-// LiveSince is Live for agents whose number is above one that an earlier call gave; 0 is the first. It gives the number for the next call.
-func (s *Store) LiveSince(ctx context.Context, after int64, each func(memory.Head) error) (int64, error) {
+// liveSince is Live for agents whose number is above one that an earlier call gave; 0 is the first. It gives the number for the next call.
+func (s *Store) liveSince(ctx context.Context, after int64, each func(memory.Head) error) (int64, error) {
 	for {
 		heads, last, err := s.livePage(ctx, after)
 		if err != nil {

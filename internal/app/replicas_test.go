@@ -1,0 +1,157 @@
+package app_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+)
+
+// replicas runs servers on one database.
+func replicas(t *testing.T, n int, env ...string) []*server {
+	t.Helper()
+	env = append(env, "HEARDLOG_STORE="+postgrestest.URL(t))
+	var out []*server
+	for range n {
+		out = append(out, start(t, env...))
+	}
+	return out
+}
+
+// TestCutElsewhere: an answer that streams through one server is cut by calls to another, and stands in the ledger as if they had come to the same.
+func TestCutElsewhere(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, counting())
+	two := replicas(t, 2, "HEARDLOG_LLM_URL="+base)
+	for name, tt := range map[string]struct {
+		path, body, heard, by string
+		more                  []string
+	}{
+		"interrupt":            {"/interrupt", ``, "0 assistant: One two three", "api_interrupt", nil},
+		"interrupt with heard": {"/interrupt", `{"heard":"One"}`, "0 assistant: One", "api_interrupt", nil},
+		"interrupt a turn":     {"/interrupt", `{"turn_id":0,"heard":"One two"}`, "0 assistant: One two", "api_interrupt", nil},
+		"a platform's cut":     {"/evidence/vapi", `{"type":"user-interrupted"}`, "0 assistant: One two three", "start_of_speech", nil},
+		"speak":                {"/speak", `{"text":"Stop"}`, "0 assistant: One two three", "api_speak", []string{"1 assistant: Stop"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := *two[0], *two[1]
+			a.t, b.t = t, t
+			id, _ := speaking(t, &a, name, nil)
+			b.post(agent(id, tt.path), tt.body).ok(nil)
+			for _, s := range []*server{&a, &b} {
+				h := s.history(id).Contents
+				got := texts(h)
+				for i := range got {
+					got[i] = strings.TrimSpace(got[i])
+				}
+				if diff := cmp.Diff(append([]string{"0 user: Count", tt.heard}, tt.more...), got); diff != "" {
+					t.Error(diff)
+				}
+				if len(h) > 1 && h[1].Metadata["interrupted"] != true {
+					t.Errorf("metadata %v", h[1].Metadata)
+				}
+			}
+		})
+	}
+	id, _ := speaking(t, two[0], "not its words", nil)
+	two[1].post(agent(id, "/interrupt"), `{"turn_id":0,"heard":"something else altogether"}`).refused(400, "InvalidFieldValue", "heard")
+	two[1].post(agent(id, "/speak"), `{"text":"Stop","priority":"IGNORE"}`).ok(nil)
+	two[0].post(agent(id, "/interrupt"), nil).ok(nil)
+	if got := texts(two[1].history(id).Contents); len(got) != 2 {
+		t.Errorf("it spoke although an answer was in flight elsewhere: %q", got)
+	}
+}
+
+// TestLeaveElsewhere: what streams through another server is in the final memory, and a farewell is waited for.
+func TestLeaveElsewhere(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, counting())
+	two := replicas(t, 2, "HEARDLOG_LLM_URL="+base)
+	for name, graceful := range map[string]bool{"at once": false, "with a farewell": true} {
+		id, body := speaking(t, two[0], name, map[string]any{"parameters": map[string]any{"farewell_config": map[string]any{"graceful_enabled": graceful, "graceful_timeout_seconds": 60}}})
+		tail := two[1].tail(id)
+		two[1].post(agent(id, "/leave"), nil).ok(nil)
+		if graceful {
+			if a := two[0].agent(id); a.Status != "IDLE" {
+				t.Errorf("%s: %+v", name, a)
+			}
+			_ = body.Close() // what it says ends
+		}
+		if why := tail.status("STOPPED"); why != "OK" {
+			t.Errorf("%s: ended with %q", name, why)
+		}
+		got := texts(two[1].history(id).Contents)
+		if len(got) != 2 || strings.TrimSpace(got[1]) != "0 assistant: One two three" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestTailElsewhere: the live tail of one server shows what is written through another, each thing once and in order.
+func TestTailElsewhere(t *testing.T) {
+	t.Parallel()
+	two := replicas(t, 2)
+	id := two[0].join("n", nil)
+	tail := two[1].tail(id)
+	const n = 30
+	for i := range n {
+		two[i%2].say(id, user(fmt.Sprint("message ", i)))
+	}
+	for i := range n {
+		want := fmt.Sprint("message ", i)
+		if m := tail.message(want, func(message) bool { return true }); m.Content != want {
+			t.Fatalf("%q comes where %q was due", m.Content, want)
+		}
+	}
+}
+
+// TestTimersOfReplicas: each of several servers looks after all agents; one ends an idle agent, once, and only when none of them was asked for it. The agents
+// and deliveries of one that is gone are the others'.
+func TestTimersOfReplicas(t *testing.T) {
+	t.Parallel()
+	r := receive(t, hookSecret)
+	three := replicas(t, 3, "HEARDLOG_WEBHOOK_URL="+r.url, "HEARDLOG_WEBHOOK_SECRET="+string(hookSecret), "HEARDLOG_OUTBOUND_ALLOW=127.0.0.1/32")
+	names := map[string]string{}
+	for i := range 6 {
+		name := fmt.Sprint("idle ", i)
+		names[three[i%3].join(name, map[string]any{"idle_timeout": 1})] = name
+	}
+	kept := three[0].join("kept", map[string]any{"idle_timeout": 4})
+	three[1].tail(kept)
+	three[0].stop() // what it made is the others'
+	for _, name := range names {
+		three[1].gone(name)
+	}
+	if a := three[2].agent(kept); a.Status != "RUNNING" {
+		t.Errorf("an agent that another server is asked for: %+v", a)
+	}
+	left := map[string]int{}
+	for len(left) < len(names) {
+		n := <-r.got
+		if n.EventType == 102 {
+			left[n.SID]++
+		}
+	}
+	three[1].stop()
+	three[2].stop()
+	for {
+		select {
+		case n := <-r.got:
+			if n.EventType == 102 {
+				left[n.SID]++
+			}
+			continue
+		default:
+		}
+		break
+	}
+	for id, n := range left {
+		if n != 1 || names[id] == "" {
+			t.Errorf("the end of %q (%s) was told %d times", id, names[id], n)
+		}
+	}
+}

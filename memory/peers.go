@@ -1,0 +1,337 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Peers is what a Service needs where several processes serve one store. A store that can be shared implements it; nil in Config says that this process
+// has the store for itself. Times are Unix ms of Config.Now, which all processes then take from the store. Methods are safe for concurrent use.
+type Peers interface {
+	// Beat tells the other processes that this one lives and what it has seen of agents, and tells whether there are others.
+	Beat(ctx context.Context, seen []Seen) (others bool, err error)
+	// Seen gives what other processes have told of an agent; zero times for nothing.
+	Seen(ctx context.Context, project, id string) (Seen, error)
+	// NewLive gives live agents that were made after the place, and the place for the next call; 0 is the beginning. It may give some again.
+	NewLive(ctx context.Context, after int64, each func(Head) error) (int64, error)
+	// Lease makes this process the only one that may do what is due for the agent, until the lease ends or is given back; ok is false while another has it.
+	Lease(ctx context.Context, project, id string, lease time.Duration) (giveBack func(), ok bool, err error)
+	// Ask asks the other processes to do what q says, and gives what came of it: as soon as one has done it, or nothing when none has taken it up within a moment.
+	// With Tell it does not wait.
+	Ask(ctx context.Context, q Question) (Reply, error)
+	// Asked gives the questions of other processes of the last seconds; one may be given again.
+	Asked(ctx context.Context) ([]Question, error)
+	// Take tells whoever asked that this process takes the question up; Reply gives what came of it.
+	Take(ctx context.Context, q Question) error
+	Reply(ctx context.Context, q Question, r Reply) error
+	// Revisions gives the revisions of agents; -1 for one that is gone.
+	Revisions(ctx context.Context, projects, ids []string) ([]int64, error)
+}
+
+// Seen is when an agent was asked for last, and when something was last said; now for one that is followed or being answered.
+type Seen struct {
+	Project, ID       string
+	AskedMS, SpokenMS int64
+}
+
+// Question asks for the answers of an agent that other processes are making.
+type Question struct {
+	No          int64 // set by the store
+	Project, ID string
+	Cause       string  // why they are to be cut: the text of one of the Err values; "" only asks whether there are any
+	TurnID      *int64  // nil = any turn
+	Heard       *string // only those of which it may be a part
+	Tell        bool    // nobody waits for the reply
+}
+
+// Reply is what a process has done: the turns of the answers that it has cut and stored, or only found.
+type Reply struct {
+	Turns   []int64
+	Phase   Phase
+	Foreign bool // the turn's answer was there, and Heard is no part of it
+}
+
+// peers is a Service's side of Peers.
+type peers struct {
+	Peers
+	others atomic.Bool
+	told   map[agentKey]Seen // what was told last; of the loop alone
+}
+
+// Times of the work with peers.
+const (
+	askedEvery = 15 * time.Millisecond  // questions, while an answer is being made here: this is what another process' interrupt waits for
+	tailEvery  = 100 * time.Millisecond // revisions of agents that are followed here
+	beatEvery  = time.Second
+	seenGrain  = 2 * time.Second // what was seen of an agent is told again when it is so much later
+	// seenGrace is added to idle timeouts while there are other processes: what they have seen is known so much later at most.
+	seenGrace   = 5 * time.Second
+	lookLease   = 15 * time.Second
+	lookAgain   = time.Second
+	relive      = 10 * beatEvery // numbers of new agents are not given out in the order of their commits
+	peerTimeout = 5 * time.Second
+)
+
+// cutBy gives the Err value of a text.
+func cutBy(cause string) error {
+	for _, err := range []error{ErrInterrupted, ErrBargeIn, ErrSpeak, ErrThink, ErrLeave, ErrOvertaken, ErrSuperseded} {
+		if err.Error() == cause {
+			return err
+		}
+	}
+	return nil
+}
+
+// runPeers works with the other processes until ctx is done.
+func (s *Service) runPeers(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.every(ctx, beatEvery, s.beat()) })
+	wg.Go(func() { s.every(ctx, tailEvery, s.watchPeers()) })
+	answered := map[int64]time.Time{}
+	s.every(ctx, askedEvery, func(ctx context.Context) error {
+		if s.live.aloft.Load() == 0 {
+			return nil
+		}
+		list, err := s.peers.Asked(ctx)
+		for _, q := range list {
+			if _, again := answered[q.No]; !again {
+				answered[q.No] = time.Now()
+				wg.Go(func() { s.answerPeer(context.WithoutCancel(ctx), q) })
+			}
+		}
+		for no, at := range answered {
+			if time.Since(at) > time.Minute {
+				delete(answered, no)
+			}
+		}
+		return err
+	})
+}
+
+// every calls do again and again until ctx is done. Failures are told once, until one call has succeeded.
+func (s *Service) every(ctx context.Context, pause time.Duration, do func(context.Context) error) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	failing := false
+	for {
+		call, cancel := context.WithTimeout(ctx, peerTimeout)
+		err := do(call)
+		cancel()
+		if err != nil && !failing && ctx.Err() == nil {
+			s.cfg.OnError("work with other servers on the store", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// beat tells what was seen here and takes up what was made elsewhere.
+func (s *Service) beat() func(context.Context) error {
+	var places []int64 // of the last calls of NewLive
+	return func(ctx context.Context) error {
+		others, err := s.peers.Beat(ctx, s.unseen())
+		if err != nil {
+			return err
+		}
+		s.peers.others.Store(others)
+		if !others {
+			return nil
+		}
+		from := int64(0)
+		if len(places) > 0 {
+			from = places[0]
+		}
+		now := s.cfg.Now()
+		at, err := s.peers.NewLive(ctx, from, func(h Head) error {
+			if s.live.get(keyOf(h.Agent)) == nil {
+				s.takeUp(keyOf(h.Agent), now)
+				s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if places = append(places, at); len(places) > int(relive/beatEvery) {
+			places = places[1:]
+		}
+		return nil
+	}
+}
+
+// unseen gives what was seen of agents since it was told last.
+func (s *Service) unseen() []Seen {
+	now := s.nowMS()
+	fresh := make(map[agentKey]Seen, len(s.peers.told))
+	var out []Seen
+	s.live.mu.RLock()
+	defer s.live.mu.RUnlock()
+	for k, a := range s.live.agents {
+		n := Seen{Project: k.project, ID: k.id, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
+		a.mu.Lock()
+		if len(a.flights) > 0 {
+			n.AskedMS, n.SpokenMS = now, now
+		} else if len(a.feeds) > 0 {
+			n.AskedMS = now
+		}
+		learnt := a.learnt
+		a.mu.Unlock()
+		was, ok := s.peers.told[k]
+		own := n.AskedMS > learnt.AskedMS || n.SpokenMS > learnt.SpokenMS
+		if own && (!ok || n.AskedMS-was.AskedMS >= seenGrain.Milliseconds() || n.SpokenMS-was.SpokenMS >= seenGrain.Milliseconds()) {
+			out, was = append(out, n), n
+		}
+		fresh[k] = was
+	}
+	s.peers.told = fresh
+	return out
+}
+
+// learn takes over what other processes have seen of an agent.
+func (s *Service) learn(ctx context.Context, k agentKey) error {
+	seen, err := s.peers.Seen(ctx, k.project, k.id)
+	if err != nil {
+		return err
+	}
+	a := s.live.get(k)
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.learnt.AskedMS, a.learnt.SpokenMS = max(a.learnt.AskedMS, seen.AskedMS), max(a.learnt.SpokenMS, seen.SpokenMS)
+	for at, ms := range map[*atomic.Int64]int64{&a.asked: seen.AskedMS, &a.spoken: seen.SpokenMS} {
+		if ns := ms * 1e6; ns > at.Load() {
+			at.Store(ns)
+		}
+	}
+	return nil
+}
+
+// watchPeers tells those who follow agents here what other processes have changed.
+func (s *Service) watchPeers() func(context.Context) error {
+	known := map[agentKey]int64{}
+	return func(ctx context.Context) error {
+		keys := s.live.followed()
+		if len(keys) == 0 || !s.peers.others.Load() {
+			clear(known)
+			return nil
+		}
+		projects, ids := make([]string, len(keys)), make([]string, len(keys))
+		for i, k := range keys {
+			projects[i], ids[i] = k.project, k.id
+		}
+		revs, err := s.peers.Revisions(ctx, projects, ids)
+		if err != nil {
+			return err
+		}
+		fresh := make(map[agentKey]int64, len(keys))
+		for i, k := range keys {
+			// What is followed since the last look may have changed in between.
+			if was, ok := known[k]; (!ok || revs[i] != was) && !s.live.knows(k, revs[i]) {
+				s.live.changed(k)
+			}
+			fresh[k] = revs[i]
+		}
+		known = fresh
+		return nil
+	}
+}
+
+// answerPeer does what another process asks for, where it is about an answer that is being made here.
+func (s *Service) answerPeer(ctx context.Context, q Question) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait+peerTimeout)
+	defer cancel()
+	k := agentKey{q.Project, q.ID}
+	if len(s.live.flying(k)) == 0 {
+		return
+	}
+	var r Reply
+	which := func(f *flight) bool {
+		if q.TurnID != nil && *q.TurnID != f.turn.Load() {
+			return false
+		}
+		said := f.says(q.Heard)
+		r.Foreign = r.Foreign || !said && q.TurnID != nil
+		return said
+	}
+	var err error
+	if q.Cause == "" {
+		r.Phase, _ = s.busyHere(k)
+		for _, f := range s.live.flying(k) {
+			if which(f) {
+				r.Turns = append(r.Turns, f.turn.Load())
+			}
+		}
+	} else if cause := cutBy(q.Cause); cause != nil {
+		cut := s.stopFlights(k, cause, which)
+		if len(cut) > 0 && !q.Tell {
+			err = s.peers.Take(ctx, q) // the cut comes first: it is what somebody waits to hear the end of
+		}
+		r.Turns = s.settled(ctx, cut)
+	}
+	if err == nil && !q.Tell && (len(r.Turns) > 0 || r.Foreign) {
+		err = s.peers.Reply(ctx, q, r)
+	}
+	if err != nil {
+		s.cfg.OnError("answer another server on the store", err)
+	}
+}
+
+// elsewhere asks the other processes to cut what they are answering, where the ledger shows an answer that may be in the making; an empty cause only asks. What
+// cannot be asked is as if nobody had it: the caller goes on by what is stored.
+func (s *Service) elsewhere(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) Reply {
+	if s.peers == nil || !s.pending(ctx, k) {
+		return Reply{}
+	}
+	q := Question{Project: k.project, ID: k.id, TurnID: turn, Heard: heard}
+	if cause != nil {
+		q.Cause = cause.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait)
+	defer cancel()
+	r, err := s.peers.Ask(ctx, q)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		s.cfg.OnError("ask the other servers on the store", err)
+	}
+	return r
+}
+
+// pendingLook is how many messages are looked at for one whose answer is not stored.
+const pendingLook = 16
+
+// pending tells whether the ledger holds a message that an answer is being made to, or was when a process died.
+func (s *Service) pending(ctx context.Context, k agentKey) bool {
+	_, list, err := s.cfg.Store.Recent(ctx, k.project, k.id, pendingLook, false)
+	if err != nil {
+		return false
+	}
+	there := map[int64]bool{}
+	for i := range list {
+		there[list[i].Seq] = true
+	}
+	for i := range list {
+		if at := list[i].AnswerSeq; at != 0 && !there[at] {
+			return true
+		}
+	}
+	return false
+}
+
+// elsewhereToo has a repeated call's turn given up by other processes; nobody waits for it.
+func (s *Service) elsewhereToo(ctx context.Context, k agentKey, turn int64) {
+	if s.peers == nil {
+		return
+	}
+	if _, err := s.peers.Ask(ctx, Question{Project: k.project, ID: k.id, Cause: ErrSuperseded.Error(), TurnID: &turn, Tell: true}); err != nil {
+		s.cfg.OnError("ask the other servers on the store", err)
+	}
+}
