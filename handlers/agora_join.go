@@ -144,6 +144,9 @@ func (p *joinProperties) rules() error {
 	if err := p.Heardlog.Session.rules(); err != nil {
 		return err
 	}
+	if err := p.Heardlog.Scope.into(new(memory.Message), "properties.heardlog.scope"); err != nil {
+		return err
+	}
 	if err := p.upstreamRules(); err != nil {
 		return err
 	}
@@ -290,6 +293,9 @@ func (p *joinProperties) settings() memory.Settings {
 	}
 	s.Filler = p.Fillers.settings()
 	s.Call = p.call()
+	if scope := p.Heardlog.Scope; scope != nil {
+		s.Scope = memory.Scope(*scope)
+	}
 	s.IdleTimeoutS = p.Heardlog.Session.idle(p.IdleTimeout)
 	if t := p.Parameters.Farewell.TimeoutS; t != nil {
 		s.Farewell.TimeoutS = *t

@@ -26,7 +26,7 @@ func (a *API) memoryRoutes(r chi.Router) {
 
 // Bounds of a memory's smaller parts.
 const (
-	maxScopeID      = 256  // characters
+	maxScopeID      = 256  // bytes
 	maxQuery        = 1000 // characters
 	maxMemoryLimit  = 1000
 	maxMemoryRounds = 10_000
@@ -42,15 +42,20 @@ type memoryScope struct {
 
 // ids checks the ids; at is the path in front of their names.
 func (m memoryScope) ids(at string) (window.Scope, error) {
-	for _, id := range []struct{ name, value string }{
-		{"user_id", m.UserID}, {"session_id", m.SessionID}, {"task_id", m.TaskID}, {"agent_id", m.AgentID},
+	for _, id := range []struct {
+		name, value string
+		to          *string
+	}{
+		{"user_id", m.UserID, &m.UserID}, {"session_id", m.SessionID, &m.SessionID}, {"task_id", m.TaskID, &m.TaskID}, {"agent_id", m.AgentID, &m.AgentID},
 	} {
 		if id.value == "" {
 			continue
 		}
-		if err := memory.ValidName(at+id.name, id.value, maxScopeID); err != nil {
+		clean, err := memory.CleanText(at+id.name, id.value, maxScopeID)
+		if err != nil {
 			return window.Scope{}, err
 		}
+		*id.to = clean
 	}
 	return window.Scope(m), nil
 }

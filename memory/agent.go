@@ -116,6 +116,8 @@ type Settings struct {
 	LeaveKey string
 	// Archive is what is known of an agent that runs elsewhere; nil for one that runs here.
 	Archive *Archive
+	// Scope says whose the agent's messages are that bring no scope of their own.
+	Scope Scope
 	// Memory is what is kept of the agent's memory beside its messages.
 	Memory Memory
 }
@@ -240,6 +242,7 @@ type storedSettings struct {
 	WarnedMS     int64             `json:"warned_ms,omitempty"`
 	LeaveKey     string            `json:"leave_key,omitempty"`
 	Archive      *Archive          `json:"archive,omitempty"`
+	Scope        Scope             `json:"scope,omitzero"`
 	Memory       Memory            `json:"memory,omitzero"`
 }
 
@@ -257,7 +260,7 @@ type storedUpstream struct {
 func EncodeSettings(s Settings) ([]byte, error) {
 	out := storedSettings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, LeaveKey: s.LeaveKey, Archive: s.Archive, Memory: s.Memory,
+		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory,
 	}
 	out.Headers = inClear(s.LLM.Headers)
 	for _, u := range s.LLM.Upstreams {
@@ -280,7 +283,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	}
 	s := Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Memory: in.Memory,
+		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope, Memory: in.Memory,
 	}
 	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {

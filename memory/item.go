@@ -21,6 +21,14 @@ type Item struct {
 	IsError   bool            `json:"is_error,omitempty"`   // of a tool's result
 }
 
+// or gives the scope, or that of the agent where a message has none.
+func (s Scope) or(agents Scope) Scope {
+	if s == (Scope{}) {
+		return agents
+	}
+	return s
+}
+
 // ItemRow is how an item is found: drivers keep one for each message that has one, in the order in which the messages were appended.
 type ItemRow struct {
 	Project string // of its items, which is not that of the ledger where no agent keeps them: see ItemProject
@@ -86,6 +94,6 @@ func ErrNoItem(id string) error { return fault.New(fault.NotFound, "there is no 
 func (m *Message) tombstone(rev int64) Message {
 	return Message{
 		Seq: m.Seq, Rev: rev, ID: m.ID, Role: m.Role, TurnID: m.TurnID, Timestamp: m.Timestamp, Source: m.Source, State: Removed,
-		AnswerSeq: m.AnswerSeq, TurnHasUser: m.TurnHasUser,
+		AnswerSeq: m.AnswerSeq, TurnHasUser: m.TurnHasUser, Opens: m.Opens, Method: m.Method,
 	}
 }

@@ -228,8 +228,16 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 	for i := range all {
 		list[i] = all[i].view(i)
 	}
+	hits := map[agentKey]int{}
+	if q.Scope.AgentID != "" {
+		hits[agentKey{project, q.Scope.AgentID}] = 0
+	}
 	for _, i := range rules.Search(list, q.SearchQuery) {
 		out.Items = append(out.Items, all[i])
+		hits[agentKey{all[i].Project, all[i].AgentID}]++
+	}
+	for k, n := range hits {
+		s.Searched(k.project, k.id, n)
 	}
 	return out, nil
 }

@@ -337,6 +337,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 		if c.Agent != nil {
 			agent = c.Agent
 		}
+		for i := range c.Append { // what was not given its place here has its scope from here
+			c.Append[i].Scope = c.Append[i].Scope.or(agent.Settings.Scope)
+		}
 		if err := s.tell(agent, head.Rev+1, &c, tx); err != nil {
 			return Change{}, err
 		}

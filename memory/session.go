@@ -133,7 +133,7 @@ func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Messag
 	seq := int64(0)
 	for i := range taken {
 		seq++
-		taken[i] = taken[i].inherited(seq)
+		taken[i] = taken[i].inherited(a.ID, seq)
 	}
 	in.UpToSeq = seq
 	m.Inherited = &in
@@ -162,9 +162,14 @@ func (s *Service) newestOf(msgs []Message) []Message {
 }
 
 // inherited gives the message as another agent takes it over: what was said, and what was heard of it. Its ids, its measures and what it cost are the other agent's.
-func (m Message) inherited(seq int64) Message {
+func (m Message) inherited(agentID string, seq int64) Message {
 	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
 	m.UpstreamID, m.Timings, m.Usage, m.Failure, m.Playback = "", nil, nil, nil, nil
+	if m.Item != nil { // the copy has an id of its own, and is its agent's
+		item := *m.Item
+		item.ID, item.AgentID = "", agentID
+		m.Item = &item
+	}
 	return m
 }
 

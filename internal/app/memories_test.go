@@ -182,7 +182,7 @@ func TestMemoryRefused(t *testing.T) {
 		`{"memory_type":"human","content":"x","status":"maybe"}`:                                                "status: \"maybe\"",
 		`{"memory_type":"human","content":"x","category":"other"}`:                                              "category: \"other\"",
 		`{"memory_type":"human","content":"x","importance":2}`:                                                  "importance: is 2",
-		`{"memory_type":"human","content":"x","metadata":{"user_id":"` + strings.Repeat("u", 257) + `"}}`:       "metadata.user_id: has 257",
+		`{"memory_type":"human","content":"x","metadata":{"user_id":"` + strings.Repeat("u", 257) + `"}}`:       "metadata.user_id: is 257",
 		`{"memory_type":"human","content":"x","metadata":{"user_id":7}}`:                                        "metadata.user_id",
 		`{"memory_type":"human","content":"x","metadata":{"userid":"u"}}`:                                       "userid: is not a field",
 		`{"memory_type":"human","content":"x","metadata":{"agent_id":"a\u0000"}}`:                               "metadata.agent_id",
@@ -207,11 +207,11 @@ func TestMemoryRefused(t *testing.T) {
 	for body, words := range map[string]string{
 		`{"scope":"planet"}`: "scope: \"planet\"", `{"limit":-1}`: "limit: is -1", `{"limit":1001}`: "limit: is 1001", `{"max_rounds":-1}`: "max_rounds: is -1",
 		`{"type":"ghost"}`: "type: \"ghost\"", `{"status":"maybe"}`: "status: \"maybe\"", `{"category":"other"}`: "category: \"other\"", `{"userid":"u"}`: "userid: is not a field",
-		`{"query":"` + strings.Repeat("x", 1001) + `"}`: "query: has 1001", `{"user_id":" u"}`: "user_id", `{"role_names":"klingon"}`: "role_names",
+		`{"query":"` + strings.Repeat("x", 1001) + `"}`: "query: has 1001", `{"user_id":"\u0000"}`: "user_id", `{"role_names":"klingon"}`: "role_names",
 	} {
 		s.post(memoriesPath+"/search", body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}
-	for body, words := range map[string]string{`{"scope":"planet"}`: "scope: \"planet\"", `{"user_id":" u"}`: "user_id", `{"query":"x"}`: "query: is not a field"} {
+	for body, words := range map[string]string{`{"scope":"planet"}`: "scope: \"planet\"", `{"user_id":"\u0000"}`: "user_id", `{"query":"x"}`: "query: is not a field"} {
 		s.post(memoriesPath+"/clear", body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}
 	id := "/" + s.remember("human", "x", "", "").ID
@@ -408,8 +408,28 @@ func TestMemoriesOfAgents(t *testing.T) {
 	if late.Ledger != nil || *late.Metadata.AgentID != id {
 		t.Errorf("after the end: %+v", late)
 	}
+	scoped := s.join("b", map[string]any{"heardlog": map[string]any{"scope": map[string]any{"user_id": "carl", "session_id": "s9"}}}) // whose all is
+	s.chat(agent(scoped, "/chat/completions"), "Where is my train?", false).ok(nil)
+	s.say(scoped, map[string]any{"role": "user", "content": "Said of Dora", "scope": map[string]any{"user_id": "dora"}}, user("Said by Carl"))
+	s.wantFound("what an agent of a scope holds", `{"scope":"session","user_id":"carl","session_id":"s9"}`, "Where is my train?", "Hello.", "Said by Carl")
+	s.wantFound("what has a scope of its own", `{"scope":"user","user_id":"dora"}`, "Said of Dora")
+	s.post(v1+"/join", `{"name":"c","properties":{"heardlog":{"scope":{"user_id":"a\u0000"}}}}`).refused(http.StatusBadRequest, "InvalidFieldValue", "properties.heardlog.scope.user_id")
+	carls := s.search(`{"scope":"user","user_id":"carl","type":"ai"}`).Memories[0]
+	s.post(memoriesPath+"/clear", `{"scope":"user","user_id":"carl"}`).ok(nil)
+	for _, again := range []func() answer{ // nothing brings back what was cleared
+		func() answer { return s.post(agent(scoped, "/interrupt"), `{"heard":"Hello."}`) },
+		func() answer {
+			return s.post(agent(scoped, "/evidence/twilio"), `{"type":"interrupt","utteranceUntilInterrupt":"Hello"}`)
+		},
+		func() answer { return s.post(memoriesPath+"/"+carls.ID+"/status", `{"status":"discard"}`) },
+	} {
+		again()
+		if page := s.get(agent(scoped, "/messages")).ok(nil); strings.Contains(string(page.body), "Hello") || strings.Contains(string(page.body), "train") {
+			t.Errorf("after the clear the ledger shows %s", page.body)
+		}
+	}
 	s.wantFound("the agent's, after its end", `{"scope":"user","agent_id":"`+id+`","query":"call"}`, "After the call.")
-	if p := s.list("?state=0,1,2,3,4,5,6"); len(p.Data.List) != 1 {
+	if p := s.list("?state=0,1,2,3,4,5,6"); len(p.Data.List) != 2 {
 		t.Errorf("the project has more agents than were joined: %+v", p)
 	}
 }
