@@ -48,11 +48,7 @@ func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
 	if m.Raw != "" {
 		return append(b, m.Raw...)
 	}
-	role := m.Role
-	if role == memory.Tool && m.ToolCallID == "" && len(m.Parts) > 0 {
-		role = memory.User
-	}
-	e := entryWriter{b: memory.AppendString(append(b, `{"role":`...), string(role))}
+	e := entryWriter{b: memory.AppendString(append(b, `{"role":`...), string(m.WireRole()))}
 	switch {
 	case len(m.Parts) > 0:
 		e.raw("content", m.Parts)

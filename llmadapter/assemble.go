@@ -98,7 +98,7 @@ func (a *Assembly) Append(dst []byte) []byte {
 		dst = strconv.AppendBool(dst, a.Stream || a.Request != nil && a.Request.Stream)
 	}
 	for _, m := range req {
-		if m.name == "model" || m.name == "stream" || slices.Contains(done, m.name) || isTurnKey(m.name) || platform.Extra(m.name, m.value, a.Custom) {
+		if m.name == "model" || m.name == "stream" || m.name == OwnMember || slices.Contains(done, m.name) || isTurnKey(m.name) || platform.Extra(m.name, m.value, a.Custom) {
 			continue
 		}
 		v := m.value
@@ -162,6 +162,9 @@ func (a *Assembly) appendMessage(dst []byte, m *Message) []byte {
 	}
 	return m.appendStandard(dst)
 }
+
+// OwnMember is the top-level member of a request that is ours alone and never goes upstream.
+const OwnMember = "heardlog"
 
 // SummaryHeading stands above a summary (reference/memory-semantics.md 001-28).
 const SummaryHeading = "[Earlier conversation summary]"

@@ -397,3 +397,19 @@ func (r *Request) Size() int {
 	}
 	return n
 }
+
+// OneMember gives the value of one member of a JSON object, and the name of another member if it has one; false if it is no object.
+func OneMember(obj []byte, name string) (value []byte, other string, ok bool) {
+	if len(obj) == 0 || obj[0] != '{' {
+		return nil, "", false
+	}
+	_ = walkObject(obj, func(quoted, v []byte) error {
+		if n := unquote(quoted); n == name {
+			value = v
+		} else {
+			other = n
+		}
+		return nil
+	})
+	return value, other, true
+}

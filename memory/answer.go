@@ -17,6 +17,9 @@ const settleTimeout = 30 * time.Second
 // Begin implements Turns.
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
 	// The flight is known before the turn is stored, so that no other call can slip in between and take the turn for unanswered.
+	if err := s.CheckPolicy("heardlog.policy", r.Policy); err != nil {
+		return nil, err
+	}
 	k := agentKey{project, id}
 	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
 	err := s.begin(ctx, k, r, t, true)
@@ -29,11 +32,16 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		return nil, err
 	}
 	// Not within the decision, which holds up all other writes of the server.
-	// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
-	t.Context = newest(t.Agent.Settings.Memory.since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
-	if t.Summary = t.Agent.Settings.Memory.Summary; t.Summary != "" && !*s.PolicyOf(&t.Agent, nil).Enabled {
-		t.Summary = "" // without a memory the utterance stands alone
+	if s.special(&t.Agent, r.Policy) {
+		if err := s.windowed(ctx, t, r.Policy); err != nil {
+			s.land(k, t.flight)
+			return nil, err
+		}
+	} else {
+		// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
+		t.Context = newest(t.Agent.Settings.Memory.since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
 	}
+	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(k) {
 		if f != t.flight && f.turn.Load() == t.TurnID {

@@ -240,7 +240,7 @@ func quoted(s string) string {
 
 // ContextAs gives Context as far as the view shows it. It is Context itself unless the view shows more.
 func (t *Turn) ContextAs(v *View) []*Message {
-	if p := v.projection(); p != HeardAndUnsaid && p != GeneratedWhole {
+	if p := v.projection(); t.Window != nil || p != HeardAndUnsaid && p != GeneratedWhole {
 		return t.Context
 	}
 	return newestOf(byTurn(t.Agent.Settings.Memory.since(t.Recent())), t.Agent.Settings.LLM.MaxHistory, v.Shows)

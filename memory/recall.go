@@ -224,7 +224,7 @@ const notRemembered = window.Status("discard")
 // view gives what the rules of a window look at of a message.
 func (m *Message) view() window.Message {
 	v := window.Message{
-		Role: window.Role(m.wireRole()), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
+		Role: window.Role(m.WireRole()), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
 		Chars: int(m.Size()), Importance: m.Importance, Interrupted: m.Interrupted, Category: m.Category,
 	}
 	if m.Content == "" && len(m.Parts) == 0 && len(m.ToolCalls) > 0 {
@@ -243,8 +243,8 @@ func (m *Message) view() window.Message {
 	return v
 }
 
-// wireRole gives the role under which the message came and goes: results in blocks are a user message to those who write them so, and a tool's to us.
-func (m *Message) wireRole() Role {
+// WireRole gives the role under which the message came and goes: results in blocks are a user message to those who write them so, and a tool's to us.
+func (m *Message) WireRole() Role {
 	if m.Role == Tool && m.ToolCallID == "" && len(m.Parts) > 0 {
 		return User
 	}

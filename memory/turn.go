@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Why an answer in flight is cut. Answer.Err carries one of them, or an error of the upstream.
@@ -30,6 +32,8 @@ type TurnRequest struct {
 	// most: a message further back would be told in another way than before, and the call would not begin with the bytes of the last.
 	Projection Projection
 	Depth      int
+	// Policy is the call's own level of the window policy; nil says nothing.
+	Policy *window.Policy
 	// Cut is called at most once, with one of the Err values above, when something else cuts this answer. It must not block;
 	// the answer still has to be settled with Turn.Settle.
 	Cut func(cause error)
@@ -101,6 +105,9 @@ type Turn struct {
 
 	// Summary stands for what has left the memory; "" without one.
 	Summary string
+	// Window is the policy that made Context; nil for the default with the agent's MaxHistory. Context may then hold stored system messages, and stand-ins for
+	// results that are lost.
+	Window *TurnWindow
 
 	// Took is how many answers in flight this call replaced.
 	Took int

@@ -18,6 +18,9 @@ const ProjectionHeader = "X-Heardlog-Projection"
 // told appends the conversation as it goes to the model to out, which is empty.
 func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Message {
 	v := x.llm.View
+	if x.turn.Window != nil {
+		v = x.turn.Window.View
+	}
 	if x.plan != nil {
 		v = v.With(x.plan.projection)
 	}
@@ -26,7 +29,7 @@ func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Mess
 		s.zone = x.zone(v.Timestamp)
 	}
 	if x.plan != nil && x.plan.mode == ModeReconcile {
-		return x.plan.corrected(x.turn, s, out)
+		return x.obey(x.plan.corrected(x.turn, s, out))
 	}
 	context := x.turn.ContextAs(v)
 	out = slices.Grow(out, len(context))
@@ -94,6 +97,9 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 			s = stored[p.known[k]]
 		} else {
 			s = appended[i]
+		}
+		if s != nil && t.Left(s) || s == nil && t.Agent.Settings.Memory.BaseSeq > 0 && !slices.Contains(p.rec.New, i) {
+			continue // it was cleared or cut, or stands before what was
 		}
 		m, ok := v.correct(in, s, i, p.rec.Part[i])
 		if !ok {
@@ -185,7 +191,7 @@ func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 // fromMemory gives a message of the ledger for the way up. What only the custom form shows is left out otherwise.
 func fromMemory(m *memory.Message, custom bool) llmadapter.Message {
 	out := llmadapter.Message{
-		Role: string(m.Role), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
+		Role: string(m.WireRole()), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
 	}
 	if len(m.Parts) > 0 {
 		out.Content = m.Parts

@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // The ways a client talks to the proxy (DESIGN, section 6).
@@ -30,6 +31,8 @@ type plan struct {
 	resends func() bool // Call.Resends
 	// projection is that of ProjectionHeader, "" for none
 	projection memory.Projection
+	// policy is that of the body's own member, nil for none
+	policy *window.Policy
 
 	mode  string
 	rec   llmadapter.Reconciliation
@@ -135,14 +138,18 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		if m.Role == memory.User {
 			command = m.Source == memory.SourceCommand || m.Source == memory.SourceSilence
 		}
-		if m.State == memory.Superseded || m.State == memory.Empty {
+		switch m.State {
+		case memory.Superseded, memory.Empty, memory.Merged, memory.Removed:
 			continue
+		}
+		if m.Status != memory.Accepted || m.Role == memory.System || m.Role == memory.Developer {
+			continue // no platform knows of it
 		}
 		k := llmadapter.Known{
 			Role: string(m.Role), Text: m.Content, Original: m.Original(),
 			Provisional: m.Role == memory.Assistant && m.State == memory.Final && m.Method.Rank() < memory.EchoDiff.Rank(),
 			Aside:       command || m.Role == memory.Assistant && (m.Source != memory.SourceLLM || m.Timings == nil),
-			Unheard:     m.State != memory.Final,
+			Unheard:     m.State != memory.Final && m.State != memory.Dropped,
 		}
 		if m.ToolCallID != "" {
 			k.CallIDs = []string{m.ToolCallID}

@@ -90,6 +90,9 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) error 
 	if p.projection, err = projectionOf(req); err != nil {
 		return err
 	}
+	if p.policy, err = policyOf(c.Request); err != nil {
+		return err
+	}
 	if !r.start() {
 		return fault.Wrap(fault.Unavailable, errShutdown, "the server is going down")
 	}
@@ -168,7 +171,7 @@ func (x *exchange) beginDeep(project, agentID string, plan func(memory.Head, []m
 	defer stop()
 	r := memory.TurnRequest{Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) }, Generated: x.generated}
 	if p := x.plan; p != nil { // a ledger has more messages than a list: ghosts, results of tools
-		r.Projection, r.Depth = p.projection, 2*len(p.req.Messages)+16
+		r.Projection, r.Depth, r.Policy = p.projection, 2*len(p.req.Messages)+16, p.policy
 	}
 	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)
 	if err != nil {
@@ -286,9 +289,10 @@ func (x *exchange) assemble(m *scratch, t *target, only bool) {
 	}
 }
 
-// summary gives the summary that the model is told. A platform's own list still has what was summarised, unless the platform cuts it, which is its own business.
+// summary gives the summary that the model is told. A platform's own list still has what was summarised, unless that has left the memory: then it is taken out of
+// the list too.
 func (x *exchange) summary() string {
-	if x.plan != nil && x.plan.mode == ModeReconcile {
+	if x.plan != nil && x.plan.mode == ModeReconcile && x.turn.Agent.Settings.Memory.BaseSeq == 0 {
 		return ""
 	}
 	return x.turn.Summary

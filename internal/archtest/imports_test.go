@@ -76,7 +76,7 @@ func rules() map[string]rule {
 		"memory/postgres/postgrestest": {nil, []string{pgx}},
 		"memory/memorytest":            {driver, []string{cmpModule}},
 		"webhook/webhooktest":          {driver, []string{cmpModule}},
-		"internal/answer":              {[]string{"memory", "llmadapter", "internal/fault", "internal/stack"}, []string{zerolog, prometheus, otel, gjson}},
+		"internal/answer":              {[]string{"memory", "memory/window", "llmadapter", "internal/fault", "internal/stack"}, []string{zerolog, prometheus, otel, gjson}},
 		"internal/summary":             {[]string{"memory", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
 		"handlers":                     {[]string{"memory", "memory/window", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},

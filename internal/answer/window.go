@@ -1,0 +1,72 @@
+package answer
+
+import (
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// policyOf gives the policy that a request brings in its member "heardlog", which is ours alone; nil for none. Other fields of it are refused: a policy that
+// is spelled wrong must not be taken for none.
+func policyOf(req *llmadapter.Request) (*window.Policy, error) {
+	raw := req.Member(llmadapter.OwnMember)
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	policy, others, ok := llmadapter.OneMember(raw, "policy")
+	if !ok || others != "" {
+		return nil, fault.At(fault.Invalid, llmadapter.OwnMember, "is not an object with the field policy alone")
+	}
+	if len(policy) == 0 || string(policy) == "null" {
+		return nil, nil
+	}
+	p, err := window.Decode(llmadapter.OwnMember+".policy", policy)
+	if err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// obey cuts a platform's own list to the policy that holds for the turn. What the platform sends is what it remembers, so that nothing is put in from the ledger.
+func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
+	w := x.turn.Window
+	if w == nil {
+		return list
+	}
+	if !*w.Policy.Enabled {
+		for i, m := range slices.Backward(list) {
+			if m.Role == "user" {
+				return list[i:]
+			}
+		}
+		return list
+	}
+	views := make([]window.Message, len(list))
+	for i := range list {
+		m := &list[i]
+		views[i] = window.Message{Role: window.Role(m.Role), Text: m.Text, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.Name}
+		if m.Content != nil {
+			if m.Content[0] == '"' {
+				views[i].Text = llmadapter.ContentText(m.Content)
+			} else {
+				views[i].Parts = m.Content
+			}
+		}
+	}
+	read := w.Policy.Read(views, w.Counter, window.Extras{})
+	out := make([]llmadapter.Message, 0, len(read.Entries))
+	for _, e := range read.Entries {
+		if e.Kind == window.Kept {
+			out = append(out, list[e.Index])
+			continue
+		}
+		m := llmadapter.Message{Role: string(e.Message.Role), Text: e.Message.Text, ToolCalls: e.Message.ToolCalls, ToolCallID: e.Message.ToolCallID, Name: e.Message.ToolName}
+		if len(e.Message.Parts) > 0 {
+			m.Content = e.Message.Parts
+		}
+		out = append(out, m)
+	}
+	return out
+}

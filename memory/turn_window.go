@@ -1,0 +1,90 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// TurnWindow is the policy that made a turn's context, where it is not the default with the agent's max_history.
+type TurnWindow struct {
+	Policy  window.Policy // with every field set
+	Counter window.Counter
+	// View is how the conversation is shown under it.
+	View *View
+}
+
+// windowed makes a turn's context by the agent's policy and the request's. The call's messages are stored already, and what came since may be in it.
+func (s *Service) windowed(ctx context.Context, t *Turn, request *window.Policy) error {
+	p := s.PolicyOf(&t.Agent, request)
+	c, err := s.counter(&p)
+	if err != nil {
+		return err
+	}
+	_, mem, err := s.remembered(ctx, t.Agent.Project, t.Agent.ID)
+	if err != nil {
+		return err
+	}
+	mem = mem.byTurn()
+	v := s.viewOf(&t.Agent, request)
+	t.Window = &TurnWindow{Policy: p, Counter: c, View: v}
+	if !*p.Enabled { // what the user says now, and what tools answered since
+		t.Context = mem.lastWords()
+		return nil
+	}
+	read := p.Read(mem.seenBy(v), c, window.Extras{})
+	t.Context = make([]*Message, 0, len(read.Entries))
+	last := &Message{}
+	for _, e := range read.Entries {
+		if e.Kind == window.Kept {
+			last = &mem.stored[e.Index]
+			t.Context = append(t.Context, last)
+			continue
+		}
+		m := Message{TurnID: last.TurnID, Timestamp: last.Timestamp}
+		if e.Index >= 0 {
+			m = mem.stored[e.Index]
+			m.Generated, m.Sent, m.Interrupted = "", "", false // what is told of it is not what was said
+		}
+		m.Role, m.Content, m.Parts = Role(e.Message.Role), e.Message.Text, e.Message.Parts
+		m.ToolCalls, m.ToolCallID, m.ToolName = e.Message.ToolCalls, e.Message.ToolCallID, e.Message.ToolName
+		if string(m.Parts) == "null" {
+			m.Parts = nil
+		}
+		t.Context = append(t.Context, &m)
+	}
+	return nil
+}
+
+// lastWords gives the newest user message and what follows it.
+func (r *recalled) lastWords() []*Message {
+	var out []*Message
+	for i := len(r.stored) - 1; i >= 0; i-- {
+		m := &r.stored[i]
+		if !m.InContext() {
+			continue
+		}
+		out = append([]*Message{m}, out...)
+		if m.Role == User {
+			break
+		}
+	}
+	return out
+}
+
+// Left tells of a ledger message that is paired with one of a platform's own list whether the agent remembers it no more: it was cleared, trimmed, or its status
+// keeps it out.
+func (t *Turn) Left(m *Message) bool {
+	if m.Seq < t.Agent.Settings.Memory.BaseSeq || m.Status != Accepted {
+		return true
+	}
+	return m.State == Dropped || m.State == Merged || m.State == Removed
+}
+
+// summary gives what stands for what has left the memory, as it goes to the LLM; "" where nothing does.
+func (t *Turn) summary() string {
+	if t.Window != nil && !*t.Window.Policy.Enabled {
+		return ""
+	}
+	return t.Agent.Settings.Memory.Summary
+}
