@@ -292,7 +292,7 @@ func (x *exchange) assemble(m *scratch, t *target, only bool) {
 // summary gives the summary that the model is told. A platform's own list still has what was summarised, unless that has left the memory: then it is taken out of
 // the list too.
 func (x *exchange) summary() string {
-	if x.plan != nil && x.plan.mode == ModeReconcile && x.turn.Agent.Settings.Memory.BaseSeq == 0 {
+	if m := &x.turn.Agent.Settings.Memory; x.plan != nil && x.plan.mode == ModeReconcile && m.BaseSeq == 0 && m.SummaryUpTo == 0 {
 		return ""
 	}
 	return x.turn.Summary

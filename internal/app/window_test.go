@@ -58,7 +58,10 @@ func TestWindowInTheProxy(t *testing.T) {
 		t.Helper()
 		s.post(agent(id, "/chat/completions"), body).ok(nil)
 	}
-	say := func(id, text, more string) { t.Helper(); chat(id, `{"messages":[{"role":"user","content":"`+text+`"}]`+more+`}`) }
+	say := func(id, text, more string) {
+		t.Helper()
+		chat(id, `{"messages":[{"role":"user","content":"`+text+`"}]`+more+`}`)
+	}
 	say(id, "one", "")
 	sameSent(t, "default", llm, "system: Be brief.", `system: Be "kind".`, "user: one")
 	s.do("PUT", agent(id, "/summary"), `{"summary":"Ann\ncalled."}`).ok(nil)
