@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
 const conversationsPath = v1 + "/conversations"
@@ -195,5 +197,64 @@ func TestOwnPaths(t *testing.T) {
 		if c.large {
 			small.do(c.method, v1+c.path, strings.Repeat(" ", 2000)).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody")
 		}
+	}
+}
+
+// TestConversationRunner: what a runner does with a conversation: it loads before the turn and saves after it. The names are the caller's: what runs without one
+// leaves the saved ones alone, and which is loaded and saved each turn says for itself, whatever the agent had before.
+//
+// Rules: 001-35
+func TestConversationRunner(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "At nine."})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	turn := func(agentID, text string) string {
+		t.Helper()
+		s.chat(agent(agentID, "/chat/completions"), text, false).ok(nil)
+		reqs := llm.Requests()
+		return string(reqs[len(reqs)-1].Body)
+	}
+	within := func(agentID, conv, text string) string { // a turn within a conversation
+		t.Helper()
+		saved := s.get(conversation(conv)).ok(nil).body
+		if got := s.do(http.MethodPut, agent(agentID, "/snapshot"), saved); got.status >= 300 {
+			t.Fatalf("restore: %d %s", got.status, got.body)
+		}
+		told := turn(agentID, text)
+		s.save(conv, s.get(agent(agentID, "/snapshot")).ok(nil).body)
+		return told
+	}
+	first := s.join("first", nil)
+	turn(first, "Said to nobody in particular")
+	var list struct{ Total int }
+	if s.get(conversationsPath).ok(&list); list.Total != 0 {
+		t.Fatalf("a turn without a conversation saved %d", list.Total)
+	}
+	if told := within(first, "anna", "When does it leave?"); strings.Contains(told, "nobody in particular") {
+		t.Errorf("the empty conversation begins with %s", told)
+	}
+	within(first, "bert", "Where is it?")
+	s.post(agent(first, "/leave"), nil).ok(nil)
+	s = s.again()
+	second := s.join("second", nil)
+	turn(second, "Something else")
+	told := within(second, "anna", "And on Sundays?")
+	for text, want := range map[string]bool{"When does it leave?": true, "At nine.": true, "And on Sundays?": true, "Where is it?": false, "Something else": false} {
+		if strings.Contains(told, text) != want {
+			t.Errorf("in the conversation the LLM is told %q: %v, want %v: %s", text, !want, want, told)
+		}
+	}
+	var saved struct {
+		Messages []struct{ Role, Content string }
+		Summary  *string
+	}
+	s.get(conversation("anna")).ok(&saved)
+	if len(saved.Messages) != 4 || saved.Messages[0].Content != "When does it leave?" || saved.Messages[3].Content != "At nine." || saved.Summary != nil {
+		t.Errorf("the conversation is %+v", saved)
+	}
+	before := s.get(conversation("anna")).body
+	within(second, "bert", "Still there?")
+	if after := s.get(conversation("anna")).body; string(after) != string(before) {
+		t.Error("a turn within one conversation changed another")
 	}
 }
