@@ -142,21 +142,32 @@ func (s *Service) viewOf(a *Agent, request *window.Policy) *View {
 	return v
 }
 
-// seenBy gives the views of a memory with what a view shows beyond what counts: answers of which nothing was heard.
+// seenBy gives the views of a memory as a view shows it: answers that were cut have the text that is told of them, so that it is what a budget counts, and
+// answers of which nothing was heard are there where it shows them.
 func (r *recalled) seenBy(v *View) []window.Message {
-	if p := v.projection(); p != HeardAndUnsaid && p != GeneratedWhole {
+	if !v.Projects() {
 		return r.views
 	}
 	out := r.views
 	for i := range r.stored {
 		m := &r.stored[i]
-		if m.State != Unplayed || !v.Shows(m) {
+		unplayed := m.State == Unplayed && v.Shows(m)
+		text := m.Content
+		if len(m.Parts) == 0 {
+			text = v.Content(m, m.Content)
+		}
+		if !unplayed && text == m.Content {
 			continue
 		}
 		if &out[0] == &r.views[0] {
 			out = append([]window.Message(nil), r.views...)
 		}
-		out[i].Status = ""
+		if unplayed {
+			out[i].Status = ""
+		}
+		if text != m.Content {
+			out[i].Text, out[i].Parts, out[i].Chars = text, nil, 0
+		}
 	}
 	return out
 }
