@@ -51,8 +51,12 @@ func (s *Service) CheckPolicy(field string, p *window.Policy) error {
 	if err := p.Validate(field); err != nil {
 		return err
 	}
-	if p.Tokens != "" && p.Tokens != window.Estimate && s.cfg.Counter == nil {
+	if p.Tokens == "" || p.Tokens == window.Estimate {
+		return nil
+	}
+	if s.cfg.Counter == nil {
 		return fault.At(fault.Invalid, field+".tokens", "%q: this server counts by the estimate only", p.Tokens)
 	}
-	return nil
+	_, err := s.cfg.Counter(p.Tokens) // reads the vocabulary now, and not in the first turn
+	return err
 }

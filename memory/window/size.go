@@ -12,7 +12,7 @@ const CharsPerToken = 4
 type Counter interface {
 	// Size gives the units that a message costs, not below 0. The same content always costs the same.
 	Size(m *Message) int
-	// PerToken gives how many units a token has.
+	// PerToken gives how many units a token has, at least 1.
 	PerToken() int
 }
 

@@ -130,6 +130,22 @@ func TestMessageParts(t *testing.T) {
 	}
 }
 
+// TestHardCap: what may not be cut is shortened inside until its exact count fits.
+//
+// Rules: 001-14
+func TestHardCap(t *testing.T) {
+	t.Parallel()
+	k := counterOf(t, tokens.New(0), "o200k")
+	for name, text := range map[string]string{
+		"words": strings.Repeat("The train leaves at nine. ", 2000), "numbers": strings.Repeat("8", 30000), "mixed": strings.Repeat("誕生日 ", 500) + strings.Repeat("a ", 20000),
+	} {
+		v := window.Policy{Preset: "lauren", MaxTokens: new(600), Tokens: "o200k"}.Read([]window.Message{{Role: window.User, Text: text}}, k, window.Extras{})
+		if len(v.Entries) != 1 || v.Tokens > 600 || v.Tokens < 200 || v.Shortened != 1 || k.Size(v.Entries[0].Message) != v.Tokens {
+			t.Errorf("%s: %d tokens in %d entries", name, v.Tokens, len(v.Entries))
+		}
+	}
+}
+
 // TestCacheIsBounded: however many texts come, no more than asked are remembered, and the counts stay right.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
