@@ -75,7 +75,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_POLICY", "agora", "What an LLM is given of an agent's memory, where the agent does not say: the name of a preset (agora, ovos, orbiter, lauren, ossa, full), or a JSON object; see GET /v1/policies.", setPolicy},
 		{"HEARDLOG_RETENTION", "90d", "How long a stopped agent is kept; 0 = for ever.", durationInto(func(c *Config) *time.Duration { return &c.Retention }, 0, 100*365*24*time.Hour)},
 		{"HEARDLOG_RATE_LIMIT", "0", "Requests a second that one project may make; 0 = no limit.", intInto(func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000)},
-		{"HEARDLOG_TAIL_READERS", "10000", "How many live tails may be open at a time; one takes about 40 KB.", intInto(func(c *Config) *int { return &c.TailLimit }, 1, 1_000_000)},
+		{"HEARDLOG_TAIL_READERS", "10000", "How many live tails may be open at a time; one takes about 20 KB.", intInto(func(c *Config) *int { return &c.TailLimit }, 1, 1_000_000)},
 		{"HEARDLOG_TAIL_AGENT_READERS", "2000", "How many of them may be one agent's.", intInto(func(c *Config) *int { return &c.AgentTailLimit }, 1, 1_000_000)},
 		{"HEARDLOG_MAX_BODY", "1048576", "Largest request body in bytes.", func(c *Config, v string) error {
 			n, err := strconv.ParseInt(v, 10, 64)

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -127,11 +128,18 @@ func markMemory(head *Head, c *Change) {
 	}
 	act := MemoryAct{Rev: head.Rev + 1, Action: ActionCleared, Base: is.BaseSeq}
 	switch {
+	case is.BaseSeq < head.NextSeq, drops(c.Append), drops(c.Replace): // some of it stays
+		act.Action = ActionTrimmed
 	case len(c.Append) > 0:
 		act.Action = ActionRestored
-	case is.SummaryRev == act.Rev || is.BaseSeq < head.NextSeq: // the rest stays, in the summary's words or its own
+	case is.SummaryRev == act.Rev: // what is gone stays in the summary's words
 		act.Action = ActionTrimmed
 	}
 	acts := was.Acts[max(0, len(was.Acts)-MaxActs+1):]
 	is.Acts = append(acts[:len(acts):len(acts)], act) // the old list is the store's
+}
+
+// drops tells whether a message of the list was cut from the memory.
+func drops(list []Message) bool {
+	return slices.ContainsFunc(list, func(m Message) bool { return m.State == Dropped })
 }

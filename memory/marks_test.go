@@ -1,0 +1,122 @@
+package memory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+)
+
+func marksService(t *testing.T) (*memory.Service, string) {
+	t.Helper()
+	s := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a" }})
+	a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, a.ID
+}
+
+// TestMarks: a message keeps the revisions at which it was added, cut, and told of, whatever else becomes of it.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	s, id := marksService(t)
+	if _, err := s.Append(t.Context(), "p", id, []memory.Message{
+		{Role: memory.User, Source: memory.SourceASR, Content: "Hi"},
+		{Role: memory.Assistant, Source: memory.SourceLLM, Content: "Good morning to you"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	type revs struct{ Rev, Born, Cut, Heard int64 }
+	got := func() revs {
+		t.Helper()
+		_, list, err := s.Recent(t.Context(), "p", id, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := list[0]
+		return revs{m.Rev, m.BornRev(), m.CutRev(), m.HeardRev()}
+	}
+	want := func(what string, w revs) {
+		t.Helper()
+		if d := cmp.Diff(w, got()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	want("as appended", revs{2, 2, 0, 0})
+	heard, turn := "Good", int64(0)
+	ask := func(r memory.InterruptRequest) {
+		t.Helper()
+		if _, err := s.Interrupt(t.Context(), "p", id, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(memory.InterruptRequest{Heard: &heard, AtMS: 1780000000000})
+	want("cut", revs{3, 2, 3, 3})
+	ask(memory.InterruptRequest{Heard: &heard, AtMS: 1780000000000})
+	want("told again", revs{3, 2, 3, 3})
+	if _, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{ // which keeps a place free behind it
+		Plan: func(memory.Head, []memory.Message) (memory.Plan, error) { return memory.Plan{}, nil }, Cut: func(error) {},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want("changed otherwise", revs{4, 2, 3, 3})
+	longer := "Good morning"
+	ask(memory.InterruptRequest{TurnID: &turn, Heard: &longer, AtMS: 1780000001000})
+	want("known better", revs{5, 2, 5, 5})
+}
+
+// TestFeed: who follows an agent is given each change, without reading the store, and is told where some are missing.
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	s, id := marksService(t)
+	feed := s.Follow("p", id)
+	watched, stop := s.Watch("p", id)
+	say := func(n int) {
+		t.Helper()
+		for range n {
+			if _, err := s.Append(t.Context(), "p", id, []memory.Message{{Role: memory.User, Source: memory.SourceASR, Content: "Hi"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	say(3)
+	<-feed.Wake()
+	<-watched
+	fed := feed.Take()
+	var revs []int64
+	for _, w := range fed.Written {
+		revs = append(revs, w.Rev)
+		if len(w.Append) != 1 || w.Append[0].Rev != w.Rev {
+			t.Errorf("%+v", w)
+		}
+	}
+	if d := cmp.Diff([]int64{2, 3, 4}, revs); d != "" || fed.Lost {
+		t.Error(d, fed.Lost)
+	}
+	if fed = feed.Take(); len(fed.Written) > 0 || fed.Lost {
+		t.Errorf("taken twice: %+v", fed)
+	}
+	say(300) // more than waits
+	if fed = feed.Take(); !fed.Lost || len(fed.Written) > 0 {
+		t.Errorf("%d changes, lost %t", len(fed.Written), fed.Lost)
+	}
+	say(1)
+	s.Changed("p", id)
+	if fed = feed.Take(); !fed.Lost {
+		t.Error("what another server wrote is not told of")
+	}
+	s.Searched("p", id, 2)
+	if fed = feed.Take(); len(fed.Notes) != 1 || fed.Notes[0] != (memory.Note{Action: memory.ActionSearched, Count: 2}) {
+		t.Errorf("%+v", fed.Notes)
+	}
+	feed.Close()
+	stop()
+	say(1)
+	if fed = feed.Take(); len(fed.Written) > 0 {
+		t.Error("a closed feed is fed")
+	}
+}
