@@ -65,7 +65,7 @@ func full() sizes {
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 1000}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 100}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {

@@ -78,7 +78,11 @@ func (b *bench) benchTail(ctx context.Context) error {
 			"%.0f against %.0f µs; p99 %.0f against %.0f µs; server's CPU an append %.0f against %.0f µs", median(some.quantiles(.5)), median(none.quantiles(.5)),
 			median(some.quantiles(.99)), median(none.quantiles(.99)), median(some.cpus()), median(none.cpus()))
 		none, some = fast[0], fast[i+1]
-		b.atLeast(9, "append, rate of one client with "+who+" against none", ratio(some.rates(), none.rates()), "x", 0.6,
+		least := 0.8
+		if n > 1 {
+			least = 0.2 // each append is then so many events to be written and read, by the cores that append
+		}
+		b.atLeast(9, "append, as fast as one client can, with "+who+" against none", ratio(some.rates(), none.rates()), "x", least,
 			"%.0f/s against %.0f/s; p50 %.0f against %.0f µs, p99 %.0f against %.0f µs; server's CPU an append %.0f against %.0f µs",
 			median(some.rates()), median(none.rates()), median(some.quantiles(.5)), median(none.quantiles(.5)), median(some.quantiles(.99)), median(none.quantiles(.99)),
 			median(some.cpus()), median(none.cpus()))

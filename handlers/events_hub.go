@@ -257,7 +257,7 @@ func (h *tailHub) take(ctx context.Context, fed memory.Fed, rev int64, agent *me
 		switch {
 		case w.Rev <= rev:
 			continue
-		case w.Rev > rev+1 || fed.Lost: // some are missing: the store knows
+		case w.Prev != rev || fed.Lost: // some are missing: the store knows
 			return h.read(ctx, rev, agent)
 		}
 		if w.Agent != nil {

@@ -9,7 +9,7 @@ import (
 
 // Written is a change as it was stored. Its messages are shared with the store and must not be written to.
 type Written struct {
-	Rev             int64 // of the agent with this change
+	Prev, Rev       int64 // of the agent before and with this change
 	Agent           *Agent
 	Append, Replace []Message
 }
@@ -113,6 +113,19 @@ func (w *Written) size() int {
 	return n
 }
 
+// rev gives the revision that the change leads to.
+func (c *Change) rev(rev int64) int64 {
+	if c.Agent != nil {
+		rev = max(rev, c.Agent.Rev)
+	}
+	for _, list := range [2][]Message{c.Append, c.Replace} {
+		for i := range list {
+			rev = max(rev, list[i].Rev)
+		}
+	}
+	return rev
+}
+
 // stir wakes those who follow the agent. The caller holds a.mu.
 func (a *liveAgent) stir() {
 	for _, f := range a.feeds {
@@ -121,7 +134,7 @@ func (a *liveAgent) stir() {
 }
 
 // wrote tells those who follow the agent of a change that was stored.
-func (r *registry) wrote(k agentKey, rev int64, c *Change) {
+func (r *registry) wrote(k agentKey, prev int64, c *Change) {
 	a := r.get(k)
 	if a == nil {
 		return
@@ -129,14 +142,15 @@ func (r *registry) wrote(k agentKey, rev int64, c *Change) {
 	if c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 {
 		return
 	}
+	rev := c.rev(prev)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	missed := r.shared && a.rev != 0 && rev > a.rev+1 // another process was in between
+	missed := r.shared && a.rev != 0 && prev > a.rev // another process was in between
 	a.rev = max(a.rev, rev)
 	if len(a.feeds) == 0 {
 		return
 	}
-	w := &Written{Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
+	w := &Written{Prev: prev, Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
 	if missed {
 		w = nil
 	}

@@ -374,7 +374,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			s.live.silence(agentKey{project, id}, false)
 		}
 	}
-	s.live.wrote(agentKey{project, id}, rev+1, &done)
+	s.live.wrote(agentKey{project, id}, rev, &done)
 	if summaries {
 		s.tellSummaries(project, id, &done, ended)
 	}

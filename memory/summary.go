@@ -109,12 +109,12 @@ func (s *Service) rememberTx(ctx context.Context, project, id string, decide fun
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return Change{}, err
 		}
-		a := h.Agent
+		a, rev := h.Agent, h.Rev+1 // decide may move h on
 		c, err := decide(tx, &h, &a.Settings.Memory)
 		if err != nil {
 			return Change{}, err
 		}
-		a.Rev = h.Rev + 1
+		a.Rev = rev
 		c.Agent, out = &a, a
 		return c, nil
 	})
