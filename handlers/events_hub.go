@@ -19,9 +19,6 @@ type TailLimits struct {
 	Heartbeat    time.Duration // keeps proxies from closing a quiet tail
 	Write        time.Duration // a reader that takes nothing for so long is let go
 	Behind       time.Duration // and so is one that was up to date and has been behind for so long
-	// Poll is how often the store is asked whether a watched agent was changed by another server that shares it, where nobody calls memory.Service.Changed for
-	// that; 0 = never. It is one read of an agent's head, however many watch it.
-	Poll time.Duration
 }
 
 // The defaults of TailLimits.
@@ -205,24 +202,13 @@ func (h *tailHub) run(ctx context.Context, rev int64, agent *memory.Agent) {
 			h.wakeAll(ctx)
 		}
 	}()
-	var poll <-chan time.Time
-	if d := h.all.limits.Poll; d > 0 {
-		tick := time.NewTicker(d)
-		defer tick.Stop()
-		poll = tick.C
-	}
 	for {
-		var fed memory.Fed
-		polled := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.feed.Wake():
-			fed = h.feed.Take()
-		case <-poll:
-			fed.Lost, polled = true, true
 		}
-		before := rev
+		fed := h.feed.Take()
 		var err error
 		for rev, agent, err = h.take(ctx, fed, rev, agent); err != nil && ctx.Err() == nil; {
 			if fault.Is(err, fault.NotFound) {
@@ -234,9 +220,6 @@ func (h *tailHub) run(ctx context.Context, rev int64, agent *memory.Agent) {
 			}
 			wait(ctx, tailRetry)
 			rev, agent, err = h.take(ctx, memory.Fed{Lost: true}, rev, agent)
-		}
-		if polled && rev == before {
-			continue
 		}
 		h.look()
 		h.wakeAll(ctx)

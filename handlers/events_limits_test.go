@@ -127,32 +127,6 @@ func TestTailOfAnotherServer(t *testing.T) {
 	s.mem.Changed("p", "nobody") // costs nothing and finds nobody
 }
 
-// TestTailPolls: where nobody says that something changed, the store is asked.
-func TestTailPolls(t *testing.T) {
-	t.Parallel()
-	s := newTails(t, handlers.TailLimits{Poll: time.Millisecond})
-	other := newService(s.store)
-	id := s.join()
-	c := s.source(id, "?types=message,agent")
-	c.connect()
-	for i := range 5 {
-		text := fmt.Sprint("word ", i)
-		if _, err := other.Append(t.Context(), "p", id, []memory.Message{says(memory.User, text)}); err != nil {
-			t.Fatal(err)
-		}
-		if e := c.until("message"); !strings.Contains(e.Data, `"`+text+`"`) {
-			t.Fatalf("%s came instead of %q", e.Data, text)
-		}
-	}
-	if err := other.Leave(t.Context(), "p", id, ""); err != nil {
-		t.Fatal(err)
-	}
-	if e := c.until("agent"); !strings.Contains(e.Data, "STOPPED") {
-		t.Errorf("%+v", e)
-	}
-	c.rest()
-}
-
 // TestTailLimits: an agent and the server have so many tails, and the next is told so.
 func TestTailLimits(t *testing.T) {
 	t.Parallel()

@@ -123,7 +123,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
-		Tail:      tailLimits(c),
+		Tail:      handlers.TailLimits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
 	a.server = &http.Server{
@@ -131,17 +131,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		ErrorLog: serverLog(log),
 	}
 	return a, nil
-}
-
-// tailPoll is how soon a live tail hears of what another server wrote. The database says nothing by itself.
-const tailPoll = 500 * time.Millisecond
-
-func tailLimits(c config.Config) handlers.TailLimits {
-	l := handlers.TailLimits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit}
-	if c.StoreURL != "" { // which others may share
-		l.Poll = tailPoll
-	}
-	return l
 }
 
 // newID gives an id that sorts by time and cannot be guessed.
