@@ -169,3 +169,33 @@ func TestFault28RateLimit(t *testing.T) {
 		})
 	}
 }
+
+// Where more waits than can be sent at a time, deliveries are claimed some at a time, and not one for each attempt that ends.
+func TestWorkerClaimsTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2000
+		q := newQueue()
+		for i := range 20 {
+			q.add(string(rune('a'+i)), n/20)
+		}
+		var mu sync.Mutex
+		took := time.Duration(0)
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			took = (took + 700*time.Microsecond) % (5 * time.Millisecond) // so that attempts end one by one
+			pause := took
+			mu.Unlock()
+			time.Sleep(pause)
+			return taken(d)
+		}, nil)
+		time.Sleep(2 * time.Second)
+		if done := q.count(webhook.Delivered, ""); done != n {
+			t.Errorf("%d of %d were delivered", done, n)
+		}
+		if claims := q.claimed(); claims > n/3 {
+			t.Errorf("%d deliveries took %d claims", n, claims)
+		}
+		stop()
+	})
+}
