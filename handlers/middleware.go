@@ -123,7 +123,7 @@ func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *re
 		ev = ev.Str("project", info.project)
 	}
 	agent := info.agent
-	if agent == "" && !strings.HasPrefix(r.URL.Path, "/v1/webhooks/") { // whose ids are no agents'
+	if agent == "" && strings.Contains(r.URL.Path, "/agents/") { // other ids are no agents'
 		agent = chi.URLParam(r, "id")
 	}
 	if agent != "" {

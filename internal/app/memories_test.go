@@ -496,3 +496,41 @@ func TestMemoryRepeats(t *testing.T) {
 		t.Errorf("of 50 at once %d are there", f.Total)
 	}
 }
+
+// TestMemoriesAreTold: webhooks and tails tell of memories of agents as of any message, of drafts once they are accepted, and of what was cleared without its words; of the
+// project's own they tell nothing.
+//
+// Rules: 003-22
+func TestMemoriesAreTold(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	s.hookTo(h, map[string]any{"events": []string{"agent.message"}})
+	id := s.join("a", nil)
+	of := `"user_id":"u","agent_id":"` + id + `"`
+	tail := s.stream(agent(id, "/events?types=memory"))
+	acts := func(want ...string) {
+		t.Helper()
+		for _, w := range want {
+			e, ok := tail.next()
+			if !ok || e.name != "memory" || !strings.Contains(string(e.data), w) {
+				t.Fatalf("the tail tells %s %s, want %s", e.name, e.data, w)
+			}
+		}
+	}
+	s.remember("human", "nobody's", `"user_id":"u"`, "")
+	draft := s.remember("human", "a draft", of, `,"status":"draft"`)
+	s.post(memoriesPath+"/"+draft.ID+"/status", `{"status":"accepted"}`).ok(nil)
+	if c := h.next(t); !strings.Contains(string(c.body), "a draft") {
+		t.Errorf("told at first: %s", c.body)
+	}
+	s.search(`{"scope":"user","user_id":"u","query":"draft"}`)
+	s.search(`{"scope":"user","user_id":"nobody","agent_id":"` + id + `"}`)
+	acts(`"added"`, `"searched","count":1`, `"searched","count":0`)
+	s.post(memoriesPath+"/clear", `{"scope":"user","user_id":"u"}`).ok(nil)
+	if c := h.next(t); !strings.Contains(string(c.body), `"removed"`) || strings.Contains(string(c.body), "draft") {
+		t.Errorf("told of the clear: %s", c.body)
+	}
+	acts(`"cleared"`)
+	h.quiet(t)
+}

@@ -188,6 +188,12 @@ func testItemsErased(t *testing.T, ctx context.Context, s ItemStore) {
 	wantSame(t, "items", foundTexts(t, ctx, s, project, memory.ItemQuery{Scope: memory.Scope{UserID: "u"}, Limit: 10}), []string{"kept"})
 	_, err := s.Item(ctx, project, "x")
 	wantCode(t, err, fault.NotFound)
+	if err := s.Erase(ctx, project, b.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantSame(t, "after the other's erasure", foundTexts(t, ctx, s, project, memory.ItemQuery{Limit: 10}), []string{})
+	create(t, ctx, s, newAgent(1)) // of the same id, and with none of its items
+	wantSame(t, "of another of the id", foundTexts(t, ctx, s, project, memory.ItemQuery{Limit: 10}), []string{})
 }
 
 // testItemsOwnProject: the items of a project may stand in the ledger of an agent of another name than the project's, see memory.ItemProject.
