@@ -72,7 +72,7 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	for _, i := range places {
 		l.Messages = append(l.Messages, msgs[i])
 	}
-	if busy || len(s.live.flying(agentKey{project, id})) > 0 {
+	if _, now := s.Busy(ctx, project, id); busy || now {
 		l.Messages = l.Messages[:settledUpTo(l.Messages)]
 	}
 	if len(l.Messages) == 0 {

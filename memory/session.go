@@ -247,6 +247,11 @@ func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) 
 	if !ok {
 		return false, nil
 	}
+	if s.peers != nil { // others may have had to do with it
+		if err := s.learn(ctx, k); err != nil {
+			return false, err
+		}
+	}
 	err := s.stop(ctx, project, k.id, EndDropped, "", func(a Agent) error {
 		if !a.Status.Ended() && s.live.activity(k, s.cfg.Now()).After(since) {
 			return errNotDue // somebody has asked for it meanwhile

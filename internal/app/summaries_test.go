@@ -219,3 +219,38 @@ func TestSummariesOff(t *testing.T) {
 		t.Errorf("%d summaries were asked for", n)
 	}
 }
+
+// TestSummaryUpstreams: a summary is asked for as a turn's answer is: where the agent's first upstream fails the next is asked, with its own key; it has a trace, without a word
+// of what was said; an answer that comes in one piece is taken as well.
+func TestSummaryUpstreams(t *testing.T) {
+	t.Parallel()
+	broken, first := upstream(t, fake.Script{Status: http.StatusServiceUnavailable})
+	works := fake.New(fake.Options{})
+	whole := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		works.ServeHTTP(httptest.NewRecorder(), r) // notes the request
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"In one piece."},"finish_reason":"stop"}]}`)
+	}))
+	t.Cleanup(whole.Close)
+	second := whole.URL + "/v1"
+	traces := newCollector(t)
+	s := start(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.url)
+	id := s.join("n", map[string]any{
+		"llm": map[string]any{"url": first + "/chat/completions", "api_key": "key-one"},
+		"heardlog": map[string]any{
+			"upstreams": []any{map[string]any{"name": "second", "url": second, "api_key": "key-two", "model": "own"}},
+			"policy":    map[string]any{"strategy": "summarize", "max_messages": 4, "keep_recent": 1, "summary_model": "small"},
+		},
+	})
+	s.say(id, user("SAIDWORD"), assistant("b"), user("c"), assistant("d"))
+	s.waitSummary(id, func(text string) bool { return text == "In one piece." })
+	s.stop()
+	got := append(broken.Requests(), works.Requests()...)
+	if len(got) != 2 || !strings.Contains(string(got[0].Body), `"model":"small"`) || got[0].Header.Get("Authorization") != "Bearer key-one" ||
+		!strings.Contains(string(got[1].Body), `"model":"own"`) || got[1].Header.Get("Authorization") != "Bearer key-two" {
+		t.Errorf("asked: %+v", got)
+	}
+	if n := len(traces.named("summarize")); n != 1 || strings.Contains(traces.text(), "SAIDWORD") {
+		t.Errorf("%d traces: %s", n, traces.text())
+	}
+}
