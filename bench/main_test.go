@@ -57,7 +57,7 @@ func TestQuick(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-only", "8"}, {"-only", "x"}, {"-role", "nobody"}} {
+	for _, args := range [][]string{{"-only", "10"}, {"-only", "x"}, {"-role", "nobody"}} {
 		args = append(args, "-server", "/nothing", "-dir", t.TempDir())
 		if err := run(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)

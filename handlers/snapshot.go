@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -127,6 +128,12 @@ func (a *API) restored(at string, raw json.RawMessage) (memory.Message, error) {
 		return memory.Message{}, within(at, jsonFault(err))
 	}
 	in.ID, in.TurnID = "", nil
+	if raw, ok := in.Metadata["source"]; ok { // how it came about, where the role can have come so: it is no business of a tool's
+		var source string
+		if json.Unmarshal(raw, &source) != nil || !slices.Contains(sourcesOf(memory.Role(in.Role)), source) || memory.OnlyResults(in.Content) {
+			delete(in.Metadata, "source")
+		}
+	}
 	if len(in.Content) == 0 {
 		in.Content = json.RawMessage("null")
 	}

@@ -146,7 +146,9 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("a plain list gave %s", got.body)
 	}
 	own := s.join("own", nil) // what we made ourselves goes round too
-	s.say(own, user("a"), map[string]any{"role": "assistant", "content": "b", "metadata": map[string]any{"interrupted": true, "original": "b c"}})
+	s.say(own, user("a"), map[string]any{"role": "assistant", "content": "b", "metadata": map[string]any{"interrupted": true, "original": "b c"}},
+		map[string]any{"role": "assistant", "content": nil, "tool_calls": []any{map[string]any{"id": "c1", "type": "function"}}}, map[string]any{"role": "tool", "tool_call_id": "c1", "content": "ok", "metadata": map[string]any{"k": 1}},
+		map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": "t", "content": "x"}}}, map[string]any{"role": "system", "content": "s"})
 	first := s.get(agent(own, "/snapshot")).ok(nil).body
 	other := s.join("other", nil)
 	s.do("PUT", agent(other, "/snapshot"), string(first)).ok(nil)
