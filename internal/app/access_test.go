@@ -105,6 +105,8 @@ var calls = []struct {
 }
 
 // TestTenants: what another project has is answered word for word like what does not exist, under every base and for every call.
+//
+// Rules: 000-11
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	s := start(t, twoTenants)

@@ -105,7 +105,7 @@ func TestContext(t *testing.T) {
 // TestPolicyLevels: the agent's policy wins over the server's and the request's over both, field by field; max_history is the agent's max_messages unless its
 // policy names one; update changes it, and a restart keeps it.
 //
-// Rules: 000-1, 000-8, 002-8
+// Rules: 000-1, 000-3, 002-8
 func TestPolicyLevels(t *testing.T) {
 	t.Parallel()
 	s := start(t, `HEARDLOG_POLICY={"preset":"ossa","max_tokens":500}`)

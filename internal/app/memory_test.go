@@ -125,6 +125,8 @@ func TestSummary(t *testing.T) {
 }
 
 // TestErase: the agent is gone for every call and under every base, live or ended, also after a restart, and its name is free.
+//
+// Rules: 000-21
 func TestErase(t *testing.T) {
 	t.Parallel()
 	s := start(t)

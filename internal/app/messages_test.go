@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestAppend is the contract of the store.
+//
+// Rules: 002-1, 002-5, 002-7
 func TestAppend(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -206,6 +209,8 @@ func TestAppendIdempotencyKey(t *testing.T) {
 }
 
 // TestTurnNumbers is the numbering of DESIGN section 2.
+//
+// Rules: 002-3
 func TestTurnNumbers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -250,6 +255,8 @@ func TestTurnNumbers(t *testing.T) {
 }
 
 // TestTimestamps: ten digits are seconds (reference/agora-api.md 9.3).
+//
+// Rules: 002-4
 func TestTimestamps(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -300,6 +307,8 @@ func TestToolMessages(t *testing.T) {
 }
 
 // TestAppendInterrupted: an assistant message may come with its interruption.
+//
+// Rules: 002-5, 002-6
 func TestAppendInterrupted(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -159,6 +159,8 @@ func TestProjectionUnplayed(t *testing.T) {
 }
 
 // TestTransforms are the texts that models get beside what was said.
+//
+// Rules: 002-11
 func TestTransforms(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Yes."})

@@ -87,6 +87,8 @@ func (r *receiver) next(t *testing.T, n int) map[int]notice {
 const hookSecret = "whsec_aGVhcmRsb2ctdGVzdC1zZWNyZXQtMDEyMzQ1Njc4OQ=="
 
 // TestWebhooks is a call from join to leave as a business server sees it.
+//
+// Rules: 002-9
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	r := receive(t, hookSecret)

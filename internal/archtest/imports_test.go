@@ -89,6 +89,7 @@ func rules() map[string]rule {
 		"examples/fakellm":             {[]string{"examples/fakellm/fake"}, nil},
 		"examples/fakellm/fake":        {},
 		"internal/archtest":            {},
+		"internal/ruletest":            {},
 		"internal/spectest":            {nil, []string{kinOpenAPI, chi}},
 		"bench":                        {[]string{anything}, []string{anything}},
 	}

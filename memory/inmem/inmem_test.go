@@ -10,6 +10,9 @@ import (
 	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
 
+// TestStore is the contract of the store.
+//
+// Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
 	memorytest.Run(t, func(*testing.T) memory.Store { return inmem.New() })
 }

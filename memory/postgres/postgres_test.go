@@ -29,6 +29,9 @@ func open(t *testing.T, o postgres.Options) *postgres.Store {
 	return s
 }
 
+// TestStore is the contract of the store.
+//
+// Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}) })
 }
