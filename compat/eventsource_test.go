@@ -26,7 +26,10 @@ type eventSource struct {
 
 type sseEvent struct{ id, name, data string }
 
-var errFailed = errors.New("the connection failed for good")
+var (
+	errEnded  = errors.New("there is nothing more")
+	errFailed = errors.New("the connection failed for good")
+)
 
 // run reads until the server says that there is nothing more (204: nil), fails for good, or ctx is done.
 func (s *eventSource) run(ctx context.Context) error {
@@ -34,10 +37,10 @@ func (s *eventSource) run(ctx context.Context) error {
 	s.retry = 20 * time.Millisecond
 	for ctx.Err() == nil {
 		err := s.connect(ctx)
-		if errors.Is(err, errFailed) || errors.Is(err, io.EOF) {
-			if err == io.EOF {
-				return nil
-			}
+		switch {
+		case errors.Is(err, errEnded):
+			return nil
+		case errors.Is(err, errFailed):
 			return err
 		}
 		select {
@@ -65,7 +68,7 @@ func (s *eventSource) connect(ctx context.Context) error {
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusNoContent:
-		return io.EOF
+		return errEnded
 	case resp.StatusCode != http.StatusOK, !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"):
 		return errFailed
 	}
