@@ -171,6 +171,9 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 	}
 	if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
 		s.live.remove(agentKey{e.project, e.id}) // erased, or ended, perhaps by another process
+		if s.cfg.Summaries != nil {
+			s.cfg.Summaries.Ended(e.project, e.id)
+		}
 		return
 	}
 	if err != nil {
