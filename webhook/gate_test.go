@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -195,6 +196,71 @@ func TestWorkerClaimsTogether(t *testing.T) {
 		}
 		if claims := q.claimed(); claims > n/3 {
 			t.Errorf("%d deliveries took %d claims", n, claims)
+		}
+		stop()
+	})
+}
+
+// An endpoint that was deleted and made again under its id begins with its first revision: its breaker works as the old one's did.
+func TestBreakerOfEndpointMadeAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 100)
+		var mu sync.Mutex
+		tries := 0
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			tries++
+			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassRefused}}
+		}, func(c *webhook.WorkerConfig) { c.PerEndpoint = 1 })
+		put := func(created, rev int64) int {
+			e := webhook.Endpoint{ID: "a", URL: "http://a.test/hook", CreatedMS: created, Rev: rev}
+			if err := q.PutEndpoint(t.Context(), e); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			before := tries
+			mu.Unlock()
+			time.Sleep(9 * time.Second) // within the first break
+			mu.Lock()
+			defer mu.Unlock()
+			return tries - before
+		}
+		for i, v := range [][2]int64{{1, 7}, {2, 1}, {3, 1}, {3, 2}} {
+			if n := put(v[0], v[1]); n != webhook.DefaultBreakAfter {
+				t.Errorf("version %d: %d attempts before the break, want %d", i, n, webhook.DefaultBreakAfter)
+			}
+		}
+		stop()
+	})
+}
+
+// A delivery counts as dead when that is stored, and not where another claim has overtaken the result.
+func TestDeadIsCountedOnceStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 2)
+		q.onFinish = func(_ context.Context, d webhook.Delivery) error {
+			if d.ID == 1 {
+				return fault.New(fault.Conflict, "claimed again")
+			}
+			return nil
+		}
+		reg := prometheus.NewPedanticRegistry()
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return failed(d) }, func(c *webhook.WorkerConfig) {
+			c.Registerer, c.Schedule = reg, webhook.Schedule{}
+		})
+		time.Sleep(time.Second)
+		err := testutil.GatherAndCompare(reg, strings.NewReader(`
+			# HELP heardlog_webhook_dead_total Deliveries given up.
+			# TYPE heardlog_webhook_dead_total counter
+			heardlog_webhook_dead_total 1
+		`), "heardlog_webhook_dead_total")
+		if err != nil {
+			t.Error(err)
 		}
 		stop()
 	})

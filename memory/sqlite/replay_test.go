@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -74,5 +75,42 @@ func TestReplayIsFinished(t *testing.T) {
 	}
 	if len(seen) != events || last != 10_000+events-1 {
 		t.Errorf("%d events were replayed, the last due at %d", len(seen), last)
+	}
+}
+
+// TestReplayOfErased: between an agent's erasure and that of its rows nothing of it is replayed: it would be accepted and then erased unsent.
+func TestReplayOfErased(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	s := open(t, sqlite.Options{Path: path})
+	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+		t.Fatal(err)
+	}
+	a := memory.Agent{ID: "a", Project: "p", Status: memory.Stopped, StartMS: 1, StopMS: 2, Rev: 1}
+	c := memory.Change{Events: []memory.Event{{ID: "n", Type: webhook.TypeLeft, CreatedMS: 2, Body: []byte("{}")}}}
+	if _, _, err := s.Create(t.Context(), a, 0, c); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 3, Limit: 1, Lease: 1})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if err := s.Finish(t.Context(), list[0], webhook.Result{State: webhook.Delivered, AtMS: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rawSQL(t, path, "INSERT INTO erased SELECT no FROM agent; DELETE FROM agent") // the first half of a sweep
+	s = open(t, sqlite.Options{Path: path})
+	if _, err := s.Replay(t.Context(), "p", list[0].ID, 5, ""); !fault.Is(err, fault.NotFound) {
+		t.Errorf("replayed: %v", err)
+	}
+	got, err := s.ReplayAll(t.Context(), webhook.Replay{Filter: webhook.DeliveryQuery{Project: "p"}, NowMS: 5})
+	if err != nil || got.Count != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if b, err := s.Backlog(t.Context()); err != nil || b.Pending != 0 {
+		t.Errorf("%+v, %v", b, err)
 	}
 }
