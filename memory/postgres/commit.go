@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -140,8 +141,10 @@ func (s *Store) serveQueue(queue chan *item) (again bool) {
 			}
 			ended <- !normal
 		}()
+		expect := 1.0 // size of the next group, as the last ones were
 		for it := range queue {
-			batch = s.take(queue, it)
+			batch = s.gather(queue, s.take(queue, it, s.most), expect)
+			expect = max(float64(len(batch)), expect-(expect-float64(len(batch)))/8)
 			s.serve(batch)
 			batch = nil
 		}
@@ -150,14 +153,34 @@ func (s *Store) serveQueue(queue chan *item) (again bool) {
 	return <-ended
 }
 
-// take gives the item and what waits behind it.
-func (s *Store) take(queue chan *item, first *item) []*item {
+// gatherFor is how long a group may wait for callers that were just answered and are about to come back; a lone caller never waits.
+const gatherFor = 300 * time.Microsecond
+
+// gather lets the other goroutines run for a moment while the group is smaller than the last ones were: better one commit for all.
+func (s *Store) gather(queue chan *item, batch []*item, expect float64) []*item {
+	want := min(int(expect*0.9), s.most)
+	for began, still := time.Now(), 0; len(batch) < want && still < 8 && time.Since(began) < gatherFor; still++ {
+		runtime.Gosched()
+		select {
+		case it, open := <-queue:
+			if !open {
+				return batch
+			}
+			batch, still = append(batch, s.take(queue, it, s.most-len(batch))...), -1
+		default:
+		}
+	}
+	return batch
+}
+
+// take gives the item and what waits behind it, at most so many.
+func (s *Store) take(queue chan *item, first *item, most int) []*item {
 	var batch []*item
 	for it := first; ; {
 		if it.state.CompareAndSwap(itemQueued, itemTaken) {
 			batch = append(batch, it)
 		}
-		if len(batch) >= s.most {
+		if len(batch) >= most {
 			return batch
 		}
 		var open bool

@@ -15,7 +15,7 @@ import (
 )
 
 func agent(n int) memory.Agent {
-	return memory.Agent{ID: fmt.Sprintf("agent-%03d", n), Project: "acme", Status: memory.Running, StartMS: 1, Rev: 1}
+	return memory.Agent{ID: fmt.Sprintf("agent-%04d", n), Project: "acme", Status: memory.Running, StartMS: 1, Rev: 1}
 }
 
 func create(t *testing.T, s *postgres.Store, a memory.Agent) {
