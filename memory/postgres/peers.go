@@ -23,7 +23,7 @@ const (
 	presence    = 5 * time.Second
 	questionAge = 3 * time.Second
 	// takenUp is how long whoever asks waits for somebody to take a question up, askEvery how often he looks.
-	takenUp  = 120 * time.Millisecond
+	takenUp  = 250 * time.Millisecond
 	askEvery = 8 * time.Millisecond
 )
 
