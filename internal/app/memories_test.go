@@ -467,6 +467,23 @@ func TestMemoryTenants(t *testing.T) {
 	}
 }
 
+// TestMemoriesOfAFullLedger: an agent's ledger has its bound for memories too; the project's own lives as long as the project, and has none.
+func TestMemoriesOfAFullLedger(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_MAX_MESSAGES=2")
+	of := `"agent_id":"` + s.join("a", nil) + `"`
+	for i := range 2 {
+		s.remember("human", fmt.Sprint(i), of, "")
+	}
+	s.post(memoriesPath, `{"memory_type":"human","content":"x","metadata":{`+of+`}}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "as many messages as it may")
+	for i := range 4 {
+		s.remember("human", fmt.Sprint(i), "", "")
+	}
+	if f := s.search(`{}`); f.Total != 6 {
+		t.Errorf("there are %d", f.Total)
+	}
+}
+
 // TestMemoryRepeats: the same Idempotency-Key adds once, also where many calls come at once, to the project's ledger and to an agent's.
 func TestMemoryRepeats(t *testing.T) {
 	t.Parallel()
