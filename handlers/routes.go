@@ -46,6 +46,7 @@ func (a *API) Router() http.Handler {
 			r.Post("/evidence/{platform}", a.handle(agoraError, a.evidenceOfCall))
 			r.Get("/profiles", a.handle(agoraError, a.profiles))
 			r.Get("/policies", a.handle(agoraError, a.policies))
+			r.Post("/memory-model/validate", a.handle(agoraError, a.validateModel))
 			r.Route("/webhooks", a.webhookRoutes)
 			a.conversationRoutes(r)
 			a.memoryRoutes(r)

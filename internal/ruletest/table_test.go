@@ -114,12 +114,12 @@ func table() []rule {
 		{"003-21", "a filter by category", ""},
 		{"003-22", "adding, searching and clearing are told to those who listen", ""},
 
-		{"004-1", "a document of the memory model", "documents of the whole memory model belong to long-term memory, which is not there yet; their short-term fields are those of the policy"},
-		{"004-2", "${NAME:-default} in a document", "as 004-1"},
+		{"004-1", "a document of the memory model", ""},
+		{"004-2", "${NAME:-default} in a document", ""},
 		{"004-3", "providers of short-term memory", ""},
 		{"004-4", "limits and flags of the conversation context, and their defaults", ""},
 		{"004-5", "what each strategy cuts", ""},
-		{"004-6", "working memory", "a store of keys and values beside the conversation belongs to long-term memory, which is not there yet"},
+		{"004-6", "working memory", ""},
 		{"004-7", "lifetime, number and continuation of sessions", ""},
 	}
 }

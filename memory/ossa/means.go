@@ -1,0 +1,91 @@
+package ossa
+
+import (
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// section gives an object of the effective document, nil if it has none.
+func section(m map[string]any, path ...string) map[string]any {
+	for _, name := range path {
+		m, _ = m[name].(map[string]any)
+	}
+	return m
+}
+
+func isOn(m map[string]any) bool {
+	v, said := m["enabled"].(bool)
+	return !said || v
+}
+
+// means says what the short-term half means here (004-3 to 004-7). The document is valid, so that its values are of their kinds.
+func (r *Report) means() {
+	short := section(r.Effective, "short_term")
+	if short == nil {
+		return
+	}
+	on := isOn(short)
+	if m := section(short, "conversation_context"); m != nil {
+		r.Policy = policy(m, on)
+	}
+	if m := section(short, "working_memory"); m != nil {
+		r.WorkingMemory = &WorkingMemory{Enabled: on && isOn(m)}
+		if r.WorkingMemory.Enabled {
+			r.WorkingMemory.MaxSizeMB, _ = m["max_size_mb"].(int64)
+			r.WorkingMemory.TTLSeconds, _ = m["ttl_seconds"].(int64)
+		}
+	}
+	if m := section(short, "session_state"); m != nil && on && isOn(m) {
+		r.Session = &Session{}
+		r.Session.TTLSeconds, _ = m["session_ttl_seconds"].(int64)
+		r.Session.Persist, _ = m["persist_across_invocations"].(bool)
+	}
+}
+
+// policy gives the window policy of a conversation_context. Its preset is named, so that what wider levels say has no part in it.
+func policy(m map[string]any, on bool) *window.Policy {
+	p := &window.Policy{Preset: "ossa"}
+	if !on || !isOn(m) {
+		p.Enabled = new(false)
+		return p
+	}
+	number := func(name string) *int {
+		n, _ := m[name].(int64)
+		return new(int(n))
+	}
+	boolean := func(name string) *bool {
+		v, _ := m[name].(bool)
+		return &v
+	}
+	strategy, _ := m["truncation_strategy"].(string)
+	p.MaxMessages, p.MaxTokens = number("max_messages"), number("max_tokens")
+	p.IncludeSystem, p.IncludeToolResults = boolean("include_system_messages"), boolean("include_tool_results")
+	p.Strategy = window.Strategy(strategy)
+	return p
+}
+
+// unsupported notes what a document holds that is right and has no effect, beside what is not known.
+func (c *checker) unsupported(m map[string]any) {
+	note := func(path, why string) { c.idle = append(c.idle, Problem{path, why}) }
+	if short := section(m, "short_term"); short != nil {
+		if p, _ := short["provider"].(string); p != "in_memory" && p != "" {
+			note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
+		}
+		if short["connection"] != nil {
+			note("short_term.connection", "nothing is connected to: the memory is in this server's store")
+		}
+		if w := section(short, "working_memory"); w != nil && w["namespaced"] == false {
+			note("short_term.working_memory.namespaced", "each agent has its own working memory")
+		}
+		if c.sessions {
+			note("short_term.session_state.max_sessions", "the server says how many agents a project may run: HEARDLOG_MAX_AGENTS, HEARDLOG_OVER_MAX_AGENTS")
+		}
+	}
+	if long := section(m, "long_term"); long != nil && isOn(long) {
+		note("long_term", "is read and checked only")
+	}
+	for _, name := range []string{"provider_interface", "lifecycle"} {
+		if section(m, name) != nil {
+			note(name, "is read and checked only")
+		}
+	}
+}
