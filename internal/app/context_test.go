@@ -154,3 +154,52 @@ func TestPolicyLevels(t *testing.T) {
 		t.Errorf("%s, default %+v", got, all.Default)
 	}
 }
+
+// TestSessionsApart: agents never see each other's memory, however alike they are, and a policy without normalisation stores what it is given.
+//
+// Rules: 000-11, 000-30
+func TestSessionsApart(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	properties := map[string]any{"heardlog": map[string]any{"policy": json.RawMessage(`{"preset":"ovos","normalise":{"drop_hanging_user":false,"merge_assistant":false}}`)}}
+	one, other := s.join("one", properties), s.join("other", properties)
+	for _, text := range []string{"a", "b"} {
+		s.say(one, user(text), assistant(text+"!"))
+		s.say(other, assistant(text), user(text+"?"))
+	}
+	s.do("PUT", agent(one, "/summary"), `{"summary":"One's."}`).ok(nil)
+	sameLines(t, "one", s.context(one, `{"inject":{"summary":false}}`), "user: a", "assistant: a!", "user: b", "assistant: b!")
+	s.say(one, assistant("again"))
+	sameLines(t, "nothing is merged", s.context(one, `{"inject":{"summary":false}}`), "user: a", "assistant: a!", "user: b", "assistant: b!", "assistant: again")
+	sameLines(t, "other", s.context(other, `{}`), "assistant: a", "user: a?", "assistant: b", "user: b?")
+	if got := s.post(agent(one, "/clear"), nil); got.status != http.StatusNoContent {
+		t.Fatalf("%d", got.status)
+	}
+	sameLines(t, "other, after one was cleared", s.context(other, `{}`), "assistant: a", "user: a?", "assistant: b", "user: b?")
+}
+
+// TestSources: each role has the sources that are documented, and no others.
+//
+// Rules: 002-5
+func TestSources(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", nil)
+	for role, sources := range map[string][]string{"user": {"asr", "message", "command"}, "assistant": {"command", "llm", "greeting", "llm_failure", "silence"}} {
+		for _, source := range []string{"asr", "message", "command", "llm", "greeting", "llm_failure", "silence", "dream"} {
+			got := s.post(agent(id, "/messages"), map[string]any{"role": role, "content": "x", "metadata": map[string]any{"source": source}})
+			if want := strings.Contains(" "+strings.Join(sources, " ")+" ", " "+source+" "); (got.status == http.StatusOK) != want {
+				t.Errorf("%s of %s: %d", source, role, got.status)
+			}
+		}
+		seen := map[string]bool{}
+		for _, m := range s.history(id).Contents {
+			if m.Role == role {
+				seen[m.Metadata["source"].(string)] = true
+			}
+		}
+		if len(seen) != len(sources) {
+			t.Errorf("history shows of %s %v, want %v", role, seen, sources)
+		}
+	}
+}

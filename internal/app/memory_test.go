@@ -28,7 +28,7 @@ func (h history) texts() []string {
 
 // TestClear: nothing that was said is remembered, under every base and over a restart; summary and ledger stay.
 //
-// Rules: 001-25
+// Rules: 000-21, 001-25
 func TestClear(t *testing.T) {
 	t.Parallel()
 	s := start(t)

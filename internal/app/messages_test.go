@@ -337,6 +337,8 @@ func TestAppendInterrupted(t *testing.T) {
 }
 
 // TestHistoryWindow: the newest max_history messages, limit=N, and limit=all in pages.
+//
+// Rules: 002-1
 func TestHistoryWindow(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -19,7 +19,7 @@ type appended struct {
 // TestWriteTimePolicy runs OVOS' memory: the seam between stored and new is tidied, then the memory is cut for good, and the answer tells of both. The ledger
 // keeps all, ids stay known, and a system message at the seam blocks its rules.
 //
-// Rules: 000-9, 000-12, 000-13, 000-14, 000-15, 000-16, 000-17, 000-18, 000-19, 000-20, 000-22
+// Rules: 000-9, 000-12, 000-13, 000-14, 000-15, 000-16, 000-17, 000-18, 000-19, 000-20, 000-22, 000-29
 func TestWriteTimePolicy(t *testing.T) {
 	t.Parallel()
 	s := start(t)
