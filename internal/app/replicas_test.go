@@ -155,3 +155,36 @@ func TestTimersOfReplicas(t *testing.T) {
 		}
 	}
 }
+
+// TestDatabaseDown: while the database is away the probe says so and calls are refused with a time to come back; what was acknowledged is there afterwards, and
+// everything goes on by itself.
+func TestDatabaseDown(t *testing.T) {
+	t.Parallel()
+	db := postgrestest.Start(t)
+	s := start(t, "HEARDLOG_STORE="+db.URL())
+	id := s.join("n", nil)
+	for i, crash := range []bool{false, true} {
+		s.say(id, user(fmt.Sprint("message ", i)))
+		s.get("/readyz").ok(nil)
+		db.Down(crash)
+		if a := s.get("/readyz"); a.status != 503 {
+			t.Errorf("/readyz without a database: %d %s", a.status, a.body)
+		}
+		s.get("/healthz").ok(nil) // the process lives: to start it anew would help nobody
+		for _, a := range []answer{
+			s.post(agent(id, "/messages"), user("lost")), s.get(agent(id, "/history")), s.post(v1+"/agents", map[string]any{"name": "other", "properties": map[string]any{}}),
+		} {
+			if a.status != 503 || a.header.Get("Retry-After") == "" {
+				t.Errorf("%s without a database: %d, Retry-After %q", a.call, a.status, a.header.Get("Retry-After"))
+			}
+		}
+		db.Up()
+		s.get("/readyz").ok(nil)
+	}
+	if diff := cmp.Diff([]string{"0 user: message 0", "0 user: message 1"}, texts(s.history(id).Contents)); diff != "" {
+		t.Error(diff)
+	}
+	if strings.Contains(s.log.String(), "postgres@") {
+		t.Error("the log shows who we are at the database")
+	}
+}
