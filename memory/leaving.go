@@ -40,21 +40,31 @@ var ErrSummaryStale = fault.New(fault.Conflict, "what was summarised has changed
 // Leaving gives what is due to be summarised of an agent's memory: where its policy's strategy is summarize, and its estimate has reached summarize_at of its window
 // (reference/memory-semantics.md 001-29). It fails with fault.NotFound, and with fault.Stopped for an agent that takes nothing more.
 func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, error) {
-	busy := len(s.live.flying(agentKey{project, id})) > 0
-	h, msgs, err := s.Remembered(ctx, project, id)
-	if err != nil {
-		return Leaving{}, err
+	h, err := s.cfg.Store.Head(ctx, project, id)
+	if err == nil {
+		err = h.Agent.MustBeActive(fault.Stopped)
 	}
-	if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
+	if err != nil {
 		return Leaving{}, err
 	}
 	if l, ok, err := s.ancestry(ctx, &h); ok || err != nil {
 		l.Model = *s.PolicyOf(&h.Agent, nil).SummaryModel
 		return l, err
 	}
+	if !summarises(s.PolicyOf(&h.Agent, nil)) { // most agents: their memories are not read, of all of them when the server starts
+		return Leaving{Agent: h.Agent, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}, nil
+	}
+	busy := len(s.live.flying(agentKey{project, id})) > 0
+	h, msgs, err := s.Remembered(ctx, project, id)
+	if err == nil {
+		err = h.Agent.MustBeActive(fault.Stopped)
+	}
+	if err != nil {
+		return Leaving{}, err
+	}
 	l := Leaving{Agent: h.Agent, Earlier: h.Agent.Settings.Memory.Summary, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}
 	p := s.PolicyOf(&h.Agent, nil)
-	if p.Strategy != windows.Summarize || !*p.Enabled || *p.SummarizeAt <= 0 {
+	if !summarises(p) {
 		return l, nil
 	}
 	l.Model = *p.SummaryModel
@@ -79,6 +89,11 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		l.Count = 1 // what is kept fills the window; the next message sends one away
 	}
 	return l, nil
+}
+
+// summarises tells whether a full policy asks for summaries.
+func summarises(p windows.Policy) bool {
+	return p.Strategy == windows.Summarize && *p.Enabled && *p.SummarizeAt > 0
 }
 
 // settledUpTo gives how many of the messages, from the first on, have no answer to come that would stand among them.

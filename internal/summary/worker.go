@@ -64,7 +64,8 @@ type Worker struct {
 	agents  map[agentKey]*entry
 	queue   queue
 	running int
-	of      map[string]int // how many run, by project
+	of      map[string]int      // how many run, by project
+	parked  map[string][]*entry // what is due and waits for a place of its project, by project, the first in front
 }
 
 var _ memory.Summaries = (*Worker)(nil)
@@ -78,6 +79,7 @@ type entry struct {
 	fails           int   // in a row
 	at              time.Time
 	place           int  // in the queue; -1 = it is not there
+	parked          bool // see Worker.parked
 	busy, again     bool // being looked at, and to be looked at again
 	cancel          context.CancelCauseFunc
 }
@@ -96,7 +98,7 @@ func New(c Config) *Worker {
 	if c.Outcome == nil {
 		c.Outcome = func(error) string { return "failed" }
 	}
-	w := &Worker{cfg: c, wake: make(chan struct{}, 1), agents: map[agentKey]*entry{}, of: map[string]int{}}
+	w := &Worker{cfg: c, wake: make(chan struct{}, 1), agents: map[agentKey]*entry{}, of: map[string]int{}, parked: map[string][]*entry{}}
 	w.metrics = newMetrics(c.Metrics, w)
 	return w
 }
@@ -150,11 +152,29 @@ func (w *Worker) forget(e *entry) {
 		e.cancel(errEnded)
 	}
 	delete(w.agents, e.agentKey)
+	w.unpark(e.project) // it may have been this one that had the place
+}
+
+// unpark queues the next that waits for a place of its project; w.mu is held. Each end of a summary has it called, so that whatever waits is never looked through.
+func (w *Worker) unpark(project string) {
+	list := w.parked[project]
+	for len(list) > 0 {
+		e := list[0]
+		list[0], list = nil, list[1:]
+		e.parked = false
+		if w.agents[e.agentKey] == e { // it has not ended meanwhile
+			w.want(e)
+			break
+		}
+	}
+	if w.parked[project] = list; len(list) == 0 {
+		delete(w.parked, project)
+	}
 }
 
 // want queues an entry if a look is wanted; w.mu is held.
 func (w *Worker) want(e *entry) {
-	if e.busy || e.place >= 0 || e.chars > 0 && e.messages > 0 {
+	if e.busy || e.parked || e.place >= 0 || e.chars > 0 && e.messages > 0 {
 		return
 	}
 	heap.Push(&w.queue, e)
@@ -200,12 +220,6 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) begin(ctx context.Context, group *sync.WaitGroup) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var later []*entry // due, while their projects have their share
-	defer func() {
-		for _, e := range later {
-			heap.Push(&w.queue, e)
-		}
-	}()
 	for w.running < w.cfg.Places && len(w.queue) > 0 && ctx.Err() == nil {
 		e := w.queue[0]
 		if wait := time.Until(e.at); wait > 0 {
@@ -213,7 +227,8 @@ func (w *Worker) begin(ctx context.Context, group *sync.WaitGroup) time.Duration
 		}
 		heap.Pop(&w.queue)
 		if w.of[e.project] >= max(1, w.cfg.Places/2) {
-			later = append(later, e)
+			e.parked = true
+			w.parked[e.project] = append(w.parked[e.project], e)
 			continue
 		}
 		run, cancel := context.WithCancelCause(ctx)
@@ -249,6 +264,7 @@ func (w *Worker) look(ctx context.Context, e *entry) {
 		delete(w.of, e.project)
 	}
 	defer w.poke() // there is a place
+	w.unpark(e.project)
 	defer func() { e.again = false }()
 	e.busy, e.cancel = false, nil
 	if w.agents[e.agentKey] != e { // it has ended meanwhile

@@ -1,0 +1,125 @@
+package summary_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+)
+
+// readings counts whose memories are read.
+type readings struct {
+	memory.Store
+	recent atomic.Int64
+}
+
+func (r *readings) Recent(ctx context.Context, project, id string, n int, history bool) (memory.Head, []memory.Message, error) {
+	r.recent.Add(1)
+	return r.Store.Recent(ctx, project, id, n, history)
+}
+
+// TestWorkerUnwanted: the memories of agents whose policies want no summaries are not read, when the server starts or later.
+func TestWorkerUnwanted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := inmem.New()
+		w := begin(t, store, 0, nil)
+		plain, cut := w.join("p", `{}`), w.join("p", `{"preset":"ovos"}`)
+		w.say("p", plain, 0, 40)
+		w.say("p", cut, 0, 40)
+		w.stop()
+		counted := &readings{Store: store}
+		w = begin(t, counted, 0, nil)
+		synctest.Wait()
+		w.say("p", plain, 40, 42)
+		synctest.Wait()
+		if n := counted.recent.Load(); n != 0 {
+			t.Errorf("memories were read %d times", n)
+		}
+	})
+}
+
+// crowd is many live agents of one project for which nothing is due.
+type crowd struct {
+	agents  int
+	worker  *summary.Worker
+	mu      sync.Mutex
+	looked  map[string]bool
+	running int
+	most    int
+}
+
+func (c *crowd) Live(_ context.Context, each func(memory.Head) error) error {
+	for i := range c.agents {
+		if err := each(memory.Head{Agent: memory.Agent{Project: "p", ID: fmt.Sprint(i)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *crowd) Leaving(_ context.Context, _, id string) (memory.Leaving, error) {
+	c.mu.Lock()
+	c.running++
+	c.most = max(c.most, c.running)
+	c.looked[id] = true
+	c.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	var n int
+	_, _ = fmt.Sscan(id, &n)
+	if n%3 == 0 { // the next two end, whether they wait for a place or have just been given one
+		c.worker.Ended("p", fmt.Sprint(n+1))
+		c.worker.Ended("p", fmt.Sprint(n+2))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	return memory.Leaving{Chars: 1, Count: 1}, nil
+}
+
+func (c *crowd) Summarised(context.Context, memory.Summarised) error { return nil }
+
+// TestWorkerCrowd: all agents of a project are looked at in the places that a project has, though others that wait for one end meanwhile.
+func TestWorkerCrowd(t *testing.T) {
+	t.Parallel()
+	for _, places := range []int{1, 2, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &crowd{agents: 300, looked: map[string]bool{}}
+			c.worker = summary.New(summary.Config{Memory: c, Places: places, Log: zerolog.Nop()})
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.worker.Run(ctx) }()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for i := 0; i < c.agents; i += 3 {
+				if !c.looked[fmt.Sprint(i)] {
+					t.Errorf("places %d: agent %d was not looked at", places, i)
+				}
+			}
+			if share := max(1, places/2); c.most > share {
+				t.Errorf("places %d: %d at a time", places, c.most)
+			}
+			clear(c.looked) // who waited is known as before
+			c.worker.Changed("p", "0")
+			c.worker.Changed("p", "299")
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if !c.looked["0"] || !c.looked["299"] {
+				t.Errorf("places %d: what changed later was not looked at", places)
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
