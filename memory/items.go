@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -12,11 +13,12 @@ import (
 	rules "github.com/heardlog/heardlog/memory/window"
 )
 
-// How much one search looks at: the newest of its scope, so many and so many bytes of texts.
+// How much one search looks at: the newest of its scope, so many and so many bytes of texts. The bytes are looked at after each page, so that a page of the longest
+// texts must not be more than them.
 const (
 	MaxItemsLooked = 10_000
 	maxItemBytes   = 32 << 20
-	itemPage       = 500
+	itemPage       = 128
 )
 
 // clearPage is how many messages a clear takes in one commit: a few ms.
@@ -45,7 +47,7 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 	if id := item.AgentID; id != "" {
 		stored, err := s.Append(ctx, project, id, []Message{m})
 		if err == nil {
-			return asItem(project, id, stored[0]), nil
+			return asItem(project, id, stored[0]), sameItem(&stored[0], &m)
 		}
 		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Stopped {
 			return StoredItem{}, err
@@ -60,7 +62,7 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 		}
 		if stored, ok := known[m.ID]; ok && m.ID != "" {
 			out = stored
-			return Change{}, sameMessage(stored, m)
+			return Change{}, sameItem(&stored, &m)
 		}
 		h := tx.Head()
 		if out, err = place(&h, m, tx.Head().Rev+1, s.nowMS(), false); err != nil {
@@ -81,9 +83,13 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 	return asItem(own.Project, own.ID, out), nil
 }
 
-// sameMessage refuses a message that comes again with other content.
-func sameMessage(stored, again Message) error {
-	if stored.State != Removed && !sameWords(stored, again) {
+// sameItem refuses a memory that comes again with other content, or for somebody else: who sent it would take it for stored. What became of its status does not count.
+func sameItem(stored, again *Message) error {
+	switch {
+	case stored.State == Removed:
+		return fault.At(fault.Conflict, "Idempotency-Key", "was used for a memory that has been cleared")
+	case stored.Item == nil || stored.Item.AgentID != again.Item.AgentID || !bytes.Equal(stored.Item.Extra, again.Item.Extra) || again.Scope != (Scope{}) && stored.Scope != again.Scope ||
+		stored.Category != again.Category || !sameWords(*stored, *again):
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another memory")
 	}
 	return nil
@@ -203,14 +209,14 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 	for looked := 0; ; {
 		ask.Limit = min(itemPage, MaxItemsLooked-looked)
 		page, next, err := s.cfg.Items.Items(ctx, project, ask)
+		for i := range page {
+			size += page[i].bytes()
+		}
 		if err == nil {
 			page, err = s.held(ctx, page, bases)
 		}
 		if err != nil {
 			return out, err
-		}
-		for i := range page {
-			size += len(page[i].Message.Content) + len(page[i].Message.Parts) + len(page[i].Message.ToolCalls)
 		}
 		all = append(all, page...)
 		looked += ask.Limit
@@ -240,6 +246,16 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 		s.Searched(k.project, k.id, n)
 	}
 	return out, nil
+}
+
+// bytes gives how much the item holds on to, about.
+func (it *StoredItem) bytes() int {
+	m := &it.Message
+	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw)
+	if m.Item != nil {
+		n += len(m.Item.Extra)
+	}
+	return n
 }
 
 // askFor gives what the store is asked: the ids that the level looks at (003-11).

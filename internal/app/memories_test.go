@@ -500,7 +500,17 @@ func TestMemoryRepeats(t *testing.T) {
 			t.Errorf("repeats gave %v", ids)
 		}
 		s.post(memoriesPath, `{"memory_type":"human","content":"twice","metadata":{`+scope+`}}`, "Idempotency-Key", "k").refused(http.StatusConflict, "TaskConflict")
+		more := `"user_id":"else"` // the same words of somebody else are another memory
+		if scope != "" {
+			more = scope + "," + more
+		}
+		s.post(memoriesPath, `{"memory_type":"human","content":"once","metadata":{`+more+`}}`, "Idempotency-Key", "k").refused(http.StatusConflict, "TaskConflict")
 	}
+	s.post("/v1/agents/"+id+"/messages", `{"role":"user","content":"a message"}`, "Idempotency-Key", "m")
+	s.post(memoriesPath, `{"memory_type":"human","content":"a message","metadata":{"agent_id":"`+id+`"}}`, "Idempotency-Key", "m").refused(http.StatusConflict, "TaskConflict")
+	s.remember("human", "cleared", `"user_id":"c"`, "", "Idempotency-Key", "c")
+	s.post(memoriesPath+"/clear", `{"user_id":"c"}`)
+	s.post(memoriesPath, `{"memory_type":"human","content":"cleared","metadata":{"user_id":"c"}}`, "Idempotency-Key", "c").refused(http.StatusConflict, "TaskConflict")
 	if f := s.search(`{}`); f.Total != 2 {
 		t.Errorf("there are %v", f.texts())
 	}
