@@ -1,5 +1,5 @@
 // Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
-// the disk's own fdatasync, one transaction an append, and httputil.ReverseProxy. docs/performance.md tells what came out.
+// the disk's own fdatasync, one transaction an append, pgbench, and httputil.ReverseProxy. docs/performance.md tells what came out.
 //
 //	go run ./bench              # everything, about eight minutes
 //	go run ./bench -quick       # a few seconds a part; figures for orientation only
@@ -44,6 +44,8 @@ type bench struct {
 	level   string // the server's log level
 	rounds  int
 	running []*process
+
+	postgres string // URL of part 10's server
 }
 
 // sizes are how much load there is.
@@ -72,9 +74,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "a server built before; empty builds one")
+	postgres := flags.String("postgres", defaultPostgres(), "URL of the PostgreSQL server of part 10, which makes a schema of its own there and drops it")
 	dir := flags.String("dir", "", "folder for the databases, on the disk to be measured; empty makes a temporary one")
 	level := flags.String("log", "warn", "log level of the server; info writes one line a request")
 	rounds := flags.Int("rounds", 5, "interleaved rounds of each comparison")
@@ -91,7 +94,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *role != "" {
 		return serveRole(ctx, out, *role, *upstream, *dir)
 	}
-	b := &bench{report: report{out: out}, sizes: full(), bin: *server, dir: *dir, level: *level, rounds: *rounds}
+	b := &bench{report: report{out: out}, sizes: full(), bin: *server, dir: *dir, level: *level, rounds: *rounds, postgres: *postgres}
 	if *short {
 		b.sizes, b.rounds = quick(), min(*rounds, 2)
 	}
@@ -117,7 +120,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail}
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail, b.benchPostgres}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))

@@ -80,8 +80,13 @@ func freePort(ctx context.Context) (string, error) {
 	return ln.Addr().String(), ln.Close()
 }
 
-// startServer starts the built server on a database and waits until it is ready; it tells how long that took.
+// startServer starts the built server on a database file and waits until it is ready; it tells how long that took.
 func (b *bench) startServer(ctx context.Context, db, level string) (*process, time.Duration, error) {
+	return b.startOn(ctx, "sqlite:"+db, db, level)
+}
+
+// startOn is startServer on any store; the log stands beside db.
+func (b *bench) startOn(ctx context.Context, store, db, level string) (*process, time.Duration, error) {
 	addr, err := freePort(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -95,7 +100,7 @@ func (b *bench) startServer(ctx context.Context, db, level string) (*process, ti
 	}
 	p := &process{name: "heardlog", addr: addr, log: log, cmd: exec.CommandContext(ctx, b.bin)}
 	p.cmd.Stderr = log
-	p.cmd.Env = append(os.Environ(), "HEARDLOG_ADDR="+addr, "HEARDLOG_STORE=sqlite:"+db, "HEARDLOG_LOG_LEVEL="+level, "HEARDLOG_LOG_FORMAT=json",
+	p.cmd.Env = append(os.Environ(), "HEARDLOG_ADDR="+addr, "HEARDLOG_STORE="+store, "HEARDLOG_LOG_LEVEL="+level, "HEARDLOG_LOG_FORMAT=json",
 		"HEARDLOG_WEBHOOK_URL=", "HEARDLOG_CREDENTIALS=", "HEARDLOG_RATE_LIMIT=0", "HEARDLOG_MAX_AGENTS=0", "HEARDLOG_MAX_MESSAGES=0")
 	start := time.Now()
 	if err := p.cmd.Start(); err != nil {

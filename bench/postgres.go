@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres"
+)
+
+// defaultPostgres is where the tests look for a server, too.
+func defaultPostgres() string {
+	if given := os.Getenv("TEST_POSTGRES_URL"); given != "" {
+		return given
+	}
+	return "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
+}
+
+// benchPostgres is part 10: appends on PostgreSQL, over HTTP and at the driver, against pgbench and its single-row insert on the same server within the
+// same seconds; histories against the bare chi handler; pages of a long ledger. Without a server or pgbench it is left out, and says so.
+func (b *bench) benchPostgres(ctx context.Context) (err error) {
+	b.sayf("\n10. PostgreSQL")
+	if _, err := exec.LookPath("pgbench"); err != nil {
+		b.sayf("  SKIPPED, nothing was measured: pgbench is not on this machine")
+		return nil
+	}
+	base, drop, err := b.openSchema(ctx)
+	if err != nil {
+		b.sayf("  SKIPPED, nothing was measured: no PostgreSQL server answers at -postgres: %v", err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	defer b.stopAll() // before the schema goes
+	p, _, err := b.startOn(ctx, base, b.db("postgres"), b.level)
+	if err != nil {
+		return err
+	}
+	peer, err := b.startRole(ctx, "bare", "-dir", b.dir)
+	if err != nil {
+		return err
+	}
+	if err := b.pgAppend(ctx, base, p); err != nil {
+		return err
+	}
+	if err := b.pgHistory(ctx, p, peer); err != nil {
+		return err
+	}
+	return b.pgPages(ctx, p)
+}
+
+// openSchema makes an empty schema and gives the URL with it.
+func (b *bench) openSchema(ctx context.Context) (base string, drop func() error, err error) {
+	u, err := url.Parse(b.postgres)
+	if err != nil || u.Host == "" {
+		return "", nil, errors.New("it is postgres://user@host:port/database?options") // the parser's own text may quote a password
+	}
+	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, b.postgres)
+	if err != nil {
+		return "", nil, err
+	}
+	name := "bench_" + strings.ToLower(rand.Text()[:12])
+	var version, synced string
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('synchronous_commit')||', fsync '||current_setting('fsync')").Scan(&version, &synced)
+	if err == nil {
+		_, err = conn.Exec(ctx, "CREATE SCHEMA "+name)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, conn.Close(ctx))
+	}
+	b.sayf("  server %s, synchronous_commit %s", version, synced)
+	q := u.Query()
+	q.Set("search_path", name)
+	u.RawQuery = q.Encode()
+	return u.String(), func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
+		defer cancel()
+		_, err := conn.Exec(ctx, "DROP SCHEMA "+name+" CASCADE")
+		return errors.Join(err, conn.Close(ctx))
+	}, nil
+}
+
+// pgClients are the callers of an append, and the most sessions that pgbench gets: PostgreSQL takes a hundred where nobody says otherwise.
+var pgClients = []int{1, 64, 1000}
+
+const pgSessions = 64
+
+// pgAppend measures appends of one message, each caller with an agent of its own.
+func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
+	s, err := postgres.Open(ctx, postgres.Options{URL: base})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	callers := min(pgClients[len(pgClients)-1], b.live)
+	agents, err := populate(ctx, p.addr, "pg", callers, nil, 32, "")
+	if err != nil {
+		return err
+	}
+	g := pgbench{script: filepath.Join(b.dir, "single-row-insert.sql"), url: base}
+	if err := g.prepare(ctx); err != nil {
+		return err
+	}
+	body := []byte(`{"role":"user","content":"` + sentence + `","source":"asr","timestamp":1780000000000,"metadata":{"publisher":"1001"}}`)
+	for i, clients := range pgClients {
+		clients = min(clients, callers)
+		limit := []float64{0.5, 3, 3}[i] // a lone caller has nobody to share a commit with: that target is ours
+		total := max(b.requests/3, clients)
+		if clients == 1 {
+			total = b.requests / 30
+		}
+		over := &contender{name: "heardlog", proc: p, load: load{addr: p.addr, clients: clients, total: total, request: func(i int) []byte {
+			return request("POST", agoraPath+"/agents/"+agents.ids[i]+"/messages", p.addr, body, "")
+		}}}
+		var direct, peer []float64
+		for round := range b.rounds + 1 { // the first to be warm
+			if err := interleave(ctx, 1, over); err != nil {
+				return err
+			}
+			rate, err := appendAt(ctx, s, agents.ids[:clients], total)
+			if err != nil {
+				return err
+			}
+			own, err := g.run(ctx, min(clients, pgSessions), total)
+			if err != nil {
+				return err
+			}
+			if round == 0 {
+				over.got = nil
+				continue
+			}
+			direct, peer = append(direct, rate), append(peer, own)
+		}
+		of := fmt.Sprintf("pgbench with %d sessions %.0f/s", min(clients, pgSessions), median(peer))
+		b.atLeast(10, fmt.Sprintf("append over HTTP, clients: %d, against pgbench", clients), ratio(over.rates(), peer), "x", limit,
+			"%.0f/s (p50 %.0f, p99 %.0f µs, CPU %.0f µs); %s", median(over.rates()), median(over.quantiles(.5)), median(over.quantiles(.99)), median(over.cpus()), of)
+		b.atLeast(10, fmt.Sprintf("append at the driver, callers: %d, against pgbench", clients), ratio(direct, peer), "x", limit, "%.0f/s; %s", median(direct), of)
+	}
+	return nil
+}
+
+// appendAt gives the rate of appends at the driver, one caller an agent.
+func appendAt(ctx context.Context, s *postgres.Store, ids []string, total int) (float64, error) {
+	var left atomic.Int64
+	left.Store(int64(total))
+	errs := make([]error, len(ids))
+	says := func(t memory.Tx) (memory.Change, error) {
+		h := t.Head()
+		return memory.Change{Append: []memory.Message{{
+			Seq: h.NextSeq, Rev: h.Rev + 1, TurnID: h.LastTurn + 1, Role: memory.User, Source: "asr", Content: sentence, Timestamp: 1780000000000,
+			Metadata: map[string]json.RawMessage{"publisher": json.RawMessage(`"1001"`)},
+		}}}, nil
+	}
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 && errs[i] == nil {
+				errs[i] = s.Update(ctx, "default", id, says)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(total) / time.Since(start).Seconds(), errors.Join(errs...)
+}
+
+// pgHistory compares the history of 32 messages with the bare chi handler, as part 1 does.
+func (b *bench) pgHistory(ctx context.Context, p, peer *process) error {
+	agents, err := populate(ctx, p.addr, "pghistory", 64, messagesBody(32), 32, "")
+	if err != nil {
+		return err
+	}
+	get := func(addr string) func(int) []byte {
+		return func(i int) []byte {
+			return request("GET", agoraPath+"/agents/"+agents.ids[i]+"/history", addr, nil, "")
+		}
+	}
+	size, err := b.teach(ctx, p.addr, get(p.addr)(0), peer.addr, "/history")
+	if err != nil {
+		return err
+	}
+	own := &contender{name: "heardlog", proc: p, load: load{addr: p.addr, clients: 64, total: b.requests / 3, request: get(p.addr)}}
+	other := &contender{name: "bare chi", proc: peer, load: load{addr: peer.addr, clients: 64, total: b.requests / 3, request: get(peer.addr)}}
+	if err := interleave(ctx, b.rounds, own, other); err != nil {
+		return err
+	}
+	b.atLeast(10, "history, requests/s against bare chi", ratio(own.rates(), other.rates()), "x", 0.3, "%.0f/s (p50 %.0f, p99 %.0f µs) against %.0f/s, %d bytes; CPU %.0f against %.0f µs",
+		median(own.rates()), median(own.quantiles(.5)), median(own.quantiles(.99)), median(other.rates()), size, median(own.cpus()), median(other.cpus()))
+	return nil
+}
+
+// pgPages compares the last page of a long ledger with the first, neither of which is in memory but the newest messages.
+func (b *bench) pgPages(ctx context.Context, p *process) error {
+	const page = 100
+	agents, err := populate(ctx, p.addr, "pgpages", 1, messagesBody(page), 32, "")
+	if err != nil {
+		return err
+	}
+	c, err := dial(ctx, p.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	path := "/v1/agents/" + agents.ids[0] + "/messages"
+	ledger := page
+	for ; ledger < b.requests/2; ledger += page {
+		if err := wantOK(c, request("POST", path, p.addr, messagesBody(page), "")); err != nil {
+			return err
+		}
+	}
+	at := func(name string, after int) *contender {
+		req := request("GET", fmt.Sprintf("%s?after_seq=%d&limit=%d", path, after, page), p.addr, nil, "")
+		return &contender{name: name, proc: p, load: load{addr: p.addr, clients: 1, total: max(b.requests/60, 20), request: func(int) []byte { return req }}}
+	}
+	first, last := at("first page", 0), at("last page", ledger-page)
+	if err := interleave(ctx, b.rounds, first, last); err != nil {
+		return err
+	}
+	b.atMost(10, fmt.Sprintf("last page of %d messages, p50 against the first page's", page), ratio(last.quantiles(.5), first.quantiles(.5)), "x", 1.5,
+		"%.0f against %.0f µs in a ledger of %d; p99 %.0f against %.0f µs", median(last.quantiles(.5)), median(first.quantiles(.5)), ledger,
+		median(last.quantiles(.99)), median(first.quantiles(.99)))
+	return nil
+}
+
+// pgbench runs PostgreSQL's own load generator with an insert of one row of the size of a message.
+type pgbench struct {
+	script, url string
+}
+
+// prepare makes the table and the script. The table has less to keep than ours: one index, no columns that count.
+func (g pgbench) prepare(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, g.url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "CREATE TABLE single (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, agent_no bigint NOT NULL, turn bigint NOT NULL, body text NOT NULL)")
+	if err = errors.Join(err, conn.Close(ctx)); err != nil {
+		return err
+	}
+	sql := "INSERT INTO single (agent_no, turn, body) VALUES (:client_id, 1, '" + strings.Repeat("x", 2*len(sentence)) + "');\n" // a message's text and what stands around it
+	return os.WriteFile(g.script, []byte(sql), 0o600)
+}
+
+var pgbenchRate = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
+
+// run gives the rate of single-row inserts.
+func (g pgbench) run(ctx context.Context, clients, total int) (float64, error) {
+	u, err := url.Parse(g.url)
+	if err != nil {
+		return 0, err
+	}
+	q := u.Query()
+	schema := q.Get("search_path")
+	q.Del("search_path") // it is no parameter of libpq's
+	u.RawQuery = q.Encode()
+	cmd := exec.CommandContext(ctx, "pgbench", "-n", "-M", "prepared", "-f", g.script, "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)),
+		"-t", strconv.Itoa(max(1, total/clients)), u.String())
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path="+schema)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
+	}
+	m := pgbenchRate.FindSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("pgbench says no rate:\n%s", out)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
