@@ -72,6 +72,7 @@ type Config struct {
 	MessageLimit      int           // HEARDLOG_MAX_MESSAGES; 0 = no limit
 	Policy            window.Policy // HEARDLOG_POLICY; the zero value is the default preset
 	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
+	WorkingMB         int           // HEARDLOG_MAX_WORKING_MB, of one agent
 	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever
 	RateLimit         int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit
 	TailLimit         int           // HEARDLOG_TAIL_READERS

@@ -70,6 +70,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_MAX_AGENTS", "0", "How many agents one project may run at a time; 0 = no limit.", intInto(func(c *Config) *int { return &c.MaxAgents }, 0, 10_000_000)},
 		{"HEARDLOG_OVER_MAX_AGENTS", "refuse", "What becomes of an agent that would be one too many: refuse it, or drop_idle, which ends the project's agent that nobody has asked for longest.", oneOf(func(c *Config) *string { return &c.OverMaxAgents }, "refuse", "drop_idle")},
 		{"HEARDLOG_MAX_CONVERSATIONS", "100000", "How many saved conversations one project may hold; 0 = no limit.", intInto(func(c *Config) *int { return &c.ConversationLimit }, 0, 10_000_000)},
+		{"HEARDLOG_MAX_WORKING_MB", "64", "How many megabytes one agent's working memory may hold, whatever the agent says.", intInto(func(c *Config) *int { return &c.WorkingMB }, 1, 1024)},
 		{"HEARDLOG_MAX_MESSAGES", "100000", "How many messages of every role one agent may have; 0 = no limit. Past it new ones are refused, and answers to earlier ones still stored.", intInto(func(c *Config) *int { return &c.MessageLimit }, 0, 100_000_000)},
 		{"HEARDLOG_SUMMARIES", "8", "How many summaries of long conversations are made at a time, for agents whose policy wants them; 0 = none are made.", intInto(func(c *Config) *int { return &c.Summaries }, 0, 1000)},
 		{"HEARDLOG_POLICY", "agora", "What an LLM is given of an agent's memory, where the agent does not say: the name of a preset (agora, ovos, orbiter, lauren, ossa, full), or a JSON object; see GET /v1/policies.", setPolicy},

@@ -297,6 +297,7 @@ func (p *joinProperties) settings() memory.Settings {
 		s.Scope = memory.Scope(*scope)
 	}
 	s.IdleTimeoutS = p.Heardlog.Session.idle(p.IdleTimeout)
+	s.Memory.Working = p.Heardlog.Working.settings()
 	if t := p.Parameters.Farewell.TimeoutS; t != nil {
 		s.Farewell.TimeoutS = *t
 	}

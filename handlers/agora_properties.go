@@ -62,6 +62,7 @@ type joinProperties struct {
 		} `json:"timeouts"`
 		Upstreams []upstreamProperties `json:"upstreams" validate:"max=8,dive"`
 		Session   sessionProperties    `json:"session"`
+		Working   workingProperties    `json:"working_memory"`
 		Scope     *messageScope        `json:"scope"`
 	} `json:"heardlog"`
 }

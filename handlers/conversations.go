@@ -20,15 +20,17 @@ func (a *API) conversationRoutes(r chi.Router) {
 	r.Delete("/conversations/{id}", h(a.deleteConversation))
 }
 
-// conversationID gives the id in the path as its client meant it. Where a path holds escapes that matter, such as %2F, chi gives its parts as they were sent.
-func conversationID(r *http.Request) (string, error) {
-	id := chi.URLParam(r, "id")
+func conversationID(r *http.Request) (string, error) { return pathName(r, "id") }
+
+// pathName gives a part of the path as its client meant it. Where a path holds escapes that matter, such as %2F, chi gives its parts as they were sent.
+func pathName(r *http.Request, param string) (string, error) {
+	name := chi.URLParam(r, param)
 	if r.URL.RawPath == "" {
-		return id, nil
+		return name, nil
 	}
-	plain, err := url.PathUnescape(id)
+	plain, err := url.PathUnescape(name)
 	if err != nil {
-		return "", fault.At(fault.Invalid, "id", "%q cannot be read: a percent sign is written %%25", clip(id, 80))
+		return "", fault.At(fault.Invalid, param, "%q cannot be read: a percent sign is written %%25", clip(name, 80))
 	}
 	return plain, nil
 }

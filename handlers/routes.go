@@ -101,6 +101,7 @@ func (a *API) agentRoutes(r chi.Router, kind joinKind) {
 		r.Get("/summary", h(a.touching(a.summary)))
 		r.Put("/summary", h(a.touching(a.putSummary)))
 		r.Delete("/summary", h(a.touching(a.deleteSummary)))
+		a.workingRoutes(r)
 	})
 }
 

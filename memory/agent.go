@@ -141,6 +141,8 @@ type Memory struct {
 	Acts       []MemoryAct `json:"acts,omitempty"`
 	// Inherited is what was taken over from the agent before; nil for nothing.
 	Inherited *Inherited `json:"inherited,omitempty"`
+	// Working is what the agent says of its working memory.
+	Working WorkingSettings `json:"working,omitzero"`
 }
 
 // Holds tells whether a message of the agent is part of what it remembers.

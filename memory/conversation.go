@@ -87,12 +87,14 @@ func TooManyConversations(limit int) error {
 	return fault.New(fault.Quota, "the project holds %d conversations already, which is its limit; delete some, or save in the place of one", limit)
 }
 
-// validConversationID refuses the ids that no path can carry, and those that nobody could read.
-func validConversationID(id string) error {
-	if id == "." || id == ".." {
-		return fault.At(fault.Invalid, "id", "%q is no id, since paths lose it on their way", id)
+func validConversationID(id string) error { return validPathName("id", id, MaxConversationID) }
+
+// validPathName refuses the names that no path can carry, and those that nobody could read.
+func validPathName(field, name string, maxChars int) error {
+	if name == "." || name == ".." {
+		return fault.At(fault.Invalid, field, "%q is no %s, since paths lose it on their way", name, field)
 	}
-	return ValidName("id", id, MaxConversationID)
+	return ValidName(field, name, maxChars)
 }
 
 // conversationBody gives what is stored of a body.

@@ -18,8 +18,10 @@ type Config struct {
 	Store Store
 	// Items finds messages by whose they are: the same driver. Without it the calls about items do not work.
 	Items ItemStore
-	Now   func() time.Time
-	NewID func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
+	// Working keeps working memories: the same driver. Without it the calls about them do not work.
+	Working WorkingStore
+	Now     func() time.Time
+	NewID   func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
 	// Events says which events are wanted and builds their bodies; nil sends none.
 	Events Events
 	// Think runs a turn without a client, for silence_config's action think; nil makes that action do nothing.
@@ -42,6 +44,8 @@ type Config struct {
 	Policy window.Policy
 	// Counter gives the counter of tokens that a policy names; nil counts by the estimate, whatever it names.
 	Counter func(tokens string) (window.Counter, error)
+	// MaxWorkingMB is how much an agent's working memory may hold whatever the agent says; 0 = MaxWorkingMB.
+	MaxWorkingMB int
 	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
 	IdleTimeout time.Duration
 	// Retention is how long an ended agent is kept; 0 = for ever.

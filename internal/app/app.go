@@ -85,6 +85,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.newSummaries(reg)
 	a.service = memory.NewService(memory.Config{
 		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: newID, Events: wanted, Observe: observed,
+		Working: a.store, MaxWorkingMB: c.WorkingMB,
 		Items: a.store, Peers: peersOf(a.store),
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})

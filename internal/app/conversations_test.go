@@ -170,7 +170,7 @@ func TestConversationTenants(t *testing.T) {
 	}
 }
 
-// TestOwnPaths: the calls about conversations and memories are guarded like all others.
+// TestOwnPaths: the calls about conversations, memories, memory models and working memories are guarded like all others.
 func TestOwnPaths(t *testing.T) {
 	t.Parallel()
 	closed, open, limited, small := start(t, twoTenants), start(t), start(t, "HEARDLOG_RATE_LIMIT=1"), start(t, "HEARDLOG_MAX_BODY=1024")
@@ -189,6 +189,12 @@ func TestOwnPaths(t *testing.T) {
 		{"POST", "/memories/clear", true},
 		{"GET", "/memories" + id, false},
 		{"POST", "/memories" + id + "/status", true},
+		{"POST", "/memory-model/validate", true},
+		{"GET", "/agents/a/working-memory", false},
+		{"DELETE", "/agents/a/working-memory", false},
+		{"PUT", "/agents/a/working-memory/k", true},
+		{"GET", "/agents/a/working-memory/k", false},
+		{"DELETE", "/agents/a/working-memory/k", false},
 	} {
 		closed.do(c.method, v1+c.path, `{}`).refused(http.StatusUnauthorized, "InvalidPermission")
 		open.do(c.method, v1+c.path, `{}`, "Host", "evil.example").refused(http.StatusForbidden, "InvalidPermission", "evil.example")

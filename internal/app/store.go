@@ -18,6 +18,7 @@ type store interface {
 	memory.Store
 	memory.ConversationStore
 	memory.ItemStore
+	memory.WorkingStore
 	webhook.Store
 	// Published gives all endpoints; the pointer is the same until one changes.
 	Published() *[]webhook.Endpoint

@@ -42,6 +42,8 @@ type agent struct {
 	no   int // in the order in which they were made
 	head memory.Head
 	list []memory.Message // in order of Seq; replaced as a whole, never written to, since callers hold parts of it
+
+	working map[string]memory.WorkingEntry
 }
 
 var (

@@ -28,6 +28,13 @@ func TestConversations(t *testing.T) {
 	memorytest.RunConversations(t, func(*testing.T) memory.ConversationStore { return inmem.New() })
 }
 
+// TestWorking runs the contract of working memories.
+//
+// Rules: 004-6
+func TestWorking(t *testing.T) {
+	memorytest.RunWorking(t, func(*testing.T) memorytest.WorkingStore { return inmem.New() })
+}
+
 func TestItems(t *testing.T) {
 	memorytest.RunItems(t, func(*testing.T) memorytest.ItemStore { return inmem.New() })
 }

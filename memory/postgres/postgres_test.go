@@ -52,6 +52,13 @@ func TestConversations(t *testing.T) {
 	memorytest.RunConversations(t, func(t *testing.T) memory.ConversationStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
+// TestWorking runs the contract of working memories.
+//
+// Rules: 004-6
+func TestWorking(t *testing.T) {
+	memorytest.RunWorking(t, func(t *testing.T) memorytest.WorkingStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+}
+
 func TestItems(t *testing.T) {
 	memorytest.RunItems(t, func(t *testing.T) memorytest.ItemStore { return open(t, postgres.Options{}) })
 }

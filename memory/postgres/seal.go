@@ -128,6 +128,10 @@ func sealAll(ctx context.Context, tx pgx.Tx, key []byte) (sealer, error) {
 		"UPDATE conversation SET body = $1 WHERE project || chr(2) || id = $2", -1); err != nil {
 		return sealer{}, err
 	}
+	if _, _, err := sealSome(ctx, tx, s, `SELECT 'working ' || a.project || ' ' || a.id || ' ' || w.key, w.agent_no || ' ' || w.key, w.body
+		FROM working w JOIN agent a ON a.no = w.agent_no WHERE $1 < 0`, "UPDATE working SET body = $1 WHERE agent_no || ' ' || key = $2", -1); err != nil {
+		return sealer{}, err
+	}
 	if _, _, err := sealSome(ctx, tx, s, "SELECT key, key, value FROM meta WHERE key LIKE 'key %' AND $1 < 0", "UPDATE meta SET value = $1 WHERE key = $2", -1); err != nil {
 		return sealer{}, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Secrets (an agent's settings and properties, an endpoint's signing secrets, saved conversations) are stored as one byte that says how, and the bytes:
+// Secrets (an agent's settings and properties, an endpoint's signing secrets, saved conversations, values of working memories) are stored as one byte that says how, and the bytes:
 // plain, or AES-256-GCM with a random nonce in front. What a blob belongs to is bound to it as additional data, so that one
 // row's secret cannot be moved to another. The key comes from Options.SealKey by HKDF-SHA256 with the file's own salt; a check
 // value in table meta tells a wrong key at open, before anything is read with it.
@@ -151,6 +151,9 @@ func sealAll(w *conn, key []byte) (sealer, error) {
 			return err
 		}
 		if err := sealConversations(w, s); err != nil {
+			return err
+		}
+		if err := sealWorking(w, s); err != nil {
 			return err
 		}
 		_, err := w.run("INSERT INTO meta (key, value) VALUES ('seal', ?)", append(salt, s.seal([]byte(checkText), "check")...))

@@ -139,6 +139,9 @@ func (s *Store) eraseRows(ctx context.Context) error {
 			}
 			more = true
 			no := integer(row[0])
+			if n, _, err := g.dropWorking("working_key WHERE agent_no = ?", 0, no); err != nil || n > 0 {
+				return err // the next slice goes on here
+			}
 			for _, sql := range []string{
 				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = ? LIMIT ?)",
 				"DELETE FROM message WHERE id IN (SELECT id FROM message WHERE agent_no = ? LIMIT ?)",
@@ -155,6 +158,9 @@ func (s *Store) eraseRows(ctx context.Context) error {
 				if n >= sweepRows {
 					return nil // the next slice goes on here
 				}
+			}
+			if _, _, err := g.exec("erase rows", "DELETE FROM working_total WHERE agent_no = ?", no); err != nil {
+				return err
 			}
 			_, _, err = g.exec("erase rows", "DELETE FROM erased WHERE agent_no = ?", no)
 			return err

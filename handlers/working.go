@@ -1,0 +1,151 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// workingProperties is properties.heardlog.working_memory (reference/memory-semantics.md 004-6).
+type workingProperties struct {
+	Enabled    *bool `json:"enabled"`
+	MaxSizeMB  int   `json:"max_size_mb" validate:"omitempty,min=1,max=1024"`
+	TTLSeconds int   `json:"ttl_seconds" validate:"omitempty,min=60,max=86400"`
+}
+
+func (p *workingProperties) settings() memory.WorkingSettings {
+	return memory.WorkingSettings{Off: p.Enabled != nil && !*p.Enabled, MaxSizeMB: p.MaxSizeMB, TTL: p.TTLSeconds}
+}
+
+// workingRoutes are the calls about an agent's working memory.
+func (a *API) workingRoutes(r chi.Router) {
+	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, a.touching(f)) }
+	r.Get("/working-memory", h(a.workingKeys))
+	r.Delete("/working-memory", h(a.clearWorking))
+	r.Get("/working-memory/{key}", h(a.working))
+	r.Put("/working-memory/{key}", h(a.putWorking))
+	r.Delete("/working-memory/{key}", h(a.deleteWorking))
+}
+
+// workingKeyJSON is an entry without its value.
+type workingKeyJSON struct {
+	Key       string `json:"key"`
+	Bytes     int64  `json:"bytes"`
+	UpdatedMS int64  `json:"updated_ms"`
+	ExpiresMS int64  `json:"expires_ms"`
+}
+
+func newWorkingKey(e *memory.WorkingEntry) workingKeyJSON {
+	return workingKeyJSON{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
+}
+
+// putWorkingRequest is the body of a write.
+type putWorkingRequest struct {
+	Value      json.RawMessage `json:"value"`
+	TTLSeconds *int            `json:"ttl_seconds" validate:"omitempty,min=60,max=86400"`
+}
+
+func (a *API) putWorking(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[putWorkingRequest](a, w, r, true)
+	if err != nil {
+		return err
+	}
+	key, err := pathName(r, "key")
+	if err != nil {
+		return err
+	}
+	ttl := 0
+	if in.TTLSeconds != nil {
+		ttl = *in.TTLSeconds
+	}
+	e, err := a.Memory.PutWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key, in.Value, ttl)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newWorkingKey(&e))
+}
+
+func (a *API) working(w http.ResponseWriter, r *http.Request) error {
+	key, err := pathName(r, "key")
+	if err != nil {
+		return err
+	}
+	e, err := a.Memory.Working(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	if err != nil {
+		return err
+	}
+	out := entryWriter{b: memory.AppendString(append(make([]byte, 0, len(e.Value)+256), `{"key":`...), e.Key)}
+	out.number("bytes", e.Size())
+	out.number("updated_ms", e.UpdatedMS)
+	out.number("expires_ms", e.ExpiresMS)
+	out.b = append(append(append(out.b, `,"value":`...), e.Value...), "}\n"...) // byte for byte, which an encoder would not do
+	writeJSON(w, http.StatusOK, out.b)
+	return nil
+}
+
+func (a *API) deleteWorking(w http.ResponseWriter, r *http.Request) error {
+	key, err := pathName(r, "key")
+	if err != nil {
+		return err
+	}
+	found, err := a.Memory.DeleteWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, struct {
+		Deleted bool `json:"deleted"`
+	}{found})
+}
+
+// Page sizes of the list of keys.
+const (
+	defaultWorkingPage = 100
+	maxWorkingPage     = 1000
+)
+
+// workingList is a page of keys. NextCursor is the last of them, and the next page's cursor; "" on the last page.
+type workingList struct {
+	Keys       []workingKeyJSON `json:"keys"`
+	Total      int              `json:"total"`
+	Bytes      int64            `json:"bytes"`
+	MaxBytes   int64            `json:"max_bytes"`
+	NextCursor string           `json:"next_cursor,omitempty"`
+}
+
+func (a *API) workingKeys(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	limit, err := intParam(query, "limit", defaultWorkingPage, 1, maxWorkingPage)
+	if err != nil {
+		return err
+	}
+	after := query.Get("cursor")
+	if after != "" {
+		if err := memory.ValidName("cursor", after, memory.MaxWorkingKey); err != nil {
+			return err
+		}
+	}
+	page, most, err := a.Memory.WorkingKeys(r.Context(), projectOf(r), chi.URLParam(r, "id"), after, limit+1)
+	if err != nil {
+		return err
+	}
+	out := workingList{Keys: []workingKeyJSON{}, Total: page.Total, Bytes: page.Bytes, MaxBytes: most.Bytes}
+	if len(page.Keys) > limit {
+		page.Keys = page.Keys[:limit]
+		out.NextCursor = page.Keys[limit-1].Key
+	}
+	for _, k := range page.Keys {
+		out.Keys = append(out.Keys, workingKeyJSON(k))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+func (a *API) clearWorking(w http.ResponseWriter, r *http.Request) error {
+	n, err := a.Memory.ClearWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, removedJSON{Removed: n})
+}

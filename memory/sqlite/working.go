@@ -1,0 +1,240 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+var _ memory.WorkingStore = (*Store)(nil)
+
+// workingOwner names what a sealed value of a working memory belongs to.
+func workingOwner(project, agentID, key string) string {
+	return "working " + project + "\x00" + agentID + "\x00" + key
+}
+
+// PutWorking stores an entry. Where the agent's limit is reached, what has expired makes room first, in slices between other calls.
+func (s *Store) PutWorking(ctx context.Context, project, agentID string, e memory.WorkingEntry, limit memory.WorkingLimit, nowMS int64) error {
+	sealed := s.sealer.seal(e.Value, workingOwner(project, agentID, e.Key)) // here, and not while everybody waits for the committer
+	for again := true; again; {
+		err := s.do(ctx, func(g *group) (err error) {
+			again, err = g.putWorking(key{project, agentID}, &e, sealed, limit, nowMS)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putWorking stores an entry, or makes room for it and asks to be called again.
+func (g *group) putWorking(k key, e *memory.WorkingEntry, sealed []byte, limit memory.WorkingLimit, nowMS int64) (again bool, err error) {
+	v, err := g.view(k)
+	if err != nil {
+		return false, err
+	}
+	if err := v.head.Agent.MustBeActive(fault.Stopped); err != nil {
+		return false, err
+	}
+	old, err := g.w.first("SELECT no, size FROM working WHERE agent_no = ? AND key = ?", v.no, e.Key)
+	if err != nil {
+		return false, classify(err, "look for a key")
+	}
+	total, err := g.w.first("SELECT n, size FROM working_total WHERE agent_no = ?", v.no)
+	if err != nil {
+		return false, classify(err, "look at the working memory")
+	}
+	moreKeys, moreSize := int64(1), e.Size()
+	if old != nil {
+		moreKeys, moreSize = 0, moreSize-integer(old[1])
+	}
+	keys, size := moreKeys, moreSize
+	if total != nil {
+		keys, size = keys+integer(total[0]), size+integer(total[1])
+	}
+	if full := limit.Check(keys, size); full != nil {
+		n, _, err := g.dropWorking("working_live WHERE agent_no = ? AND expires_ms <= ?", nowMS, v.no, nowMS)
+		if err != nil || n > 0 {
+			return n > 0, err
+		}
+		return false, full
+	}
+	if old != nil {
+		_, _, err = g.exec("replace key", "UPDATE working SET size = ?, updated_ms = ?, expires_ms = ?, body = ? WHERE no = ?", e.Size(), e.UpdatedMS, e.ExpiresMS, sealed, integer(old[0]))
+	} else {
+		_, _, err = g.exec("insert key", "INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?)",
+			v.no, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
+	}
+	if err != nil {
+		return false, err
+	}
+	g.pages += 8 + len(sealed)/4096
+	return false, g.totalWorking(v.no, moreKeys, moreSize)
+}
+
+// totalWorking moves what is stored of an agent's.
+func (g *group) totalWorking(no, keys, size int64) error {
+	_, _, err := g.exec("count keys", "INSERT INTO working_total (agent_no, n, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n, size = size + excluded.size", no, keys, size)
+	return err
+}
+
+// dropWorking takes a slice of the entries away that an index gives, and tells how many they were and how many of them had not expired.
+func (g *group) dropWorking(from string, nowMS int64, args ...driver.Value) (n, live int, err error) {
+	type row struct{ no, agent, size, expires int64 }
+	var rows []row
+	bytes := int64(0)
+	err = g.w.each("SELECT no, agent_no, size, expires_ms FROM working INDEXED BY "+from+" LIMIT ?+0", append(args, int64(sweepRows)), func(r []driver.Value) error {
+		if bytes += integer(r[2]); len(rows) == 0 || bytes <= clearBytes {
+			rows = append(rows, row{integer(r[0]), integer(r[1]), integer(r[2]), integer(r[3])})
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, 0, classify(err, "look for keys")
+	}
+	for _, r := range rows {
+		if _, _, err := g.exec("delete key", "DELETE FROM working WHERE no = ?", r.no); err != nil {
+			return 0, 0, err
+		}
+		if err := g.totalWorking(r.agent, -1, -r.size); err != nil {
+			return 0, 0, err
+		}
+		if g.pages += 6; r.expires > nowMS {
+			live++
+		}
+	}
+	return len(rows), live, nil
+}
+
+// readWorking runs fn on an agent's number, all of one moment.
+func (s *Store) readWorking(ctx context.Context, project, agentID string, fn func(c *conn, no int64) error) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	err := s.readers.do(ctx, func(c *conn) error {
+		no, err := c.number("SELECT no FROM agent WHERE project = ? AND id = ?", project, agentID)
+		if err == nil && no == 0 {
+			err = noAgent(agentID)
+		}
+		if err != nil {
+			return err
+		}
+		return fn(c, no)
+	})
+	return classify(err, "read the working memory")
+}
+
+// Working gives an entry.
+func (s *Store) Working(ctx context.Context, project, agentID, key string, nowMS int64) (e memory.WorkingEntry, err error) {
+	err = s.readWorking(ctx, project, agentID, func(c *conn, no int64) error {
+		row, err := c.first("SELECT updated_ms, expires_ms, body FROM working WHERE agent_no = ? AND key = ? AND expires_ms > ?", no, key, nowMS)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			return memory.ErrNoWorking(key)
+		}
+		plain, err := s.sealer.open(blob(row[2]), workingOwner(project, agentID, key))
+		e = memory.WorkingEntry{Key: key, Value: bytes.Clone(plain), UpdatedMS: integer(row[0]), ExpiresMS: integer(row[1])}
+		return err
+	})
+	return e, err
+}
+
+// DeleteWorking takes an entry away.
+func (s *Store) DeleteWorking(ctx context.Context, project, agentID, name string, nowMS int64) (found bool, err error) {
+	err = s.do(ctx, func(g *group) error {
+		v, err := g.view(key{project, agentID})
+		if err != nil {
+			return err
+		}
+		n, live, err := g.dropWorking("working_key WHERE agent_no = ? AND key = ?", nowMS, v.no, name)
+		found = n > 0 && live > 0
+		return err
+	})
+	return found, err
+}
+
+// WorkingKeys lists an agent's keys.
+func (s *Store) WorkingKeys(ctx context.Context, project, agentID, after string, limit int, nowMS int64) (page memory.WorkingPage, err error) {
+	err = s.readWorking(ctx, project, agentID, func(c *conn, no int64) error {
+		row, err := c.first("SELECT count(*), coalesce(sum(size), 0) FROM working INDEXED BY working_live WHERE agent_no = ? AND expires_ms > ?", no, nowMS)
+		if err != nil {
+			return err
+		}
+		page = memory.WorkingPage{Total: int(integer(row[0])), Bytes: integer(row[1])}
+		return c.each("SELECT key, size, updated_ms, expires_ms FROM working INDEXED BY working_key WHERE agent_no = ? AND key > ? AND expires_ms > ? ORDER BY key LIMIT ?+0",
+			[]driver.Value{no, after, nowMS, int64(max(limit, 1))}, func(row []driver.Value) error {
+				page.Keys = append(page.Keys, memory.WorkingKey{Key: text(row[0]), Bytes: integer(row[1]), UpdatedMS: integer(row[2]), ExpiresMS: integer(row[3])})
+				return nil
+			})
+	})
+	return page, err
+}
+
+// ClearWorking takes all of an agent's entries away, in slices between other calls.
+func (s *Store) ClearWorking(ctx context.Context, project, agentID string, nowMS int64) (int, error) {
+	return s.dropAll(ctx, func(g *group) (int, int, error) {
+		v, err := g.view(key{project, agentID})
+		if err != nil {
+			return 0, 0, err
+		}
+		return g.dropWorking("working_live WHERE agent_no = ?", nowMS, v.no)
+	})
+}
+
+// SweepWorking erases what has expired, in slices between other calls.
+func (s *Store) SweepWorking(ctx context.Context, nowMS int64) (int, error) {
+	return s.dropAll(ctx, func(g *group) (int, int, error) {
+		n, _, err := g.dropWorking("working_expires WHERE expires_ms <= ?", nowMS, nowMS)
+		return n, n, err
+	})
+}
+
+// dropAll runs a slice of a deletion until there is nothing left of it, and adds up what each counts.
+func (s *Store) dropAll(ctx context.Context, slice func(*group) (n, counted int, err error)) (int, error) {
+	for sum := 0; ; {
+		n, counted := 0, 0
+		err := s.do(ctx, func(g *group) (err error) {
+			n, counted, err = slice(g)
+			return err
+		})
+		if err != nil {
+			return sum, err
+		}
+		if n == 0 {
+			return sum, nil
+		}
+		sum += counted
+	}
+}
+
+// sealWorking seals the values of working memories, one after the other: they may be large. Those of agents that are gone are about to be erased.
+func sealWorking(w *conn, s sealer) error {
+	if _, err := w.run("DELETE FROM working WHERE agent_no NOT IN (SELECT no FROM agent)"); err != nil {
+		return err
+	}
+	var rows []int64
+	if err := w.each("SELECT no FROM working", nil, func(row []driver.Value) error { rows = append(rows, integer(row[0])); return nil }); err != nil {
+		return err
+	}
+	for _, no := range rows {
+		row, err := w.first("SELECT w.body, a.project, a.id, w.key FROM working w JOIN agent a ON a.no = w.agent_no WHERE w.no = ?", no)
+		if err != nil {
+			return err
+		}
+		owner := workingOwner(text(row[1]), text(row[2]), text(row[3]))
+		plain, err := s.open(blob(row[0]), owner)
+		if err != nil {
+			return err
+		}
+		if _, err := w.run("UPDATE working SET body = ? WHERE no = ?", s.seal(plain, owner), no); err != nil {
+			return err
+		}
+	}
+	return nil
+}

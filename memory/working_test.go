@@ -1,0 +1,66 @@
+package memory_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+)
+
+// TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or not, and what has expired is erased by itself.
+//
+// Rules: 004-6
+func TestWorkingMemoryExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := inmem.New()
+		s := newService(func(c *memory.Config) { c.Store, c.Working = store, store })
+		a := join(t, s, func(s *memory.Settings) { s.IdleTimeoutS = 0; s.Memory.Working.TTL = 90 })
+		put := func(key string, ttl int) {
+			t.Helper()
+			if _, err := s.PutWorking(t.Context(), "p", a.ID, key, []byte("1"), ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(keys int, there map[string]bool) {
+			t.Helper()
+			page, _, err := s.WorkingKeys(t.Context(), "p", a.ID, "", 10)
+			if err != nil || page.Total != keys || len(page.Keys) != keys {
+				t.Errorf("%+v, %v; want %d keys", page, err, keys)
+			}
+			for key, want := range there {
+				if _, err := s.Working(t.Context(), "p", a.ID, key); (err == nil) != want || err != nil && !fault.Is(err, fault.NotFound) {
+					t.Errorf("%s: %v, want it there: %v", key, err, want)
+				}
+			}
+		}
+		put("minute", 60)
+		put("own", 0)
+		time.Sleep(59 * time.Second)
+		want(2, map[string]bool{"minute": true, "own": true})
+		time.Sleep(time.Second)
+		want(1, map[string]bool{"minute": false, "own": true})
+		put("own", 0) // its time begins anew
+		time.Sleep(60 * time.Second)
+		want(1, map[string]bool{"own": true})
+		put("swept", 60)
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- s.Run(ctx) }()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		// Asked for as of a time at which it was there: nothing is left to be found.
+		page, err := store.WorkingKeys(t.Context(), "p", a.ID, "", 10, 0)
+		if err != nil || page.Total != 0 {
+			t.Errorf("nothing has swept: %+v, %v", page, err)
+		}
+		stop()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
