@@ -94,14 +94,19 @@ type bucket struct {
 	last  time.Time
 }
 
-// at gives the tokens at a time.
-func (b *bucket) at(now time.Time) float64 { return max(b.rate/20, 1) - b.missing(now) }
+// most is what a full one holds.
+func (b *bucket) most() float64 { return max(b.rate/20, 1) }
 
+// at gives the tokens at a time.
+func (b *bucket) at(now time.Time) float64 { return b.most() - b.missing(now) }
+
+// missing never gives more than the bucket holds: tests take tokens that are not there, and a rate may have been lowered since. Neither must hold the others up for
+// longer than an empty bucket does.
 func (b *bucket) missing(now time.Time) float64 {
 	if now.Before(b.last) { // a clock that was set back does not stop the bucket from filling
 		b.last = now
 	}
-	return max(b.spent-b.rate*now.Sub(b.last).Seconds(), 0)
+	return max(min(b.spent, b.most())-b.rate*now.Sub(b.last).Seconds(), 0)
 }
 
 // take takes a token.

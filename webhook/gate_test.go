@@ -265,3 +265,51 @@ func TestDeadIsCountedOnceStored(t *testing.T) {
 		stop()
 	})
 }
+
+// While most attempts hang, the few that are left for a receiver that is well follow one another as if there were no others.
+func TestWorkerClaimsWithoutThoseThatHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for i := range 7 { // all attempts but four
+			q.add("stuck"+string(rune('a'+i)), 10)
+		}
+		q.add("well", 400)
+		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.Endpoint.ID != "well" {
+				<-ctx.Done()
+				return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassCanceled}}
+			}
+			time.Sleep(time.Millisecond)
+			return taken(d)
+		}, nil)
+		time.Sleep(120 * time.Millisecond) // a fifth more than four at a time need
+		if n := q.count(webhook.Delivered, "well"); n != 400 {
+			t.Errorf("%d of 400 were delivered", n)
+		}
+		stop()
+	})
+}
+
+// An endpoint whose rate is lowered waits for its next attempt as long as the new rate says, and not for what the old one allowed.
+func TestRateLowered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: "a", URL: "http://a.test", RateLimit: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		q.add("a", 200)
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return taken(d) }, nil)
+		time.Sleep(10 * time.Millisecond) // its bucket is empty
+		if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: "a", URL: "http://a.test", RateLimit: 0.1, Rev: 1}); err != nil {
+			t.Fatal(err)
+		}
+		before := q.count(webhook.Delivered, "a")
+		time.Sleep(25 * time.Second)
+		if n := q.count(webhook.Delivered, "a") - before; before == 200 || n < 2 || n > 3 {
+			t.Errorf("%d after %d in 25 s at one in ten", n, before)
+		}
+		stop()
+	})
+}

@@ -153,8 +153,9 @@ func (r *run) claim(ctx context.Context) {
 	poll := time.NewTicker(r.c.Poll)
 	defer poll.Stop()
 	pause := time.Duration(0)
-	more := false // there was more than could be taken
-	look := true  // there may be a test that came while all attempts were under way
+	more := false            // there was more than could be taken
+	most := r.c.InFlight / 4 // how many attempts that end are waited for
+	look := true             // there may be a test that came while all attempts were under way
 	for ctx.Err() == nil {
 		woken := r.c.Queue.Woken() // taken before the claim, so that what is committed during it wakes us
 		if free, tests := r.free(); free > 0 || tests > 0 && look {
@@ -176,12 +177,12 @@ func (r *run) claim(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-poll.C:
-			look = true
+			look, most = true, r.c.InFlight/4
 		case <-woken:
 			look = true
 		case <-r.freed:
 			if more {
-				r.together(ctx)
+				most = r.together(ctx, most)
 			}
 		case <-held.C: // somebody may go on who was held back
 		}
@@ -193,19 +194,21 @@ func (r *run) claim(ctx context.Context) {
 // something is due for, and costs other writers the same whether it takes one delivery or eight.
 const gatherFor = 2 * time.Millisecond
 
-// together waits for a quarter of all attempts to have ended, and not long.
-func (r *run) together(ctx context.Context) {
+// together waits, not long, for so many attempts to have ended, and gives how many it should be the next time: where fewer end in time, since the others hang at
+// receivers that say nothing, those that do end must not wait for them again and again.
+func (r *run) together(ctx context.Context, most int) int {
 	t := time.NewTimer(gatherFor)
 	defer t.Stop()
 	for {
-		if free, _ := r.free(); free >= r.c.InFlight/4 {
-			return
+		free, _ := r.free()
+		if free >= most {
+			return most
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return most
 		case <-t.C:
-			return
+			return max(free, most/2)
 		case <-r.freed:
 		}
 	}
