@@ -52,9 +52,13 @@ func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 	if r.State != Dead || d.Type == TypeDead || d.Type == TypeDisabled || d.Type == TypeTest {
 		return c, nil
 	}
+	tries := d.Attempt
+	if r.Untried { // the claim's was not made
+		tries--
+	}
 	err := c.add(r.AtMS, orText(d.AgentID, e.ID), d.AgentID, DeadLetter{
 		DeliveryID: strconv.FormatInt(d.ID, 10), EndpointID: e.ID, EventID: d.EventID, Type: d.Type, AgentID: d.AgentID,
-		Attempts: d.Attempt, LastStatus: r.Try.Status, Reason: r.Reason, CreatedMS: d.CreatedMS,
+		Attempts: tries, LastStatus: r.Try.Status, Reason: r.Reason, CreatedMS: d.CreatedMS,
 	}, e.Project, d.EventID, e.ID, fmt.Sprint(d.ID), fmt.Sprint(d.Fence))
 	return c, err
 }

@@ -80,11 +80,25 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 		_, err := s.selected(ctx, r.Filter, math.MaxInt64, &out)
 		return out, err
 	}
-	job, err := s.beginReplay(ctx, r)
+	id := replayID(r.Filter.Project, r.Name)
+	leave, err := s.replaying.enter(ctx, id) // who calls again while the first call is at work waits for what that makes
+	if err != nil {
+		return webhook.Replayed{}, err
+	}
+	defer leave()
+	job, err := s.beginReplay(ctx, id, r)
 	if err != nil || job.done {
 		return job.result(), err
 	}
-	return s.replay(ctx, job, r)
+	out, err := s.replay(ctx, job, r)
+	if err != nil && !job.named() {
+		// Its caller is told that it failed, and may call again: it must not go on by itself after some restart.
+		_ = s.do(context.WithoutCancel(ctx), func(g *group) error {
+			_, _, err := g.exec("end replay", "DELETE FROM replay WHERE id = ?", job.id)
+			return err
+		})
+	}
+	return out, err
 }
 
 // replay makes what is left of a job. Each slice commits with what is noted of it, so that none is made twice.

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"database/sql/driver"
 	"encoding/json"
+	"errors"
 	"strconv"
+	"sync"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
@@ -29,6 +31,40 @@ func (j replayJob) result() webhook.Replayed {
 		out.ToMS = j.toMS
 	}
 	return out
+}
+
+// replaying holds the replays that somebody is at work on, by id.
+type replaying struct {
+	mu sync.Mutex
+	at map[string]chan struct{} // closed when he leaves
+}
+
+// enter waits until nobody else is at work on the replay.
+func (r *replaying) enter(ctx context.Context, id string) (leave func(), err error) {
+	for {
+		r.mu.Lock()
+		other := r.at[id]
+		if other == nil {
+			if r.at == nil {
+				r.at = map[string]chan struct{}{}
+			}
+			own := make(chan struct{})
+			r.at[id] = own
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				delete(r.at, id)
+				close(own)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ended(ctx)
+		}
+	}
 }
 
 // same refuses a name that belongs to another request.
@@ -95,12 +131,11 @@ func (g *group) noteReplay(j replayJob) error {
 }
 
 // beginReplay stores what is to be replayed, or gives the replay of that name.
-func (s *Store) beginReplay(ctx context.Context, r webhook.Replay) (job replayJob, err error) {
+func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (job replayJob, err error) {
 	request, err := json.Marshal(storedReplay{Filter: r.Filter, PerSecond: r.PerSecond})
 	if err != nil {
 		return job, fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	id := replayID(r.Filter.Project, r.Name)
 	err = s.do(ctx, func(g *group) error {
 		job = replayJob{id: id, project: r.Filter.Project, request: string(request), nowMS: r.NowMS}
 		was, err := g.replayJob(id)
@@ -136,14 +171,16 @@ func (s *Store) resumeReplays(ctx context.Context) error {
 	if err != nil {
 		return classify(err, "read replays")
 	}
+	var errs []error // one that cannot be finished does not keep the others from it
 	for _, j := range jobs {
 		var in storedReplay
 		if err := json.Unmarshal([]byte(j.request), &in); err != nil {
-			return fault.Wrap(fault.Internal, err, "a replay cannot be read")
+			errs = append(errs, fault.Wrap(fault.Internal, err, "a replay cannot be read"))
+			continue
 		}
 		if _, err := s.replay(ctx, j, webhook.Replay{Filter: in.Filter, PerSecond: in.PerSecond}); err != nil {
-			return err
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -78,6 +78,47 @@ func TestReplayIsFinished(t *testing.T) {
 	}
 }
 
+// TestReplayFailed: a replay without a name whose caller was told that it failed is not gone on with after a restart, perhaps weeks later, when he has asked again.
+// One that cannot be read keeps neither the file from being opened nor the others from being finished.
+func TestReplayFailed(t *testing.T) {
+	t.Parallel()
+	const events = 1300 // three slices
+	path := filepath.Join(t.TempDir(), "s.db")
+	ctx, cut := context.WithCancel(t.Context())
+	armed, wrote := false, 0
+	s := open(t, sqlite.Options{Path: path, Observe: func(sqlite.Commit) {
+		if armed {
+			if wrote++; wrote == 2 { // what is to be done, and the first slice
+				cut()
+			}
+		}
+	}})
+	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
+		t.Fatal(err)
+	}
+	var c memory.Change
+	for i := range events {
+		c.Events = append(c.Events, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: int64(i + 1), Body: []byte("{}")})
+	}
+	if _, _, err := s.Create(t.Context(), memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}, 0, c); err != nil {
+		t.Fatal(err)
+	}
+	armed = true
+	got, err := s.ReplayAll(ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "p"}, NowMS: 10_000})
+	if err == nil || got.Count == 0 || got.Count >= events {
+		t.Fatalf("it was not cut short: %+v, %v", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rawSQL(t, path, `INSERT INTO replay (id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done) VALUES ('r:1', 'p', '{', 1, 9, 0, 0, 0, 0, 0),
+		('r:2', 'p', '{"filter":{"Project":"p","EventID":"n7"}}', 20000, 1300, 0, 0, 0, 0, 0)`)
+	s = open(t, sqlite.Options{Path: path})
+	if b, err := s.Backlog(t.Context()); err != nil || b.Pending != events+got.Count+1 {
+		t.Errorf("%d wait, want %d (%v)", b.Pending, events+got.Count+1, err)
+	}
+}
+
 // TestReplayOfErased: between an agent's erasure and that of its rows nothing of it is replayed: it would be accepted and then erased unsent.
 func TestReplayOfErased(t *testing.T) {
 	t.Parallel()

@@ -86,6 +86,7 @@ type Store struct {
 	window  time.Duration
 	most    int // calls in a group
 
+	replaying replaying
 	closing   sync.RWMutex // held for reading while something is put into the queue, or committed beside it
 	writing   sync.Mutex   // makes its holder the committer
 	waiting   atomic.Int64 // callers of the queue that are not answered yet
@@ -160,7 +161,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := s.closeDeleted(ctx); err != nil { // what a crash left of a deletion
 		return nil, errors.Join(err, s.Close())
 	}
-	if err := s.resumeReplays(ctx); err != nil {
+	// One that cannot be finished now, on a full disk, is left for the next opening or call of its name: nobody was told that it is done.
+	if err := s.resumeReplays(ctx); err != nil && ctx.Err() != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -160,8 +162,37 @@ func testUntried(r rig) {
 	if err != nil || e.FirstFailureMS != 0 {
 		r.t.Errorf("%+v, %v", e, err)
 	}
-	if told := r.one(80); told.Type != webhook.TypeDead || told.Endpoint.ID != "b" {
-		r.t.Errorf("%+v", told)
+	told := r.one(80)
+	if told.Type != webhook.TypeDead || told.Endpoint.ID != "b" || !strings.Contains(string(told.Body), `"attempts":0`) {
+		r.t.Errorf("%+v, %s", told, told.Body)
+	}
+}
+
+// testReplayNamedAtOnce wants calls of one name that come at the same time, as when a caller loses patience and asks again, to make each delivery once.
+func testReplayNamedAtOnce(r rig) {
+	const events, calls = 1300, 4 // of several slices
+	r.put(endpoint("a"))
+	var list []memory.Event
+	for i := range events {
+		list = append(list, event(fmt.Sprint("e", i), 102, int64(i+1)))
+	}
+	r.emit(list...)
+	all := webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme", ToMS: 5000}, NowMS: 10_000, Name: "n"}
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			r := r
+			all := all
+			all.NowMS += int64(i)
+			got, err := r.queue.ReplayAll(r.ctx, all)
+			if err != nil || got.Count != events {
+				r.t.Errorf("call %d: %+v, %v", i, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	if b, err := r.queue.Backlog(r.ctx); err != nil || b.Pending != 2*events {
+		r.t.Errorf("%+v wait, want %d (%v)", b, 2*events, err)
 	}
 }
 

@@ -65,6 +65,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
 		"Replay":                 testReplay,
 		"ReplayAll":              testReplayAll,
 		"ReplayNamed":            testReplayNamed,
+		"ReplayNamedAtOnce":      testReplayNamedAtOnce,
 		"ReplayPaced":            testReplayPaced,
 		"TestsFirst":             testTestsFirst,
 		"Untried":                testUntried,
