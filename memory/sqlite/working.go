@@ -96,15 +96,21 @@ func (g *group) dropWorking(from string, nowMS int64, args ...driver.Value) (n, 
 	if err != nil {
 		return 0, 0, classify(err, "look for keys")
 	}
+	gone := map[int64]struct{ keys, size int64 }{}
 	for _, r := range rows {
 		if _, _, err := g.exec("delete key", "DELETE FROM working WHERE no = ?", r.no); err != nil {
 			return 0, 0, err
 		}
-		if err := g.totalWorking(r.agent, -1, -r.size); err != nil {
-			return 0, 0, err
-		}
+		sum := gone[r.agent]
+		sum.keys, sum.size = sum.keys+1, sum.size+r.size
+		gone[r.agent] = sum
 		if g.pages += 6; r.expires > nowMS {
 			live++
+		}
+	}
+	for agent, sum := range gone {
+		if err := g.totalWorking(agent, -sum.keys, -sum.size); err != nil {
+			return 0, 0, err
 		}
 	}
 	return len(rows), live, nil

@@ -1,0 +1,76 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+)
+
+// TestWorkingSealedLater: values of before are read with the key that sealed them, and without it the database does not open.
+func TestWorkingSealedLater(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	a := agent(1)
+	limit := memory.WorkingLimit{Keys: 10, Bytes: 1000}
+	put := func(s *postgres.Store, key string) {
+		t.Helper()
+		if err := s.PutWorking(t.Context(), a.Project, a.ID, memory.WorkingEntry{Key: key, Value: []byte(`"` + key + `"`), ExpiresMS: 10}, limit, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, postgres.Options{URL: url})
+	create(t, s, a)
+	put(s, "a b/c")
+	put(s, "d")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, postgres.Options{URL: url, SealKey: []byte("key")})
+	put(s, "e")
+	for _, key := range []string{"a b/c", "d", "e"} {
+		if got, err := s.Working(t.Context(), a.Project, a.ID, key, 1); err != nil || string(got.Value) != `"`+key+`"` {
+			t.Errorf("%s: %q, %v", key, got.Value, err)
+		}
+	}
+	if _, err := postgres.Open(t.Context(), postgres.Options{URL: url}); err == nil || !strings.Contains(err.Error(), "encrypted") {
+		t.Errorf("opened without the key: %v", err)
+	}
+}
+
+// TestWorkingOfReplicas: the limit holds over all that write to one agent, and each sees what the other stored.
+func TestWorkingOfReplicas(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	a := agent(1)
+	stores := []*postgres.Store{open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})}
+	create(t, stores[0], a)
+	limit := memory.WorkingLimit{Keys: 15, Bytes: 1000}
+	var wg sync.WaitGroup
+	stored := make([]int, 4)
+	for w := range stored {
+		wg.Go(func() {
+			for i := range 10 {
+				e := memory.WorkingEntry{Key: fmt.Sprint(w, "-", i), Value: []byte("1"), ExpiresMS: 10}
+				switch err := stores[w%2].PutWorking(t.Context(), a.Project, a.ID, e, limit, 1); {
+				case err == nil:
+					stored[w]++
+				case !fault.Is(err, fault.Quota):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, s := range stores {
+		page, err := s.WorkingKeys(t.Context(), a.Project, a.ID, "", 100, 1)
+		if sum := stored[0] + stored[1] + stored[2] + stored[3]; err != nil || sum != limit.Keys || page.Total != limit.Keys || len(page.Keys) != limit.Keys {
+			t.Errorf("store %d: %d stored, %d counted, %v; want %d", i, sum, page.Total, err, limit.Keys)
+		}
+	}
+}
