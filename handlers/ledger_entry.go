@@ -115,14 +115,7 @@ func appendLedgerEntry(b []byte, m *memory.Message, live bool, base int64) ([]by
 	e.raw("usage", m.Usage)
 	e.text("upstream", m.Upstream)
 	e.text("filler", m.Filler)
-	e.text("status", string(m.Status))
-	if m.Scope != (memory.Scope{}) {
-		e.value("scope", m.Scope)
-	}
-	if m.Importance != nil {
-		e.value("importance", *m.Importance)
-	}
-	e.text("category", m.Category)
+	e.own(m)
 	switch {
 	case m.Seq < base, m.Status != memory.Accepted, m.State == memory.Dropped, m.State == memory.Merged, m.State == memory.Removed:
 		e.b = append(e.b, `,"in_memory":false`...)
@@ -140,6 +133,18 @@ func appendLedgerEntry(b []byte, m *memory.Message, live bool, base int64) ([]by
 type entryWriter struct {
 	b   []byte
 	err error
+}
+
+// own appends what who wrote the message said of it: status, scope, importance and category.
+func (e *entryWriter) own(m *memory.Message) {
+	e.text("status", string(m.Status))
+	if m.Scope != (memory.Scope{}) {
+		e.value("scope", m.Scope)
+	}
+	if m.Importance != nil {
+		e.value("importance", *m.Importance)
+	}
+	e.text("category", m.Category)
 }
 
 func (e *entryWriter) key(name string) {

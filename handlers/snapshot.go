@@ -63,6 +63,7 @@ func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
 	e.text("name", m.ToolName)
 	e.b = strconv.AppendInt(append(e.b, `,"timestamp":`...), m.Timestamp, 10)
 	e.b = m.AppendMetadata(append(e.b, `,"metadata":`...))
+	e.own(m) // the scope's ids are texts, importance is a number: both always marshal
 	return append(e.b, '}')
 }
 
@@ -148,7 +149,7 @@ func (a *API) restored(at string, raw json.RawMessage) (memory.Message, error) {
 	if object != nil {
 		m.Parts = object
 	}
-	if string(appendSnapshotMessage(nil, &m)) != string(raw) {
+	if !m.InMemory() || string(appendSnapshotMessage(nil, &m)) != string(raw) {
 		m.Raw = string(raw)
 	}
 	return m, nil

@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -44,7 +45,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 		answering := s.live.answering(agentKey{project, id}, h.LastTurn)
 		for _, m := range msgs {
 			if stored, ok := known[m.ID]; ok && m.ID != "" {
-				if stored.State != Removed && !sameWords(stored, m) { // of what was cleared nobody knows what it said
+				if stored.State != Removed && !sameWords(stored, m) && !s.grown(&h.Agent, &stored, &m) { // of what was cleared nobody knows what it said
 					return Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
 				}
 				out.Messages = append(out.Messages, stored)
@@ -97,6 +98,15 @@ func knownIDs(tx Tx, msgs []Message) (map[string]Message, error) {
 		known[k] = m
 	}
 	return known, nil
+}
+
+// grown tells whether a message that came again is a stored answer that later ones were merged into: that it begins it.
+func (s *Service) grown(a *Agent, stored, again *Message) bool {
+	if stored.Role != Assistant || again.Role != Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.special(a, nil) {
+		return false
+	}
+	n := s.PolicyOf(a, nil).Normalise
+	return *n.MergeAssistant && strings.HasPrefix(stored.Original(), again.Original()+*n.Separator)
 }
 
 // sameWords tells whether a message that came again is the stored one. What was learnt since, such as what was heard of it, does not count.

@@ -69,6 +69,9 @@ func mark(tx Tx, c *Change) error {
 			return err
 		}
 		m.Marks = m.after(&old)
+		if m.Content != old.Content || m.Interrupted != old.Interrupted || m.InterruptMS != old.InterruptMS {
+			m.Raw = "" // it says what the caller did not hear
+		}
 	}
 	return nil
 }

@@ -18,9 +18,16 @@ type Snapshot struct {
 	ToolExchange string
 }
 
-// Snapshot gives an agent's memory, also after its end. Its messages are shared and must not be written to.
+// Snapshot gives an agent's memory, also after its end: what it remembers, and what a restored snapshot held beside that (drafts, answers without
+// words), which no LLM is told. Its messages are shared and must not be written to.
 func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
-	h, msgs, err := s.Remembered(ctx, project, id)
+	h, stored, err := s.sinceBase(ctx, project, id)
+	msgs := make([]Message, 0, len(stored))
+	for i := range stored {
+		if m := &stored[i]; m.InMemory() || m.State == Final && m.Raw != "" {
+			msgs = append(msgs, *m)
+		}
+	}
 	m := &h.Agent.Settings.Memory
 	return Snapshot{h.Agent, msgs, m.Summary, m.ToolExchange}, err
 }

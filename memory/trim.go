@@ -46,7 +46,7 @@ type RepairProblem struct {
 }
 
 // Trim cuts a memory for good; the ledger keeps what left it. Doing it again changes nothing. fault.Invalid for a request without its one field,
-// fault.Stopped if the agent takes nothing more.
+// fault.Stopped if the agent takes nothing more, fault.Conflict where something comes between the messages or their order changes while an answer is being made.
 func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (Trimmed, error) {
 	if (r.MaxTokens == nil) == (r.KeepRecent == nil) {
 		return Trimmed{}, fault.At(fault.Missing, "max_tokens", "or keep_recent is required, and not both")
@@ -68,7 +68,7 @@ func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (
 }
 
 // Repair looks at the tool calls of a memory and gives results that are missing a stand-in (001-17, 001-18); other faults it only tells of. Doing it again changes
-// nothing. fault.Stopped if the agent takes nothing more.
+// nothing. fault.Stopped if the agent takes nothing more, fault.Conflict where a stand-in is wanted while an answer is being made.
 func (s *Service) Repair(ctx context.Context, project, id string) (Trimmed, error) {
 	return s.rework(ctx, project, id, func(a *Agent, views []window.Message) (reworked, error) {
 		p := s.PolicyOf(a, nil)
@@ -95,6 +95,9 @@ type reworked struct {
 	problems []window.Problem
 }
 
+// rebuilds tells whether the memory has to begin anew with copies. An answer that is being made stands where its question does, and so would not be among them.
+func (d *reworked) rebuilds() bool { return len(d.insert) > 0 || !slices.IsSorted(d.keep) }
+
 // rework makes of a memory what decide says. decide sees it outside of any transaction, and again if something was stored meanwhile.
 func (s *Service) rework(ctx context.Context, project, id string, decide func(a *Agent, views []window.Message) (reworked, error)) (Trimmed, error) {
 	const tries = 8
@@ -109,6 +112,11 @@ func (s *Service) rework(ctx context.Context, project, id string, decide func(a 
 			return Trimmed{}, err
 		}
 		out, list := r.told(d)
+		if d.rebuilds() {
+			if _, busy := s.Busy(ctx, project, id); busy {
+				return Trimmed{}, fault.New(fault.Conflict, "an answer is being made, which would be left behind; try again when it has come")
+			}
+		}
 		stale := false
 		err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
 			h := tx.Head()
@@ -170,7 +178,7 @@ func (r *recalled) told(d reworked) (Trimmed, []Message) {
 func (s *Service) become(h *Head, r *recalled, d reworked, list []Message) (Change, error) {
 	a, rev := h.Agent, h.Rev+1
 	a.Rev = rev
-	if len(d.insert) > 0 || !slices.IsSorted(d.keep) {
+	if d.rebuilds() {
 		c, err := s.refill(h, &a.Settings.Memory, list)
 		c.Agent = &a
 		return c, err

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -64,11 +65,12 @@ func (r *recalled) lastWords() []*Message {
 		if !m.InContext() {
 			continue
 		}
-		out = append([]*Message{m}, out...)
+		out = append(out, m)
 		if m.Role == User {
 			break
 		}
 	}
+	slices.Reverse(out)
 	return out
 }
 

@@ -308,6 +308,8 @@ type message struct {
 	ToolCalls   json.RawMessage `json:"tool_calls"`
 	Parts       json.RawMessage `json:"parts"`
 	InMemory    *bool           `json:"in_memory"`
+	Importance  *float64        `json:"importance"`
+	Category    string          `json:"category"`
 }
 
 type history struct {

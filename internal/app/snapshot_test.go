@@ -3,10 +3,13 @@ package app_test
 import (
 	"encoding/json"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
 // appended is the answer of an append.
@@ -279,4 +282,82 @@ func TestRepair(t *testing.T) {
 		t.Errorf("again: %+v", out)
 	}
 	sameLines(t, "again", s.context(id, `{"policy":{"preset":"full"}}`), want...)
+}
+
+// TestSnapshotHoldsAll: nothing that a restore took is missing from the next snapshot, be it without words, a draft, or of somebody's scope; and once the caller
+// is known to have heard less of an answer, the snapshot says no more than that.
+//
+// Rules: 001-26, 001-27
+func TestSnapshotHoldsAll(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", nil)
+	at := agent(id, "/snapshot")
+	const whole = `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":""},{"role":"assistant","content":null},{"role":"assistant"},` +
+		`{"role":"assistant","content":"","timestamp":1780000000000,"metadata":{"source":"llm"}},{"role":"user","content":"maybe","status":"draft"}],"summary":null}` + "\n"
+	s.do("PUT", at, whole).ok(nil)
+	s = s.again()
+	if d := cmp.Diff(whole, string(s.get(at).ok(nil).body)); d != "" {
+		t.Errorf("not what was restored (-want +got):\n%s", d)
+	}
+	sameLines(t, "an LLM is told no more of it than before", s.context(id, `{"policy":{"preset":"full"}}`), "user: q")
+
+	s.post(agent(id, "/clear"), nil)
+	s.post(agent(id, "/messages"), `{"role":"user","content":"mine","importance":0.9,"category":"semantic","scope":{"user_id":"ann"}}`).ok(nil)
+	first := s.get(at).ok(nil).body
+	s.do("PUT", at, string(first)).ok(nil)
+	if d := cmp.Diff(string(first), string(s.get(at).ok(nil).body)); d != "" {
+		t.Errorf("again (-want +got):\n%s", d)
+	}
+	sameLines(t, "it is still Ann's", s.context(id, `{"scope":{"user_id":"ann"}}`), "user: mine")
+	ledger := s.ledger(id)
+	if last := ledger[len(ledger)-1]; last.Importance == nil || *last.Importance != 0.9 || last.Category != "semantic" {
+		t.Errorf("restored as %+v", last)
+	}
+
+	s.do("PUT", at, `[{"role":"user","content":"q"},{"role":"assistant","content":"one two three","mood":"glad"}]`).ok(nil)
+	s.post(agent(id, "/interrupt"), `{"heard":"one two"}`).ok(nil)
+	if got := string(s.get(at).ok(nil).body); !strings.Contains(got, `"content":"one two"`) || !strings.Contains(got, `"interrupted":true`) {
+		t.Errorf("after an interruption: %s", got)
+	}
+}
+
+// TestRepairKeepsAnswers: a memory that has to begin anew does not leave the answer behind that is being made.
+func TestRepairKeepsAnswers(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Hang: true})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	id := s.join("n", nil)
+	s.post(agent(id, "/messages"), `[{"role":"user","content":"go"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"user","content":"well?"}]`).ok(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":"so?"}]}`)
+	}()
+	for len(llm.Requests()) == 0 {
+		runtime.Gosched()
+	}
+	s.post(agent(id, "/repair"), nil).refused(http.StatusConflict, "TaskConflict")
+	s.post(agent(id, "/trim"), `{"max_tokens":500}`).refused(http.StatusConflict, "TaskConflict")
+	s.post(agent(id, "/interrupt"), nil).ok(nil)
+	<-done
+	var out trimmed
+	if s.post(agent(id, "/repair"), nil).ok(&out); len(out.Healed) != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
+// TestRetryOfWhatGrew: an answer whose sending is tried again is known, though a later one was merged into it meanwhile.
+//
+// Rules: 000-13
+func TestRetryOfWhatGrew(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join("n", map[string]any{"heardlog": map[string]any{"policy": map[string]any{"preset": "ovos"}}})
+	first := `{"id":"m-1","role":"assistant","content":"Hello."}`
+	for _, body := range []string{first, `{"id":"m-2","role":"assistant","content":"Who is there?"}`, first} {
+		s.post(agent(id, "/messages"), body).ok(nil)
+	}
+	sameLines(t, "told once", s.context(id, `{}`), "assistant: Hello.\nWho is there?")
+	s.post(agent(id, "/messages"), `{"id":"m-1","role":"assistant","content":"Hell"}`).refused(http.StatusConflict, "TaskConflict", "m-1")
 }
