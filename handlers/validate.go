@@ -42,7 +42,10 @@ func tagFault(err error) error {
 		return err
 	}
 	f := fails[0]
-	_, path, _ := strings.Cut(f.Namespace(), ".")
+	_, path, named := strings.Cut(f.Namespace(), ".")
+	if !named { // the request's type has no name that would stand in front
+		path = f.Namespace()
+	}
 	unit := ""
 	if k := f.Kind(); k == reflect.String {
 		unit = " characters"

@@ -120,3 +120,45 @@ func TestFeed(t *testing.T) {
 		t.Error("a closed feed is fed")
 	}
 }
+
+// TestMarksOfCopies: what is copied, into a new agent or behind a repair, was added with its copy, and bears no revisions of where it stood before.
+func TestMarksOfCopies(t *testing.T) {
+	t.Parallel()
+	s := newService(nil)
+	first := again(t, s, memory.JoinRequest{Name: "desk"})
+	call := memory.Message{
+		Role: memory.Assistant, Source: memory.SourceLLM, ToolCalls: []byte(`[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]`), Method: memory.AssumedFull,
+	}
+	if _, err := s.Append(t.Context(), "p", first.ID, []memory.Message{user("Hi"), llm("Good morning to you"), user("Look"), call, user("Well?")}); err != nil {
+		t.Fatal(err)
+	}
+	heard, turn := "Good", int64(0)
+	for range 3 {
+		if _, err := s.Interrupt(t.Context(), "p", first.ID, memory.InterruptRequest{TurnID: &turn, Heard: &heard, AtMS: 1780000000000}); err != nil {
+			t.Fatal(err)
+		}
+		heard += "?"
+	}
+	check := func(what, id string, rev int64) {
+		t.Helper()
+		_, msgs, err := s.Remembered(t.Context(), "p", id)
+		if err != nil || len(msgs) == 0 {
+			t.Fatal(len(msgs), err)
+		}
+		for _, m := range msgs {
+			if m.Rev != rev || m.BornRev() != rev || m.CutRev() > rev || m.HeardRev() > rev || m.Interrupted && m.CutRev() != rev {
+				t.Errorf("%s: message %d of revision %d: born %d, cut %d, heard %d", what, m.Seq, m.Rev, m.BornRev(), m.CutRev(), m.HeardRev())
+			}
+		}
+	}
+	if _, err := s.Repair(t.Context(), "p", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Agent(t.Context(), "p", first.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("repaired", first.ID, a.Rev)
+	leave(t, s, first)
+	check("inherited", again(t, s, memory.JoinRequest{Name: "desk", Inherit: memory.InheritFull}).ID, 1)
+}

@@ -3,6 +3,7 @@ package app_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,7 +108,7 @@ func TestSummary(t *testing.T) {
 	} {
 		got := s.do("PUT", at, body)
 		var e struct{ Detail string }
-		if err := json.Unmarshal(got.body, &e); err != nil || got.status != http.StatusBadRequest {
+		if err := json.Unmarshal(got.body, &e); err != nil || got.status != http.StatusBadRequest || !strings.Contains(e.Detail, words) {
 			t.Errorf("%s: %d %s, want a 400 that says %s", body, got.status, got.body, words)
 		}
 	}
