@@ -165,7 +165,7 @@ func (s *Service) newestOf(msgs []Message) []Message {
 func (m Message) inherited(agentID string, seq int64) Message {
 	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
 	m.UpstreamID, m.Timings, m.Usage, m.Failure, m.Playback = "", nil, nil, nil, nil
-	m.Marks = Marks{} // the revisions of the other agent
+	m.Marks = Marks{}  // the revisions of the other agent
 	if m.Item != nil { // the copy has an id of its own, and is its agent's
 		item := *m.Item
 		item.ID, item.AgentID = "", agentID
