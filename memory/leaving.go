@@ -159,6 +159,11 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 		return nil
 	}
 	if r.Of.ancestor != nil {
+		if _, err := s.cfg.Store.Head(ctx, project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) { // it was erased while the model thought, and its words with it
+			return ErrSummaryStale
+		} else if err != nil {
+			return err
+		}
 		return s.ancestorDone(ctx, r.Of, r.Messages, text)
 	}
 	upTo, rev := gone[len(gone)-1].Seq, r.Of.rev

@@ -48,6 +48,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 			return Change{}, err
 		}
 		m.Summary, m.SummaryMS, m.SummaryUpTo, m.ToolExchange = summary, 0, 0, in.ToolExchange
+		m.disown()
 		if summary != "" {
 			m.SummaryMS = s.nowMS()
 		}

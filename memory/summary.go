@@ -44,6 +44,7 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.nowMS(), upToSeq
 		if text == "" {
 			m.SummaryMS = 0
+			m.disown()
 		}
 		if upToSeq <= 0 || upToSeq < m.BaseSeq {
 			return Change{}, nil
@@ -56,6 +57,15 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 	})
 	m := &a.Settings.Memory
 	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
+}
+
+// disown forgets of which earlier agents a summary was still to be made: it would come back behind what was taken away or replaced.
+func (m *Memory) disown() {
+	if m.Inherited != nil && len(m.Inherited.Ancestors) > 0 {
+		in := *m.Inherited
+		in.Ancestors = nil
+		m.Inherited = &in
+	}
 }
 
 // goneBefore gives the Seqs of what leaves the memory where all up to a Seq does but system messages; nil where there are none of those, so that moving the
