@@ -230,8 +230,21 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []d
 		}
 		return rows.Err()
 	})
-	err := tx.SendBatch(ctx, b).Close()
-	return out, err
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	// One whose event was erased while it was being made can never be sent, and is erased as well.
+	var lost []int64
+	for i, d := range out {
+		if d.ID == 0 {
+			lost = append(lost, found[i].id)
+		}
+	}
+	if len(lost) == 0 {
+		return out, nil
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM delivery WHERE id = ANY($1)", lost)
+	return slices.DeleteFunc(out, func(d webhook.Delivery) bool { return d.ID == 0 }), err
 }
 
 // Finish ends a claim with what came of it.

@@ -303,6 +303,30 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 	return nil
 }
 
+// closeLost gives up deliveries whose endpoint is deleted and closed: another replica made them while it was, and committed after that. Where there are none it looks
+// at one delivery for each endpoint.
+func (s *Store) closeLost(ctx context.Context) error {
+	for more := true; more; {
+		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
+			done, err := tx.Exec(ctx, `WITH RECURSIVE waits AS (
+					(SELECT endpoint_no FROM delivery WHERE state = 0 ORDER BY endpoint_no LIMIT 1)
+					UNION ALL SELECT (SELECT d.endpoint_no FROM delivery d WHERE d.state = 0 AND d.endpoint_no > w.endpoint_no ORDER BY d.endpoint_no LIMIT 1)
+					FROM waits w WHERE w.endpoint_no IS NOT NULL),
+				lost AS (SELECT w.endpoint_no FROM waits w WHERE w.endpoint_no IS NOT NULL
+					AND NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = w.endpoint_no AND (e.id IS NOT NULL OR NOT e.closed)))
+				UPDATE delivery SET state = 2, claimed = false, reason = $1, done_ms = greatest(created_ms, $2)
+				WHERE id IN (SELECT d.id FROM delivery d WHERE d.state = 0 AND d.endpoint_no IN (SELECT endpoint_no FROM lost) LIMIT $3 FOR UPDATE SKIP LOCKED)`,
+				DeletedReason, s.Now().UnixMilli(), sliceRows)
+			more = err == nil && done.RowsAffected() >= sliceRows
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // dropEndpoints erases deleted endpoints that no delivery refers to.
 func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `DELETE FROM endpoint_gate g USING endpoint e WHERE e.no = g.endpoint_no AND e.id IS NULL AND e.closed

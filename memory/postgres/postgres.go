@@ -288,11 +288,12 @@ func (s *Store) Ping(ctx context.Context) error {
 // clockEvery is how often the database's clock is looked at.
 const clockEvery = 30 * time.Second
 
-// keepTime follows the database's clock, and looks for replays that nobody finishes, until ctx is done.
+// keepTime follows the database's clock, and looks for replays that nobody finishes and deliveries that nobody can claim, until ctx is done.
 func (s *Store) keepTime(ctx context.Context) {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
 	for {
+		_ = s.closeLost(ctx)
 		_ = s.finishReplays(ctx) // what a crash has cut short, ours or another's; tried again at the next tick
 		select {
 		case <-ctx.Done():

@@ -106,9 +106,29 @@ func (s *Store) replayOne(ctx context.Context, tx pgx.Tx, project string, id, no
 	if !old.live {
 		return webhook.Record{}, fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
 	}
+	if kept, err := keptEvents(ctx, tx, []string{stored(old.EventID)}); err != nil || !kept[old.EventID] {
+		if err == nil {
+			err = fault.New(fault.NotFound, "there is no delivery %d", id)
+		}
+		return webhook.Record{}, err
+	}
 	var o outbox
 	o.delivery(old.EventID, old.Project, old.endpoint, nowMS, nowMS, old.ID, 0)
 	return sent(ctx, tx, &o)
+}
+
+// keptEvents gives which events are there and not about to be erased with their agent, and keeps them until the transaction ends: a delivery of one that is forgotten
+// meanwhile could never be sent.
+func keptEvents(ctx context.Context, tx pgx.Tx, ids []string) (map[string]bool, error) {
+	rows, err := tx.Query(ctx, `SELECT e.id FROM event e WHERE e.id = ANY($1) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = e.agent_no)
+		ORDER BY e.no FOR KEY SHARE OF e`, ids)
+	if err != nil {
+		return nil, err
+	}
+	kept := map[string]bool{}
+	var id string
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error { kept[shown(id)] = true; return nil })
+	return kept, err
 }
 
 // sent writes an outbox of one delivery and gives it.
@@ -216,14 +236,22 @@ func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
 		if err != nil {
 			return err
 		}
-		seen, err := replayed(ctx, tx, no, list)
+		ids := make([]string, len(list))
+		for i, old := range list {
+			ids[i] = stored(old.EventID)
+		}
+		kept, err := keptEvents(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		seen, err := replayed(ctx, tx, no, ids)
 		if err != nil {
 			return err
 		}
 		var o outbox
 		for _, old := range list {
 			k := pair{old.EventID, old.endpoint}
-			if !old.live || seen[k] {
+			if !old.live || !kept[old.EventID] || seen[k] {
 				j.at = old.place()
 				continue
 			}
@@ -253,11 +281,7 @@ func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
 }
 
 // replayed gives which of these events the job has made for their endpoints already: one event may have several old deliveries.
-func replayed(ctx context.Context, tx pgx.Tx, no int64, list []deliveryRow) (map[pair]bool, error) {
-	ids := make([]string, len(list))
-	for i, old := range list {
-		ids[i] = stored(old.EventID)
-	}
+func replayed(ctx context.Context, tx pgx.Tx, no int64, ids []string) (map[pair]bool, error) {
 	seen := map[pair]bool{}
 	rows, err := tx.Query(ctx, "SELECT e.id, d.endpoint_no FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.id = ANY($2) AND d.replay_no = $1", no, ids)
 	if err != nil {

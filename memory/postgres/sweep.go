@@ -158,6 +158,9 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 			b := &pgx.Batch{}
 			b.Queue("DELETE FROM attempt WHERE delivery_id = ANY($1)", ids)
 			b.Queue("DELETE FROM delivery WHERE id = ANY($1)", ids)
+			// First their locks: who makes a delivery of one meanwhile has it (keptEvents), and so has another replica that erases its other deliveries. Then it is
+			// to be seen what they have left.
+			b.Queue("SELECT 1 FROM event WHERE no = ANY($1) ORDER BY no FOR UPDATE", events)
 			b.Queue("DELETE FROM event e WHERE e.no = ANY($1) AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.event_no = e.no)", events)
 			return tx.SendBatch(ctx, b).Close()
 		})
