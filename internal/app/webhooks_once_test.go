@@ -35,5 +35,6 @@ func TestReplayOnce(t *testing.T) {
 	h.quiet(t)
 	s.post(hooks+"/replays", `{"filter":{"states":["dead"]}}`, "Idempotency-Key", "many").refused(http.StatusConflict, "TaskConflict", "Idempotency-Key", "another replay")
 	s.post(hooks+"/deliveries/"+id+"/replay", nil, "Idempotency-Key", "many").refused(http.StatusConflict, "TaskConflict", "Idempotency-Key", "another replay")
+	s.post(hooks+"/deliveries/"+id+"/replay", nil, "Idempotency-Key", "a b").refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
 	s.post(hooks+"/replays", all, "Idempotency-Key", "a b").refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
 }

@@ -57,7 +57,7 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/window", "webhook", "internal/fault"}
+	driver := []string{"memory", "memory/seal", "memory/window", "webhook", "internal/fault"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault"}, nil},
@@ -65,6 +65,7 @@ func rules() map[string]rule {
 		"internal/stack":               {},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory":                       {[]string{"memory/window", "internal/fault"}, nil},
+		"memory/seal":                  {},
 		"memory/window":                {[]string{"internal/fault"}, nil},
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, nil},

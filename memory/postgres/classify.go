@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/seal"
 )
 
 // classify gives an error of the database its code and the operator a hint; what says what was being done. It is the only code that knows
@@ -25,7 +26,7 @@ func classify(err error, what string) error {
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		if errors.Is(err, errBadRow) {
+		if unreadable(err) {
 			return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", what, err), "the store failed")
 		}
 		return unavailable("the database cannot be reached, or the connection broke")
@@ -56,9 +57,11 @@ func classify(err error, what string) error {
 // errBadRow is the end of errors about what was read: it says that the database is not to blame.
 var errBadRow = errors.New("a stored row is unreadable")
 
+func unreadable(err error) bool { return errors.Is(err, errBadRow) || errors.Is(err, seal.ErrBroken) }
+
 // broken tells that the connection failed, or the server left us: what was under way may have been done or not.
 func broken(err error) bool {
-	if err == nil || errors.Is(err, errBadRow) {
+	if err == nil || unreadable(err) {
 		return false
 	}
 	if _, ok := errors.AsType[*fault.Error](err); ok {

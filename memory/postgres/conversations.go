@@ -15,7 +15,7 @@ var _ memory.ConversationStore = (*Store)(nil)
 // SaveConversation stores a conversation. The project's count is the lock under which new ones are made.
 func (s *Store) SaveConversation(ctx context.Context, project, id string, body []byte, limit int) error {
 	p, name := stored(project), stored(id)
-	sealed := s.sealer.seal(body, conversationOwner(project, id))
+	sealed := s.sealer.Seal(body, conversationOwner(project, id))
 	return s.transact(ctx, "save conversation", func(ctx context.Context, tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, "UPDATE conversation SET body = $3 WHERE project = $1 AND id = $2", p, name, sealed)
 		if err != nil || done.RowsAffected() == 1 {
@@ -58,7 +58,7 @@ func (s *Store) LoadConversation(ctx context.Context, project, id string) (body 
 		if err != nil {
 			return err
 		}
-		body, err = s.sealer.open(sealed, conversationOwner(project, id))
+		body, err = s.sealer.Open(sealed, conversationOwner(project, id))
 		return err
 	})
 	return body, err

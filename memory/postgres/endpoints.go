@@ -49,11 +49,11 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 	if err := row.Scan(no, &id, &project, &body, &sealed, &success, &first, &last); err != nil {
 		return err
 	}
-	plain, err := s.sealer.open(sealed, endpointOwner(shown(id)))
+	plain, err := s.sealer.Open(sealed, endpointOwner(shown(id)))
 	if err != nil {
 		return err
 	}
-	if *e, err = decodeEndpoint(shown(id), shown(project), body, plain); err != nil {
+	if *e, err = webhook.DecodeEndpoint(shown(id), shown(project), body, plain); err != nil {
 		return errors.Join(err, errBadRow)
 	}
 	e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = success, first, last
@@ -135,7 +135,7 @@ func (l lockRows) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 
 // writeEndpoint writes an endpoint; no = 0 makes a row.
 func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhook.Endpoint) error {
-	body, secrets, err := encodeEndpoint(&e)
+	body, secrets, err := webhook.EncodeEndpoint(&e)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -149,7 +149,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 		}
 	}
 	_, err = tx.Exec(ctx, `UPDATE endpoint SET project = $2, body = $3, secrets = $4, disabled = $5, last_success_ms = $6, first_failure_ms = $7, last_failure_ms = $8
-		WHERE no = $1`, no, stored(e.Project), body, s.sealer.seal(secrets, endpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
+		WHERE no = $1`, no, stored(e.Project), body, s.sealer.Seal(secrets, endpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
 	return err
 }
 
@@ -341,7 +341,7 @@ func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
 	err = s.transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) error {
 		fresh := newKey()
-		_, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", keyOwner(name), s.sealer.seal(fresh, keyOwner(name)))
+		_, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", keyOwner(name), s.sealer.Seal(fresh, keyOwner(name)))
 		if err != nil {
 			return err
 		}
@@ -349,7 +349,7 @@ func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err err
 		if err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", keyOwner(name)).Scan(&sealed); err != nil {
 			return err
 		}
-		out, err = s.sealer.open(sealed, keyOwner(name))
+		out, err = s.sealer.Open(sealed, keyOwner(name))
 		return err
 	})
 	return out, err

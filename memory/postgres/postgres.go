@@ -22,6 +22,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -70,7 +71,7 @@ func (o Options) withDefaults() Options {
 // Store is an open database. It is a memory.Store and a webhook.Store; an agent's change and the deliveries of its events commit together.
 type Store struct {
 	pool    *pgxpool.Pool
-	sealer  sealer
+	sealer  seal.Sealer
 	cache   *cache
 	most    int
 	timeout time.Duration

@@ -33,11 +33,14 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 	for _, text := range []*string{&a.Project, &a.ID, &a.Name, &a.Message, &a.JoinKey, &a.JoinHash} {
 		*text = shown(*text)
 	}
-	plain, err := s.sealer.open(sealed, agentOwner(a.Project, a.ID))
+	plain, err := s.sealer.Open(sealed, agentOwner(a.Project, a.ID))
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.ID, err)
 	}
-	return unpackAgent(plain, a)
+	if err := memory.DecodePrivate(plain, a); err != nil {
+		return fmt.Errorf("agent %s: %w: %w", a.ID, err, errBadRow)
+	}
+	return nil
 }
 
 func scanMessage(row pgx.CollectableRow) (memory.Message, error) {

@@ -28,7 +28,7 @@ func lockAgent(ctx context.Context, tx pgx.Tx, project, id string) (no int64, er
 
 // PutWorking stores an entry under the agent's lock, and takes away what has expired of it.
 func (s *Store) PutWorking(ctx context.Context, project, agentID string, e memory.WorkingEntry, limit memory.WorkingLimit, nowMS int64) error {
-	sealed := s.sealer.seal(e.Value, workingOwner(project, agentID, e.Key))
+	sealed := s.sealer.Seal(e.Value, workingOwner(project, agentID, e.Key))
 	return s.transact(ctx, "store key", func(ctx context.Context, tx pgx.Tx) error {
 		no, err := lockAgent(ctx, tx, project, agentID)
 		if err != nil {
@@ -91,7 +91,7 @@ func (s *Store) Working(ctx context.Context, project, agentID, key string, nowMS
 		if err != nil {
 			return err
 		}
-		e.Value, err = s.sealer.open(sealed, workingOwner(project, agentID, key))
+		e.Value, err = s.sealer.Open(sealed, workingOwner(project, agentID, key))
 		return err
 	})
 	return e, err

@@ -218,17 +218,17 @@ func (s *Store) agentRow(k key, v *view, a *memory.Agent) (*agentRow, error) {
 		return nil, fault.New(fault.Internal, "a decision changed the agent's id or project")
 	}
 	old := &v.head.Agent
-	was, err := packAgent(old)
+	was, err := memory.EncodePrivate(old)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	is, err := packAgent(a)
+	is, err := memory.EncodePrivate(a)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	row := &agentRow{no: v.no, agent: *a, turned: a.Status.Ended() != old.Status.Ended()}
 	if !slices.Equal(was, is) {
-		row.settings = s.sealer.seal(is, agentOwner(k.project, k.id))
+		row.settings = s.sealer.Seal(is, agentOwner(k.project, k.id))
 	}
 	return row, nil
 }
@@ -282,14 +282,14 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, a memory.Agent, limit int
 	if err != nil || old != nil {
 		return nil, old, false, err
 	}
-	packed, err := packAgent(&a)
+	packed, err := memory.EncodePrivate(&a)
 	if err != nil {
 		return nil, nil, false, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	var no int64
 	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
-		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.seal(packed, agentOwner(a.Project, a.ID))).Scan(&no)
+		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(packed, agentOwner(a.Project, a.ID))).Scan(&no)
 	if err != nil {
 		return nil, nil, false, err
 	}

@@ -16,7 +16,7 @@ func conversationOwner(project, id string) string { return "conversation " + pro
 
 // SaveConversation stores a conversation.
 func (s *Store) SaveConversation(ctx context.Context, project, id string, body []byte, limit int) error {
-	sealed := s.sealer.seal(body, conversationOwner(project, id)) // here, and not while everybody waits for the committer
+	sealed := s.sealer.Seal(body, conversationOwner(project, id)) // here, and not while everybody waits for the committer
 	return s.do(ctx, func(g *group) error {
 		no, err := g.conversation(project, id)
 		if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) LoadConversation(ctx context.Context, project, id string) ([]byt
 		if row == nil {
 			return fault.New(fault.NotFound, "there is no conversation %q", id)
 		}
-		plain, err := s.sealer.open(blob(row[0]), conversationOwner(project, id))
+		plain, err := s.sealer.Open(blob(row[0]), conversationOwner(project, id))
 		out = bytes.Clone(plain)
 		return err
 	})

@@ -3,14 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"encoding/json"
 	"math"
 	"slices"
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -71,126 +69,16 @@ func (e *endpoint) dueAt(ms int64) { e.due = min(e.due, ms) }
 
 const nothingDue = math.MaxInt64
 
-// storedEndpoint is the column endpoint.body: all that is no secret and changes seldom.
-type storedEndpoint struct {
-	URL         string          `json:"url"`
-	Description string          `json:"description,omitempty"`
-	Events      []string        `json:"events,omitempty"`
-	Types       []int           `json:"types,omitempty"` // of databases from before Events
-	Agora       bool            `json:"agora,omitempty"`
-	Payload     string          `json:"payload,omitempty"`
-	MaxBody     int64           `json:"max_body,omitempty"`
-	Retry       []time.Duration `json:"retry,omitzero"` // an empty list is one try, none the server's schedule
-	MaxAge      time.Duration   `json:"max_age,omitempty"`
-	Timeout     time.Duration   `json:"timeout,omitempty"`
-	MaxInFlight int             `json:"max_in_flight,omitempty"`
-	RateLimit   float64         `json:"rate_limit,omitempty"`
-	Disabled    bool            `json:"disabled,omitempty"`
-	DisabledWhy string          `json:"disabled_why,omitempty"`
-	DisabledMS  int64           `json:"disabled_ms,omitempty"`
-	CreatedMS   int64           `json:"created_ms,omitempty"`
-	UpdatedMS   int64           `json:"updated_ms,omitempty"`
-	Rev         int64           `json:"rev,omitempty"`
-	MadeOf      string          `json:"made_of,omitempty"`
-	Fixed       bool            `json:"fixed,omitempty"`
-}
-
-// storedSecrets is the column endpoint.secrets, sealed. Databases from before the other fields hold the list alone.
-type storedSecrets struct {
-	Signing  []storedSecret `json:"signing,omitempty"`
-	Headers  []storedHeader `json:"headers,omitempty"`
-	Bearer   string         `json:"bearer,omitempty"`
-	User     string         `json:"user,omitempty"`
-	Password string         `json:"password,omitempty"`
-	Cert     string         `json:"cert,omitempty"`
-	Key      string         `json:"key,omitempty"`
-}
-
-type storedSecret struct {
-	ID        string     `json:"id,omitempty"`
-	Value     string     `json:"value"`
-	CreatedMS int64      `json:"created_ms,omitempty"`
-	NotAfter  *time.Time `json:"not_after,omitempty"`
-}
-
-type storedHeader struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-func encodeEndpoint(e *webhook.Endpoint) (body string, secrets []byte, err error) {
-	b, err := json.Marshal(storedEndpoint{
-		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,
-		MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
-		DisabledMS: e.DisabledMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, MadeOf: e.MadeOf, Fixed: e.Fixed,
-	})
-	if err != nil {
-		return "", nil, err
-	}
-	out := storedSecrets{
-		Bearer: e.Auth.Bearer.Reveal(), User: e.Auth.User, Password: e.Auth.Password.Reveal(), Cert: e.ClientCert.Cert, Key: e.ClientCert.Key.Reveal(),
-	}
-	for _, s := range e.Secrets {
-		stored := storedSecret{ID: s.ID, Value: s.Value.Reveal(), CreatedMS: s.CreatedMS}
-		if !s.NotAfter.IsZero() {
-			stored.NotAfter = &s.NotAfter
-		}
-		out.Signing = append(out.Signing, stored)
-	}
-	for _, h := range e.Headers {
-		out.Headers = append(out.Headers, storedHeader{h.Name, h.Value.Reveal()})
-	}
-	secrets, err = json.Marshal(out)
-	return string(b), secrets, err
-}
-
-func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint, error) {
-	var in storedEndpoint
-	if err := json.Unmarshal([]byte(body), &in); err != nil {
-		return webhook.Endpoint{}, err
-	}
-	for _, t := range in.Types {
-		in.Events = append(in.Events, strconv.Itoa(t))
-	}
-	var hidden storedSecrets
-	into := any(&hidden)
-	if len(secrets) > 0 && secrets[0] == '[' {
-		into = &hidden.Signing
-	}
-	if err := json.Unmarshal(secrets, into); err != nil {
-		return webhook.Endpoint{}, err
-	}
-	e := webhook.Endpoint{
-		ID: id, Project: project, URL: in.URL, Description: in.Description, Events: in.Events, Agora: in.Agora, Payload: in.Payload,
-		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
-		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
-		Rev: in.Rev, MadeOf: in.MadeOf, Fixed: in.Fixed,
-		Auth:       webhook.Auth{Bearer: webhook.Secret(hidden.Bearer), User: hidden.User, Password: webhook.Secret(hidden.Password)},
-		ClientCert: webhook.ClientCert{Cert: hidden.Cert, Key: webhook.Secret(hidden.Key)},
-	}
-	for _, s := range hidden.Signing {
-		secret := webhook.SigningSecret{ID: s.ID, Value: webhook.Secret(s.Value), CreatedMS: s.CreatedMS}
-		if s.NotAfter != nil {
-			secret.NotAfter = *s.NotAfter
-		}
-		e.Secrets = append(e.Secrets, secret)
-	}
-	for _, h := range hidden.Headers {
-		e.Headers = append(e.Headers, webhook.Header{Name: h.Name, Value: webhook.Secret(h.Value)})
-	}
-	return e, nil
-}
-
 // loadEndpoints reads all endpoints that are not deleted, in order of their making.
-func loadEndpoints(c *conn, s *sealer) ([]*endpoint, error) {
+func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 	var out []*endpoint
 	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
 		no := integer(row[0])
-		plain, err := s.open(blob(row[4]), endpointOwner(no))
+		plain, err := s.Open(blob(row[4]), endpointOwner(no))
 		if err != nil {
 			return err
 		}
-		e, err := decodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
+		e, err := webhook.DecodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
 		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = integer(row[5]), integer(row[6]), integer(row[7])
 		out = append(out, &endpoint{Endpoint: e, no: no, wants: filter(&e)})
 		return err
@@ -312,12 +200,12 @@ func (g *group) putEndpoint(e webhook.Endpoint) error {
 }
 
 func (g *group) writeEndpoint(e *endpoint) error {
-	body, secrets, err := encodeEndpoint(&e.Endpoint)
+	body, secrets, err := webhook.EncodeEndpoint(&e.Endpoint)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
-		e.Project, body, g.s.sealer.seal(secrets, endpointOwner(e.no)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
+		e.Project, body, g.s.sealer.Seal(secrets, endpointOwner(e.no)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
 

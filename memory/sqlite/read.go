@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/seal"
 )
 
 // Head gives the agent's head, from memory where it is hot.
@@ -143,7 +144,7 @@ func readAgent(row []driver.Value) (no int64, a memory.Agent, h hints) {
 }
 
 // loadSettings reads an agent's settings and properties.
-func loadSettings(c *conn, s *sealer, no int64, a *memory.Agent) error {
+func loadSettings(c *conn, s *seal.Sealer, no int64, a *memory.Agent) error {
 	row, err := c.first("SELECT body FROM agent_settings WHERE agent_no = ?", no)
 	if err != nil {
 		return classify(err, "read settings")
@@ -151,15 +152,15 @@ func loadSettings(c *conn, s *sealer, no int64, a *memory.Agent) error {
 	if row == nil {
 		return fault.Wrap(fault.Internal, errNoRow, "the store failed")
 	}
-	plain, err := s.open(blob(row[0]), agentOwner(no))
+	plain, err := s.Open(blob(row[0]), agentOwner(no))
 	if err == nil {
-		err = unpackAgent(plain, a)
+		err = memory.DecodePrivate(plain, a)
 	}
 	return classify(err, "read settings")
 }
 
 // loadHead reads an agent's head; known is an older view, whose settings are used where they have not changed since.
-func loadHead(c *conn, s *sealer, k key, known *view) (*view, error) {
+func loadHead(c *conn, s *seal.Sealer, k key, known *view) (*view, error) {
 	no, a, h, err := readHead(c, s, k, known)
 	if err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func loadHead(c *conn, s *sealer, k key, known *view) (*view, error) {
 }
 
 // readHead reads what a head is made of but for the last message.
-func readHead(c *conn, s *sealer, k key, known *view) (no int64, a memory.Agent, h hints, err error) {
+func readHead(c *conn, s *seal.Sealer, k key, known *view) (no int64, a memory.Agent, h hints, err error) {
 	row, err := c.first(selectAgent+"WHERE a.project = ? AND a.id = ?", k.project, k.id)
 	if err != nil {
 		return 0, a, h, classify(err, "read agent")

@@ -345,12 +345,12 @@ func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
 			return classify(err, "read key")
 		}
 		if row != nil {
-			out, err = g.s.sealer.open(blob(row[0]), keyOwner(name))
+			out, err = g.s.sealer.Open(blob(row[0]), keyOwner(name))
 			return classify(err, "read key")
 		}
 		out = make([]byte, 32)
 		rand.Read(out)
-		_, _, err = g.exec("insert key", "INSERT INTO meta (key, value) VALUES (?, ?)", keyOwner(name), g.s.sealer.seal(out, keyOwner(name)))
+		_, _, err = g.exec("insert key", "INSERT INTO meta (key, value) VALUES (?, ?)", keyOwner(name), g.s.sealer.Seal(out, keyOwner(name)))
 		return err
 	})
 	return out, err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -78,7 +79,7 @@ func (o Options) withDefaults() Options {
 // commit together.
 type Store struct {
 	lock    *os.File
-	sealer  sealer
+	sealer  seal.Sealer
 	cache   *cache
 	readers *readers
 	helper  *conn // makes checkpoints beside the committer

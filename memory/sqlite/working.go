@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/seal"
 )
 
 var _ memory.WorkingStore = (*Store)(nil)
@@ -18,7 +19,7 @@ func workingOwner(project, agentID, key string) string {
 
 // PutWorking stores an entry. Where the agent's limit is reached, what has expired makes room first, in slices between other calls.
 func (s *Store) PutWorking(ctx context.Context, project, agentID string, e memory.WorkingEntry, limit memory.WorkingLimit, nowMS int64) error {
-	sealed := s.sealer.seal(e.Value, workingOwner(project, agentID, e.Key)) // here, and not while everybody waits for the committer
+	sealed := s.sealer.Seal(e.Value, workingOwner(project, agentID, e.Key)) // here, and not while everybody waits for the committer
 	for again := true; again; {
 		err := s.do(ctx, func(g *group) (err error) {
 			again, err = g.putWorking(key{project, agentID}, &e, sealed, limit, nowMS)
@@ -144,7 +145,7 @@ func (s *Store) Working(ctx context.Context, project, agentID, key string, nowMS
 		if row == nil {
 			return memory.ErrNoWorking(key)
 		}
-		plain, err := s.sealer.open(blob(row[2]), workingOwner(project, agentID, key))
+		plain, err := s.sealer.Open(blob(row[2]), workingOwner(project, agentID, key))
 		e = memory.WorkingEntry{Key: key, Value: bytes.Clone(plain), UpdatedMS: integer(row[0]), ExpiresMS: integer(row[1])}
 		return err
 	})
@@ -220,7 +221,7 @@ func (s *Store) dropAll(ctx context.Context, slice func(*group) (n, counted int,
 }
 
 // sealWorking seals the values of working memories, one after the other: they may be large. Those of agents that are gone are about to be erased.
-func sealWorking(w *conn, s sealer) error {
+func sealWorking(w *conn, s seal.Sealer) error {
 	if _, err := w.run("DELETE FROM working WHERE agent_no NOT IN (SELECT no FROM agent)"); err != nil {
 		return err
 	}
@@ -234,11 +235,11 @@ func sealWorking(w *conn, s sealer) error {
 			return err
 		}
 		owner := workingOwner(text(row[1]), text(row[2]), text(row[3]))
-		plain, err := s.open(blob(row[0]), owner)
+		plain, err := s.Open(blob(row[0]), owner)
 		if err != nil {
 			return err
 		}
-		if _, err := w.run("UPDATE working SET body = ? WHERE no = ?", s.seal(plain, owner), no); err != nil {
+		if _, err := w.run("UPDATE working SET body = ? WHERE no = ?", s.Seal(plain, owner), no); err != nil {
 			return err
 		}
 	}

@@ -94,7 +94,7 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 	if err := g.freeKeys(&a); err != nil {
 		return nil, err
 	}
-	packed, err := packAgent(&a)
+	packed, err := memory.EncodePrivate(&a)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -104,7 +104,7 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := g.exec("insert settings", "INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, g.s.sealer.seal(packed, agentOwner(no))); err != nil {
+	if _, _, err := g.exec("insert settings", "INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, g.s.sealer.Seal(packed, agentOwner(no))); err != nil {
 		return nil, err
 	}
 	if err := g.writeKeys(no, &a); err != nil {
@@ -182,11 +182,11 @@ func (g *group) writeAgent(k key, v *view, a *memory.Agent) error {
 		g.count(old.Status, -1)
 		g.count(a.Status, +1)
 	}
-	was, err := packAgent(old)
+	was, err := memory.EncodePrivate(old)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	is, err := packAgent(a)
+	is, err := memory.EncodePrivate(a)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -194,7 +194,7 @@ func (g *group) writeAgent(k key, v *view, a *memory.Agent) error {
 		return nil
 	}
 	g.pages += 2 + len(is)/4096
-	_, _, err = g.exec("update settings", "UPDATE agent_settings SET body = ? WHERE agent_no = ?", g.s.sealer.seal(is, agentOwner(v.no)), v.no)
+	_, _, err = g.exec("update settings", "UPDATE agent_settings SET body = ? WHERE agent_no = ?", g.s.sealer.Seal(is, agentOwner(v.no)), v.no)
 	return err
 }
 

@@ -1,17 +1,17 @@
-package postgres
+package webhook
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
-
-	"github.com/heardlog/heardlog/webhook"
 )
 
-// storedEndpoint is the column endpoint.body: all that is no secret and changes seldom.
+// storedEndpoint is what is stored of an endpoint in clear: all that is no secret and changes seldom.
 type storedEndpoint struct {
 	URL         string          `json:"url"`
 	Description string          `json:"description,omitempty"`
 	Events      []string        `json:"events,omitempty"`
+	Types       []int           `json:"types,omitempty"` // of databases from before Events
 	Agora       bool            `json:"agora,omitempty"`
 	Payload     string          `json:"payload,omitempty"`
 	MaxBody     int64           `json:"max_body,omitempty"`
@@ -30,7 +30,7 @@ type storedEndpoint struct {
 	Fixed       bool            `json:"fixed,omitempty"`
 }
 
-// storedSecrets is the column endpoint.secrets, sealed.
+// storedSecrets is what stores seal of an endpoint. Databases from before the other fields hold the list alone.
 type storedSecrets struct {
 	Signing  []storedSecret `json:"signing,omitempty"`
 	Headers  []storedHeader `json:"headers,omitempty"`
@@ -53,7 +53,9 @@ type storedHeader struct {
 	Value string `json:"value"`
 }
 
-func encodeEndpoint(e *webhook.Endpoint) (body string, secrets []byte, err error) {
+// EncodeEndpoint gives the stored form of an endpoint: what is no secret and changes seldom, and its secrets, in clear, which a store seals where it has a key. Project,
+// id and the times of its health are not in it: they are columns of their own.
+func EncodeEndpoint(e *Endpoint) (body string, secrets []byte, err error) {
 	b, err := json.Marshal(storedEndpoint{
 		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,
 		MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
@@ -79,32 +81,40 @@ func encodeEndpoint(e *webhook.Endpoint) (body string, secrets []byte, err error
 	return string(b), secrets, err
 }
 
-func decodeEndpoint(id, project, body string, secrets []byte) (webhook.Endpoint, error) {
+// DecodeEndpoint reads what EncodeEndpoint wrote.
+func DecodeEndpoint(id, project, body string, secrets []byte) (Endpoint, error) {
 	var in storedEndpoint
 	if err := json.Unmarshal([]byte(body), &in); err != nil {
-		return webhook.Endpoint{}, err
+		return Endpoint{}, err
+	}
+	for _, t := range in.Types {
+		in.Events = append(in.Events, strconv.Itoa(t))
 	}
 	var hidden storedSecrets
-	if err := json.Unmarshal(secrets, &hidden); err != nil {
-		return webhook.Endpoint{}, err
+	into := any(&hidden)
+	if len(secrets) > 0 && secrets[0] == '[' {
+		into = &hidden.Signing
 	}
-	e := webhook.Endpoint{
+	if err := json.Unmarshal(secrets, into); err != nil {
+		return Endpoint{}, err
+	}
+	e := Endpoint{
 		ID: id, Project: project, URL: in.URL, Description: in.Description, Events: in.Events, Agora: in.Agora, Payload: in.Payload,
 		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
 		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
 		Rev: in.Rev, MadeOf: in.MadeOf, Fixed: in.Fixed,
-		Auth:       webhook.Auth{Bearer: webhook.Secret(hidden.Bearer), User: hidden.User, Password: webhook.Secret(hidden.Password)},
-		ClientCert: webhook.ClientCert{Cert: hidden.Cert, Key: webhook.Secret(hidden.Key)},
+		Auth:       Auth{Bearer: Secret(hidden.Bearer), User: hidden.User, Password: Secret(hidden.Password)},
+		ClientCert: ClientCert{Cert: hidden.Cert, Key: Secret(hidden.Key)},
 	}
 	for _, s := range hidden.Signing {
-		secret := webhook.SigningSecret{ID: s.ID, Value: webhook.Secret(s.Value), CreatedMS: s.CreatedMS}
+		secret := SigningSecret{ID: s.ID, Value: Secret(s.Value), CreatedMS: s.CreatedMS}
 		if s.NotAfter != nil {
 			secret.NotAfter = *s.NotAfter
 		}
 		e.Secrets = append(e.Secrets, secret)
 	}
 	for _, h := range hidden.Headers {
-		e.Headers = append(e.Headers, webhook.Header{Name: h.Name, Value: webhook.Secret(h.Value)})
+		e.Headers = append(e.Headers, Header{Name: h.Name, Value: Secret(h.Value)})
 	}
 	return e, nil
 }
