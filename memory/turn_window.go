@@ -54,6 +54,9 @@ func (s *Service) windowed(ctx context.Context, t *Turn, request *window.Policy)
 		}
 		t.Context = append(t.Context, &m)
 	}
+	if !slices.ContainsFunc(t.Context, func(m *Message) bool { return !instructs(m.Role) }) {
+		t.Context = mem.lastWords() // an LLM that is asked nothing answers nothing
+	}
 	return nil
 }
 

@@ -87,6 +87,7 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 	}
 	var seqs []int64
 	out = slices.Grow(out, len(p.req.Messages))
+	asked := p.lastUser()
 	for i := range p.req.Messages {
 		in := &p.req.Messages[i]
 		if in.IsSystem() {
@@ -99,7 +100,10 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 			s = appended[i]
 		}
 		if s != nil && t.Left(s) || s == nil && t.Agent.Settings.Memory.BaseSeq > 0 && !slices.Contains(p.rec.New, i) {
-			continue // it was cleared or cut, or stands before what was
+			// It was cleared or cut, or stands before what was. What is asked now goes up all the same, be it asked once more.
+			if i < asked || s != nil && (s.Status != memory.Accepted || s.State == memory.Removed) {
+				continue
+			}
 		}
 		m, ok := v.correct(in, s, i, p.rec.Part[i])
 		if !ok {
@@ -122,6 +126,16 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 		return e.list
 	}
 	return e.mend()
+}
+
+// lastUser gives where the user's newest words stand in the list; its length where he says nothing.
+func (p *plan) lastUser() int {
+	for i := range slices.Backward(p.req.Messages) {
+		if p.req.Messages[i].Role == "user" {
+			return i
+		}
+	}
+	return len(p.req.Messages)
 }
 
 func seqOf(m *memory.Message) int64 {

@@ -36,12 +36,7 @@ func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
 		return list
 	}
 	if !*w.Policy.Enabled {
-		for i, m := range slices.Backward(list) {
-			if m.Role == "user" {
-				return list[i:]
-			}
-		}
-		return list
+		return lastWords(list)
 	}
 	views := make([]window.Message, len(list))
 	for i := range list {
@@ -55,7 +50,11 @@ func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
 			}
 		}
 	}
-	read := w.Policy.Read(views, w.Counter, window.Extras{})
+	p := w.Policy
+	if p.ToolCallIntegrity == window.IntegrityNone || p.ToolCallIntegrity == window.IntegrityTrailing {
+		p.ToolCallIntegrity = window.IntegrityAtomic // no LLM takes a result without its call, and all is refused for it
+	}
+	read := p.Read(views, w.Counter, window.Extras{})
 	out := make([]llmadapter.Message, 0, len(read.Entries))
 	for _, e := range read.Entries {
 		if e.Kind == window.Kept {
@@ -68,5 +67,18 @@ func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
 		}
 		out = append(out, m)
 	}
+	if !slices.ContainsFunc(out, func(m llmadapter.Message) bool { return m.Role != "system" && m.Role != "developer" }) {
+		return lastWords(list) // what tools answered is more than the limit has room for
+	}
 	return out
+}
+
+// lastWords gives the user's newest words and what follows them.
+func lastWords(list []llmadapter.Message) []llmadapter.Message {
+	for i, m := range slices.Backward(list) {
+		if m.Role == "user" {
+			return list[i:]
+		}
+	}
+	return list
 }

@@ -122,3 +122,40 @@ func TestWindowInTheProxy(t *testing.T) {
 	chat(policy, strings.TrimSuffix(three, "]")+`,{"role":"assistant","content":"ok"},{"role":"user","content":"four"}],"heardlog":{"policy":{"enabled":false}}}`)
 	sameSent(t, "theirs, memory off", llm, "system: Theirs.", "user: four")
 }
+
+// TestWindowLeavesTheQuestion: whatever a policy or a clear takes away, an LLM is asked something, and is given no result without its call.
+//
+// Rules: 000-27
+func TestWindowLeavesTheQuestion(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "ok"})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	const call = `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+	const result = `{"role":"tool","tool_call_id":"c1","content":"nine"}`
+	again := strings.NewReplacer("c1", "c2", "nine", "ten")
+	chat := func(id string, list ...string) {
+		t.Helper()
+		s.post(agent(id, "/chat/completions"), `{"messages":[`+strings.Join(list, ",")+`]}`).ok(nil)
+	}
+	with := func(name, policy string) string {
+		return s.join(name, map[string]any{"heardlog": map[string]any{"policy": json.RawMessage(policy)}})
+	}
+	const q = `{"role":"user","content":"q"}`
+	chat(with("theirs", `{"max_messages":1}`), q, call, result)
+	sameSent(t, "their list, too small a window for a tool's answer", llm, "user: q", "assistant: null", "tool: nine")
+	new := with("new", `{"max_messages":1}`)
+	s.post(agent(new, "/messages"), `[`+q+`,`+call+`]`).ok(nil)
+	chat(new, result)
+	sameSent(t, "only what is new, too small a window", llm, "user: q", "assistant: null", "tool: nine")
+	chat(with("loop", `{"preset":"ovos","max_messages":3}`), q, call, result, again.Replace(call), again.Replace(result))
+	sameSent(t, "the result whose call is cut", llm, "assistant: null", "tool: ten")
+
+	id := s.join("cleared", nil)
+	first := []string{q, `{"role":"assistant","content":"a"}`, `{"role":"user","content":"two"}`}
+	chat(id, first...)
+	s.post(agent(id, "/clear"), nil)
+	chat(id, first...)
+	sameSent(t, "asked once more", llm, "user: two")
+	chat(id, append(first, call, result)...)
+	sameSent(t, "and the tool's answer to it", llm, "user: two", "assistant: null", "tool: nine")
+}
