@@ -60,6 +60,9 @@ const ownProject = "~"
 // ItemProject gives the project whose items stand in the ledgers of a project.
 func ItemProject(project string) string { return strings.TrimPrefix(project, ownProject) }
 
+// OwnProject gives the project whose one agent keeps the items of a project that no other agent's ledger holds.
+func OwnProject(project string) string { return ownProject + project }
+
 // ItemQuery selects items of a project by whose they are, newest first.
 type ItemQuery struct {
 	Scope          // an id that is empty is any

@@ -8,11 +8,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // agents name time zones for the timestamps that models are told, and a bare container has no list of them
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/internal/data"
 	"github.com/heardlog/heardlog/internal/simulate"
 )
 
@@ -33,7 +36,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		case "simulate":
 			return play(ctx, args[1:], getenv, stdout, stderr)
 		}
-		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them; simulate -h tells of simulated calls", args[0])
+		if slices.Contains(data.Names(), args[0]) {
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return data.Command(ctx, data.Env{
+				Getenv: getenv, Environ: os.Environ(), Stdin: os.Stdin, Stdout: stdout, Stderr: stderr, Terminal: data.IsTerminal(os.Stderr),
+			}, args[0], args[1:])
+		}
+		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them; the subcommands are simulate, healthcheck, %s, each with -h", args[0], strings.Join(data.Names(), ", "))
 	}
 	signalled, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -57,7 +57,7 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/seal", "memory/window", "webhook", "internal/fault"}
+	driver := []string{"memory", "memory/export", "memory/seal", "memory/window", "webhook", "internal/fault"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault"}, nil},
@@ -72,6 +72,7 @@ func rules() map[string]rule {
 		"webhook":                      {[]string{"internal/fault"}, []string{zerolog, prometheus}},
 		"llmadapter":                   {[]string{"platform", "internal/fault", "internal/stack"}, []string{jsonExp, gjson}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
+		"memory/export":                {[]string{"memory", "webhook", "internal/fault"}, nil},
 		"memory/inmem":                 {driver, nil},
 		"memory/sqlite":                {driver, []string{sqlite, xsys}},
 		"memory/postgres":              {driver, []string{pgx}},
@@ -83,7 +84,8 @@ func rules() map[string]rule {
 		"handlers":                     {[]string{"memory", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":            {},
-		"cmd/api":                      {[]string{"config", "internal/app", "internal/simulate"}, []string{zerolog}},
+		"internal/data":                {[]string{"config", "memory", "memory/export", "memory/sqlite", "memory/postgres", "internal/app", "internal/guard", "internal/fault"}, []string{xsys}},
+		"cmd/api":                      {[]string{"config", "internal/app", "internal/data", "internal/simulate"}, []string{zerolog}},
 		"webhook/receive":              {},
 		"deploy":                       {nil, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},

@@ -1,0 +1,322 @@
+package data
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+const doctorUsage = `usage: doctor [flags]
+
+Looks at everything that a server of these settings needs: the settings, the store and the room on its disk, the clock, and whether the LLM and
+the webhook receiver of the settings answer, asked as the server would and with no key. It changes nothing, shows no secret, and may run beside
+a server. The code is 0 if nothing fails; a warning fails nothing.
+
+`
+
+// The levels of a diagnosis.
+const (
+	fine    = "ok"
+	warning = "warn"
+	failing = "FAIL"
+)
+
+// diagnosis is one thing that the doctor says.
+type diagnosis struct {
+	Level string `json:"level"`
+	About string `json:"about"`
+	What  string `json:"what"`
+	Do    string `json:"do,omitempty"` // what to do about it
+}
+
+// Bounds of what is fine.
+const (
+	lowDisk   = 1 << 30         // bytes free
+	skewed    = 5 * time.Second // of the clock; signatures of webhooks bear some minutes
+	patience  = 10 * time.Second
+	beginning = 2025 // a clock before this year was never set
+)
+
+// doctor looks at what a server needs.
+func doctor(ctx context.Context, e Env, flags *flag.FlagSet, args []string) error {
+	asJSON := flags.Bool("json", false, "write one JSON object a line")
+	offline := flags.Bool("offline", false, "ask nobody over the network but the store")
+	if err := parse(flags, args, 0); err != nil {
+		return err
+	}
+	failed := false
+	var wrote error
+	d := &diagnoser{ctx: ctx, e: e, say: func(n diagnosis) {
+		failed = failed || n.Level == failing
+		var err error
+		if *asJSON {
+			err = json.NewEncoder(e.Stdout).Encode(n)
+		} else {
+			do := ""
+			if n.Do != "" {
+				do = "\n              → " + n.Do
+			}
+			_, err = fmt.Fprintf(e.Stdout, "%-4s %-8s %s%s\n", n.Level, n.About, n.What, do)
+		}
+		wrote = errors.Join(wrote, err)
+	}}
+	c := d.settings()
+	d.store(c)
+	d.clock()
+	if !*offline {
+		d.upstream(c)
+		d.receiver(c)
+	}
+	if wrote == nil && failed {
+		return ErrFound
+	}
+	return wrote
+}
+
+type diagnoser struct {
+	ctx context.Context
+	e   Env
+	say func(diagnosis)
+}
+
+// settings looks at the settings. What it gives has defaults in the place of what cannot be read.
+func (d *diagnoser) settings() config.Config {
+	c, err := config.Load(d.e.Getenv)
+	if err == nil {
+		err = app.Check(c)
+	}
+	if err != nil {
+		for _, line := range strings.Split(err.Error(), "\n") {
+			d.say(diagnosis{failing, "settings", line, "correct the setting; -h lists them all"})
+		}
+	}
+	for _, name := range config.Unknown(d.e.Environ) {
+		d.say(diagnosis{warning, "settings", name + " is no setting", "look for a misspelling; -h lists them all"})
+	}
+	if err == nil {
+		d.say(diagnosis{Level: fine, About: "settings", What: "all can be read"})
+	}
+	if len(c.Credentials) == 0 {
+		d.say(diagnosis{warning, "settings", "no credentials: the server is open to everybody on this machine", "set HEARDLOG_CREDENTIALS before others use it"})
+	}
+	if c.SecretKey == "" {
+		d.say(diagnosis{warning, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
+	}
+	return c
+}
+
+func (d *diagnoser) store(c config.Config) {
+	switch {
+	case c.StoreURL != "":
+		d.postgres(c)
+	case c.StorePath != "":
+		d.sqlite(c)
+	}
+}
+
+func (d *diagnoser) postgres(c config.Config) {
+	p, err := postgres.Probe(d.ctx, c.StoreURL.Reveal())
+	if err != nil {
+		d.say(diagnosis{failing, "store", storeName(c) + " cannot be reached: " + err.Error(), "look at host, port, user, password and database of HEARDLOG_STORE, and whether the server runs"})
+		return
+	}
+	d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s answers: PostgreSQL %s, schema %d of %d", storeName(c), p.Version, p.Schema, p.Known)})
+	if p.ReadOnly {
+		d.say(diagnosis{failing, "store", "the database takes no writes: it is a standby, or its transactions are read-only", "name the primary in HEARDLOG_STORE"})
+	}
+	if p.Schema > p.Known {
+		d.say(diagnosis{failing, "store", "a newer version has written the database", "use that version or a newer one"})
+	}
+	if p.Schema == 0 && !p.CanCreate {
+		d.say(diagnosis{failing, "store", "there are no tables yet, and the user may not make them", "GRANT CREATE on the schema to the user"})
+	}
+	if p.Async {
+		d.say(diagnosis{warning, "store", "synchronous_commit is off by default there; connections of the server set it on", ""})
+	}
+	d.skew(storeName(c), p.Skew)
+}
+
+func (d *diagnoser) sqlite(c config.Config) {
+	path, err := filepath.Abs(c.StorePath)
+	if err != nil {
+		d.say(diagnosis{failing, "store", err.Error(), "give HEARDLOG_STORE an absolute path"})
+		return
+	}
+	folder := filepath.Dir(path)
+	size := int64(0)
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		d.say(diagnosis{Level: fine, About: "store", What: path + " is not there yet; the server makes it"})
+		for folder != filepath.Dir(folder) {
+			if _, err := os.Stat(folder); err == nil {
+				break
+			}
+			folder = filepath.Dir(folder) // the first that is there decides whether the others can be made
+		}
+	case err != nil:
+		d.say(diagnosis{failing, "store", err.Error(), "look at owner and permissions of the path"})
+		return
+	default:
+		size = st.Size()
+		r, err := sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte(c.SecretKey.Reveal())})
+		if err != nil {
+			d.say(diagnosis{failing, "store", path + " cannot be read: " + err.Error(), "a file of an older version is brought up to date at the next start; a lost secret key cannot be replaced"})
+		} else {
+			_ = r.Close()
+			d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s can be read, %s", path, bytesText(size))})
+		}
+		if f, err := os.OpenFile(path, os.O_RDWR, 0); err != nil {
+			d.say(diagnosis{failing, "store", "the database file cannot be written: " + err.Error(), "run as the user that the server runs as, or correct owner and permissions"})
+		} else {
+			_ = f.Close()
+		}
+	}
+	if f, err := os.CreateTemp(folder, ".heardlog-doctor-*"); err != nil {
+		d.say(diagnosis{failing, "store", "the folder " + folder + " cannot be written: " + err.Error(), "correct its owner and permissions, or name another path in HEARDLOG_STORE"})
+	} else {
+		_, err := f.Write(make([]byte, 4096))
+		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+		if err != nil {
+			d.say(diagnosis{failing, "store", "writing into " + folder + " fails: " + err.Error(), "look for free space, quotas and disk errors"})
+		} else {
+			d.say(diagnosis{Level: fine, About: "store", What: folder + " can be written"})
+		}
+	}
+	d.room(folder, size)
+}
+
+// room looks at the free space of the disk.
+func (d *diagnoser) room(folder string, size int64) {
+	free, err := freeBytes(folder)
+	switch {
+	case err != nil:
+		d.say(diagnosis{warning, "disk", "the free space cannot be told: " + err.Error(), ""})
+	case free < lowDisk:
+		d.say(diagnosis{warning, "disk", bytesText(free) + " free", "make room: without any the server refuses what it is to keep"})
+	case free < 2*size:
+		d.say(diagnosis{warning, "disk", fmt.Sprintf("%s free, and the database has %s", bytesText(free), bytesText(size)), "make room: a copy of the database needs as much again"})
+	default:
+		d.say(diagnosis{Level: fine, About: "disk", What: bytesText(free) + " free"})
+	}
+}
+
+func bytesText(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	if n < 1<<30 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+func (d *diagnoser) clock() {
+	now := time.Now()
+	if now.Year() < beginning {
+		d.say(diagnosis{failing, "clock", "it is " + now.UTC().Format(time.RFC3339) + " here", "set the clock; timestamps, timers and signatures go by it"})
+		return
+	}
+	d.say(diagnosis{Level: fine, About: "clock", What: now.UTC().Format(time.RFC3339)})
+}
+
+// skew compares our clock with another's.
+func (d *diagnoser) skew(whose string, by time.Duration) {
+	if by.Abs() > skewed {
+		d.say(diagnosis{warning, "clock", fmt.Sprintf("ours is %s off that of %s", by.Round(time.Second), whose), "synchronise the clocks: receivers refuse signatures that are minutes old"})
+	}
+}
+
+func (d *diagnoser) upstream(c config.Config) {
+	if c.LLM.URL == "" {
+		d.say(diagnosis{Level: fine, About: "upstream", What: "no LLM in the settings; agents bring their own"})
+		return
+	}
+	d.reach(c, "upstream", c.LLM.URL, "HEARDLOG_LLM_URL")
+	for _, f := range c.LLM.Fallbacks {
+		d.reach(c, "upstream", f.URL, "HEARDLOG_LLM_FALLBACKS")
+	}
+}
+
+func (d *diagnoser) receiver(c config.Config) {
+	switch {
+	case c.WebhookURL == "":
+		d.say(diagnosis{Level: fine, About: "webhook", What: "no receiver in the settings"})
+	case c.WebhookProxy != "":
+		d.say(diagnosis{Level: fine, About: "webhook", What: hostOf(c.WebhookURL) + " is reached through the proxy, which is not tried here"})
+	default:
+		d.reach(c, "webhook", c.WebhookURL, "HEARDLOG_WEBHOOK_URL")
+	}
+}
+
+// reach asks a URL for its head, through the guard of all outgoing calls. Any answer says that somebody is there.
+func (d *diagnoser) reach(c config.Config, about, raw, setting string) {
+	host := hostOf(raw)
+	g := guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
+	t := &http.Transport{DialContext: g.DialContext, TLSHandshakeTimeout: patience, DisableKeepAlives: true}
+	defer t.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, raw, nil)
+	if err != nil {
+		d.say(diagnosis{failing, about, host + ": the URL cannot be used", "correct " + setting})
+		return
+	}
+	req.Header.Set("User-Agent", "heardlog-doctor")
+	began := time.Now()
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		do := "look at " + setting + ", at the network and at the other side"
+		if blocked, ok := errors.AsType[*guard.Blocked](err); ok {
+			err, do = blocked, "allow it with "+guard.Setting+" if it is meant"
+		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer within %s", patience)
+		}
+		d.say(diagnosis{failing, about, host + " cannot be reached: " + plain(err), do})
+		return
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
+	_ = resp.Body.Close()
+	level, do := fine, ""
+	if resp.StatusCode >= 500 {
+		level, do = warning, "look at the other side"
+	}
+	d.say(diagnosis{level, about, fmt.Sprintf("%s answers (status %d to a HEAD without a key) in %d ms", host, resp.StatusCode, time.Since(began).Milliseconds()), do})
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		d.skew(host, time.Until(at)+time.Since(began)/2)
+	}
+}
+
+// hostOf gives what may be shown of a URL: paths and queries may hold keys.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "the URL"
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// plain gives an error's text without the address that net puts in front: names of hosts are shown already.
+func plain(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
+}

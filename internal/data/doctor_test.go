@@ -1,0 +1,76 @@
+package data_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/internal/data"
+)
+
+// run runs a subcommand with settings, and gives what it wrote.
+func run(t *testing.T, settings map[string]string, stdin string, name string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	e := data.Env{Getenv: func(name string) string { return settings[name] }, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs}
+	for name := range settings {
+		e.Environ = append(e.Environ, name+"="+settings[name])
+	}
+	err = data.Command(t.Context(), e, name, args)
+	return out.String(), errs.String(), err
+}
+
+// TestDoctor: each thing that a server needs is looked at, what is wrong is named with what to do, and no secret is shown.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
+			t.Errorf("%s with authorization %q, want a HEAD without any", r.Method, r.Header.Get("Authorization"))
+		}
+		w.Header().Set("Date", "Mon, 02 Jan 2006 15:04:05 GMT")
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(receiver.Close)
+	const secret = "very-hidden-0123456789"
+	for _, tt := range []struct {
+		name string
+		edit func(map[string]string)
+		want []string
+		fail bool
+	}{
+		{"all well", func(map[string]string) {}, []string{"ok   settings all can be read", "is not there yet", "can be written", "free", "warn clock    ours is", "status 401"}, false},
+		{"a setting that cannot be read", func(m map[string]string) { m["HEARDLOG_IDLE_TIMEOUT"] = "soon" }, []string{"FAIL settings HEARDLOG_IDLE_TIMEOUT"}, true},
+		{"a name that is none", func(m map[string]string) { m["HEARDLOG_STORRE"] = secret }, []string{"warn settings HEARDLOG_STORRE is no setting"}, false},
+		{"nobody there", func(m map[string]string) { m["HEARDLOG_LLM_URL"] = "http://127.0.0.1:1024/" + secret }, []string{"FAIL upstream http://127.0.0.1:1024 cannot be reached"}, true},
+		{"an address that is not allowed", func(m map[string]string) { m["HEARDLOG_LLM_URL"] = "http://10.1.2.3/v1" }, []string{"FAIL upstream", "HEARDLOG_OUTBOUND_ALLOW"}, true},
+		{"a folder that cannot be", func(m map[string]string) { m["HEARDLOG_STORE"] = "sqlite:/proc/self/none/h.db" }, []string{"FAIL store"}, true},
+		{"no database", func(m map[string]string) {
+			m["HEARDLOG_STORE"] = "postgres://u:" + secret + "@127.0.0.1:1024/d"
+		}, []string{"FAIL store    postgres://127.0.0.1:1024/d cannot be reached"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := map[string]string{
+				"HEARDLOG_STORE": "sqlite:" + filepath.Join(t.TempDir(), "h.db"), "HEARDLOG_LLM_URL": receiver.URL + "/" + secret, "HEARDLOG_LLM_API_KEY": secret,
+				"HEARDLOG_CREDENTIALS": "p=id:" + secret, "HEARDLOG_SECRET_KEY": strings.Repeat("0123456789abcdef", 4), "HEARDLOG_OUTBOUND_ALLOW": "127.0.0.0/8",
+			}
+			tt.edit(m)
+			out, errs, err := run(t, m, "", "doctor")
+			for _, want := range tt.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("%q is not in\n%s", want, out)
+				}
+			}
+			if errors.Is(err, data.ErrFound) != tt.fail || err != nil && !tt.fail {
+				t.Errorf("error %v, want one: %t\n%s", err, tt.fail, out)
+			}
+			if all := out + errs; strings.Contains(all, secret) || strings.Contains(all, "0123456789abcdef") {
+				t.Errorf("a secret was shown:\n%s", all)
+			}
+		})
+	}
+}

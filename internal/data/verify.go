@@ -1,0 +1,101 @@
+package data
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+const verifyUsage = `usage: verify [flags]
+
+Reads everything that the store holds and says what is wrong with it: numbers and turns of messages, revisions, what cannot be read, rows that
+belong to nothing, the outbox, and damage of the file. It changes nothing and may run beside a server. The code is 0 if nothing is wrong.
+
+`
+
+// maxFindings is how many findings are written; more of them say no more.
+const maxFindings = 1000
+
+// verify looks for what is wrong with a store.
+func verify(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
+	url, scope := storeFlag(flags), scopeFlags(flags)
+	asJSON := flags.Bool("json", false, "write one JSON object a finding, and one with the counts")
+	if err := parse(flags, args, 0); err != nil {
+		return err
+	}
+	s, err := scope()
+	if err != nil {
+		return err
+	}
+	c, err := place(e, *url)
+	if err != nil {
+		return err
+	}
+	from, err := openSource(ctx, c)
+	if err != nil {
+		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	n := 0
+	say := func(f export.Finding) error {
+		if n++; n > maxFindings {
+			return nil
+		}
+		if *asJSON {
+			return json.NewEncoder(e.Stdout).Encode(f)
+		}
+		return printFinding(e, f)
+	}
+	show, end := progress(e, "verify")
+	counts, err := export.Verify(ctx, watched{from, show}, s, say)
+	end()
+	if err != nil {
+		return err
+	}
+	if n > maxFindings && !*asJSON {
+		fmt.Fprintf(e.Stdout, "and %d more\n", n-maxFindings)
+	}
+	if *asJSON {
+		err = json.NewEncoder(e.Stdout).Encode(map[string]any{"counts": counts, "findings": n})
+	} else {
+		_, err = fmt.Fprintf(e.Stdout, "%s: %s; findings: %d\n", storeName(c), counts, n)
+	}
+	if err == nil && n > 0 {
+		err = ErrFound
+	}
+	return err
+}
+
+func printFinding(e Env, f export.Finding) error {
+	where := ""
+	if f.Agent != "" {
+		where = fmt.Sprintf("agent %s of project %s: ", f.Agent, f.Project)
+	} else if f.Project != "" {
+		where = fmt.Sprintf("project %s: ", f.Project)
+	}
+	_, err := fmt.Fprintf(e.Stdout, "%s%s\n", where, f.What)
+	return err
+}
+
+// watched is a source whose records are counted where somebody looks.
+type watched struct {
+	source
+	show func(export.Counts)
+}
+
+// Export counts what it gives.
+func (w watched) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
+	if w.show == nil {
+		return w.source.Export(ctx, s, each)
+	}
+	var n export.Counts
+	return w.source.Export(ctx, s, func(r export.Record) error {
+		n.Add(r)
+		w.show(n)
+		return each(r)
+	})
+}

@@ -1,0 +1,173 @@
+package export_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/memory/window"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// whole is a store with all its parts.
+type whole interface {
+	memory.Store
+	memory.ConversationStore
+	webhook.Store
+}
+
+// fill puts something of every kind into a store: two projects, live and ended agents, messages of all states with odd bytes, items, conversations, and an
+// outbox with what was delivered, is dead, waits, is claimed, and is for an endpoint that was deleted.
+func fill(t *testing.T, s whole) {
+	t.Helper()
+	ctx := t.Context()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []webhook.Endpoint{
+		{ID: "e2", Project: "p", URL: "https://two.example/x", Retry: []time.Duration{time.Second}, CreatedMS: 5, Rev: 2, Headers: []webhook.Header{{Name: "X-A", Value: "hidden-header"}}},
+		{ID: "e1", Project: "p", URL: "https://one.example/x", Events: []string{"*"}, Secrets: []webhook.SigningSecret{{ID: "s1", Value: "whsec_hidden", NotAfter: time.Unix(2e9, 5e6)}}},
+		{ID: "gone", Project: "p", URL: "https://gone.example/x"},
+		{ID: "other", Project: "q", URL: "https://q.example/x", Disabled: true, DisabledWhy: "why", DisabledMS: 7},
+	} {
+		check(s.PutEndpoint(ctx, e))
+	}
+	half := 0.5
+	for i, a := range []memory.Agent{
+		{ID: "b", Project: "p", Name: "first", Status: memory.Running, StartMS: 100, Rev: 1, JoinKey: "jk", JoinHash: "jh", Properties: json.RawMessage("{ \"tts\": {\"key\":\"hidden-tts\"},\"x\":\"<&>\" }")},
+		{ID: "a", Project: "p", Name: "second", Status: memory.Running, StartMS: 200, Rev: 1},
+		{ID: "a", Project: "q", Name: "first", Status: memory.Running, StartMS: 300, Rev: 1},
+		{ID: "keeper", Project: memory.OwnProject("p"), Status: memory.Running, StartMS: 50, Rev: 1},
+	} {
+		a.Settings = memory.Settings{
+			Channel: "c", Labels: map[string]string{"l": "<v>"}, IdleTimeoutS: 30, Call: memory.Call{Keys: []string{"key:" + a.ID + a.Project}, Shared: []string{"room:1"}},
+			LLM: memory.LLMSettings{
+				URL: "https://llm.example/v1", APIKey: "hidden-key", Headers: map[string]memory.Secret{"X": "hidden-llm-header"}, SystemMessages: []json.RawMessage{json.RawMessage(`{"role":"system","content":"<b>"}`)},
+				Params: json.RawMessage(`{"t":1}`), Upstreams: []memory.Upstream{{Name: "u", URL: "https://u.example", APIKey: "hidden-upstream"}},
+			},
+			Memory: memory.Memory{Policy: &window.Policy{}, Summary: "what was said", SummaryMS: 9, SummaryUpTo: 1, BaseSeq: 1},
+		}
+		msgs := []memory.Message{
+			{Seq: 1, Rev: 2, ID: "m1", Role: memory.User, Content: "hello\u2028 <b> \"q\" \\ é 😀", TurnID: 0, Timestamp: 1, Source: memory.SourceASR, AnswerSeq: 2, Metadata: map[string]json.RawMessage{"k": json.RawMessage("{ \"b\": 1.50, \"a\":\"<\" }")}},
+			{Seq: 3, Rev: 3, Role: memory.Assistant, Content: "hi", Generated: "hi there", Sent: "hi th", TurnID: 1, Timestamp: 2, Source: memory.SourceLLM, Interrupted: true, InterruptMS: 3, Method: memory.EchoDiff, Marks: memory.Marks{Born: 2, Cut: 3, Heard: 3},
+				ToolCalls: json.RawMessage("[ {\"id\":\"t\"} ]"), Usage: json.RawMessage(`{"n": 1}`), Timings: &memory.Timings{StartMS: 1, TotalMS: 4}, AnswerSeq: 4},
+			{Seq: 5, Rev: 3, ID: "m5", Role: memory.System, Content: "s", TurnID: 1, Timestamp: 3, State: memory.Dropped, Importance: &half, Category: "c", Chars: 1, Raw: "{ }", Scope: memory.Scope{UserID: "u", TaskID: "t"}, AnswerSeq: 6},
+			{Seq: 7, Rev: 3, Role: memory.User, Content: "item", TurnID: 4, Timestamp: 3, Item: &memory.Item{ID: strings.Repeat("ab", 16), AgentID: "x", Extra: json.RawMessage("{ \"e\":1 }")}, AnswerSeq: 8},
+		}
+		body := []byte(`{"text":"<` + a.ID + a.Project + `>"}`)
+		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: []memory.Event{{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body}}})
+		check(err)
+	}
+	// Something other than the last message changes last, and an agent ends.
+	check(s.Update(ctx, "p", "b", func(tx memory.Tx) (memory.Change, error) {
+		m, err := tx.Seq(1)
+		if err != nil {
+			return memory.Change{}, err
+		}
+		m.Rev, m.State, m.Marks.State = 6, memory.Superseded, 6
+		a := tx.Head().Agent
+		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 400, memory.EndOK, 6
+		return memory.Change{Agent: &a, Replace: []memory.Message{m}, Events: []memory.Event{{ID: "end", Type: 103, CreatedMS: 1500, Body: []byte("\xff\x00 no text")}}}, nil
+	}))
+	check(s.SaveConversation(ctx, "p", "z", []byte(`{"messages":[ 1 ]}`), 0))
+	check(s.SaveConversation(ctx, "p", "é", []byte(`{"messages":[]}`), 0))
+	check(s.SaveConversation(ctx, "q", "a", []byte(`{}`), 0))
+	results := []webhook.Result{
+		{State: webhook.Delivered, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 200, Response: []byte("ok\xfe"), Detail: webhook.Detail{ConnectMS: 1, Headers: []webhook.HeaderLine{{Name: "A", Value: "b"}}}}},
+		{State: webhook.Pending, DueMS: 9000, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 500, ErrorClass: "status", Error: "no"}},
+		{State: webhook.Dead, Reason: "gave up", AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, ErrorClass: "dial", Error: "<refused>"}},
+	}
+	claimed := must(s.Claim(ctx, webhook.Claim{NowMS: 2000, Limit: 4, PerEndpoint: 10, Lease: time.Hour}))
+	if len(claimed) != 4 {
+		t.Fatalf("%d deliveries were claimed, want 4", len(claimed))
+	}
+	for i, r := range results {
+		check(s.Finish(ctx, claimed[i], r)) // the fourth stays claimed
+	}
+	check(s.DeleteEndpoint(ctx, "p", "gone"))
+	_, err := s.Replay(ctx, "p", claimed[0].ID, 3500, "")
+	if err != nil && claimed[0].Endpoint.ID != "gone" {
+		t.Fatal(err)
+	}
+}
+
+func must2[T any](v T, err error) (out T) {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// dump gives the whole export of a source.
+func dump(t *testing.T, from export.Source, s export.Scope, secrets bool) string {
+	t.Helper()
+	var b strings.Builder
+	if _, err := export.Write(t.Context(), &b, from, s, secrets, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// findings gives what Verify says.
+func findings(t *testing.T, from export.Source) (out []string) {
+	t.Helper()
+	_, err := export.Verify(t.Context(), from, export.Scope{}, func(f export.Finding) error {
+		out = append(out, strings.TrimSpace(f.Project+" "+f.Agent+" "+f.What))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestVerify: nothing is wrong with a store that was used, beside its owner, and each kind of damage is named.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, sql, want string }{
+		{"nothing", "", ""},
+		{"a message of nobody", "INSERT INTO message (agent_no, seq, rev, turn, shown, body) VALUES (99, 1, 1, 0, 1, '{}')", "1 messages belong to no agent"},
+		{"a body that is none", "UPDATE message SET body = '{' WHERE agent_no = 1 AND seq = 3", "message 3 of agent b of project p cannot be read"},
+		{"a revision from nowhere", "UPDATE message SET rev = 0 WHERE agent_no = 2 AND seq = 3", "p a message 3: its revision 0 is not from 1"},
+		{"a turn below 0", "UPDATE message SET turn = -3 WHERE agent_no = 2 AND seq = 3", "p a message 3: its turn -3"},
+		{"no settings", "DELETE FROM agent_settings WHERE agent_no = 2", "agent a of project p cannot be read"},
+		{"a status that is none", "UPDATE agent SET status = 9 WHERE no = 3", "q a status 9 is none"},
+		{"ended and without an end", "UPDATE agent SET stop_ms = 0 WHERE no = 1", "p b its status is STOPPED, and its end is at 0 ms"},
+		{"an item of nothing", "DELETE FROM message WHERE agent_no = 1 AND seq = 5", "1 items belong to no message"},
+		{"an event of nobody", "UPDATE event SET agent_no = 77 WHERE id = 'end'", "1 events tell of an agent that is not there"},
+		{"an endpoint that is gone", "DELETE FROM endpoint WHERE id = 'e1'", "deliveries have no endpoint"},
+		{"an attempt of nothing", "UPDATE attempt SET delivery_id = 999 WHERE delivery_id = (SELECT min(delivery_id) FROM attempt)", "1 attempts belong to no delivery"},
+		{"an end of what waits", "UPDATE delivery SET done_ms = 5 WHERE state = 0 AND id = (SELECT min(id) FROM delivery WHERE state = 0)", "is pending, and ended at 5 ms"},
+		{"conversations that nobody counted", "UPDATE conversation_count SET n = 7 WHERE project = 'p'", "1 projects have another number of conversations"},
+		{"an import in the middle", "INSERT INTO meta (key, value) VALUES ('import', x'00')", "1 import was not finished"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "h.db")
+			s := must(sqlite.Open(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}))
+			defer s.Close()
+			fill(t, s)
+			if tt.sql != "" {
+				db := must(sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)"))
+				must(db.ExecContext(context.Background(), tt.sql))
+				_ = db.Close()
+			}
+			r := must(sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte("k")}))
+			defer r.Close()
+			got := findings(t, r)
+			if tt.want == "" && len(got) > 0 || tt.want != "" && !strings.Contains(strings.Join(got, "\n"), tt.want) {
+				t.Errorf("findings %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

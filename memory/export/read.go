@@ -1,0 +1,214 @@
+package export
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// reader reads the lines of an export.
+type reader struct {
+	in    *bufio.Reader
+	hash  hash.Hash
+	n     int64 // lines so far
+	agent *Agent
+}
+
+func newReader(r io.Reader) (*reader, Header, error) {
+	in := &reader{in: bufio.NewReaderSize(r, 1<<20), hash: sha256.New()}
+	b, err := in.line()
+	if err != nil {
+		return nil, Header{}, err
+	}
+	var h Header
+	if err := json.Unmarshal(b, &h); err != nil || h.Version == 0 {
+		return nil, h, fault.New(fault.Invalid, "line 1 is not the first of an export, which begins with {\"heardlog_export\":%d", Version)
+	}
+	if h.Version > Version {
+		return nil, h, fault.New(fault.Invalid, "the export has version %d and this program reads up to %d: it was written by a newer one", h.Version, Version)
+	}
+	if h.LastDelivery < 0 {
+		return nil, h, fault.New(fault.Invalid, "line 1: last_delivery is negative")
+	}
+	in.hash.Write(b)
+	return in, h, nil
+}
+
+// line reads a line with its end; the caller hashes what counts.
+func (r *reader) line() ([]byte, error) {
+	var out []byte
+	for {
+		b, err := r.in.ReadSlice('\n')
+		if len(out)+len(b) > MaxLine {
+			return nil, fault.New(fault.TooLarge, "line %d is longer than %d bytes", r.n+1, MaxLine)
+		}
+		out = append(out, b...)
+		switch {
+		case err == nil:
+			r.n++
+			return out, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil, fault.New(fault.Invalid, "the export ends in the middle, behind line %d: its last line is missing", r.n)
+		default:
+			return nil, err
+		}
+	}
+}
+
+// next reads a record; end is set at the last line, which is checked.
+func (r *reader) next() (rec Record, size int, end *End, err error) {
+	before := r.n
+	b, err := r.line()
+	if err != nil {
+		return rec, 0, nil, err
+	}
+	rec, end, err = decode(b, r.agent)
+	if err != nil {
+		return rec, 0, nil, fault.Wrap(fault.Invalid, err, fmt.Sprintf("line %d cannot be read", r.n))
+	}
+	if end == nil {
+		r.hash.Write(b)
+		if rec.Agent != nil {
+			r.agent = rec.Agent
+		}
+		return rec, len(b), nil, nil
+	}
+	if sum := hex.EncodeToString(r.hash.Sum(nil)); end.Lines != before || end.SHA256 != sum {
+		return rec, 0, nil, fault.New(fault.Invalid, "the checksum does not fit: the export was changed or damaged (%d lines were written and %d read)", end.Lines, before)
+	}
+	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
+		return rec, 0, nil, fault.New(fault.Invalid, "something follows the last line")
+	}
+	return rec, 0, end, nil
+}
+
+// Check reads an export to its end and gives what its last line says; it fails where a line cannot be read or the checksum does not fit.
+func Check(ctx context.Context, r io.Reader) (Header, End, error) {
+	in, h, err := newReader(r)
+	if err != nil {
+		return h, End{}, err
+	}
+	for {
+		_, _, end, err := in.next()
+		switch {
+		case err != nil:
+			return h, End{}, err
+		case end != nil:
+			return h, *end, nil
+		case ctx.Err() != nil:
+			return h, End{}, ctx.Err()
+		}
+	}
+}
+
+// mark is how far an import is.
+type mark struct {
+	Lines  int64  `json:"lines"` // that are stored
+	SHA256 string `json:"sha256"`
+	Shift  int64  `json:"shift"` // what is added to the ids of deliveries
+}
+
+// Sizes of what is stored together.
+const (
+	batchRecords = 500
+	batchBytes   = 4 << 20
+)
+
+// Read puts an export into a store. One that was interrupted goes on where it was: what is stored already is passed over. It fails with fault.Conflict where
+// another import was not finished. progress, if not nil, is told of all that is stored so far.
+func Read(ctx context.Context, r io.Reader, to Target, progress func(Counts)) (end End, resumed bool, err error) {
+	in, h, err := newReader(r)
+	if err != nil {
+		return end, false, err
+	}
+	had, err := to.Mark(ctx)
+	if err != nil {
+		return end, false, err
+	}
+	var at mark
+	var done Counts
+	if had != nil {
+		if at, done, err = in.skip(had); err != nil {
+			return end, false, err
+		}
+	} else if at.Shift, err = to.Reserve(ctx, h.LastDelivery); err != nil {
+		return end, false, err
+	}
+	var batch []Record
+	size := 0
+	flush := func() error {
+		at.Lines, at.SHA256 = in.n, hex.EncodeToString(in.hash.Sum(nil))
+		b, err := json.Marshal(at)
+		if err == nil {
+			err = to.Import(ctx, batch, b)
+		}
+		if err == nil && progress != nil {
+			progress(done)
+		}
+		batch, size = batch[:0], 0
+		return err
+	}
+	for {
+		rec, n, last, err := in.next()
+		if err != nil {
+			return end, had != nil, err
+		}
+		if last != nil {
+			if len(batch) > 0 {
+				in.n-- // the last line is no record
+				if err := flush(); err != nil {
+					return end, had != nil, err
+				}
+			}
+			return *last, had != nil, to.Import(ctx, nil, nil)
+		}
+		if d := rec.Delivery; d != nil {
+			if d.ID < 1 || d.ID > h.LastDelivery || d.ReplayOf < 0 || d.ReplayOf > h.LastDelivery {
+				return end, had != nil, fault.New(fault.Invalid, "line %d: the delivery's id or replay_of is not from 1 to last_delivery, %d", in.n, h.LastDelivery)
+			}
+			d.ID += at.Shift
+			if d.ReplayOf != 0 {
+				d.ReplayOf += at.Shift
+			}
+		}
+		done.Add(rec)
+		batch, size = append(batch, rec), size+n
+		if len(batch) >= batchRecords || size >= batchBytes {
+			if err := flush(); err != nil {
+				return end, had != nil, err
+			}
+		}
+	}
+}
+
+// skip passes over what an earlier import of the same export has stored.
+func (r *reader) skip(had []byte) (at mark, done Counts, err error) {
+	if err := json.Unmarshal(bytes.TrimSpace(had), &at); err != nil || at.Lines < 1 {
+		return at, done, fault.New(fault.Conflict, "the store holds the mark of an import that this program cannot read")
+	}
+	other := fault.New(fault.Conflict, "an import of another export was not finished here: run that one again first, or with -forget leave it as it is")
+	for r.n < at.Lines {
+		rec, _, end, err := r.next()
+		if err != nil {
+			return at, done, err
+		}
+		if end != nil {
+			return at, done, other
+		}
+		done.Add(rec)
+	}
+	if hex.EncodeToString(r.hash.Sum(nil)) != at.SHA256 {
+		return at, done, other
+	}
+	return at, done, nil
+}

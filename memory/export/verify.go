@@ -1,0 +1,173 @@
+package export
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// Finding is one thing that is wrong with a store.
+type Finding struct {
+	Project string `json:"project,omitempty"`
+	Agent   string `json:"agent,omitempty"`
+	What    string `json:"what"`
+}
+
+// Prober is a store that can tell what is wrong with its tables, beyond what the records themselves say.
+type Prober interface {
+	// Probe calls each with what is wrong: rows that belong to nothing, counts that do not fit, a damaged file.
+	Probe(ctx context.Context, each func(Finding) error) error
+}
+
+// Verify reads all of a scope and tells each of what is wrong with it, agent by agent. It changes nothing. It fails where the store cannot be read at all.
+func Verify(ctx context.Context, from Source, s Scope, each func(Finding) error) (Counts, error) {
+	var n Counts
+	var failed error
+	v := &verifier{ids: map[string]bool{}, seqs: map[int64]bool{}, endpoints: map[string]bool{}, each: func(f Finding) {
+		if failed == nil {
+			failed = each(f)
+		}
+	}}
+	s.Bad = func(where string, err error) { v.each(Finding{What: where + " cannot be read: " + err.Error()}) }
+	err := from.Export(ctx, s, func(r Record) error {
+		n.Add(r)
+		v.record(r)
+		if failed != nil {
+			return failed
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return n, err
+	}
+	v.agentDone()
+	if p, ok := from.(Prober); ok && failed == nil && s.Project == "" {
+		err = p.Probe(ctx, each)
+	}
+	if failed != nil {
+		err = failed
+	}
+	return n, err
+}
+
+// verifier looks at one record after the other. It keeps the seqs and ids of one agent at a time.
+type verifier struct {
+	each      func(Finding)
+	agent     *Agent
+	last      memory.Message
+	turn      int64
+	ids       map[string]bool
+	seqs      map[int64]bool
+	endpoints map[string]bool
+}
+
+func (v *verifier) say(format string, args ...any) {
+	v.each(Finding{v.agent.Project, v.agent.ID, fmt.Sprintf(format, args...)})
+}
+
+func (v *verifier) record(r Record) {
+	switch {
+	case r.Agent != nil:
+		v.agentDone()
+		v.begin(r.Agent)
+	case r.Message != nil && v.agent != nil:
+		v.message(&r.Message.Message)
+	case r.Endpoint != nil:
+		v.endpoints[r.Endpoint.ID] = true
+	case r.Delivery != nil:
+		v.delivery(r.Delivery)
+	}
+}
+
+func (v *verifier) begin(a *Agent) {
+	v.agent, v.last, v.turn = a, memory.Message{}, -1
+	clear(v.ids)
+	clear(v.seqs)
+	if a.Status < 0 || int(a.Status) >= memory.Statuses {
+		v.say("status %d is none", int(a.Status))
+	} else if a.Status.Ended() != (a.StopMS != 0) {
+		v.say("its status is %s, and its end is at %d ms", a.Status, a.StopMS)
+	}
+	if a.Rev > a.HeadRev {
+		v.say("its revision %d is above its head's, %d", a.Rev, a.HeadRev)
+	}
+	m := &a.Settings.Memory
+	if m.BaseSeq > a.NextSeq || m.SummaryUpTo >= a.NextSeq && m.SummaryUpTo > 0 {
+		v.say("its memory begins at message %d and its summary tells of messages up to %d, but the next message is %d", m.BaseSeq, m.SummaryUpTo, a.NextSeq)
+	}
+}
+
+func (v *verifier) message(m *memory.Message) {
+	a := v.agent
+	switch {
+	case m.Seq < 1:
+		v.say("message %d: its number is below 1", m.Seq)
+	case v.seqs[m.Seq]:
+		v.say("message %d is there twice", m.Seq)
+	case m.Seq >= a.NextSeq:
+		v.say("message %d: its number is not below that of the next message, %d, which would be given again", m.Seq, a.NextSeq)
+	}
+	if m.AnswerSeq != 0 && (m.AnswerSeq <= m.Seq || m.AnswerSeq >= a.NextSeq) {
+		v.say("message %d: the number kept free for its answer, %d, is not between it and the next message, %d", m.Seq, m.AnswerSeq, a.NextSeq)
+	}
+	if m.Rev < 1 || m.Rev > a.HeadRev {
+		v.say("message %d: its revision %d is not from 1 to the agent's, %d", m.Seq, m.Rev, a.HeadRev)
+	}
+	if m.TurnID < 0 || m.TurnID > a.LastTurn {
+		v.say("message %d: its turn %d is not from 0 to the agent's last, %d", m.Seq, m.TurnID, a.LastTurn)
+	}
+	if m.ID != "" && v.ids[m.ID] {
+		v.say("message %d: another one has its id %q", m.Seq, m.ID)
+	}
+	switch m.Role {
+	case memory.User, memory.Assistant, memory.Tool, memory.System, memory.Developer:
+	default:
+		v.say("message %d: %q is no role", m.Seq, string(m.Role))
+	}
+	switch m.State {
+	case memory.Final, memory.Superseded, memory.Empty, memory.Unplayed, memory.Replaced, memory.Dropped, memory.Merged, memory.Removed:
+	default:
+		v.say("message %d: %q is no state", m.Seq, string(m.State))
+	}
+	for _, mark := range []int64{m.Marks.Born, m.Marks.Cut, m.Marks.Heard, m.Marks.Turn, m.Marks.State} {
+		if mark < 0 || mark > m.Rev {
+			v.say("message %d: a mark, %d, is above its revision, %d", m.Seq, mark, m.Rev)
+			break
+		}
+	}
+	v.seqs[m.Seq], v.last = true, *m
+	if m.ID != "" {
+		v.ids[m.ID] = true
+	}
+}
+
+// agentDone says what only the whole agent can tell.
+func (v *verifier) agentDone() {
+	if v.agent == nil {
+		return
+	}
+	if v.last.Seq > 0 && v.last.AnswerSeq != 0 && v.seqs[v.last.AnswerSeq] {
+		v.say("message %d keeps a number free that is taken", v.last.Seq)
+	}
+	v.agent = nil
+}
+
+func (v *verifier) delivery(d *Delivery) {
+	say := func(format string, args ...any) {
+		v.each(Finding{Project: d.Project, What: fmt.Sprintf("delivery %d: ", d.ID) + fmt.Sprintf(format, args...)})
+	}
+	if !d.Gone && !v.endpoints[d.Endpoint] {
+		say("there is no endpoint %q", d.Endpoint)
+	}
+	if d.Gone && d.State == webhook.Pending {
+		say("is pending for an endpoint that was deleted; the next start of a server gives it up")
+	}
+	if (d.State == webhook.Pending) != (d.DoneMS == 0) {
+		say("is %s, and ended at %d ms", d.State, d.DoneMS)
+	}
+	if len(d.Attempts) > 0 && d.Attempts[len(d.Attempts)-1].N > d.Attempt {
+		say("has an attempt %d and counts %d", d.Attempts[len(d.Attempts)-1].N, d.Attempt)
+	}
+}

@@ -1,0 +1,160 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// Version is the form of an export that this program writes; it reads that and older ones.
+const Version = 1
+
+// MaxLine is how long a line may be, in bytes.
+const MaxLine = 64 << 20
+
+// Header is the first line of an export.
+type Header struct {
+	Version      int   `json:"heardlog_export"`
+	Scope        Scope `json:"scope"`
+	Secrets      bool  `json:"secrets"`       // secrets are in it
+	LastDelivery int64 `json:"last_delivery"` // the highest id of a delivery
+}
+
+// Counts says how many records there are of each kind.
+type Counts struct {
+	Keys          int64 `json:"keys"`
+	Endpoints     int64 `json:"endpoints"`
+	Agents        int64 `json:"agents"`
+	Messages      int64 `json:"messages"`
+	Items         int64 `json:"items"`
+	Conversations int64 `json:"conversations"`
+	Events        int64 `json:"events"`
+	Deliveries    int64 `json:"deliveries"`
+}
+
+// End is the last line: what was written before it, and the SHA-256 of all its bytes.
+type End struct {
+	Lines  int64  `json:"lines"`
+	Counts Counts `json:"counts"`
+	SHA256 string `json:"sha256"`
+}
+
+// Add counts a record.
+func (c *Counts) Add(r Record) {
+	switch {
+	case r.Key != nil:
+		c.Keys++
+	case r.Endpoint != nil:
+		c.Endpoints++
+	case r.Agent != nil:
+		c.Agents++
+	case r.Message != nil:
+		c.Messages++
+	case r.Item != nil:
+		c.Items++
+	case r.Conversation != nil:
+		c.Conversations++
+	case r.Event != nil:
+		c.Events++
+	case r.Delivery != nil:
+		c.Deliveries++
+	}
+}
+
+// String gives the numbers for people.
+func (c Counts) String() string {
+	return fmt.Sprintf("%d agents with %d messages, %d conversations, %d endpoints, %d events with %d deliveries", c.Agents, c.Messages, c.Conversations, c.Endpoints, c.Events, c.Deliveries)
+}
+
+// Write writes an export of the scope. Without secrets an agent's LLM keys, headers and properties are left out, the server's own keys too, and endpoints that
+// had secrets are written as disabled. progress, if not nil, is told after each record.
+func Write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool, progress func(Counts)) (End, error) {
+	last, err := from.LastDelivery(ctx, s)
+	if err != nil {
+		return End{}, err
+	}
+	h := sha256.New()
+	out := io.MultiWriter(w, h)
+	end := End{}
+	put := func(b []byte) error {
+		if len(b) >= MaxLine {
+			return fmt.Errorf("a record of %d bytes is longer than a line may be, %d bytes", len(b), MaxLine)
+		}
+		_, err := out.Write(append(b, '\n'))
+		end.Lines++
+		return err
+	}
+	first, err := plainJSON(Header{Version: Version, Scope: s, Secrets: secrets, LastDelivery: last})
+	if err != nil {
+		return end, err
+	}
+	if err := put(first); err != nil {
+		return end, err
+	}
+	err = from.Export(ctx, s, func(r Record) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !secrets {
+			if r.Key != nil {
+				return nil
+			}
+			r = bare(r)
+		}
+		b, err := encode(r)
+		if err != nil {
+			return err
+		}
+		if err := put(b); err != nil {
+			return err
+		}
+		end.Counts.Add(r)
+		if progress != nil {
+			progress(end.Counts)
+		}
+		return nil
+	})
+	if err != nil {
+		return end, err
+	}
+	end.SHA256 = hex.EncodeToString(h.Sum(nil))
+	b, err := plainJSON(line{End: &end})
+	if err != nil {
+		return end, err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return end, err
+}
+
+// withoutSecrets is why an endpoint is disabled that was exported without its secrets: enabled, it would send unsigned.
+const withoutSecrets = "exported without its secrets"
+
+// bare gives a record without secrets; the original stays as it is.
+func bare(r Record) Record {
+	switch {
+	case r.Agent != nil:
+		a := *r.Agent
+		llm := &a.Settings.LLM
+		llm.APIKey, llm.Headers, a.Properties = "", nil, nil
+		llm.Upstreams = append([]memory.Upstream(nil), llm.Upstreams...)
+		for i := range llm.Upstreams {
+			llm.Upstreams[i].APIKey, llm.Upstreams[i].Headers = "", nil
+		}
+		r.Agent = &a
+	case r.Endpoint != nil:
+		e := r.Endpoint.Clone()
+		if len(e.Secrets) > 0 || len(e.Headers) > 0 || !e.Auth.Zero() || !e.ClientCert.Zero() {
+			e.Secrets, e.Headers, e.Auth, e.ClientCert = nil, nil, webhook.Auth{}, webhook.ClientCert{}
+			if !e.Disabled {
+				e.Disabled, e.DisabledWhy, e.DisabledMS = true, withoutSecrets, e.UpdatedMS
+			}
+		}
+		r.Endpoint = &e
+	}
+	return r
+}

@@ -1,0 +1,323 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+// importMark is the key in table meta of an import that was not finished.
+const importMark = "import"
+
+// Importer has a database file for itself and puts records into it.
+type Importer struct {
+	s *Store // of which only the writer is open
+	// agent is the last one that was looked up.
+	agent key
+	no    int64
+}
+
+var _ export.Target = (*Importer)(nil)
+
+// OpenImporter opens the file, makes or migrates its schema, and takes the lock that servers take: it fails where another process has the file.
+func OpenImporter(o Options) (*Importer, error) {
+	o = o.withDefaults()
+	path, err := filepath.Abs(o.Path)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the store's path cannot be used")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the store's folder cannot be made")
+	}
+	s := &Store{woken: make(chan struct{}, 1), observe: o.Observe}
+	if s.lock, err = lockFile(path); err == nil {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+			err = errors.Join(f.Close(), s.openWriter(path, o))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(classify(err, "open "+path), s.release())
+	}
+	return &Importer{s: s}, nil
+}
+
+// Close gives the file back.
+func (m *Importer) Close() error { return m.s.release() }
+
+// Mark gives the mark of an import that was not finished.
+func (m *Importer) Mark(context.Context) ([]byte, error) {
+	row, err := m.s.writer.first("SELECT value FROM meta WHERE key = ?", importMark)
+	if err != nil || row == nil {
+		return nil, classify(err, "read the mark")
+	}
+	return bytes.Clone(blob(row[0])), nil
+}
+
+// Reserve gives the highest id of a delivery that there ever was.
+func (m *Importer) Reserve(context.Context, int64) (int64, error) {
+	n, err := m.s.writer.number("SELECT max(coalesce((SELECT max(id) FROM delivery), 0), coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'delivery'), 0))")
+	return n, classify(err, "look for deliveries")
+}
+
+// Compact gives back what erasing has left free in the file, and moves the log into it.
+func (m *Importer) Compact() error {
+	for _, sql := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
+		if err := m.s.writer.script(sql); err != nil {
+			return classify(err, "compact")
+		}
+	}
+	return nil
+}
+
+// Import stores records.
+func (m *Importer) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	w := m.s.writer
+	if _, err := w.run("BEGIN IMMEDIATE"); err != nil {
+		return classify(err, "import")
+	}
+	err := m.write(batch)
+	if err == nil {
+		if mark == nil {
+			_, err = w.run("DELETE FROM meta WHERE key = ?", importMark)
+		} else {
+			_, err = w.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", importMark, mark)
+		}
+	}
+	if err == nil {
+		_, err = w.run("COMMIT")
+	}
+	if err != nil {
+		_, _ = w.run("ROLLBACK")
+		m.agent = key{}
+	}
+	return classify(err, "import")
+}
+
+func (m *Importer) write(batch []export.Record) error {
+	for i := range batch {
+		if err := m.record(&batch[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Importer) record(r *export.Record) error {
+	switch {
+	case r.Key != nil:
+		name := keyOwner(r.Key.Name)
+		_, err := m.s.writer.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", name, m.s.sealer.seal(r.Key.Value, name))
+		return err
+	case r.Endpoint != nil:
+		return m.endpoint(r)
+	case r.Agent != nil:
+		return m.newAgent(r.Agent)
+	case r.Message != nil:
+		return m.message(r.Message)
+	case r.Item != nil:
+		no, err := m.agentNo(r.Item.Project, r.Item.AgentID)
+		if err != nil {
+			return err
+		}
+		row := &r.Item.Row
+		_, err = m.s.writer.run("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			row.Project, row.ID, no, r.Item.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
+		return clash(err, "item %s of project %s", row.ID, row.Project)
+	case r.Conversation != nil:
+		return m.conversation(r.Conversation)
+	case r.Event != nil:
+		return m.event(r.Event)
+	case r.Delivery != nil:
+		return m.delivery(r.Delivery)
+	}
+	return nil
+}
+
+// clash names what is there already.
+func clash(err error, format string, args ...any) error {
+	if err = classify(err, "import"); fault.Is(err, fault.Conflict) {
+		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")
+	}
+	return err
+}
+
+func (m *Importer) agentNo(project, id string) (int64, error) {
+	k := key{project, id}
+	if m.agent != k {
+		no, err := m.s.writer.number("SELECT no FROM agent WHERE project = ? AND id = ?", project, id)
+		if err != nil {
+			return 0, err
+		}
+		if no == 0 {
+			return 0, fault.New(fault.Invalid, "there is no agent %q of project %q, which something imported belongs to", id, project)
+		}
+		m.agent, m.no = k, no
+	}
+	return m.no, nil
+}
+
+func (m *Importer) newAgent(a *export.Agent) error {
+	packed, err := packAgent(&a.Agent)
+	if err != nil {
+		return err
+	}
+	w := m.s.writer
+	g := &group{s: m.s, w: w, open: true}
+	if !a.Status.Ended() {
+		if err := g.freeKeys(&a.Agent); err != nil {
+			return err
+		}
+	}
+	res, err := w.run(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, hint_rev, hint_turn, hint_seq)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
+		a.Message, a.Rev, a.JoinKey, a.JoinHash, a.HeadRev, a.LastTurn, a.NextSeq)
+	if err != nil {
+		return clash(err, "agent %s (%s) of project %s", a.ID, a.Name, a.Project)
+	}
+	no, err := res.LastInsertId()
+	if err != nil {
+		return err
+	}
+	if _, err := w.run("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, m.s.sealer.seal(packed, agentOwner(no))); err != nil {
+		return err
+	}
+	m.agent, m.no = key{a.Project, a.ID}, no
+	return g.writeKeys(no, &a.Agent)
+}
+
+func (m *Importer) message(msg *export.Message) error {
+	no, err := m.agentNo(msg.Project, msg.AgentID)
+	if err != nil {
+		return err
+	}
+	body, err := appendBody(nil, &msg.Message)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")
+	}
+	_, err = m.s.writer.run(insertMessage, no, msg.Seq, msg.Rev, msg.TurnID, boolean(msg.InHistory()), clientID(msg.ID), string(body))
+	return clash(err, "message %d of agent %s", msg.Seq, msg.AgentID)
+}
+
+func (m *Importer) endpoint(r *export.Record) error {
+	e, w := r.Endpoint, m.s.writer
+	row, err := w.first("SELECT project FROM endpoint WHERE id = ?", e.ID)
+	if err != nil {
+		return err
+	}
+	if row != nil {
+		if text(row[0]) != e.Project {
+			return fault.New(fault.Conflict, "endpoint %s cannot be imported: another project has one of that id", e.ID)
+		}
+		return nil
+	}
+	res, err := w.run("INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
+	if err != nil {
+		return err
+	}
+	no, err := res.LastInsertId()
+	if err != nil {
+		return err
+	}
+	return (&group{s: m.s, w: w, open: true}).writeEndpoint(&endpoint{Endpoint: *e, no: no})
+}
+
+func (m *Importer) conversation(c *export.Conversation) error {
+	sealed := m.s.sealer.seal(c.Body, conversationOwner(c.Project, c.ID))
+	_, err := m.s.writer.run("INSERT INTO conversation (project, id, size, body) VALUES (?, ?, ?, ?)", c.Project, c.ID, int64(len(sealed)), sealed)
+	if err != nil {
+		return clash(err, "conversation %s of project %s", c.ID, c.Project)
+	}
+	return (&group{s: m.s, w: m.s.writer, open: true}).countConversations(c.Project, +1)
+}
+
+func (m *Importer) event(e *export.Event) (err error) {
+	no := int64(0)
+	if e.AgentID != "" {
+		if no, err = m.agentNo(e.Project, e.AgentID); err != nil {
+			return err
+		}
+	}
+	_, err = m.s.writer.run("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		e.ID, no, e.AgentID, e.Project, int64(e.Type), e.CreatedMS, []byte(e.Body))
+	return clash(err, "event %s", e.ID)
+}
+
+func (m *Importer) delivery(d *export.Delivery) error {
+	w := m.s.writer
+	event, err := w.number("SELECT no FROM event WHERE id = ? AND project = ?", d.Event, d.Project)
+	if err == nil && event == 0 {
+		err = fault.New(fault.Invalid, "delivery %d is of an event %q that is not there", d.ID, d.Event)
+	}
+	if err != nil {
+		return err
+	}
+	to, err := m.endpointNo(d)
+	if err != nil {
+		return err
+	}
+	state, err := stateNumber(d.State)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "a delivery's state is none")
+	}
+	_, err = w.run(`INSERT INTO delivery (id, event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms, urgent, replay_of)
+		VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)`, d.ID, event, to, state, int64(d.Attempt), d.DueMS, d.Fence, string(d.Reason), d.Created, d.DoneMS,
+		d.FirstMS, boolean(d.Urgent), d.ReplayOf)
+	if err != nil {
+		return clash(err, "delivery %d", d.ID)
+	}
+	for i, a := range d.Attempts {
+		detail, err := encodeDetail(a.Detail)
+		if err != nil {
+			return err
+		}
+		_, err = w.run(`INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, int64(a.N), int64(i-len(d.Attempts)), a.StartedMS, a.DurationMS, int64(a.Status), a.ErrorClass, a.Error,
+			a.Response, boolean(a.Truncated), detail)
+		if err != nil {
+			return clash(err, "an attempt of delivery %d", d.ID)
+		}
+	}
+	return nil
+}
+
+// endpointNo gives the row of a delivery's endpoint; one that was deleted has one row for all that is left of it.
+func (m *Importer) endpointNo(d *export.Delivery) (int64, error) {
+	w := m.s.writer
+	if !d.Gone {
+		no, err := w.number("SELECT no FROM endpoint WHERE id = ? AND project = ?", d.Endpoint, d.Project)
+		if err == nil && no == 0 {
+			err = fault.New(fault.Invalid, "delivery %d is for an endpoint %q that is not there", d.ID, d.Endpoint)
+		}
+		return no, err
+	}
+	no, err := w.number("SELECT no FROM endpoint WHERE id IS NULL AND gone_id = ? AND project = ?", d.Endpoint, d.Project)
+	if err != nil || no != 0 {
+		return no, err
+	}
+	res, err := w.run("INSERT INTO endpoint (id, gone_id, project, body, secrets) VALUES (NULL, ?, ?, '', x'')", d.Endpoint, d.Project)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+// Unfinished tells of an import that was not finished: what it brought may lack its end.
+func (s *Store) Unfinished(ctx context.Context) (bool, error) {
+	found := false
+	err := s.readers.do(ctx, func(c *conn) error {
+		n, err := c.number("SELECT count(*) FROM meta WHERE key = ?", importMark)
+		found = n > 0
+		return err
+	})
+	return found, classify(err, "read the mark")
+}

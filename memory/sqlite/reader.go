@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+// Reader reads a database file beside the process that has it, or alone: the write-ahead log lets both go on. It changes nothing, takes no lock and does not
+// migrate. While one of its calls runs, the log cannot begin anew and the file's owner lets it grow.
+type Reader struct {
+	path   string
+	c      *conn
+	sealer sealer
+}
+
+var (
+	_ export.Source = (*Reader)(nil)
+	_ export.Prober = (*Reader)(nil)
+)
+
+// OpenReader opens a file that is there; its schema must be that of this program.
+func OpenReader(o Options) (*Reader, error) {
+	path, err := filepath.Abs(o.Path)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the store's path cannot be used")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "there is no database file")
+	}
+	c, err := openConn(path, "busy_timeout(5000)", "query_only(1)", readerCache)
+	if err != nil {
+		return nil, classify(err, "open "+path)
+	}
+	r := &Reader{path: path, c: c}
+	if err := r.check(o.SealKey); err != nil {
+		return nil, errors.Join(classify(err, "open "+path), c.close())
+	}
+	return r, nil
+}
+
+// check refuses files that this program would read wrongly.
+func (r *Reader) check(key []byte) error {
+	steps, err := migrations()
+	if err != nil {
+		return err
+	}
+	id, err := r.c.number("PRAGMA application_id")
+	if err != nil {
+		return err
+	}
+	have, err := r.c.number("PRAGMA user_version")
+	switch {
+	case err != nil:
+		return err
+	case id != applicationID:
+		return fault.New(fault.Invalid, "%s is no database of this program", r.path)
+	case int(have) != len(steps):
+		return fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
+	}
+	row, err := r.c.first("SELECT value FROM meta WHERE key = 'seal'")
+	switch {
+	case err != nil || row == nil:
+		return err
+	case len(key) == 0:
+		return fault.New(fault.Invalid, "the secrets in this database are encrypted: it cannot be read without the secret key that it was made with")
+	}
+	check := blob(row[0])
+	if len(check) < saltLen {
+		return errUnsealable
+	}
+	if r.sealer, err = newSealer(key, check[:saltLen]); err != nil {
+		return err
+	}
+	if _, err := r.sealer.open(check[saltLen:], "check"); err != nil {
+		return fault.New(fault.Invalid, "the secret key is not the one that this database was made with")
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (r *Reader) Close() error { return r.c.close() }
+
+// moment runs fn in one read transaction, as of one moment.
+func (r *Reader) moment(what string, fn func() error) error {
+	if _, err := r.c.run("BEGIN"); err != nil {
+		return classify(err, what)
+	}
+	err := fn()
+	if _, end := r.c.run("ROLLBACK"); err == nil {
+		err = end
+	}
+	return err
+}
+
+// Export gives what the file holds.
+func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
+	return r.moment("export", func() error { return (&exporter{ctx, r.c, &r.sealer, s, each}).run() })
+}
+
+// LastDelivery gives the highest id of a delivery.
+func (r *Reader) LastDelivery(_ context.Context, s export.Scope) (int64, error) {
+	where, args := deliveryScope(s)
+	n, err := r.c.number("SELECT max(d.id) FROM delivery d JOIN event e ON e.no = d.event_no WHERE "+where, args...)
+	return n, classify(err, "read deliveries")
+}
+
+// SnapshotTo writes a whole copy of the file, as of one moment, packed. The path must not be there.
+func (r *Reader) SnapshotTo(path string) error {
+	if _, err := r.c.run("VACUUM INTO ?", path); err != nil {
+		return classify(err, "copy the database")
+	}
+	return nil
+}
+
+// Probe looks at the file and its tables.
+func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
+	for _, check := range []string{"PRAGMA integrity_check(20)"} {
+		rows, err := allText(r.c, check)
+		if err != nil {
+			return classify(err, "check the file")
+		}
+		for _, text := range rows {
+			if text == "ok" {
+				continue
+			}
+			if err := each(export.Finding{What: "the file is damaged: " + text}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range probes {
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
+		n, err := r.c.number(p.sql)
+		if err != nil {
+			return classify(err, "look for what is wrong")
+		}
+		if n > 0 {
+			if err := each(export.Finding{What: fmt.Sprintf(p.what, n)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// probes count rows that should not be. Agents in table erased are gone, and their rows are still being erased.
+var probes = []struct{ what, sql string }{
+	{"%d messages belong to no agent", "SELECT count(*) FROM message m WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = m.agent_no) AND m.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d agents have no settings", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_settings s WHERE s.agent_no = a.no)"},
+	{"%d settings belong to no agent", "SELECT count(*) FROM agent_settings s WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = s.agent_no) AND s.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d keys belong to no agent", "SELECT count(*) FROM agent_key k WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = k.agent_no) AND k.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d items belong to no message", "SELECT count(*) FROM item i WHERE NOT EXISTS (SELECT 1 FROM message m WHERE m.agent_no = i.agent_no AND m.seq = i.seq) AND i.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d events tell of an agent that is not there", "SELECT count(*) FROM event e WHERE e.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no) AND e.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d deliveries have no event", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM event e WHERE e.no = d.event_no)"},
+	{"%d deliveries have no endpoint", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = d.endpoint_no)"},
+	{"%d attempts belong to no delivery", "SELECT count(*) FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.id = t.delivery_id)"},
+	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project, sum(n) AS n FROM
+		(SELECT project, count(*) AS n FROM conversation GROUP BY project UNION ALL SELECT project, -n FROM conversation_count) GROUP BY project HAVING sum(n) <> 0)`},
+	{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
+}
