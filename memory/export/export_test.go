@@ -101,7 +101,8 @@ func fill(t *testing.T, s whole) {
 	}
 }
 
-func must2[T any](v T, err error) (out T) {
+// must gives a value that there is no reason not to have.
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
