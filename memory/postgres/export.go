@@ -125,7 +125,7 @@ func (x *exporter) keys() error {
 		return err
 	}
 	for _, k := range list {
-		if k.Value, err = x.s.sealer.open(k.Value, k.Name); err == nil {
+		if k.Value, err = x.s.sealer.Open(k.Value, k.Name); err == nil {
 			k.Name = strings.TrimPrefix(k.Name, keyOwner(""))
 			err = x.each(export.Record{Key: &k})
 		} else {
@@ -232,7 +232,7 @@ func (x *exporter) conversations() error {
 		project, id = list[len(list)-1].Project, list[len(list)-1].ID
 		for _, c := range list {
 			c.Project, c.ID = shown(c.Project), shown(c.ID)
-			plain, err := x.s.sealer.open(c.Body, conversationOwner(c.Project, c.ID))
+			plain, err := x.s.sealer.Open(c.Body, conversationOwner(c.Project, c.ID))
 			if err != nil {
 				err = x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
 			} else {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -16,7 +17,7 @@ import (
 type exporter struct {
 	ctx    context.Context
 	c      *conn
-	sealer *sealer
+	sealer *seal.Sealer
 	scope  export.Scope
 	each   func(export.Record) error
 }
@@ -62,7 +63,7 @@ func (x *exporter) keys() error {
 		return nil
 	}
 	return x.c.each("SELECT key, value FROM meta WHERE key LIKE 'key %' ORDER BY key", nil, func(row []driver.Value) error {
-		plain, err := x.sealer.open(blob(row[1]), text(row[0]))
+		plain, err := x.sealer.Open(blob(row[1]), text(row[0]))
 		if err != nil {
 			return x.scope.Fail(text(row[0]), err)
 		}
@@ -80,11 +81,11 @@ func (x *exporter) endpoints() error {
 		args = append(args, x.scope.Agent)
 	}
 	return x.c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint p WHERE id IS NOT NULL AND "+where+" ORDER BY no", args, func(row []driver.Value) error {
-		plain, err := x.sealer.open(blob(row[4]), endpointOwner(integer(row[0])))
+		plain, err := x.sealer.Open(blob(row[4]), endpointOwner(integer(row[0])))
 		if err != nil {
 			return x.scope.Fail("endpoint "+text(row[1]), err)
 		}
-		e, err := decodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
+		e, err := webhook.DecodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
 		if err != nil {
 			return x.scope.Fail("endpoint "+text(row[1]), err)
 		}
@@ -149,7 +150,7 @@ func (x *exporter) conversations() error {
 	}
 	return x.c.each("SELECT project, id, body FROM conversation WHERE "+where+" ORDER BY project, id", args, func(row []driver.Value) error {
 		project, id := text(row[0]), text(row[1])
-		plain, err := x.sealer.open(blob(row[2]), conversationOwner(project, id))
+		plain, err := x.sealer.Open(blob(row[2]), conversationOwner(project, id))
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", id, project), err)
 		}

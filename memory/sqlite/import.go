@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
 )
 
@@ -116,7 +117,7 @@ func (m *Importer) record(r *export.Record) error {
 	switch {
 	case r.Key != nil:
 		name := keyOwner(r.Key.Name)
-		_, err := m.s.writer.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", name, m.s.sealer.seal(r.Key.Value, name))
+		_, err := m.s.writer.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", name, m.s.sealer.Seal(r.Key.Value, name))
 		return err
 	case r.Endpoint != nil:
 		return m.endpoint(r)
@@ -167,7 +168,7 @@ func (m *Importer) agentNo(project, id string) (int64, error) {
 }
 
 func (m *Importer) newAgent(a *export.Agent) error {
-	packed, err := packAgent(&a.Agent)
+	packed, err := memory.EncodePrivate(&a.Agent)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (m *Importer) newAgent(a *export.Agent) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.run("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, m.s.sealer.seal(packed, agentOwner(no))); err != nil {
+	if _, err := w.run("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, m.s.sealer.Seal(packed, agentOwner(no))); err != nil {
 		return err
 	}
 	m.agent, m.no = key{a.Project, a.ID}, no
@@ -232,7 +233,7 @@ func (m *Importer) endpoint(r *export.Record) error {
 }
 
 func (m *Importer) conversation(c *export.Conversation) error {
-	sealed := m.s.sealer.seal(c.Body, conversationOwner(c.Project, c.ID))
+	sealed := m.s.sealer.Seal(c.Body, conversationOwner(c.Project, c.ID))
 	_, err := m.s.writer.run("INSERT INTO conversation (project, id, size, body) VALUES (?, ?, ?, ?)", c.Project, c.ID, int64(len(sealed)), sealed)
 	if err != nil {
 		return clash(err, "conversation %s of project %s", c.ID, c.Project)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/seal"
 )
 
 // Reader reads a database file beside the process that has it, or alone: the write-ahead log lets both go on. It changes nothing, takes no lock and does not
@@ -16,7 +17,7 @@ import (
 type Reader struct {
 	path   string
 	c      *conn
-	sealer sealer
+	sealer seal.Sealer
 }
 
 var (
@@ -64,21 +65,11 @@ func (r *Reader) check(key []byte) error {
 		return fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
 	}
 	row, err := r.c.first("SELECT value FROM meta WHERE key = 'seal'")
-	switch {
-	case err != nil || row == nil:
-		return err
-	case len(key) == 0:
-		return fault.New(fault.Invalid, "the secrets in this database are encrypted: it cannot be read without the secret key that it was made with")
-	}
-	check := blob(row[0])
-	if len(check) < saltLen {
-		return errUnsealable
-	}
-	if r.sealer, err = newSealer(key, check[:saltLen]); err != nil {
+	if err != nil || row == nil {
 		return err
 	}
-	if _, err := r.sealer.open(check[saltLen:], "check"); err != nil {
-		return fault.New(fault.Invalid, "the secret key is not the one that this database was made with")
+	if r.sealer, err = seal.Check(key, blob(row[0])); err != nil {
+		return fault.Wrap(fault.Invalid, err, "the secrets in this database cannot be read")
 	}
 	return nil
 }
