@@ -109,16 +109,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// dump gives the whole export of a source.
-func dump(t *testing.T, from export.Source, s export.Scope, secrets bool) string {
-	t.Helper()
-	var b strings.Builder
-	if _, err := export.Write(t.Context(), &b, from, s, secrets, nil); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 // findings gives what Verify says.
 func findings(t *testing.T, from export.Source) (out []string) {
 	t.Helper()
