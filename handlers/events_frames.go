@@ -160,6 +160,12 @@ func (f *framer) shed() {
 	f.bytes = min(kept, f.limit)
 }
 
+// passedBy tells whether nothing behind the messages, of which more follow in order of Seq, can be kept any more. A user's message is stored when it gets its Seq, other
+// than an answer whose place is kept free: so whatever stands behind it was stored with it or later.
+func (f *framer) passedBy(msgs []memory.Message) bool {
+	return f.cut && slices.ContainsFunc(msgs, func(m memory.Message) bool { return m.Role == memory.User && m.BornRev() > f.until.rev })
+}
+
 func (f *framer) sort() {
 	slices.SortFunc(f.frames, func(a, b frame) int { return a.at.compare(b.at) })
 }

@@ -305,7 +305,7 @@ func (t *tailHubs) load(ctx context.Context, project, id string, from place, kin
 				return nil, head, err
 			}
 		}
-		if len(msgs) < tailPage {
+		if len(msgs) < tailPage || f.passedBy(msgs) {
 			return f, head, f.agent(&head.Agent)
 		}
 		seq = msgs[len(msgs)-1].Seq

@@ -99,6 +99,41 @@ func TestTailBehindTheRing(t *testing.T) {
 	}
 }
 
+// TestTailFromTheBeginning: who reads a long ledger from its beginning, piece by piece, has it read once and not once for each piece; a late answer among them is told in its
+// place.
+func TestTailFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	id := s.join()
+	const messages = 4000
+	text := strings.Repeat("x", 5<<10)
+	list := make([]memory.Message, 100)
+	for i := range list {
+		list[i] = says(memory.User, text)
+	}
+	for range messages / len(list) {
+		s.say(id, list...)
+	}
+	heard := "good"
+	s.say(id, says(memory.Assistant, "good morning"))
+	if _, err := s.mem.Interrupt(t.Context(), "p", id, memory.InterruptRequest{Heard: &heard, AtMS: 1}); err != nil {
+		t.Fatal(err)
+	}
+	pages := s.store.pages.Load()
+	c := s.source(id, "?types=message,interrupted&after=0")
+	c.connect()
+	for i := range messages + 1 {
+		if e := c.until("message"); !strings.Contains(e.Data, fmt.Sprintf(`{"seq":%d,`, i+1)) {
+			t.Fatalf("event %d is %s %.40s", i, e.ID, e.Data)
+		}
+	}
+	c.until("interrupted")
+	pieces := int64(s.metric("heardlog_tail_reads_total", "reader"))
+	if n := s.store.pages.Load() - pages; pieces < 15 || n > 5*pieces {
+		t.Errorf("%d pages were read for %d pieces", n, pieces)
+	}
+}
+
 // TestTailOfAnotherServer: what another server on the same store writes is told when the driver says that something changed.
 func TestTailOfAnotherServer(t *testing.T) {
 	t.Parallel()
