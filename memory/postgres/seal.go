@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,62 +34,74 @@ func sealAll(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
 	if err != nil {
 		return seal.Sealer{}, err
 	}
-	for _, t := range []struct{ get, set string }{
-		{"SELECT 'agent ' || project || ' ' || id, no::text, settings FROM agent WHERE no > $1 ORDER BY no LIMIT 500", "UPDATE agent SET settings = $1 WHERE no = $2::bigint"},
-		{"SELECT 'endpoint ' || id, no::text, secrets FROM endpoint WHERE no > $1 AND id IS NOT NULL ORDER BY no LIMIT 500", "UPDATE endpoint SET secrets = $1 WHERE no = $2::bigint"},
-	} {
-		for at := int64(-1 << 62); ; {
-			n, last, err := sealSome(ctx, tx, s, t.get, t.set, at)
-			if err != nil {
-				return seal.Sealer{}, err
-			}
-			if n == 0 {
-				break
-			}
-			at = last
+	for _, t := range sealedTables() {
+		if err := t.seal(ctx, tx, s); err != nil {
+			return seal.Sealer{}, err
 		}
-	}
-	// By the row's address, since these have no number; nothing else changes while the migration's lock is held by whom we wait for.
-	if _, _, err := sealSome(ctx, tx, s, "SELECT 'conversation ' || project || ' ' || id, project || chr(2) || id, body FROM conversation WHERE $1 < 0",
-		"UPDATE conversation SET body = $1 WHERE project || chr(2) || id = $2", -1); err != nil {
-		return seal.Sealer{}, err
-	}
-	if _, _, err := sealSome(ctx, tx, s, `SELECT 'working ' || a.project || ' ' || a.id || ' ' || w.key, w.agent_no || ' ' || w.key, w.body
-		FROM working w JOIN agent a ON a.no = w.agent_no WHERE $1 < 0`, "UPDATE working SET body = $1 WHERE agent_no || ' ' || key = $2", -1); err != nil {
-		return seal.Sealer{}, err
-	}
-	if _, _, err := sealSome(ctx, tx, s, "SELECT key, key, value FROM meta WHERE key LIKE 'key %' AND $1 < 0", "UPDATE meta SET value = $1 WHERE key = $2", -1); err != nil {
-		return seal.Sealer{}, err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ('seal', $1)", check)
 	return s, err
 }
 
-// sealSome seals the blobs that a query gives as owner, key and blob, and gives their number and the last key where it is one.
-func sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, get, set string, at int64) (n int, last int64, err error) {
-	type blob struct {
-		Owner, Key string
-		Value      []byte
+// sealedTable says how blobs of one table are read and written back, some at a time: they may be large, and many.
+type sealedTable struct {
+	get   string // owner, blob and key of the rows behind a key, in the key's order, at most as many as one may hold in memory
+	set   string // the blob, and the row's key
+	first []any  // stands in front of every key
+}
+
+func sealedTables() []sealedTable {
+	return []sealedTable{
+		{
+			"SELECT 'agent ' || project || ' ' || id, settings, no FROM agent WHERE no > $1 ORDER BY no LIMIT 200",
+			"UPDATE agent SET settings = $1 WHERE no = $2", []any{int64(-1)},
+		},
+		{
+			"SELECT 'endpoint ' || id, secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL ORDER BY no LIMIT 200",
+			"UPDATE endpoint SET secrets = $1 WHERE no = $2", []any{int64(-1)},
+		},
+		{
+			"SELECT 'conversation ' || project || ' ' || id, body, project, id FROM conversation WHERE (project, id) > ($1, $2) ORDER BY project, id LIMIT 32",
+			"UPDATE conversation SET body = $1 WHERE project = $2 AND id = $3", []any{"", ""},
+		},
+		{
+			`SELECT 'working ' || a.project || ' ' || a.id || ' ' || w.key, w.body, w.agent_no, w.key FROM working w JOIN agent a ON a.no = w.agent_no
+				WHERE (w.agent_no, w.key) > ($1, $2) ORDER BY w.agent_no, w.key LIMIT 32`,
+			"UPDATE working SET body = $1 WHERE agent_no = $2 AND key = $3", []any{int64(-1), ""},
+		},
+		{
+			"SELECT key, value, key FROM meta WHERE key LIKE 'key %' AND key > $1 ORDER BY key LIMIT 200",
+			"UPDATE meta SET value = $1 WHERE key = $2", []any{""},
+		},
 	}
-	rows, err := tx.Query(ctx, get, at)
-	if err != nil {
-		return 0, 0, err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blob])
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, b := range list {
-		plain, err := s.Open(b.Value, b.Owner)
+}
+
+func (t sealedTable) seal(ctx context.Context, tx pgx.Tx, s seal.Sealer) error {
+	for at := t.first; ; {
+		rows, err := tx.Query(ctx, t.get, at...)
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
-		if _, err := tx.Exec(ctx, set, s.Seal(plain, b.Owner), b.Key); err != nil {
-			return 0, 0, err
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) { return row.Values() })
+		if err != nil || len(list) == 0 {
+			return err
 		}
-		_, _ = fmt.Sscan(b.Key, &last)
+		for _, row := range list {
+			owner, okOwner := row[0].(string)
+			stored, okBlob := row[1].([]byte)
+			if !okOwner || !okBlob {
+				return errBadRow
+			}
+			plain, err := s.Open(stored, owner)
+			if err != nil {
+				return err
+			}
+			at = row[2:]
+			if _, err := tx.Exec(ctx, t.set, append([]any{s.Seal(plain, owner)}, at...)...); err != nil {
+				return err
+			}
+		}
 	}
-	return len(list), last, nil
 }
 
 func agentOwner(project, id string) string { return "agent " + stored(project) + " " + stored(id) }
