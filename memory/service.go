@@ -70,6 +70,8 @@ type Service struct {
 	recall recallCache
 	timers *timers
 	peers  *peers // nil without others
+	// dropping are the joins that want a place which another agent has to give.
+	dropping turnstiles
 }
 
 // NewService makes a Service. Run must be running for timers to fire.
@@ -172,7 +174,6 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		s.keys.drop(agentKey{a.Project, k})
 	}
 	s.cfg.Observe.Appended(len(c.Append))
-	s.live.add(agentKey{stored.Project, stored.ID}, s.cfg.Now())
 	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)
 	if s.mayMakeSummaries(&stored) {
 		s.cfg.Summaries.Changed(stored.Project, stored.ID)

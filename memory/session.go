@@ -3,7 +3,10 @@ package memory
 import (
 	"context"
 	"errors"
+	"hash/fnv"
+	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -223,24 +226,57 @@ func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text strin
 // EndDropped is the message with which an agent ends that gave its place to a new one.
 const EndDropped = "Dropped for a newer agent"
 
+// turnstiles lets those in one by one who want a place that another agent has to give: together they would each drop one, or all the same one. Projects that share one wait
+// for each other a little.
+type turnstiles [32]sync.Mutex
+
+func (t *turnstiles) of(project string) *sync.Mutex {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, project)
+	return &t[h.Sum32()%uint32(len(t))]
+}
+
 // create stores a new agent. At the project's limit the agent that was idle for longest gives its place, if the server is set so.
 func (s *Service) create(ctx context.Context, a Agent, c Change) (stored Agent, created bool, err error) {
-	const tries = 16 // others join at the same time
-	for range tries {
+	store := func() error {
 		stored, created, err = s.cfg.Store.Create(ctx, a, s.cfg.MaxAgents, c)
-		if !s.cfg.DropIdle || !fault.Is(err, fault.Quota) {
+		if created {
+			s.live.add(keyOf(stored), s.cfg.Now()) // now, so that the next in line finds it
+		}
+		return err
+	}
+	if err := store(); !s.cfg.DropIdle || !fault.Is(err, fault.Quota) {
+		return stored, created, err
+	}
+	one := s.dropping.of(a.Project)
+	one.Lock()
+	defer one.Unlock()
+	const tries = 16 // others join at the same time without having to wait for a place
+	for range tries {
+		if err := store(); !fault.Is(err, fault.Quota) {
 			return stored, created, err
 		}
 		dropped, dropErr := s.dropIdlest(ctx, a.Project)
 		if dropErr != nil {
 			return stored, created, dropErr
 		}
-		if !dropped {
+		if dropped {
+			continue
+		}
+		if s.live.running(a.Project) >= s.cfg.MaxAgents {
 			return stored, created, err
+		}
+		select { // some are stored and not known here yet
+		case <-time.After(unknownWait):
+		case <-ctx.Done():
+			return stored, created, context.Cause(ctx)
 		}
 	}
 	return stored, created, err
 }
+
+// unknownWait is how long a join waits for agents to become known that have just begun.
+const unknownWait = 5 * time.Millisecond
 
 // dropIdlest ends the agent of the project that was idle for longest; false where none is idle.
 func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) {
@@ -263,6 +299,22 @@ func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) 
 		err = nil // there is another to be found
 	}
 	return err == nil, err
+}
+
+// running gives how many live agents of a project are known.
+func (r *registry) running(project string) (n int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for k, a := range r.agents {
+		if k.project == project {
+			a.mu.Lock()
+			if a.live {
+				n++
+			}
+			a.mu.Unlock()
+		}
+	}
+	return n
 }
 
 // idlest gives the live agent of a project that nobody has had to do with for longest, and since when; false where all are busy.

@@ -286,7 +286,7 @@ func TestDropIdleBusy(t *testing.T) {
 	}
 }
 
-// TestDropIdleRace: many join at once over the limit; none is over it in the end, and all have found a place or were refused.
+// TestDropIdleRace: many join at once over the limit, and all are idle: each finds a place, and in the end as many run as may.
 func TestDropIdleRace(t *testing.T) {
 	t.Parallel()
 	const limit = 4
@@ -295,7 +295,7 @@ func TestDropIdleRace(t *testing.T) {
 	for i := range 40 {
 		wg.Go(func() {
 			_, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: fmt.Sprint(i), Properties: []byte("{}")})
-			if err != nil && !fault.Is(err, fault.Quota) {
+			if err != nil {
 				t.Error(errors.Unwrap(err), err)
 			}
 		})
