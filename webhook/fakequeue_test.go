@@ -134,11 +134,10 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 			due = append(due, r)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *row) int {
-		if (a.Attempt == 0) != (b.Attempt == 0) {
-			return min(a.Attempt, 1) - min(b.Attempt, 1)
-		}
-		return int(a.due - b.due)
+	slices.SortStableFunc(due, func(a, b *row) int { return int(a.due - b.due) })
+	webhook.Fair(c, due, func(r *row) (*webhook.Endpoint, bool) {
+		e := q.endpoints[r.Endpoint.ID]
+		return &e, r.Attempt > 0
 	})
 	var out []webhook.Delivery
 	room := map[string]int{}

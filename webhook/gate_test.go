@@ -313,3 +313,54 @@ func TestRateLowered(t *testing.T) {
 		stop()
 	})
 }
+
+// However much waits for receivers that take their time, and however many of them there are in a project, another project's event goes with the next attempt that is
+// free, and so does that of the project's own endpoint that has none under way.
+func TestSlowReceiversLeaveRoom(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		slow    int
+		project string
+	}{"another project": {100, "other"}, "another endpoint": {20, "slow"}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			put := func(id, project string) {
+				if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: id, Project: project, URL: "http://a.test"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range tt.slow {
+				id := "slow" + string(rune('A'+i))
+				put(id, "slow")
+				q.add(id, 20)
+			}
+			put("quick", tt.project)
+			var mu sync.Mutex
+			var at time.Time
+			stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+				if d.Endpoint.ID == "quick" {
+					mu.Lock()
+					defer mu.Unlock()
+					at = time.Now()
+				} else {
+					time.Sleep(10 * time.Second)
+				}
+				return taken(d)
+			}, nil)
+			time.Sleep(25 * time.Second)
+			began := time.Now()
+			q.add("quick", 1)
+			time.Sleep(20 * time.Second)
+			mu.Lock()
+			if late := at.Sub(began); at.IsZero() || late > 11*time.Second { // the attempts under way end together here
+				t.Errorf("%s: sent after %s", name, late)
+			}
+			mu.Unlock()
+			time.Sleep(time.Hour)
+			stop()
+			if left := q.count(webhook.Pending, ""); left != 0 {
+				t.Errorf("%s: %d wait", name, left)
+			}
+		})
+	}
+}

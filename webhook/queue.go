@@ -113,12 +113,14 @@ type Claim struct {
 	// Room, if set, says how many deliveries the endpoint may get now, beside the other bounds. It is called inside the transaction, perhaps
 	// more than once, and must be quick and change nothing.
 	Room func(e *Endpoint) int
+	// Busy, if set, says how many attempts the endpoint's project and the endpoint have under way, which Fair goes by. Called as Room is.
+	Busy func(e *Endpoint) (project, endpoint int)
 }
 
 // Queue is what a worker needs of a store. webhooktest.Run is its full contract; methods are safe for concurrent use. The rows come
 // from memory.Store: an event and its deliveries commit together with what they tell of.
 type Queue interface {
-	// Claim takes due deliveries of enabled endpoints: first tries before retries, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
+	// Claim takes due deliveries of enabled endpoints: first tries before retries, then as Fair has it, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
 	Claim(ctx context.Context, c Claim) ([]Delivery, error)
 	// Finish stores the attempt and the new state, and what Conclude makes of them; fault.Conflict if another claim has happened since, and nothing is stored.
 	Finish(ctx context.Context, d Delivery, r Result) error

@@ -114,7 +114,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer giveUp()
 	attempts, abandon := context.WithCancel(stores)
 	defer abandon()
-	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, freed: make(chan struct{}, 1)}
+	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, tenants: map[string]int{}, freed: make(chan struct{}, 1)}
 	run.claim(ctx)
 
 	done := make(chan struct{})
@@ -144,6 +144,7 @@ type run struct {
 	busy     int            // attempts under way, without tests beside the limits
 	urgent   int            // those
 	flying   map[string]int // of them, by endpoint
+	tenants  map[string]int // of them, by project
 	freed    chan struct{}  // an attempt has ended
 }
 
@@ -227,7 +228,7 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
 		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: r.room(now),
+		Room: r.room(now), Busy: r.under,
 	})
 	if err != nil {
 		return 0, err
@@ -286,8 +287,18 @@ func (r *run) add(d Delivery, n int) {
 		if r.flying[d.Endpoint.ID] += n; r.flying[d.Endpoint.ID] == 0 {
 			delete(r.flying, d.Endpoint.ID)
 		}
+		if r.tenants[d.Endpoint.Project] += n; r.tenants[d.Endpoint.Project] == 0 {
+			delete(r.tenants, d.Endpoint.Project)
+		}
 	}
 	r.metrics.inFlight.Set(float64(r.busy + r.urgent))
+}
+
+// under gives how many attempts a project and an endpoint have under way.
+func (r *run) under(e *Endpoint) (project, endpoint int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tenants[e.Project], r.flying[e.ID]
 }
 
 // room gives how many more attempts an endpoint may begin in one claim. Each has PerEndpoint of its own; what one asks for beyond comes from a part that all

@@ -95,17 +95,18 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 		switch {
 		case d == nil || d.state != pending:
 		case d.due <= c.NowMS:
-			list = append(list, d)
+			if s.endpoint(d.endpoint) >= 0 {
+				list = append(list, d)
+			}
 		case d.claimed:
 			flying[d.endpoint]++
 		}
 	}
 	sort.SliceStable(list, func(i, j int) bool {
-		a, b := list[i], list[j]
-		if (a.attempt > 0) != (b.attempt > 0) {
-			return a.attempt == 0
-		}
-		return a.due < b.due
+		return list[i].due < list[j].due
+	})
+	webhook.Fair(c, list, func(d *delivery) (*webhook.Endpoint, bool) {
+		return &s.endpoints[s.endpoint(d.endpoint)], d.attempt > 0
 	})
 	sort.SliceStable(list, func(i, j int) bool { return list[i].urgent && !list[j].urgent })
 	var out []webhook.Delivery

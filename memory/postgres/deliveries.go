@@ -81,14 +81,12 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 		}
 		sort.SliceStable(found, func(i, j int) bool {
 			a, b := found[i], found[j]
-			switch {
-			case a.retry != b.retry:
-				return b.retry
-			case a.at != b.at:
+			if a.at != b.at {
 				return a.at < b.at
 			}
 			return a.id < b.id
 		})
+		webhook.Fair(c, found, func(d due) (*webhook.Endpoint, bool) { return d.e, d.retry })
 		if found = append(urgent, found[:min(len(found), c.Limit)]...); len(found) > 0 {
 			if found, err = within(ctx, tx, c.Bytes, found); err == nil {
 				out, err = s.claim(ctx, tx, c, found)

@@ -134,14 +134,12 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 		})
 		sort.SliceStable(list, func(i, j int) bool {
 			a, b := list[i], list[j]
-			switch {
-			case a.retry != b.retry:
-				return b.retry
-			case a.at != b.at:
+			if a.at != b.at {
 				return a.at < b.at
 			}
 			return a.id < b.id
 		})
+		webhook.Fair(c, list, func(d due) (*webhook.Endpoint, bool) { return &d.e.Endpoint, d.retry })
 		bytes := int64(0)
 		for _, d := range append(urgent, list[:min(len(list), max(c.Limit, 0))]...) {
 			size, err := g.w.number("SELECT length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.id)

@@ -196,6 +196,24 @@ func testReplayNamedAtOnce(r rig) {
 	}
 }
 
+// testClaimFair wants those to go first who have the fewest attempts under way.
+func testClaimFair(r rig) {
+	r.put(endpoint("a"), endpoint("b"))
+	for i := range 3 {
+		r.emit(event(fmt.Sprint("e", i), 102, int64(i)))
+	}
+	list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 4, Lease: lease, Busy: func(e *webhook.Endpoint) (project, own int) {
+		if e.Project != "acme" {
+			r.t.Errorf("asked of %+v", e)
+		}
+		return 2, map[string]int{"a": 2}[e.ID]
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "claimed", names(list), []string{"e0>b", "e1>b", "e0>a", "e2>b"})
+}
+
 // testClaimBytes wants one claim to read no more than it says, but always something.
 func testClaimBytes(r rig) {
 	r.put(endpoint("a"))

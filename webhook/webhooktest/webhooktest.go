@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
 		"ReplayPaced":            testReplayPaced,
 		"TestsFirst":             testTestsFirst,
 		"Untried":                testUntried,
+		"ClaimFair":              testClaimFair,
 		"ClaimBytes":             testClaimBytes,
 		"ForgetAgentless":        testForgetAgentless,
 		"Cancel":                 testCancel,

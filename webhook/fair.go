@@ -1,0 +1,57 @@
+package webhook
+
+import "slices"
+
+// Fair orders what could be claimed, which is in order of its due times: first tries before retries, and of each kind those go first whose project, and then whose
+// endpoint, has the fewest attempts under way, as Claim.Busy tells, with those counted that come before them here. So whoever has much waiting at receivers
+// that take their time has the attempts that nobody else wants, and not all of them. Without Busy only first tries come before retries. Every driver calls it.
+func Fair[T any](c Claim, list []T, of func(T) (e *Endpoint, retry bool)) {
+	if c.Busy == nil {
+		slices.SortStableFunc(list, func(a, b T) int {
+			_, x := of(a)
+			_, y := of(b)
+			return later(x) - later(y)
+		})
+		return
+	}
+	type turn struct {
+		v           T
+		retry, turn int
+	}
+	turns := make([]turn, len(list))
+	for i, v := range list {
+		turns[i].v = v
+	}
+	for _, by := range []func(*Endpoint) (name string, busy int){
+		func(e *Endpoint) (string, int) { _, n := c.Busy(e); return e.ID, n },
+		func(e *Endpoint) (string, int) { n, _ := c.Busy(e); return e.Project, n },
+	} {
+		next := [2]map[string]int{{}, {}}
+		for i := range turns {
+			e, retry := of(turns[i].v)
+			name, busy := by(e)
+			at := later(retry)
+			n, known := next[at][name]
+			if !known {
+				n = busy
+			}
+			turns[i].retry, turns[i].turn, next[at][name] = at, n, n+1
+		}
+		slices.SortStableFunc(turns, func(a, b turn) int {
+			if a.retry != b.retry {
+				return a.retry - b.retry
+			}
+			return a.turn - b.turn
+		})
+	}
+	for i := range turns {
+		list[i] = turns[i].v
+	}
+}
+
+func later(retry bool) int {
+	if retry {
+		return 1
+	}
+	return 0
+}
