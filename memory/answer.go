@@ -41,6 +41,9 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
 		t.Context = newest(t.Agent.Settings.Memory.since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
 	}
+	if t.asksNothing() { // the memory was cleared since, or before a question that is asked once more: it is to be answered all the same
+		t.Context = lastWords(t.Recent())
+	}
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(k) {

@@ -30,7 +30,7 @@ func (s *Service) windowed(ctx context.Context, t *Turn, request *window.Policy)
 	v := s.viewOf(&t.Agent, request)
 	t.Window = &TurnWindow{Policy: p, Counter: c, View: v}
 	if !*p.Enabled { // what the user says now, and what tools answered since
-		t.Context = mem.lastWords()
+		t.Context = lastWords(mem.stored)
 		return nil
 	}
 	read := p.Read(mem.seenBy(v), c, window.Extras{})
@@ -54,17 +54,22 @@ func (s *Service) windowed(ctx context.Context, t *Turn, request *window.Policy)
 		}
 		t.Context = append(t.Context, &m)
 	}
-	if !slices.ContainsFunc(t.Context, func(m *Message) bool { return !instructs(m.Role) }) {
-		t.Context = mem.lastWords() // an LLM that is asked nothing answers nothing
+	if t.asksNothing() {
+		t.Context = lastWords(mem.stored) // an LLM that is asked nothing answers nothing
 	}
 	return nil
 }
 
+// asksNothing tells whether Context holds no words to answer.
+func (t *Turn) asksNothing() bool {
+	return !slices.ContainsFunc(t.Context, func(m *Message) bool { return !instructs(m.Role) })
+}
+
 // lastWords gives the newest user message and what follows it.
-func (r *recalled) lastWords() []*Message {
+func lastWords(msgs []Message) []*Message {
 	var out []*Message
-	for i := len(r.stored) - 1; i >= 0; i-- {
-		m := &r.stored[i]
+	for i := len(msgs) - 1; i >= 0; i-- {
+		m := &msgs[i]
 		if !m.InContext() {
 			continue
 		}

@@ -3,7 +3,9 @@ package app_test
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -158,4 +160,41 @@ func TestWindowLeavesTheQuestion(t *testing.T) {
 	sameSent(t, "asked once more", llm, "user: two")
 	chat(id, append(first, call, result)...)
 	sameSent(t, "and the tool's answer to it", llm, "user: two", "assistant: null", "tool: nine")
+}
+
+// TestClearBeforeTheAnswer: what is asked is answered although the memory was cleared behind the question, be it once more or while the call was taken up.
+func TestClearBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	llm, base := upstream(t, fake.Script{Answer: "ok"})
+	s := start(t, "HEARDLOG_LLM_URL="+base)
+	for _, policy := range []string{`{}`, `{"preset":"lauren"}`, `{"enabled":false}`} {
+		id := s.join("n"+strconv.Itoa(len(policy)), map[string]any{"heardlog": map[string]any{"policy": json.RawMessage(policy)}})
+		s.post(agent(id, "/messages"), `{"role":"user","content":"q"}`).ok(nil)
+		s.post(agent(id, "/clear"), nil)
+		s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":"q"}]}`).ok(nil)
+		if lines, _ := sentTo(t, llm); len(lines) != 1 || lines[0] != "user: q" {
+			t.Errorf("%s: %v", policy, lines)
+		}
+		stop := make(chan struct{})
+		var clears sync.WaitGroup
+		clears.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					s.post(agent(id, "/clear"), nil)
+				}
+			}
+		})
+		for i := range 30 {
+			words := "q" + strconv.Itoa(i)
+			s.post(agent(id, "/chat/completions"), `{"messages":[{"role":"user","content":"`+words+`"}]}`).ok(nil)
+			if lines, _ := sentTo(t, llm); len(lines) == 0 || lines[len(lines)-1] != "user: "+words {
+				t.Errorf("%s: %v, want %s", policy, lines, words)
+			}
+		}
+		close(stop)
+		clears.Wait()
+	}
 }
