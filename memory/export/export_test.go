@@ -20,6 +20,7 @@ import (
 type whole interface {
 	memory.Store
 	memory.ConversationStore
+	memory.WorkingStore
 	webhook.Store
 }
 
@@ -68,6 +69,8 @@ func fill(t *testing.T, s whole) {
 		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: []memory.Event{{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body}}})
 		check(err)
 	}
+	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
+	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "Z", Value: []byte("2"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
 	// Something other than the last message changes last, and an agent ends.
 	check(s.Update(ctx, "p", "b", func(tx memory.Tx) (memory.Change, error) {
 		m, err := tx.Seq(1)
@@ -107,6 +110,16 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// dump gives the whole export of a source.
+func dump(t *testing.T, from export.Source, s export.Scope, secrets bool) string {
+	t.Helper()
+	var b strings.Builder
+	if _, err := export.Write(t.Context(), &b, from, s, secrets, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // findings gives what Verify says.

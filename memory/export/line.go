@@ -18,6 +18,7 @@ type line struct {
 	Agent        *agentLine    `json:"agent,omitempty"`
 	Message      *messageLine  `json:"message,omitempty"`
 	Item         *itemLine     `json:"item,omitempty"`
+	Working      *Working      `json:"working,omitempty"`
 	Conversation *Conversation `json:"conversation,omitempty"`
 	Event        *Event        `json:"event,omitempty"`
 	Delivery     *deliveryLine `json:"delivery,omitempty"`
@@ -294,7 +295,7 @@ func (l *deliveryLine) delivery() *Delivery {
 
 // encode gives the line of a record, without its end of line.
 func encode(r Record) ([]byte, error) {
-	l := line{Key: r.Key, Conversation: r.Conversation, Event: r.Event}
+	l := line{Key: r.Key, Working: r.Working, Conversation: r.Conversation, Event: r.Event}
 	var err error
 	switch {
 	case r.Endpoint != nil:
@@ -322,9 +323,9 @@ func decode(b []byte, of *Agent) (r Record, end *End, err error) {
 	if err := d.Decode(&l); err != nil {
 		return r, nil, err
 	}
-	r = Record{Key: l.Key, Conversation: l.Conversation, Event: l.Event}
+	r = Record{Key: l.Key, Working: l.Working, Conversation: l.Conversation, Event: l.Event}
 	n := 0
-	for _, set := range []bool{l.Key != nil, l.Endpoint != nil, l.Agent != nil, l.Message != nil, l.Item != nil, l.Conversation != nil, l.Event != nil, l.Delivery != nil, l.End != nil} {
+	for _, set := range []bool{l.Key != nil, l.Endpoint != nil, l.Agent != nil, l.Message != nil, l.Item != nil, l.Working != nil, l.Conversation != nil, l.Event != nil, l.Delivery != nil, l.End != nil} {
 		if set {
 			n++
 		}

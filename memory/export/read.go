@@ -127,6 +127,11 @@ const (
 // Read puts an export into a store. One that was interrupted goes on where it was: what is stored already is passed over. It fails with fault.Conflict where
 // another import was not finished. progress, if not nil, is told of all that is stored so far.
 func Read(ctx context.Context, r io.Reader, to Target, progress func(Counts)) (end End, resumed bool, err error) {
+	return ReadInBatches(ctx, r, to, progress, batchRecords)
+}
+
+// ReadInBatches is Read with so many records stored together at most.
+func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Counts), most int) (end End, resumed bool, err error) {
 	in, h, err := newReader(r)
 	if err != nil {
 		return end, false, err
@@ -183,7 +188,7 @@ func Read(ctx context.Context, r io.Reader, to Target, progress func(Counts)) (e
 		}
 		done.Add(rec)
 		batch, size = append(batch, rec), size+n
-		if len(batch) >= batchRecords || size >= batchBytes {
+		if len(batch) >= most || size >= batchBytes {
 			if err := flush(); err != nil {
 				return end, had != nil, err
 			}

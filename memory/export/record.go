@@ -37,7 +37,7 @@ func (s Scope) Projects() [2]string { return [2]string{s.Project, memory.OwnProj
 // Source is a store that gives what it holds.
 type Source interface {
 	// Export calls each with every record of the scope, as of one moment, in this order: keys by name (in the whole scope only), endpoints as they were made,
-	// agents as they were made and behind each its messages by Seq, items as they came, conversations by project and id, events as they were made,
+	// agents as they were made and behind each its messages by Seq, items as they came, working memories by agent and key, conversations by project and id, events as they were made,
 	// deliveries by id. A record is good until each returns; an error of each ends the export and is given as it is.
 	Export(ctx context.Context, s Scope, each func(Record) error) error
 	// LastDelivery gives the highest id of a delivery in the scope, 0 if there is none.
@@ -62,6 +62,7 @@ type Record struct {
 	Agent        *Agent
 	Message      *Message
 	Item         *Item
+	Working      *Working
 	Conversation *Conversation
 	Event        *Event
 	Delivery     *Delivery
@@ -92,6 +93,19 @@ type Item struct {
 	Seq     int64  `json:"seq"`
 	Row     memory.ItemRow
 }
+
+// Working is an entry of an agent's working memory, whether its end has come or not.
+type Working struct {
+	Project   string `json:"project"`
+	AgentID   string `json:"agent"`
+	Key       string `json:"key"`
+	Value     Text   `json:"value"`
+	UpdatedMS int64  `json:"updated_ms"`
+	ExpiresMS int64  `json:"expires_ms"`
+}
+
+// Size is how much the entry counts against the agent's limit, in bytes.
+func (w *Working) Size() int64 { return int64(len(w.Key) + len(w.Value)) }
 
 // Conversation is a saved conversation.
 type Conversation struct {

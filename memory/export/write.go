@@ -32,6 +32,7 @@ type Counts struct {
 	Agents        int64 `json:"agents"`
 	Messages      int64 `json:"messages"`
 	Items         int64 `json:"items"`
+	Working       int64 `json:"working"`
 	Conversations int64 `json:"conversations"`
 	Events        int64 `json:"events"`
 	Deliveries    int64 `json:"deliveries"`
@@ -57,6 +58,8 @@ func (c *Counts) Add(r Record) {
 		c.Messages++
 	case r.Item != nil:
 		c.Items++
+	case r.Working != nil:
+		c.Working++
 	case r.Conversation != nil:
 		c.Conversations++
 	case r.Event != nil:

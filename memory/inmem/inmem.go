@@ -33,6 +33,7 @@ type Store struct {
 	replays    map[key]replay    // by project and name
 
 	conversations map[key][]byte // by project and id
+	mark          []byte         // of an import that was not finished
 	items         []itemPlace    // in the order in which they came; those of agents and messages that are gone stay
 }
 

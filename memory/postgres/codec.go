@@ -20,6 +20,7 @@ type body struct {
 	ToolCalls string            `json:"tool_calls,omitempty"`
 	Parts     string            `json:"parts,omitempty"`
 	Usage     string            `json:"usage,omitempty"`
+	Extra     string            `json:"item_extra,omitempty"` // of the item, which rows of before hold within it
 }
 
 // raws gives where the raw JSON of a message is, beside its metadata, and where it stands in the stored form.
@@ -48,6 +49,14 @@ func encodeBody(m *memory.Message) (string, error) {
 			b.Metadata[k] = string(v)
 		}
 	}
+	if m.Item != nil && len(m.Item.Extra) > 0 {
+		if !json.Valid(m.Item.Extra) {
+			return "", fmt.Errorf("an item's extra is not JSON")
+		}
+		item := *m.Item
+		b.Extra, item.Extra = string(item.Extra), nil
+		b.Item = &item
+	}
 	out, err := json.Marshal(&b)
 	return string(out), err
 }
@@ -68,6 +77,9 @@ func decodeBody(text string, m *memory.Message) error {
 		for k, v := range b.Metadata {
 			b.Message.Metadata[k] = json.RawMessage(v)
 		}
+	}
+	if b.Extra != "" && b.Item != nil {
+		b.Item.Extra = json.RawMessage(b.Extra)
 	}
 	b.Message.Seq, b.Message.Rev, b.Message.ID, b.Message.TurnID = m.Seq, m.Rev, m.ID, m.TurnID
 	*m = b.Message

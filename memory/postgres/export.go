@@ -53,7 +53,7 @@ const agentScope = `($1::text = '' OR a.project = $1 AND ($3::text = '' OR a.id 
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.moment(ctx, "export", func(tx pgx.Tx) error {
 		x := &exporter{ctx: ctx, s: s, tx: tx, scope: sc, each: each, project: stored(sc.Project), other: stored(sc.Projects()[1]), agent: stored(sc.Agent)}
-		for _, part := range []func() error{x.keys, x.endpoints, x.agents, x.items, x.conversations, x.events, x.deliveries} {
+		for _, part := range []func() error{x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
 			if err := part(); err != nil {
 				return err
 			}
@@ -213,6 +213,36 @@ func (x *exporter) items() error {
 	}, func(it *export.Item) error { return x.each(export.Record{Item: it}) })
 }
 
+func (x *exporter) working() error {
+	for no, key := int64(-1<<62), ""; ; {
+		rows, err := x.tx.Query(x.ctx, "SELECT a.no, a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms FROM working w JOIN agent a ON a.no = w.agent_no WHERE (w.agent_no, w.key) > ($4, $5) AND "+
+			agentScope+" ORDER BY w.agent_no, w.key LIMIT $6", x.project, x.other, x.agent, no, key, exportBodies)
+		if err != nil {
+			return err
+		}
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w export.Working, err error) {
+			return w, row.Scan(&no, &w.Project, &w.AgentID, &w.Key, (*[]byte)(&w.Value), &w.UpdatedMS, &w.ExpiresMS)
+		})
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		key = list[len(list)-1].Key
+		for _, w := range list {
+			w.Project, w.AgentID, w.Key = shown(w.Project), shown(w.AgentID), shown(w.Key)
+			plain, err := x.s.sealer.Open(w.Value, workingOwner(w.Project, w.AgentID, w.Key))
+			if err != nil {
+				err = x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
+			} else {
+				w.Value = plain
+				err = x.each(export.Record{Working: &w})
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
 func (x *exporter) conversations() error {
 	if x.scope.Agent != "" {
 		return nil
@@ -324,6 +354,7 @@ var probes = []struct{ what, sql string }{
 	{"%d attempts belong to no delivery", "SELECT count(*) FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.id = t.delivery_id)"},
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project FROM
 		(SELECT project, count(*) AS n FROM conversation GROUP BY project UNION ALL SELECT project, -n FROM conversation_count) c GROUP BY project HAVING sum(n) <> 0) p`},
+	{"%d working memories belong to no agent", "SELECT count(DISTINCT w.agent_no) FROM working w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = w.agent_no)"},
 	{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 }
 

@@ -47,7 +47,7 @@ func deliveryScope(s export.Scope) (string, []driver.Value) {
 }
 
 func (x *exporter) run() error {
-	for _, part := range []func() error{x.keys, x.endpoints, x.agents, x.items, x.conversations, x.events, x.deliveries} {
+	for _, part := range []func() error{x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
 		if x.ctx.Err() != nil {
 			return ended(x.ctx)
 		}
@@ -138,6 +138,19 @@ func (x *exporter) items() error {
 				Project: text(row[3]), ID: text(row[4]), Scope: memory.Scope{UserID: text(row[5]), SessionID: text(row[6]), TaskID: text(row[7])}, AgentID: text(row[8]),
 			}}})
 		})
+}
+
+func (x *exporter) working() error {
+	where, args := agentScope(x.scope)
+	return x.c.each("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row []driver.Value) error {
+		w := export.Working{Project: text(row[0]), AgentID: text(row[1]), Key: text(row[2]), UpdatedMS: integer(row[4]), ExpiresMS: integer(row[5])}
+		plain, err := x.sealer.Open(blob(row[3]), workingOwner(w.Project, w.AgentID, w.Key))
+		if err != nil {
+			return x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
+		}
+		w.Value = plain
+		return x.each(export.Record{Working: &w})
+	})
 }
 
 func (x *exporter) conversations() error {

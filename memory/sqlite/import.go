@@ -134,6 +134,8 @@ func (m *Importer) record(r *export.Record) error {
 		_, err = m.s.writer.run("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 			row.Project, row.ID, no, r.Item.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
 		return clash(err, "item %s of project %s", row.ID, row.Project)
+	case r.Working != nil:
+		return m.working(r.Working)
 	case r.Conversation != nil:
 		return m.conversation(r.Conversation)
 	case r.Event != nil:
@@ -230,6 +232,20 @@ func (m *Importer) endpoint(r *export.Record) error {
 		return err
 	}
 	return (&group{s: m.s, w: w, open: true}).writeEndpoint(&endpoint{Endpoint: *e, no: no})
+}
+
+func (m *Importer) working(e *export.Working) error {
+	no, err := m.agentNo(e.Project, e.AgentID)
+	if err != nil {
+		return err
+	}
+	_, err = m.s.writer.run("INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?)", no, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS,
+		m.s.sealer.Seal(e.Value, workingOwner(e.Project, e.AgentID, e.Key)))
+	if err != nil {
+		return clash(err, "key %s of agent %s", e.Key, e.AgentID)
+	}
+	_, err = m.s.writer.run("INSERT INTO working_total (agent_no, n, size) VALUES (?, 1, ?) ON CONFLICT (agent_no) DO UPDATE SET n = n + 1, size = size + excluded.size", no, e.Size())
+	return err
 }
 
 func (m *Importer) conversation(c *export.Conversation) error {

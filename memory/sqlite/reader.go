@@ -155,5 +155,8 @@ var probes = []struct{ what, sql string }{
 	{"%d attempts belong to no delivery", "SELECT count(*) FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.id = t.delivery_id)"},
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project, sum(n) AS n FROM
 		(SELECT project, count(*) AS n FROM conversation GROUP BY project UNION ALL SELECT project, -n FROM conversation_count) GROUP BY project HAVING sum(n) <> 0)`},
+	{"%d working memories have another size than is noted", `SELECT count(*) FROM (SELECT agent_no, sum(n) AS n, sum(size) AS size FROM
+		(SELECT agent_no, count(*) AS n, sum(size) AS size FROM working GROUP BY agent_no UNION ALL SELECT agent_no, -n, -size FROM working_total) GROUP BY agent_no HAVING sum(n) <> 0 OR sum(size) <> 0)`},
+	{"%d working memories belong to no agent", "SELECT count(DISTINCT agent_no) FROM working w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
 	{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 }

@@ -1,0 +1,316 @@
+package inmem
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+var (
+	_ export.Source = (*Store)(nil)
+	_ export.Target = (*Store)(nil)
+)
+
+// Export gives what the store holds. The store waits for each.
+func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, r := range s.records(sc) {
+		if err := each(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LastDelivery gives the highest id of a delivery.
+func (s *Store) LastDelivery(ctx context.Context, sc export.Scope) (n int64, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	for _, d := range s.deliveries {
+		if d != nil && s.eventIn(sc, d.event) {
+			n = max(n, d.id)
+		}
+	}
+	return n, nil
+}
+
+func (s *Store) agentIn(sc export.Scope, k key) bool {
+	p := sc.Projects()
+	return sc.Project == "" || k.project == p[0] && (sc.Agent == "" || sc.Agent == k.id) || k.project == p[1] && sc.Agent == ""
+}
+
+func (s *Store) eventIn(sc export.Scope, e *event) bool {
+	return (sc.Project == "" || e.agent.project == sc.Project) && (sc.Agent == "" || e.agent.id == sc.Agent) && (e.agent.id == "" || s.agents[e.agent] != nil)
+}
+
+// records gives all records of a scope in order. The caller holds mu.
+func (s *Store) records(sc export.Scope) (out []export.Record) {
+	if sc.Project == "" {
+		for _, name := range slices.Sorted(maps.Keys(s.keys)) {
+			out = append(out, export.Record{Key: &export.Key{Name: name, Value: s.keys[name]}})
+		}
+	}
+	for _, e := range s.endpoints {
+		used := sc.Agent == "" || slices.ContainsFunc(s.deliveries, func(d *delivery) bool { return d != nil && !d.orphan && d.endpoint == e.ID && s.eventIn(sc, d.event) })
+		if (sc.Project == "" || e.Project == sc.Project) && used {
+			out = append(out, export.Record{Endpoint: &e})
+		}
+	}
+	agents := slices.SortedFunc(maps.Values(s.agents), func(a, b *agent) int { return cmp.Compare(a.no, b.no) })
+	for _, a := range agents {
+		h := a.head
+		if !s.agentIn(sc, key{h.Agent.Project, h.Agent.ID}) {
+			continue
+		}
+		out = append(out, export.Record{Agent: &export.Agent{Agent: h.Agent, HeadRev: h.Rev, NextSeq: h.NextSeq, LastTurn: h.LastTurn}})
+		for _, m := range a.list {
+			out = append(out, export.Record{Message: &export.Message{Project: h.Agent.Project, AgentID: h.Agent.ID, Message: m}})
+		}
+	}
+	for i, p := range s.items {
+		if it, ok := s.item(memory.ItemProject(p.key.project), i); ok && s.agentIn(sc, p.key) {
+			out = append(out, export.Record{Item: &export.Item{Project: p.key.project, AgentID: p.key.id, Seq: p.seq, Row: it.Row}})
+		}
+	}
+	for _, a := range agents {
+		if k := (key{a.head.Agent.Project, a.head.Agent.ID}); s.agentIn(sc, k) {
+			for _, name := range slices.Sorted(maps.Keys(a.working)) {
+				e := a.working[name]
+				out = append(out, export.Record{Working: &export.Working{Project: k.project, AgentID: k.id, Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}})
+			}
+		}
+	}
+	if sc.Agent == "" {
+		for _, k := range slices.SortedFunc(maps.Keys(s.conversations), func(a, b key) int { return cmp.Or(cmp.Compare(a.project, b.project), cmp.Compare(a.id, b.id)) }) {
+			if sc.Project == "" || k.project == sc.Project {
+				out = append(out, export.Record{Conversation: &export.Conversation{Project: k.project, ID: k.id, Body: s.conversations[k]}})
+			}
+		}
+	}
+	return append(append(out, s.eventRecords(sc)...), s.deliveryRecords(sc)...)
+}
+
+func (s *Store) eventRecords(sc export.Scope) (out []export.Record) {
+	for _, e := range slices.SortedFunc(maps.Values(s.events), func(a, b *event) int { return cmp.Compare(a.no, b.no) }) {
+		if s.eventIn(sc, e) {
+			out = append(out, export.Record{Event: &export.Event{ID: e.ID, Project: e.agent.project, AgentID: e.agent.id, Type: e.Type, CreatedMS: e.CreatedMS, Body: e.Body}})
+		}
+	}
+	return out
+}
+
+func (s *Store) deliveryRecords(sc export.Scope) (out []export.Record) {
+	for _, d := range s.deliveries {
+		if d == nil || !s.eventIn(sc, d.event) {
+			continue
+		}
+		rec := export.Delivery{
+			ID: d.id, Event: d.event.ID, Project: d.event.agent.project, Endpoint: d.endpoint, Gone: d.orphan, State: d.state, Attempt: d.attempt, DueMS: d.due, Fence: d.fence,
+			Reason: export.Text(d.reason), Created: d.created, DoneMS: d.done, FirstMS: d.first, Urgent: d.urgent, ReplayOf: d.replayOf,
+			Attempts: slices.SortedStableFunc(slices.Values(d.attempts), func(a, b webhook.Attempt) int { return cmp.Compare(a.N, b.N) }),
+		}
+		if rec.FirstMS == rec.Created {
+			rec.FirstMS = 0
+		}
+		rec.Free(d.claimed, d.event.CreatedMS)
+		out = append(out, export.Record{Delivery: &rec})
+	}
+	return out
+}
+
+// Mark gives the mark of an import that was not finished.
+func (s *Store) Mark(ctx context.Context) ([]byte, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return bytes.Clone(s.mark), nil
+}
+
+// Reserve gives the highest id of a delivery so far.
+func (s *Store) Reserve(ctx context.Context, _ int64) (int64, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	return int64(len(s.deliveries)), nil
+}
+
+// Import stores records, all or none: it works on a copy of what they change.
+func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	next := Store{
+		agents: maps.Clone(s.agents), made: s.made, joins: maps.Clone(s.joins), endpoints: slices.Clone(s.endpoints), events: maps.Clone(s.events),
+		deliveries: slices.Clone(s.deliveries), keys: maps.Clone(s.keys), conversations: maps.Clone(s.conversations), items: slices.Clone(s.items),
+	}
+	fresh := map[key]*agent{} // what this call may change: others are shared with s
+	for i := range batch {
+		if err := next.importOne(&batch[i], fresh); err != nil {
+			return err
+		}
+	}
+	for i := range next.items { // items point at their agents
+		if a := fresh[next.items[i].key]; a != nil {
+			next.items[i].agent = a
+		}
+	}
+	s.agents, s.made, s.joins, s.endpoints, s.events = next.agents, next.made, next.joins, next.endpoints, next.events
+	s.deliveries, s.keys, s.conversations, s.items, s.mark = next.deliveries, next.keys, next.conversations, next.items, bytes.Clone(mark)
+	s.wake()
+	return nil
+}
+
+func taken(format string, args ...any) error {
+	return fault.New(fault.Conflict, format+" cannot be imported: the store holds something in its place already", args...)
+}
+
+func (s *Store) importOne(r *export.Record, fresh map[key]*agent) error {
+	switch {
+	case r.Key != nil:
+		if s.keys[r.Key.Name] == nil {
+			s.keys[r.Key.Name] = bytes.Clone(r.Key.Value)
+		}
+	case r.Endpoint != nil:
+		i := s.endpoint(r.Endpoint.ID)
+		if i < 0 {
+			s.endpoints = append(s.endpoints, r.Endpoint.Clone())
+		} else if s.endpoints[i].Project != r.Endpoint.Project {
+			return taken("endpoint %s", r.Endpoint.ID)
+		}
+	case r.Agent != nil:
+		return s.importAgent(r.Agent, fresh)
+	case r.Message != nil:
+		return s.importMessage(r.Message, fresh)
+	case r.Item != nil:
+		k := key{r.Item.Project, r.Item.AgentID}
+		if s.agents[k] == nil {
+			return noImport("item", r.Item.Row.ID, k)
+		}
+		s.items = append(s.items, itemPlace{k, s.agents[k], r.Item.Seq})
+	case r.Working != nil:
+		e := r.Working
+		k := key{e.Project, e.AgentID}
+		if s.agents[k] == nil {
+			return noImport("key", e.Key, k)
+		}
+		a := s.own(k, fresh)
+		if _, there := a.working[e.Key]; there {
+			return taken("key %s of agent %s", e.Key, e.AgentID)
+		}
+		if a.working == nil {
+			a.working = map[string]memory.WorkingEntry{}
+		}
+		a.working[e.Key] = memory.WorkingEntry{Key: e.Key, Value: bytes.Clone(e.Value), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
+	case r.Conversation != nil:
+		k := key{r.Conversation.Project, r.Conversation.ID}
+		if _, there := s.conversations[k]; there {
+			return taken("conversation %s of project %s", k.id, k.project)
+		}
+		s.conversations[k] = bytes.Clone(r.Conversation.Body)
+	case r.Event != nil:
+		e := r.Event
+		k := key{e.Project, e.AgentID}
+		if e.AgentID != "" && s.agents[k] == nil {
+			return noImport("event", e.ID, k)
+		}
+		if s.events[e.ID] != nil {
+			return taken("event %s", e.ID)
+		}
+		s.keep(webhook.Event{ID: e.ID, Type: e.Type, Project: e.Project, AgentID: e.AgentID, CreatedMS: e.CreatedMS, Body: e.Body})
+	case r.Delivery != nil:
+		return s.importDelivery(r.Delivery)
+	}
+	return nil
+}
+
+func noImport(what, id string, k key) error {
+	return fault.New(fault.Invalid, "%s %s belongs to an agent %q of project %q that is not there", what, id, k.id, k.project)
+}
+
+func (s *Store) importAgent(a *export.Agent, fresh map[key]*agent) error {
+	k := key{a.Project, a.ID}
+	for other, b := range s.agents {
+		h := b.head.Agent
+		live := other.project == k.project && !h.Status.Ended() && !a.Status.Ended()
+		if other == k || live && a.Name != "" && a.Name == h.Name || live && slices.ContainsFunc(a.Settings.Call.Keys, func(c string) bool { return slices.Contains(h.Settings.Call.Keys, c) }) {
+			return taken("agent %s (%s) of project %s", a.ID, a.Name, a.Project)
+		}
+	}
+	if a.JoinKey != "" {
+		if _, there := s.joins[key{a.Project, a.JoinKey}]; there {
+			return taken("agent %s (%s) of project %s", a.ID, a.Name, a.Project)
+		}
+		s.joins[key{a.Project, a.JoinKey}] = a.ID
+	}
+	s.made++
+	fresh[k] = &agent{no: s.made, head: memory.Head{Agent: a.Agent, NextSeq: a.NextSeq, Rev: a.HeadRev, LastTurn: a.LastTurn}}
+	s.agents[k] = fresh[k]
+	return nil
+}
+
+// own gives an agent that this call may change.
+func (s *Store) own(k key, fresh map[key]*agent) *agent {
+	a := s.agents[k]
+	if fresh[k] == nil { // of an earlier call
+		a = &agent{no: a.no, head: a.head, list: slices.Clone(a.list), working: maps.Clone(a.working)}
+		fresh[k], s.agents[k] = a, a
+	}
+	return a
+}
+
+func (s *Store) importMessage(m *export.Message, fresh map[key]*agent) error {
+	k := key{m.Project, m.AgentID}
+	a := s.agents[k]
+	if a == nil {
+		return noImport("message", m.ID, k)
+	}
+	a = s.own(k, fresh)
+	i, there := place(a.list, m.Seq)
+	if there || m.ID != "" && slices.ContainsFunc(a.list, func(o memory.Message) bool { return o.ID == m.ID }) {
+		return taken("message %d of agent %s", m.Seq, m.AgentID)
+	}
+	a.list = slices.Insert(a.list, i, m.Message)
+	a.head.Last = a.list[len(a.list)-1]
+	return nil
+}
+
+func (s *Store) importDelivery(d *export.Delivery) error {
+	e := s.events[d.Event]
+	switch {
+	case e == nil || e.agent.project != d.Project:
+		return fault.New(fault.Invalid, "delivery %d is of an event %q that is not there", d.ID, d.Event)
+	case !d.Gone && s.endpoint(d.Endpoint) < 0:
+		return fault.New(fault.Invalid, "delivery %d is for an endpoint %q that is not there", d.ID, d.Endpoint)
+	case d.ID <= int64(len(s.deliveries)) && s.deliveries[d.ID-1] != nil:
+		return taken("delivery %d", d.ID)
+	case d.ID > 1<<24:
+		return fault.New(fault.Invalid, "delivery %d: this store keeps a place for every id and takes them up to %d", d.ID, 1<<24)
+	}
+	for int64(len(s.deliveries)) < d.ID {
+		s.deliveries = append(s.deliveries, nil)
+	}
+	first := d.FirstMS
+	if first == 0 {
+		first = d.Created
+	}
+	s.deliveries[d.ID-1] = &delivery{
+		id: d.ID, event: e, endpoint: d.Endpoint, state: d.State, attempt: d.Attempt, due: d.DueMS, fence: d.Fence, reason: string(d.Reason), created: d.Created, done: d.DoneMS,
+		replayOf: d.ReplayOf, first: first, urgent: d.Urgent, orphan: d.Gone, attempts: slices.Clone(d.Attempts),
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+var _ export.Target = (*Store)(nil)
+
+// Mark gives the mark of an import that was not finished.
+func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
+	err = s.read(ctx, "read the mark", func(ctx context.Context) error {
+		err := s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", importMark).Scan(&mark)
+		if noRows(err) {
+			return nil
+		}
+		return err
+	})
+	return mark, err
+}
+
+// Reserve takes n ids out of the sequence of deliveries.
+func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
+	err = s.transact(ctx, "keep ids of deliveries", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT 1 FROM counter WHERE key = 'endpoints' FOR UPDATE"); err != nil { // one import at a time
+			return err
+		}
+		var max int64
+		if err := tx.QueryRow(ctx, "SELECT coalesce(max(id), 0) FROM delivery").Scan(&max); err != nil {
+			return err
+		}
+		var next int64
+		if err := tx.QueryRow(ctx, "SELECT nextval(pg_get_serial_sequence('delivery', 'id'))").Scan(&next); err != nil {
+			return err
+		}
+		// Where nothing has an id, an import that never began may have kept them free before.
+		if last = max; max > 0 && next-1 > max {
+			last = next - 1
+		}
+		if last+n < next {
+			return nil
+		}
+		_, err := tx.Exec(ctx, "SELECT setval(pg_get_serial_sequence('delivery', 'id'), $1)", last+n)
+		return err
+	})
+	return last, err
+}
+
+// Import stores records. It may run beside servers, which see each agent from its first batch on.
+func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+	m := &importer{s: s}
+	err := s.transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
+		*m = importer{s: s, tx: tx, nos: map[key]int64{}}
+		for i := range batch {
+			if err := m.record(ctx, &batch[i]); err != nil {
+				return err
+			}
+		}
+		if err := m.messages.flush(ctx, tx); err != nil {
+			return clash(err, "a message of this part of the export")
+		}
+		var err error
+		if mark == nil {
+			_, err = tx.Exec(ctx, "DELETE FROM meta WHERE key = $1", importMark)
+		} else {
+			_, err = tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", importMark, mark)
+		}
+		if err == nil && m.changed {
+			_, err = tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for k := range m.nos {
+		s.cache.drop(k)
+	}
+	s.wake()
+	if m.changed {
+		return s.failed(ctx, s.loadEndpoints(ctx, s.pool), "read endpoints")
+	}
+	return nil
+}
+
+// importer is one batch under way.
+type importer struct {
+	s        *Store
+	tx       pgx.Tx
+	nos      map[key]int64
+	messages pendingMessages
+	changed  bool // endpoints did
+}
+
+// pendingMessages are written together.
+type pendingMessages struct{ rows }
+
+func (p *pendingMessages) flush(ctx context.Context, tx pgx.Tx) error {
+	r := &p.rows
+	if len(r.nos) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, insertMessages, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
+	p.rows = rows{}
+	return err
+}
+
+// clash names what is there already.
+func clash(err error, format string, args ...any) error {
+	if violated(err) != "" {
+		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")
+	}
+	return err
+}
+
+func (m *importer) record(ctx context.Context, r *export.Record) error {
+	switch {
+	case r.Key != nil:
+		name := keyOwner(r.Key.Name)
+		_, err := m.tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", name, m.s.sealer.Seal(r.Key.Value, name))
+		return err
+	case r.Endpoint != nil:
+		return m.endpoint(ctx, r)
+	case r.Agent != nil:
+		return m.agent(ctx, r.Agent)
+	case r.Message != nil:
+		return m.message(ctx, r.Message)
+	case r.Item != nil:
+		no, err := m.agentNo(ctx, r.Item.Project, r.Item.AgentID)
+		if err != nil {
+			return err
+		}
+		row := &r.Item.Row
+		_, err = m.tx.Exec(ctx, "INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+			stored(row.Project), stored(row.ID), no, r.Item.Seq, stored(row.UserID), stored(row.SessionID), stored(row.TaskID), stored(row.AgentID))
+		return clash(err, "item %s of project %s", row.ID, row.Project)
+	case r.Working != nil:
+		e := r.Working
+		no, err := m.agentNo(ctx, e.Project, e.AgentID)
+		if err != nil {
+			return err
+		}
+		_, err = m.tx.Exec(ctx, "INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES ($1, $2, $3, $4, $5, $6)", no, stored(e.Key), e.Size(), e.UpdatedMS, e.ExpiresMS,
+			m.s.sealer.Seal(e.Value, workingOwner(e.Project, e.AgentID, e.Key)))
+		return clash(err, "key %s of agent %s", e.Key, e.AgentID)
+	case r.Conversation != nil:
+		c := r.Conversation
+		_, err := m.tx.Exec(ctx, "INSERT INTO conversation (project, id, body) VALUES ($1, $2, $3)", stored(c.Project), stored(c.ID), m.s.sealer.Seal(c.Body, conversationOwner(c.Project, c.ID)))
+		if err != nil {
+			return clash(err, "conversation %s of project %s", c.ID, c.Project)
+		}
+		_, err = m.tx.Exec(ctx, "INSERT INTO conversation_count AS c (project, n) VALUES ($1, 1) ON CONFLICT (project) DO UPDATE SET n = c.n + 1", stored(c.Project))
+		return err
+	case r.Event != nil:
+		return m.event(ctx, r.Event)
+	case r.Delivery != nil:
+		return m.delivery(ctx, r.Delivery)
+	}
+	return nil
+}
+
+func (m *importer) agentNo(ctx context.Context, project, id string) (int64, error) {
+	k := key{project, id}
+	if no := m.nos[k]; no != 0 {
+		return no, nil
+	}
+	var no int64
+	err := m.tx.QueryRow(ctx, "SELECT no FROM agent WHERE project = $1 AND id = $2", stored(project), stored(id)).Scan(&no)
+	if noRows(err) {
+		return 0, fault.New(fault.Invalid, "there is no agent %q of project %q, which something imported belongs to", id, project)
+	}
+	m.nos[k] = no
+	return no, err
+}
+
+func (m *importer) agent(ctx context.Context, a *export.Agent) error {
+	packed, err := memory.EncodePrivate(&a.Agent)
+	if err != nil {
+		return err
+	}
+	var no int64
+	err = m.tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
+		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), m.s.sealer.Seal(packed, agentOwner(a.Project, a.ID))).Scan(&no)
+	if err == nil {
+		m.nos[key{a.Project, a.ID}] = no
+		b := &pgx.Batch{}
+		b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, 0, $2, $3, $4)", no, a.HeadRev, a.NextSeq, a.LastTurn)
+		queueKeys(b, no, &a.Agent)
+		err = m.tx.SendBatch(ctx, b).Close()
+	}
+	return clash(err, "agent %s (%s) of project %s", a.ID, a.Name, a.Project)
+}
+
+func (m *importer) message(ctx context.Context, msg *export.Message) error {
+	no, err := m.agentNo(ctx, msg.Project, msg.AgentID)
+	if err != nil {
+		return err
+	}
+	body, err := encodeBody(&msg.Message)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")
+	}
+	m.messages.set(-1, no, &msg.Message, body)
+	return nil
+}
+
+func (m *importer) endpoint(ctx context.Context, r *export.Record) error {
+	e := r.Endpoint
+	var project string
+	err := m.tx.QueryRow(ctx, "SELECT project FROM endpoint WHERE id = $1", stored(e.ID)).Scan(&project)
+	switch {
+	case noRows(err):
+		m.changed = true
+		return m.s.writeEndpoint(ctx, m.tx, 0, *e)
+	case err == nil && shown(project) != e.Project:
+		return fault.New(fault.Conflict, "endpoint %s cannot be imported: another project has one of that id", e.ID)
+	}
+	return err
+}
+
+func (m *importer) event(ctx context.Context, e *export.Event) (err error) {
+	no := int64(0)
+	if e.AgentID != "" {
+		if no, err = m.agentNo(ctx, e.Project, e.AgentID); err != nil {
+			return err
+		}
+	}
+	_, err = m.tx.Exec(ctx, "INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		stored(e.ID), no, stored(e.AgentID), stored(e.Project), e.Type, e.CreatedMS, []byte(e.Body))
+	return clash(err, "event %s", e.ID)
+}
+
+func (m *importer) delivery(ctx context.Context, d *export.Delivery) error {
+	var event int64
+	err := m.tx.QueryRow(ctx, "SELECT no FROM event WHERE id = $1 AND project = $2", stored(d.Event), stored(d.Project)).Scan(&event)
+	if noRows(err) {
+		err = fault.New(fault.Invalid, "delivery %d is of an event %q that is not there", d.ID, d.Event)
+	}
+	if err != nil {
+		return err
+	}
+	to, err := m.endpointNo(ctx, d)
+	if err != nil {
+		return err
+	}
+	state, err := stateNumber(d.State)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "a delivery's state is none")
+	}
+	first := d.FirstMS
+	if first == 0 {
+		first = d.Created
+	}
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO delivery (id, event_no, endpoint_no, project, state, attempt, retry, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms, urgent, replay_of, replay_no)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, false, $10, $11, $12, $13, $14, $15, 0)`, d.ID, event, to, stored(d.Project), state, d.Attempt, d.Attempt > 0, d.DueMS, d.Fence,
+		stored(string(d.Reason)), d.Created, d.DoneMS, first, d.Urgent, d.ReplayOf)
+	for i, a := range d.Attempts {
+		detail, err := encodeDetail(a.Detail)
+		if err != nil {
+			return err
+		}
+		b.Queue(`INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, d.ID, a.N, int64(i-len(d.Attempts)), a.StartedMS, a.DurationMS, a.Status, stored(a.ErrorClass), stored(a.Error),
+			a.Response, a.Truncated, detail)
+	}
+	return clash(m.tx.SendBatch(ctx, b).Close(), "delivery %d", d.ID)
+}
+
+// endpointNo gives the row of a delivery's endpoint; one that was deleted has one row for all that is left of it.
+func (m *importer) endpointNo(ctx context.Context, d *export.Delivery) (no int64, err error) {
+	if !d.Gone {
+		err = m.tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND project = $2", stored(d.Endpoint), stored(d.Project)).Scan(&no)
+		if noRows(err) {
+			err = fault.New(fault.Invalid, "delivery %d is for an endpoint %q that is not there", d.ID, d.Endpoint)
+		}
+		return no, err
+	}
+	err = m.tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id IS NULL AND gone_id = $1 AND project = $2 ORDER BY no LIMIT 1", stored(d.Endpoint), stored(d.Project)).Scan(&no)
+	if noRows(err) {
+		err = m.tx.QueryRow(ctx, "INSERT INTO endpoint (id, gone_id, project, body, secrets) VALUES (NULL, $1, $2, '', '') RETURNING no", stored(d.Endpoint), stored(d.Project)).Scan(&no)
+	}
+	return no, err
+}
