@@ -42,6 +42,8 @@ func commands() []command {
 	return []command{
 		{"verify", verifyUsage, verify},
 		{"doctor", doctorUsage, doctor},
+		{"export", exportUsage, runExport},
+		{"import", importUsage, runImport},
 	}
 }
 

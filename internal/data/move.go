@@ -1,0 +1,166 @@
+package data
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+const exportUsage = `usage: export [flags] [FILE]
+
+Writes what the store holds as lines of JSON, to a file or, without one or with -, to stdout. It may run beside a server, and what it writes is of one
+moment. A file is there under its name when it is whole and on disk, and not before.
+
+`
+
+const importUsage = `usage: import [flags] [FILE]
+
+Puts what export has written into the store, from a file or, without one or with -, from stdin. A file is read to its end first, and its checksum
+compared; from stdin that is known only at the end. One that was interrupted goes on where it was when it is run again with the same export. What is there
+already is not overwritten: the first clash ends the import. An SQLite file must not be in use by a server.
+
+`
+
+// runExport writes an export.
+func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
+	url, scope := storeFlag(flags), scopeFlags(flags)
+	secrets := flags.Bool("secrets", false, "write secrets too: LLM keys, properties of joins, secrets of endpoints, the server's own keys")
+	force := flags.Bool("force", false, "overwrite the file if it is there")
+	if err := parse(flags, args, 1); err != nil {
+		return err
+	}
+	s, err := scope()
+	if err != nil {
+		return err
+	}
+	c, err := place(e, *url)
+	if err != nil {
+		return err
+	}
+	from, err := openSource(ctx, c)
+	if err != nil {
+		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	show, end := progress(e, "export")
+	var last export.End
+	write := func(w io.Writer) (err error) {
+		b := bufio.NewWriterSize(w, 1<<20)
+		if last, err = export.Write(ctx, b, from, s, *secrets, show); err == nil {
+			err = b.Flush()
+		}
+		return err
+	}
+	if name := flags.Arg(0); name == "" || name == "-" {
+		err = write(e.Stdout)
+	} else {
+		err = writeFile(name, *force, write)
+	}
+	end()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Stderr, "exported %s: %s\n", storeName(c), last.Counts)
+	if !*secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
+		fmt.Fprintln(e.Stderr, "secrets were left out; -secrets writes them too")
+	}
+	return nil
+}
+
+// writeFile makes a file whole or not at all: it is written under another name, and gets its own when it is on disk.
+func writeFile(name string, force bool, write func(io.Writer) error) error {
+	if _, err := os.Stat(name); err == nil && !force {
+		return fmt.Errorf("%s is there already; -force overwrites it", name)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".part-*") // for its owner alone
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	_ = folder.Sync() // not every file system can
+	return folder.Close()
+}
+
+// target is a store that is imported into.
+type target interface {
+	export.Target
+	io.Closer
+}
+
+// openTarget opens a store for an import; its tables are made or brought up to date.
+func openTarget(ctx context.Context, c config.Config) (target, error) {
+	key := []byte(c.SecretKey.Reveal())
+	if c.StoreURL != "" {
+		return postgres.Open(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
+	}
+	return sqlite.OpenImporter(sqlite.Options{Path: c.StorePath, SealKey: key})
+}
+
+// runImport puts an export into a store.
+func runImport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
+	url := storeFlag(flags)
+	forget := flags.Bool("forget", false, "leave what an import that was not finished has stored as it is, and begin another")
+	if err := parse(flags, args, 1); err != nil {
+		return err
+	}
+	c, err := place(e, *url)
+	if err != nil {
+		return err
+	}
+	in := e.Stdin
+	if name := flags.Arg(0); name != "" && name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, _, err := export.Check(ctx, f); err != nil {
+			return fmt.Errorf("%s: %w; nothing was imported", name, err)
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		in = f
+	}
+	to, err := openTarget(ctx, c)
+	if err != nil {
+		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if *forget {
+		if err := to.Import(ctx, nil, nil); err != nil {
+			return err
+		}
+	}
+	show, end := progress(e, "import")
+	last, resumed, err := export.Read(ctx, in, to, show)
+	end()
+	if err != nil {
+		return fmt.Errorf("%w; what was stored so far stays, and the same import goes on behind it", err)
+	}
+	how := "imported into"
+	if resumed {
+		how = "finished the import into"
+	}
+	fmt.Fprintf(e.Stderr, "%s %s: %s\n", how, storeName(c), last.Counts)
+	return nil
+}
