@@ -60,7 +60,8 @@ type due struct {
 	e             *webhook.Endpoint
 }
 
-// Claim takes due deliveries. Claims for one endpoint happen one after the other over all replicas, by its gate; those for others do not wait.
+// Claim takes due deliveries. Claims for one endpoint happen one after the other over all replicas, by its gate; a claim waits for all
+// endpoints that something is due for, so that two replicas claim at once only where these have none in common.
 func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Delivery, err error) {
 	if c.Limit <= 0 && c.Urgent <= 0 {
 		return nil, nil
