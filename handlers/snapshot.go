@@ -81,6 +81,9 @@ func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 		Summary      *string           `json:"summary"`
 		ToolExchange json.RawMessage   `json:"tool_exchange"`
 	}
+	if string(bytes.Trim(body, " \t\r\n")) == "null" { // a caller that lost its snapshot does not mean to lose the memory (001-34)
+		return fault.New(fault.BadRequest, "the body is null; an object or an array of messages is wanted")
+	}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
 		if err := json.Unmarshal(body, &in.Messages); err != nil {
 			return jsonFault(err)

@@ -141,6 +141,9 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s: %d %s, want a 400 that names %s", body, got.status, got.body, words)
 		}
 	}
+	for _, body := range []string{` null `, `7`, `"x"`, `true`} { // neither a list nor an object (001-34)
+		s.do("PUT", at, body).refused(http.StatusBadRequest, "InvalidRequestBody", "the body is")
+	}
 	if got := s.get(at).ok(nil); string(got.body) != whole {
 		t.Error("a refused restore changed the memory")
 	}
