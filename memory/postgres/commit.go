@@ -18,7 +18,7 @@ import (
 )
 
 // Group commit: an agent's calls go through one of a few queues, in order. What waits in a queue when its committer turns to it shares a
-// transaction of two round trips: one locks the agents' rows, one writes everything and commits. Where the database refuses something, the
+// transaction of one round trip, where all its agents are in memory (known.go), or else of two: one locks the agents' rows, one writes everything and commits. Where the database refuses something, the
 // transaction is rolled back and each call gets one of its own, so that the one at fault fails alone.
 
 // Commit tells of one shared transaction, for metrics.
@@ -229,13 +229,18 @@ func (s *Store) shared(batch []*item) error {
 	defer cancel()
 	began := time.Now()
 	var g *group
-	var err error
-	for try := 1; ; try++ {
+	err := errUnknown // as long as a try with locks first is wanted
+	if shy := s.shy(batch); *shy > 0 {
+		*shy--
+	} else if g, err = s.known(ctx, batch); g.stale {
+		*shy = shyFor
+	}
+	for try := 1; errors.Is(err, errUnknown); try++ {
 		g = &group{s: s, ctx: ctx}
 		err = g.run(batch)
 		// A connection that broke before the commit was sent was idle for too long, most likely: the next one is fresh.
-		if err == nil || try == maxTries || ctx.Err() != nil || !transient(err) && (!broken(err) || g.sent || try > 1) {
-			break
+		if try < maxTries && ctx.Err() == nil && (transient(err) || broken(err) && !g.sent && try == 1) {
+			err = errUnknown
 		}
 	}
 	s.observe(Commit{Items: len(batch), Messages: g.messages, Took: time.Since(began), Err: err})
@@ -269,7 +274,9 @@ type group struct {
 	writes   writes
 	messages int
 	wake     bool
-	sent     bool // the commit is on its way: nobody knows what becomes of a transaction whose connection breaks now
+	blind    *blind // nothing is locked yet: see known.go
+	stale    bool   // what is in memory did not hold
+	sent     bool   // the commit is on its way: nobody knows what becomes of a transaction whose connection breaks now
 }
 
 // work is an agent in a group: as the group has made it so far.
@@ -288,11 +295,8 @@ func (g *group) run(batch []*item) (err error) {
 	defer g.conn.Release()
 	done := false
 	defer func() {
-		if !done && !g.conn.Conn().IsClosed() {
-			// On a context of its own: that of the group may be why it failed. Where this fails too, the pool drops the connection.
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_, _ = g.conn.Exec(ctx, "ROLLBACK")
+		if !done {
+			g.rollback()
 		}
 	}()
 	if err := g.lock(batch); err != nil {
@@ -304,7 +308,7 @@ func (g *group) run(batch []*item) (err error) {
 			return e // the transaction is over
 		}
 	}
-	if err := g.commit(); err != nil {
+	if err := g.commit(&pgx.Batch{}); err != nil {
 		return err
 	}
 	done = true
@@ -388,9 +392,8 @@ func runDecision(decide memory.Decide, t *tx) (c memory.Change, err error) {
 	return decide(t)
 }
 
-// commit writes what is still to be written and ends the transaction, in one round trip.
-func (g *group) commit() error {
-	b := &pgx.Batch{}
+// commit writes what is still to be written and ends the transaction, in one round trip with what the batch holds.
+func (g *group) commit(b *pgx.Batch) error {
 	for _, w := range g.works {
 		if w.changed {
 			g.writes.head(w.view)
@@ -404,11 +407,14 @@ func (g *group) commit() error {
 
 // flush writes what has been decided so far, so that a query sees it. Heads are written with the commit.
 func (g *group) flush() error {
-	if g.writes.empty() {
+	b := &pgx.Batch{}
+	if err := g.begin(b); err != nil {
+		return err
+	}
+	g.writes.queue(b)
+	if b.Len() == 0 {
 		return nil
 	}
-	b := &pgx.Batch{}
-	g.writes.queue(b)
 	g.writes = writes{}
 	return g.conn.SendBatch(g.ctx, b).Close()
 }

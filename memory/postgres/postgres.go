@@ -80,6 +80,8 @@ type Store struct {
 	closing sync.RWMutex // held for reading by every call, for writing by Close
 	closed  atomic.Bool
 	shards  []chan *item
+	shyness []int // of each queue's committer: see known.go
+	looks   looks
 	work    sync.WaitGroup // the committers and what keeps the time
 	stop    context.CancelFunc
 
@@ -104,7 +106,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
+		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), looks: newLooks(), stop: func() {}, replica: newReplica(),
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")
@@ -115,6 +117,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
+	s.shyness = make([]int, o.Committers)
 	for range o.Committers {
 		shard := make(chan *item, o.QueueLen)
 		s.shards = append(s.shards, shard)
@@ -183,8 +186,16 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) 
 	if durable == "off" {
 		set += "; SET synchronous_commit = on"
 	}
-	_, err := conn.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol)
-	return err
+	if _, err := conn.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	// Our statements go by keys and want the same plan for whatever arrays: planning them anew each time costs more than they do. Databases that do not have the
+	// setting go on without.
+	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol)
+	if broken(err) {
+		return err
+	}
+	return nil
 }
 
 // Redact gives a connection string for logs: without user, password and parameters.

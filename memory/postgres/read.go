@@ -112,21 +112,19 @@ func (s *Store) loadViews(ctx context.Context, q querier, nos []int64) (map[int6
 // current gives an agent as it is now: from memory where its ver still holds, and read anew otherwise.
 func (s *Store) current(ctx context.Context, k key) (*view, error) {
 	if v := s.cache.get(k); v != nil {
-		var ver, endpoints int64
-		err := s.pool.QueryRow(ctx, "SELECT ver, (SELECT n FROM counter WHERE key = 'endpoints') FROM agent_head WHERE agent_no = $1", v.no).Scan(&ver, &endpoints)
-		if err != nil && !noRows(err) {
+		ver, endpoints, err := s.ver(ctx, v.no)
+		if err != nil {
 			return nil, err
 		}
-		if err == nil {
-			if err := s.freshEndpoints(ctx, s.pool, endpoints); err != nil {
-				return nil, err
-			}
-			if now := s.cache.get(k); now != nil && now.no == v.no && now.ver >= ver { // ours only grow, and hold what is committed
-				return now, nil
-			}
-		}
-		if noRows(err) {
+		if ver < 0 {
 			s.cache.drop(k)
+			return s.load(ctx, k)
+		}
+		if err := s.freshEndpoints(ctx, s.pool, endpoints); err != nil {
+			return nil, err
+		}
+		if now := s.cache.get(k); now != nil && now.no == v.no && now.ver >= ver { // ours only grow, and hold what is committed
+			return now, nil
 		}
 	}
 	return s.load(ctx, k)

@@ -57,10 +57,6 @@ type agentRow struct {
 	turned   bool   // between live and ended
 }
 
-func (w *writes) empty() bool {
-	return len(w.inserted.nos)+len(w.replaced.nos)+len(w.agents)+len(w.heads.nos) == 0 && w.events.empty()
-}
-
 func (w *writes) head(v *view) {
 	h := &w.heads
 	h.nos, h.vers, h.revs = append(h.nos, v.no), append(h.vers, v.ver), append(h.revs, v.head.Rev)
