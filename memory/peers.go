@@ -17,8 +17,8 @@ type Peers interface {
 	Seen(ctx context.Context, project, id string) (Seen, error)
 	// NewLive gives live agents that were made after the place, and the place for the next call; 0 is the beginning. It may give some again.
 	NewLive(ctx context.Context, after int64, each func(Head) error) (int64, error)
-	// Lease makes this process the only one that may do what is due for the agent, until the lease ends or is given back; ok is false while another has it.
-	Lease(ctx context.Context, project, id string, lease time.Duration) (giveBack func(), ok bool, err error)
+	// Lease makes this process the only one that may do so much for the agent, until the lease ends or is given back; ok is false while another has it.
+	Lease(ctx context.Context, project, id string, what Work, lease time.Duration) (giveBack func(), ok bool, err error)
 	// Ask asks the other processes to do what q says, and gives what came of it: as soon as one has done it, or nothing when none has taken it up within a moment.
 	// With Tell it does not wait.
 	Ask(ctx context.Context, q Question) (Reply, error)
@@ -30,6 +30,15 @@ type Peers interface {
 	// Revisions gives the revisions of agents; -1 for one that is gone.
 	Revisions(ctx context.Context, projects, ids []string) ([]int64, error)
 }
+
+// Work is what one process does for an agent at a time.
+type Work string
+
+// The kinds of work that are leased.
+const (
+	WorkTimers  Work = "timers"  // what is due by time
+	WorkSummary Work = "summary" // the summary of what leaves the memory
+)
 
 // Seen is when an agent was asked for last, and when something was last said; now for one that is followed or being answered.
 type Seen struct {

@@ -202,7 +202,7 @@ func (s *Service) actAlone(ctx context.Context, h Head) (again time.Time, err er
 	if s.dueOf(h).After(s.cfg.Now()) {
 		return time.Time{}, nil
 	}
-	giveBack, ok, err := s.peers.Lease(ctx, k.project, k.id, lookLease)
+	giveBack, ok, err := s.peers.Lease(ctx, k.project, k.id, WorkTimers, lookLease)
 	if err != nil || !ok {
 		return again, err
 	}

@@ -16,8 +16,14 @@ func (a *App) newSummaries(reg prometheus.Registerer) {
 	if a.cfg.Summaries == 0 {
 		return
 	}
+	var lease func(ctx context.Context, project, id string, lease time.Duration) (func(), bool, error)
+	if peers := peersOf(a.store); peers != nil {
+		lease = func(ctx context.Context, project, id string, lease time.Duration) (func(), bool, error) {
+			return peers.Lease(ctx, project, id, memory.WorkSummary, lease)
+		}
+	}
 	a.summaries = summary.New(summary.Config{
-		Memory: summaryMemory{a}, Places: a.cfg.Summaries, Log: a.log, Metrics: reg,
+		Memory: summaryMemory{a}, Lease: lease, Places: a.cfg.Summaries, Log: a.log, Metrics: reg,
 		Ask: func(ctx context.Context, agent memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
 			r, err := a.answers.Ask(ctx, answer.Question{Agent: agent, System: p.System, User: p.User, Model: model, Span: "summarize"})
 			return summary.Answer{Text: r.Text, Finish: r.Finish}, err

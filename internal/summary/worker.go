@@ -30,6 +30,9 @@ type Config struct {
 	Memory Memory
 	// Ask asks the agent's LLM, or another model where its policy names one. It is called from several goroutines.
 	Ask func(ctx context.Context, a memory.Agent, model string, p Prompt) (Answer, error)
+	// Lease makes this process the only one that summarises the agent, until the lease ends or is given back; ok is false while another has it. nil where no other
+	// process serves the memory.
+	Lease func(ctx context.Context, project, id string, lease time.Duration) (giveBack func(), ok bool, err error)
 	// RetryAfter gives how long the upstream that failed with err asks to be left alone; nil never.
 	RetryAfter func(err error) time.Duration
 	// Outcome names what asking failed with, for metrics; nil calls everything failed.
@@ -46,6 +49,16 @@ const (
 	firstGap   = 5 * time.Second
 	longestGap = 10 * time.Minute
 )
+
+// Leases: how long one lasts, which a summary takes at most as a rule (where it takes longer another process may make it, too, and the later one is stale), and
+// when an agent is looked at again that another process has in hand.
+const (
+	leaseFor   = time.Minute
+	leaseAgain = 5 * time.Second
+)
+
+// errElsewhere tells that another process is summarising the agent.
+var errElsewhere = errors.New("another server is summarising it")
 
 // gap gives how long nothing is tried after n failures in a row, from 1: it doubles, and half of it is jitter, so that agents that failed together do not come back together.
 func gap(n int) time.Duration {
@@ -248,7 +261,7 @@ func (w *Worker) begin(ctx context.Context, group *sync.WaitGroup) time.Duration
 func (w *Worker) look(ctx context.Context, e *entry) {
 	l, outcome, err := w.summarise(ctx, e)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, errElsewhere):
 	case ctx.Err() != nil:
 		outcome = "canceled"
 	default:
@@ -274,6 +287,9 @@ func (w *Worker) look(ctx context.Context, e *entry) {
 	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Stopped):
 		delete(w.agents, e.agentKey)
 		return
+	case errors.Is(err, errElsewhere):
+		e.at = time.Now().Add(leaseAgain)
+		e.chars, e.messages = 0, 0
 	case err != nil:
 		e.fails++
 		e.at = time.Now().Add(max(gap(e.fails), min(w.cfg.RetryAfter(err), longestGap)))
@@ -299,6 +315,23 @@ func (w *Worker) summarise(ctx context.Context, e *entry) (l memory.Leaving, out
 	}
 	if len(l.Messages) == 0 {
 		return l, "", nil
+	}
+	if w.cfg.Lease != nil {
+		giveBack, ok, err := w.cfg.Lease(ctx, e.project, e.id, leaseFor)
+		if err != nil {
+			return l, "store_error", err
+		}
+		if !ok {
+			return l, "", errElsewhere
+		}
+		defer giveBack()
+		// What was due may have been summarised elsewhere since.
+		if l, err = w.cfg.Memory.Leaving(ctx, e.project, e.id); err != nil {
+			return l, "store_error", err
+		}
+		if len(l.Messages) == 0 {
+			return l, "", nil
+		}
 	}
 	began := time.Now()
 	lines := Transcript(l.Messages)

@@ -101,13 +101,13 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 }
 
 // Lease implements memory.Peers.
-func (s *Store) Lease(ctx context.Context, project, id string, lease time.Duration) (giveBack func(), ok bool, err error) {
+func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work, lease time.Duration) (giveBack func(), ok bool, err error) {
 	var no, fence int64
-	err = s.transact(ctx, "lease an agent's timers", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.transact(ctx, "lease an agent", func(ctx context.Context, tx pgx.Tx) error {
 		ok = false
-		err := tx.QueryRow(ctx, `INSERT INTO agent_lease AS l (agent_no, until_ms, fence) SELECT no, `+nowMS+` + $3, 1 FROM agent WHERE project = $1 AND id = $2
-			ON CONFLICT (agent_no) DO UPDATE SET until_ms = excluded.until_ms, fence = l.fence + 1 WHERE l.until_ms <= `+nowMS+` RETURNING agent_no, fence`,
-			stored(project), stored(id), lease.Milliseconds()).Scan(&no, &fence)
+		err := tx.QueryRow(ctx, `INSERT INTO agent_lease AS l (agent_no, what, until_ms, fence) SELECT no, $4, `+nowMS+` + $3, 1 FROM agent WHERE project = $1 AND id = $2
+			ON CONFLICT (agent_no, what) DO UPDATE SET until_ms = excluded.until_ms, fence = l.fence + 1 WHERE l.until_ms <= `+nowMS+` RETURNING agent_no, fence`,
+			stored(project), stored(id), lease.Milliseconds(), string(what)).Scan(&no, &fence)
 		if noRows(err) {
 			return nil
 		}
@@ -121,7 +121,7 @@ func (s *Store) Lease(ctx context.Context, project, id string, lease time.Durati
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		defer cancel()
 		// Where this fails the lease ends by itself. A lease that others have taken over since has another fence.
-		_, _ = s.pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND fence = $2", no, fence)
+		_, _ = s.pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND what = $3 AND fence = $2", no, fence, string(what))
 	}, true, nil
 }
 

@@ -1,0 +1,42 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+)
+
+// TestLease: an agent's timers and its summary are leased apart, each to one server at a time, and an agent's leases go with it.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	to := postgrestest.URL(t)
+	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
+	create(t, a, agent(0))
+	lease := func(s *postgres.Store, what memory.Work, wanted bool) func() {
+		t.Helper()
+		giveBack, ok, err := s.Lease(t.Context(), "acme", agent(0).ID, what, time.Hour)
+		if err != nil || ok != wanted {
+			t.Fatalf("lease of %s: %t, want %t: %v", what, ok, wanted, err)
+		}
+		return giveBack
+	}
+	timers := lease(a, memory.WorkTimers, true)
+	lease(b, memory.WorkTimers, false)
+	summary := lease(b, memory.WorkSummary, true)
+	lease(a, memory.WorkSummary, false)
+	timers()
+	lease(b, memory.WorkTimers, true)
+	lease(a, memory.WorkSummary, false)
+	summary()
+	again := lease(a, memory.WorkSummary, true)
+	summary() // of a lease that is another's by now
+	lease(b, memory.WorkSummary, false)
+	again()
+	if err := a.Erase(t.Context(), "acme", agent(0).ID); err != nil {
+		t.Fatal(err)
+	}
+	lease(b, memory.WorkSummary, false)
+}
