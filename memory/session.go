@@ -143,7 +143,14 @@ func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Messag
 	return taken, nil
 }
 
-// newestOf gives a copy of the newest messages within the bounds of what is inherited; it does not begin with a tool's result.
+// Bounds of the instructions (system and developer messages) from before what is inherited, which are taken over all the same.
+const (
+	maxInstructions      = 32
+	maxInstructionsBytes = 256 << 10
+)
+
+// newestOf gives a copy of the newest messages within the bounds of what is inherited, and in front of them the newest instructions from before, which hold for
+// all that follows. What follows them does not begin with a tool's result.
 func (s *Service) newestOf(msgs []Message) []Message {
 	most := MaxInherited
 	if s.cfg.MaxMessages > 0 {
@@ -151,17 +158,33 @@ func (s *Service) newestOf(msgs []Message) []Message {
 	}
 	from, size := len(msgs), 0
 	for from > 0 && len(msgs)-from < most {
-		m := &msgs[from-1]
-		size += len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw)
-		if size > MaxInheritedBytes {
+		if size += msgs[from-1].bytes(); size > MaxInheritedBytes {
 			break
 		}
 		from--
 	}
-	for from > 0 && from < len(msgs) && msgs[from].Role == Tool {
-		from++
+	var standing []Message
+	size = 0
+	for i := from - 1; i >= 0 && len(standing) < min(maxInstructions, most/2); i-- {
+		if m := &msgs[i]; instructs(m.Role) {
+			if size += m.bytes(); size > maxInstructionsBytes {
+				break
+			}
+			standing = append(standing, *m)
+		}
 	}
-	return slices.Clone(msgs[from:])
+	slices.Reverse(standing)
+	if from > 0 {
+		for from += max(0, len(standing)+len(msgs)-from-most); from < len(msgs) && msgs[from].Role == Tool; {
+			from++
+		}
+	}
+	return slices.Concat(standing, msgs[from:])
+}
+
+// bytes gives what the texts of a message weigh.
+func (m *Message) bytes() int {
+	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw)
 }
 
 // inherited gives the message as another agent takes it over: what was said, and what was heard of it. Its ids, its measures and what it cost are the other agent's.

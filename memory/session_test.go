@@ -152,6 +152,31 @@ func TestInheritFrom(t *testing.T) {
 	}
 }
 
+// TestInheritInstructions: what the model was told to do stays in front, however much was said since.
+func TestInheritInstructions(t *testing.T) {
+	t.Parallel()
+	s := newService(nil)
+	first := again(t, s, memory.JoinRequest{Name: "n"})
+	msgs := []memory.Message{{Role: memory.System, Content: "be brief"}, user("old")}
+	for len(msgs) < memory.MaxInherited+5 {
+		msgs = append(msgs, user("x"))
+	}
+	for i := 0; i < len(msgs); i += memory.MaxBatch {
+		if _, err := s.Append(t.Context(), "p", first.ID, msgs[i:min(len(msgs), i+memory.MaxBatch)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave(t, s, first)
+	second := again(t, s, memory.JoinRequest{Name: "n", Inherit: memory.InheritFull})
+	if in := second.Settings.Memory.Inherited; in == nil || in.Messages != memory.MaxInherited || in.LeftOut != 5 {
+		t.Fatalf("%+v", in)
+	}
+	_, got, err := s.Remembered(t.Context(), "p", second.ID)
+	if err != nil || got[0].Content != "be brief" || got[1].Content != "x" {
+		t.Errorf("%+v %+v, %v", got[0], got[1], err)
+	}
+}
+
 // TestInheritBounds: what is taken over is bounded, and does not begin with a result whose call was left behind.
 func TestInheritBounds(t *testing.T) {
 	t.Parallel()

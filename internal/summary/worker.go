@@ -4,7 +4,9 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -259,7 +261,7 @@ func (w *Worker) begin(ctx context.Context, group *sync.WaitGroup) time.Duration
 
 // look summarises what is due for one agent and settles when to look again.
 func (w *Worker) look(ctx context.Context, e *entry) {
-	l, outcome, err := w.summarise(ctx, e)
+	l, outcome, err := w.guarded(ctx, e)
 	switch {
 	case err == nil, errors.Is(err, errElsewhere):
 	case ctx.Err() != nil:
@@ -305,6 +307,16 @@ func (w *Worker) look(ctx context.Context, e *entry) {
 		e.chars, e.messages = 0, 0
 	}
 	w.want(e)
+}
+
+// guarded is summarise; a panic is a failed attempt like any other, and does not take the server with it.
+func (w *Worker) guarded(ctx context.Context, e *entry) (l memory.Leaving, outcome string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			outcome, err = "panic", fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return w.summarise(ctx, e)
 }
 
 // summarise makes one summary, if one is due; outcome is "" if none is.

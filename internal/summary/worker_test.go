@@ -281,9 +281,10 @@ func TestWorkerMeanwhile(t *testing.T) {
 func TestWorkerFailing(t *testing.T) {
 	t.Parallel()
 	bad := map[string]func() (summary.Answer, error){
-		"failing": func() (summary.Answer, error) { return summary.Answer{}, errors.New("broken") },
-		"blank":   func() (summary.Answer, error) { return summary.Answer{Text: " ", Finish: "stop"}, nil },
-		"cut":     func() (summary.Answer, error) { return summary.Answer{Text: "He", Finish: "length"}, nil },
+		"panicking": func() (summary.Answer, error) { panic("odd words") },
+		"failing":   func() (summary.Answer, error) { return summary.Answer{}, errors.New("broken") },
+		"blank":     func() (summary.Answer, error) { return summary.Answer{Text: " ", Finish: "stop"}, nil },
+		"cut":       func() (summary.Answer, error) { return summary.Answer{Text: "He", Finish: "length"}, nil },
 	}
 	for name, fails := range bad {
 		t.Run(name, func(t *testing.T) {
