@@ -1,0 +1,103 @@
+package compat_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// subcommand runs a subcommand to its end and gives what it wrote and its exit code.
+func subcommand(t *testing.T, store string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	p := run(t, program(t, "api"), args, "HEARDLOG_STORE=sqlite:"+store)
+	code = p.wait(t)
+	return p.stdout.String(), p.stderr.String(), code
+}
+
+// An export beside a running server is whole; one that is killed leaves no file under its name; an import that is killed goes on where it was, and the
+// copy is the same bytes, without anything wrong, and serves.
+func TestDataKill(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var first string
+	for i := range 8 {
+		id := s.join(t, fmt.Sprintf("agent-%d", i), nil)
+		if i == 0 {
+			first = id
+		}
+		for range 3 {
+			var batch []object
+			for n := range 64 {
+				batch = append(batch, object{"role": []string{"user", "assistant"}[n%2], "content": fmt.Sprintf("message %d %s", n, strings.Repeat("é", 50))})
+			}
+			s.call(t, 200, "POST", "/v1/agents/"+id+"/messages", object{"messages": batch}, nil)
+		}
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "all.jsonl")
+	if out, errs, code := subcommand(t, s.store, "verify"); code != 0 || !strings.Contains(out, "8 agents with 1536 messages") {
+		t.Fatalf("verify beside the server: code %d\n%s%s", code, out, errs)
+	}
+	if _, errs, code := subcommand(t, s.store, "import", "/dev/null"); code != 1 {
+		t.Errorf("an import of nothing: code %d, %s", code, errs)
+	}
+	for i := range 5 {
+		p := run(t, program(t, "api"), []string{"export", file}, "HEARDLOG_STORE=sqlite:"+s.store)
+		if i%2 == 0 {
+			eventually(t, "the export has begun", func() bool { list, _ := filepath.Glob(file + "*"); return len(list) > 0 || !p.running() })
+		}
+		p.kill()
+		if b, err := os.ReadFile(file); err == nil && !strings.Contains(string(b[max(0, len(b)-400):]), `{"end":{`) {
+			t.Fatal("an export that was killed has left a file that is not whole")
+		}
+		_ = os.Remove(file)
+	}
+	if _, errs, code := subcommand(t, s.store, "export", "-secrets", file); code != 0 {
+		t.Fatalf("export: code %d, %s", code, errs)
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Some of it is given, and the process is killed when a part of that is stored.
+	copied := filepath.Join(dir, "copy.db")
+	lines := bytes.SplitAfter(want, []byte("\n"))
+	cmd := exec.Command(program(t, "api"), "import")
+	cmd.Env = []string{"HEARDLOG_STORE=sqlite:" + copied}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(bytes.Join(lines[:1200], nil)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a part is stored", func() bool {
+		out, _, _ := subcommand(t, copied, "verify")
+		return strings.Contains(out, "import was not finished")
+	})
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if _, errs, code := subcommand(t, copied, "import", file); code != 0 || !strings.Contains(errs, "finished the import into") {
+		t.Fatalf("the import again: code %d, %s", code, errs)
+	}
+	if _, errs, code := subcommand(t, copied, "import", file); code != 1 || !strings.Contains(errs, "in its place already") {
+		t.Errorf("a third import: code %d, %s", code, errs)
+	}
+	if got, errs, code := subcommand(t, copied, "export", "-secrets"); code != 0 || got != string(want) {
+		t.Errorf("the copy's export has %d bytes and not %d, or others; code %d, %s", len(got), len(want), code, errs)
+	}
+	if out, errs, code := subcommand(t, copied, "verify"); code != 0 {
+		t.Errorf("verify of the copy: code %d\n%s%s", code, out, errs)
+	}
+	again := start(t, "HEARDLOG_STORE=sqlite:"+copied)
+	if n := len(again.ledger(t, first)); n != 192 {
+		t.Errorf("the copy serves %d messages of the first agent, want 192", n)
+	}
+}
