@@ -248,7 +248,10 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 			}
 			c.Events = ev
 		}
-		return c, nil
+		if !s.special(&h.Agent, nil) {
+			return c, nil
+		}
+		return c, s.cutBehind(tx, &c)
 	})
 	if err == nil {
 		s.recordOthers(ctx, t, &out)

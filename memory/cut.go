@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/heardlog/heardlog/memory/window"
@@ -70,12 +71,50 @@ func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
 			out.Messages[i] = *now
 		}
 	}
+	c.moveUp(&h, list)
+	return nil
+}
+
+// moveUp moves the memory's beginning up where it is far in front of the first message that is still in it.
+func (c *Change) moveUp(h *Head, list []Message) {
 	first := slices.IndexFunc(list, func(m Message) bool { return m.InMemory() })
-	if first >= 0 && list[first].Seq-max(m.BaseSeq, 1) > farBehind {
+	if first >= 0 && list[first].Seq-max(h.Agent.Settings.Memory.BaseSeq, 1) > farBehind {
 		a := h.Agent
-		a.Settings.Memory.BaseSeq, a.Rev = list[first].Seq, rev
+		a.Settings.Memory.BaseSeq, a.Rev = list[first].Seq, h.Rev+1
 		c.Agent = &a
 	}
+}
+
+// cutBehind is the second half of cut, for an answer that the proxy stores in the place that was kept free for it: there is no seam, and it stays itself.
+func (s *Service) cutBehind(tx Tx, c *Change) error {
+	h := tx.Head()
+	p := s.PolicyOf(&h.Agent, nil)
+	if p.Apply != window.OnWrite || !*p.Enabled || h.Agent.Status.Ended() {
+		return nil
+	}
+	counter, err := s.counter(&p)
+	if err != nil {
+		return err
+	}
+	m := &h.Agent.Settings.Memory
+	stored, err := tx.Last(int(max(h.NextSeq-max(m.BaseSeq, 1), 0)))
+	if err != nil {
+		return err
+	}
+	list := slices.Concat(m.since(stored), c.Append)
+	slices.SortFunc(list, func(a, b Message) int { return cmp.Compare(a.Seq, b.Seq) })
+	views := make([]window.Message, len(list))
+	for i := range list {
+		views[i] = list[i].view()
+	}
+	for _, i := range p.Cut(views, counter) {
+		if slices.ContainsFunc(c.Append, func(m Message) bool { return m.Seq == list[i].Seq }) {
+			continue
+		}
+		list[i].State, list[i].Rev = Dropped, h.Rev+1
+		c.Replace = append(c.Replace, list[i])
+	}
+	c.moveUp(&h, list)
 	return nil
 }
 

@@ -63,6 +63,7 @@ func (s *Service) refill(h *Head, m *Memory, msgs []Message) (Change, error) {
 	rev, now := h.Rev+1, s.nowMS()
 	for _, msg := range msgs {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
+		msg.Timings, msg.Usage, msg.Failure, msg.Playback = nil, nil, nil, nil // measured once, of the message that was copied
 		msg, err := place(h, msg, rev, now, false)
 		if err != nil {
 			return Change{}, err
