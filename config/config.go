@@ -190,7 +190,7 @@ func (c *Config) together() []error {
 
 // Usage writes the settings for people.
 func Usage(w io.Writer) error {
-	_, err := io.WriteString(w, "Heardlog keeps the memory of voice agents. Without arguments it serves; verify, doctor, export, import, simulate and healthcheck are subcommands, each with -h. Its settings are environment variables:\n\n")
+	_, err := io.WriteString(w, "Heardlog keeps the memory of voice agents. Without arguments it serves; verify, doctor, export, import, erase, simulate and healthcheck are subcommands, each with -h. Its settings are environment variables:\n\n")
 	for _, s := range Settings() {
 		def := ""
 		if s.Default != "" {

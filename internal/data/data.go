@@ -44,6 +44,7 @@ func commands() []command {
 		{"doctor", doctorUsage, doctor},
 		{"export", exportUsage, runExport},
 		{"import", importUsage, runImport},
+		{"erase", eraseUsage, erase},
 	}
 }
 

@@ -1,0 +1,75 @@
+package data_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// TestErase: an agent is gone with what belongs to it, its neighbour of the same id in another project is not, and the receipt counts without telling.
+func TestErase(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) (url string, open func() (memory.Store, error)){
+		"sqlite": func(t *testing.T) (string, func() (memory.Store, error)) {
+			path := filepath.Join(t.TempDir(), "h.db")
+			return "sqlite:" + path, func() (memory.Store, error) { return sqlite.Open(t.Context(), sqlite.Options{Path: path}) }
+		},
+		"postgres": func(t *testing.T) (string, func() (memory.Store, error)) {
+			url := postgrestest.URL(t)
+			return url, func() (memory.Store, error) { return postgres.Open(t.Context(), postgres.Options{URL: url}) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, open := open(t)
+			s, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, project := range []string{"p", "q"} {
+				_, _, err := s.Create(t.Context(), memory.Agent{ID: "a", Project: project, Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{Append: []memory.Message{
+					{Seq: 1, Rev: 1, Role: memory.User, Content: "very private", Timestamp: 1, Scope: memory.Scope{UserID: "private-user"}}, {Seq: 2, Rev: 1, Role: memory.Assistant, Content: "private too", Timestamp: 1},
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			m := map[string]string{"HEARDLOG_STORE": url}
+			for _, args := range [][]string{{}, {"-project", "p"}, {"-agent", "a"}, {"-project", "p", "-agent", "other"}} {
+				if out, _, err := run(t, m, "", "erase", args...); err == nil || out != "" {
+					t.Errorf("%q: error %v, receipt %s", args, err, out)
+				}
+			}
+			out, errs, err := run(t, m, "", "erase", "-project", "p", "-agent", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got struct {
+				Project, Agent string
+				ErasedAt       string `json:"erased_at"`
+				Erased         struct{ Agents, Messages, Items int }
+			}
+			if err := json.Unmarshal([]byte(out), &got); err != nil || got.Project != "p" || got.Agent != "a" || got.ErasedAt == "" || got.Erased.Agents != 1 || got.Erased.Messages != 2 || got.Erased.Items != 1 {
+				t.Errorf("receipt %s, error %v", out, err)
+			}
+			if strings.Contains(out+errs, "private") {
+				t.Errorf("the receipt tells: %s%s", out, errs)
+			}
+			if out, _, err := run(t, m, "", "verify"); err != nil || !strings.Contains(out, "1 agents with 2 messages") {
+				t.Errorf("afterwards: %s %v", out, err)
+			}
+			if _, _, err := run(t, m, "", "erase", "-project", "p", "-agent", "a"); err == nil {
+				t.Error("erased twice")
+			}
+		})
+	}
+}
