@@ -16,24 +16,13 @@ const farBehind = 256
 func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
 	h := tx.Head()
 	p := s.PolicyOf(&h.Agent, nil)
-	if p.Apply != window.OnWrite || !*p.Enabled {
-		return nil
-	}
-	counter, err := s.counter(&p)
-	if err != nil {
+	list, counter, err := s.toCut(tx, &h, &p)
+	if list == nil || err != nil {
 		return err
 	}
-	m := &h.Agent.Settings.Memory
-	stored, err := tx.Last(int(max(h.NextSeq-max(m.BaseSeq, 1), 0)))
-	if err != nil {
-		return err
-	}
-	list := slices.Concat(m.since(stored), c.Append) // ours to write to
-	old := len(list) - len(c.Append)
-	views := make([]window.Message, len(list))
-	for i := range list {
-		views[i] = list[i].view()
-	}
+	old := len(list)
+	list = append(list, c.Append...)
+	views := viewsOf(list)
 	was := slices.Clone(list[:old])
 	if last := lastInMemory(list[:old]); last >= 0 && list[old].counts() {
 		switch seam := p.Seam(&views[last], views[old:]); {
@@ -75,6 +64,31 @@ func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
 	return nil
 }
 
+// toCut gives a copy of what is stored since the memory's beginning, and what counts it; nil where the policy does not apply on write.
+func (s *Service) toCut(tx Tx, h *Head, p *window.Policy) ([]Message, window.Counter, error) {
+	if p.Apply != window.OnWrite || !*p.Enabled {
+		return nil, nil, nil
+	}
+	counter, err := s.counter(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &h.Agent.Settings.Memory
+	stored, err := tx.Last(int(max(h.NextSeq-max(m.BaseSeq, 1), 0)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return append([]Message{}, m.since(stored)...), counter, nil
+}
+
+func viewsOf(list []Message) []window.Message {
+	views := make([]window.Message, len(list))
+	for i := range list {
+		views[i] = list[i].view()
+	}
+	return views
+}
+
 // moveUp moves the memory's beginning up where it is far in front of the first message that is still in it.
 func (c *Change) moveUp(h *Head, list []Message) {
 	first := slices.IndexFunc(list, func(m Message) bool { return m.InMemory() })
@@ -88,26 +102,17 @@ func (c *Change) moveUp(h *Head, list []Message) {
 // cutBehind is the second half of cut, for an answer that the proxy stores in the place that was kept free for it: there is no seam, and it stays itself.
 func (s *Service) cutBehind(tx Tx, c *Change) error {
 	h := tx.Head()
-	p := s.PolicyOf(&h.Agent, nil)
-	if p.Apply != window.OnWrite || !*p.Enabled || h.Agent.Status.Ended() {
+	if h.Agent.Status.Ended() {
 		return nil
 	}
-	counter, err := s.counter(&p)
-	if err != nil {
+	p := s.PolicyOf(&h.Agent, nil)
+	list, counter, err := s.toCut(tx, &h, &p)
+	if list == nil || err != nil {
 		return err
 	}
-	m := &h.Agent.Settings.Memory
-	stored, err := tx.Last(int(max(h.NextSeq-max(m.BaseSeq, 1), 0)))
-	if err != nil {
-		return err
-	}
-	list := slices.Concat(m.since(stored), c.Append)
+	list = append(list, c.Append...)
 	slices.SortFunc(list, func(a, b Message) int { return cmp.Compare(a.Seq, b.Seq) })
-	views := make([]window.Message, len(list))
-	for i := range list {
-		views[i] = list[i].view()
-	}
-	for _, i := range p.Cut(views, counter) {
+	for _, i := range p.Cut(viewsOf(list), counter) {
 		if slices.ContainsFunc(c.Append, func(m Message) bool { return m.Seq == list[i].Seq }) {
 			continue
 		}
