@@ -32,10 +32,10 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// MetricsPage serves /metrics.
 	MetricsPage http.Handler
-	Spec        []byte        // openapi.yaml
-	DocsPage    []byte        // HTML made of it
-	MaxBody     int64         // bytes
-	BodyTimeout time.Duration // how long a client may take to send its body; 0 = DefaultBodyTimeout
+	Spec        []byte                 // openapi.yaml
+	DocsPage    func() ([]byte, error) // HTML made of it
+	MaxBody     int64                  // bytes
+	BodyTimeout time.Duration          // how long a client may take to send its body; 0 = DefaultBodyTimeout
 	// Now gives the time; nil is time.Now.
 	Now       func() time.Time
 	RateLimit int // requests a second and project; 0 = no limit

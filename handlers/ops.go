@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -34,9 +35,14 @@ func (a *API) spec(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(a.Spec)
 }
 
-func (a *API) docs(w http.ResponseWriter, _ *http.Request) {
+func (a *API) docs(w http.ResponseWriter, _ *http.Request) error {
+	page, err := a.DocsPage()
+	if err != nil {
+		return fmt.Errorf("make the page of openapi.yaml: %w", err)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	_, _ = w.Write(a.DocsPage)
+	_, _ = w.Write(page)
+	return nil
 }

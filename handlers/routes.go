@@ -26,7 +26,7 @@ func (a *API) Router() http.Handler {
 	r.Get("/readyz", a.handle(agoraError, a.readyz))
 	r.Method(http.MethodGet, "/metrics", a.MetricsPage)
 	r.Get("/openapi.yaml", a.spec)
-	r.Get("/docs", a.docs)
+	r.Get("/docs", a.handle(agoraError, a.docs))
 
 	limit := a.rateLimit()
 	for base, kind := range map[string]joinKind{

@@ -111,10 +111,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	if err := a.newWebhooks(reg, g, hooks.Thin); err != nil {
 		return nil, err
 	}
-	docs, err := docsPage(heardlog.Spec)
-	if err != nil {
-		return nil, fmt.Errorf("make the page of openapi.yaml: %w", err)
-	}
 	platforms, err := newPlatforms(c)
 	if err != nil {
 		return nil, err
@@ -122,7 +118,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
 		Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
-		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docs, MaxBody: c.MaxBody,
+		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docsPage, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Tail:      handlers.TailLimits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),

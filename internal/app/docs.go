@@ -10,14 +10,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/heardlog/heardlog"
 )
 
 //go:embed docs.html
 var docsTemplate string
 
-// docsPage makes the page of /docs from openapi.yaml: by tag, each call with its paths, parameters, bodies, examples and errors, then the
+// docsPage gives the page of /docs. It is made when it is first asked for: most servers never are, and making it takes longer than the rest of a start.
+var docsPage = sync.OnceValues(func() ([]byte, error) { return makeDocsPage(heardlog.Spec) })
+
+// makeDocsPage makes the page from openapi.yaml: by tag, each call with its paths, parameters, bodies, examples and errors, then the
 // webhooks and the schemas. The page needs neither scripts nor anything from elsewhere, so that it works without internet and under the strictest content policy.
-func docsPage(spec []byte) ([]byte, error) {
+func makeDocsPage(spec []byte) ([]byte, error) {
 	doc, err := parseSpec(spec)
 	if err != nil {
 		return nil, err
