@@ -12,7 +12,7 @@ import (
 // A list of many endpoints in several states gives each delivery once and in order, wherever its pages end, and a replay selects the same ones.
 func TestListMerges(t *testing.T) {
 	t.Parallel()
-	const endpoints, events = 7, 150
+	const endpoints, events = 7, 60
 	s := open(t, sqlite.Options{})
 	for i := range endpoints {
 		if err := s.CreateEndpoint(t.Context(), webhook.Endpoint{ID: fmt.Sprint("e", i), Project: "p", URL: "https://x.example"}, 0); err != nil {
