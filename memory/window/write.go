@@ -27,6 +27,21 @@ func (p Policy) Cut(list []Message, c Counter) []int {
 	return leaving(list, s)
 }
 
+// CutsPart tells whether Read, of a memory that is long enough, leaves its beginning out whatever stands there, so that its end is enough: see ReadPart.
+func (p Policy) CutsPart() bool {
+	r := p.rules()
+	return !r.enabled || !r.importance && (r.maxMessages > 0 || r.maxTokens > 0 || r.maxRounds > 0)
+}
+
+// Spares tells whether Cut takes nothing of a memory of so many accepted messages, whichever they are.
+func (p Policy) Spares(messages int) bool {
+	r := p.rules()
+	if !r.write || !r.enabled {
+		return true
+	}
+	return r.maxTokens == 0 && (r.maxMessages == 0 || messages <= r.maxMessages) && (r.maxRounds == 0 || messages <= CapPerRound*r.maxRounds)
+}
+
 // leaving gives the places of the accepted messages of list that are not in s.
 func leaving(list []Message, s []slot) []int {
 	var out []int
