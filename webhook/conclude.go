@@ -18,6 +18,10 @@ const (
 // longest wait of the default schedule; for an endpoint with longer ones it is longer than those.
 const runGap = 48 * time.Hour
 
+// keepDisabled is how long events are kept for an endpoint that was disabled since it failed for days, so that it goes on where it stopped when it is enabled. It has an end
+// since what waits keeps the agent that it tells of.
+const keepDisabled = 7 * 24 * time.Hour
+
 // Conclusion is what a result does beyond its own delivery.
 type Conclusion struct {
 	Endpoint Endpoint // as it is afterwards
@@ -36,7 +40,10 @@ func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 		c.health(r)
 	}
 	if why := disableWhy(e, r); why != "" && same && !e.Disabled {
-		c.Endpoint.Disabled, c.Endpoint.DisabledWhy, c.Endpoint.DisabledMS = true, why, r.AtMS
+		c.Endpoint.Disabled, c.Endpoint.DisabledWhy, c.Endpoint.DisabledMS, c.Endpoint.KeepUntilMS = true, why, r.AtMS, 0
+		if r.DisableEndpoint == "" { // a receiver that asked for it wants nothing more
+			c.Endpoint.KeepUntilMS = r.AtMS + keepDisabled.Milliseconds()
+		}
 		c.Endpoint.Rev++
 		c.Changed, c.Disabled = true, true
 	}

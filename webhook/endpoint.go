@@ -46,6 +46,8 @@ type Endpoint struct {
 	// Disabled endpoints get no new deliveries and are not claimed; what is pending stays. DisabledWhy says why, DisabledMS since when.
 	Disabled    bool
 	DisabledWhy string
+	// KeepUntilMS: events until then are kept for it while it is disabled, since it was disabled by its failures and not by anybody's wish; 0 = none are.
+	KeepUntilMS int64
 	DisabledMS  int64
 
 	LastSuccessMS  int64 // of the last 2xx, to within a minute; 0 = none yet
@@ -100,8 +102,13 @@ type ClientCert struct {
 // Zero tells that there is none.
 func (c ClientCert) Zero() bool { return c == ClientCert{} }
 
-// Wants tells whether the endpoint takes events of the type.
-func (e *Endpoint) Wants(eventType int) bool { return !e.Disabled && Matches(e.Events, eventType) }
+// Wants tells whether the endpoint may take events of the type.
+func (e *Endpoint) Wants(eventType int) bool {
+	return (!e.Disabled || e.KeepUntilMS != 0) && Matches(e.Events, eventType)
+}
+
+// Keeps tells whether events of the time are kept for the endpoint: all where it is enabled.
+func (e *Endpoint) Keeps(atMS int64) bool { return !e.Disabled || atMS < e.KeepUntilMS }
 
 // InFlight is how many attempts at a time the endpoint allows; def is the server's own number.
 func (e *Endpoint) InFlight(def int) int {
@@ -123,6 +130,10 @@ func (e Endpoint) Clone() Endpoint {
 func Revise(old, next Endpoint) Endpoint {
 	next.ID, next.Project, next.CreatedMS, next.Fixed, next.MadeOf, next.Rev = old.ID, old.Project, old.CreatedMS, old.Fixed, old.MadeOf, old.Rev+1
 	next.LastSuccessMS, next.FirstFailureMS, next.LastFailureMS = old.LastSuccessMS, old.FirstFailureMS, old.LastFailureMS
+	next.KeepUntilMS = 0
+	if next.Disabled && old.Disabled {
+		next.KeepUntilMS = old.KeepUntilMS
+	}
 	if !next.Disabled {
 		next.DisabledWhy, next.DisabledMS = "", 0
 		if old.Disabled {

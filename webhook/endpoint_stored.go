@@ -23,6 +23,7 @@ type storedEndpoint struct {
 	Disabled    bool            `json:"disabled,omitempty"`
 	DisabledWhy string          `json:"disabled_why,omitempty"`
 	DisabledMS  int64           `json:"disabled_ms,omitempty"`
+	KeepUntilMS int64           `json:"keep_until_ms,omitempty"`
 	CreatedMS   int64           `json:"created_ms,omitempty"`
 	UpdatedMS   int64           `json:"updated_ms,omitempty"`
 	Rev         int64           `json:"rev,omitempty"`
@@ -59,7 +60,7 @@ func EncodeEndpoint(e *Endpoint) (body string, secrets []byte, err error) {
 	b, err := json.Marshal(storedEndpoint{
 		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,
 		MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
-		DisabledMS: e.DisabledMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, MadeOf: e.MadeOf, Fixed: e.Fixed,
+		DisabledMS: e.DisabledMS, KeepUntilMS: e.KeepUntilMS, CreatedMS: e.CreatedMS, UpdatedMS: e.UpdatedMS, Rev: e.Rev, MadeOf: e.MadeOf, Fixed: e.Fixed,
 	})
 	if err != nil {
 		return "", nil, err
@@ -101,7 +102,7 @@ func DecodeEndpoint(id, project, body string, secrets []byte) (Endpoint, error) 
 	e := Endpoint{
 		ID: id, Project: project, URL: in.URL, Description: in.Description, Events: in.Events, Agora: in.Agora, Payload: in.Payload,
 		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
-		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
+		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, KeepUntilMS: in.KeepUntilMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
 		Rev: in.Rev, MadeOf: in.MadeOf, Fixed: in.Fixed,
 		Auth:       Auth{Bearer: Secret(hidden.Bearer), User: hidden.User, Password: Secret(hidden.Password)},
 		ClientCert: ClientCert{Cert: hidden.Cert, Key: Secret(hidden.Key)},

@@ -146,13 +146,17 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 			break
 		}
 		e := q.endpoints[r.Endpoint.ID]
-		if _, known := room[e.ID]; !known && c.Room != nil {
+		if _, known := room[e.ID]; !known && c.Room != nil && !r.Urgent {
 			room[e.ID] = c.Room(&e)
 		}
-		if c.Room != nil && room[e.ID] <= 0 {
+		if c.Room != nil && room[e.ID] <= 0 && !r.Urgent {
 			continue
 		}
-		if busy[r.Endpoint.ID] >= e.InFlight(c.PerEndpoint) {
+		over := 0
+		if c.Ended != nil {
+			over = c.Ended(&e)
+		}
+		if !r.Urgent && busy[r.Endpoint.ID]-over >= e.InFlight(c.PerEndpoint) {
 			continue
 		}
 		busy[r.Endpoint.ID]++

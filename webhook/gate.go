@@ -23,6 +23,7 @@ type gates struct {
 	breakAfter int // 0 = never
 	mu         sync.Mutex
 	of         map[string]*gate // by endpoint; what has nothing to tell has none
+	swept      time.Time        // when those that nobody asks for were forgotten last
 	next       time.Time        // the earliest time at which somebody who was held back since the last look may go on; zero = none
 }
 
@@ -34,7 +35,11 @@ type gate struct {
 	of      version       // of the endpoint that failed
 	probing bool          // one attempt is under way to see whether it may close
 	bucket  *bucket       // nil = no limit
+	seen    time.Time     // when the endpoint was last asked for, or an attempt at it ended
 }
+
+// forgetAfter is how long a gate is kept that nobody asks for: its endpoint is deleted, disabled, or has nothing to be sent for longer than a breaker is open.
+const forgetAfter = time.Hour
 
 // version tells an endpoint from what it was before a change, and from one that had its id before it.
 type version struct{ createdMS, rev int64 }
@@ -53,6 +58,9 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	own := g.of[e.ID]
+	if own != nil {
+		own.seen = now
+	}
 	room := math.MaxInt
 	// Who was changed since is another one: a corrected URL must not wait for the old one's break.
 	if own != nil && !own.until.IsZero() && own.of == versionOf(e) {
@@ -69,7 +77,7 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	if e.RateLimit <= 0 {
 		return room
 	}
-	tokens := g.bucket(e).at(now)
+	tokens := g.bucket(e, now).at(now)
 	if tokens < 1 {
 		g.wake(now.Add(time.Duration(math.Ceil((1 - tokens) / e.RateLimit * float64(time.Second)))))
 		return 0
@@ -78,8 +86,9 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 }
 
 // bucket gives the endpoint's bucket at its present rate.
-func (g *gates) bucket(e *Endpoint) *bucket {
+func (g *gates) bucket(e *Endpoint, now time.Time) *bucket {
 	own := g.gate(e.ID)
+	own.seen = now
 	if own.bucket == nil {
 		own.bucket = &bucket{}
 	}
@@ -139,6 +148,7 @@ func (g *gates) wake(at time.Time) {
 func (g *gates) wait(now time.Time, longest time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.forget(now)
 	at := g.next
 	g.next = time.Time{}
 	if at.IsZero() {
@@ -147,14 +157,30 @@ func (g *gates) wait(now time.Time, longest time.Duration) time.Duration {
 	return min(max(at.Sub(now), time.Millisecond), longest)
 }
 
-// began notes a claimed delivery.
-func (g *gates) began(e *Endpoint, now time.Time) {
+// forget drops what nobody has asked for in a long time.
+func (g *gates) forget(now time.Time) {
+	if since := now.Sub(g.swept); since >= 0 && since < forgetAfter/60 {
+		return
+	}
+	g.swept = now
+	for id, own := range g.of {
+		switch {
+		case own.seen.After(now): // the clock was set back
+			own.seen = now
+		case now.Sub(own.seen) > forgetAfter:
+			delete(g.of, id)
+		}
+	}
+}
+
+// began notes a claimed delivery. A test takes a token, but is not the attempt that a breaker waits for.
+func (g *gates) began(e *Endpoint, test bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if e.RateLimit > 0 {
-		g.bucket(e).take(now)
+		g.bucket(e, now).take(now)
 	}
-	if own := g.of[e.ID]; own != nil && !own.until.IsZero() {
+	if own := g.of[e.ID]; own != nil && !own.until.IsZero() && !test {
 		if own.of != versionOf(e) {
 			own.fails, own.until, own.open, own.probing = 0, time.Time{}, 0, false
 			return
@@ -189,20 +215,22 @@ func judge(o Outcome) verdict {
 	return unknown
 }
 
-// ended notes how an attempt ended at the endpoint as it was then.
-func (g *gates) ended(e *Endpoint, v verdict, now time.Time) {
-	if g.breakAfter <= 0 {
+// ended notes how an attempt ended at the endpoint as it was then. A test that succeeds tells that the receiver is well; one that fails, or tells nothing, neither opens a
+// breaker nor makes its pause longer: somebody who tries again and again would hold the endpoint back himself.
+func (g *gates) ended(e *Endpoint, test bool, v verdict, now time.Time) {
+	if g.breakAfter <= 0 || test && v != healthy {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if v == failing {
 		own := g.gate(e.ID)
+		own.seen = now
 		switch v := versionOf(e); {
 		case own.of.after(v): // of an endpoint that was changed since
 			return
 		case v.after(own.of):
-			*own = gate{of: v, bucket: own.bucket}
+			*own = gate{of: v, bucket: own.bucket, seen: now}
 		}
 		g.failed(own, now)
 		return
@@ -211,7 +239,9 @@ func (g *gates) ended(e *Endpoint, v verdict, now time.Time) {
 	if own == nil {
 		return
 	}
-	own.probing = false
+	if !test {
+		own.probing = false
+	}
 	if v == healthy {
 		own.fails, own.until, own.open = 0, time.Time{}, 0
 		if own.bucket == nil {

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,86 @@ func TestFault28Breaker(t *testing.T) {
 		if n, err := testutil.GatherAndCount(reg, "heardlog_webhook_open_breakers"); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
+	})
+}
+
+// Tests of a receiver that is down are not what its breaker waits for: they make no pause longer, however many there are, but one that succeeds ends it.
+func TestBreakerAndTests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 100)
+		test := func() {
+			q.add("a", 1)
+			q.mu.Lock()
+			q.rows[len(q.rows)-1].Urgent = true
+			q.mu.Unlock()
+			q.wake()
+		}
+		var mu sync.Mutex
+		var tries []time.Duration
+		down, began := true, time.Now()
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			if !d.Urgent {
+				tries = append(tries, time.Since(began).Truncate(time.Second))
+			}
+			if down {
+				return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassRefused}}
+			}
+			return taken(d)
+		}, func(c *webhook.WorkerConfig) {
+			c.PerEndpoint, c.Schedule = 1, webhook.Schedule{24 * time.Hour}
+		})
+		for range 80 { // the tests that failed are tried again in a day
+			time.Sleep(900 * time.Millisecond)
+			test()
+		}
+		mu.Lock()
+		if want := []time.Duration{0, 0, 0, 0, 0, 10 * time.Second, 30 * time.Second, 70 * time.Second}; !slices.Equal(tries, want) {
+			t.Errorf("attempts at %v, want %v", tries, want)
+		}
+		down = false
+		mu.Unlock()
+		test()
+		time.Sleep(2 * time.Second)
+		stop()
+		if n := q.count(webhook.Delivered, "a"); n < 90 {
+			t.Errorf("%d delivered after a test that succeeded", n)
+		}
+	})
+}
+
+// A breaker of an endpoint that is gone is not counted for ever.
+func TestBreakerOfDeletedEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("gone", 10)
+		q.add("there", 10)
+		reg := prometheus.NewPedanticRegistry()
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome { return failed(d) }, func(c *webhook.WorkerConfig) {
+			c.Registerer = reg
+			c.Schedule = slices.Repeat(webhook.Schedule{time.Minute}, 1000)
+		})
+		open := func() float64 { return gauge(t, reg, "heardlog_webhook_open_breakers") }
+		time.Sleep(time.Minute)
+		if n := open(); n != 2 {
+			t.Errorf("%v are open", n)
+		}
+		q.mu.Lock()
+		for _, r := range q.rows {
+			if r.Endpoint.ID == "gone" {
+				r.state = webhook.Dead
+			}
+		}
+		q.mu.Unlock()
+		time.Sleep(2 * time.Hour)
+		if n := open(); n != 1 {
+			t.Errorf("%v are open, an hour after the endpoint of one was deleted", n)
+		}
+		stop()
 	})
 }
 

@@ -86,7 +86,7 @@ func newBacklog(q Queue, now func() time.Time, errs *prometheus.CounterVec) *bac
 		age: prometheus.NewDesc("heardlog_webhook_oldest_due_age_seconds",
 			"How long the earliest pending delivery has been due; nothing is excluded.", nil, nil),
 		pending: prometheus.NewDesc("heardlog_webhook_oldest_pending_age_seconds",
-			"How long the delivery has waited that waits longest, attempts that failed included; nothing is excluded.", nil, nil),
+			"How long ago the delivery was first due that waits longest, attempts that failed included; nothing is excluded that is due.", nil, nil),
 	}
 }
 

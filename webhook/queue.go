@@ -8,7 +8,10 @@ package webhook
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // DeliveryState is where a delivery stands.
@@ -21,6 +24,25 @@ const (
 	Dead      DeliveryState = "dead"      // given up; Reason says why; kept as long as any that ended
 	Canceled  DeliveryState = "canceled"  // ended by hand
 )
+
+// states are the delivery states by the numbers that databases hold; their order is never changed.
+var states = []DeliveryState{Pending, Delivered, Dead, Canceled}
+
+// StateNumber gives the number of a state in databases; fault.Internal for what is none.
+func StateNumber(s DeliveryState) (int, error) {
+	if n := slices.Index(states, s); n >= 0 {
+		return n, nil
+	}
+	return 0, fault.New(fault.Internal, "unknown delivery state %q", string(s))
+}
+
+// StateOf gives the state of a number; what is none is Dead, which nobody sends.
+func StateOf(n int) DeliveryState {
+	if n < 0 || n >= len(states) {
+		return Dead
+	}
+	return states[n]
+}
 
 // Delivery is one event for one endpoint, as claimed by a worker.
 type Delivery struct {
@@ -91,8 +113,8 @@ type Backlog struct {
 	Pending   int   // deliveries not yet delivered or dead, those of disabled endpoints included
 	Dead      int   // deliveries given up
 	OldestDue int64 // Unix ms of the earliest due time among pending deliveries; 0 if none. Nothing is excluded
-	// OldestPending is when the pending delivery was made that waits longest, Unix ms; 0 if none. Attempts that fail do not move it, as they
-	// move a due time.
+	// OldestPending is when the pending delivery was first due that waits longest, Unix ms; 0 if none. Attempts that fail do not move it, as they
+	// move a due time; what a replay at a pace will send later does not wait yet.
 	OldestPending int64
 }
 
@@ -113,6 +135,9 @@ type Claim struct {
 	// Room, if set, says how many deliveries the endpoint may get now, beside the other bounds. It is called inside the transaction, perhaps
 	// more than once, and must be quick and change nothing.
 	Room func(e *Endpoint) int
+	// Ended, if set, says how many of the endpoint's claims do not count against PerEndpoint: their attempts have ended, and only their results are still to be
+	// stored. Called as Room is.
+	Ended func(e *Endpoint) int
 	// Busy, if set, says how many attempts the endpoint's project and the endpoint have under way, which Fair goes by. Called as Room is.
 	Busy func(e *Endpoint) (project, endpoint int)
 }

@@ -103,7 +103,7 @@ func (s *Sender) newTransport(config *tls.Config) *http.Transport {
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		DisableCompression:     true, // what is kept of an answer is kept as it came; nothing is unpacked
 		MaxIdleConns:           128,
-		MaxIdleConnsPerHost:    8,
+		MaxIdleConnsPerHost:    64, // as many as there are attempts, for receivers behind one address
 		IdleConnTimeout:        30 * time.Second,
 	}
 }

@@ -220,6 +220,25 @@ func (s *Service) Delete(ctx context.Context, project, id string) error {
 	return s.Store.DeleteEndpoint(ctx, project, id)
 }
 
+// DeleteAll removes the project's endpoints but those of the settings, and gives their number.
+func (s *Service) DeleteAll(ctx context.Context, project string) (n int, err error) {
+	list, err := s.Store.Endpoints(ctx, project)
+	for _, e := range list {
+		if e.Fixed || e.Project != project {
+			continue
+		}
+		err := s.Store.DeleteEndpoint(ctx, project, e.ID)
+		if fault.Is(err, fault.NotFound) { // somebody else did
+			continue
+		}
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, err
+}
+
 // Rotate gives the endpoint a new signing secret and gives both; the old ones of its kind go on signing for the overlap. With a key the call can be
 // repeated as long as that secret lives: then nothing changes and again is true. It fails with fault.Conflict for a key of another secret.
 func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, overlap time.Duration, key string) (e Endpoint, fresh SigningSecret, again bool, err error) {
@@ -299,11 +318,28 @@ func (s *Service) Test(ctx context.Context, project, id, key string) (Record, er
 	if err == nil || key == "" || !fault.Is(err, fault.Conflict) {
 		return r, err
 	}
-	page, listErr := s.Store.Deliveries(ctx, DeliveryQuery{Project: project, Endpoint: id, EventID: m.ID, Limit: 1})
-	if listErr == nil && len(page.Deliveries) > 0 { // the first call made it
-		return page.Deliveries[0], nil
+	if first, ok := s.tested(ctx, DeliveryQuery{Project: project, Endpoint: id, EventID: m.ID, Limit: MaxPage}); ok { // the first call made it
+		return first, nil
 	}
 	return r, err
+}
+
+// tested gives the delivery that a test made, and not one of its replays.
+func (s *Service) tested(ctx context.Context, q DeliveryQuery) (Record, bool) {
+	for {
+		page, err := s.Store.Deliveries(ctx, q)
+		if err != nil {
+			return Record{}, false
+		}
+		for _, d := range page.Deliveries {
+			if d.ReplayOf == 0 {
+				return d, true
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return Record{}, false
+		}
+	}
 }
 
 // Replay sends the message of a delivery again, whatever became of it: each time, or, with a key, once for all calls of the key.

@@ -2,10 +2,8 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -114,7 +112,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer giveUp()
 	attempts, abandon := context.WithCancel(stores)
 	defer abandon()
-	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, tenants: map[string]int{}, freed: make(chan struct{}, 1)}
+	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, tenants: map[string]int{}, landed: map[string]int{}, freed: make(chan struct{}, 1)}
 	run.claim(ctx)
 
 	done := make(chan struct{})
@@ -146,6 +144,9 @@ type run struct {
 	flying   map[string]int // of them, by endpoint
 	tenants  map[string]int // of them, by project
 	freed    chan struct{}  // an attempt has ended
+	storing  int            // results that are not stored yet
+	landed   map[string]int // of them, by endpoint
+	store    storeHealth
 }
 
 // claim is the loop: claim as many as there is room for, then wait for a reason to look again. One that fails waits
@@ -159,7 +160,7 @@ func (r *run) claim(ctx context.Context) {
 	look := true             // there may be a test that came while all attempts were under way
 	for ctx.Err() == nil {
 		woken := r.c.Queue.Woken() // taken before the claim, so that what is committed during it wakes us
-		if free, tests := r.free(); free > 0 || tests > 0 && look {
+		if free, tests := r.store.allow(r.c.Sender.Lease(), r.free); free > 0 || tests > 0 && look {
 			look = false
 			n, err := r.claimOnce(ctx, free, tests)
 			if err != nil {
@@ -228,7 +229,7 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
 		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: r.room(now), Busy: r.under,
+		Room: r.room(now), Busy: r.under, Ended: r.ended,
 	})
 	if err != nil {
 		return 0, err
@@ -240,11 +241,11 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 			n++
 		}
 		if over, ok := r.policy.Overdue(d, now); ok {
-			r.start(d, func() { r.end(d, over, ends) })
+			r.start(d, func(land func()) { land(); r.end(d, over, ends) })
 			continue
 		}
-		r.gates.began(&d.Endpoint, now)
-		r.start(d, func() { r.deliver(d, ends, ctx.Err() != nil) }) // claimed, perhaps, while Run was asked to end
+		r.gates.began(&d.Endpoint, d.Urgent, now)
+		r.start(d, func(land func()) { r.deliver(d, ends, ctx.Err() != nil, land) }) // claimed, perhaps, while Run was asked to end
 	}
 	if bytes >= claimBytes/2 {
 		return free, nil // there may be more that was too long for this claim
@@ -252,46 +253,70 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	return n, nil
 }
 
-// start runs what is to be done with a claimed delivery on a goroutine of its own, for which Run waits.
-func (r *run) start(d Delivery, do func()) {
-	r.add(d, 1)
+// start runs what is to be done with a claimed delivery on a goroutine of its own, for which Run waits. do calls land when the attempt has ended: the next one
+// may begin while the result is being stored.
+func (r *run) start(d Delivery, do func(land func())) {
+	r.add(d, 1, 0)
 	r.wg.Go(func() {
+		land := sync.OnceFunc(func() {
+			r.add(d, -1, 1)
+			r.signal()
+		})
 		defer func() {
-			r.add(d, -1)
-			select {
-			case r.freed <- struct{}{}:
-			default: // there is one already, and claim looks at everything
-			}
+			land()
+			r.add(d, 0, -1)
+			r.signal()
 		}()
-		do()
+		do(land)
 	})
+}
+
+// signal tells claim that there is room.
+func (r *run) signal() {
+	select {
+	case r.freed <- struct{}{}:
+	default: // it has been told already, and looks at everything
+	}
 }
 
 // maxTests is how many tests may be under way beside InFlight: who asks whether his receiver can be reached is not told to wait for others'.
 const maxTests = 4
 
-// free gives how many attempts may begin, and how many tests beside them.
+// free gives how many attempts may begin, and how many tests beside them. Results that wait for the store count, so that a store that is slow slows what fills it: what goes
+// on while they wait is the next attempt at the same endpoint, and not more in all.
 func (r *run) free() (attempts, tests int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(r.c.InFlight-r.busy, 0), max(maxTests-r.urgent, 0)
+	return max(r.c.InFlight-r.busy-r.storing, 0), max(maxTests-r.urgent, 0)
 }
 
-func (r *run) add(d Delivery, n int) {
+// add counts attempts under way and results that wait.
+func (r *run) add(d Delivery, flying, landed int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Urgent {
-		r.urgent += n
+		r.urgent += flying
 	} else {
-		r.busy += n
-		if r.flying[d.Endpoint.ID] += n; r.flying[d.Endpoint.ID] == 0 {
-			delete(r.flying, d.Endpoint.ID)
-		}
-		if r.tenants[d.Endpoint.Project] += n; r.tenants[d.Endpoint.Project] == 0 {
-			delete(r.tenants, d.Endpoint.Project)
-		}
+		r.busy += flying
+		count(r.flying, d.Endpoint.ID, flying)
+		count(r.tenants, d.Endpoint.Project, flying)
+		count(r.landed, d.Endpoint.ID, landed)
 	}
+	r.storing += landed
 	r.metrics.inFlight.Set(float64(r.busy + r.urgent))
+}
+
+func count(of map[string]int, key string, n int) {
+	if of[key] += n; of[key] == 0 {
+		delete(of, key)
+	}
+}
+
+// ended gives how many of an endpoint's attempts have ended whose results are not stored yet.
+func (r *run) ended(e *Endpoint) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.landed[e.ID]
 }
 
 // under gives how many attempts a project and an endpoint have under way.
@@ -323,94 +348,6 @@ func (r *run) room(now time.Time) func(*Endpoint) int {
 		}
 		return min(r.gates.room(e, now), max(0, own-r.flying[e.ID])+shared)
 	}
-}
-
-// deliver makes the attempt and stores what came of it, both before the lease ends.
-func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool) {
-	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
-	defer cancel()
-	ends := leaseEnds.Add(-leaseSlack / 2)
-	if stopping || time.Until(ends) < minAttempt { // the claim took so long that an attempt would outlast its lease
-		r.gates.ended(&d.Endpoint, unknown, r.c.Now())
-		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
-		return
-	}
-	out := r.attempt(d, ends)
-	r.gates.ended(&d.Endpoint, judge(out), r.c.Now())
-	if out.ErrorClass == ClassCanceled {
-		r.store(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
-		return
-	}
-	r.metrics.observe(out)
-	result := r.policy.Settle(d, out, r.c.Now(), r.c.Random())
-	r.finish(ctx, d, result)
-}
-
-// end stores what became of a delivery that is not tried any more.
-func (r *run) end(d Delivery, result Result, leaseEnds time.Time) {
-	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
-	defer cancel()
-	r.finish(ctx, d, result)
-}
-
-// finish stores a result; one that another claim has overtaken counts for nothing.
-func (r *run) finish(ctx context.Context, d Delivery, result Result) {
-	r.log(d, result)
-	if r.store(ctx, d, "finish", func(ctx context.Context) error { return r.c.Queue.Finish(ctx, d, result) }) && result.State == Dead {
-		r.metrics.dead.Inc()
-	}
-}
-
-// attempt sends, and turns a panic into an outcome: one delivery that we cannot handle must not stop the others.
-func (r *run) attempt(d Delivery, ends time.Time) (out Outcome) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.c.Log.Error().Int64("delivery", d.ID).Str("event", d.EventID).Interface("panic", v).
-				Bytes("stack", debug.Stack()).Msg("webhook attempt panicked")
-			out = Outcome{Attempt: Attempt{
-				N: d.Attempt, StartedMS: r.c.Now().UnixMilli(), ErrorClass: ClassPanic, Error: "a mistake in Heardlog stopped the attempt",
-			}}
-		}
-	}()
-	ctx, cancel := context.WithDeadline(r.attempts, ends)
-	defer cancel()
-	return r.c.Sender.Send(ctx, d)
-}
-
-// store does a call of the store that ends a claim, again and again until the lease ends: what is not stored by then is sent again,
-// which receivers stand but do not like. It tells whether it was stored.
-func (r *run) store(ctx context.Context, d Delivery, call string, do func(context.Context) error) bool {
-	log := r.c.Log.With().Int64("delivery", d.ID).Str("event", d.EventID).Str("endpoint", d.Endpoint.ID).Logger()
-	for pause := finishPause; ; pause *= 2 {
-		err := safely(ctx, do)
-		if err == nil {
-			return true
-		}
-		if fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound) {
-			log.Warn().Err(err).Msg("webhook " + call + ": another worker has this delivery, or it is gone; result dropped")
-			return false
-		}
-		r.metrics.storeErrors.WithLabelValues(call).Inc()
-		log.Error().Err(err).Msg("webhook " + call)
-		if !wait(ctx, pause) || errors.Is(err, errPanic) {
-			log.Error().Msg("webhook " + call + ": not stored; the delivery is sent again when its lease has ended")
-			return false
-		}
-	}
-}
-
-// errPanic marks a panic in the store.
-var errPanic = errors.New("panic")
-
-func safely(ctx context.Context, do func(context.Context) error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("%w: %v\n%s", errPanic, v, debug.Stack())
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	return do(ctx)
 }
 
 // log writes one line for an attempt; its URL is without the parts that hold secrets.

@@ -66,6 +66,16 @@ func testClaimPerEndpoint(r rig) {
 	first := r.claimPer(100, 10, 2)
 	same(r.t, "two each", names(first), []string{"e0>a", "e1>a", "x>b"})
 	same(r.t, "those in flight count", names(r.claimPer(101, 10, 2)), []string{})
+	more, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 101, Limit: 10, PerEndpoint: 2, Lease: lease, Ended: func(e *webhook.Endpoint) int {
+		return map[string]int{"a": 1, "b": 7}[e.ID] // b has fewer than that, and nothing more to be sent
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	same(r.t, "but those whose attempts have ended do not", names(more), []string{"e2>a"})
+	if err := r.queue.Release(r.ctx, more[0]); err != nil {
+		r.t.Fatal(err)
+	}
 	r.finish(first[0], webhook.Delivered, 0)
 	same(r.t, "a place is free", names(r.claimPer(102, 10, 2)), []string{"e2>a"})
 	r.finish(first[1], webhook.Pending, 1_000_000) // waits for its retry: not in flight

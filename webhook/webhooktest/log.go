@@ -429,7 +429,10 @@ func testDisabledAfter(r rig) {
 	if !e.Disabled || e.DisabledMS != 8*day+1 || e.DisabledWhy == "" || e.Rev != 1 || e.LastSuccessMS != day {
 		r.t.Errorf("after five days: %+v", e)
 	}
-	r.emit(event("unwanted", 102, 9*day))
+	if e.KeepUntilMS != 15*day+1 {
+		r.t.Errorf("events are kept until %d", e.KeepUntilMS)
+	}
+	r.emit(event("kept", 102, 9*day), event("unwanted", 102, 15*day+1)) // a week is kept, and no more
 	list := r.claim(9*day, 10)
 	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != webhook.TypeDisabled {
 		r.t.Fatalf("claimed while it is disabled: %v", names(list))
@@ -448,8 +451,16 @@ func testDisabledAfter(r rig) {
 	if get().Disabled {
 		r.t.Error("disabled by one failure after it was enabled")
 	}
-	if n := len(r.list(webhook.DeliveryQuery{Endpoint: "a", States: []webhook.DeliveryState{webhook.Pending}})); n != 3 {
-		r.t.Errorf("%d deliveries wait, want 3", n)
+	if n := len(r.list(webhook.DeliveryQuery{Endpoint: "a", States: []webhook.DeliveryState{webhook.Pending}})); n != 4 {
+		r.t.Errorf("%d deliveries wait, want 4", n)
+	}
+	for i, want := range map[string]int{"kept": 1, "unwanted": 0} {
+		if n := len(r.list(webhook.DeliveryQuery{Endpoint: "a", EventID: i})); n != want {
+			r.t.Errorf("%d deliveries of %s, want %d", n, i, want)
+		}
+	}
+	if e := get(); e.KeepUntilMS != 0 {
+		r.t.Errorf("enabled, and still kept until %d", e.KeepUntilMS)
 	}
 }
 
@@ -479,6 +490,19 @@ func testOldestPending(r rig) {
 		r.finish(d, webhook.Dead, 0)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 1, Dead: 2, OldestDue: 7000, OldestPending: 7000})
+	// What a replay at a pace sends later has not waited before its turn, and counts from then on, whatever becomes of its tries.
+	for _, d := range r.claim(7000, 10) {
+		r.finish(d, webhook.Dead, 0)
+	}
+	if _, err := r.queue.ReplayAll(r.ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme", EventID: "e1"}, NowMS: 8000, PerSecond: 0.5}); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, d := range r.claim(8000, 10) {
+		r.finish(d, webhook.Delivered, 0)
+	}
+	r.wantBacklog(webhook.Backlog{Pending: 1, Dead: 3, OldestDue: 10_000, OldestPending: 10_000})
+	r.finish(r.one(10_000), webhook.Pending, 20_000)
+	r.wantBacklog(webhook.Backlog{Pending: 1, Dead: 3, OldestDue: 20_000, OldestPending: 10_000})
 }
 
 // testHealthInOneGroup ends claims of several endpoints at the same time: none of them loses what another one noted.
