@@ -40,7 +40,7 @@ type Config struct {
 	Addr           string // HEARDLOG_ADDR
 	Loopback       bool   // Addr serves this machine only
 	StorePath      string // HEARDLOG_STORE of an SQLite file, without its scheme
-	StoreURL       Secret // HEARDLOG_STORE of a PostgreSQL database, which may hold a password; else ""
+	StoreURL       Secret // HEARDLOG_STORE of a PostgreSQL database or a Redis server, which may hold a password; else ""
 	Credentials    []Credential
 	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
 
@@ -69,6 +69,7 @@ type Config struct {
 	MaxAgents         int           // HEARDLOG_MAX_AGENTS; 0 = no limit
 	OverMaxAgents     string        // HEARDLOG_OVER_MAX_AGENTS: refuse or drop_idle
 	Summaries         int           // HEARDLOG_SUMMARIES; 0 = none are made
+	ItemLimit         int           // HEARDLOG_MAX_MEMORIES; 0 = no limit
 	MessageLimit      int           // HEARDLOG_MAX_MESSAGES; 0 = no limit
 	Policy            window.Policy // HEARDLOG_POLICY; the zero value is the default preset
 	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
@@ -179,6 +180,9 @@ func (c *Config) together() []error {
 	if c.WebhookSecret != "" && c.WebhookURL == "" {
 		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_SECRET: is set without HEARDLOG_WEBHOOK_URL"))
 	}
+	if c.WebhookURL != "" && c.Redis() {
+		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_URL: does not go with the Redis store of HEARDLOG_STORE, which cannot hold deliveries so that none is lost; name an SQLite or PostgreSQL store, or no webhook"))
+	}
 	if len(c.LLM.Fallbacks) > 0 && c.LLM.URL == "" {
 		errs = append(errs, errors.New("HEARDLOG_LLM_FALLBACKS: wants HEARDLOG_LLM_URL, which it stands behind"))
 	}
@@ -188,9 +192,16 @@ func (c *Config) together() []error {
 	return errs
 }
 
+// Redis tells that StoreURL names a Redis server.
+func (c *Config) Redis() bool { return isRedis(c.StoreURL.Reveal()) }
+
+func isRedis(url string) bool {
+	return strings.HasPrefix(url, "redis://") || strings.HasPrefix(url, "rediss://")
+}
+
 // Usage writes the settings for people.
 func Usage(w io.Writer) error {
-	_, err := io.WriteString(w, "Heardlog keeps the memory of voice agents. Without arguments it serves; verify, doctor, export, import, erase, simulate and healthcheck are subcommands, each with -h. Its settings are environment variables:\n\n")
+	_, err := io.WriteString(w, "Heardlog keeps the memory of voice agents. Without arguments it serves; verify, doctor, export, import, migrate, backup, restore, compact, erase, simulate and healthcheck are subcommands, each with -h. Its settings are environment variables:\n\n")
 	for _, s := range Settings() {
 		def := ""
 		if s.Default != "" {

@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
 		OverMaxAgents: "refuse", Summaries: 8,
-		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, Policy: window.Policy{Preset: "agora"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", TailLimit: 10_000, AgentTailLimit: 2000, ShutdownTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "agora"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", TailLimit: 10_000, AgentTailLimit: 2000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -49,6 +49,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_ADDR", ":80", "HEARDLOG_CREDENTIALS: is required"},
 		{"HEARDLOG_STORE", "mysql://u:hunter2@h/db", `"mysql" is not known`},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@h", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
+		{"HEARDLOG_STORE", "redis://u:hunter2@", "redis://USER:PASSWORD@HOST:PORT/DATABASE"},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@%zz/db", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
 		{"HEARDLOG_STORE", "sqlite:", "sqlite:PATH"},
 		{"HEARDLOG_CREDENTIALS", "p=id", "entry 1 is not project=id:secret"},
@@ -234,6 +235,21 @@ func TestIngestReadable(t *testing.T) {
 		})
 		if (want == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%s: %v", ingest, err)
+		}
+	}
+}
+
+// TestRedisWithoutWebhooks: a store that cannot hold deliveries is refused together with what wants them, by the names of both.
+func TestRedisWithoutWebhooks(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://h", "rediss://u:hunter2@h:6380/1?ttl=1h"} {
+		c, err := load(map[string]string{"HEARDLOG_STORE": url})
+		if err != nil || !c.Redis() || c.StoreURL.Reveal() != url || c.StorePath != "" {
+			t.Errorf("%s: %+v, %v", url, c, err)
+		}
+		_, err = load(map[string]string{"HEARDLOG_STORE": url, "HEARDLOG_WEBHOOK_URL": "https://hooks.example.com"})
+		if err == nil || !strings.Contains(err.Error(), "HEARDLOG_WEBHOOK_URL") || !strings.Contains(err.Error(), "HEARDLOG_STORE") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s with a webhook: %v", url, err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func Settings() []Setting { return append(ownSettings(), tracingSettings()...) }
 func ownSettings() []Setting {
 	return []Setting{
 		{"HEARDLOG_ADDR", "127.0.0.1:8080", "host:port to serve; port 0 takes any free one.", setAddr},
-		{"HEARDLOG_STORE", "sqlite:data/heardlog.db", "Where the memory is kept: sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers.", setStore},
+		{"HEARDLOG_STORE", "sqlite:data/heardlog.db", "Where the memory is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE for several servers, or redis://HOST (rediss:// for TLS) for short-term memory.", setStore},
 		{"HEARDLOG_CREDENTIALS", "", "Who may come in: project=id:secret, comma separated, or the path of a file with one a line. Without any the server is open and serves a loopback address only.", setCredentials},
 		{"HEARDLOG_DEFAULT_PROJECT", "", "The project of the webhook endpoint below and, on an open server, of /v1; unset, the project of the first credential, or default.", setProject},
 		{"HEARDLOG_LLM_URL", "", "OpenAI-compatible upstream for agents that bring no llm.url: a base URL such as https://llm.example/v1, or the whole chat completions URL.", urlInto(func(c *Config) *string { return &c.LLM.URL })},
@@ -71,6 +71,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_OVER_MAX_AGENTS", "refuse", "What becomes of an agent that would be one too many: refuse it, or drop_idle, which ends the project's agent that nobody has asked for longest.", oneOf(func(c *Config) *string { return &c.OverMaxAgents }, "refuse", "drop_idle")},
 		{"HEARDLOG_MAX_CONVERSATIONS", "100000", "How many saved conversations one project may hold; 0 = no limit.", intInto(func(c *Config) *int { return &c.ConversationLimit }, 0, 10_000_000)},
 		{"HEARDLOG_MAX_WORKING_MB", "64", "How many megabytes one agent's working memory may hold, whatever the agent says.", intInto(func(c *Config) *int { return &c.WorkingMB }, 1, 1024)},
+		{"HEARDLOG_MAX_MEMORIES", "1000000", "How many memories one project may hold that stand in no agent's ledger, cleared ones not counted; 0 = no limit. Past it new ones are refused.", intInto(func(c *Config) *int { return &c.ItemLimit }, 0, 100_000_000)},
 		{"HEARDLOG_MAX_MESSAGES", "100000", "How many messages of every role one agent may have; 0 = no limit. Past it new ones are refused, and answers to earlier ones still stored.", intInto(func(c *Config) *int { return &c.MessageLimit }, 0, 100_000_000)},
 		{"HEARDLOG_SUMMARIES", "8", "How many summaries of long conversations are made at a time, for agents whose policy wants them; 0 = none are made.", intInto(func(c *Config) *int { return &c.Summaries }, 0, 1000)},
 		{"HEARDLOG_POLICY", "agora", "What an LLM is given of an agent's memory, where the agent does not say: the name of a preset (agora, ovos, orbiter, lauren, ossa, full), or a JSON object; see GET /v1/policies.", setPolicy},
@@ -114,10 +115,17 @@ func setStore(c *Config, v string) error {
 		c.StorePath, c.StoreURL = "", Secret(v)
 		return nil
 	}
+	if isRedis(v) {
+		if u, err := url.Parse(v); err != nil || u.Hostname() == "" {
+			return errors.New("a Redis store is redis://USER:PASSWORD@HOST:PORT/DATABASE, or rediss:// for TLS") // its text would show the password
+		}
+		c.StorePath, c.StoreURL = "", Secret(v)
+		return nil
+	}
 	path, ok := strings.CutPrefix(v, "sqlite:")
 	if !ok || path == "" {
 		scheme, _, _ := strings.Cut(v, ":") // what follows may hold a password
-		return fmt.Errorf("store %q is not known; write sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE", scheme)
+		return fmt.Errorf("store %q is not known; write sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE or redis://HOST", scheme)
 	}
 	if strings.ContainsRune(path, 0) || strings.Contains(path, "?") {
 		return errors.New("the path may hold neither NUL nor a question mark")

@@ -27,10 +27,7 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.RawQuery
 	switch {
 	case query == "":
-		// The number asked for depends on the agent, so that the head comes first; both come from memory where the agent is warm.
-		if head, err = a.Memory.Head(r.Context(), project, id); err == nil {
-			head, msgs, err = a.Memory.History(r.Context(), project, id, head.Agent.Settings.LLM.MaxHistory)
-		}
+		head, msgs, err = a.Memory.History(r.Context(), project, id, 0)
 	case r.URL.Query().Get("limit") == "all":
 		head, msgs, next, err = a.wholeHistory(r, project, id)
 	default:
@@ -38,12 +35,7 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) error {
 		if n, err = intParam(r.URL.Query(), "limit", 0, 1, historyPage); err != nil {
 			return fault.At(fault.Invalid, "limit", "%q is neither all nor a whole number from 1 to %d", clip(r.URL.Query().Get("limit"), 40), historyPage)
 		}
-		if head, err = a.Memory.Head(r.Context(), project, id); err == nil {
-			if n == 0 {
-				n = head.Agent.Settings.LLM.MaxHistory
-			}
-			head, msgs, err = a.Memory.History(r.Context(), project, id, n)
-		}
+		head, msgs, err = a.Memory.History(r.Context(), project, id, n)
 	}
 	if err != nil {
 		return err

@@ -144,6 +144,8 @@ func (s *messageScope) into(out *memory.Message, field string) error {
 			return err
 		}
 	}
-	out.Scope = memory.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
+	out.Amend(func(r *memory.Rare) {
+		r.Scope = memory.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
+	})
 	return nil
 }

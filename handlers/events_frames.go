@@ -232,8 +232,8 @@ func (f *framer) message(m *memory.Message) error {
 	if m.Said() {
 		put(m.BornRev(), 3, tailSpeak, speakEvent{messageRef: ref, Kind: saidAs(m.Source), Text: m.Original()})
 	}
-	if m.Filler != "" {
-		put(m.BornRev(), 4, tailSpeak, speakEvent{messageRef: ref, Kind: "filler", Text: m.Filler})
+	if words := m.Filler(); words != "" {
+		put(m.BornRev(), 4, tailSpeak, speakEvent{messageRef: ref, Kind: "filler", Text: words})
 	}
 	if m.Role == memory.Assistant {
 		put(m.CutRev(), 5, tailInterrupted, interruptedEvent{messageRef: ref, CausedBy: m.InterruptBy, TS: m.InterruptMS, Heard: m.Content})

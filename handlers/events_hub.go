@@ -85,9 +85,11 @@ type tailHubs struct {
 type tailHub struct {
 	all         *tailHubs
 	project, id string
-	feed        *memory.Feed
-	stop        context.CancelFunc
-	done        chan struct{}
+	// ready is closed when its beginning is read; stop is nil then where that failed.
+	ready chan struct{}
+	feed  *memory.Feed
+	stop  context.CancelFunc
+	done  chan struct{}
 
 	mu      sync.RWMutex
 	floor   place   // the ring holds everything behind it
@@ -138,52 +140,111 @@ func (t *tailHubs) join(ctx context.Context, project, id string) (*tailReader, e
 	return r, nil
 }
 
+// enter waits for nobody's store but that of its own agent: the lock over all hubs is not held while a head is read.
 func (t *tailHubs) enter(ctx context.Context, project, id string) (*tailReader, error) {
 	k := [2]string{project, id}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := t.hubs[k]
-	if h == nil {
-		h = &tailHub{all: t, project: project, id: id, done: make(chan struct{}), readers: map[*tailReader]struct{}{}}
-		h.feed = t.api.Memory.Follow(project, id)
-		head, err := t.api.Memory.Head(ctx, project, id) // after the feed has begun, so that nothing falls between the two
-		if err != nil {
-			h.feed.Close()
-			return nil, err
+	for {
+		t.mu.Lock()
+		h := t.hubs[k]
+		first := h == nil
+		if first {
+			h = &tailHub{all: t, project: project, id: id, ready: make(chan struct{}), done: make(chan struct{}), readers: map[*tailReader]struct{}{}}
+			t.hubs[k] = h
 		}
-		h.floor, h.head, h.ended = whole(head.Rev), whole(head.Rev), head.Agent.Status.Ended()
-		h.look()
-		run, stop := context.WithCancel(context.WithoutCancel(ctx))
-		h.stop = stop
-		t.hubs[k] = h
-		go h.run(run, head.Rev, &head.Agent) // ended and awaited by leave
+		r, err := h.seat(t.limits.AgentReaders)
+		t.mu.Unlock()
+		switch {
+		case err != nil:
+			t.api.Metrics.tail.refused.WithLabelValues("agent").Inc()
+			return nil, err
+		case first:
+			if err := h.begin(ctx); err != nil {
+				t.mu.Lock()
+				delete(t.hubs, k)
+				t.mu.Unlock()
+				close(h.ready)
+				return nil, err
+			}
+			close(h.ready)
+			return r, nil
+		}
+		select {
+		case <-h.ready:
+			if h.stop != nil {
+				return r, nil
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			// Who made it failed, perhaps because its own caller went away.
+		case <-ctx.Done():
+			if r.rise() { // all others have come and gone meanwhile
+				h.end()
+			}
+			return nil, context.Cause(ctx)
+		}
 	}
+}
+
+// seat adds a reader.
+func (h *tailHub) seat(most int) (*tailReader, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.readers) >= t.limits.AgentReaders {
-		t.api.Metrics.tail.refused.WithLabelValues("agent").Inc()
-		return nil, fault.New(fault.RateLimited, "agent %s has %d live tails open, as many as it may; let readers share one, or try again later", id, t.limits.AgentReaders)
+	if len(h.readers) >= most {
+		return nil, fault.New(fault.RateLimited, "agent %s has %d live tails open, as many as it may; let readers share one, or try again later", h.id, most)
 	}
 	r := &tailReader{hub: h, wake: make(chan struct{}, 1)}
 	h.readers[r] = struct{}{}
 	return r, nil
 }
 
-// leave takes the reader away; the last one ends the hub.
-func (r *tailReader) leave() {
+// begin reads the agent's head and follows it from there.
+func (h *tailHub) begin(ctx context.Context) error {
+	h.feed = h.all.api.Memory.Follow(h.project, h.id)
+	head, err := h.all.api.Memory.Head(ctx, h.project, h.id) // after the feed has begun, so that nothing falls between the two
+	if err != nil {
+		h.feed.Close()
+		return err
+	}
+	h.mu.Lock()
+	h.floor, h.head, h.ended = whole(head.Rev), whole(head.Rev), head.Agent.Status.Ended()
+	h.mu.Unlock()
+	h.look()
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	h.stop = stop
+	go h.run(run, head.Rev, &head.Agent) // ended and awaited by leave
+	return nil
+}
+
+// rise takes the reader away and tells whether it was the last one, whose hub is gone then.
+func (r *tailReader) rise() bool {
 	h, t := r.hub, r.hub.all
-	t.readers.Add(-1)
-	t.api.Metrics.tail.readers.Dec()
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	h.mu.Lock()
 	delete(h.readers, r)
 	last := len(h.readers) == 0
 	h.mu.Unlock()
-	if last {
-		delete(t.hubs, [2]string{h.project, h.id})
+	if k := [2]string{h.project, h.id}; last && t.hubs[k] == h {
+		delete(t.hubs, k)
 	}
-	t.mu.Unlock()
-	if last {
+	return last
+}
+
+// leave takes a reader away that has entered; the last one ends the hub.
+func (r *tailReader) leave() {
+	t := r.hub.all
+	t.readers.Add(-1)
+	t.api.Metrics.tail.readers.Dec()
+	if r.rise() {
+		r.hub.end()
+	}
+}
+
+// end stops a hub that nobody reads any more, nor will, and waits for it.
+func (h *tailHub) end() {
+	<-h.ready
+	if h.stop != nil {
 		h.stop()
 		h.feed.Close()
 		<-h.done

@@ -367,3 +367,32 @@ func TestTailStates(t *testing.T) {
 	}
 	want(`{"state":"listening"}`)
 }
+
+// TestTailWaitsForItsOwnStore: while the head of one agent is slow to be read, tails of others open, and those of that agent open when it has come, one read for all of them.
+func TestTailWaitsForItsOwnStore(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{})
+	slow, quick := s.join(), s.join()
+	held := &gate{open: make(chan struct{})}
+	s.store.hold.Store(slow, held)
+	opened := make(chan bool, 3)
+	for range 3 {
+		go func() { opened <- s.source(slow, "").connect() }()
+	}
+	s.eventually("reads that wait", func() bool { return held.reads.Load() == 4 }) // that of the request which came first, and the second of it, which the hub begins with; others
+	other := s.source(quick, "")
+	there := make(chan bool, 1)
+	go func() { there <- other.connect() }()
+	s.eventually("the tail of another agent", func() bool { return len(there) == 1 })
+	if !<-there {
+		t.Fatal("the tail of another agent was refused")
+	}
+	s.say(quick, says(memory.User, "hello"))
+	other.until("message")
+	close(held.open)
+	for range 3 {
+		if !<-opened {
+			t.Error("a tail was refused after the wait")
+		}
+	}
+}

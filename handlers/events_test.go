@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,10 +39,24 @@ type tailServer struct {
 type countingStore struct {
 	memory.Store
 	heads, pages atomic.Int64
+	hold         sync.Map // by the agent's id, a *gate
+}
+
+// gate is what reads of an agent's head wait for, all but the first.
+type gate struct {
+	reads atomic.Int64
+	open  chan struct{}
 }
 
 func (s *countingStore) Head(ctx context.Context, project, id string) (memory.Head, error) {
 	s.heads.Add(1)
+	if g, ok := s.hold.Load(id); ok && g.(*gate).reads.Add(1) > 1 {
+		select {
+		case <-g.(*gate).open:
+		case <-ctx.Done():
+			return memory.Head{}, context.Cause(ctx)
+		}
+	}
 	return s.Store.Head(ctx, project, id)
 }
 

@@ -85,7 +85,12 @@ func (a *API) decodeBytes(body []byte, v any, strict bool) error {
 
 // readBody is readRaw for JSON, whose depth it checks.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := a.readRaw(w, r)
+	return a.readBodyUpTo(w, r, a.MaxBody)
+}
+
+// readBodyUpTo is readBody with a limit of its own.
+func (a *API) readBodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := a.readUpTo(w, r, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -42,15 +43,18 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if depth := jsonDepth(body); depth > MaxDepth {
-		return fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
+		return a.lostNotice(r, noticeRequest{}, body, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth))
 	}
 	var in noticeRequest
 	if err := json.Unmarshal(body, &in); err != nil {
-		return jsonFault(err)
+		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field != "" { // names that jsonFault would take for Go's
+			err = fault.At(fault.Invalid, typ.Field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, jsonName(typ.Type))
+		}
+		return a.lostNotice(r, in, body, jsonFault(err))
 	}
 	kind := "other"
 	if in.filed() {
-		kind = strconv.Itoa(in.EventType)
+		kind = strconv.Itoa(int(in.EventType))
 	}
 	done := func(result, msg string) error {
 		a.Metrics.ingest.WithLabelValues(kind, result).Inc()
@@ -65,7 +69,7 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 	var left omitted
 	n, err := in.notice(&left)
 	if err != nil {
-		return err
+		return a.lostNotice(r, in, body, err)
 	}
 	infoOf(r).agent = n.AgentID
 	changed, err := a.Memory.File(r.Context(), projectOf(r), n)
@@ -83,6 +87,15 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 		return done(ingestFiled, "success; left out: "+left.String())
 	}
 	return done(ingestFiled, "success")
+}
+
+// lostNotice writes a line of its own about a notification that is refused though its signature is right: Agora sends it three times more, and then nobody does. What
+// was said is not in it, and the hash tells whether two lines are of one body.
+func (a *API) lostNotice(r *http.Request, in noticeRequest, body []byte, err error) error {
+	sum := sha256.Sum256(body)
+	a.Log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", clip(string(in.NoticeID), maxNoticeID)).Int("type", int(in.EventType)).
+		Int("bytes", len(body)).Hex("sha256", sum[:]).Str("error", clip(causeOf(err), 1024)).Msg("a notification of Agora's cannot be filed")
+	return err
 }
 
 // verifiedNotice reads the body and checks that a secret of the project signed it. Nothing is read for a caller who could not be right.
@@ -136,16 +149,16 @@ const checkChannel = "test_webhook"
 
 // noticeRequest is a notification (reference/agora-api.md 5.1 and 5.5). What is not known of it is passed over.
 type noticeRequest struct {
-	NoticeID  string          `json:"noticeId"`
-	ProductID int             `json:"productId"`
-	EventType int             `json:"eventType"`
+	NoticeID  textOrNumber    `json:"noticeId"`
+	ProductID numberOrText    `json:"productId"`
+	EventType numberOrText    `json:"eventType"`
 	NotifyMS  wholeNumber     `json:"notifyMs"`
 	Payload   json.RawMessage `json:"payload"` // of another product it may be anything
 }
 
 // noticePayload is what payloads of all types have together. Only AgentID has to be right.
 type noticePayload struct {
-	AgentID  string                   `json:"agent_id"`
+	AgentID  textOrNumber             `json:"agent_id"`
 	Name     looseText                `json:"name"`
 	Channel  looseText                `json:"channel"`
 	Labels   looseObject              `json:"labels"`
@@ -205,7 +218,7 @@ func (in *noticeRequest) notice(o *omitted) (memory.Notice, error) {
 			return memory.Notice{}, jsonFault(err)
 		}
 	}
-	n := memory.Notice{AgentID: p.AgentID}
+	n := memory.Notice{AgentID: string(p.AgentID)}
 	switch {
 	case in.NoticeID == "":
 		return n, fault.At(fault.Missing, "noticeId", "is required")
@@ -213,11 +226,11 @@ func (in *noticeRequest) notice(o *omitted) (memory.Notice, error) {
 		return n, fault.At(fault.Invalid, "noticeId", "is %d bytes long; at most %d are allowed", len(in.NoticeID), maxNoticeID)
 	case p.AgentID == "":
 		return n, fault.At(fault.Missing, "payload.agent_id", "is required")
-	case !validID(p.AgentID):
+	case !validID(n.AgentID):
 		return n, fault.At(fault.Invalid, "payload.agent_id", "may hold letters, digits, dot, dash and underscore, at most 128")
 	}
 	var err error
-	if n.ID, err = noticeText("noticeId", in.NoticeID, maxNoticeID); err != nil {
+	if n.ID, err = noticeText("noticeId", string(in.NoticeID), maxNoticeID); err != nil {
 		return n, err
 	}
 	n.Name = p.Name.text("payload.name", maxNoticeName, o)

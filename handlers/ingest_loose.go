@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -48,6 +49,34 @@ func (o *omitted) String() string {
 		s += fmt.Sprintf("; and %d more", more)
 	}
 	return s
+}
+
+// textOrNumber is a string; a number, which some senders write an id as, is taken as its digits.
+type textOrNumber string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *textOrNumber) UnmarshalJSON(b []byte) error {
+	var n json.Number
+	if b[0] != '"' && json.Unmarshal(b, &n) == nil {
+		*t = textOrNumber(n)
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(t))
+}
+
+// numberOrText is a whole number; a string that holds one is taken for it.
+type numberOrText int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *numberOrText) UnmarshalJSON(b []byte) error {
+	var s string
+	if b[0] == '"' && json.Unmarshal(b, &s) == nil {
+		if v, err := strconv.Atoi(strings.TrimSpace(s)); err == nil {
+			*n = numberOrText(v)
+			return nil
+		}
+	}
+	return json.Unmarshal(b, (*int)(n))
 }
 
 // looseText is a string; whatever else comes in its place is bad and "".

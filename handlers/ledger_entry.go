@@ -113,8 +113,8 @@ func appendLedgerEntry(b []byte, m *memory.Message, live bool, base int64) ([]by
 	}
 	e.text("finish_reason", m.FinishRsn)
 	e.raw("usage", m.Usage)
-	e.text("upstream", m.Upstream)
-	e.text("filler", m.Filler)
+	e.text("upstream", m.Upstream())
+	e.text("filler", m.Filler())
 	e.own(m)
 	switch {
 	case m.Seq < base, m.Status != memory.Accepted, m.State == memory.Dropped, m.State == memory.Merged, m.State == memory.Removed:
@@ -138,13 +138,13 @@ type entryWriter struct {
 // own appends what who wrote the message said of it: status, scope, importance and category.
 func (e *entryWriter) own(m *memory.Message) {
 	e.text("status", string(m.Status))
-	if m.Scope != (memory.Scope{}) {
-		e.value("scope", m.Scope)
+	if scope := m.Scope(); scope != (memory.Scope{}) {
+		e.value("scope", scope)
 	}
-	if m.Importance != nil {
-		e.value("importance", *m.Importance)
+	if f := m.Importance(); f != nil {
+		e.value("importance", *f)
 	}
-	e.text("category", m.Category)
+	e.text("category", m.Category())
 }
 
 func (e *entryWriter) key(name string) {

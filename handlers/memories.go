@@ -217,9 +217,11 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	case in.ToolName != "" && role != memory.Tool:
 		return m, fault.At(fault.Invalid, "tool_name", "belongs to memories of type tool only")
 	}
-	m.Scope = memory.Scope{UserID: scope.UserID, SessionID: scope.SessionID, TaskID: scope.TaskID}
-	m.Item = &memory.Item{ID: in.ID, AgentID: scope.AgentID, Extra: extra, IsError: in.IsError}
-	m.Category, m.Importance = category, in.Importance
+	m.Rare = &memory.Rare{
+		Scope:    memory.Scope{UserID: scope.UserID, SessionID: scope.SessionID, TaskID: scope.TaskID},
+		Item:     &memory.Item{ID: in.ID, AgentID: scope.AgentID, Extra: extra, IsError: in.IsError},
+		Category: category, Importance: in.Importance,
+	}
 	if status != window.Accepted {
 		m.Status = memory.MessageStatus(status)
 	}
@@ -310,7 +312,7 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 		return &s
 	}
 	out := memoryJSON{
-		ID: it.Row.ID, Content: m.Parts, Type: names.of(m.Role), Status: string(it.ShownStatus()), Category: m.Category, Importance: m.Importance,
+		ID: it.Row.ID, Content: m.Parts, Type: names.of(m.Role), Status: string(it.ShownStatus()), Category: m.Category(), Importance: m.Importance(),
 		Metadata:  memoryMetadataJSON{orNil(it.Row.UserID), orNil(it.Row.SessionID), orNil(it.Row.TaskID), orNil(it.Row.AgentID), json.RawMessage("{}")},
 		CreatedAt: iso(m.Timestamp), UpdatedAt: iso(m.Timestamp),
 	}
@@ -325,7 +327,7 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 	if m.Role == memory.Tool {
 		out.toolJSON = &toolJSON{ToolCallID: m.ToolCallID, ToolName: m.ToolName}
 	}
-	if item := m.Item; item != nil {
+	if item := m.Item(); item != nil {
 		if len(item.Extra) > 0 {
 			out.Metadata.Extra = item.Extra
 		}

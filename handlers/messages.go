@@ -170,13 +170,13 @@ func (m messageRequest) itemFields(out *memory.Message, at string) error {
 		if !(*f >= 0 && *f <= 1) {
 			return fault.At(fault.Invalid, at+"importance", "%v is not from 0 to 1", *f)
 		}
-		out.Importance = f
+		out.Amend(func(r *memory.Rare) { r.Importance = f })
 	}
 	if m.Category != "" {
 		if err := memory.ValidName(at+"category", m.Category, maxCategory); err != nil {
 			return err
 		}
-		out.Category = m.Category
+		out.Amend(func(r *memory.Rare) { r.Category = m.Category })
 	}
 	return m.Scope.into(out, at+"scope")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,6 +15,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
+
+// maxSnapshotBody is how long a snapshot may be that is restored, in bytes, where HEARDLOG_MAX_BODY allows less.
+const maxSnapshotBody = 16 << 20
 
 // maxToolExchange bounds what a snapshot holds beside messages and summary, in bytes.
 const maxToolExchange = 64 << 10
@@ -40,14 +44,31 @@ func (a *API) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if s.ToolExchange != "" {
 		b = append(append(b, `,"tool_exchange":`...), s.ToolExchange...)
 	}
+	if why := a.notRestorable(len(s.Messages), len(b)); why != "" { // said when it is saved, and not when it is needed
+		b = memory.AppendString(append(b, `,"not_restorable":`...), why)
+	}
 	writeJSON(w, http.StatusOK, append(b, "}\n"...))
 	return nil
 }
 
+// notRestorable says why putSnapshot would refuse a snapshot of so many messages and bytes; "" where it takes it.
+func (a *API) notRestorable(messages, size int) string {
+	switch limit := a.snapshotBody(); {
+	case messages > memory.MaxSnapshot:
+		return fmt.Sprintf("it holds %d messages; at most %d can be restored at once", messages, memory.MaxSnapshot)
+	case int64(size)+2 > limit:
+		return fmt.Sprintf("it is longer than %d bytes, which is the most that can be restored at once", limit)
+	}
+	return ""
+}
+
+// snapshotBody is how long a snapshot may be that is restored, in bytes.
+func (a *API) snapshotBody() int64 { return max(a.MaxBody, maxSnapshotBody) }
+
 // appendSnapshotMessage appends a message as it was given, or, of one that was not given so, what restoring it needs.
 func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
-	if m.Raw != "" {
-		return append(b, m.Raw...)
+	if given := m.Raw(); given != "" {
+		return append(b, given...)
 	}
 	e := entryWriter{b: memory.AppendString(append(b, `{"role":`...), string(m.WireRole()))}
 	switch {
@@ -69,7 +90,7 @@ func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
 
 // putSnapshot restores a memory from what snapshot gives, or from a plain list of messages, all or nothing (001-27).
 func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+	body, err := a.readBodyUpTo(w, r, a.snapshotBody())
 	if err != nil {
 		return err
 	}
@@ -77,9 +98,10 @@ func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.BadRequest, "the body is not UTF-8, and could not be given back as it is")
 	}
 	var in struct {
-		Messages     []json.RawMessage `json:"messages"`
-		Summary      *string           `json:"summary"`
-		ToolExchange json.RawMessage   `json:"tool_exchange"`
+		Messages      []json.RawMessage `json:"messages"`
+		Summary       *string           `json:"summary"`
+		ToolExchange  json.RawMessage   `json:"tool_exchange"`
+		NotRestorable json.RawMessage   `json:"not_restorable"` // of what snapshot gave; the bounds are looked at here
 	}
 	if string(bytes.Trim(body, " \t\r\n")) == "null" { // a caller that lost its snapshot does not mean to lose the memory (001-34)
 		return fault.New(fault.BadRequest, "the body is null; an object or an array of messages is wanted")
@@ -153,7 +175,7 @@ func (a *API) restored(at string, raw json.RawMessage) (memory.Message, error) {
 		m.Parts = object
 	}
 	if !m.InMemory() || string(appendSnapshotMessage(nil, &m)) != string(raw) {
-		m.Raw = string(raw)
+		m.Amend(func(r *memory.Rare) { r.Raw = string(raw) })
 	}
 	return m, nil
 }

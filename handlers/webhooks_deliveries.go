@@ -173,11 +173,11 @@ type replayRequest struct {
 }
 
 type replayFilter struct {
-	Endpoint string          `json:"endpoint"`
+	Endpoint *string         `json:"endpoint"`
 	States   json.RawMessage `json:"states"`
 	Types    json.RawMessage `json:"types"`
-	Agent    string          `json:"agent"`
-	Message  string          `json:"message"`
+	Agent    *string         `json:"agent"`
+	Message  *string         `json:"message"`
 	From     int64           `json:"from"`
 	To       int64           `json:"to"`
 }
@@ -188,7 +188,19 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 	if err != nil {
 		return q, err
 	}
-	q = webhook.DeliveryQuery{Project: project, Endpoint: f.Endpoint, AgentID: f.Agent, EventID: f.Message}
+	q = webhook.DeliveryQuery{Project: project}
+	// What is empty selects nothing, and must not be taken for what is left out, which is everything.
+	for _, m := range []struct {
+		name string
+		in   *string
+		out  *string
+	}{{"endpoint", f.Endpoint, &q.Endpoint}, {"agent", f.Agent, &q.AgentID}, {"message", f.Message, &q.EventID}} {
+		if m.in != nil {
+			if *m.out = *m.in; *m.in == "" {
+				return q, fault.At(fault.Invalid, "filter."+m.name, "is empty; an id is wanted, or nothing where any will do")
+			}
+		}
+	}
 	if q.FromMS, err = millis("filter.from", f.From); err != nil {
 		return q, err
 	}
@@ -202,12 +214,18 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 	if err != nil {
 		return q, err
 	}
+	if types != nil && len(types) == 0 {
+		return q, emptyList("filter.types")
+	}
 	if q.Types, err = typesOf("filter.types", types); err != nil {
 		return q, err
 	}
 	states, err := entries[string]("filter.states", orNull(f.States), 4)
 	if err != nil {
 		return q, err
+	}
+	if states != nil && len(states) == 0 {
+		return q, emptyList("filter.states")
 	}
 	if q.States, err = statesOf("filter.states", states); err != nil {
 		return q, err
@@ -216,6 +234,10 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 		q.States = []webhook.DeliveryState{webhook.Dead}
 	}
 	return q, nil
+}
+
+func emptyList(field string) error {
+	return fault.At(fault.Invalid, field, "is an empty list, which selects nothing; name at least one, or leave it out")
 }
 
 type replayAnswer struct {

@@ -92,7 +92,7 @@ func (a *API) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 		was := *e
 		*e = webhook.Endpoint{Agora: true, URL: was.URL, Secrets: was.Secrets, ID: was.ID, Project: was.Project}
 		// Nor does a body that says nothing of it enable an endpoint that was disabled meanwhile.
-		e.Disabled, e.DisabledWhy, e.DisabledMS = was.Disabled, was.DisabledWhy, was.DisabledMS
+		e.Disabled, e.DisabledWhy, e.DisabledMS, e.KeepUntilMS = was.Disabled, was.DisabledWhy, was.DisabledMS, was.KeepUntilMS
 		// What a value of "[secret]" in the body stands for.
 		e.Headers, e.Auth, e.ClientCert = was.Headers, was.Auth, was.ClientCert
 	})

@@ -29,6 +29,7 @@ type endpointJSON struct {
 	Disabled       bool              `json:"disabled"`
 	DisabledReason string            `json:"disabled_reason,omitempty"`
 	DisabledAt     int64             `json:"disabled_at,omitempty"`
+	KeptUntil      int64             `json:"kept_until,omitempty"`
 	LastSuccessAt  int64             `json:"last_success_at,omitempty"`
 	FirstFailureAt int64             `json:"first_failure_at,omitempty"`
 	CreatedAt      int64             `json:"created_at"`
@@ -70,7 +71,7 @@ func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
 	out := endpointJSON{
 		ID: e.ID, URL: e.URL, Description: e.Description, Events: append([]string{}, e.Events...), Secrets: []secretJSON{}, Headers: map[string]string{},
 		Agora: e.Agora, Payload: e.Payload, MaxBodyBytes: e.MaxBodyBytes, MaxAge: secondsOf(e.MaxAge), Timeout: e.Timeout.Seconds(),
-		Disabled: e.Disabled, DisabledReason: e.DisabledWhy, DisabledAt: e.DisabledMS, LastSuccessAt: e.LastSuccessMS, FirstFailureAt: e.FirstFailureMS,
+		Disabled: e.Disabled, DisabledReason: e.DisabledWhy, DisabledAt: e.DisabledMS, KeptUntil: e.KeepUntilMS, LastSuccessAt: e.LastSuccessMS, FirstFailureAt: e.FirstFailureMS,
 		CreatedAt: e.CreatedMS, UpdatedAt: e.UpdatedMS, Rev: e.Rev, Fixed: e.Fixed,
 	}
 	for _, s := range e.Secrets {

@@ -139,6 +139,8 @@ type Memory struct {
 	// live tail tells. The Service keeps both.
 	SummaryRev int64       `json:"summary_rev,omitempty"`
 	Acts       []MemoryAct `json:"acts,omitempty"`
+	// Front counts the beginning of a long memory; nil of others. The Service keeps it.
+	Front *Front `json:"front,omitempty"`
 	// Inherited is what was taken over from the agent before; nil for nothing.
 	Inherited *Inherited `json:"inherited,omitempty"`
 	// Working is what the agent says of its working memory.

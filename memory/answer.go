@@ -22,10 +22,19 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	}
 	k := agentKey{project, id}
 	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
-	err := s.begin(ctx, k, r, t, true)
+	b := beginning{overtaking: true, asking: s.peers != nil && s.peers.others.Load()}
+	err := s.begin(ctx, k, r, t, &b)
+	if errors.Is(err, errElsewhere) { // once at most
+		b.asking = false
+		if b.elsewhere = s.ask(ctx, k, b.cause, nil, nil).Turns; b.cause != nil {
+			b.elsewhere = nil // it is cut and stored
+		}
+		err = s.begin(ctx, k, r, t, &b)
+	}
 	if errors.Is(err, ErrOvertaken) {
 		s.cutFlights(ctx, k, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
-		err = s.begin(ctx, k, r, t, false)
+		b.overtaking, b.asking = false, false
+		err = s.begin(ctx, k, r, t, &b)
 	}
 	if err != nil {
 		s.land(k, t.flight)
@@ -48,6 +57,10 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
 	for _, f := range s.live.flying(k) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
+			if err := s.Durable(t); err != nil { // it must not fall for a call that comes to nothing
+				s.land(k, t.flight)
+				return nil, err
+			}
 			f.stop(ErrSuperseded)
 			t.Took++
 		}
@@ -58,11 +71,31 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 	return t, nil
 }
 
-// begin stores what a call brings. With overtaking it stores nothing and fails with ErrOvertaken where the call brings later words of the caller than those that
-// an answer is being made to: what was heard of that answer can be told only once it stands in the ledger.
-func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn, overtaking bool) error {
+// Durable implements Turns.
+func (s *Service) Durable(t *Turn) error {
+	if t.kept == nil {
+		return nil
+	}
+	return t.kept()
+}
+
+// errElsewhere tells that another process may be answering the turn that a call speaks in.
+var errElsewhere = errors.New("perhaps being answered by another process")
+
+// beginning is how far a call is that begins a turn.
+type beginning struct {
+	overtaking bool    // fail where an answer is overtaken
+	asking     bool    // fail where another process is to be asked first
+	cause      error   // what that one is to be told: to give its answer up; nil only asks
+	elsewhere  []int64 // turns that other processes are answering
+}
+
+// begin stores what a call brings, and may return before it is on disk. With overtaking it stores nothing and fails with ErrOvertaken where the call brings later words of the caller than those that
+// an answer is being made to: what was heard of that answer can be told only once it stands in the ledger. With asking it fails with errElsewhere where somebody speaks
+// in a turn whose answer is neither stored nor being made here.
+func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *beginning) error {
 	project, id := k.project, k.id
-	return s.update(ctx, project, id, func(tx Tx) (Change, error) {
+	kept, err := s.updateEarly(ctx, project, id, func(tx Tx) (Change, error) {
 		h := tx.Head()
 		t.flight.turn.Store(noTurn)
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
@@ -79,18 +112,37 @@ func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn,
 		if err != nil {
 			return Change{}, err
 		}
-		if overtaking && plan.Overtakes && s.live.answering(k, h.LastTurn) {
+		answering := s.live.answering(k, h.LastTurn)
+		if b.overtaking && plan.Overtakes && answering {
 			return Change{}, ErrOvertaken
 		}
+		if b.asking && !answering && awaited(recent, h.LastTurn) && slices.ContainsFunc(plan.Append, func(m Message) bool { return m.Role == User }) {
+			if b.cause = nil; plan.Overtakes {
+				b.cause = ErrOvertaken
+			}
+			return Change{}, errElsewhere
+		}
 		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: recent}
-		if err := p.run(plan, s.live.answering(k, h.LastTurn)); err != nil {
+		if err := p.run(plan, answering || slices.Contains(b.elsewhere, h.LastTurn)); err != nil {
 			return Change{}, err
 		}
 		t.Agent, t.TurnID, t.AnswerSeq, t.UserMS = h.Agent, p.turn, p.answerSeq, p.userMS
 		t.stored, t.added = p.recent, p.change.Append
 		t.flight.turn.Store(p.turn)
 		return p.change, nil
-	})
+	}, t.flight.stop)
+	t.kept = kept
+	return err
+}
+
+// awaited tells whether the turn's last question has no answer in the ledger yet.
+func awaited(recent []Message, turn int64) bool {
+	for i := range slices.Backward(recent) {
+		if at := recent[i].AnswerSeq; at != 0 {
+			return recent[i].TurnID == turn && !slices.ContainsFunc(recent[i:], func(m Message) bool { return m.Seq == at })
+		}
+	}
+	return false
 }
 
 // planner turns a Plan into a Change.
@@ -229,6 +281,9 @@ func (s *Service) Progress(t *Turn, p Phase) {
 // Settle implements Turns.
 func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error) {
 	defer s.land(keyOf(t.Agent), t.flight)
+	if err := s.Durable(t); err != nil { // there is no question to this answer
+		return Message{}, err
+	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
 	now := s.nowMS()
@@ -278,7 +333,10 @@ func (a Answer) message(now int64) Message {
 	t := a.Timings
 	m := Message{
 		Role: Assistant, Source: SourceLLM, Content: a.Sent, ToolCalls: a.ToolCalls, FinishRsn: a.FinishRsn, Usage: a.Usage,
-		UpstreamID: a.UpstreamID, Upstream: a.Upstream, Filler: a.Filler, Failure: a.Failure, Method: AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
+		UpstreamID: a.UpstreamID, Failure: a.Failure, Method: AssumedFull, Timestamp: now, Timings: &t, CutGenerated: !a.Complete,
+	}
+	if a.Upstream != "" || a.Filler != "" {
+		m.Rare = &Rare{Upstream: a.Upstream, Filler: a.Filler}
 	}
 	if t.StartMS > 0 && t.FirstTokenMS > 0 {
 		m.Timestamp = t.StartMS + t.FirstTokenMS

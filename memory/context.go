@@ -52,26 +52,11 @@ func (s *Service) Context(ctx context.Context, project, id string, r ContextRequ
 	if err := s.CheckPolicy("policy", r.Policy); err != nil {
 		return Context{}, err
 	}
-	h, mem, err := s.remembered(ctx, project, id)
+	h, mem, by, read, err := s.read(ctx, project, id, func(a *Agent) (reading, error) { return s.readingOf(a, &r) }, nil)
 	if err != nil {
 		return Context{}, err
 	}
-	p := s.PolicyOf(&h.Agent, r.Policy)
-	c, err := s.counter(&p)
-	if err != nil {
-		return Context{}, err
-	}
-	x := window.Extras{Utterance: r.Utterance, Scope: r.Scope, Level: r.Level}
-	if *p.Enabled { // without a memory the utterance stands alone (reference/memory-semantics.md 000-7)
-		x.System = h.Agent.Settings.LLM.instructions()
-		if !r.WithoutSummary {
-			x.Summary = h.Agent.Settings.Memory.Summary
-		}
-	}
-	v := s.viewOf(&h.Agent, r.Policy)
-	p.Projection = string(v.projection())
-	mem = mem.byTurn()
-	read := p.Read(mem.seenBy(v), c, x)
+	p, x, v := by.policy, by.extras, by.view
 	out := Context{
 		Agent: h.Agent, Policy: p, Dropped: read.Dropped, Tokens: read.AllTokens, Healed: read.Healed, Shortened: read.Shortened,
 		Messages: make([]ContextMessage, 0, len(read.Entries)),
@@ -98,6 +83,25 @@ func (s *Service) Context(ctx context.Context, project, id string, r ContextRequ
 		out.Messages = append(out.Messages, m)
 	}
 	return out, nil
+}
+
+// readingOf gives how an agent's memory is read for a request.
+func (s *Service) readingOf(a *Agent, r *ContextRequest) (reading, error) {
+	p := s.PolicyOf(a, r.Policy)
+	c, err := s.counter(&p)
+	if err != nil {
+		return reading{}, err
+	}
+	x := window.Extras{Utterance: r.Utterance, Scope: r.Scope, Level: r.Level}
+	if *p.Enabled { // without a memory the utterance stands alone (reference/memory-semantics.md 000-7)
+		x.System = a.Settings.LLM.instructions()
+		if !r.WithoutSummary {
+			x.Summary = a.Settings.Memory.Summary
+		}
+	}
+	v := s.viewOf(a, r.Policy)
+	p.Projection = string(v.projection())
+	return reading{p, c, v, x}, nil
 }
 
 // instructions gives an agent's system messages with its variables filled in.

@@ -16,10 +16,11 @@ const farBehind = 256
 func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
 	h := tx.Head()
 	p := s.PolicyOf(&h.Agent, nil)
-	list, counter, err := s.toCut(tx, &h, &p)
-	if list == nil || err != nil {
+	cuttable, err := s.toCut(tx, &h, &p, c.Append)
+	if cuttable == nil || err != nil {
 		return err
 	}
+	list, counter := cuttable.list, cuttable.counter
 	old := len(list)
 	list = append(list, c.Append...)
 	views := viewsOf(list)
@@ -60,25 +61,63 @@ func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
 			out.Messages[i] = *now
 		}
 	}
-	c.moveUp(&h, list)
+	if !cuttable.spared {
+		c.moveUp(&h, list)
+	}
 	return nil
 }
 
-// toCut gives a copy of what is stored since the memory's beginning, and what counts it; nil where the policy does not apply on write.
-func (s *Service) toCut(tx Tx, h *Head, p *window.Policy) ([]Message, window.Counter, error) {
+// cuttable is what a cut on write looks at.
+type cuttable struct {
+	list    []Message // a copy, in order of Seq
+	counter window.Counter
+	// spared tells that list is not all of the memory, of which nothing will be cut.
+	spared bool
+}
+
+// toCut gives what is stored since the memory's beginning, or as much of its end as the cut can tell apart from that when added are appended; nil where the policy does not
+// apply on write.
+func (s *Service) toCut(tx Tx, h *Head, p *window.Policy, added []Message) (*cuttable, error) {
 	if p.Apply != window.OnWrite || !*p.Enabled {
-		return nil, nil, nil
+		return nil, nil
 	}
 	counter, err := s.counter(p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	m := &h.Agent.Settings.Memory
-	stored, err := tx.Last(int(max(h.NextSeq-max(m.BaseSeq, 1), 0)))
-	if err != nil {
-		return nil, nil, err
+	all := int(max(h.NextSeq-max(m.BaseSeq, 1), 0))
+	n := all
+	if f := m.Front; f != nil && !f.Many {
+		n = min(n, int(h.NextSeq-f.Seq))
 	}
-	return append([]Message{}, m.since(stored)...), counter, nil
+	for ; ; n = min(4*n, all) {
+		stored, err := tx.Last(n)
+		if err != nil {
+			return nil, err
+		}
+		list := m.since(stored)
+		if n == all || len(list) == 0 || len(list) < len(stored) {
+			return &cuttable{list: slices.Clone(list), counter: counter}, nil
+		}
+		missing, _ := m.Front.missing(list)
+		out := make([]Message, 0, len(list)+len(m.Front.System)+len(added))
+		for _, seq := range m.Front.before(list[0].Seq) {
+			msg, err := tx.Seq(seq)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, msg)
+			missing--
+		}
+		last := lastInMemory(list)
+		if out = append(out, list...); missing == 0 {
+			return &cuttable{list: out, counter: counter}, nil
+		}
+		if last >= 0 && p.Spares(int(m.Front.Count)+len(list)+len(added)) {
+			return &cuttable{out, counter, true}, nil
+		}
+	}
 }
 
 func viewsOf(list []Message) []window.Message {
@@ -106,11 +145,11 @@ func (s *Service) cutBehind(tx Tx, c *Change) error {
 		return nil
 	}
 	p := s.PolicyOf(&h.Agent, nil)
-	list, counter, err := s.toCut(tx, &h, &p)
-	if list == nil || err != nil {
+	cuttable, err := s.toCut(tx, &h, &p, c.Append)
+	if cuttable == nil || err != nil {
 		return err
 	}
-	list = append(list, c.Append...)
+	list, counter := append(cuttable.list, c.Append...), cuttable.counter
 	slices.SortFunc(list, func(a, b Message) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, i := range p.Cut(viewsOf(list), counter) {
 		if slices.ContainsFunc(c.Append, func(m Message) bool { return m.Seq == list[i].Seq }) {
@@ -119,7 +158,9 @@ func (s *Service) cutBehind(tx Tx, c *Change) error {
 		list[i].State, list[i].Rev = Dropped, h.Rev+1
 		c.Replace = append(c.Replace, list[i])
 	}
-	c.moveUp(&h, list)
+	if !cuttable.spared {
+		c.moveUp(&h, list)
+	}
 	return nil
 }
 
@@ -141,7 +182,8 @@ func (m *Message) merge(next *Message, text string) {
 	if m.Sent != "" || next.Sent != "" {
 		m.Sent = m.SentText() + separator + next.SentText()
 	}
-	m.Content, m.Raw = text, ""
+	m.Content = text
+	m.forgetRaw()
 	m.Interrupted = m.Interrupted || next.Interrupted
 	if next.Interrupted {
 		m.InterruptMS, m.InterruptBy = next.InterruptMS, next.InterruptBy

@@ -244,7 +244,7 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	_, list, err := s.Recent(t.Context(), "p", a.ID, 9)
-	if err != nil || list[1].Playback == nil || list[1].Playback.Spoken != len("The train leaves in the morning.") {
+	if err != nil || list[1].Playback() == nil || list[1].Playback().Spoken != len("The train leaves in the morning.") {
 		t.Errorf("the answer before: %+v, %v", list[1], err)
 	}
 
@@ -302,14 +302,15 @@ func TestRecordBounds(t *testing.T) {
 			t.Fatalf("%d: %+v", i, got)
 		}
 	}
-	if m := settle(t, s, flying, memory.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Playback == nil || m.Playback.Spoken < 5*300-1 {
-		t.Errorf("%+v", m.Playback)
+	if m := settle(t, s, flying, memory.Answer{Generated: strings.Repeat("word ", 400), Complete: true}); m.Playback() == nil || m.Playback().Spoken < 5*300-1 {
+		t.Errorf("%+v", m.Playback())
 	}
 	a = conversation(t, s, user("x"), llm(told))
 	for i := range 200 {
 		record(t, s, a.ID, memory.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
 	}
-	p := lastOf(t, s, a.ID).Playback
+	last := lastOf(t, s, a.ID)
+	p := last.Playback()
 	if len(p.Stretches) != 64 || len(p.Stretches[0].Ends) != 512 || p.Stretches[63].StartMS != 1_780_000_000_199 {
 		t.Errorf("%d stretches, %d words", len(p.Stretches), len(p.Stretches[0].Ends))
 	}
@@ -329,7 +330,7 @@ func TestGrowingTranscriptInFlight(t *testing.T) {
 	if len(got) != 2 || got[0].Message.Content != "The bus leaves" || !got[1].Pending || got[1].Report != 1 {
 		t.Errorf("%+v", got)
 	}
-	if m := settle(t, s, flying, memory.Answer{Generated: told, Sent: told, Complete: true}); m.Playback == nil || m.Playback.Spoken != len("The") {
+	if m := settle(t, s, flying, memory.Answer{Generated: told, Sent: told, Complete: true}); m.Playback() == nil || m.Playback().Spoken != len("The") {
 		t.Errorf("%+v", m)
 	}
 }

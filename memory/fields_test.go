@@ -3,6 +3,7 @@ package memory_test
 import (
 	"encoding/json"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -102,5 +103,40 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	_, rows, err := s.Turns(t.Context(), "p", a.ID)
 	if err != nil || len(rows) != 3 || rows[0].StartType != memory.StartVoice {
 		t.Errorf("turn table %+v, err %v", rows, err)
+	}
+}
+
+// TestMessageIsSmall: each message of a turn is copied many times, so that a field more in each is felt by the proxy. What few messages have belongs into Rare.
+func TestMessageIsSmall(t *testing.T) {
+	t.Parallel()
+	if got := unsafe.Sizeof(memory.Message{}); got > 448 {
+		t.Errorf("a message takes %d bytes; at most 448 are meant", got)
+	}
+}
+
+// TestAmend: a message's rare fields are its own once they are changed, and take no room where none is left.
+func TestAmend(t *testing.T) {
+	t.Parallel()
+	first := memory.Message{Role: memory.User, Content: "a"}
+	first.Amend(func(r *memory.Rare) { r.Category = "episodic" })
+	second := first
+	second.Amend(func(r *memory.Rare) { r.Category, r.Raw = "semantic", "{}" })
+	if first.Category() != "episodic" || first.Raw() != "" || second.Category() != "semantic" || second.Raw() != "{}" {
+		t.Errorf("%+v and %+v", first.Rare, second.Rare)
+	}
+	second.Amend(func(r *memory.Rare) { r.Category, r.Raw = "", "" })
+	if second.Rare != nil || second.Category() != "" || first.Category() != "episodic" {
+		t.Errorf("%+v and %+v", first.Rare, second.Rare)
+	}
+	raw, err := json.Marshal(&first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again memory.Message
+	if err := json.Unmarshal(raw, &again); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(first, again); d != "" {
+		t.Errorf("as JSON (-want +got):\n%s\n%s", d, raw)
 	}
 }

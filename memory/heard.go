@@ -62,8 +62,9 @@ func (e Evidence) stateOf(m *Message) State {
 func (m *Message) noteCut(e Evidence, now int64) bool {
 	changed := false
 	switch {
-	case e.AtMS != 0 && (m.InterruptMS == 0 || cmp.Or(cmp.Compare(e.Method.Rank(), m.InterruptMSFrom.Rank()), cmp.Compare(e.AtMS, m.InterruptMS)) > 0):
-		m.InterruptMS, m.InterruptMSFrom, changed = e.AtMS, e.Method, true
+	case e.AtMS != 0 && (m.InterruptMS == 0 || cmp.Or(cmp.Compare(e.Method.Rank(), m.InterruptMSFrom().Rank()), cmp.Compare(e.AtMS, m.InterruptMS)) > 0):
+		m.InterruptMS, changed = e.AtMS, true
+		m.Amend(func(r *Rare) { r.InterruptMSFrom = e.Method })
 	case m.InterruptMS == 0:
 		m.InterruptMS, changed = now, true
 	}
@@ -71,8 +72,9 @@ func (m *Message) noteCut(e Evidence, now int64) bool {
 	if by == "" {
 		by, from = ByStartOfSpeech, AssumedFull
 	}
-	if m.InterruptBy == "" || m.InterruptByFrom != "" && cmp.Or(cmp.Compare(from.Rank(), m.InterruptByFrom.Rank()), cmp.Compare(by, m.InterruptBy)) > 0 {
-		m.InterruptBy, m.InterruptByFrom, changed = by, from, true
+	if m.InterruptBy == "" || m.InterruptByFrom() != "" && cmp.Or(cmp.Compare(from.Rank(), m.InterruptByFrom().Rank()), cmp.Compare(by, m.InterruptBy)) > 0 {
+		m.InterruptBy, changed = by, true
+		m.Amend(func(r *Rare) { r.InterruptByFrom = from })
 	}
 	return changed
 }

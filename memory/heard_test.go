@@ -86,7 +86,8 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 		if m.Seq != seq || m.Original() != whole {
 			t.Fatalf("seed %d: what was generated became %q", seed, m.Original())
 		}
-		m.Rev, m.Marks, m.AnswerSeq, m.UnheardTokens = 0, memory.Marks{}, 0, 0 // the last is what a counter has counted so far: it never goes down
+		m.Rev, m.Marks, m.AnswerSeq = 0, memory.Marks{}, 0
+		m.Amend(func(r *memory.Rare) { r.UnheardTokens = 0 }) // what a counter has counted so far: it never goes down
 		return m
 	}
 	for range 300 {

@@ -27,7 +27,7 @@ type InterruptRequest struct {
 // fault.Conflict for a turn without an answer, fault.Invalid for heard text that is no part of the answer. With nothing to cut and nothing
 // claimed to be heard it does nothing.
 func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (Agent, error) {
-	h, err := s.cfg.Store.Head(ctx, project, id)
+	h, recent, err := s.cfg.Store.Recent(ctx, project, id, pendingLook, false)
 	if err != nil {
 		return Agent{}, err
 	}
@@ -40,8 +40,8 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		foreign = foreign || !said && r.TurnID != nil
 		return said
 	})
-	if len(cut) == 0 {
-		r := s.elsewhere(ctx, agentKey{project, id}, ErrInterrupted, r.TurnID, r.Heard)
+	if len(cut) == 0 && s.peers != nil && pending(recent) {
+		r := s.ask(ctx, agentKey{project, id}, ErrInterrupted, r.TurnID, r.Heard)
 		cut, foreign = r.Turns, foreign || r.Foreign
 	}
 	if foreign && len(cut) == 0 {

@@ -21,12 +21,11 @@ type Item struct {
 	IsError   bool            `json:"is_error,omitempty"`   // of a tool's result
 }
 
-// or gives the scope, or that of the agent where a message has none.
-func (s Scope) or(agents Scope) Scope {
-	if s == (Scope{}) {
-		return agents
+// scopeOr gives a message that has no scope that of its agent.
+func (m *Message) scopeOr(agents Scope) {
+	if agents != (Scope{}) && m.Scope() == (Scope{}) {
+		m.Amend(func(r *Rare) { r.Scope = agents })
 	}
-	return s
 }
 
 // ItemRow is how an item is found: drivers keep one for each message that has one, in the order in which the messages were appended.
@@ -39,12 +38,13 @@ type ItemRow struct {
 
 // ItemRow gives what finds a message of the ledger of an agent; false for one that is no item: those that nobody gave a scope, and what clearing left.
 func (m *Message) ItemRow(project, agentID string) (ItemRow, bool) {
-	if m.Item == nil && m.Scope == (Scope{}) || m.State == Removed {
+	item, scope := m.Item(), m.Scope()
+	if item == nil && scope == (Scope{}) || m.State == Removed {
 		return ItemRow{}, false
 	}
-	r := ItemRow{Project: ItemProject(project), Scope: m.Scope, AgentID: agentID}
-	if m.Item != nil {
-		r.ID, r.AgentID = m.Item.ID, m.Item.AgentID
+	r := ItemRow{Project: ItemProject(project), Scope: scope, AgentID: agentID}
+	if item != nil {
+		r.ID, r.AgentID = item.ID, item.AgentID
 	}
 	if r.ID == "" {
 		sum := sha256.Sum256([]byte(project + "\x00" + agentID + "\x00" + strconv.FormatInt(m.Seq, 10)))

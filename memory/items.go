@@ -39,11 +39,11 @@ func ownAgent(project string) Agent {
 // AddItem stores a message with its Scope and Item: in the ledger of the agent that Item.AgentID names if that runs, else in one that the project has for it.
 // A message whose ID (not Item.ID) is stored already comes back as it stands; fault.Conflict if it says something else.
 func (s *Service) AddItem(ctx context.Context, project string, m Message) (StoredItem, error) {
-	item := *m.Item
+	item := *m.Item()
 	if item.ID == "" {
 		item.ID = strings.ReplaceAll(s.cfg.NewID(), "-", "")
 	}
-	m.Item = &item
+	m.Amend(func(r *Rare) { r.Item = &item })
 	if id := item.AgentID; id != "" {
 		stored, err := s.Append(ctx, project, id, []Message{m})
 		if err == nil {
@@ -65,6 +65,9 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 			return Change{}, sameItem(&stored, &m)
 		}
 		h := tx.Head()
+		if err := s.checkItems(tx, &h); err != nil {
+			return Change{}, err
+		}
 		if out, err = place(&h, m, tx.Head().Rev+1, s.nowMS(), false); err != nil {
 			return Change{}, err
 		}
@@ -83,13 +86,39 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 	return asItem(own.Project, own.ID, out), nil
 }
 
+// checkItems refuses one more item in the ledger of a project that holds as many as it may. What was cleared does not count.
+func (s *Service) checkItems(tx Tx, h *Head) error {
+	most, n := int64(s.cfg.MaxItems), h.NextSeq-1
+	if most == 0 || n < most { // a ledger has no more messages than places
+		return nil
+	}
+	from := int64(1)
+	if f := h.Agent.Settings.Memory.Front; f != nil {
+		from, n = f.Seq, n-f.Removed
+	}
+	msgs, err := tx.Last(int(h.NextSeq - from))
+	if err != nil {
+		return err
+	}
+	for i := range msgs {
+		if msgs[i].Seq >= from && msgs[i].State == Removed {
+			n--
+		}
+	}
+	if n < most {
+		return nil
+	}
+	return fault.New(fault.Quota, "the project holds %d memories that are no running agent's, as many as it may; clear some", n)
+}
+
 // sameItem refuses a memory that comes again with other content, or for somebody else: who sent it would take it for stored. What became of its status does not count.
 func sameItem(stored, again *Message) error {
+	was, is := stored.Item(), again.Item()
 	switch {
 	case stored.State == Removed:
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for a memory that has been cleared")
-	case stored.Item == nil || stored.Item.AgentID != again.Item.AgentID || !bytes.Equal(stored.Item.Extra, again.Item.Extra) || again.Scope != (Scope{}) && stored.Scope != again.Scope ||
-		stored.Category != again.Category || !sameWords(*stored, *again):
+	case was == nil || was.AgentID != is.AgentID || !bytes.Equal(was.Extra, is.Extra) || again.Scope() != (Scope{}) && stored.Scope() != again.Scope() ||
+		stored.Category() != again.Category() || !sameWords(*stored, *again):
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another memory")
 	}
 	return nil
@@ -106,11 +135,38 @@ func (s *Service) Item(ctx context.Context, project, id string) (StoredItem, err
 	if err != nil {
 		return StoredItem{}, err
 	}
-	held, err := s.held(ctx, []StoredItem{it}, map[agentKey]int64{})
+	bases := map[agentKey]int64{}
+	held, err := s.held(ctx, []StoredItem{it}, bases)
 	if err == nil && len(held) == 0 {
-		err = ErrNoItem(id)
+		return s.laterItem(ctx, project, it, bases)
 	}
 	return it, err
+}
+
+// laterItem gives, of the items that share the id of one that is no part of a memory any more, the first that is. It looks at the newest MaxItemsLooked of the same
+// scope: the same id comes again where the same one is added again.
+func (s *Service) laterItem(ctx context.Context, project string, first StoredItem, bases map[agentKey]int64) (found StoredItem, err error) {
+	id := first.Row.ID
+	found, err = first, ErrNoItem(id)
+	ask := ItemQuery{Scope: first.Row.Scope, AgentID: first.Row.AgentID}
+	for looked := 0; looked < MaxItemsLooked; looked += itemPage {
+		ask.Limit = itemPage
+		page, next, bad := s.cfg.Items.Items(ctx, project, ask)
+		if bad != nil {
+			return first, bad
+		}
+		page = slices.DeleteFunc(page, func(it StoredItem) bool { return it.Row.ID != id })
+		if page, bad = s.held(ctx, page, bases); bad != nil {
+			return first, bad
+		}
+		if n := len(page); n > 0 { // newest first
+			found, err = page[n-1], nil
+		}
+		if ask.Before = next; next == 0 || next <= first.No {
+			break
+		}
+	}
+	return found, err
 }
 
 // held gives those items that are part of a memory: what was cut, merged or replaced is not, and neither is what an agent's memory was cleared of. bases remembers where the
@@ -161,14 +217,15 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 			return Change{}, err
 		}
 		item := Item{AgentID: it.AgentID}
-		if m.Item != nil {
-			item = *m.Item
+		if was := m.Item(); was != nil {
+			item = *was
 		}
 		item.UpdatedMS = s.nowMS()
 		if m.Status = MessageStatus(next); next == rules.Accepted {
 			m.Status = Accepted
 		}
-		m.Item, m.Rev = &item, h.Rev+1
+		m.Rev = h.Rev + 1
+		m.Amend(func(r *Rare) { r.Item = &item })
 		it.Message = m
 		return Change{Replace: []Message{m}}, nil
 	})
@@ -251,9 +308,9 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 // bytes gives how much the item holds on to, about.
 func (it *StoredItem) bytes() int {
 	m := &it.Message
-	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw)
-	if m.Item != nil {
-		n += len(m.Item.Extra)
+	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw())
+	if item := m.Item(); item != nil {
+		n += len(item.Extra)
 	}
 	return n
 }
@@ -275,7 +332,7 @@ func (it *StoredItem) view(ref int) rules.Message {
 	m := &it.Message
 	out := rules.Message{
 		Ref: ref, Role: rules.Role(m.Role), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
-		Status: m.Status.shown(), Category: m.Category,
+		Status: m.Status.shown(), Category: m.Category(),
 		Scope: &rules.Scope{UserID: it.Row.UserID, SessionID: it.Row.SessionID, TaskID: it.Row.TaskID, AgentID: it.Row.AgentID},
 	}
 	if m.Role == Developer { // which is no type of its own here

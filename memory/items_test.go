@@ -48,7 +48,7 @@ func TestSearchHolds(t *testing.T) {
 			made := 0
 			s := memory.NewService(memory.Config{Store: store, Items: store, Now: time.Now, NewID: func() string { made++; return fmt.Sprintf("%032d", made) }})
 			for range tt.n {
-				if _, err := s.AddItem(t.Context(), "p", memory.Message{Role: memory.User, Content: tt.text, Item: &memory.Item{}}); err != nil {
+				if _, err := s.AddItem(t.Context(), "p", memory.Message{Role: memory.User, Content: tt.text, Rare: &memory.Rare{Item: &memory.Item{}}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -167,7 +167,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 		return s.ancestorDone(ctx, r.Of, r.Messages, text)
 	}
 	upTo, rev := gone[len(gone)-1].Seq, r.Of.rev
-	seqs, err := s.goneBefore(ctx, project, id, upTo)
+	seqs, _, err := s.goneBefore(ctx, project, id, upTo)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func mark(tx Tx, c *Change) error {
 		}
 		m.Marks = m.after(&old)
 		if m.Content != old.Content || m.Interrupted != old.Interrupted || m.InterruptMS != old.InterruptMS {
-			m.Raw = "" // it says what the caller did not hear
+			m.forgetRaw() // it says what the caller did not hear
 		}
 	}
 	return nil

@@ -100,7 +100,9 @@ const (
 )
 
 // Message is one entry of an agent's ledger. Messages are immutable values: the store replaces one by another with the
-// same Seq when better evidence comes, and hands out copies that share maps and slices, which nobody writes to.
+// same Seq when better evidence comes, and hands out copies that share maps, slices and what is Rare, which nobody writes to.
+//
+// It is copied at every step of every turn, so that its size is felt: 448 bytes, which a test holds it to. What few messages have belongs into Rare.
 type Message struct {
 	Seq     int64  `json:"seq"`          // position in the agent's ledger, from 1; may skip
 	Rev     int64  `json:"rev"`          // the agent's revision at this message's last change
@@ -108,31 +110,31 @@ type Message struct {
 	Role    Role   `json:"role"`
 	Content string `json:"content"` // best evidence of what was heard
 	TurnID  int64  `json:"turn_id"`
-	// GivenTurn tells, of a message not yet stored, that TurnID was given by the client and is to be kept.
-	GivenTurn bool   `json:"-"`
+
 	Timestamp int64  `json:"timestamp"` // Unix ms
 	Source    Source `json:"source,omitempty"`
 	State     State  `json:"state,omitempty"`
 	// Metadata is what the client sent beside our own keys (source, interrupted, interrupt_timestamp, original).
 	Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
 
-	// Interrupted and the following are set on assistant messages only.
-	Interrupted bool   `json:"interrupted,omitempty"`
+	// GivenTurn tells, of a message not yet stored, that TurnID was given by the client and is to be kept.
+	GivenTurn bool `json:"-"`
+	// Interrupted, InterruptMS and InterruptBy are set on assistant messages only, and so is what follows them up to Confidence.
+	Interrupted bool `json:"interrupted,omitempty"`
+	// CutGenerated tells that Generated is not known to be complete: the upstream was cancelled or broke.
+	CutGenerated bool `json:"cut_generated,omitempty"`
+	// TurnHasUser tells that the turn held a user message when this one was stored (itself included).
+	TurnHasUser bool `json:"turn_has_user,omitempty"`
+	// Opens tells that the message was the first of its turn when it was appended.
+	Opens bool `json:"opens,omitempty"`
+
 	InterruptMS int64  `json:"interrupt_ms,omitempty"` // Unix ms
 	InterruptBy string `json:"interrupt_by,omitempty"` // end.metadata.caused_by of the turn table: start_of_speech, api_speak, api_interrupt, api_leave
-	// InterruptMSFrom and InterruptByFrom are the methods of the evidence that InterruptMS and InterruptBy are from; empty where we saw the cut ourselves. Evidence
-	// that is too weak for Content may still know best when and why, and the order in which it comes must not matter.
-	InterruptMSFrom Method `json:"interrupt_ms_from,omitempty"`
-	InterruptByFrom Method `json:"interrupt_by_from,omitempty"`
 	// Generated is all the model produced and Sent what left our socket; empty where equal to Content.
-	Generated string `json:"generated,omitempty"`
-	Sent      string `json:"sent,omitempty"`
-	// CutGenerated tells that Generated is not known to be complete: the upstream was cancelled or broke.
-	CutGenerated bool   `json:"cut_generated,omitempty"`
-	Method       Method `json:"method,omitempty"`      // evidence for Content
-	EvidenceMS   int64  `json:"evidence_ms,omitempty"` // Unix ms that the evidence speaks of, 0 if it does not say
-	// Playback is what single reports told of the answer's being played; nil without any.
-	Playback *Playback `json:"playback,omitempty"`
+	Generated  string `json:"generated,omitempty"`
+	Sent       string `json:"sent,omitempty"`
+	Method     Method `json:"method,omitempty"`      // evidence for Content
+	EvidenceMS int64  `json:"evidence_ms,omitempty"` // Unix ms that the evidence speaks of, 0 if it does not say
 	// Confidence is how sure the evidence is of itself, in percent; 0 where it does not say.
 	Confidence int64 `json:"confidence,omitempty"`
 
@@ -143,35 +145,46 @@ type Message struct {
 
 	// AnswerSeq is the Seq kept free behind this message for an answer that is being made, so that a late answer stands
 	// where it belongs; 0 = none. It is always set on the message with the highest Seq.
-	AnswerSeq int64 `json:"answer_seq,omitempty"`
-	// TurnHasUser tells that the turn held a user message when this one was stored (itself included).
-	TurnHasUser bool            `json:"turn_has_user,omitempty"`
-	Timings     *Timings        `json:"timings,omitempty"` // of an answer that the proxy ran
-	Failure     *Failure        `json:"failure,omitempty"`
-	FinishRsn   string          `json:"finish_reason,omitempty"`
-	Usage       json.RawMessage `json:"usage,omitempty"`
-	UpstreamID  string          `json:"upstream_id,omitempty"`
+	AnswerSeq  int64           `json:"answer_seq,omitempty"`
+	Timings    *Timings        `json:"timings,omitempty"` // of an answer that the proxy ran
+	Failure    *Failure        `json:"failure,omitempty"`
+	FinishRsn  string          `json:"finish_reason,omitempty"`
+	Usage      json.RawMessage `json:"usage,omitempty"`
+	UpstreamID string          `json:"upstream_id,omitempty"`
+
+	Status MessageStatus `json:"status,omitempty"`
+	// Chars is how much the message counts, in code points, as reference/memory-semantics.md 001-3 counts it; see Size. The Service sets it on whatever it
+	// writes, so that nothing is counted twice. 0 also in messages stored before it was kept.
+	Chars int64 `json:"chars,omitempty"`
+	Marks Marks `json:"marks,omitzero"`
+	// Rare is what few messages have; nil on all others. It is read by the methods of the same names and changed by Amend.
+	*Rare
+}
+
+// Rare is what few messages have, apart from the others so that these need not carry its room. It is shared by copies of a message, and never written to.
+type Rare struct {
+	// InterruptMSFrom and InterruptByFrom are the methods of the evidence that InterruptMS and InterruptBy are from; empty where we saw the cut ourselves. Evidence
+	// that is too weak for Content may still know best when and why, and the order in which it comes must not matter.
+	InterruptMSFrom Method `json:"interrupt_ms_from,omitempty"`
+	InterruptByFrom Method `json:"interrupt_by_from,omitempty"`
+	// Playback is what single reports told of the answer's being played; nil without any.
+	Playback *Playback `json:"playback,omitempty"`
 	// UnheardTokens is how many tokens of the answer have been counted as unheard: the most that any evidence so far said.
 	UnheardTokens int64 `json:"unheard_tokens,omitempty"`
 	// Upstream is the name of the LLM that answered, of several that could.
 	Upstream string `json:"upstream,omitempty"`
 	// Filler is what we said ourselves while the LLM was thinking. It was sent, and is no part of Content, Generated or Sent.
 	Filler string `json:"filler,omitempty"`
-
-	Status MessageStatus `json:"status,omitempty"`
-	Scope  Scope         `json:"scope,omitzero"`
+	Scope  Scope  `json:"scope,omitzero"`
 	// Importance is 0 to 1 as the client said; nil where it did not.
 	Importance *float64 `json:"importance,omitempty"`
 	Category   string   `json:"category,omitempty"`
-	// Chars is how much the message counts, in code points, as reference/memory-semantics.md 001-3 counts it; see Size. The Service sets it on whatever it
-	// writes, so that nothing is counted twice. 0 also in messages stored before it was kept.
-	Chars int64 `json:"chars,omitempty"`
 	// Raw is the message object as it was given, where our own fields would not give it back byte for byte. It is text and not JSON within JSON,
 	// so that no store can set it in another way.
 	Raw string `json:"raw,omitempty"`
-	// Opens tells that the message was the first of its turn when it was appended.
-	Opens bool  `json:"opens,omitempty"`
-	Marks Marks `json:"marks,omitzero"`
+	// CopyOf is the Seq of the message that this one is a copy of, or stands in behind, where a trim or a repair made the memory begin anew; 0 of all others. The turn table
+	// does not tell of it a second time.
+	CopyOf int64 `json:"copy_of,omitempty"`
 	// Item is what the message has as an item under /v1/memories; nil on all others.
 	Item *Item `json:"item,omitempty"`
 }

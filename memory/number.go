@@ -17,7 +17,7 @@ func place(h *Head, m Message, rev, now int64, answering bool) (Message, error) 
 		}
 		turn = m.TurnID
 	}
-	m.Scope = m.Scope.or(h.Agent.Settings.Scope)
+	m.scopeOr(h.Agent.Settings.Scope)
 	m.TurnHasUser = m.Role == User || (h.Last.Seq > 0 && turn == h.Last.TurnID && h.Last.TurnHasUser)
 	m.Seq, m.Rev, m.TurnID, m.GivenTurn, m.Opens = h.NextSeq, rev, turn, false, turn > h.LastTurn
 	m.Marks = Marks{} // a copy's are of another place

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,9 @@ type Peers interface {
 	Ask(ctx context.Context, q Question) (Reply, error)
 	// Asked gives the questions of other processes of the last seconds; one may be given again.
 	Asked(ctx context.Context) ([]Question, error)
+	// Calls receives questions as they are asked, which Asked gives as well. Nothing comes where the store cannot tell, and nothing need come while Hears is false.
+	Calls() <-chan Question
+	Hears() bool
 	// Take tells whoever asked that this process takes the question up; Reply gives what came of it.
 	Take(ctx context.Context, q Question) error
 	Reply(ctx context.Context, q Question, r Reply) error
@@ -48,7 +52,9 @@ type Seen struct {
 
 // Question asks for the answers of an agent that other processes are making.
 type Question struct {
-	No          int64 // set by the store
+	No          int64  // set by the store, as are From and AtMS
+	From        string // the process that asks
+	AtMS        int64  // when it was asked
 	Project, ID string
 	Cause       string  // why they are to be cut: the text of one of the Err values; "" only asks whether there are any
 	TurnID      *int64  // nil = any turn
@@ -72,10 +78,14 @@ type peers struct {
 
 // Times of the work with peers.
 const (
-	askedEvery = 15 * time.Millisecond  // questions, while an answer is being made here: this is what another process' interrupt waits for
+	askedEvery = 15 * time.Millisecond  // questions, while an answer is being made here and the store cannot tell: this is what another process' interrupt waits for then
+	askedSafe  = 100 * time.Millisecond // where it tells
+	takeAfter  = 100 * time.Millisecond // how long a cut may take to be stored before whoever asked is told that it is on its way
 	tailEvery  = 100 * time.Millisecond // revisions of agents that are followed here
 	beatEvery  = time.Second
-	seenGrain  = 2 * time.Second // what was seen of an agent is told again when it is so much later
+	// askedSkew is how much later than a question an answer in the making may have begun that it is about, by clocks that are taken from the store.
+	askedSkew = 500 * time.Millisecond
+	seenGrain = 2 * time.Second // what was seen of an agent is told again when it is so much later
 	// seenGrace is added to idle timeouts while there are other processes: what they have seen is known so much later at most.
 	seenGrace   = 5 * time.Second
 	lookLease   = 15 * time.Second
@@ -100,26 +110,61 @@ func (s *Service) runPeers(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { s.every(ctx, beatEvery, s.beat()) })
 	wg.Go(func() { s.every(ctx, tailEvery, s.watchPeers()) })
-	answered := map[int64]time.Time{}
+	seen := asked{at: map[int64]time.Time{}}
+	take := func(q Question) {
+		if seen.first(q.No) {
+			wg.Go(func() { s.answerPeer(context.WithoutCancel(ctx), q) })
+		}
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case q := <-s.peers.Calls():
+				take(q)
+			}
+		}
+	})
+	var looked time.Time
 	s.every(ctx, askedEvery, func(ctx context.Context) error {
-		if s.live.aloft.Load() == 0 {
+		if s.live.aloft.Load() == 0 || s.peers.Hears() && time.Since(looked) < askedSafe {
 			return nil
 		}
+		looked = time.Now()
 		list, err := s.peers.Asked(ctx)
 		for _, q := range list {
-			if _, again := answered[q.No]; !again {
-				answered[q.No] = time.Now()
-				wg.Go(func() { s.answerPeer(context.WithoutCancel(ctx), q) })
-			}
-		}
-		for no, at := range answered {
-			if time.Since(at) > time.Minute {
-				delete(answered, no)
-			}
+			take(q)
 		}
 		return err
 	})
 }
+
+// asked is which questions were seen.
+type asked struct {
+	mu sync.Mutex
+	at map[int64]time.Time
+}
+
+// first tells whether a question is seen for the first time.
+func (a *asked) first(no int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if len(a.at) >= maxAsked {
+		for no, at := range a.at {
+			if now.Sub(at) > time.Minute { // the store gives those of the last seconds
+				delete(a.at, no)
+			}
+		}
+	}
+	_, again := a.at[no]
+	a.at[no] = now
+	return !again
+}
+
+// maxAsked is how many seen questions are kept before the old ones are forgotten.
+const maxAsked = 1024
 
 // every calls do again and again until ctx is done. Failures are told once, until one call has succeeded.
 func (s *Service) every(ctx context.Context, pause time.Duration, do func(context.Context) error) {
@@ -265,7 +310,7 @@ func (s *Service) answerPeer(ctx context.Context, q Question) {
 	}
 	var r Reply
 	which := func(f *flight) bool {
-		if q.TurnID != nil && *q.TurnID != f.turn.Load() {
+		if q.TurnID != nil && *q.TurnID != f.turn.Load() || f.began > q.AtMS+askedSkew.Milliseconds() { // what was not there yet is not meant
 			return false
 		}
 		said := f.says(q.Heard)
@@ -281,9 +326,9 @@ func (s *Service) answerPeer(ctx context.Context, q Question) {
 			}
 		}
 	} else if cause := cutBy(q.Cause); cause != nil {
-		cut := s.stopFlights(k, cause, which)
-		if len(cut) > 0 && !q.Tell {
-			err = s.peers.Take(ctx, q) // the cut comes first: it is what somebody waits to hear the end of
+		cut := s.stopFlights(k, cause, which) // it comes first: it is what somebody waits to hear the end of
+		if !q.Tell && !landed(ctx, cut, takeAfter) {
+			err = s.peers.Take(ctx, q)
 		}
 		r.Turns = s.settled(ctx, cut)
 	}
@@ -295,12 +340,35 @@ func (s *Service) answerPeer(ctx context.Context, q Question) {
 	}
 }
 
+// landed tells whether all flights have landed within the time.
+func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for _, f := range cut {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
 // elsewhere asks the other processes to cut what they are answering, where the ledger shows an answer that may be in the making; an empty cause only asks. What
 // cannot be asked is as if nobody had it: the caller goes on by what is stored.
 func (s *Service) elsewhere(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) Reply {
-	if s.peers == nil || !s.pending(ctx, k) {
+	if s.peers == nil {
 		return Reply{}
 	}
+	_, list, err := s.cfg.Store.Recent(ctx, k.project, k.id, pendingLook, false)
+	if err != nil || !pending(list) {
+		return Reply{}
+	}
+	return s.ask(ctx, k, cause, turn, heard)
+}
+
+// ask is elsewhere where the ledger was looked at already.
+func (s *Service) ask(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) Reply {
 	q := Question{Project: k.project, ID: k.id, TurnID: turn, Heard: heard}
 	if cause != nil {
 		q.Cause = cause.Error()
@@ -317,18 +385,10 @@ func (s *Service) elsewhere(ctx context.Context, k agentKey, cause error, turn *
 // pendingLook is how many messages are looked at for one whose answer is not stored.
 const pendingLook = 16
 
-// pending tells whether the ledger holds a message that an answer is being made to, or was when a process died.
-func (s *Service) pending(ctx context.Context, k agentKey) bool {
-	_, list, err := s.cfg.Store.Recent(ctx, k.project, k.id, pendingLook, false)
-	if err != nil {
-		return false
-	}
-	there := map[int64]bool{}
+// pending tells whether the newest messages of a ledger hold one that an answer is being made to, or was when a process died.
+func pending(list []Message) bool {
 	for i := range list {
-		there[list[i].Seq] = true
-	}
-	for i := range list {
-		if at := list[i].AnswerSeq; at != 0 && !there[at] {
+		if at := list[i].AnswerSeq; at != 0 && !slices.ContainsFunc(list, func(m Message) bool { return m.Seq == at }) {
 			return true
 		}
 	}

@@ -54,8 +54,9 @@ func wordsUntil(words []WordTime, ms int64) string {
 // played gives m with a report of its playing, and with what was heard as far as that tells.
 func (m Message) played(r Report, now int64) (Message, bool, error) {
 	var p Playback
-	if m.Playback != nil {
-		p = *m.Playback
+	was := m.Playback()
+	if was != nil {
+		p = *was
 	}
 	changed := p.add(r, m.Original())
 	if !changed {
@@ -67,7 +68,7 @@ func (m Message) played(r Report, now int64) (Message, bool, error) {
 			m.noteCut(e, now)
 		}
 		before := m
-		if m.Playback != nil && m.Playback.rules(m) { // what it said before counts no more
+		if was != nil && was.rules(m) { // what it said before counts no more
 			before.Method, before.EvidenceMS, before.Confidence = "", 0, 0
 		}
 		is, won, err := applyEvidence(before, e, now)
@@ -78,7 +79,7 @@ func (m Message) played(r Report, now int64) (Message, bool, error) {
 			m = is
 		}
 	}
-	m.Playback = &p
+	m.Amend(func(r *Rare) { r.Playback = &p })
 	return m, true, nil
 }
 

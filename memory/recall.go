@@ -2,9 +2,11 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -24,6 +26,17 @@ type recalled struct {
 	// unordered tells that turns went down in order of Seq; lastTurn is the last one.
 	unordered bool
 	lastTurn  int64
+	part      recalledPart
+}
+
+// recalledPart says what is at hand of a long memory whose beginning the agent has counted (see Front): lead system messages, all that are in front, then everything from
+// the Seq from on. The zero value is all of it.
+type recalledPart struct {
+	from             int64
+	lead             int
+	bare             bool  // the system messages in front are not at hand: they are too many
+	missing, unheard int   // what is not at hand: messages in memory, and answers that nobody heard
+	floor            int64 // no turn behind from may be below it: that one would belong in front
 }
 
 // maxRecalled is how many messages are kept so, of all agents together: some 20 MB beside the texts.
@@ -80,16 +93,21 @@ func (c *recallCache) forget(k agentKey) {
 	c.drop(c.byKey[k])
 }
 
-// remembered gives an agent's memory as of its head or later. After an append it reads and counts what was appended, and no more.
+// remembered gives an agent's memory, all of it, as of its head or later. After an append it reads and counts what was appended, and no more.
 func (s *Service) remembered(ctx context.Context, project, id string) (Head, *recalled, error) {
+	return s.recalled(ctx, project, id, func(*Head) int { return math.MaxInt })
+}
+
+// recalled is remembered, of the newest messages only where the memory is so long that its beginning is counted: at least so many of the ledger as atLeast says.
+func (s *Service) recalled(ctx context.Context, project, id string, atLeast func(*Head) int) (Head, *recalled, error) {
 	k := agentKey{project, id}
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
 		return Head{}, nil, err
 	}
-	m := &h.Agent.Settings.Memory
+	m, least := &h.Agent.Settings.Memory, atLeast(&h)
 	old := s.recall.get(k)
-	if old != nil && old.made == h.Agent.StartMS && old.base == m.BaseSeq {
+	if old != nil && old.made == h.Agent.StartMS && old.base == m.BaseSeq && (old.part.from <= m.BaseSeq || len(old.stored)-old.part.lead >= least) {
 		if old.rev >= h.Rev {
 			return h, old, nil
 		}
@@ -98,24 +116,102 @@ func (s *Service) remembered(ctx context.Context, project, id string) (Head, *re
 		if err != nil {
 			return Head{}, nil, err
 		}
-		if len(changed) < most {
+		if len(changed) < most && old.holds(changed) {
 			r := old.with(changed, h.Rev, &s.recall)
 			return h, r, nil
+		}
+	}
+	if least < math.MaxInt {
+		if h, r, err := s.recallPart(ctx, k, least); r != nil || err != nil {
+			return h, r, err
 		}
 	}
 	h, stored, err := s.sinceBase(ctx, project, id)
 	if err != nil {
 		return Head{}, nil, err
 	}
-	r := &recalled{key: k, made: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq, stored: stored, views: make([]window.Message, len(stored))}
-	for i := range stored {
-		r.views[i] = stored[i].view()
-	}
+	r := newRecalled(k, &h, stored, recalledPart{})
 	r.noteTurns(stored)
-	s.recall.mu.Lock()
-	defer s.recall.mu.Unlock()
-	s.recall.put(r)
+	s.recall.keep(r)
 	return h, r, nil
+}
+
+func newRecalled(k agentKey, h *Head, stored []Message, part recalledPart) *recalled {
+	r := &recalled{key: k, made: h.Agent.StartMS, rev: h.Rev, base: h.Agent.Settings.Memory.BaseSeq, stored: stored, views: viewsOf(stored), part: part}
+	return r
+}
+
+// recallPart reads the end of a long memory, at least so many messages of the ledger, and the system messages in front of it; nil where there is no such part, or a
+// change came between.
+func (s *Service) recallPart(ctx context.Context, k agentKey, least int) (Head, *recalled, error) {
+	h, err := s.cfg.Store.Head(ctx, k.project, k.id)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	m := &h.Agent.Settings.Memory
+	if m.Front == nil {
+		return h, nil, nil
+	}
+	const spare = 16 // what comes meanwhile
+	n := max(least, int(h.NextSeq-m.Front.Seq)+spare)
+	if int64(n) >= h.NextSeq-max(m.BaseSeq, 1) {
+		return h, nil, nil
+	}
+	h, msgs, err := s.cfg.Store.Recent(ctx, k.project, k.id, n, false)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	m = &h.Agent.Settings.Memory
+	if f := m.Front; f == nil || len(msgs) < n || msgs[0].Seq <= max(m.BaseSeq, 1) || msgs[0].Seq > f.Seq {
+		return h, nil, nil
+	}
+	part := m.partFrom(msgs)
+	if part.from < m.Front.Seq && m.Front.Unordered {
+		return h, nil, nil
+	}
+	if !m.Front.Many {
+		lead, ok, err := s.systemBefore(ctx, &h, part.from)
+		if !ok || err != nil {
+			return h, nil, err
+		}
+		part.lead = len(lead)
+		part.missing -= len(lead)
+		msgs = append(lead, msgs...)
+	}
+	r := newRecalled(k, &h, msgs, part)
+	r.noteTurns(msgs)
+	if !r.holds(msgs[part.lead:]) { // a turn goes on from far in front
+		return h, nil, nil
+	}
+	s.recall.keep(r)
+	return h, r, nil
+}
+
+// partFrom gives the part of a memory that begins with the first of msgs, without the system messages in front. msgs begin in the front, or where it ends.
+func (m *Memory) partFrom(msgs []Message) recalledPart {
+	f := m.Front
+	p := recalledPart{from: msgs[0].Seq, bare: f.Many, floor: f.LastTurn}
+	if p.from < f.Seq {
+		p.floor = msgs[0].TurnID
+	}
+	p.missing, p.unheard = f.missing(msgs)
+	return p
+}
+
+// holds tells whether changed messages have their place in what is at hand.
+func (r *recalled) holds(changed []Message) bool {
+	if r.part.from <= r.base {
+		return true
+	}
+	return !slices.ContainsFunc(changed, func(m Message) bool {
+		return m.Seq >= r.base && (m.Seq < r.part.from || m.TurnID < r.part.floor)
+	})
+}
+
+func (c *recallCache) keep(r *recalled) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(r)
 }
 
 // with gives what r is after changes, in order of Seq, and keeps it.
@@ -130,7 +226,7 @@ func (r *recalled) with(changed []Message, rev int64, c *recallCache) *recalled 
 	views := make([]window.Message, 0, len(changed))
 	for _, m := range changed {
 		switch {
-		case m.Seq < r.base:
+		case m.Seq < max(r.base, r.part.from):
 		case m.Seq <= end:
 			older = append(older, m)
 		default:
@@ -170,6 +266,50 @@ func (r *recalled) noteTurns(msgs []Message) {
 		r.lastTurn = max(r.lastTurn, msgs[i].TurnID)
 	}
 }
+
+// reading is how a memory is read for an LLM.
+type reading struct {
+	policy  window.Policy // full
+	counter window.Counter
+	view    *View
+	extras  window.Extras
+}
+
+// read gives what an LLM is told of a memory as how says, with no more of it at hand than that takes. wants says, of what is at hand, whether it will do for the caller; nil is yes.
+func (s *Service) read(ctx context.Context, project, id string, how func(*Agent) (reading, error), wants func(*recalled) bool) (h Head, r *recalled, by reading, v window.View, err error) {
+	for least := 0; ; least = 4 * len(r.stored) {
+		var bad error
+		var rev int64
+		h, r, err = s.recalled(ctx, project, id, func(h *Head) int {
+			rev = h.Agent.Rev
+			if by, bad = how(&h.Agent); bad != nil {
+				return 0
+			}
+			if !by.policy.CutsPart() || by.extras.Scope != nil || least > maxPart {
+				return math.MaxInt
+			}
+			return least
+		})
+		if err == nil && bad == nil && h.Agent.Rev != rev {
+			by, bad = how(&h.Agent) // as of the messages
+		}
+		if err = cmp.Or(err, bad); err != nil {
+			return h, r, by, v, err
+		}
+		r = r.byTurn()
+		p, missing := &r.part, r.part.missing
+		if q := by.view.projection(); q == HeardAndUnsaid || q == GeneratedWhole {
+			missing += p.unheard
+		}
+		var sure bool
+		if v, sure = by.policy.ReadPart(r.seenBy(by.view), p.lead, missing, p.bare, by.counter, by.extras); sure && (p.from <= r.base || wants == nil || wants(r)) {
+			return h, r, by, v, nil
+		}
+	}
+}
+
+// maxPart is how long an end of a memory may be that is looked at before all of it is.
+const maxPart = 32_000
 
 // byTurn gives the memory in order of its turns: see the function of that name.
 func (r *recalled) byTurn() *recalled {
@@ -225,7 +365,7 @@ const notRemembered = window.Status("discard")
 func (m *Message) view() window.Message {
 	v := window.Message{
 		Role: window.Role(m.WireRole()), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
-		Chars: int(m.Size()), Importance: m.Importance, Interrupted: m.Interrupted, Category: m.Category,
+		Chars: int(m.Size()), Importance: m.Importance(), Interrupted: m.Interrupted, Category: m.Category(),
 	}
 	if m.Content == "" && len(m.Parts) == 0 && len(m.ToolCalls) > 0 {
 		v.Parts = json.RawMessage("null")
@@ -233,8 +373,8 @@ func (m *Message) view() window.Message {
 	if !m.InMemory() {
 		v.Status = notRemembered
 	}
-	if m.Scope != (Scope{}) {
-		v.Scope = &window.Scope{UserID: m.Scope.UserID, SessionID: m.Scope.SessionID, TaskID: m.Scope.TaskID}
+	if s := m.Scope(); s != (Scope{}) {
+		v.Scope = &window.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
 	}
 	if len(v.Parts) > 0 || len(v.ToolCalls) > 0 || v.Role == window.Tool {
 		links := v.ReadLinks() // once, and not at each reading

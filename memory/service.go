@@ -38,6 +38,8 @@ type Config struct {
 	MaxAgents int
 	// DropIdle ends a project's longest idle agent where a new one would be over MaxAgents; else the new one is refused.
 	DropIdle bool
+	// MaxItems is how many items a project may hold that stand in no agent's ledger; 0 = no limit.
+	MaxItems int
 	// MaxMessages is how many messages of every role and state one agent's ledger may hold; 0 = no limit. Answers to what was taken are always stored.
 	MaxMessages int
 	// Policy is the server's level of the window policy; the zero value is the default preset.
@@ -283,9 +285,21 @@ func object(b json.RawMessage) (map[string]json.RawMessage, error) {
 	return m, json.Unmarshal(b, &m)
 }
 
-// History gives an agent's history: the newest n messages that Message.InHistory shows, oldest turn first.
+// History gives an agent's history: the newest n messages that Message.InHistory shows, oldest turn first; with n = 0 as many as the agent's MaxHistory. That is
+// one read of the store unless the agent shows more than most do: where several servers share a store each read has to ask it.
 func (s *Service) History(ctx context.Context, project, id string, n int) (Head, []Message, error) {
-	h, msgs, err := s.cfg.Store.Recent(ctx, project, id, n, true)
+	ask := n
+	if n == 0 {
+		ask = DefaultMaxHistory
+	}
+	h, msgs, err := s.cfg.Store.Recent(ctx, project, id, ask, true)
+	if n == 0 && err == nil {
+		own := h.Agent.Settings.LLM.MaxHistory
+		if own > ask && len(msgs) == ask {
+			h, msgs, err = s.cfg.Store.Recent(ctx, project, id, own, true)
+		}
+		msgs = msgs[max(0, len(msgs)-own):]
+	}
 	return h, byTurn(h.Agent.Settings.Memory.since(msgs)), err
 }
 
@@ -323,19 +337,64 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 
 // update runs decide and, once it is stored, tells those who watch the agent.
 func (s *Service) update(ctx context.Context, project, id string, decide Decide) error {
-	var done Change
-	var rev, unheard int64
-	var ended, summaries bool
-	var timed *Head // where a timer hangs on it; else the head, a kilobyte, is not kept
-	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
+	var w written
+	err := s.cfg.Store.Update(ctx, project, id, s.writing(&w, decide))
+	if err == nil {
+		s.wrote(project, id, &w)
+	}
+	return err
+}
+
+// updateEarly is update for a call that has something else to do than to wait for the disk; see EarlyStore. kept gives, once the change is on disk and told of,
+// what update would have given; nil where it is already. lost is called at once where that is an error.
+func (s *Service) updateEarly(ctx context.Context, project, id string, decide Decide, lost func(error)) (kept func() error, err error) {
+	store, ok := s.cfg.Store.(EarlyStore)
+	if !ok {
+		return nil, s.update(ctx, project, id, decide)
+	}
+	w, done := &written{}, make(chan struct{})
+	var outcome error
+	early, err := store.UpdateEarly(ctx, project, id, s.writing(w, decide), func(err error) {
+		if outcome = err; err == nil {
+			s.wrote(project, id, w)
+		}
+		close(done)
+		if err != nil {
+			lost(err)
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !early:
+		s.wrote(project, id, w)
+		return nil, nil
+	}
+	return func() error {
+		<-done
+		return outcome
+	}, nil
+}
+
+// written is what an update has written.
+type written struct {
+	change           Change
+	rev, unheard     int64
+	ended, summaries bool
+	timed            *Head // where a timer hangs on it; else the head, a kilobyte, is not kept
+}
+
+// writing gives decide with what goes with every change; w is what it came to.
+func (s *Service) writing(w *written, decide Decide) Decide {
+	return func(tx Tx) (Change, error) {
 		c, err := decide(tx)
 		if err != nil {
 			return Change{}, err
 		}
-		unheard = c.countUnheard()
+		w.unheard = c.countUnheard()
 		c.measured()
 		head := tx.Head()
-		if err := s.checkRoom(&head, c.Append); err != nil {
+		if err := s.checkRoom(&head, &c); err != nil {
 			return Change{}, err
 		}
 		agent := &head.Agent
@@ -343,7 +402,7 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			agent = c.Agent
 		}
 		for i := range c.Append { // what was not given its place here has its scope from here
-			c.Append[i].Scope = c.Append[i].Scope.or(agent.Settings.Scope)
+			c.Append[i].scopeOr(agent.Settings.Scope)
 		}
 		if err := s.tell(agent, head.Rev+1, &c, tx); err != nil {
 			return Change{}, err
@@ -352,54 +411,65 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 			return Change{}, err
 		}
 		markMemory(&head, &c)
-		done, rev, timed = c, head.Rev, nil
-		ended, summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
+		if err := keepFront(tx, &head, &c); err != nil {
+			return Change{}, err
+		}
+		w.change, w.rev, w.timed = c, head.Rev, nil
+		w.ended, w.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
 			h := head.Apply(c)
-			timed = &h
+			w.timed = &h
 		}
 		return c, nil
-	})
-	if err != nil || done.Empty() {
-		return err
+	}
+}
+
+// wrote tells those who watch the agent of what is stored.
+func (s *Service) wrote(project, id string, w *written) {
+	done, k := &w.change, agentKey{project, id}
+	if done.Empty() {
+		return
 	}
 	s.cfg.Observe.Appended(len(done.Append))
-	if unheard > 0 {
-		s.cfg.Observe.Unheard(unheard)
+	if w.unheard > 0 {
+		s.cfg.Observe.Unheard(w.unheard)
 	}
 	for _, list := range [][]Message{done.Append, done.Replace} {
 		for i := range list {
-			if m := &list[i]; m.Interrupted && m.Rev == rev+1 && (m.State == Final || m.State == Unplayed) {
+			if m := &list[i]; m.Interrupted && m.Rev == w.rev+1 && (m.State == Final || m.State == Unplayed) {
 				s.cfg.Observe.Interrupted(m.InterruptBy)
 			}
 		}
 	}
 	for i := range done.Append {
 		if m := &done.Append[i]; m.Role == User && m.Source != SourceSilence {
-			s.live.silence(agentKey{project, id}, false)
+			s.live.silence(k, false)
 		}
 	}
-	s.live.wrote(agentKey{project, id}, rev, &done)
-	if summaries {
-		s.tellSummaries(project, id, &done, ended)
+	s.live.wrote(k, w.rev, done)
+	if w.summaries {
+		s.tellSummaries(project, id, done, w.ended)
 	}
-	if ended {
-		s.live.remove(agentKey{project, id})
-		return nil
+	if w.ended {
+		s.live.remove(k)
+		return
 	}
-	s.live.touch(agentKey{project, id}, s.cfg.Now())
+	s.live.touch(k, s.cfg.Now())
 	if len(done.Append) > 0 {
-		s.live.spoke(agentKey{project, id}, s.cfg.Now())
+		s.live.spoke(k, s.cfg.Now())
 	}
-	if timed != nil {
-		s.timers.poke(s.dueOf(*timed), project, id)
+	if w.timed != nil {
+		s.timers.poke(s.dueOf(*w.timed), project, id)
 	}
-	return nil
 }
 
-// checkRoom refuses what would make a ledger longer than it may be. A Seq that was kept free has its room.
-func (s *Service) checkRoom(h *Head, added []Message) error {
-	most := int64(s.cfg.MaxMessages)
+// checkRoom refuses what would make a ledger longer than it may be. A Seq that was kept free has its room. A memory that begins anew with copies of its own messages
+// has more, so that a full ledger's memory can be trimmed and mended.
+func (s *Service) checkRoom(h *Head, c *Change) error {
+	most, added := int64(s.cfg.MaxMessages), c.Append
+	if most > 0 && c.copies {
+		most += MaxSnapshot
+	}
 	if n := len(added); most == 0 || n == 0 || strings.HasPrefix(h.Agent.Project, ownProject) || // which lives as long as the project
 		added[n-1].Seq <= max(most, h.NextSeq-1) {
 		return nil

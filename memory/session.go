@@ -184,18 +184,22 @@ func (s *Service) newestOf(msgs []Message) []Message {
 
 // bytes gives what the texts of a message weigh.
 func (m *Message) bytes() int {
-	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw)
+	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw())
 }
 
 // inherited gives the message as another agent takes it over: what was said, and what was heard of it. Its ids, its measures and what it cost are the other agent's.
 func (m Message) inherited(agentID string, seq int64) Message {
 	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
-	m.UpstreamID, m.Timings, m.Usage, m.Failure, m.Playback = "", nil, nil, nil, nil
-	m.Marks = Marks{}  // the revisions of the other agent
-	if m.Item != nil { // the copy has an id of its own, and is its agent's
-		item := *m.Item
+	m.UpstreamID, m.Timings, m.Usage, m.Failure = "", nil, nil, nil
+	m.unplayed()
+	if m.CopyOf() != 0 { // of a ledger that is another agent's
+		m.Amend(func(r *Rare) { r.CopyOf = 0 })
+	}
+	m.Marks = Marks{}              // the revisions of the other agent
+	if it := m.Item(); it != nil { // the copy has an id of its own, and is its agent's
+		item := *it
 		item.ID, item.AgentID = "", agentID
-		m.Item = &item
+		m.Amend(func(r *Rare) { r.Item = &item })
 	}
 	return m
 }

@@ -24,7 +24,7 @@ func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, e
 	h, stored, err := s.sinceBase(ctx, project, id)
 	msgs := make([]Message, 0, len(stored))
 	for i := range stored {
-		if m := &stored[i]; m.InMemory() || m.State == Final && m.Raw != "" {
+		if m := &stored[i]; m.InMemory() || m.State == Final && m.Raw() != "" {
 			msgs = append(msgs, *m)
 		}
 	}
@@ -63,7 +63,8 @@ func (s *Service) refill(h *Head, m *Memory, msgs []Message) (Change, error) {
 	rev, now := h.Rev+1, s.nowMS()
 	for _, msg := range msgs {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
-		msg.Timings, msg.Usage, msg.Failure, msg.Playback = nil, nil, nil, nil // measured once, of the message that was copied
+		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil // measured once, of the message that was copied
+		msg.unplayed()
 		msg, err := place(h, msg, rev, now, false)
 		if err != nil {
 			return Change{}, err

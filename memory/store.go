@@ -60,6 +60,8 @@ type Change struct {
 	Append  []Message // new messages; Seq, Rev and TurnID set by the decision. A Seq below Head.NextSeq is one that was kept free
 	Replace []Message // new values of stored messages, by Seq; a message's ID never changes
 	Events  []Event   // outbox: one delivery for each of the project's endpoints that wants the type
+	// copies tells that Append holds nothing but what the memory holds already: it may go beyond the limit of a ledger, by MaxSnapshot.
+	copies bool
 }
 
 // Empty tells that there is nothing to write.
@@ -158,6 +160,16 @@ type Store interface {
 	Ping(ctx context.Context) error
 	// Close flushes what was acknowledged and gives the data back.
 	Close() error
+}
+
+// EarlyStore is a Store that can let a caller go on while what he wrote is on its way to the disk.
+type EarlyStore interface {
+	Store
+	// UpdateEarly is Update, except that it may return as soon as the decision stands in a transaction that only has to be committed; it tells so by
+	// early. kept is then called once, with what Update would have given, by another goroutine; it may take its time, but for a Close that waits for it.
+	// Until then the change is not acknowledged: whoever gives it away before kept(nil) breaks the Store's word. decide does not run again. Reads of
+	// the agent that begin meanwhile wait for the outcome. Without early, all is as after Update, and kept is not called.
+	UpdateEarly(ctx context.Context, project, id string, decide Decide, kept func(error)) (early bool, err error)
 }
 
 // NameTakenError is the refusal of a second live agent of one name or key (fault.Conflict).

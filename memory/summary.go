@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -31,13 +32,38 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 	if err != nil {
 		return Summary{}, err
 	}
-	var gone []int64
-	if upToSeq > 0 {
-		if gone, err = s.goneBefore(ctx, project, id, upToSeq); err != nil {
-			return Summary{}, err
+	var a Agent
+	for try := 1; ; try++ {
+		// What leaves is looked for outside the transaction, which holds up all other writes of the server, and within it only where the agent is never still.
+		var gone []int64
+		var rev int64
+		if upToSeq > 0 && try < summaryTries {
+			if gone, rev, err = s.goneBefore(ctx, project, id, upToSeq); err != nil {
+				return Summary{}, err
+			}
+		}
+		a, err = s.setSummary(ctx, project, id, text, upToSeq, func(tx Tx) ([]int64, error) {
+			h := tx.Head()
+			switch {
+			case try == summaryTries:
+				msgs, err := tx.Last(int(max(h.NextSeq-h.Agent.Settings.Memory.BaseSeq, 0)))
+				return goneOf(h.Agent.Settings.Memory.since(msgs), upToSeq), err
+			case h.Rev != rev:
+				return nil, errMoved
+			}
+			return gone, nil
+		})
+		if !errors.Is(err, errMoved) {
+			break
 		}
 	}
-	a, err := s.rememberTx(ctx, project, id, func(tx Tx, h *Head, m *Memory) (Change, error) {
+	m := &a.Settings.Memory
+	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
+}
+
+// setSummary is SetSummary with a text that is clean. leaving gives the Seqs of what leaves the memory; it is asked where something may.
+func (s *Service) setSummary(ctx context.Context, project, id, text string, upToSeq int64, leaving func(Tx) ([]int64, error)) (Agent, error) {
+	return s.rememberTx(ctx, project, id, func(tx Tx, h *Head, m *Memory) (Change, error) {
 		if upToSeq >= h.NextSeq {
 			return Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
 		}
@@ -49,14 +75,16 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 		if upToSeq <= 0 || upToSeq < m.BaseSeq {
 			return Change{}, nil
 		}
+		gone, err := leaving(tx)
+		if err != nil {
+			return Change{}, err
+		}
 		if gone == nil {
 			m.BaseSeq = upToSeq + 1
 			return Change{}, nil
 		}
 		return dropped(tx, h.Rev+1, gone)
 	})
-	m := &a.Settings.Memory
-	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
 }
 
 // disown forgets of which earlier agents a summary was still to be made: it would come back behind what was taken away or replaced.
@@ -69,16 +97,18 @@ func (m *Memory) disown() {
 }
 
 // goneBefore gives the Seqs of what leaves the memory where all up to a Seq does but system messages; nil where there are none of those, so that moving the
-// memory's beginning says it all.
-func (s *Service) goneBefore(ctx context.Context, project, id string, upTo int64) ([]int64, error) {
-	_, msgs, err := s.Remembered(ctx, project, id)
-	if err != nil {
-		return nil, err
-	}
+// memory's beginning says it all. rev is the agent's revision of which that is known.
+func (s *Service) goneBefore(ctx context.Context, project, id string, upTo int64) (gone []int64, rev int64, err error) {
+	h, msgs, err := s.Remembered(ctx, project, id)
+	return goneOf(msgs, upTo), h.Rev, err
+}
+
+// goneOf gives of messages in order of Seq the Seqs of those in memory that leave it, nil where none of them is a system message: see goneBefore.
+func goneOf(msgs []Message, upTo int64) []int64 {
 	gone, kept := []int64{}, false
 	for i := range msgs {
 		switch m := &msgs[i]; {
-		case m.Seq > upTo:
+		case m.Seq > upTo || !m.InMemory():
 		case instructs(m.Role):
 			kept = true
 		default:
@@ -86,9 +116,9 @@ func (s *Service) goneBefore(ctx context.Context, project, id string, upTo int64
 		}
 	}
 	if !kept {
-		return nil, nil
+		return nil
 	}
-	return gone, nil
+	return gone
 }
 
 // dropped gives the change that takes messages out of the memory one by one; those that are out of it already stay as they are.

@@ -79,6 +79,28 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	return out, t.due[0].at
 }
 
+// liveAgain is how long Live waits for a store that could not answer.
+const liveAgain = time.Second
+
+// Live calls each for every live agent of every project, in no order, and again for some where the store could not answer and is asked anew: what begins with all
+// agents waits for a store that comes back, and does not end a server that would have to begin with the same. Any other error is given back. each must not call the store.
+func (s *Service) Live(ctx context.Context, each func(Head) error) error {
+	for {
+		err := s.cfg.Store.Live(ctx, each)
+		if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
+			return err
+		}
+		s.cfg.OnError("take up the live agents", err)
+		alarm := time.NewTimer(liveAgain)
+		select {
+		case <-ctx.Done():
+			alarm.Stop()
+			return ctx.Err()
+		case <-alarm.C:
+		}
+	}
+}
+
 // timerWorkers is how many agents are looked at at once.
 const timerWorkers = 32
 
@@ -86,7 +108,7 @@ const timerWorkers = 32
 // agent of the store: one that was marked to end is ended, the others go on, idle from now.
 func (s *Service) Run(ctx context.Context) error {
 	now := s.cfg.Now()
-	err := s.cfg.Store.Live(ctx, func(h Head) error {
+	err := s.Live(ctx, func(h Head) error {
 		s.takeUp(keyOf(h.Agent), now)
 		s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
 		return nil

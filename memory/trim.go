@@ -101,38 +101,59 @@ func (d *reworked) rebuilds() bool { return len(d.insert) > 0 || !slices.IsSorte
 // rework makes of a memory what decide says. decide sees it outside of any transaction, and again if something was stored meanwhile.
 func (s *Service) rework(ctx context.Context, project, id string, decide func(a *Agent, views []window.Message) (reworked, error)) (Trimmed, error) {
 	const tries = 8
-	for range tries {
+	for try := 1; ; try++ {
 		h, r, err := s.remembered(ctx, project, id)
 		if err != nil {
 			return Trimmed{}, err
 		}
-		r = r.byTurn()
-		d, err := decide(&h.Agent, r.views)
-		if err != nil {
+		var out Trimmed
+		var d reworked
+		var list []Message
+		look := func(a *Agent) (err error) {
+			r = r.byTurn()
+			if d, err = decide(a, r.views); err == nil {
+				out, list = r.told(d)
+			}
+			return err
+		}
+		if err := look(&h.Agent); err != nil {
 			return Trimmed{}, err
 		}
-		out, list := r.told(d)
-		if d.rebuilds() {
-			if _, busy := s.Busy(ctx, project, id); busy {
-				return Trimmed{}, fault.New(fault.Conflict, "an answer is being made, which would be left behind; try again when it has come")
-			}
-		}
+		_, busy := s.Busy(ctx, project, id)
 		stale := false
 		err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
 			h := tx.Head()
 			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 				return Change{}, err
 			}
-			if stale = h.Rev != r.rev; stale {
+			if stale = h.Rev != r.rev; stale && try < tries {
 				return Change{}, nil
+			}
+			if stale { // the agent is never still: what is decided on is looked at where nothing can come between, though that holds up other writes
+				stale = false
+				m := &h.Agent.Settings.Memory
+				msgs, err := tx.Last(int(max(h.NextSeq-m.BaseSeq, 0)))
+				if err != nil {
+					return Change{}, err
+				}
+				r = newRecalled(r.key, &h, m.since(msgs), recalledPart{})
+				r.noteTurns(r.stored)
+				if err := look(&h.Agent); err != nil {
+					return Change{}, err
+				}
+			}
+			if busy && d.rebuilds() {
+				return Change{}, fault.New(fault.Conflict, "an answer is being made, which would be left behind; try again when it has come")
 			}
 			return s.become(&h, r, d, list)
 		})
-		if err != nil || !stale {
-			return out, err
+		if err != nil {
+			return Trimmed{}, err
+		}
+		if !stale {
+			return out, nil
 		}
 	}
-	return Trimmed{}, fault.New(fault.Unavailable, "the memory of agent %s changes too quickly to be cut; try again", id)
 }
 
 // told gives what a rework does, and the messages of the memory after it.
@@ -143,18 +164,23 @@ func (r *recalled) told(d reworked) (Trimmed, []Message) {
 	for _, in := range d.insert {
 		behind[in.After] = append(behind[in.After], in.Messages...)
 	}
-	units := 0
+	units, again := 0, d.rebuilds()
 	for _, i := range d.keep {
-		list = append(list, r.stored[i])
+		m := r.stored[i]
+		if again {
+			m = m.copied(m.Seq)
+		}
+		list = append(list, m)
 		units += d.counter.Size(&r.views[i])
 		for _, w := range behind[i] {
 			m := Message{
-				Role: Role(w.Role), Content: w.Text, Parts: w.Parts, ToolCallID: w.ToolCallID, TurnID: r.stored[i].TurnID, Timestamp: r.stored[i].Timestamp, Scope: r.stored[i].Scope,
+				Role: Role(w.Role), Content: w.Text, Parts: w.Parts, ToolCallID: w.ToolCallID, TurnID: r.stored[i].TurnID, Timestamp: r.stored[i].Timestamp,
 			}
+			m.scopeOr(r.stored[i].Scope())
 			if w.Role == window.User { // results in blocks
 				m.Role = Tool
 			}
-			list = append(list, m)
+			list = append(list, m.copied(r.stored[i].Seq))
 			links := w.ReadLinks()
 			out.Healed = append(out.Healed, links.Results...)
 			units += d.counter.Size(&w)
@@ -173,6 +199,12 @@ func (r *recalled) told(d reworked) (Trimmed, []Message) {
 	return out, list
 }
 
+// copied gives a message as a copy, or a stand-in behind the message of that Seq, where the memory begins anew.
+func (m Message) copied(of int64) Message {
+	m.Amend(func(r *Rare) { r.CopyOf = of })
+	return m
+}
+
 // become gives the change that makes a memory of these messages. Where only the oldest leave, the memory's beginning is moved; where others do, they are marked;
 // where something comes between or the order changes, the memory begins anew with copies.
 func (s *Service) become(h *Head, r *recalled, d reworked, list []Message) (Change, error) {
@@ -180,7 +212,7 @@ func (s *Service) become(h *Head, r *recalled, d reworked, list []Message) (Chan
 	a.Rev = rev
 	if d.rebuilds() {
 		c, err := s.refill(h, &a.Settings.Memory, list)
-		c.Agent = &a
+		c.Agent, c.copies = &a, true
 		return c, err
 	}
 	kept := make(map[int]bool, len(d.keep))

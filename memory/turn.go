@@ -34,7 +34,7 @@ type TurnRequest struct {
 	Depth      int
 	// Policy is the call's own level of the window policy; nil says nothing.
 	Policy *window.Policy
-	// Cut is called at most once, with one of the Err values above, when something else cuts this answer. It must not block;
+	// Cut is called at most once, with one of the Err values above, when something else cuts this answer, or with what Durable fails with. It must not block;
 	// the answer still has to be settled with Turn.Settle.
 	Cut func(cause error)
 	// Generated gives what has been made of the answer so far, so that who says what was heard of it is told from who speaks of an
@@ -112,7 +112,8 @@ type Turn struct {
 	// Took is how many answers in flight this call replaced.
 	Took int
 
-	stored, added []Message // see Recent
+	kept          func() error // see Durable; nil: it was on disk when Begin returned
+	stored, added []Message    // see Recent
 	flight        *flight
 }
 
@@ -158,11 +159,15 @@ type Answer struct {
 
 // Turns is what package answer needs of the Service; it is stated here to show the contract in one place.
 type Turns interface {
-	// Begin makes the call's messages durable and opens (or joins) a turn. fault.Stopped if the agent takes no more messages.
+	// Begin writes the call's messages and opens (or joins) a turn. fault.Stopped if the agent takes no more messages. The disk may still be at it when
+	// Begin returns: the LLM may be asked meanwhile, but nobody may be given anything before Durable.
 	Begin(ctx context.Context, project, agentID string, r TurnRequest) (*Turn, error)
+	// Durable waits until what Begin wrote is on disk: a matter of one commit. An error means that the turn never was; it has to be settled all the same. It may
+	// be called often, and by any goroutine.
+	Durable(t *Turn) error
 	// Progress marks the phase of the answer in flight; cheap and not durable.
 	Progress(t *Turn, p Phase)
-	// Settle stores the answer, durable when it returns, and ends the flight. It works on a context of its own once called and is
+	// Settle stores the answer, durable when it returns, and ends the flight. It fails where Durable does. It works on a context of its own once called and is
 	// called exactly once for each Turn.
 	Settle(ctx context.Context, t *Turn, a Answer) (Message, error)
 	// Complete adds, after Settle, what a drained upstream produced in full.

@@ -22,18 +22,16 @@ func (s *Service) windowed(ctx context.Context, t *Turn, request *window.Policy)
 	if err != nil {
 		return err
 	}
-	_, mem, err := s.remembered(ctx, t.Agent.Project, t.Agent.ID)
+	v := s.viewOf(&t.Agent, request)
+	_, mem, _, read, err := s.read(ctx, t.Agent.Project, t.Agent.ID, func(*Agent) (reading, error) { return reading{policy: p, counter: c, view: v}, nil }, (*recalled).asks)
 	if err != nil {
 		return err
 	}
-	mem = mem.byTurn()
-	v := s.viewOf(&t.Agent, request)
 	t.Window = &TurnWindow{Policy: p, Counter: c, View: v}
 	if !*p.Enabled { // what the user says now, and what tools answered since
 		t.Context = lastWords(mem.stored)
 		return nil
 	}
-	read := p.Read(mem.seenBy(v), c, window.Extras{})
 	t.Context = make([]*Message, 0, len(read.Entries))
 	last := &Message{}
 	for _, e := range read.Entries {
@@ -58,6 +56,11 @@ func (s *Service) windowed(ctx context.Context, t *Turn, request *window.Policy)
 		t.Context = lastWords(mem.stored) // an LLM that is asked nothing answers nothing
 	}
 	return nil
+}
+
+// asks tells whether the user's last words are at hand.
+func (r *recalled) asks() bool {
+	return slices.ContainsFunc(r.stored[r.part.lead:], func(m Message) bool { return m.Role == User && m.InContext() })
 }
 
 // asksNothing tells whether Context holds no words to answer.

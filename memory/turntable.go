@@ -38,8 +38,9 @@ const (
 func TurnTable(msgs []Message) []TurnRow {
 	var rows []TurnRow
 	greetings := 0
+	told := shownTurns(msgs)
 	for _, m := range byTurn(msgs) {
-		if m.State == Superseded || instructs(m.Role) {
+		if m.State == Superseded || instructs(m.Role) || !told[m.TurnID].tells(&m) {
 			continue
 		}
 		if len(rows) == 0 || rows[len(rows)-1].TurnID != m.TurnID {
@@ -61,6 +62,25 @@ func TurnTable(msgs []Message) []TurnRow {
 		}
 	}
 	return rows
+}
+
+// shownTurn tells what of a turn is told where a memory began anew with copies: they are no second turn, nor part of the one that was open then. Where something came to a
+// turn of copies they are what it came to.
+type shownTurn struct{ begun, own bool }
+
+func (t shownTurn) tells(m *Message) bool { return t.own && (m.CopyOf() == 0 || !t.begun) }
+
+// shownTurns gives the turns: own are those that hold more than copies, begun those that began without one.
+func shownTurns(msgs []Message) map[int64]shownTurn {
+	out := map[int64]shownTurn{}
+	for i := range msgs { // in order of Seq
+		m := &msgs[i]
+		t, known := out[m.TurnID]
+		own := m.CopyOf() == 0
+		t.begun, t.own = t.begun || !known && own, t.own || own
+		out[m.TurnID] = t
+	}
+	return out
 }
 
 func startType(m Message) string {

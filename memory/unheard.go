@@ -56,9 +56,10 @@ func (m *Message) spokenTokens() int64 {
 func (c *Change) countUnheard() (tokens int64) {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
-			if n := list[i].unheardTokens(); n > list[i].UnheardTokens {
-				tokens += n - list[i].UnheardTokens
-				list[i].UnheardTokens = n
+			m := &list[i]
+			if n := m.unheardTokens(); n > m.UnheardTokens() {
+				tokens += n - m.UnheardTokens()
+				m.Amend(func(r *Rare) { r.UnheardTokens = n })
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func phraseOf(s *memory.Filler, agent string, turn int64) string {
 func (f *filler) say() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over || f.x.ctx.Err() != nil {
+	if f.over || f.x.ctx.Err() != nil || f.x.cfg.Turns.Durable(f.x.turn) != nil {
 		return
 	}
 	f.over = true

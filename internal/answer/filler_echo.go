@@ -17,7 +17,7 @@ const maxFillerWork = 4 << 20
 func (p *plan) withoutFillers(recent []memory.Message) {
 	last, work := len(p.req.Messages), 0
 	for _, m := range slices.Backward(recent) {
-		if m.Filler == "" || m.State == memory.Superseded {
+		if m.Filler() == "" || m.State == memory.Superseded {
 			continue
 		}
 		for i := last - 1; i >= 0; i-- {
@@ -46,7 +46,7 @@ func (p *plan) withoutFillers(recent []memory.Message) {
 // behindFiller gives what a text of a list says behind m's filler; ok is false unless the filler stands in front and the rest is of m's own words.
 // work is what was compared so far.
 func behindFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
-	if rest, ok = llmadapter.WithoutOpening(text, m.Filler); !ok {
+	if rest, ok = llmadapter.WithoutOpening(text, m.Filler()); !ok {
 		return "", false
 	}
 	own := m.Original()
@@ -56,7 +56,7 @@ func behindFiller(text string, m *memory.Message, work *int) (rest string, ok bo
 	if rest == "" {
 		// Perhaps the model began with the same words, and those are all that was heard.
 		_, both := llmadapter.WithoutOpening(text, own)
-		return "", own == "" || !both || strings.HasPrefix(own, m.Filler)
+		return "", own == "" || !both || strings.HasPrefix(own, m.Filler())
 	}
 	if own == "" {
 		return "", false

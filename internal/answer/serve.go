@@ -31,7 +31,7 @@ const (
 	TurnHeader  = "X-Heardlog-Turn"
 )
 
-// beginTimeout bounds the storing of the caller's words when the client is already gone.
+// beginTimeout bounds the writing of the caller's words when the client is already gone.
 const beginTimeout = 30 * time.Second
 
 // exchange is one turn on its way.
@@ -159,7 +159,7 @@ func (x *exchange) deep(do func()) {
 	do()
 }
 
-// begin makes the call's messages durable and opens its turn. It goes on when the client leaves: what was said was said.
+// begin writes the call's messages and opens its turn; see memory.Turns.Durable. It goes on when the client leaves: what was said was said.
 func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) (err error) {
 	x.deep(func() { err = x.beginDeep(project, agentID, plan) })
 	return err
@@ -330,15 +330,31 @@ func (x *exchange) run() error {
 	m := scratches.Get().(*scratch)
 	a, err := x.ask(m)
 	m.free()
+	if err == nil {
+		x.attempted = a
+		defer a.close()
+	}
+	// The disk was at the caller's words while the upstream was asked. Nothing of the answer goes anywhere before they are kept.
+	if lost := x.cfg.Turns.Durable(x.turn); lost != nil {
+		return x.lostTurn(lost)
+	}
 	if err != nil {
 		return x.fail(err)
 	}
-	x.attempted = a
-	defer a.close()
 	if isStream(a.res, x.wantsStream) {
 		return x.relayStream(a)
 	}
 	return x.relayWhole(a)
+}
+
+// lostTurn ends an exchange whose words the disk did not take: it never was, and the upstream was asked for nothing.
+func (x *exchange) lostTurn(lost error) error {
+	if x.attempted != nil {
+		x.answered(x.attempted)
+	}
+	x.cancel(lost)
+	_ = x.settle(lost, nil, "") // it fails as the turn did, and ends the flight
+	return lost
 }
 
 // readable refuses a 2xx whose body cannot be a chat completion: one that is compressed, although nothing of the kind was asked for, and a web page.

@@ -20,6 +20,11 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 	err := x.begin(project, agentID, func(head memory.Head, _ []memory.Message) (memory.Plan, error) {
 		return memory.Plan{Append: []memory.Message{m}}, r.speaks(head.Agent.Settings.LLM)
 	})
+	if err == nil {
+		if err = r.cfg.Turns.Durable(x.turn); err != nil {
+			_ = x.settle(err, nil, "")
+		}
+	}
 	if err != nil {
 		x.trace.end(x, err)
 		x.cancel(nil)

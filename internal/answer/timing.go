@@ -14,7 +14,7 @@ const timingHeader = "Server-Timing"
 // timing is what is measured of one call beside its words.
 type timing struct {
 	arrived time.Time
-	begun   time.Time // the call's words were durable and its context at hand
+	begun   time.Time // the call's words were written and its context at hand
 	asked   time.Time // the request went upstream, for the first time
 	// first is when the first byte of an answer's body came, in ns after arrived, 0 while none has; bytes is how many came. A client that leaves
 	// makes another goroutine read them.
@@ -22,7 +22,7 @@ type timing struct {
 }
 
 // header gives the value of Server-Timing; "" before the turn has begun. In ms: proxy is all that passed here before the request went upstream, memory
-// the part of it that storing and looking up took, upstream_ttfb the wait from then on for the first byte of the answer, tries that failed included.
+// the part of it that writing and looking up took (the disk's is in the wait for the upstream), upstream_ttfb the wait from then on for the first byte of the answer, tries that failed included.
 func (t *timing) header() string {
 	if t.begun.IsZero() {
 		return ""

@@ -29,16 +29,21 @@ const (
 
 // The names of third-party modules in the table.
 const (
+	age        = "filippo.io/age"
 	chi        = "github.com/go-chi/chi/v5"
 	cmpModule  = "github.com/google/go-cmp"
+	compress   = "github.com/klauspost/compress"
 	errgroup   = "golang.org/x/sync"
 	gjson      = "github.com/tidwall/gjson"
 	httprate   = "github.com/go-chi/httprate"
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
+	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
+	minio      = "github.com/minio/minio-go/v7"
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
 	prometheus = "github.com/prometheus/client_golang"
+	rueidis    = "github.com/redis/rueidis"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
 	tiktoken   = "github.com/tiktoken-go/tokenizer"
@@ -77,6 +82,8 @@ func rules() map[string]rule {
 		"memory/sqlite":                {driver, []string{sqlite, xsys}},
 		"memory/postgres":              {driver, []string{pgx}},
 		"memory/postgres/postgrestest": {nil, []string{pgx}},
+		"memory/redis":                 {driver, []string{rueidis}},
+		"memory/redis/redistest":       {nil, []string{rueidis}},
 		"memory/memorytest":            {driver, []string{cmpModule}},
 		"webhook/webhooktest":          {driver, []string{cmpModule}},
 		"internal/answer":              {[]string{"memory", "memory/window", "llmadapter", "internal/fault", "internal/stack"}, []string{zerolog, prometheus, otel, gjson}},
@@ -84,7 +91,8 @@ func rules() map[string]rule {
 		"handlers":                     {[]string{"memory", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/answer", "internal/fault"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":            {},
-		"internal/data":                {[]string{"config", "memory", "memory/export", "memory/sqlite", "memory/postgres", "internal/app", "internal/guard", "internal/fault"}, []string{xsys}},
+		"internal/depot":               {nil, []string{minio}},
+		"internal/data":                {[]string{"config", "memory", "memory/export", "memory/sqlite", "memory/postgres", "memory/redis", "webhook", "internal/app", "internal/depot", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/data", "internal/simulate"}, []string{zerolog}},
 		"webhook/receive":              {},
 		"deploy":                       {nil, []string{yaml}},
@@ -94,7 +102,7 @@ func rules() map[string]rule {
 		"examples/fakellm/fake":        {},
 		"internal/archtest":            {},
 		"internal/ruletest":            {},
-		"internal/spectest":            {nil, []string{kinOpenAPI, chi}},
+		"internal/spectest":            {nil, []string{kinOpenAPI, jsonSchema, chi}},
 		"bench":                        {[]string{anything}, []string{anything}},
 	}
 }

@@ -1,5 +1,5 @@
-// Package data holds the subcommands that look at a store, move what it holds and keep it: verify, doctor, export and import. They open the store themselves,
-// beside a server where the store allows that.
+// Package data holds the subcommands that look at a store, move what it holds and keep it: verify, doctor, export, import, migrate, backup, restore, compact
+// and erase. They open the store themselves, beside a server where the store allows that.
 package data
 
 import (
@@ -16,11 +16,23 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
 // ErrFound tells that something is wrong; what it is has been written.
 var ErrFound = errors.New("something is wrong; see above")
+
+// ExitCode is what the program ends with after Command has given this error.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrChanged):
+		return 2
+	}
+	return 1
+}
 
 // Env is what a subcommand has of the world around it.
 type Env struct {
@@ -44,6 +56,10 @@ func commands() []command {
 		{"doctor", doctorUsage, doctor},
 		{"export", exportUsage, runExport},
 		{"import", importUsage, runImport},
+		{"migrate", migrateUsage, migrate},
+		{"backup", backupUsage, backup},
+		{"restore", restoreUsage, restore},
+		{"compact", compactUsage, compact},
 		{"erase", eraseUsage, erase},
 	}
 }
@@ -130,42 +146,63 @@ type source interface {
 }
 
 // openSource opens a store for reading, beside a server that has it.
-func openSource(ctx context.Context, c config.Config) (source, error) {
+func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	key := []byte(c.SecretKey.Reveal())
-	if c.StoreURL != "" {
-		p, err := postgres.Probe(ctx, c.StoreURL.Reveal()) // opening would make or change the tables
-		if err == nil && p.Schema != p.Known {
-			err = fmt.Errorf("the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", p.Schema, p.Known)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return postgres.Open(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
+	if c.Redis() {
+		return nil, errRedis
 	}
-	return sqlite.OpenReader(sqlite.Options{Path: c.StorePath, SealKey: key})
+	if c.StoreURL != "" {
+		s, err = postgres.OpenReader(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
+	} else {
+		s, err = sqlite.OpenReader(sqlite.Options{Path: c.StorePath, SealKey: key})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	return s, nil
 }
+
+// errRedis refuses a store that nothing is moved out of or into.
+var errRedis = errors.New("a Redis store is short-term memory, which is neither moved nor checked: the subcommands work on sqlite:PATH and postgres:// stores (doctor looks at all)")
 
 // storeName says where a store is, without what is nobody's business.
 func storeName(c config.Config) string {
+	if c.Redis() {
+		return redis.Redact(c.StoreURL.Reveal())
+	}
 	if c.StoreURL != "" {
 		return postgres.Redact(c.StoreURL.Reveal())
 	}
 	return c.StorePath
 }
 
-// progress gives what shows counts on a terminal, a few times a second, and what ends that. Elsewhere both do nothing.
+// How often progress is shown.
+const (
+	onTerminal = 200 * time.Millisecond
+	inLog      = 30 * time.Second
+)
+
+// progress gives what shows counts while something is under way, a few times a second in one line on a terminal, and in a line each half a minute elsewhere,
+// and what ends that.
 func progress(e Env, verb string) (show func(export.Counts), end func()) {
-	if !e.Terminal {
-		return nil, func() {}
+	began := time.Now()
+	every, form := inLog, "%s: %s after %s\n"
+	if e.Terminal {
+		every, form = onTerminal, "\r\x1b[K%s: %s, %s"
 	}
-	var next time.Time
+	next := began
+	if !e.Terminal {
+		next = began.Add(every)
+	}
 	return func(c export.Counts) {
 			if now := time.Now(); now.After(next) {
-				next = now.Add(200 * time.Millisecond)
-				fmt.Fprintf(e.Stderr, "\r\x1b[K%s: %s", verb, c)
+				next = now.Add(every)
+				fmt.Fprintf(e.Stderr, form, verb, c, now.Sub(began).Round(time.Second))
 			}
 		}, func() {
-			fmt.Fprint(e.Stderr, "\r\x1b[K")
+			if e.Terminal {
+				fmt.Fprint(e.Stderr, "\r\x1b[K")
+			}
 		}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -123,11 +124,29 @@ func (d *diagnoser) settings() config.Config {
 
 func (d *diagnoser) store(c config.Config) {
 	switch {
+	case c.Redis():
+		d.redis(c)
 	case c.StoreURL != "":
 		d.postgres(c)
 	case c.StorePath != "":
 		d.sqlite(c)
 	}
+}
+
+func (d *diagnoser) redis(c config.Config) {
+	p, err := redis.Probe(d.ctx, c.StoreURL.Reveal())
+	if err != nil {
+		d.say(diagnosis{failing, "store", storeName(c) + " cannot be reached: " + err.Error(), "look at host, port, user, password and database of HEARDLOG_STORE, and whether the server runs"})
+		return
+	}
+	d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s answers: %s", storeName(c), p.Version)})
+	if p.Replica {
+		d.say(diagnosis{failing, "store", "the server takes no writes: it is a replica", "name the primary in HEARDLOG_STORE"})
+	}
+	if p.Lossy != "" {
+		d.say(diagnosis{warning, "store", p.Lossy, ""})
+	}
+	d.skew(storeName(c), p.Skew)
 }
 
 func (d *diagnoser) postgres(c config.Config) {

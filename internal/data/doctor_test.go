@@ -3,6 +3,7 @@ package data_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -15,13 +16,21 @@ import (
 // run runs a subcommand with settings, and gives what it wrote.
 func run(t *testing.T, settings map[string]string, stdin string, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	e := data.Env{Getenv: func(name string) string { return settings[name] }, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs}
+	e, errs := env(settings, stdin)
+	var out bytes.Buffer
+	e.Stdout = &out
+	err = data.Command(t.Context(), e, name, args)
+	return out.String(), errs.String(), err
+}
+
+// env gives the world around a subcommand, and what it writes to stderr.
+func env(settings map[string]string, stdin string) (data.Env, *bytes.Buffer) {
+	errs := &bytes.Buffer{}
+	e := data.Env{Getenv: func(name string) string { return settings[name] }, Stdin: strings.NewReader(stdin), Stdout: io.Discard, Stderr: errs}
 	for name := range settings {
 		e.Environ = append(e.Environ, name+"="+settings[name])
 	}
-	err = data.Command(t.Context(), e, name, args)
-	return out.String(), errs.String(), err
+	return e, errs
 }
 
 // TestDoctor: each thing that a server needs is looked at, what is wrong is named with what to do, and no secret is shown.

@@ -12,29 +12,45 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/webhook"
 )
 
-const eraseUsage = `usage: erase -project PROJECT -agent ID
+const eraseUsage = `usage: erase -project PROJECT (-agent ID | -user ID | -whole)
 
-Erases an agent, live or ended, with all that belongs to it: messages, summary, items, working memory, events and deliveries, those still pending too.
-What was erased is written to stdout as one JSON object, which holds numbers and no content. It cannot be undone. An SQLite file must not be in use by a
-server: ask that for DELETE /v1/agents/{id}, which also cuts what is being answered.
+Erases an agent, live or ended, with all that belongs to it: messages, summary, items, working memory, events and deliveries, those still pending too; all
+that belongs to an end user (docs/data.md says what that is); or all that a project has. What was erased is written to stdout as one JSON object, which holds
+numbers and ids and no content. It cannot be undone. An SQLite file must not be in use by a server: ask that for DELETE /v1/agents/{id}, /v1/users/{id} or
+/v1/projects/{project}, which also cut what is being answered.
 
 `
 
 // receipt is what erase writes.
 type receipt struct {
-	Project  string        `json:"project"`
-	Agent    string        `json:"agent"`
-	ErasedAt string        `json:"erased_at"` // RFC 3339, UTC
-	Erased   export.Counts `json:"erased"`
+	Project  string `json:"project"`
+	Agent    string `json:"agent,omitempty"`
+	User     string `json:"user,omitempty"`
+	ErasedAt string `json:"erased_at"` // RFC 3339, UTC
+	Erased   any    `json:"erased"`
+	// Shared are agents that were left since others were heard there, too.
+	Shared  []string `json:"shared_agents,omitempty"`
+	SharedN int      `json:"shared_total,omitempty"`
+}
+
+// erased is what was erased of a user or a project.
+type erased struct {
+	Agents        int  `json:"agents"`
+	Memories      int  `json:"memories"`
+	Conversations *int `json:"conversations,omitempty"`
+	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
 // eraser is a store of which agents are erased.
 type eraser interface {
 	memory.Store
+	memory.ItemStore
+	memory.ConversationStore
+	webhook.Store
 	export.Source
 }
 
@@ -49,11 +65,6 @@ func (s sqliteEraser) Export(ctx context.Context, sc export.Scope, each func(exp
 	return s.reader.Export(ctx, sc, each)
 }
 
-// LastDelivery gives the highest id of a delivery.
-func (s sqliteEraser) LastDelivery(ctx context.Context, sc export.Scope) (int64, error) {
-	return s.reader.LastDelivery(ctx, sc)
-}
-
 // Close closes both.
 func (s sqliteEraser) Close() error { return errors.Join(s.reader.Close(), s.Store.Close()) }
 
@@ -63,12 +74,12 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := there.(*postgres.Store); ok {
-		return s, nil
-	}
-	r, ok := there.(*sqlite.Reader)
-	if !ok {
-		return nil, errors.Join(errors.New("the store cannot erase"), there.Close())
+	r, file := there.(*sqlite.Reader)
+	if !file {
+		if err := there.Close(); err != nil {
+			return nil, err
+		}
+		return openTables(ctx, c)
 	}
 	s, err := sqlite.Open(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())})
 	if err != nil {
@@ -77,18 +88,24 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 	return sqliteEraser{s, r}, nil
 }
 
-// erase erases an agent.
+// erase erases an agent, a user or a project.
 func erase(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url, scope := storeFlag(flags), scopeFlags(flags)
+	url := storeFlag(flags)
+	project := flags.String("project", "", "of this `project`")
+	agent := flags.String("agent", "", "the agent of this `id`")
+	user := flags.String("user", "", "what belongs to the end user of this `id`")
+	all := flags.Bool("whole", false, "all that the project has")
 	if err := parse(flags, args, 0); err != nil {
 		return err
 	}
-	s, err := scope()
-	if err != nil {
-		return err
+	n := 0
+	for _, said := range []bool{*agent != "", *user != "", *all} {
+		if said {
+			n++
+		}
 	}
-	if s.Agent == "" {
-		return errors.New("-project and -agent are wanted, both")
+	if !config.ValidProject(*project) || n != 1 {
+		return errors.New("-project is wanted, and one of -agent, -user and -whole")
 	}
 	c, err := place(e, *url)
 	if err != nil {
@@ -96,21 +113,58 @@ func erase(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err 
 	}
 	from, err := openEraser(ctx, c)
 	if err != nil {
-		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	out := receipt{Project: s.Project, Agent: s.Agent}
-	s.Bad = func(string, error) {} // what cannot be read is erased, too
-	if err := from.Export(ctx, s, func(r export.Record) error { out.Erased.Add(r); return nil }); err != nil {
-		return err
+	out := receipt{Project: *project, Agent: *agent, User: *user}
+	if *agent != "" {
+		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: *project, Agent: *agent})
+	} else {
+		err = out.eraseMany(ctx, from)
 	}
-	out.Erased.Endpoints = 0 // they stay
-	if err := from.Erase(ctx, s.Project, s.Agent); err != nil {
+	if err != nil {
 		return err
-	}
-	if _, err := from.Head(ctx, s.Project, s.Agent); !fault.Is(err, fault.NotFound) {
-		return fmt.Errorf("the agent is still found after it was erased: %v", err)
 	}
 	out.ErasedAt = time.Now().UTC().Format(time.RFC3339)
 	return json.NewEncoder(e.Stdout).Encode(out)
+}
+
+// eraseAgent erases one agent and counts what it had.
+func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Counts, err error) {
+	s.Bad = func(string, error) {} // what cannot be read is erased, too
+	if err := from.Export(ctx, s, func(r export.Record) error { n.Add(r); return nil }); err != nil {
+		return n, err
+	}
+	n.Endpoints = 0 // they stay
+	if err := from.Erase(ctx, s.Project, s.Agent); err != nil {
+		return n, err
+	}
+	if _, err := from.Head(ctx, s.Project, s.Agent); !fault.Is(err, fault.NotFound) {
+		return n, fmt.Errorf("the agent is still found after it was erased: %v", err)
+	}
+	return n, nil
+}
+
+// eraseMany erases a user, or the project.
+func (r *receipt) eraseMany(ctx context.Context, from eraser) error {
+	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }}) // it makes nothing
+	var n erased
+	var gone memory.Erased
+	var err error
+	if r.User != "" {
+		gone, err = service.EraseUser(ctx, r.Project, r.User)
+	} else {
+		endpoints, saved := 0, 0
+		if endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil { // first of all, so that nothing more is sent
+			return err
+		}
+		if gone, err = service.EraseProject(ctx, r.Project); err != nil {
+			return err
+		}
+		saved, err = from.ClearConversations(ctx, r.Project)
+		n.Endpoints, n.Conversations = &endpoints, &saved
+	}
+	n.Agents, n.Memories = gone.Agents, gone.Memories
+	r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN
+	return err
 }

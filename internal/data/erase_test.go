@@ -34,7 +34,7 @@ func TestErase(t *testing.T) {
 			}
 			for _, project := range []string{"p", "q"} {
 				_, _, err := s.Create(t.Context(), memory.Agent{ID: "a", Project: project, Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{Append: []memory.Message{
-					{Seq: 1, Rev: 1, Role: memory.User, Content: "very private", Timestamp: 1, Scope: memory.Scope{UserID: "private-user"}}, {Seq: 2, Rev: 1, Role: memory.Assistant, Content: "private too", Timestamp: 1},
+					{Seq: 1, Rev: 1, Role: memory.User, Content: "very private", Timestamp: 1, Rare: &memory.Rare{Scope: memory.Scope{UserID: "private-user"}}}, {Seq: 2, Rev: 1, Role: memory.Assistant, Content: "private too", Timestamp: 1},
 				}})
 				if err != nil {
 					t.Fatal(err)
@@ -44,7 +44,7 @@ func TestErase(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := map[string]string{"HEARDLOG_STORE": url}
-			for _, args := range [][]string{{}, {"-project", "p"}, {"-agent", "a"}, {"-project", "p", "-agent", "other"}} {
+			for _, args := range [][]string{{}, {"-project", "p"}, {"-agent", "a"}, {"-project", "p", "-agent", "a", "-whole"}, {"-whole"}, {"-user", "u"}, {"-project", "p", "-agent", "other"}} {
 				if out, _, err := run(t, m, "", "erase", args...); err == nil || out != "" {
 					t.Errorf("%q: error %v, receipt %s", args, err, out)
 				}
@@ -69,6 +69,20 @@ func TestErase(t *testing.T) {
 			}
 			if _, _, err := run(t, m, "", "erase", "-project", "p", "-agent", "a"); err == nil {
 				t.Error("erased twice")
+			}
+			out, _, err = run(t, m, "", "erase", "-project", "q", "-user", "private-user")
+			if err != nil || !strings.Contains(out, `"user":"private-user"`) || !strings.Contains(out, `"erased":{"agents":0,"memories":1}`) {
+				t.Errorf("a user: %s %v", out, err)
+			}
+			if out, _, err := run(t, m, "", "export"); err != nil || strings.Contains(out, "very private") || !strings.Contains(out, "private too") {
+				t.Errorf("after a user was erased: %v\n%s", err, out)
+			}
+			out, _, err = run(t, m, "", "erase", "-project", "q", "-whole")
+			if err != nil || !strings.Contains(out, `"erased":{"agents":1,"memories":0,"conversations":0,"endpoints":0}`) {
+				t.Errorf("a project: %s %v", out, err)
+			}
+			if out, _, err := run(t, m, "", "verify"); err != nil || !strings.Contains(out, " 0 agents with 0 messages") {
+				t.Errorf("at the end: %s %v", out, err)
 			}
 		})
 	}

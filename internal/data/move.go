@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -49,7 +49,7 @@ func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	}
 	from, err := openSource(ctx, c)
 	if err != nil {
-		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	show, end := progress(e, "export")
@@ -64,7 +64,11 @@ func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	if name := flags.Arg(0); name == "" || name == "-" {
 		err = write(e.Stdout)
 	} else {
-		err = writeFile(name, *force, write)
+		if _, there := os.Stat(name); there == nil && !*force {
+			end()
+			return fmt.Errorf("%s is there already; -force overwrites it", name)
+		}
+		err = depot.WriteFile(name, write)
 	}
 	end()
 	if err != nil {
@@ -77,29 +81,6 @@ func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	return nil
 }
 
-// writeFile makes a file whole or not at all: it is written under another name, and gets its own when it is on disk.
-func writeFile(name string, force bool, write func(io.Writer) error) error {
-	if _, err := os.Stat(name); err == nil && !force {
-		return fmt.Errorf("%s is there already; -force overwrites it", name)
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".part-*") // for its owner alone
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	folder, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return err
-	}
-	_ = folder.Sync() // not every file system can
-	return folder.Close()
-}
-
 // target is a store that is imported into.
 type target interface {
 	export.Target
@@ -108,11 +89,17 @@ type target interface {
 
 // openTarget opens a store for an import; its tables are made or brought up to date.
 func openTarget(ctx context.Context, c config.Config) (target, error) {
-	key := []byte(c.SecretKey.Reveal())
-	if c.StoreURL != "" {
-		return postgres.Open(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
+	if c.Redis() {
+		return nil, errRedis
 	}
-	return sqlite.OpenImporter(sqlite.Options{Path: c.StorePath, SealKey: key})
+	if c.StoreURL != "" {
+		return openTables(ctx, c)
+	}
+	s, err := sqlite.OpenImporter(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())})
+	if err != nil {
+		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	return s, nil
 }
 
 // runImport puts an export into a store.
@@ -143,7 +130,7 @@ func runImport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	}
 	to, err := openTarget(ctx, c)
 	if err != nil {
-		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	if *forget {
@@ -155,6 +142,9 @@ func runImport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	last, resumed, err := export.Read(ctx, in, to, show)
 	end()
 	if err != nil {
+		if fault.Is(err, fault.Conflict) {
+			return fmt.Errorf("%w; what was stored so far stays: take the clash away and run the same import again, or begin with a store that is empty", err)
+		}
 		return fmt.Errorf("%w; what was stored so far stays, and the same import goes on behind it", err)
 	}
 	how := "imported into"

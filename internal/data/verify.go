@@ -37,7 +37,7 @@ func verify(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err
 	}
 	from, err := openSource(ctx, c)
 	if err != nil {
-		return fmt.Errorf("open the store %s: %w", storeName(c), err)
+		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	n := 0

@@ -56,6 +56,24 @@ type crowd struct {
 	looked  map[string]bool
 	running int
 	most    int
+	gate    chan struct{} // where a look ends
+}
+
+// through lets all looks end, those under way together, until no more begin.
+func (c *crowd) through() {
+	for {
+		time.Sleep(time.Second) // of the bubble's time: what waits for a moment has begun
+		synctest.Wait()
+		c.mu.Lock()
+		n := c.running
+		c.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		for range n {
+			<-c.gate
+		}
+	}
 }
 
 func (c *crowd) Live(_ context.Context, each func(memory.Head) error) error {
@@ -73,7 +91,7 @@ func (c *crowd) Leaving(_ context.Context, _, id string) (memory.Leaving, error)
 	c.most = max(c.most, c.running)
 	c.looked[id] = true
 	c.mu.Unlock()
-	time.Sleep(time.Millisecond)
+	c.gate <- struct{}{} // others come meanwhile
 	var n int
 	_, _ = fmt.Sscan(id, &n)
 	if n%3 == 0 { // the next two end, whether they wait for a place or have just been given one
@@ -93,13 +111,12 @@ func TestWorkerCrowd(t *testing.T) {
 	t.Parallel()
 	for _, places := range []int{1, 2, 8} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &crowd{agents: 300, looked: map[string]bool{}}
+			c := &crowd{agents: 300, looked: map[string]bool{}, gate: make(chan struct{})}
 			c.worker = summary.New(summary.Config{Memory: c, Places: places, Log: zerolog.Nop()})
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- c.worker.Run(ctx) }()
-			time.Sleep(time.Second)
-			synctest.Wait()
+			c.through()
 			for i := 0; i < c.agents; i += 3 {
 				if !c.looked[fmt.Sprint(i)] {
 					t.Errorf("places %d: agent %d was not looked at", places, i)
@@ -111,8 +128,7 @@ func TestWorkerCrowd(t *testing.T) {
 			clear(c.looked) // who waited is known as before
 			c.worker.Changed("p", "0")
 			c.worker.Changed("p", "299")
-			time.Sleep(time.Second)
-			synctest.Wait()
+			c.through()
 			if !c.looked["0"] || !c.looked["299"] {
 				t.Errorf("places %d: what changed later was not looked at", places)
 			}

@@ -103,10 +103,10 @@ func newMessageLine(m *memory.Message) *messageLine {
 			l.Metadata[k] = Text(v)
 		}
 	}
-	if m.Item != nil && len(m.Item.Extra) > 0 {
-		item := *m.Item
+	if it := m.Item(); it != nil && len(it.Extra) > 0 {
+		item := *it
 		l.Extra, item.Extra = Text(item.Extra), nil
-		l.Item = &item
+		l.Amend(func(r *memory.Rare) { r.Item = &item })
 	}
 	return l
 }
@@ -120,8 +120,8 @@ func (l *messageLine) message() memory.Message {
 			m.Metadata[k] = json.RawMessage(v)
 		}
 	}
-	if m.Item != nil {
-		m.Item.Extra = raw(l.Extra)
+	if it := m.Item(); it != nil {
+		it.Extra = raw(l.Extra)
 	}
 	return m
 }
@@ -168,6 +168,7 @@ type endpointLine struct {
 	RateLimit     float64         `json:"rate_limit,omitempty"`
 	Disabled      bool            `json:"disabled,omitempty"`
 	DisabledWhy   string          `json:"disabled_why,omitempty"`
+	KeepUntilMS   int64           `json:"keep_until_ms,omitempty"`
 	DisabledMS    int64           `json:"disabled_ms,omitempty"`
 	LastSuccessMS int64           `json:"last_success_ms,omitempty"`
 	FirstFailure  int64           `json:"first_failure_ms,omitempty"`
@@ -201,7 +202,7 @@ type headerLine struct {
 func newEndpointLine(e *webhook.Endpoint) *endpointLine {
 	l := &endpointLine{
 		ID: e.ID, Project: e.Project, URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes,
-		Retry: e.Retry, MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy,
+		Retry: e.Retry, MaxAge: e.MaxAge, Timeout: e.Timeout, MaxInFlight: e.MaxInFlight, RateLimit: e.RateLimit, Disabled: e.Disabled, DisabledWhy: e.DisabledWhy, KeepUntilMS: e.KeepUntilMS,
 		DisabledMS: e.DisabledMS, LastSuccessMS: e.LastSuccessMS, FirstFailure: e.FirstFailureMS, LastFailure: e.LastFailureMS, CreatedMS: e.CreatedMS,
 		UpdatedMS: e.UpdatedMS, Rev: e.Rev, MadeOf: e.MadeOf, Fixed: e.Fixed, Bearer: e.Auth.Bearer.Reveal(), User: e.Auth.User, Password: e.Auth.Password.Reveal(),
 		Cert: e.ClientCert.Cert, CertKey: e.ClientCert.Key.Reveal(),
@@ -223,7 +224,7 @@ func newEndpointLine(e *webhook.Endpoint) *endpointLine {
 func (l *endpointLine) endpoint() *webhook.Endpoint {
 	e := &webhook.Endpoint{
 		ID: l.ID, Project: l.Project, URL: l.URL, Description: l.Description, Events: l.Events, Agora: l.Agora, Payload: l.Payload, MaxBodyBytes: l.MaxBody,
-		Retry: l.Retry, MaxAge: l.MaxAge, Timeout: l.Timeout, MaxInFlight: l.MaxInFlight, RateLimit: l.RateLimit, Disabled: l.Disabled, DisabledWhy: l.DisabledWhy,
+		Retry: l.Retry, MaxAge: l.MaxAge, Timeout: l.Timeout, MaxInFlight: l.MaxInFlight, RateLimit: l.RateLimit, Disabled: l.Disabled, DisabledWhy: l.DisabledWhy, KeepUntilMS: l.KeepUntilMS,
 		DisabledMS: l.DisabledMS, LastSuccessMS: l.LastSuccessMS, FirstFailureMS: l.FirstFailure, LastFailureMS: l.LastFailure, CreatedMS: l.CreatedMS,
 		UpdatedMS: l.UpdatedMS, Rev: l.Rev, MadeOf: l.MadeOf, Fixed: l.Fixed,
 		Auth:       webhook.Auth{Bearer: webhook.Secret(l.Bearer), User: l.User, Password: webhook.Secret(l.Password)},

@@ -19,8 +19,10 @@ import (
 type reader struct {
 	in    *bufio.Reader
 	hash  hash.Hash
-	n     int64 // lines so far
+	n     int64  // lines so far
+	raw   []byte // the last one, with its end
 	agent *Agent
+	last  int64 // the highest id that a delivery may have
 }
 
 func newReader(r io.Reader) (*reader, Header, error) {
@@ -40,6 +42,7 @@ func newReader(r io.Reader) (*reader, Header, error) {
 		return nil, h, fault.New(fault.Invalid, "line 1: last_delivery is negative")
 	}
 	in.hash.Write(b)
+	in.last = h.LastDelivery
 	return in, h, nil
 }
 
@@ -72,9 +75,13 @@ func (r *reader) next() (rec Record, size int, end *End, err error) {
 	if err != nil {
 		return rec, 0, nil, err
 	}
+	r.raw = b
 	rec, end, err = decode(b, r.agent)
 	if err != nil {
 		return rec, 0, nil, fault.Wrap(fault.Invalid, err, fmt.Sprintf("line %d cannot be read", r.n))
+	}
+	if d := rec.Delivery; d != nil && (d.ID < 1 || d.ID > r.last || d.ReplayOf < 0 || d.ReplayOf > r.last) {
+		return rec, 0, nil, fault.New(fault.Invalid, "line %d: the delivery's id or replay_of is not from 1 to last_delivery, %d", r.n, r.last)
 	}
 	if end == nil {
 		r.hash.Write(b)
@@ -178,9 +185,6 @@ func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Co
 			return *last, had != nil, to.Import(ctx, nil, nil)
 		}
 		if d := rec.Delivery; d != nil {
-			if d.ID < 1 || d.ID > h.LastDelivery || d.ReplayOf < 0 || d.ReplayOf > h.LastDelivery {
-				return end, had != nil, fault.New(fault.Invalid, "line %d: the delivery's id or replay_of is not from 1 to last_delivery, %d", in.n, h.LastDelivery)
-			}
 			d.ID += at.Shift
 			if d.ReplayOf != 0 {
 				d.ReplayOf += at.Shift

@@ -36,12 +36,10 @@ func (s Scope) Projects() [2]string { return [2]string{s.Project, memory.OwnProj
 
 // Source is a store that gives what it holds.
 type Source interface {
-	// Export calls each with every record of the scope, as of one moment, in this order: keys by name (in the whole scope only), endpoints as they were made,
+	// Export calls each with a Start and then with every record of the scope, all as of one moment, in this order: keys by name (in the whole scope only), endpoints as they were made,
 	// agents as they were made and behind each its messages by Seq, items as they came, working memories by agent and key, conversations by project and id, events as they were made,
 	// deliveries by id. A record is good until each returns; an error of each ends the export and is given as it is.
 	Export(ctx context.Context, s Scope, each func(Record) error) error
-	// LastDelivery gives the highest id of a delivery in the scope, 0 if there is none.
-	LastDelivery(ctx context.Context, s Scope) (int64, error)
 }
 
 // Target is a store that takes records.
@@ -55,8 +53,14 @@ type Target interface {
 	Reserve(ctx context.Context, n int64) (int64, error)
 }
 
+// Start stands in front of the records.
+type Start struct {
+	LastDelivery int64 // the highest id of a delivery in the scope, 0 if there is none
+}
+
 // Record is one thing that a store holds: exactly one of its fields is set.
 type Record struct {
+	Start        *Start // what Source gives first; no Target sees it
 	Key          *Key
 	Endpoint     *webhook.Endpoint
 	Agent        *Agent

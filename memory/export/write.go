@@ -77,10 +77,18 @@ func (c Counts) String() string {
 // Write writes an export of the scope. Without secrets an agent's LLM keys, headers and properties are left out, the server's own keys too, and endpoints that
 // had secrets are written as disabled. progress, if not nil, is told after each record.
 func Write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool, progress func(Counts)) (End, error) {
-	last, err := from.LastDelivery(ctx, s)
-	if err != nil {
-		return End{}, err
-	}
+	var n Counts
+	return write(ctx, w, from, s, secrets, func(r Record, _ []byte) error {
+		if progress != nil {
+			n.Add(r)
+			progress(n)
+		}
+		return nil
+	})
+}
+
+// write is Write; each is told of every record with its line, without the line's end.
+func write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool, each func(Record, []byte) error) (End, error) {
 	h := sha256.New()
 	out := io.MultiWriter(w, h)
 	end := End{}
@@ -92,16 +100,16 @@ func Write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool,
 		end.Lines++
 		return err
 	}
-	first, err := plainJSON(Header{Version: Version, Scope: s, Secrets: secrets, LastDelivery: last})
-	if err != nil {
-		return end, err
-	}
-	if err := put(first); err != nil {
-		return end, err
-	}
-	err = from.Export(ctx, s, func(r Record) error {
+	err := from.Export(ctx, s, func(r Record) error {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if r.Start != nil {
+			b, err := plainJSON(Header{Version: Version, Scope: s, Secrets: secrets, LastDelivery: r.Start.LastDelivery})
+			if err != nil {
+				return err
+			}
+			return put(b)
 		}
 		if !secrets {
 			if r.Key != nil {
@@ -114,13 +122,10 @@ func Write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool,
 			return err
 		}
 		if err := put(b); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", r.name(), err)
 		}
 		end.Counts.Add(r)
-		if progress != nil {
-			progress(end.Counts)
-		}
-		return nil
+		return each(r, b)
 	})
 	if err != nil {
 		return end, err

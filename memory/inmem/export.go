@@ -24,26 +24,18 @@ func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Re
 		return err
 	}
 	defer s.mu.Unlock()
-	for _, r := range s.records(sc) {
+	start := export.Start{}
+	for _, d := range s.deliveries {
+		if d != nil && s.eventIn(sc, d.event) {
+			start.LastDelivery = max(start.LastDelivery, d.id)
+		}
+	}
+	for _, r := range append([]export.Record{{Start: &start}}, s.records(sc)...) {
 		if err := each(r); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// LastDelivery gives the highest id of a delivery.
-func (s *Store) LastDelivery(ctx context.Context, sc export.Scope) (n int64, err error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.mu.Unlock()
-	for _, d := range s.deliveries {
-		if d != nil && s.eventIn(sc, d.event) {
-			n = max(n, d.id)
-		}
-	}
-	return n, nil
 }
 
 func (s *Store) agentIn(sc export.Scope, k key) bool {

@@ -57,7 +57,7 @@ func (s *Store) enqueue(k key, events []memory.Event) error {
 func (s *Store) emit(ev webhook.Event, not string) {
 	for i := range s.endpoints {
 		e := &s.endpoints[i]
-		if e.Project != ev.Project || e.ID == not || !e.Wants(ev.Type) {
+		if e.Project != ev.Project || e.ID == not || !e.Wants(ev.Type) || !e.Keeps(ev.CreatedMS) {
 			continue
 		}
 		s.add(s.keep(ev), e.ID, ev.CreatedMS, ev.CreatedMS, 0)
@@ -143,6 +143,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 
 // full tells whether an endpoint gets no more in this claim.
 func full(e *webhook.Endpoint, c webhook.Claim, flying, taken int) bool {
+	if c.Ended != nil {
+		flying -= min(c.Ended(e), flying)
+	}
 	if most := e.InFlight(c.PerEndpoint); most > 0 && flying >= most {
 		return true
 	}
@@ -234,8 +237,8 @@ func (s *Store) Backlog(ctx context.Context) (b webhook.Backlog, err error) {
 			if b.OldestDue == 0 || d.due < b.OldestDue {
 				b.OldestDue = d.due
 			}
-			if b.OldestPending == 0 || d.created < b.OldestPending {
-				b.OldestPending = d.created
+			if first := cmp.Or(d.first, d.created); b.OldestPending == 0 || first < b.OldestPending {
+				b.OldestPending = first
 			}
 		}
 	}

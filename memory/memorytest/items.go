@@ -27,10 +27,14 @@ func RunItems(t *testing.T, open func(*testing.T) ItemStore) {
 
 // belongs gives a decision that appends a message with a scope, or none if it is zero.
 func belongs(text string, scope memory.Scope, item *memory.Item) memory.Decide {
+	var rare *memory.Rare
+	if scope != (memory.Scope{}) || item != nil {
+		rare = &memory.Rare{Scope: scope, Item: item}
+	}
 	return func(tx memory.Tx) (memory.Change, error) {
 		h := tx.Head()
 		return memory.Change{Append: []memory.Message{{
-			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1, Scope: scope, Item: item,
+			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1, Rare: rare,
 		}}}, nil
 	}
 }
@@ -169,11 +173,11 @@ func testItemsReplaced(t *testing.T, ctx context.Context, s ItemStore) {
 	}
 	all := memory.ItemQuery{Limit: 10}
 	edit(1, func(m *memory.Message) { m.Content, m.Status = "scoped, changed", memory.Draft })
-	edit(2, func(m *memory.Message) { m.Item = &memory.Item{AgentID: a.ID} })
+	edit(2, func(m *memory.Message) { m.Rare = &memory.Rare{Item: &memory.Item{AgentID: a.ID}} })
 	wantSame(t, "after the changes", foundTexts(t, ctx, s, project, all), []string{"plain", "scoped, changed"})
 	edit(1, func(m *memory.Message) { m.State = memory.Superseded })
 	wantSame(t, "whatever its state", foundTexts(t, ctx, s, project, all), []string{"plain", "scoped, changed"})
-	edit(1, func(m *memory.Message) { m.State, m.Scope, m.Content = memory.Removed, memory.Scope{}, "" })
+	edit(1, func(m *memory.Message) { m.State, m.Rare, m.Content = memory.Removed, nil, "" })
 	wantSame(t, "after the removal", foundTexts(t, ctx, s, project, all), []string{"plain"})
 }
 

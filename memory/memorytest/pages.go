@@ -261,3 +261,33 @@ func testRecentSharesNothingWritten(t *testing.T, ctx context.Context, s memory.
 		}
 	}
 }
+
+// What a list shows, the other reads show: an agent that is listed as stopped is stopped.
+func testListThenHead(t *testing.T, ctx context.Context, s memory.Store) {
+	for n := range 40 {
+		a := create(t, ctx, s, newAgent(n))
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Update(ctx, project, a.ID, func(tx memory.Tx) (memory.Change, error) {
+				h := tx.Head()
+				ended := h.Agent
+				ended.Status, ended.StopMS, ended.Rev = memory.Stopped, ended.StartMS+1, h.Rev+1
+				return memory.Change{Agent: &ended}, nil
+			})
+		}()
+		for listed := false; !listed; {
+			page, err := s.Agents(ctx, memory.AgentQuery{Project: project, Name: a.Name, Statuses: []memory.Status{memory.Stopped}, Limit: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed = len(page.Agents) == 1
+		}
+		h, err := s.Head(ctx, project, a.ID)
+		if err != nil || h.Agent.Status != memory.Stopped {
+			t.Fatalf("agent %d is listed as stopped and read as %s, %v", n, h.Agent.Status, err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -11,25 +11,29 @@ import (
 
 type key struct{ project, id string }
 
-// A view is an agent as of one ver of its agent_head row: its head and its newest messages. Views are immutable.
+// A view is an agent as of one ver of its agent_head row: its head and its newest messages. Views are immutable. Several share one array of messages: a
+// later view may use places behind the end of an earlier one's tail, which its readers never look at. An agent's views are made one after the other, by
+// its committer; of two that are made of the same view only the later is ever read.
 type view struct {
 	no, ver int64
 	head    memory.Head
-	tail    []*memory.Message // the newest in order of Seq, without a gap towards the end
-	full    bool              // tail is the whole ledger
-	bytes   int64             // of the tail's texts
+	tail    []memory.Message // the newest in order of Seq, without a gap towards the end
+	full    bool             // tail is the whole ledger
+	hidden  int              // how many of the tail history does not show
+	bytes   int64            // of the tail's texts
 }
 
 const (
 	minTail      = 48      // messages kept of one agent at most, where its history asks for no more
 	maxTailBytes = 1 << 20 // and their texts' size
+	messageSize  = 600     // what one takes beside its texts
 )
 
 // maxTail is how many messages are kept of the agent: what a turn looks at, its max_history and 16 more.
 func maxTail(a *memory.Agent) int { return max(minTail, a.Settings.LLM.MaxHistory+16) }
 
 func textSize(m *memory.Message) int64 {
-	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) + len(m.UpstreamID) + len(m.Raw) + 600
+	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) + len(m.UpstreamID) + len(m.Raw()) + messageSize
 	for k, v := range m.Metadata {
 		n += len(k) + len(v) + 64
 	}
@@ -38,19 +42,26 @@ func textSize(m *memory.Message) int64 {
 
 // newView makes a view of what was read: list is the newest messages, oldest first; full tells that there are no others.
 func newView(no, ver int64, head memory.Head, list []memory.Message, full bool) *view {
-	v := &view{no: no, ver: ver, head: head, full: full, tail: make([]*memory.Message, len(list))}
+	v := &view{no: no, ver: ver, head: head, full: full, tail: list}
 	for i := range list {
-		v.tail[i] = &list[i]
-		v.bytes += textSize(&list[i])
+		v.count(&list[i], 1)
 	}
 	v.trim()
 	return v
 }
 
+// count counts a message in, or out.
+func (v *view) count(m *memory.Message, by int) {
+	v.bytes += int64(by) * textSize(m)
+	if !m.InHistory() {
+		v.hidden += by
+	}
+}
+
 func (v *view) trim() {
 	from := 0
 	for len(v.tail)-from > maxTail(&v.head.Agent) || v.bytes > maxTailBytes && len(v.tail)-from > 1 {
-		v.bytes -= textSize(v.tail[from])
+		v.count(&v.tail[from], -1)
 		from++
 	}
 	if from > 0 {
@@ -60,28 +71,50 @@ func (v *view) trim() {
 
 // apply gives the view after a change.
 func (v *view) apply(c memory.Change) *view {
-	n := &view{no: v.no, ver: v.ver + 1, head: v.head.Apply(c), full: v.full, bytes: v.bytes}
-	n.tail = append(make([]*memory.Message, 0, len(v.tail)+len(c.Append)), v.tail...)
+	n := &view{no: v.no, ver: v.ver + 1, head: v.head.Apply(c), tail: v.tail, full: v.full, hidden: v.hidden, bytes: v.bytes}
+	owned := false // whether n's array is its own, and may be written to within v's tail
+	own := func() {
+		if !owned {
+			n.tail, owned = grown(n.tail, maxTail(&v.head.Agent)), true
+		}
+	}
 	for i := range c.Append {
 		m := c.Append[i]
 		m.GivenTurn = false // as stored
 		at, _ := n.find(m.Seq)
-		if at == 0 && len(n.tail) > 0 && !n.full {
+		switch {
+		case at == len(n.tail):
+			if at == cap(n.tail) {
+				own()
+			}
+			n.tail = append(n.tail, m)
+		case at == 0 && !n.full:
 			continue // older than the tail
+		default:
+			own()
+			n.tail = slices.Insert(n.tail, at, m)
 		}
-		n.tail = slices.Insert(n.tail, at, &m)
-		n.bytes += textSize(&m)
+		n.count(&m, 1)
 	}
 	for i := range c.Replace {
 		m := c.Replace[i]
 		m.GivenTurn = false
 		if at, ok := n.find(m.Seq); ok {
-			n.bytes += textSize(&m) - textSize(n.tail[at])
-			n.tail[at] = &m
+			own()
+			n.count(&n.tail[at], -1)
+			n.count(&m, 1)
+			n.tail[at] = m
 		}
 	}
 	n.trim()
 	return n
+}
+
+// grown gives a copy of a list with room for more: a full tail slides through its array for a while before it is copied again.
+func grown(list []memory.Message, most int) []memory.Message {
+	out := make([]memory.Message, len(list), max(len(list)+1, min(max(4, len(list)+len(list)/2), most+most/3)))
+	copy(out, list)
+	return out
 }
 
 // find gives the place of a Seq in the tail, or where it would stand.
@@ -90,15 +123,22 @@ func (v *view) find(seq int64) (int, bool) {
 	return i, i < len(v.tail) && v.tail[i].Seq == seq
 }
 
-// newest gives the newest n messages if the tail holds them.
+// newest gives the newest n messages if the tail holds them: most often a part of the tail, which nobody writes to.
 func (v *view) newest(n int, historyOnly bool) ([]memory.Message, bool) {
 	if n <= 0 {
 		return nil, true
 	}
+	if !historyOnly || v.hidden == 0 {
+		if n > len(v.tail) && !v.full {
+			return nil, false
+		}
+		n = min(n, len(v.tail))
+		return v.tail[len(v.tail)-n : len(v.tail) : len(v.tail)], true
+	}
 	from, found := len(v.tail), 0
 	for from > 0 && found < n {
 		from--
-		if !historyOnly || v.tail[from].InHistory() {
+		if v.tail[from].InHistory() {
 			found++
 		}
 	}
@@ -106,9 +146,9 @@ func (v *view) newest(n int, historyOnly bool) ([]memory.Message, bool) {
 		return nil, false
 	}
 	out := make([]memory.Message, 0, found)
-	for _, m := range v.tail[from:] {
-		if !historyOnly || m.InHistory() {
-			out = append(out, *m)
+	for i := from; i < len(v.tail); i++ {
+		if v.tail[i].InHistory() {
+			out = append(out, v.tail[i])
 		}
 	}
 	return out, true
@@ -121,8 +161,8 @@ func (v *view) page(q memory.MessageQuery) ([]memory.Message, bool) {
 	}
 	at, _ := v.find(q.AfterSeq + 1)
 	var out []memory.Message
-	for _, m := range v.tail[at:] {
-		if len(out) < max(q.Limit, 1) && m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) {
+	for i := at; i < len(v.tail) && len(out) < max(q.Limit, 1); i++ {
+		if m := &v.tail[i]; m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) {
 			out = append(out, *m)
 		}
 	}
@@ -161,7 +201,7 @@ func (c *cache) get(k key) *view {
 
 // put keeps a view unless a newer one of the same row is there.
 func (c *cache) put(k key, v *view) {
-	size := 1500 + v.bytes + 2*int64(len(v.head.Agent.Properties)) + 16*int64(len(v.tail))
+	size := 1500 + v.bytes + 2*int64(len(v.head.Agent.Properties)) + messageSize*int64(cap(v.tail)-len(v.tail)) // textSize counts the rest
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.byKey[k]; e != nil {

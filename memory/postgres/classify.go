@@ -32,6 +32,10 @@ func classify(err error, what string) error {
 		return unavailable("the database cannot be reached, or the connection broke")
 	}
 	switch {
+	case e.Code == "23505" && e.ConstraintName == "delivery_pkey":
+		return unavailable("the number of a delivery was taken by an import meanwhile")
+	case e.Code == "23514":
+		return unavailable("the store's secrets are encrypted by now, and this server has no key: set HEARDLOG_SECRET_KEY")
 	case e.Code == "23505":
 		return fault.Wrap(fault.Conflict, fmt.Errorf("%s: %w", what, err), "the store holds something of that identity already")
 	case strings.HasPrefix(e.Code, "08"):
@@ -68,13 +72,28 @@ func broken(err error) bool {
 		return false
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return !ok || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
+	return !ok || e.Code == unknownEnd || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
 }
 
 // transient tells that the same transaction may succeed when it is run again.
 func transient(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (strings.HasPrefix(e.Code, "40") || e.Code == "0A000" || e.Code == "26000" || e.Code == "42P05")
+	return ok && (strings.HasPrefix(e.Code, "40") && e.Code != unknownEnd || e.Code == "0A000" || e.Code == "26000" || e.Code == "42P05")
+}
+
+// unknownEnd is what databases of PostgreSQL's kind say of a commit that may have come through or not, as a connection that broke does.
+const unknownEnd = "40003"
+
+// lockedOut tells that others had a row for too long.
+func lockedOut(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "55P03"
+}
+
+// unsupported tells that the database does not have what was asked of it.
+func unsupported(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "0A000" || e.Code == "42883")
 }
 
 // violated gives the unique constraint that an error is about; "" for others.

@@ -34,6 +34,7 @@ type item struct {
 	k      key
 	no     int64
 	decide memory.Decide
+	since  time.Time // when it was queued
 	state  atomic.Int32
 	err    error
 	done   chan struct{}
@@ -65,7 +66,7 @@ func (s *Store) Update(ctx context.Context, project, id string, decide memory.De
 		if err != nil {
 			return err
 		}
-		it := &item{k: k, no: no, decide: decide, done: make(chan struct{})}
+		it := &item{k: k, no: no, decide: decide, since: time.Now(), done: make(chan struct{})}
 		if err := s.submit(ctx, it); !errors.Is(err, errGone) {
 			return err
 		}
@@ -195,13 +196,44 @@ func (s *Store) take(queue chan *item, first *item, most int) []*item {
 	}
 }
 
-// serve runs a group and answers its callers.
+// serve runs a group and answers its callers. Agents whose rows somebody holds keep nobody else waiting: see held.go.
 func (s *Store) serve(batch []*item) {
+	batch = s.inTime(batch)
 	if len(batch) == 0 {
 		return
 	}
-	err := s.shared(batch)
+	batch, apart := s.apart(batch)
+	s.serveTogether(batch)
+	for _, items := range apart {
+		s.serveHeld(items)
+	}
+}
+
+// inTime answers those that have waited for so long that there is hardly time left for them.
+func (s *Store) inTime(batch []*item) []*item {
+	return slices.DeleteFunc(batch, func(it *item) bool {
+		late := time.Since(it.since) > s.timeout/2
+		if late {
+			it.answer(fault.New(fault.Unavailable, "the store is too slow just now; nothing was written; try again"))
+		}
+		return late
+	})
+}
+
+func (s *Store) serveTogether(batch []*item) {
+	if len(batch) == 0 {
+		return
+	}
+	err := s.shared(batch, 0)
 	if err == nil {
+		return
+	}
+	if lockedOut(err) && s.hold(batch) {
+		batch, apart := s.apart(batch)
+		s.serveTogether(batch)
+		for _, items := range apart {
+			s.serveHeld(items)
+		}
 		return
 	}
 	if len(batch) == 1 || broken(err) || !retriable(err) {
@@ -212,7 +244,7 @@ func (s *Store) serve(batch []*item) {
 	}
 	for _, it := range batch {
 		if it.state.Load() != itemAnswered {
-			if err := s.shared([]*item{it}); err != nil {
+			if err := s.shared([]*item{it}, 0); err != nil {
 				it.answer(err)
 			}
 		}
@@ -223,20 +255,20 @@ func (s *Store) serve(batch []*item) {
 func retriable(err error) bool { return !fault.Is(err, fault.Unavailable) }
 
 // shared runs a group in one transaction, again where that can help, and answers its callers; an error means that nothing of it was stored, or
-// that this is not known.
-func (s *Store) shared(batch []*item) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+// that this is not known. wait bounds the wait for a lock; 0 is the connection's own bound.
+func (s *Store) shared(batch []*item, wait time.Duration) error {
+	ctx, cancel := context.WithDeadline(context.Background(), batch[0].since.Add(s.timeout)) // that of the one who waits longest
 	defer cancel()
 	began := time.Now()
 	var g *group
 	err := errUnknown // as long as a try with locks first is wanted
-	if shy := s.shy(batch); *shy > 0 {
-		*shy--
+	if shy := s.shy(batch); *shy > 0 || wait > 0 {
+		*shy = max(*shy-1, 0)
 	} else if g, err = s.known(ctx, batch); g.stale {
 		*shy = shyFor
 	}
 	for try := 1; errors.Is(err, errUnknown); try++ {
-		g = &group{s: s, ctx: ctx}
+		g = &group{s: s, ctx: ctx, wait: wait}
 		err = g.run(batch)
 		// A connection that broke before the commit was sent was idle for too long, most likely: the next one is fresh.
 		if try < maxTries && ctx.Err() == nil && (transient(err) || broken(err) && !g.sent && try == 1) {
@@ -252,6 +284,7 @@ func (s *Store) shared(batch []*item) error {
 		}
 		return s.failed(ctx, err, "commit")
 	}
+	s.answered.Store(time.Now().UnixNano())
 	for k, w := range g.works {
 		s.cache.put(k, w.view)
 	}
@@ -274,9 +307,11 @@ type group struct {
 	writes   writes
 	messages int
 	wake     bool
-	blind    *blind // nothing is locked yet: see known.go
-	stale    bool   // what is in memory did not hold
-	sent     bool   // the commit is on its way: nobody knows what becomes of a transaction whose connection breaks now
+	blind    *blind        // nothing is locked yet: see known.go
+	stale    bool          // what is in memory did not hold
+	told     bool          // something was decided that is to be told of: endpoints matter
+	wait     time.Duration // for a lock, where it is not the connection's own bound
+	sent     bool          // the commit is on its way: nobody knows what becomes of a transaction whose connection breaks now
 }
 
 // work is an agent in a group: as the group has made it so far.
@@ -307,6 +342,9 @@ func (g *group) run(batch []*item) (err error) {
 		if e := g.errs[i]; e != nil && errors.Is(e, errQuery) {
 			return e // the transaction is over
 		}
+		if err := g.unload(); err != nil {
+			return err
+		}
 	}
 	if err := g.commit(&pgx.Batch{}); err != nil {
 		return err
@@ -326,7 +364,7 @@ func (g *group) lock(batch []*item) error {
 	vers := make(map[int64]int64, len(nos))
 	var endpoints int64
 	b := &pgx.Batch{}
-	b.Queue("BEGIN")
+	g.open(b)
 	b.Queue("SELECT agent_no, ver FROM agent_head WHERE agent_no = ANY($1) ORDER BY agent_no FOR UPDATE", nos).Query(func(rows pgx.Rows) error {
 		var no, ver int64
 		_, err := pgx.ForEachRow(rows, []any{&no, &ver}, func() error { vers[no] = ver; return nil })
@@ -363,6 +401,14 @@ func (g *group) lock(batch []*item) error {
 		g.works[key{v.head.Agent.Project, v.head.Agent.ID}] = &work{view: v}
 	}
 	return nil
+}
+
+// open begins the transaction.
+func (g *group) open(b *pgx.Batch) {
+	b.Queue("BEGIN")
+	if g.wait > 0 {
+		b.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", max(g.wait.Milliseconds(), 1)))
+	}
 }
 
 // decide runs one item's decision and takes up what it wants written.
@@ -403,6 +449,17 @@ func (g *group) commit(b *pgx.Batch) error {
 	b.Queue("COMMIT")
 	g.sent = true
 	return g.conn.SendBatch(g.ctx, b).Close()
+}
+
+// maxBytes is how much text is gathered before it is written: the database takes no more than a gigabyte at a time.
+const maxBytes = 16 << 20
+
+// unload writes what has been decided so far where that is much.
+func (g *group) unload() error {
+	if g.writes.bytes < maxBytes {
+		return nil
+	}
+	return g.flush()
 }
 
 // flush writes what has been decided so far, so that a query sees it. Heads are written with the commit.

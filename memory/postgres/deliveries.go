@@ -3,9 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
-	"slices"
-	"sort"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,237 +10,23 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// The numbers of delivery.state.
+// The numbers of delivery.state, which are those of webhook.StateNumber.
 const (
-	statePending   = 0
-	stateDelivered = 1
-	stateDead      = 2
-	stateCanceled  = 3
+	statePending = 0
+	stateDead    = 2
 )
 
 func stateNumber(s webhook.DeliveryState) (int16, error) {
-	switch s {
-	case webhook.Pending:
-		return statePending, nil
-	case webhook.Delivered:
-		return stateDelivered, nil
-	case webhook.Dead:
-		return stateDead, nil
-	case webhook.Canceled:
-		return stateCanceled, nil
-	}
-	return 0, fault.New(fault.Internal, "unknown delivery state %q", string(s))
+	n, err := webhook.StateNumber(s)
+	return int16(n), err
 }
 
-func stateName(n int16) webhook.DeliveryState {
-	switch n {
-	case statePending:
-		return webhook.Pending
-	case stateDelivered:
-		return webhook.Delivered
-	case stateCanceled:
-		return webhook.Canceled
-	}
-	return webhook.Dead
-}
+func stateName(n int16) webhook.DeliveryState { return webhook.StateOf(int(n)) }
 
 func newKey() []byte {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails
 	return key
-}
-
-// due is a delivery that could be claimed.
-type due struct {
-	id, at        int64
-	retry, urgent bool
-	e             *webhook.Endpoint
-}
-
-// Claim takes due deliveries. Claims for one endpoint happen one after the other over all replicas, by its gate; a claim waits for all
-// endpoints that something is due for, so that two replicas claim at once only where these have none in common.
-func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Delivery, err error) {
-	if c.Limit <= 0 && c.Urgent <= 0 {
-		return nil, nil
-	}
-	err = s.transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
-		out = nil
-		nos, list, err := s.dueEndpoints(ctx, tx, c.NowMS)
-		if err != nil || len(nos) == 0 {
-			return err
-		}
-		urgent, err := s.urgentOf(ctx, tx, c, nos, list)
-		if err != nil {
-			return err
-		}
-		found, err := s.dueOf(ctx, tx, c, nos, list, urgent)
-		if err != nil {
-			return err
-		}
-		sort.SliceStable(found, func(i, j int) bool {
-			a, b := found[i], found[j]
-			if a.at != b.at {
-				return a.at < b.at
-			}
-			return a.id < b.id
-		})
-		webhook.Fair(c, found, func(d due) (*webhook.Endpoint, bool) { return d.e, d.retry })
-		if found = append(urgent, found[:min(len(found), c.Limit)]...); len(found) > 0 {
-			if found, err = within(ctx, tx, c.Bytes, found); err == nil {
-				out, err = s.claim(ctx, tx, c, found)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// dueEndpoints gives the enabled endpoints that something is due for, their gates locked.
-func (s *Store) dueEndpoints(ctx context.Context, tx pgx.Tx, nowMS int64) ([]int64, []webhook.Endpoint, error) {
-	rows, err := tx.Query(ctx, `SELECT g.endpoint_no FROM endpoint_gate g WHERE EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled)
-		AND (EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = g.endpoint_no AND d.state = 0 AND NOT d.retry AND d.due_ms <= $1)
-		  OR EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = g.endpoint_no AND d.state = 0 AND d.retry AND d.due_ms <= $1))
-		ORDER BY g.endpoint_no FOR UPDATE`, nowMS)
-	if err != nil {
-		return nil, nil, err
-	}
-	nos, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil || len(nos) == 0 {
-		return nil, nil, err
-	}
-	return s.someEndpoints(ctx, tx, "WHERE no = ANY($1) AND id IS NOT NULL AND NOT disabled", nos)
-}
-
-// urgentOf looks for tests that go before everything else.
-func (s *Store) urgentOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, nos []int64, list []webhook.Endpoint) (found []due, err error) {
-	if c.Urgent <= 0 {
-		return nil, nil
-	}
-	rows, err := tx.Query(ctx, `SELECT id, endpoint_no FROM delivery WHERE state = 0 AND urgent AND due_ms <= $1 AND endpoint_no = ANY($2)
-		ORDER BY due_ms, id LIMIT $3 FOR UPDATE SKIP LOCKED`, c.NowMS, nos, c.Urgent)
-	if err != nil {
-		return nil, err
-	}
-	var id, no int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &no}, func() error {
-		found = append(found, due{id: id, urgent: true, e: &list[slices.Index(nos, no)]})
-		return nil
-	})
-	return found, err
-}
-
-// dueOf looks for what else the endpoints may be sent now, in one round trip for all.
-func (s *Store) dueOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, nos []int64, list []webhook.Endpoint, but []due) (found []due, err error) {
-	flying := map[int64]int{}
-	rows, err := tx.Query(ctx, "SELECT endpoint_no, count(*) FROM delivery WHERE endpoint_no = ANY($1) AND state = 0 AND claimed AND due_ms > $2 GROUP BY endpoint_no", nos, c.NowMS)
-	if err != nil {
-		return nil, err
-	}
-	var no int64
-	var n int
-	if _, err := pgx.ForEachRow(rows, []any{&no, &n}, func() error { flying[no] = n; return nil }); err != nil {
-		return nil, err
-	}
-	taken := make([]int64, len(but))
-	for i, d := range but {
-		taken[i] = d.id
-	}
-	b := &pgx.Batch{}
-	for i := range list {
-		e := &list[i]
-		limit := c.Limit
-		if c.Room != nil {
-			limit = min(limit, c.Room(e))
-		}
-		if most := e.InFlight(c.PerEndpoint); most > 0 {
-			limit = min(limit, most-flying[nos[i]])
-		}
-		if limit <= 0 {
-			continue
-		}
-		b.Queue(`SELECT id, due_ms, retry FROM delivery WHERE endpoint_no = $1 AND state = 0 AND due_ms <= $2 AND NOT (id = ANY($4)) ORDER BY retry, due_ms, id LIMIT $3
-			FOR UPDATE SKIP LOCKED`, nos[i], c.NowMS, limit, taken).Query(func(rows pgx.Rows) error {
-			d := due{e: e}
-			_, err := pgx.ForEachRow(rows, []any{&d.id, &d.at, &d.retry}, func() error { found = append(found, d); return nil })
-			return err
-		})
-	}
-	if b.Len() == 0 {
-		return nil, nil
-	}
-	err = tx.SendBatch(ctx, b).Close()
-	return found, err
-}
-
-// within gives as many of what was found as the bodies of a claim may be long, and at least one.
-func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, error) {
-	if most <= 0 || len(found) < 2 {
-		return found, nil
-	}
-	ids := make([]int64, len(found))
-	for i, d := range found {
-		ids[i] = d.id
-	}
-	rows, err := tx.Query(ctx, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", ids)
-	if err != nil {
-		return nil, err
-	}
-	size := map[int64]int64{}
-	var id, n int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error { size[id] = n; return nil }); err != nil {
-		return nil, err
-	}
-	for i, d := range found {
-		if most -= size[d.id]; most < 0 {
-			return found[:max(i, 1)], nil
-		}
-	}
-	return found, nil
-}
-
-// claim marks what was found and reads it.
-func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []due) ([]webhook.Delivery, error) {
-	ids := make([]int64, len(found))
-	out := make([]webhook.Delivery, len(found))
-	at := make(map[int64]int, len(found))
-	for i, d := range found {
-		ids[i], at[d.id] = d.id, i
-	}
-	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
-	b := &pgx.Batch{}
-	b.Queue("UPDATE delivery SET due_ms = $2, attempt = attempt + 1, retry = true, urgent = false, fence = fence + 1, claimed = true WHERE id = ANY($1)", ids, until)
-	b.Queue(`SELECT d.id, d.attempt, d.fence, e.id, e.type, e.project, e.agent_id, e.body, e.created_ms, d.first_ms
-		FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var d webhook.Delivery
-			if err := rows.Scan(&d.ID, &d.Attempt, &d.Fence, &d.EventID, &d.Type, &d.Project, &d.AgentID, &d.Body, &d.CreatedMS, &d.FirstDueMS); err != nil {
-				return err
-			}
-			d.EventID, d.Project, d.AgentID = shown(d.EventID), shown(d.Project), shown(d.AgentID)
-			i := at[d.ID]
-			d.Endpoint, d.Urgent = found[i].e.Clone(), found[i].urgent
-			out[i] = d
-		}
-		return rows.Err()
-	})
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, err
-	}
-	// One whose event was erased while it was being made can never be sent, and is erased as well.
-	var lost []int64
-	for i, d := range out {
-		if d.ID == 0 {
-			lost = append(lost, found[i].id)
-		}
-	}
-	if len(lost) == 0 {
-		return out, nil
-	}
-	_, err := tx.Exec(ctx, "DELETE FROM delivery WHERE id = ANY($1)", lost)
-	return slices.DeleteFunc(out, func(d webhook.Delivery) bool { return d.ID == 0 }), err
 }
 
 // Finish ends a claim with what came of it.
@@ -312,11 +95,11 @@ func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 	return err
 }
 
-// Backlog counts what waits.
+// Backlog counts what waits. The oldest of it are looked up by indexes of what is pending (delivery_oldest, delivery_first).
 func (s *Store) Backlog(ctx context.Context) (b webhook.Backlog, err error) {
 	err = s.read(ctx, "count deliveries", func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM delivery WHERE state = 0), (SELECT count(*) FROM delivery WHERE state = 2),
-			coalesce((SELECT min(due_ms) FROM delivery WHERE state = 0), 0), coalesce((SELECT min(created_ms) FROM delivery WHERE state = 0), 0)`).
+			coalesce((SELECT min(due_ms) FROM delivery WHERE state = 0), 0), coalesce((SELECT min(first_ms) FROM delivery WHERE state = 0), 0)`).
 			Scan(&b.Pending, &b.Dead, &b.OldestDue, &b.OldestPending)
 	})
 	return b, err

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,16 +17,18 @@ type endpoints struct {
 	n    int64
 	list []webhook.Endpoint
 	nos  []int64 // of their rows
+	// unreadable are rows of which something cannot be read: nothing is sent to them. What is made for those of which only the secrets cannot be read waits.
+	unreadable map[int64]bool
 }
 
 // Published gives all endpoints of all projects, for reading only: the pointer is the same until one of them changes. Their times are those of then.
 func (s *Store) Published() *[]webhook.Endpoint { return &s.published.Load().list }
 
 // wanting gives the rows of a project's endpoints that want the type, but for one.
-func (s *Store) wanting(project string, eventType int, not int64) (nos []int64) {
+func (s *Store) wanting(project string, eventType int, atMS, not int64) (nos []int64) {
 	e := s.published.Load()
 	for i := range e.list {
-		if e.list[i].Project == project && e.nos[i] != not && e.list[i].Wants(eventType) {
+		if e.list[i].Project == project && e.nos[i] != not && e.list[i].Wants(eventType) && e.list[i].Keeps(atMS) {
 			nos = append(nos, e.nos[i])
 		}
 	}
@@ -49,12 +52,16 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 	if err := row.Scan(no, &id, &project, &body, &sealed, &success, &first, &last); err != nil {
 		return err
 	}
-	plain, err := s.sealer.Open(sealed, endpointOwner(shown(id)))
-	if err != nil {
-		return err
+	plain, bad := s.sealer.Open(sealed, endpointOwner(shown(id)))
+	if bad != nil {
+		plain = []byte("{}") // what it wants to be told of is in the body
 	}
+	var err error
 	if *e, err = webhook.DecodeEndpoint(shown(id), shown(project), body, plain); err != nil {
 		return errors.Join(err, errBadRow)
+	}
+	if bad != nil {
+		return bad
 	}
 	e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = success, first, last
 	return nil
@@ -75,10 +82,35 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 	if old := s.published.Load(); old != nil && old.n >= fresh.n {
 		return nil
 	}
-	if fresh.nos, fresh.list, err = s.someEndpoints(ctx, q, "WHERE id IS NOT NULL"); err != nil {
+	if rows, err = q.Query(ctx, "SELECT "+endpointColumns+" FROM endpoint WHERE id IS NOT NULL ORDER BY no"); err != nil {
+		return err
+	}
+	var bad []error
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var no int64
+		var e webhook.Endpoint
+		err = s.scanEndpoint(row, &no, &e)
+		if unreadable(err) {
+			if fresh.unreadable == nil {
+				fresh.unreadable = map[int64]bool{}
+			}
+			fresh.unreadable[no] = true
+			bad = append(bad, fmt.Errorf("endpoint in row %d: %w", no, err))
+			err = nil
+			if e.ID == "" {
+				return none, nil
+			}
+		}
+		fresh.nos, fresh.list = append(fresh.nos, no), append(fresh.list, e)
+		return none, err
+	})
+	if err != nil {
 		return err
 	}
 	s.published.Store(fresh)
+	for _, err := range bad {
+		s.report("an endpoint cannot be read: nothing is sent to it until it is mended or deleted", err)
+	}
 	return nil
 }
 
@@ -252,12 +284,14 @@ const DeletedReason = "endpoint deleted"
 // DeleteEndpoint removes an endpoint and gives its pending deliveries up.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.changeEndpoints(ctx, "delete endpoint", func(ctx context.Context, tx pgx.Tx) error {
-		no, _, err := s.lockEndpoint(ctx, tx, project, id)
+		var no int64
+		// Not by lockEndpoint: one that cannot be read can be deleted all the same.
+		err := tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", stored(id), stored(project)).Scan(&no)
+		if noRows(err) {
+			return noEndpoint(id)
+		}
 		if err != nil {
 			return err
-		}
-		if no == 0 {
-			return noEndpoint(id)
 		}
 		// Its secrets go at once, the row when no delivery needs it any more.
 		_, err = tx.Exec(ctx, "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = '' WHERE no = $1", no)
@@ -394,7 +428,7 @@ func (s *Store) conclude(ctx context.Context, tx pgx.Tx, no, agentNo int64, d we
 		if m.AgentID != "" {
 			of = agentNo
 		}
-		o.event(of, m, s.wanting(m.Project, m.Type, no))
+		o.event(of, m, s.wanting(m.Project, m.Type, m.CreatedMS, no))
 	}
 	if o.empty() {
 		return c.Disabled, nil

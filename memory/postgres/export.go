@@ -16,11 +16,10 @@ var (
 	_ export.Prober = (*Store)(nil)
 )
 
-// How many rows are read at a time. Bodies of events may be long.
+// How many rows are read at a time. Bodies may be long.
 const (
-	exportAgents = 200
 	exportRows   = 1000
-	exportBodies = 50
+	exportBodies = 100
 )
 
 // moment runs fn in one transaction that only reads, as of one moment, for as long as it takes.
@@ -38,22 +37,35 @@ func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) erro
 		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
 			return err
 		}
+		// Everything is read to its end, and what a plan suits is the values. Databases that do not have a setting go on without.
+		for _, set := range []string{"SET LOCAL plan_cache_mode = force_custom_plan", "SET LOCAL cursor_tuple_fraction = 1"} {
+			err := pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { _, err := part.Exec(ctx, set); return err }) // a savepoint
+			if broken(err) {
+				return err
+			}
+		}
 		return fn(tx)
 	})
 	return s.failed(ctx, err, what)
 }
 
-// eventScope gives the condition on events, named e; $1 is the project and $2 the agent, empty for any.
-const eventScope = `($1::text = '' OR e.project = $1) AND ($2::text = '' OR e.agent_id = $2) AND (e.agent_no = 0 OR EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no))`
-
-// agentScope gives the condition on agents, named a; $1 is the project, $2 its other one, $3 the agent.
-const agentScope = `($1::text = '' OR a.project = $1 AND ($3::text = '' OR a.id = $3) OR $3::text = '' AND a.project = $2)`
+// exporter is one export under way.
+type exporter struct {
+	ctx   context.Context
+	s     *Store
+	tx    pgx.Tx
+	scope export.Scope
+	each  func(export.Record) error
+	agent int64 // row of the scope's agent
+	// cursors counts them, for their names.
+	cursors int
+}
 
 // Export gives what the database holds.
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.moment(ctx, "export", func(tx pgx.Tx) error {
-		x := &exporter{ctx: ctx, s: s, tx: tx, scope: sc, each: each, project: stored(sc.Project), other: stored(sc.Projects()[1]), agent: stored(sc.Agent)}
-		for _, part := range []func() error{x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
+		x := &exporter{ctx: ctx, s: s, tx: tx, scope: sc, each: each}
+		for _, part := range []func() error{x.start, x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
 			if err := part(); err != nil {
 				return err
 			}
@@ -62,258 +74,276 @@ func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Re
 	})
 }
 
-// LastDelivery gives the highest id of a delivery.
-func (s *Store) LastDelivery(ctx context.Context, sc export.Scope) (n int64, err error) {
-	err = s.moment(ctx, "read deliveries", func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT coalesce(max(d.id), 0) FROM delivery d JOIN event e ON e.no = d.event_no WHERE "+eventScope, stored(sc.Project), stored(sc.Agent)).Scan(&n)
-	})
-	return n, err
+// agentScope gives the condition on agents, named a.
+func (x *exporter) agentScope() (string, []any) {
+	p := x.scope.Projects()
+	switch {
+	case x.scope.Project == "":
+		return "true", nil
+	case x.scope.Agent != "":
+		return "a.no = $1", []any{x.agent}
+	}
+	return "a.project IN ($1, $2)", []any{stored(p[0]), stored(p[1])}
 }
 
-// exporter is one export under way.
-type exporter struct {
-	ctx                   context.Context
-	s                     *Store
-	tx                    pgx.Tx
-	scope                 export.Scope
-	each                  func(export.Record) error
-	project, other, agent string
+// outbox gives events, named e, of the scope; those of agents that are gone are gone.
+func (x *exporter) outbox() (from, where string, args []any) {
+	switch {
+	case x.scope.Agent != "":
+		return "event e", "e.agent_no = $1", []any{x.agent}
+	case x.scope.Project != "":
+		where, args = " AND e.project = $1", []any{stored(x.scope.Project)}
+	}
+	return "event e LEFT JOIN agent a ON a.no = e.agent_no", "(e.agent_no = 0 OR a.no IS NOT NULL)" + where, args
 }
 
-// pages reads pages until one is empty; read gives a page of the rows behind a number, and the number of its last.
-func pages[T any](x *exporter, read func(at int64) ([]T, int64, error), use func(*T) error) error {
-	for at := int64(-1 << 62); ; {
-		list, last, err := read(at)
-		if err != nil || len(list) == 0 {
+func (x *exporter) start() error {
+	if x.scope.Agent != "" {
+		err := x.tx.QueryRow(x.ctx, "SELECT no FROM agent WHERE project = $1 AND id = $2", stored(x.scope.Project), stored(x.scope.Agent)).Scan(&x.agent)
+		if noRows(err) {
+			x.agent = -1
+		} else if err != nil {
 			return err
 		}
-		for i := range list {
-			if err := use(&list[i]); err != nil {
-				return err
-			}
+	}
+	from, where, args := x.outbox()
+	var at export.Start
+	if err := x.tx.QueryRow(x.ctx, "SELECT coalesce(max(d.id), 0) FROM "+from+" JOIN delivery d ON d.event_no = e.no WHERE "+where, args...).Scan(&at.LastDelivery); err != nil {
+		return err
+	}
+	return x.each(export.Record{Start: &at})
+}
+
+// all runs a query to its end, n rows at a time, through a cursor: it is planned and sorted once, and between two pages others may be run. Where a row cannot be
+// read, scan says so by its record.
+func all[T any](x *exporter, n int, sql string, args []any, scan func(pgx.CollectableRow, *T) error, use func(page []T) error) error {
+	x.cursors++
+	name := fmt.Sprint("export_", x.cursors)
+	if _, err := x.tx.Exec(x.ctx, "DECLARE "+name+" NO SCROLL CURSOR FOR "+sql, args...); err != nil {
+		return err
+	}
+	for {
+		rows, err := x.tx.Query(x.ctx, fmt.Sprint("FETCH ", n, " FROM ", name), pgx.QueryExecModeExec)
+		if err != nil {
+			return err
+		}
+		page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (out T, err error) { err = scan(row, &out); return out, err })
+		if err != nil {
+			return err
+		}
+		if err := use(page); err != nil {
+			return err
 		}
 		if x.ctx.Err() != nil {
 			return ended(x.ctx)
 		}
-		at = last
+		if len(page) < n {
+			_, err := x.tx.Exec(x.ctx, "CLOSE "+name, pgx.QueryExecModeExec)
+			return err
+		}
 	}
 }
 
-// collect runs a query of which the first column is the number.
-func collect[T any](x *exporter, sql string, args []any, scan func(row pgx.CollectableRow, no *int64, out *T) error) (list []T, last int64, err error) {
-	rows, err := x.tx.Query(x.ctx, sql, args...)
-	if err != nil {
-		return nil, 0, err
+// one makes a use of a page out of a use of its members.
+func one[T any](fn func(*T) error) func([]T) error {
+	return func(page []T) error {
+		for i := range page {
+			if err := fn(&page[i]); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (out T, err error) {
-		err = scan(row, &last, &out)
-		return out, err
-	})
-	return list, last, err
+}
+
+// show turns texts as they are stored into what they are.
+func show(texts ...*string) {
+	for _, t := range texts {
+		*t = shown(*t)
+	}
 }
 
 func (x *exporter) keys() error {
 	if x.scope.Project != "" {
 		return nil
 	}
-	rows, err := x.tx.Query(x.ctx, `SELECT key, value FROM meta WHERE key LIKE 'key %' ORDER BY key COLLATE "C"`)
-	if err != nil {
-		return err
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k export.Key, err error) { return k, row.Scan(&k.Name, &k.Value) })
-	if err != nil {
-		return err
-	}
-	for _, k := range list {
-		if k.Value, err = x.s.sealer.Open(k.Value, k.Name); err == nil {
-			k.Name = strings.TrimPrefix(k.Name, keyOwner(""))
-			err = x.each(export.Record{Key: &k})
-		} else {
-			err = x.scope.Fail(k.Name, err)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return all(x, exportRows, `SELECT key, value FROM meta WHERE key LIKE 'key %' ORDER BY key COLLATE "C"`, nil,
+		func(row pgx.CollectableRow, k *export.Key) error { return row.Scan(&k.Name, &k.Value) },
+		one(func(k *export.Key) error {
+			plain, err := x.s.sealer.Open(k.Value, k.Name)
+			if err != nil {
+				return x.scope.Fail(k.Name, err)
+			}
+			return x.each(export.Record{Key: &export.Key{Name: strings.TrimPrefix(k.Name, keyOwner("")), Value: plain}})
+		}))
 }
 
-func (x *exporter) endpoints() error {
-	_, list, err := x.s.someEndpoints(x.ctx, x.tx, `WHERE id IS NOT NULL AND ($1::text = '' OR project = $1) AND ($2::text = '' OR EXISTS
-		(SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.project = endpoint.project AND e.agent_id = $2 AND d.endpoint_no = endpoint.no))`, x.project, x.agent)
-	if err != nil {
-		return x.scope.Fail("an endpoint", err)
-	}
-	for i := range list {
-		if err := x.each(export.Record{Endpoint: &list[i]}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// found is an agent, or why it cannot be read.
-type found struct {
-	export.Agent
+// row is what is read of a row, or why it cannot be.
+type row[T any] struct {
+	v   T
 	no  int64
 	bad error
 }
 
+func (x *exporter) endpoints() error {
+	where, args := "WHERE id IS NOT NULL", []any(nil)
+	if x.scope.Project != "" {
+		where, args = where+" AND project = $1", []any{stored(x.scope.Project)}
+	}
+	if x.scope.Agent != "" {
+		where, args = where+" AND EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = $2 AND d.endpoint_no = endpoint.no)", append(args, x.agent)
+	}
+	return all(x, exportRows, "SELECT "+endpointColumns+" FROM endpoint "+where+" ORDER BY no", args, func(r pgx.CollectableRow, out *row[webhook.Endpoint]) error {
+		if out.bad = x.s.scanEndpoint(r, &out.no, &out.v); out.no == 0 {
+			return out.bad
+		}
+		return nil
+	}, one(func(r *row[webhook.Endpoint]) error {
+		if r.bad != nil {
+			return x.scope.Fail(fmt.Sprintf("endpoint %s in row %d", r.v.ID, r.no), r.bad)
+		}
+		return x.each(export.Record{Endpoint: &r.v})
+	}))
+}
+
 func (x *exporter) agents() error {
-	return pages(x, func(at int64) ([]found, int64, error) {
-		return collect(x, "SELECT "+agentColumns+", h.rev, h.next_seq, h.last_turn FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.no > $4 AND "+agentScope+" ORDER BY a.no LIMIT $5",
-			[]any{x.project, x.other, x.agent, at, exportAgents}, func(row pgx.CollectableRow, no *int64, out *found) error {
-				out.bad = x.s.scanAgent(row, &out.Agent.Agent, no, &out.HeadRev, &out.NextSeq, &out.LastTurn)
-				out.no = *no
-				if out.no == 0 {
-					return out.bad
-				}
-				return nil
-			})
-	}, func(f *found) error {
-		at := fmt.Sprintf("agent %s of project %s", f.ID, f.Project)
-		if f.bad != nil {
-			return x.scope.Fail(at, f.bad)
-		}
-		if err := x.each(export.Record{Agent: &f.Agent}); err != nil {
-			return err
-		}
-		return pages(x, func(after int64) ([]export.Message, int64, error) {
-			return collect(x, "SELECT "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", []any{f.no, after, exportRows},
-				func(row pgx.CollectableRow, seq *int64, out *export.Message) (err error) {
-					out.Project, out.AgentID = f.Project, f.ID
-					out.Message, err = scanMessage(row)
-					*seq = out.Seq
-					if err != nil && out.Seq != 0 {
-						err = x.scope.Fail(fmt.Sprintf("message %d of %s", out.Seq, at), err)
-						out.Role = "" // noted already
-					}
-					return err
-				})
-		}, func(m *export.Message) error {
-			if m.Role == "" {
-				return nil
+	where, args := x.agentScope()
+	return all(x, exportBodies, "SELECT "+agentColumns+", h.rev, h.next_seq, h.last_turn FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE "+where+" ORDER BY a.no", args,
+		func(r pgx.CollectableRow, out *row[export.Agent]) error {
+			if out.bad = x.s.scanAgent(r, &out.v.Agent, &out.no, &out.v.HeadRev, &out.v.NextSeq, &out.v.LastTurn); out.no == 0 {
+				return out.bad
 			}
-			return x.each(export.Record{Message: m})
-		})
-	})
+			return nil
+		}, one(func(r *row[export.Agent]) error {
+			at := fmt.Sprintf("agent %s of project %s", r.v.ID, r.v.Project)
+			if r.bad != nil {
+				return x.scope.Fail(at, r.bad)
+			}
+			if err := x.each(export.Record{Agent: &r.v}); err != nil {
+				return err
+			}
+			return x.messages(r.no, at, &r.v)
+		}))
 }
 
-func (x *exporter) items() error {
-	return pages(x, func(at int64) ([]export.Item, int64, error) {
-		return collect(x, `SELECT i.no, a.project, a.id, i.seq, i.project, i.id, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i JOIN agent a ON a.no = i.agent_no
-			WHERE i.no > $4 AND `+agentScope+" ORDER BY i.no LIMIT $5", []any{x.project, x.other, x.agent, at, exportRows}, func(row pgx.CollectableRow, no *int64, it *export.Item) error {
-			r := &it.Row
-			err := row.Scan(no, &it.Project, &it.AgentID, &it.Seq, &r.Project, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID)
-			for _, text := range []*string{&it.Project, &it.AgentID, &r.Project, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID} {
-				*text = shown(*text)
-			}
-			return err
-		})
-	}, func(it *export.Item) error { return x.each(export.Record{Item: it}) })
-}
-
-func (x *exporter) working() error {
-	for no, key := int64(-1<<62), ""; ; {
-		rows, err := x.tx.Query(x.ctx, "SELECT a.no, a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms FROM working w JOIN agent a ON a.no = w.agent_no WHERE (w.agent_no, w.key) > ($4, $5) AND "+
-			agentScope+" ORDER BY w.agent_no, w.key LIMIT $6", x.project, x.other, x.agent, no, key, exportBodies)
+// messages reads by pages and not by a cursor: most agents have one page.
+func (x *exporter) messages(no int64, at string, a *export.Agent) error {
+	for after := int64(-1 << 62); ; {
+		rows, err := x.tx.Query(x.ctx, "SELECT "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", no, after, exportRows)
 		if err != nil {
 			return err
 		}
-		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w export.Working, err error) {
-			return w, row.Scan(&no, &w.Project, &w.AgentID, &w.Key, (*[]byte)(&w.Value), &w.UpdatedMS, &w.ExpiresMS)
+		list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (out row[export.Message], err error) {
+			out.v.Project, out.v.AgentID = a.Project, a.ID
+			if out.v.Message, out.bad = scanMessage(r); out.v.Seq == 0 {
+				return out, out.bad
+			}
+			after = out.v.Seq
+			return out, nil
 		})
-		if err != nil || len(list) == 0 {
+		if err != nil {
 			return err
 		}
-		key = list[len(list)-1].Key
-		for _, w := range list {
-			w.Project, w.AgentID, w.Key = shown(w.Project), shown(w.AgentID), shown(w.Key)
-			plain, err := x.s.sealer.Open(w.Value, workingOwner(w.Project, w.AgentID, w.Key))
-			if err != nil {
-				err = x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
+		for i := range list {
+			if r := &list[i]; r.bad != nil {
+				err = x.scope.Fail(fmt.Sprintf("message %d of %s", r.v.Seq, at), r.bad)
 			} else {
-				w.Value = plain
-				err = x.each(export.Record{Working: &w})
+				err = x.each(export.Record{Message: &r.v})
 			}
 			if err != nil {
 				return err
 			}
 		}
+		if len(list) < exportRows {
+			return nil
+		}
 	}
+}
+
+func (x *exporter) items() error {
+	where, args := x.agentScope()
+	return all(x, exportRows, `SELECT a.project, a.id, i.seq, i.project, i.id, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i JOIN agent a ON a.no = i.agent_no
+		WHERE `+where+" ORDER BY i.no", args, func(row pgx.CollectableRow, it *export.Item) error {
+		r := &it.Row
+		err := row.Scan(&it.Project, &it.AgentID, &it.Seq, &r.Project, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID)
+		show(&it.Project, &it.AgentID, &r.Project, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID)
+		return err
+	}, one(func(it *export.Item) error { return x.each(export.Record{Item: it}) }))
+}
+
+func (x *exporter) working() error {
+	where, args := x.agentScope()
+	return all(x, exportBodies, "SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY w.agent_no, w.key", args,
+		func(row pgx.CollectableRow, w *export.Working) error {
+			err := row.Scan(&w.Project, &w.AgentID, &w.Key, (*[]byte)(&w.Value), &w.UpdatedMS, &w.ExpiresMS)
+			show(&w.Project, &w.AgentID, &w.Key)
+			return err
+		}, one(func(w *export.Working) (err error) {
+			if w.Value, err = x.s.sealer.Open(w.Value, workingOwner(w.Project, w.AgentID, w.Key)); err != nil {
+				return x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
+			}
+			return x.each(export.Record{Working: w})
+		}))
 }
 
 func (x *exporter) conversations() error {
 	if x.scope.Agent != "" {
 		return nil
 	}
-	for project, id := "", ""; ; {
-		rows, err := x.tx.Query(x.ctx, `SELECT project, id, body FROM conversation WHERE ($1::text = '' OR project = $1) AND (project COLLATE "C", id) > ($2, $3)
-			ORDER BY project COLLATE "C", id LIMIT $4`, x.project, project, id, exportBodies)
-		if err != nil {
-			return err
-		}
-		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c export.Conversation, err error) {
-			return c, row.Scan(&c.Project, &c.ID, (*[]byte)(&c.Body))
-		})
-		if err != nil || len(list) == 0 {
-			return err
-		}
-		project, id = list[len(list)-1].Project, list[len(list)-1].ID
-		for _, c := range list {
-			c.Project, c.ID = shown(c.Project), shown(c.ID)
-			plain, err := x.s.sealer.Open(c.Body, conversationOwner(c.Project, c.ID))
-			if err != nil {
-				err = x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
-			} else {
-				c.Body = plain
-				err = x.each(export.Record{Conversation: &c})
-			}
-			if err != nil {
-				return err
-			}
-		}
+	where, args := "", []any(nil)
+	if x.scope.Project != "" {
+		where, args = "WHERE project = $1", []any{stored(x.scope.Project)}
 	}
+	return all(x, exportBodies, "SELECT project, id, body FROM conversation "+where+` ORDER BY project COLLATE "C", id`, args, func(row pgx.CollectableRow, c *export.Conversation) error {
+		err := row.Scan(&c.Project, &c.ID, (*[]byte)(&c.Body))
+		show(&c.Project, &c.ID)
+		return err
+	}, one(func(c *export.Conversation) (err error) {
+		if c.Body, err = x.s.sealer.Open(c.Body, conversationOwner(c.Project, c.ID)); err != nil {
+			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
+		}
+		return x.each(export.Record{Conversation: c})
+	}))
 }
 
 func (x *exporter) events() error {
-	return pages(x, func(at int64) ([]export.Event, int64, error) {
-		return collect(x, "SELECT e.no, e.id, e.project, e.agent_id, e.type, e.created_ms, e.body FROM event e WHERE e.no > $3 AND "+eventScope+" ORDER BY e.no LIMIT $4",
-			[]any{x.project, x.agent, at, exportBodies}, func(row pgx.CollectableRow, no *int64, e *export.Event) error {
-				err := row.Scan(no, &e.ID, &e.Project, &e.AgentID, &e.Type, &e.CreatedMS, (*[]byte)(&e.Body))
-				e.ID, e.Project, e.AgentID = shown(e.ID), shown(e.Project), shown(e.AgentID)
-				return err
-			})
-	}, func(e *export.Event) error { return x.each(export.Record{Event: e}) })
+	from, where, args := x.outbox()
+	return all(x, exportBodies, "SELECT e.id, e.project, e.agent_id, e.type, e.created_ms, e.body FROM "+from+" WHERE "+where+" ORDER BY e.no", args, func(row pgx.CollectableRow, e *export.Event) error {
+		err := row.Scan(&e.ID, &e.Project, &e.AgentID, &e.Type, &e.CreatedMS, (*[]byte)(&e.Body))
+		show(&e.ID, &e.Project, &e.AgentID)
+		return err
+	}, one(func(e *export.Event) error { return x.each(export.Record{Event: e}) }))
 }
 
 func (x *exporter) deliveries() error {
-	return pages(x, func(at int64) ([]export.Delivery, int64, error) {
-		list, last, err := collect(x, `SELECT d.id, e.id, e.project, p.id, coalesce(p.gone_id, ''), d.state, d.attempt, d.due_ms, d.fence, d.claimed, d.reason, d.created_ms, d.done_ms, d.first_ms,
-				d.urgent, d.replay_of, e.created_ms FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no
-				WHERE d.id > $3 AND `+eventScope+" ORDER BY d.id LIMIT $4", []any{x.project, x.agent, at, exportAgents},
-			func(row pgx.CollectableRow, no *int64, d *export.Delivery) error {
-				var endpoint *string
-				var gone, reason string
-				var state int16
-				var claimed bool
-				var eventMS int64
-				err := row.Scan(no, &d.Event, &d.Project, &endpoint, &gone, &state, &d.Attempt, &d.DueMS, &d.Fence, &claimed, &reason, &d.Created, &d.DoneMS, &d.FirstMS, &d.Urgent, &d.ReplayOf, &eventMS)
-				if d.Gone = endpoint == nil; d.Gone {
-					endpoint = &gone
-				}
-				d.ID, d.Event, d.Project, d.Endpoint, d.Reason, d.State = *no, shown(d.Event), shown(d.Project), shown(*endpoint), export.Text(shown(reason)), stateName(state)
-				if d.FirstMS == d.Created {
-					d.FirstMS = 0
-				}
-				d.Free(claimed, eventMS)
+	from, where, args := x.outbox()
+	return all(x, exportBodies, `SELECT d.id, e.id, e.project, p.id, coalesce(p.gone_id, ''), d.state, d.attempt, d.due_ms, d.fence, d.claimed, d.reason, d.created_ms, d.done_ms, d.first_ms,
+			d.urgent, d.replay_of, e.created_ms FROM `+from+" JOIN delivery d ON d.event_no = e.no JOIN endpoint p ON p.no = d.endpoint_no WHERE "+where+" ORDER BY d.id", args,
+		func(row pgx.CollectableRow, d *export.Delivery) error {
+			var endpoint *string
+			var gone, reason string
+			var state int16
+			var claimed bool
+			var eventMS int64
+			err := row.Scan(&d.ID, &d.Event, &d.Project, &endpoint, &gone, &state, &d.Attempt, &d.DueMS, &d.Fence, &claimed, &reason, &d.Created, &d.DoneMS, &d.FirstMS, &d.Urgent, &d.ReplayOf, &eventMS)
+			if d.Gone = endpoint == nil; d.Gone {
+				endpoint = &gone
+			}
+			d.Event, d.Project, d.Endpoint, d.Reason, d.State = shown(d.Event), shown(d.Project), shown(*endpoint), export.Text(shown(reason)), stateName(state)
+			if d.FirstMS == d.Created {
+				d.FirstMS = 0
+			}
+			d.Free(claimed, eventMS)
+			return err
+		}, func(page []export.Delivery) error {
+			if len(page) == 0 {
+				return nil
+			}
+			if err := x.attempts(page); err != nil {
 				return err
-			})
-		if err != nil || len(list) == 0 {
-			return list, last, err
-		}
-		return list, last, x.attempts(list)
-	}, func(d *export.Delivery) error { return x.each(export.Record{Delivery: d}) })
+			}
+			return one(func(d *export.Delivery) error { return x.each(export.Record{Delivery: d}) })(page)
+		})
 }
 
 // attempts adds what was tried.

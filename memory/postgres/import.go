@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,6 +32,10 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 		if _, err := tx.Exec(ctx, "SELECT 1 FROM counter WHERE key = 'endpoints' FOR UPDATE"); err != nil { // one import at a time
 			return err
 		}
+		// Whoever makes a delivery draws its number and stores it in one statement: here nobody is between the two.
+		if _, err := tx.Exec(ctx, "LOCK TABLE delivery IN SHARE ROW EXCLUSIVE MODE"); err != nil && !unsupported(err) {
+			return err
+		}
 		var max int64
 		if err := tx.QueryRow(ctx, "SELECT coalesce(max(id), 0) FROM delivery").Scan(&max); err != nil {
 			return err
@@ -57,10 +62,20 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) 
 	m := &importer{s: s}
 	err := s.transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
 		*m = importer{s: s, tx: tx, nos: map[key]int64{}}
+		if slices.ContainsFunc(batch, func(r export.Record) bool { return r.Endpoint != nil }) { // first the counter, as everybody who changes endpoints
+			if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
+				return err
+			}
+		}
 		for i := range batch {
 			if err := m.record(ctx, &batch[i]); err != nil {
 				return err
 			}
+		}
+		// Servers that have read the agent already are to read it anew.
+		if _, err := tx.Exec(ctx, `UPDATE agent_head SET ver = ver + 1 WHERE agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY($1) ORDER BY agent_no FOR UPDATE)`,
+			m.messages.nos); err != nil {
+			return err
 		}
 		if err := m.messages.flush(ctx, tx); err != nil {
 			return clash(err, "a message of this part of the export")
@@ -70,9 +85,6 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) 
 			_, err = tx.Exec(ctx, "DELETE FROM meta WHERE key = $1", importMark)
 		} else {
 			_, err = tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", importMark, mark)
-		}
-		if err == nil && m.changed {
-			_, err = tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'")
 		}
 		return err
 	})

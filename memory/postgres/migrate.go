@@ -39,6 +39,34 @@ func migrations() ([]string, error) {
 // has no such locks, the number's primary key in table heardlog_schema makes the second of two fail, and it looks again.
 const migrationLock = 0x68656172
 
+// settled checks that the schema is this binary's, and the key of the secrets, and changes nothing. Where there is no check value yet, nothing is sealed.
+func (s *Store) settled(ctx context.Context, conn *pgx.Conn, key []byte) error {
+	steps, err := migrations()
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		var there bool
+		have := 0
+		err := tx.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there)
+		if err == nil && there {
+			err = tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have)
+		}
+		if err != nil {
+			return err
+		}
+		if have != len(steps) {
+			return fmt.Errorf("the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
+		}
+		sealed := false
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'seal')").Scan(&sealed); err != nil || !sealed {
+			return err
+		}
+		s.sealer, err = openSealer(ctx, tx, key)
+		return err
+	})
+}
+
 // migrate brings the schema up to this binary's, all in one transaction, and settles the key of the secrets.
 func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, key []byte) error {
 	steps, err := migrations()
@@ -49,12 +77,26 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, key []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()        // after a commit it does nothing
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil { // another replica's migration may take its time
 		return err
 	}
-	if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS heardlog_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"); err != nil {
+	err = pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { // a savepoint: some databases refuse
+		_, err := part.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock))
 		return err
+	})
+	if err != nil && !unsupported(err) {
+		return err
+	}
+	// Only who changes the schema needs the right to: whoever serves one that is up to date may have less.
+	var there bool
+	if err := tx.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there); err != nil {
+		return err
+	}
+	if !there {
+		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS heardlog_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"); err != nil {
+			return err
+		}
 	}
 	have := 0
 	if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have); err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // What replicas tell each other goes through tables, and is looked for: NOTIFY inside a write costs half its speed (reference/storage.md section 3), LISTEN
-// needs a session of its own that no pooler in between takes away, and other databases of PostgreSQL's kind do not have them. The clock is the database's.
+// needs a session of its own that no pooler in between takes away, and other databases of PostgreSQL's kind do not have them. What somebody waits for is told
+// besides: see listen.go. The clock is the database's.
 
 var _ memory.Peers = (*Store)(nil)
 
@@ -25,6 +26,8 @@ const (
 	// takenUp is how long whoever asks waits for somebody to take a question up, askEvery how often he looks.
 	takenUp  = 250 * time.Millisecond
 	askEvery = 8 * time.Millisecond
+	// askSeldom is how often where answers are told.
+	askSeldom = 50 * time.Millisecond
 )
 
 // newReplica names a process. The name says nothing about it.
@@ -78,6 +81,12 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 			}
 		})
 	})
+	if err == nil && others {
+		if s.listens() {
+			s.ears.start.Do(func() { s.work.Go(func() { s.listen(s.behind) }) })
+			s.echoes(ctx)
+		}
+	}
 	return others, err
 }
 
@@ -127,83 +136,141 @@ func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work,
 
 // Ask implements memory.Peers.
 func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err error) {
-	var no *int64
-	var heard *string
+	no, err := s.ask(ctx, q)
+	if err != nil || no == nil || q.Tell {
+		return r, err
+	}
+	answers, leave := s.ears.wait(*no)
+	defer leave()
+	began, looked := time.Now(), time.Now()
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	up := false // somebody has taken it up
+	for {
+		select {
+		case <-ctx.Done():
+			return r, ended(ctx)
+		case n := <-answers:
+			if up = true; n.Done {
+				return n.Reply, nil
+			}
+		case <-tick.C:
+			if !up && time.Since(began) > takenUp {
+				return r, nil
+			}
+			if s.ears.hears() && time.Since(looked) < askSeldom {
+				continue
+			}
+			looked = time.Now()
+			done := false
+			err := s.read(ctx, "wait for other servers", func(ctx context.Context) error {
+				return s.pool.QueryRow(ctx, "SELECT taken OR $2, done, foreign_text, phase, turns FROM question WHERE no = $1", *no, up).Scan(&up, &done, &r.Foreign, &r.Phase, &r.Turns)
+			})
+			if err != nil || done {
+				return r, err
+			}
+		}
+	}
+}
+
+// ask stores a question and tells of it; no is nil where there is nobody to ask.
+func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err error) {
+	q.Project, q.ID = stored(q.Project), stored(q.ID)
 	if q.Heard != nil {
 		text := stored(*q.Heard)
-		heard = &text
+		q.Heard = &text
 	}
-	err = s.read(ctx, "ask other servers", func(ctx context.Context) error {
+	tells := !s.ears.muted()
+	put := func(ctx context.Context) error {
 		no = nil
+		sql := `INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
+			SELECT ` + nowMS + `, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > ` + nowMS + ` - $8) RETURNING no, at_ms`
+		args := []any{s.replica, q.Project, q.ID, q.Cause, q.TurnID, q.Heard, q.Tell, presence.Milliseconds()}
+		told := "''"
+		if tells {
+			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no || ' ' || at_ms || ' ' || $10)::text"
+			args = append(args, s.ears.channel, noteBody(q))
+		}
+		sql = "WITH q AS (" + sql + ") SELECT no, " + told + " FROM q"
 		return s.loose(ctx, func(b *pgx.Batch) {
-			b.Queue(`INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
-				SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $8) RETURNING no`,
-				s.replica, stored(q.Project), stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()).QueryRow(func(row pgx.Row) error {
-				err := row.Scan(&no)
+			b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+				var told string
+				err := row.Scan(&no, &told)
 				if noRows(err) {
 					return nil
 				}
 				return err
 			})
 		})
+	}
+	err = s.read(ctx, "ask other servers", func(ctx context.Context) error {
+		err := put(ctx)
+		if tells && refused(err) { // it knows no notifications, or takes no more of them
+			s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
+			tells = false
+			err = put(ctx)
+		}
+		return err
 	})
-	if err != nil || no == nil || q.Tell {
-		return r, err
-	}
-	began := time.Now()
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return r, ended(ctx)
-		case <-tick.C:
-		}
-		var up, done bool
-		err := s.read(ctx, "wait for other servers", func(ctx context.Context) error {
-			return s.pool.QueryRow(ctx, "SELECT taken, done, foreign_text, phase, turns FROM question WHERE no = $1", *no).Scan(&up, &done, &r.Foreign, &r.Phase, &r.Turns)
-		})
-		if err != nil || done || !up && time.Since(began) > takenUp {
-			return r, err
-		}
-	}
+	return no, err
 }
 
 // Asked implements memory.Peers.
 func (s *Store) Asked(ctx context.Context) (list []memory.Question, err error) {
 	err = s.read(ctx, "look for questions", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, `SELECT no, project, agent_id, cause, turn, heard, tell FROM question WHERE at_ms > `+nowMS+` - $2 AND sender <> $1 AND NOT done
+		rows, err := s.pool.Query(ctx, `SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE at_ms > `+nowMS+` - $2 AND sender <> $1 AND NOT done
 			ORDER BY no LIMIT 1000`, s.replica, questionAge.Milliseconds())
 		if err != nil {
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (q memory.Question, err error) {
-			err = row.Scan(&q.No, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
-			q.Project, q.ID = shown(q.Project), shown(q.ID)
-			if q.Heard != nil {
-				text := shown(*q.Heard)
-				q.Heard = &text
-			}
-			return q, err
+			err = row.Scan(&q.No, &q.AtMS, &q.From, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
+			return shownQuestion(q), err
 		})
 		return err
 	})
 	return list, err
 }
 
+// shownQuestion gives a question in the texts that it was asked with.
+func shownQuestion(q memory.Question) memory.Question {
+	q.Project, q.ID = shown(q.Project), shown(q.ID)
+	if q.Heard != nil {
+		text := shown(*q.Heard)
+		q.Heard = &text
+	}
+	return q
+}
+
 // Take implements memory.Peers.
 func (s *Store) Take(ctx context.Context, q memory.Question) error {
-	return s.read(ctx, "take a question up", func(ctx context.Context) error {
-		return s.loose(ctx, func(b *pgx.Batch) { b.Queue("UPDATE question SET taken = true WHERE no = $1", q.No) })
-	})
+	return s.answer(ctx, "take a question up", q, noted{}, "UPDATE question SET taken = true WHERE no = $1", q.No)
 }
 
 // Reply implements memory.Peers.
 func (s *Store) Reply(ctx context.Context, q memory.Question, r memory.Reply) error {
-	return s.read(ctx, "answer a question", func(ctx context.Context) error {
+	return s.answer(ctx, "answer a question", q, noted{Done: true, Reply: r},
+		"UPDATE question SET taken = true, done = true, foreign_text = $2, phase = $3, turns = $4 WHERE no = $1", q.No, r.Foreign, r.Phase, r.Turns)
+}
+
+// answer changes a question and tells whoever asked.
+func (s *Store) answer(ctx context.Context, what string, q memory.Question, n noted, sql string, args ...any) error {
+	tells := !s.ears.muted()
+	put := func(ctx context.Context) error {
 		return s.loose(ctx, func(b *pgx.Batch) {
-			b.Queue("UPDATE question SET taken = true, done = true, foreign_text = $2, phase = $3, turns = $4 WHERE no = $1", q.No, r.Foreign, r.Phase, r.Turns)
+			b.Queue(sql, args...)
+			if tells {
+				b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, note(noteReply, q.From, q.No, n))
+			}
 		})
+	}
+	return s.read(ctx, what, func(ctx context.Context) error {
+		err := put(ctx)
+		if tells && refused(err) {
+			tells = false
+			err = put(ctx)
+		}
+		return err
 	})
 }
 

@@ -3,7 +3,7 @@
 // An agent's row in agent_head is its lock: a decision runs between SELECT … FOR UPDATE on it and the commit, so that order and turn numbers
 // are right whichever replicas write. Concurrent calls of one replica share a transaction, and what they write is a few multi-row statements
 // (reference/storage.md section 3). Heads and newest messages are kept in memory and used only where the row's ver tells that they still hold,
-// under the lock for a write, in the same round trip for a read. Nothing here needs LISTEN, sessions or triggers.
+// under the lock for a write, in the same round trip for a read. Nothing here needs LISTEN, sessions or triggers; what LISTEN makes quicker is in listen.go.
 package postgres
 
 import (
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -42,8 +43,12 @@ type Options struct {
 	Committers int
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
 	Timeout time.Duration
+	// Reading opens a database to read it, beside servers: nothing in it is made, sealed, finished or given up, and a schema of another version is refused.
+	Reading bool
 	// Observe is told of every shared transaction: it must be quick. May be nil.
 	Observe func(Commit)
+	// Report is told of what an operator has to look after although everything goes on, once. May be nil.
+	Report func(what string, err error)
 }
 
 func (o Options) withDefaults() Options {
@@ -65,6 +70,9 @@ func (o Options) withDefaults() Options {
 	if o.Observe == nil {
 		o.Observe = func(Commit) {}
 	}
+	if o.Report == nil {
+		o.Report = func(string, error) {}
+	}
 	return o
 }
 
@@ -76,11 +84,14 @@ type Store struct {
 	most    int
 	timeout time.Duration
 	observe func(Commit)
+	told    sync.Map // what was reported
 
+	tellTo  func(what string, err error)
 	closing sync.RWMutex // held for reading by every call, for writing by Close
 	closed  atomic.Bool
 	shards  []chan *item
-	shyness []int // of each queue's committer: see known.go
+	shyness []int                 // of each queue's committer: see known.go
+	held    []map[int64]time.Time // likewise: see held.go
 	looks   looks
 	work    sync.WaitGroup // the committers and what keeps the time
 	stop    context.CancelFunc
@@ -90,7 +101,10 @@ type Store struct {
 	woken     chan struct{}
 	replica   string       // our name among those that share the database
 	beats     atomic.Int64 // how often we told that we live
-	offset    atomic.Int64 // of the database's clock from ours, ns
+	answered  atomic.Int64 // when the database answered last, Unix ns
+	clock     atomic.Pointer[clock]
+	ears      ears
+	behind    context.Context // of what works in the background
 }
 
 var (
@@ -106,7 +120,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), looks: newLooks(), stop: func() {}, replica: newReplica(),
+		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
+		ears: ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan noted{}, early: map[int64]noted{}},
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")
@@ -115,29 +130,34 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.pool.Close()
 		return nil, classify(err, "open the database")
 	}
-	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop = stop
+	s.behind, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.shyness = make([]int, o.Committers)
 	for range o.Committers {
 		shard := make(chan *item, o.QueueLen)
+		s.held = append(s.held, map[int64]time.Time{})
 		s.shards = append(s.shards, shard)
 		s.work.Go(func() { s.commitLoop(shard) })
 	}
-	s.work.Go(func() { s.keepTime(behind) })
+	if !o.Reading {
+		s.work.Go(func() { s.keepTime(s.behind) })
+	}
 	return s, nil
 }
 
 // open settles the schema and reads what every replica keeps in memory.
 func (s *Store) open(ctx context.Context, o Options) error {
-	ctx, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute)) // a migration may take its time
-	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
 	for try := 0; ; try++ {
-		if err = s.migrate(ctx, conn.Conn(), o.SealKey); err == nil {
+		if o.Reading {
+			err = s.settled(ctx, conn.Conn(), o.SealKey)
+		} else {
+			err = s.migrate(ctx, conn.Conn(), o.SealKey)
+		}
+		if err == nil {
 			break
 		}
 		// Where there is no advisory lock, another replica may have been quicker.
@@ -145,13 +165,30 @@ func (s *Store) open(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	var schema string
+	if err := conn.QueryRow(ctx, "SELECT current_schema()").Scan(&schema); err != nil {
+		return err
+	}
+	s.ears.channel = channelOf(schema)
+	ctx, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
+	defer cancel()
 	if err := s.syncClock(ctx); err != nil {
 		return err
 	}
 	if err := s.loadEndpoints(ctx, conn); err != nil {
 		return err
 	}
+	if o.Reading {
+		return nil
+	}
 	return s.closeDeleted(ctx) // what a crash left of a deletion
+}
+
+// acquire waits for a connection for a minute; what is done on it may take its time, as a migration does.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, time.Minute))
+	defer cancel()
+	return s.pool.Acquire(ctx)
 }
 
 // poolConfig reads the connection string.
@@ -167,10 +204,16 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 	if c.ConnConfig.ConnectTimeout == 0 {
 		c.ConnConfig.ConnectTimeout = 5 * time.Second
 	}
+	// A pooler may have given a session that listens to one of ours: what it hears would be kept for ever.
+	c.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	params := c.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
 		params["application_name"] = "heardlog"
 	}
+	if o.Reading {
+		params["default_transaction_read_only"] = "on"
+	}
+	c.PingTimeout = pong
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepareSession(ctx, conn, o.Timeout) }
 	return c, nil
 }
@@ -182,20 +225,29 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) 
 	if err := conn.QueryRow(ctx, "SHOW synchronous_commit", pgx.QueryExecModeSimpleProtocol).Scan(&durable); err != nil {
 		return err
 	}
-	set := fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", (2 * timeout).Milliseconds())
+	set := fmt.Sprintf("SET idle_in_transaction_session_timeout = %d; SET lock_timeout = %d", (timeout / 2).Milliseconds(), lockWait(timeout).Milliseconds())
 	if durable == "off" {
 		set += "; SET synchronous_commit = on"
 	}
 	if _, err := conn.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	// Our statements go by keys and want the same plan for whatever arrays: planning them anew each time costs more than they do. Databases that do not have the
-	// setting go on without.
-	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol)
+	useArrays(conn.TypeMap())
+	// Our statements go by keys and want the same plan for whatever arrays: planning them anew each time costs more than they do. Joins follow the arrays, row by
+	// row and in their order; on small tables the planner would read the whole of agent_head instead, for each group. Databases that do not have the
+	// settings go on without.
+	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off", pgx.QueryExecModeSimpleProtocol)
 	if broken(err) {
 		return err
 	}
 	return nil
+}
+
+// report tells the operator, once.
+func (s *Store) report(what string, err error) {
+	if _, again := s.told.LoadOrStore(what+err.Error(), true); !again {
+		s.tellTo(what, err)
+	}
 }
 
 // Redact gives a connection string for logs: without user, password and parameters.
@@ -241,6 +293,7 @@ func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err
 // failed gives an error its code, as classify does; where the call's context is over, that is the reason.
 func (s *Store) failed(ctx context.Context, err error, what string) error {
 	if err == nil {
+		s.answered.Store(time.Now().UnixNano())
 		return nil
 	}
 	if broken(err) {
@@ -248,6 +301,9 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 			return errClosed()
 		}
 		if ctx.Err() != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(time.Unix(0, s.answered.Load())) > silence {
+				s.pool.Reset() // whatever is between us and the database may have forgotten its connections: the next are fresh
+			}
 			return ended(ctx)
 		}
 		s.pool.Reset()  // the other connections are likely to be broken, too
@@ -255,6 +311,10 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 	}
 	return classify(err, what)
 }
+
+// silence is how long the database may have answered nothing before a call that runs out of time takes the connections for dead, pong how long an idle
+// connection may take to show that it is not.
+const silence, pong = 2 * time.Second, 2 * time.Second
 
 // maxTries is how often a transaction is run that others keep from succeeding.
 const maxTries = 5
@@ -268,7 +328,7 @@ func (s *Store) transact(ctx context.Context, what string, fn func(ctx context.C
 	defer leave()
 	for try := 1; ; try++ {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
-		if try < maxTries && transient(err) && ctx.Err() == nil {
+		if ctx.Err() == nil && (try < maxTries && transient(err) || lockedOut(err)) {
 			continue
 		}
 		return s.failed(ctx, err, what)
@@ -306,17 +366,17 @@ func (s *Store) keepTime(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		_ = s.closeLost(ctx)
-		_ = s.finishReplays(ctx) // what a crash has cut short, ours or another's; tried again at the next tick
+		s.finishReplays(ctx) // what a crash has cut short, ours or another's; tried again at the next tick
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = s.syncClock(ctx) // the last offset holds until the database is back
+			_ = s.syncClock(ctx) // the last look holds until the database is back
 		}
 	}
 }
 
-// syncClock measures how far the database's clock is from ours, to within half of the quickest of a few round trips.
+// syncClock looks at the database's clock, to within half of the quickest of a few round trips.
 func (s *Store) syncClock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -329,14 +389,20 @@ func (s *Store) syncClock(ctx context.Context) error {
 		}
 		if took := time.Since(began); took < best {
 			best = took
-			s.offset.Store(int64(db*1e9) - began.Add(took/2).UnixNano())
+			s.clock.Store(&clock{at: began.Add(took / 2), db: time.Unix(0, int64(db*1e9))})
 		}
 	}
 	return nil
 }
 
-// Now gives the database's time, which is the same for all replicas however their own clocks differ.
-func (s *Store) Now() time.Time { return time.Now().Add(time.Duration(s.offset.Load())) }
+// clock is what the database's clock said at a moment of ours.
+type clock struct{ at, db time.Time }
+
+// Now gives the database's time, which is the same for all replicas however their own clocks differ or are set meanwhile.
+func (s *Store) Now() time.Time {
+	c := s.clock.Load()
+	return c.db.Add(time.Since(c.at)) // by the monotonic clock
+}
 
 // noRows tells that a query found nothing.
 func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

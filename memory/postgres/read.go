@@ -43,11 +43,12 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 	return nil
 }
 
-func scanMessage(row pgx.CollectableRow) (memory.Message, error) {
+// scanMessage reads messageColumns, and what is asked for before them.
+func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) {
 	var m memory.Message
 	var id *string
 	var text string
-	if err := row.Scan(&m.Seq, &m.Rev, &m.TurnID, &id, &text); err != nil {
+	if err := row.Scan(append(before, &m.Seq, &m.Rev, &m.TurnID, &id, &text)...); err != nil {
 		return m, err
 	}
 	if id != nil {
@@ -63,7 +64,7 @@ func messages(ctx context.Context, q querier, sql string, args ...any) ([]memory
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanMessage)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (memory.Message, error) { return scanMessage(row) })
 }
 
 // newestSQL gives the newest messages of an agent ($1), at most $2, newest first.
@@ -95,18 +96,50 @@ func (s *Store) loadViews(ctx context.Context, q querier, nos []int64) (map[int6
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range list {
-		n := maxTail(&v.head.Agent)
-		tail, err := newest(ctx, q, v.no, n, false)
+	tails, err := s.tails(ctx, q, list)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range list {
+		if tail := tails[i]; len(tail) > 0 {
+			v.head.Last = tail[len(tail)-1]
+		}
+		out[v.no] = newView(v.no, v.ver, v.head, tails[i], len(tails[i]) < maxTail(&v.head.Agent))
+	}
+	return out, nil
+}
+
+// tailsSQL gives the newest messages of agents ($1), of each at most as many as $2 says, in order; each with its agent's place among them.
+const tailsSQL = `SELECT u.ord, ` + messageColumns + ` FROM unnest($1::bigint[], $2::int[]) WITH ORDINALITY u (no, n, ord)
+	CROSS JOIN LATERAL (SELECT * FROM message m WHERE m.agent_no = u.no ORDER BY m.seq DESC LIMIT u.n) m ORDER BY u.ord, m.seq`
+
+// tails reads what is kept of agents' ledgers, for all at once.
+func (s *Store) tails(ctx context.Context, q querier, list []*view) ([][]memory.Message, error) {
+	tails := make([][]memory.Message, len(list))
+	if len(list) == 1 { // the usual case, and the simpler statement
+		v := list[0]
+		tail, err := newest(ctx, q, v.no, maxTail(&v.head.Agent), false)
+		tails[0] = tail
+		return tails, err
+	}
+	nos, most := make([]int64, len(list)), make([]int32, len(list))
+	for i, v := range list {
+		nos[i], most[i] = v.no, int32(maxTail(&v.head.Agent))
+	}
+	rows, err := q.Query(ctx, tailsSQL, nos, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var at int
+		m, err := scanMessage(rows, &at)
 		if err != nil {
 			return nil, err
 		}
-		if len(tail) > 0 {
-			v.head.Last = tail[len(tail)-1]
-		}
-		out[v.no] = newView(v.no, v.ver, v.head, tail, len(tail) < n)
+		tails[at-1] = append(tails[at-1], m)
 	}
-	return out, nil
+	return tails, rows.Err()
 }
 
 // current gives an agent as it is now: from memory where its ver still holds, and read anew otherwise.
@@ -130,8 +163,8 @@ func (s *Store) current(ctx context.Context, k key) (*view, error) {
 	return s.load(ctx, k)
 }
 
-// load reads an agent as of one moment.
-func (s *Store) load(ctx context.Context, k key) (v *view, err error) {
+// load reads an agent as of one moment, and what else is wanted of that moment.
+func (s *Store) load(ctx context.Context, k key, also ...func(q querier, v *view) error) (v *view, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		var no, endpoints int64
 		err := tx.QueryRow(ctx, "SELECT no, (SELECT n FROM counter WHERE key = 'endpoints') FROM agent WHERE project = $1 AND id = $2", stored(k.project), stored(k.id)).Scan(&no, &endpoints)
@@ -150,6 +183,11 @@ func (s *Store) load(ctx context.Context, k key) (v *view, err error) {
 		}
 		if v = views[no]; v == nil {
 			return noAgent(k.id)
+		}
+		for _, fn := range also {
+			if err := fn(tx, v); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
@@ -171,7 +209,17 @@ func (s *Store) Recent(ctx context.Context, project, id string, n int, historyOn
 	var h memory.Head
 	var list []memory.Message
 	err := s.read(ctx, "read agent", func(ctx context.Context) error {
-		for {
+		for try := 1; ; try++ {
+			if try > 2 { // somebody writes all the time: a snapshot does not mind, but takes more round trips
+				v, err := s.load(ctx, key{project, id}, func(q querier, v *view) (err error) {
+					list, err = newest(ctx, q, v.no, n, historyOnly)
+					return err
+				})
+				if err == nil {
+					h = v.head
+				}
+				return err
+			}
 			v, err := s.current(ctx, key{project, id})
 			if err != nil {
 				return err

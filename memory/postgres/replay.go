@@ -120,7 +120,12 @@ func (s *Store) replayOne(ctx context.Context, tx pgx.Tx, project string, id, no
 // keptEvents gives which events are there and not about to be erased with their agent, and keeps them until the transaction ends: a delivery of one that is forgotten
 // meanwhile could never be sent.
 func keptEvents(ctx context.Context, tx pgx.Tx, ids []string) (map[string]bool, error) {
+	// Their agents first: whoever takes one away looks whether something of it waits once he has it.
+	if _, err := tx.Exec(ctx, "SELECT 1 FROM agent WHERE no IN (SELECT agent_no FROM event WHERE id = ANY($1)) ORDER BY no FOR KEY SHARE", ids); err != nil {
+		return nil, err
+	}
 	rows, err := tx.Query(ctx, `SELECT e.id FROM event e WHERE e.id = ANY($1) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = e.agent_no)
+			AND (e.agent_no = 0 OR EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no))
 		ORDER BY e.no FOR KEY SHARE OF e`, ids)
 	if err != nil {
 		return nil, err
@@ -292,22 +297,29 @@ func replayed(ctx context.Context, tx pgx.Tx, no int64, ids []string) (map[pair]
 	return seen, err
 }
 
-// finishReplays goes on with replays that nobody works on: each slice has the row's lock, so that two who do so at once only take turns.
-func (s *Store) finishReplays(ctx context.Context) error {
+// finishReplays goes on with replays that have a name and that nobody works on: each slice has the row's lock, so that two who do so at once only take turns. One that
+// cannot be read or finished does not keep the others from it. A replay without a name ends with its caller's call: he was told that it failed, and may ask again.
+func (s *Store) finishReplays(ctx context.Context) {
 	var nos []int64
 	err := s.read(ctx, "look for replays", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, "SELECT no FROM replay WHERE NOT done ORDER BY no LIMIT 100")
+		rows, err := s.pool.Query(ctx, "SELECT no FROM replay WHERE NOT done AND name IS NOT NULL ORDER BY no LIMIT 1000")
 		if err == nil {
 			nos, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		}
 		return err
 	})
+	if err != nil {
+		return
+	}
 	for _, no := range nos {
-		for done := false; err == nil && !done && ctx.Err() == nil; {
-			var j job
-			j, err = s.replaySlice(ctx, no)
-			done = j.done
+		for done := false; !done && ctx.Err() == nil; {
+			j, err := s.replaySlice(ctx, no)
+			if fault.Is(err, fault.Unavailable) {
+				return
+			}
+			if done = j.done || err != nil; unreadable(err) {
+				s.report("a replay cannot be finished", err)
+			}
 		}
 	}
-	return err
 }

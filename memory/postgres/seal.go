@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,7 @@ import (
 // memories. A check value in table meta tells a wrong key at open, so that replicas cannot run with different ones.
 
 // openSealer checks the key against the database. One without a check value that is given a key gets one, and everything that was stored
-// plain is sealed, in the same transaction; a replica that runs on without the key cannot read it then.
+// plain is sealed, in the same transaction, while nobody else writes; a replica that runs on without the key can neither read it then nor store anything plain beside it.
 func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
 	var check []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
@@ -34,8 +35,17 @@ func sealAll(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
 	if err != nil {
 		return seal.Sealer{}, err
 	}
+	if _, err := tx.Exec(ctx, "LOCK TABLE agent, endpoint, conversation, working, meta IN SHARE ROW EXCLUSIVE MODE"); err != nil && !unsupported(err) {
+		return seal.Sealer{}, err
+	}
 	for _, t := range sealedTables() {
 		if err := t.seal(ctx, tx, s); err != nil {
+			return seal.Sealer{}, err
+		}
+	}
+	// What is emptied or about to be written, such as the secrets of a deleted endpoint, is no secret.
+	for table, column := range map[string]string{"agent": "settings", "endpoint": "secrets", "conversation": "body", "working": "body"} {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0)", table, column)); err != nil {
 			return seal.Sealer{}, err
 		}
 	}
@@ -86,6 +96,7 @@ func (t sealedTable) seal(ctx context.Context, tx pgx.Tx, s seal.Sealer) error {
 		if err != nil || len(list) == 0 {
 			return err
 		}
+		b := &pgx.Batch{}
 		for _, row := range list {
 			owner, okOwner := row[0].(string)
 			stored, okBlob := row[1].([]byte)
@@ -97,9 +108,10 @@ func (t sealedTable) seal(ctx context.Context, tx pgx.Tx, s seal.Sealer) error {
 				return err
 			}
 			at = row[2:]
-			if _, err := tx.Exec(ctx, t.set, append([]any{s.Seal(plain, owner)}, at...)...); err != nil {
-				return err
-			}
+			b.Queue(t.set, append([]any{s.Seal(plain, owner)}, at...)...)
+		}
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
 		}
 	}
 }

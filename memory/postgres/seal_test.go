@@ -72,3 +72,33 @@ func inClear(t *testing.T, url, text string) (n int) {
 	}
 	return n
 }
+
+// TestReading: whoever opens a database to read it changes nothing, whatever key he has, and needs no more rights than that.
+func TestReading(t *testing.T) {
+	t.Parallel()
+	to := postgrestest.URL(t)
+	if s, err := postgres.Open(t.Context(), postgres.Options{URL: to, Reading: true}); err == nil {
+		_ = s.Close()
+		t.Error("a database without tables was opened for reading")
+	}
+	s := open(t, postgres.Options{URL: to})
+	a := agent(0)
+	a.Settings.LLM.APIKey = "canary-90ab"
+	create(t, s, a)
+	if err := s.Update(t.Context(), "acme", a.ID, says("word")); err != nil {
+		t.Fatal(err)
+	}
+	reader := open(t, postgres.Options{URL: to, Reading: true, SealKey: []byte("a key")})
+	if got := whole(t, reader, a); got["word"] != 1 {
+		t.Errorf("%v", got)
+	}
+	if err := reader.Update(t.Context(), "acme", a.ID, says("more")); err == nil {
+		t.Error("who reads has written")
+	}
+	if n := inClear(t, to, "canary-90ab"); n != 1 {
+		t.Errorf("%d rows are in clear, want the one that was: a reader has sealed it", n)
+	}
+	if err := s.Update(t.Context(), "acme", a.ID, says("more")); err != nil {
+		t.Errorf("the server behind it: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -35,13 +36,27 @@ func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (int, erro
 
 // eraseAgents takes agents away that ended before the time and of which nothing waits to be sent, and notes that their rows are to follow.
 func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limit int) (int, error) {
-	rows, err := tx.Query(ctx, `SELECT a.no, a.project, a.id FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms < $1
-		AND NOT EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
-		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, limit)
+	// Heads first, as whoever writes; then the agents, which a replay of their events keeps. Only what is seen after that holds.
+	const waits = "EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)"
+	rows, err := tx.Query(ctx, `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
+		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit)
 	if err != nil {
 		return 0, err
 	}
-	var nos []int64
+	nos, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(nos) == 0 {
+		return 0, err
+	}
+	if rows, err = tx.Query(ctx, "SELECT no FROM agent WHERE no = ANY($1) AND status IN (4, 6) AND stop_ms < $2 ORDER BY no FOR UPDATE SKIP LOCKED", nos, beforeMS); err != nil {
+		return 0, err
+	}
+	if nos, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(nos) == 0 {
+		return 0, err
+	}
+	if rows, err = tx.Query(ctx, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits, nos); err != nil {
+		return 0, err
+	}
+	nos = nil
 	var no int64
 	var k key
 	_, err = pgx.ForEachRow(rows, []any{&no, &k.project, &k.id}, func() error {
@@ -112,6 +127,12 @@ func (s *Store) eraseRows(ctx context.Context) error {
 				return err
 			}
 			more = true
+			// Somebody may have noted something of the agent while it was taken away.
+			for _, table := range []string{"agent_lease", "agent_seen"} {
+				if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE agent_no = $1", no); err != nil {
+					return err
+				}
+			}
 			for _, sql := range []string{
 				"DELETE FROM working WHERE agent_no = $1 AND key IN (SELECT key FROM working WHERE agent_no = $1 LIMIT $2)",
 				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = $1 LIMIT $2)",
@@ -135,6 +156,9 @@ func (s *Store) eraseRows(ctx context.Context) error {
 	}
 	return nil
 }
+
+// lostReplay is how much longer a replay without a name is kept whose caller's call was cut short: its row is looked at as long as that is under way.
+const lostReplay = 24 * time.Hour
 
 // forgetRows is smaller than sliceRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
 const forgetRows = 64
@@ -170,7 +194,7 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 		erased += int(n)
 	}
 	return erased, s.transact(ctx, "erase endpoints", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM replay WHERE done AND now_ms < $1", beforeMS); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM replay WHERE now_ms < $1 AND (done OR name IS NULL AND now_ms < $1 - $2)", beforeMS, lostReplay.Milliseconds()); err != nil {
 			return err
 		}
 		return dropEndpoints(ctx, tx)

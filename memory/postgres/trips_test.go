@@ -1,9 +1,8 @@
 package postgres_test
 
 import (
-	"io"
-	"net"
-	"net/url"
+	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,74 +12,13 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// counted gives a URL that leads to the same database through a relay, which counts how often the database was asked and answered: round trips.
-func counted(t *testing.T, to string) (string, *atomic.Int64) {
-	t.Helper()
-	u, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	var trips atomic.Int64
-	server := u.Host
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go relay(client, server, &trips)
-		}
-	}()
-	u.Host = l.Addr().String()
-	return u.String(), &trips
-}
-
-// relay passes on what comes until one side closes. What a client sends before it is answered is one question.
-func relay(client net.Conn, server string, trips *atomic.Int64) {
-	defer client.Close()
-	db, err := net.Dial("tcp", server)
-	if err != nil {
-		return
-	}
-	defer db.Close()
-	var mu sync.Mutex
-	asked := false
-	pass := func(to, from net.Conn, question bool) {
-		defer to.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			mu.Lock()
-			if n > 0 && question && !asked {
-				trips.Add(1)
-			}
-			if n > 0 {
-				asked = question
-			}
-			mu.Unlock()
-			if _, werr := to.Write(buf[:n]); werr != nil || err != nil && err != io.EOF || n == 0 {
-				return
-			}
-		}
-	}
-	done := make(chan struct{})
-	go func() { pass(client, db, false); close(done) }()
-	pass(db, client, true)
-	<-done
-}
-
 // TestRoundTrips: a lone caller waits for the database once an append, also after many callers have come together; many who read at once share looks.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	const callers, each = 32, 40
-	to, trips := counted(t, postgrestest.URL(t))
+	proxy := postgrestest.NewProxy(t, postgrestest.URL(t))
 	var commits, items atomic.Int64
-	s, err := postgres.Open(t.Context(), postgres.Options{URL: to + "&pool_max_conns=4&pool_max_conn_idle_time=1h", Observe: func(c postgres.Commit) {
+	s, err := postgres.Open(t.Context(), postgres.Options{URL: proxy.URL() + "&pool_max_conns=4&pool_max_conn_idle_time=1h", Observe: func(c postgres.Commit) {
 		commits.Add(1)
 		items.Add(int64(c.Items))
 	}})
@@ -92,7 +30,7 @@ func TestRoundTrips(t *testing.T) {
 		create(t, s, agent(n))
 	}
 	together := func(do func(n int)) (asked int64) {
-		before := trips.Load()
+		before := proxy.Trips()
 		var wg sync.WaitGroup
 		for n := range callers {
 			wg.Go(func() {
@@ -102,7 +40,7 @@ func TestRoundTrips(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		return trips.Load() - before
+		return proxy.Trips() - before
 	}
 	append1 := func(n int) {
 		if err := s.Update(t.Context(), "acme", agent(n).ID, says("word")); err != nil {
@@ -116,12 +54,12 @@ func TestRoundTrips(t *testing.T) {
 		t.Errorf("%d commits for %d appends by %d callers: they share too few", commits.Load(), items.Load(), callers)
 	}
 	commits.Store(0)
-	before := trips.Load()
+	before := proxy.Trips()
 	for range each {
 		append1(0)
 	}
 	// Now and then the pool looks whether a connection that was idle for a second still lives.
-	if asked := trips.Load() - before; commits.Load() != each || asked > each*3/2 {
+	if asked := proxy.Trips() - before; commits.Load() != each || asked > each*3/2 {
 		t.Errorf("%d commits and %d round trips for %d appends of one caller, want %d", commits.Load(), asked, each, each)
 	}
 	if asked := together(func(n int) {
@@ -170,5 +108,68 @@ func TestWrittenElsewhere(t *testing.T) {
 	}
 	if got := whole(t, stores[1], agent(0)); got["word"] != rounds {
 		t.Errorf("%v, want %d", got, rounds)
+	}
+}
+
+// TestColdGroup: what a group has to read of agents that are not in memory takes as many round trips for many of them as for few.
+func TestColdGroup(t *testing.T) {
+	t.Parallel()
+	const agents = 24
+	to := postgrestest.URL(t)
+	first := open(t, postgres.Options{URL: to})
+	for n := range agents {
+		create(t, first, agent(n))
+		for i := range n {
+			if err := first.Update(t.Context(), "acme", agent(n).ID, says(fmt.Sprint(n, " ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	proxy := postgrestest.NewProxy(t, to)
+	s := open(t, postgres.Options{URL: proxy.URL() + "&pool_max_conn_idle_time=1h", Committers: 1})
+	for n := range agents { // their rows are known from here on, and what they hold is not: another server writes to all
+		if _, err := s.Head(t.Context(), "acme", agent(n).ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Update(t.Context(), "acme", agent(n).ID, says("elsewhere")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A first call holds the committer while the others come together.
+	gate := make(chan struct{})
+	var wg sync.WaitGroup
+	began := make(chan struct{})
+	wg.Go(func() {
+		once := sync.OnceFunc(func() { close(began); <-gate })
+		if err := s.Update(t.Context(), "acme", agent(0).ID, func(tx memory.Tx) (memory.Change, error) { once(); return says("first")(tx) }); err != nil {
+			t.Error(err)
+		}
+	})
+	<-began
+	var queued atomic.Int64
+	for n := range agents {
+		wg.Go(func() {
+			queued.Add(1)
+			var got memory.Message
+			err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.Tx) (memory.Change, error) {
+				got = tx.Head().Last
+				return says("together")(tx)
+			})
+			if want := "elsewhere"; err != nil || n > 0 && got.Content != want {
+				t.Errorf("agent %d: decided behind %q: %v", n, got.Content, err)
+			}
+		})
+	}
+	for queued.Load() < agents {
+		runtime.Gosched()
+	}
+	before := proxy.Trips()
+	close(gate)
+	wg.Wait()
+	if asked := proxy.Trips() - before; asked > agents {
+		t.Errorf("%d round trips for a group of %d agents that had to be read", asked, agents)
+	}
+	for n := range agents {
+		whole(t, s, agent(n))
 	}
 }

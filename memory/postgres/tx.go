@@ -60,8 +60,8 @@ func (t *tx) ByIDs(ids []string) (map[string]memory.Message, error) {
 			want[id] = true
 		}
 	}
-	for _, m := range t.w.view.tail {
-		if want[m.ID] {
+	for i := range t.w.view.tail {
+		if m := &t.w.view.tail[i]; want[m.ID] {
 			out[m.ID] = *m
 			delete(want, m.ID)
 		}
@@ -91,8 +91,8 @@ func (t *tx) Turn(turnID int64) ([]memory.Message, error) {
 		return t.query("AND m.turn = $2 ORDER BY m.seq", turnID)
 	}
 	var out []memory.Message
-	for _, m := range v.tail {
-		if m.TurnID == turnID {
+	for i := range v.tail {
+		if m := &v.tail[i]; m.TurnID == turnID {
 			out = append(out, *m)
 		}
 	}
@@ -104,7 +104,7 @@ func (t *tx) Seq(seq int64) (memory.Message, error) {
 	v := t.w.view
 	i, ok := v.find(seq)
 	if ok {
-		return *v.tail[i], nil
+		return v.tail[i], nil
 	}
 	if !v.full && i == 0 && seq > 0 {
 		list, err := t.query("AND m.seq = $2", seq)

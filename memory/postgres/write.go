@@ -19,6 +19,7 @@ type writes struct {
 	agents             []agentRow
 	events             outbox
 	items              itemChanges
+	bytes              int // of messages
 }
 
 type place struct{ no, seq int64 }
@@ -77,6 +78,11 @@ const (
 		settings = coalesce($11, settings) WHERE no = $1`
 )
 
+// appendsOnly tells that nothing but messages is to be written, and new ones only.
+func (w *writes) appendsOnly() bool {
+	return len(w.replaced.nos) == 0 && w.items.empty() && len(w.agents) == 0 && w.events.empty()
+}
+
 // queue puts the statements into a batch, in an order in which all replicas write.
 func (w *writes) queue(b *pgx.Batch) {
 	if r := &w.inserted; len(r.nos) > 0 {
@@ -134,6 +140,7 @@ func (g *group) add(k key, w *work, c memory.Change) error {
 		g.wake = true
 		g.writes.events.add(events)
 	}
+	g.told = g.told || len(c.Events) > 0
 	g.messages += len(c.Append) + len(c.Replace)
 	w.view, w.changed = w.view.applyIn(c, w.changed), true
 	return nil
@@ -183,6 +190,9 @@ func checkMessages(c memory.Change) ([]string, error) {
 func (w *writes) messages(no int64, c memory.Change, bodies []string) {
 	if w.place == nil {
 		w.place = map[place]int{}
+	}
+	for _, body := range bodies {
+		w.bytes += len(body)
 	}
 	for i := range c.Append {
 		m := &c.Append[i]
@@ -456,7 +466,7 @@ func (s *Store) outboxOf(k key, no int64, events []memory.Event) (o outbox, err 
 		if slices.ContainsFunc(events[:i], func(e memory.Event) bool { return e.ID == ev.ID }) {
 			return outbox{}, fault.New(fault.Conflict, "there is an event %q already", ev.ID)
 		}
-		o.event(no, webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}, s.wanting(k.project, ev.Type, 0))
+		o.event(no, webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}, s.wanting(k.project, ev.Type, ev.CreatedMS, 0))
 	}
 	return o, nil
 }

@@ -26,14 +26,11 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.flag("interrupted", m.Interrupted)
 	w.number("interrupt_ms", m.InterruptMS, false)
 	w.text("interrupt_by", m.InterruptBy, false)
-	w.text("interrupt_ms_from", string(m.InterruptMSFrom), false)
-	w.text("interrupt_by_from", string(m.InterruptByFrom), false)
 	w.text("generated", m.Generated, false)
 	w.text("sent", m.Sent, false)
 	w.flag("cut_generated", m.CutGenerated)
 	w.text("method", string(m.Method), false)
 	w.number("evidence_ms", m.EvidenceMS, false)
-	w.playback(m.Playback)
 	w.number("confidence", m.Confidence, false)
 	w.raw("tool_calls", m.ToolCalls)
 	w.text("tool_call_id", m.ToolCallID, false)
@@ -61,28 +58,40 @@ func appendBody(b []byte, m *memory.Message) ([]byte, error) {
 	w.text("finish_reason", m.FinishRsn, false)
 	w.raw("usage", m.Usage)
 	w.text("upstream_id", m.UpstreamID, false)
-	w.number("unheard_tokens", m.UnheardTokens, false)
-	w.text("upstream", m.Upstream, false)
-	w.text("filler", m.Filler, false)
 	w.text("status", string(m.Status), false)
-	if m.Scope != (memory.Scope{}) {
-		w.open("scope")
-		w.text("user_id", m.Scope.UserID, false)
-		w.text("session_id", m.Scope.SessionID, false)
-		w.text("task_id", m.Scope.TaskID, false)
-		w.b = append(w.b, '}')
-	}
-	if m.Importance != nil {
-		w.key("importance")
-		w.value("importance", json.RawMessage(strconv.FormatFloat(*m.Importance, 'g', -1, 64)))
-	}
-	w.text("category", m.Category, false)
 	w.number("chars", m.Chars, false)
-	w.text("raw", m.Raw, false)
 	w.flag("opens", m.Opens)
 	w.marks(m.Marks)
-	w.item(m.Item)
+	w.rare(m.Rare)
 	return append(w.b, '}'), w.err
+}
+
+// rare writes what few messages have.
+func (w *bodyWriter) rare(r *memory.Rare) {
+	if r == nil {
+		return
+	}
+	w.text("interrupt_ms_from", string(r.InterruptMSFrom), false)
+	w.text("interrupt_by_from", string(r.InterruptByFrom), false)
+	w.playback(r.Playback)
+	w.number("unheard_tokens", r.UnheardTokens, false)
+	w.text("upstream", r.Upstream, false)
+	w.text("filler", r.Filler, false)
+	if r.Scope != (memory.Scope{}) {
+		w.open("scope")
+		w.text("user_id", r.Scope.UserID, false)
+		w.text("session_id", r.Scope.SessionID, false)
+		w.text("task_id", r.Scope.TaskID, false)
+		w.b = append(w.b, '}')
+	}
+	if r.Importance != nil {
+		w.key("importance")
+		w.value("importance", json.RawMessage(strconv.FormatFloat(*r.Importance, 'g', -1, 64)))
+	}
+	w.text("category", r.Category, false)
+	w.text("raw", r.Raw, false)
+	w.number("copy_of", r.CopyOf, false)
+	w.item(r.Item)
 }
 
 type bodyWriter struct {

@@ -104,7 +104,8 @@ func FuzzCodec(f *testing.F) {
 			m.Failure = &memory.Failure{Reason: s, Code: int(int32(n)), Message: k}
 		}
 		if has(7) {
-			m.AnswerSeq, m.TurnHasUser, m.FinishRsn, m.UpstreamID, m.Upstream, m.Filler, m.UnheardTokens = n, true, k, s, k, s, n
+			m.AnswerSeq, m.TurnHasUser, m.FinishRsn, m.UpstreamID = n, true, k, s
+			m.Amend(func(r *memory.Rare) { r.Upstream, r.Filler, r.UnheardTokens = k, s, n })
 		}
 		if has(8) {
 			m.Source, m.State, m.Method, m.EvidenceMS = memory.Source(k), memory.State(s), memory.Method(k), n
@@ -113,16 +114,21 @@ func FuzzCodec(f *testing.F) {
 			m.Opens, m.Marks = true, memory.Marks{Born: n, Cut: 1, Heard: n, Turn: 2, State: n}
 		}
 		if has(9) {
-			m.Playback = &memory.Playback{Spoken: 3, Cut: true, CutMS: n, By: k, Stretches: []memory.Stretch{{StartMS: n, Text: s, Ends: []int64{n, 1}}}}
+			m.Amend(func(r *memory.Rare) {
+				r.Playback = &memory.Playback{Spoken: 3, Cut: true, CutMS: n, By: k, Stretches: []memory.Stretch{{StartMS: n, Text: s, Ends: []int64{n, 1}}}}
+			})
 		}
 		if has(10) {
-			m.Status, m.Scope, m.Category, m.Chars, m.Raw = memory.MessageStatus(k), memory.Scope{UserID: s, TaskID: k}, s, n, raw
+			m.Status, m.Chars = memory.MessageStatus(k), n
+			m.Amend(func(r *memory.Rare) { r.Scope, r.Category, r.Raw = memory.Scope{UserID: s, TaskID: k}, s, raw })
 		}
 		if has(12) {
-			m.Item = &memory.Item{ID: s, AgentID: k, Extra: json.RawMessage(raw), UpdatedMS: n, IsError: has(3)}
+			m.Amend(func(r *memory.Rare) {
+				r.Item = &memory.Item{ID: s, AgentID: k, Extra: json.RawMessage(raw), UpdatedMS: n, IsError: has(3)}
+			})
 		}
 		if f := float64(n) / 7; has(11) {
-			m.Importance = &f
+			m.Amend(func(r *memory.Rare) { r.Importance = &f })
 		}
 		roundTrip(t, m)
 	})

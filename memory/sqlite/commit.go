@@ -33,6 +33,7 @@ type item struct {
 	run   func(*group) error // reads and writes inside the transaction; may be run again after a rollback
 	alone bool               // must not share its transaction
 	later bool               // a delivery's: it gets a share of a commit and no more, see share
+	early *early             // its caller does not wait for the disk; nil: he does
 	state atomic.Int32
 	err   error
 	done  chan struct{}
@@ -61,6 +62,7 @@ func (s *Store) doLater(ctx context.Context, fn func(*group) error) error {
 	return s.submit(ctx, &item{run: fn, later: true, done: make(chan struct{})})
 }
 
+// submit returns when the item is answered, or, of an early one, when it is told.
 func (s *Store) submit(ctx context.Context, it *item) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -70,15 +72,16 @@ func (s *Store) submit(ctx context.Context, it *item) error {
 		s.closing.RUnlock()
 		return errClosed()
 	}
-	if s.waiting.Load() == 0 && s.writing.TryLock() {
-		if lone := s.expect < 1.5; lone {
-			s.serveAlone(it)
-			return it.err
+	if !it.later {
+		if s.waiting.Load() == 0 && s.writing.TryLock() {
+			if lone := s.expect < 1.5; lone {
+				return s.serveAlone(it)
+			}
+			s.writing.Unlock() // others are about to come back: better one commit for all
 		}
-		s.writing.Unlock() // others are about to come back: better one commit for all
+		s.waiting.Add(1)
+		defer s.waiting.Add(-1)
 	}
-	s.waiting.Add(1)
-	defer s.waiting.Add(-1)
 	select {
 	case s.queue <- it:
 		s.closing.RUnlock()
@@ -86,31 +89,63 @@ func (s *Store) submit(ctx context.Context, it *item) error {
 		s.closing.RUnlock()
 		return fault.New(fault.Unavailable, "too many writes are waiting; try again")
 	}
+	var written chan struct{}
+	if it.early != nil {
+		written = it.early.written
+	}
 	select {
+	case <-written:
+		return nil
 	case <-it.done:
 	case <-ctx.Done():
 		if it.state.CompareAndSwap(itemQueued, itemLeft) {
 			return ended(ctx)
 		}
-		<-it.done
+		select {
+		case <-written:
+			return nil
+		case <-it.done:
+		}
 	}
-	return it.err
+	return it.outcome()
 }
 
-// serveAlone commits the caller's item in his own goroutine; he holds writing, and closing for reading.
-func (s *Store) serveAlone(it *item) {
-	defer s.closing.RUnlock()
-	defer s.writing.Unlock()
-	normal := false
+// serveAlone commits the caller's item in his own goroutine; he holds writing, and closing for reading. An early one is committed beside him.
+func (s *Store) serveAlone(it *item) error {
+	beside, normal := false, false
 	defer func() {
+		if beside {
+			return
+		}
 		if !normal { // see abandon
 			s.abandon(nil)
 		}
+		s.writing.Unlock()
+		s.closing.RUnlock()
 	}()
-	s.serve([]*item{it})
+	items := []*item{it}
+	it.state.Store(itemTaken)
+	if g := s.written(items); g != nil {
+		if it.early != nil && it.early.told {
+			beside = true
+			s.tellers.Go(func() { s.commitBeside(g, items) })
+			return nil
+		}
+		s.commit(g, items)
+	}
 	s.expected(1)
 	s.checkpointNow()
 	normal = true
+	return it.outcome()
+}
+
+// commitBeside ends what serveAlone began for an early item.
+func (s *Store) commitBeside(g *group, items []*item) {
+	s.commit(g, items)
+	s.expected(1)
+	s.checkpointNow()
+	s.writing.Unlock()
+	s.closing.RUnlock()
 }
 
 // commitLoop serves the queue until it is closed and empty.
@@ -135,6 +170,7 @@ func (s *Store) commitLoop() {
 			}
 			batch = append(batch, it)
 		}
+		batch = s.company(batch)
 		s.writing.Lock()
 		batch = s.share(s.gather(batch))
 		for rest := batch; len(rest) > 0; {
@@ -156,21 +192,66 @@ func (s *Store) commitLoop() {
 // the store must not stand still for it. Its group fails.
 func (s *Store) abandon(batch []*item) {
 	_, _ = s.writer.run("ROLLBACK")
-	for _, e := range s.endpoints {
-		e.due = 0
-	}
+	var left []*item
 	for _, it := range batch {
 		if it != nil && it.state.Load() != itemAnswered {
 			it.err = fault.New(fault.Internal, "the store failed")
-			it.answer()
+			left = append(left, it)
 		}
+	}
+	s.answer(left)
+}
+
+// answer ends items.
+func (s *Store) answer(items []*item) {
+	var told []*item
+	for _, it := range items {
+		it.state.Store(itemAnswered)
+		close(it.done)
+		if it.early != nil && it.early.told {
+			s.pending.remove(it)
+			told = append(told, it)
+		}
+	}
+	if told != nil { // not by the committer, for whom others wait
+		s.tellers.Go(func() { tellKept(told) })
 	}
 }
 
-// answer ends an item.
-func (it *item) answer() {
-	it.state.Store(itemAnswered)
-	close(it.done)
+// outcome gives what the caller of an item is told that has been answered.
+func (it *item) outcome() error {
+	if it.early != nil && it.early.told {
+		return nil // he learns the rest later
+	}
+	return it.err
+}
+
+// companyFor is how long what deliveries are about waits for more of its kind: a commit for ten costs little more than one for one, and the worker goes on meanwhile.
+const companyFor = time.Millisecond
+
+// company waits for more where all that there is can wait; nobody is kept from writing meanwhile.
+func (s *Store) company(batch []*item) []*item {
+	for _, it := range batch {
+		if !it.later {
+			return batch
+		}
+	}
+	enough := time.NewTimer(companyFor)
+	defer enough.Stop()
+	for len(batch) < mostShare {
+		select {
+		case it, ok := <-s.queue:
+			if !ok {
+				return batch
+			}
+			if batch = append(batch, it); !it.later {
+				return batch
+			}
+		case <-enough.C:
+			return batch
+		}
+	}
+	return batch
 }
 
 // gather takes what waits and, when the last groups were shared, lets the other goroutines run for a moment, since callers that
@@ -265,13 +346,15 @@ func (s *Store) expected(n int) {
 // serve runs a group and answers its callers.
 func (s *Store) serve(items []*item) {
 	taken := make([]*item, 0, len(items))
+	var left []*item
 	for _, it := range items {
 		if it.state.CompareAndSwap(itemQueued, itemTaken) {
 			taken = append(taken, it)
 		} else {
-			it.answer()
+			left = append(left, it)
 		}
 	}
+	s.answer(left)
 	s.transact(taken)
 }
 
@@ -281,6 +364,13 @@ func (s *Store) transact(items []*item) {
 	if len(items) == 0 {
 		return
 	}
+	if g := s.written(items); g != nil {
+		s.commit(g, items)
+	}
+}
+
+// written runs items in a transaction that is still to be committed; nil where they had to be tried apart, and are answered.
+func (s *Store) written(items []*item) *group {
 	g := s.newGroup()
 	for i, it := range items {
 		before := g.writes
@@ -291,32 +381,38 @@ func (s *Store) transact(items []*item) {
 		g.rollback()
 		if len(items) == 1 {
 			s.observe(Commit{Items: 1, Messages: g.messages, Took: g.took(), Err: it.err})
-			it.answer()
-			return
+			s.answer(items)
+			return nil
 		}
 		s.transact(items[:i])
 		s.transact(items[i : i+1])
 		s.transact(items[i+1:])
-		return
+		return nil
 	}
+	if g.writes > 0 {
+		s.tellEarly(items)
+	}
+	return g
+}
+
+// commit ends a transaction and answers the callers of its items. Where it fails, those items are tried again whose callers still wait.
+func (s *Store) commit(g *group, items []*item) {
 	if err := g.commit(); err != nil {
 		s.observe(Commit{Items: len(items), Messages: g.messages, Took: g.took(), Err: err})
 		for i, it := range items {
-			if len(items) > 1 {
+			if len(items) > 1 && (it.early == nil || !it.early.told) {
 				s.transact(items[i : i+1])
 				continue
 			}
 			it.err = err
-			it.answer()
+			s.answer(items[i : i+1])
 		}
 		return
 	}
 	if g.writes > 0 {
 		s.observe(Commit{Items: len(items), Messages: g.messages, Took: g.took()})
 	}
-	for _, it := range items {
-		it.answer()
-	}
+	s.answer(items)
 }
 
 // group is one transaction. It begins with the first write; what it reads before that is current too, since nobody else writes.
@@ -333,6 +429,8 @@ type group struct {
 	erased   []key
 	changed  map[int64]webhook.Endpoint // by row, what results have made of endpoints; nil = nothing
 	after    []func()                   // after the commit, before callers are answered
+	dues     map[int64]int64            // by endpoint's row, the earliest time that something became due at
+	tests    bool                       // there are tests among that
 	wake     bool
 }
 
@@ -397,15 +495,13 @@ func (g *group) rollback() {
 		// SQLite has rolled back by itself after some errors, a full disk among them; then there is nothing to roll back.
 		_, _ = g.w.run("ROLLBACK")
 		g.open = false
-		// What this group learned of due times may never have come to be.
-		for _, e := range g.s.endpoints {
-			e.due = 0
-		}
 	}
 }
 
 // commit makes the group durable and then visible.
 func (g *group) commit() error {
+	g.s.showing.Lock()
+	defer g.s.showing.Unlock()
 	if g.open {
 		began := time.Now()
 		if _, err := g.w.run("COMMIT"); err != nil {
@@ -426,11 +522,9 @@ func (g *group) commit() error {
 	for _, fn := range g.after {
 		fn()
 	}
+	g.s.note(g.dues, g.tests)
 	if g.wake {
-		select {
-		case g.s.woken <- struct{}{}:
-		default:
-		}
+		g.s.wake()
 	}
 	return nil
 }

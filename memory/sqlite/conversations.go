@@ -116,14 +116,21 @@ const clearBytes = 2 << 20
 
 // ClearConversations takes all of a project's conversations away, in slices between other calls.
 func (s *Store) ClearConversations(ctx context.Context, project string) (int, error) {
-	removed := 0
+	removed, last := 0, int64(0) // those that are saved while it runs have higher numbers: it ends, however many come
+	err := s.readers.with(ctx, func(c *conn) (err error) {
+		last, err = c.number("SELECT coalesce(max(no), 0) FROM conversation WHERE project = ?", project)
+		return err
+	})
+	if err != nil {
+		return 0, classify(err, "look for conversations")
+	}
 	for more := true; more; {
 		n := 0
 		err := s.do(ctx, func(g *group) error {
 			n, more = 0, false
 			var rows []int64
 			size := int64(0)
-			err := g.w.each("SELECT no, size FROM conversation WHERE project = ? LIMIT ?+0", []driver.Value{project, int64(sweepRows)}, func(row []driver.Value) error {
+			err := g.w.each("SELECT no, size FROM conversation WHERE project = ? AND no <= ? LIMIT ?+0", []driver.Value{project, last, int64(sweepRows)}, func(row []driver.Value) error {
 				if size += integer(row[1]); len(rows) == 0 || size <= clearBytes {
 					rows = append(rows, integer(row[0]))
 				}

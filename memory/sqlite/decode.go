@@ -27,7 +27,7 @@ func readBody(body string, m *memory.Message) error {
 // members reads a message's fields, to the end of their object.
 func (r *bodyReader) members(m *memory.Message) {
 	for r.more() {
-		switch r.name() {
+		switch name := r.name(); name {
 		case "role":
 			m.Role = memory.Role(r.text())
 		case "content":
@@ -46,10 +46,6 @@ func (r *bodyReader) members(m *memory.Message) {
 			m.InterruptMS = r.number()
 		case "interrupt_by":
 			m.InterruptBy = r.text()
-		case "interrupt_ms_from":
-			m.InterruptMSFrom = memory.Method(r.text())
-		case "interrupt_by_from":
-			m.InterruptByFrom = memory.Method(r.text())
 		case "generated":
 			m.Generated = r.text()
 		case "sent":
@@ -60,8 +56,6 @@ func (r *bodyReader) members(m *memory.Message) {
 			m.Method = memory.Method(r.text())
 		case "evidence_ms":
 			m.EvidenceMS = r.number()
-		case "playback":
-			m.Playback = r.playback()
 		case "confidence":
 			m.Confidence = r.number()
 		case "tool_calls":
@@ -84,35 +78,57 @@ func (r *bodyReader) members(m *memory.Message) {
 			m.FinishRsn = r.text()
 		case "usage":
 			m.Usage = r.raw()
-		case "unheard_tokens":
-			m.UnheardTokens = r.number()
 		case "upstream_id":
 			m.UpstreamID = r.text()
-		case "upstream":
-			m.Upstream = r.text()
-		case "filler":
-			m.Filler = r.text()
 		case "status":
 			m.Status = memory.MessageStatus(r.text())
-		case "scope":
-			m.Scope = r.scope()
-		case "importance":
-			m.Importance = r.fraction()
-		case "category":
-			m.Category = r.text()
 		case "chars":
 			m.Chars = r.number()
-		case "raw":
-			m.Raw = r.text()
 		case "opens":
 			m.Opens = r.flag()
 		case "marks":
 			m.Marks = r.marks()
-		case "item":
-			m.Item = r.item()
 		default:
-			r.skip()
+			r.rare(name, m)
 		}
+	}
+}
+
+// rare reads a member that few messages have; of others it passes over the value. The message is new and shared with nobody.
+func (r *bodyReader) rare(name string, m *memory.Message) {
+	rare := func() *memory.Rare {
+		if m.Rare == nil {
+			m.Rare = new(memory.Rare)
+		}
+		return m.Rare
+	}
+	switch name {
+	case "interrupt_ms_from":
+		rare().InterruptMSFrom = memory.Method(r.text())
+	case "interrupt_by_from":
+		rare().InterruptByFrom = memory.Method(r.text())
+	case "playback":
+		rare().Playback = r.playback()
+	case "unheard_tokens":
+		rare().UnheardTokens = r.number()
+	case "upstream":
+		rare().Upstream = r.text()
+	case "filler":
+		rare().Filler = r.text()
+	case "scope":
+		rare().Scope = r.scope()
+	case "importance":
+		rare().Importance = r.fraction()
+	case "category":
+		rare().Category = r.text()
+	case "raw":
+		rare().Raw = r.text()
+	case "copy_of":
+		rare().CopyOf = r.number()
+	case "item":
+		rare().Item = r.item()
+	default:
+		r.skip()
 	}
 }
 

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"math"
 	"slices"
 	"sync/atomic"
 
@@ -14,19 +13,20 @@ import (
 
 // endpoint is a webhook endpoint with its row number. All of them are in memory; the committer alone changes the list.
 type endpoint struct {
-	webhook.Endpoint
-	no     int64
-	health *health // what readers see of its times
-	// due is at most the earliest due time of its pending deliveries, so that a claim asks the database only for endpoints
-	// that may have one. Too early is harmless.
-	due int64
+	*webhook.Endpoint // never changed, but replaced under claims.mu: claims read it beside the committer
+	no                int64
+	health            *health // what readers see of its times
+	// due is at most the earliest due time of its pending deliveries that are not claimed, so that a claim asks the database only for endpoints
+	// that may have one. Too early is harmless. changes counts what was committed of it. Both are guarded by claims.mu.
+	due     int64
+	changes int
 	// wants holds the types that its filter lets through: reading the filter anew for each event would cost as much as there are patterns.
 	wants []int
 }
 
-// takes tells whether the endpoint takes events of the type.
-func (e *endpoint) takes(eventType int) bool {
-	return !e.Disabled && slices.Contains(e.wants, eventType)
+// takes tells whether the endpoint takes events of the type and time.
+func (e *endpoint) takes(eventType int, atMS int64) bool {
+	return e.Keeps(atMS) && slices.Contains(e.wants, eventType)
 }
 
 // filter gives the types that an endpoint's filter lets through.
@@ -65,10 +65,6 @@ func (e *endpoint) note() {
 	e.health.last.Store(e.LastFailureMS)
 }
 
-func (e *endpoint) dueAt(ms int64) { e.due = min(e.due, ms) }
-
-const nothingDue = math.MaxInt64
-
 // loadEndpoints reads all endpoints that are not deleted, in order of their making.
 func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 	var out []*endpoint
@@ -80,7 +76,7 @@ func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 		}
 		e, err := webhook.DecodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
 		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = integer(row[5]), integer(row[6]), integer(row[7])
-		out = append(out, &endpoint{Endpoint: e, no: no, wants: filter(&e)})
+		out = append(out, &endpoint{Endpoint: &e, no: no, wants: filter(&e)})
 		return err
 	})
 	return out, err
@@ -89,7 +85,9 @@ func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 // setEndpoints makes list the endpoints once the group is committed.
 func (g *group) setEndpoints(list []*endpoint) {
 	g.after = append(g.after, func() {
+		g.s.claims.mu.Lock()
 		g.s.endpoints, g.s.index = list, newIndex(list)
+		g.s.claims.mu.Unlock()
 		g.s.publishEndpoints()
 	})
 }
@@ -103,7 +101,7 @@ func (s *Store) publishEndpoints() {
 			e.health = &health{}
 		}
 		e.note()
-		out[i], times[e.ID] = e.Endpoint, e.health
+		out[i], times[e.ID] = *e.Endpoint, e.health
 	}
 	s.published.Store(&out)
 	s.health.Store(&times)
@@ -156,7 +154,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 		if at < 0 {
 			return noEndpoint(id)
 		}
-		old := s.endpoints[at].Endpoint
+		old := *s.endpoints[at].Endpoint
 		if rev != 0 && rev != old.Rev {
 			return fault.At(fault.Conflict, "rev", "the endpoint was changed meanwhile: it has revision %d and not %d", old.Rev, rev)
 		}
@@ -186,10 +184,10 @@ func (g *group) putEndpoint(e webhook.Endpoint) error {
 		if err != nil {
 			return err
 		}
-		list = append(list, &endpoint{no: no, due: nothingDue})
+		list = append(list, &endpoint{no: no})
 		at = len(list) - 1
 	}
-	changed := &endpoint{Endpoint: e, no: list[at].no, due: list[at].due, health: list[at].health, wants: filter(&e)}
+	changed := &endpoint{Endpoint: &e, no: list[at].no, health: list[at].health, wants: filter(&e)}
 	list[at] = changed
 	if err := g.writeEndpoint(changed); err != nil {
 		return err
@@ -200,7 +198,7 @@ func (g *group) putEndpoint(e webhook.Endpoint) error {
 }
 
 func (g *group) writeEndpoint(e *endpoint) error {
-	body, secrets, err := webhook.EncodeEndpoint(&e.Endpoint)
+	body, secrets, err := webhook.EncodeEndpoint(e.Endpoint)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -211,12 +209,12 @@ func (g *group) writeEndpoint(e *endpoint) error {
 
 // conclude stores what a result means for its endpoint and puts the events that it makes in the outbox. The endpoint is looked up by the
 // row: a deleted one has none, and nothing is concluded for it.
-func (g *group) conclude(no, agentNo int64, d webhook.Delivery, r webhook.Result) error {
+func (g *group) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 	e := g.live(no)
 	if e == nil {
 		return nil
 	}
-	now := e.Endpoint
+	now := *e.Endpoint
 	if changed, ok := g.changed[no]; ok {
 		now = changed
 	}
@@ -232,9 +230,11 @@ func (g *group) conclude(no, agentNo int64, d webhook.Delivery, r webhook.Result
 	for _, m := range c.Events {
 		of := int64(0)
 		if m.AgentID != "" {
-			of = agentNo
+			if of, err = g.w.number("SELECT e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID); err != nil {
+				return classify(err, "read delivery")
+			}
 		}
-		if err := g.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type) }); err != nil {
+		if err := g.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type, m.CreatedMS) }); err != nil {
 			return err
 		}
 	}
@@ -245,7 +245,7 @@ func (g *group) conclude(no, agentNo int64, d webhook.Delivery, r webhook.Result
 func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	var err error
 	if c.Disabled {
-		err = g.writeEndpoint(&endpoint{Endpoint: c.Endpoint, no: e.no})
+		err = g.writeEndpoint(&endpoint{Endpoint: &c.Endpoint, no: e.no})
 	} else {
 		_, _, err = g.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
 			c.Endpoint.LastSuccessMS, c.Endpoint.FirstFailureMS, c.Endpoint.LastFailureMS, e.no)
@@ -259,7 +259,9 @@ func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	g.changed[e.no] = c.Endpoint
 	g.pages += 2
 	g.after = append(g.after, func() {
-		e.Endpoint = c.Endpoint // whose filter is the same
+		g.s.claims.mu.Lock()
+		e.Endpoint = &c.Endpoint // whose filter is the same
+		g.s.claims.mu.Unlock()
 		if c.Disabled {
 			g.s.publishEndpoints()
 		} else {

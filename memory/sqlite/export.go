@@ -47,7 +47,7 @@ func deliveryScope(s export.Scope) (string, []driver.Value) {
 }
 
 func (x *exporter) run() error {
-	for _, part := range []func() error{x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
+	for _, part := range []func() error{x.start, x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
 		if x.ctx.Err() != nil {
 			return ended(x.ctx)
 		}
@@ -56,6 +56,15 @@ func (x *exporter) run() error {
 		}
 	}
 	return nil
+}
+
+func (x *exporter) start() error {
+	where, args := deliveryScope(x.scope)
+	n, err := x.c.number("SELECT max(d.id) FROM delivery d JOIN event e ON e.no = d.event_no WHERE "+where, args...)
+	if err != nil {
+		return err
+	}
+	return x.each(export.Record{Start: &export.Start{LastDelivery: n}})
 }
 
 func (x *exporter) keys() error {

@@ -67,16 +67,6 @@ func (m *Importer) Reserve(context.Context, int64) (int64, error) {
 	return n, classify(err, "look for deliveries")
 }
 
-// Compact gives back what erasing has left free in the file, and moves the log into it.
-func (m *Importer) Compact() error {
-	for _, sql := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
-		if err := m.s.writer.script(sql); err != nil {
-			return classify(err, "compact")
-		}
-	}
-	return nil
-}
-
 // Import stores records.
 func (m *Importer) Import(ctx context.Context, batch []export.Record, mark []byte) error {
 	if ctx.Err() != nil {
@@ -231,7 +221,7 @@ func (m *Importer) endpoint(r *export.Record) error {
 	if err != nil {
 		return err
 	}
-	return (&group{s: m.s, w: w, open: true}).writeEndpoint(&endpoint{Endpoint: *e, no: no})
+	return (&group{s: m.s, w: w, open: true}).writeEndpoint(&endpoint{Endpoint: e, no: no})
 }
 
 func (m *Importer) working(e *export.Working) error {

@@ -196,7 +196,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 		}
 		page.Next = next
 		for _, r := range rows {
-			if err := complete(c, &r, names); err != nil {
+			if err := s.complete(c, &r, names); err != nil {
 				return err
 			}
 			page.Deliveries = append(page.Deliveries, r.Record)
@@ -206,9 +206,10 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 	return page, classify(err, "list deliveries")
 }
 
-// complete adds what stands elsewhere: the endpoint's id and the last attempt.
-func complete(c *conn, r *deliveryRow, names map[int64]string) error {
+// complete adds what stands elsewhere: the endpoint's id, the claim and the last attempt.
+func (s *Store) complete(c *conn, r *deliveryRow, names map[int64]string) error {
 	r.EndpointID = names[r.endpoint]
+	s.show(&r.Record)
 	row, err := c.first("SELECT status, error_class FROM attempt WHERE delivery_id = ? ORDER BY n DESC, fence DESC LIMIT 1", r.ID)
 	if err == nil && row != nil {
 		r.LastStatus, r.LastClass = int(integer(row[0])), text(row[1])
@@ -217,7 +218,7 @@ func complete(c *conn, r *deliveryRow, names map[int64]string) error {
 }
 
 // record reads one delivery of a project.
-func record(c *conn, project string, id int64) (deliveryRow, error) {
+func (s *Store) record(c *conn, project string, id int64) (deliveryRow, error) {
 	row, err := c.first("SELECT "+recordColumns+"WHERE d.id = ?", id)
 	if err != nil {
 		return deliveryRow{}, classify(err, "read delivery")
@@ -228,7 +229,7 @@ func record(c *conn, project string, id int64) (deliveryRow, error) {
 	r := readRecord(row)
 	names, err := endpointNames(c, project)
 	if err == nil {
-		err = complete(c, &r, names)
+		err = s.complete(c, &r, names)
 	}
 	return r, classify(err, "read delivery")
 }
@@ -238,7 +239,7 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 	var r deliveryRow
 	var tries []webhook.Attempt
 	err := s.readers.do(ctx, func(c *conn) (err error) {
-		if r, err = record(c, project, id); err != nil {
+		if r, err = s.record(c, project, id); err != nil {
 			return err
 		}
 		return c.each(`SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail

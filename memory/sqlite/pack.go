@@ -8,7 +8,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A packed message is what is kept in memory of one that may be asked for: some 40 bytes and its texts, where memory.Message takes 450 and
+// A packed message is what is kept in memory of one that may be asked for: some 40 bytes and its texts, where memory.Message takes ten times that and
 // a map. It begins with what is searched for, in varints, and the texts follow. What only few messages have stands at the end as members of the
 // JSON that is stored too (see codec.go), so that a field which the packed form does not know is kept all the same.
 //

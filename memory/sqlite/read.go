@@ -13,6 +13,7 @@ import (
 // Head gives the agent's head, from memory where it is hot.
 func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, error) {
 	k := key{project, id}
+	s.pending.wait(k)
 	if v := s.cache.get(k); v != nil && !s.isClosed() {
 		return v.head, nil
 	}
@@ -28,6 +29,7 @@ func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, erro
 func (s *Store) Recent(ctx context.Context, project, id string, n int, historyOnly bool) (memory.Head, []memory.Message, error) {
 	k := key{project, id}
 	n = max(n, 0)
+	s.pending.wait(k)
 	if v := s.cache.get(k); v != nil && !s.isClosed() {
 		if list, ok := v.newest(n, historyOnly); ok {
 			return v.head, list, nil
@@ -205,6 +207,7 @@ func headOnly(no int64, a memory.Agent, h hints, list []memory.Message) *view {
 // Messages pages through the ledger, from memory where what is asked for is among a hot agent's newest.
 func (s *Store) Messages(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
 	k := key{project, id}
+	s.pending.wait(k)
 	if v := s.cache.get(k); v != nil && !s.isClosed() {
 		if list, ok := v.page(q); ok {
 			return list, nil
@@ -289,7 +292,14 @@ func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentPa
 		}
 		return nil
 	})
+	s.afterCommit()
 	return page, classify(err, "list agents")
+}
+
+// afterCommit waits until a commit that was read in the database is in memory, too.
+func (s *Store) afterCommit() {
+	s.showing.RLock()
+	defer s.showing.RUnlock()
 }
 
 // Live calls each with every live agent as of one moment, and warms the cache with them.

@@ -94,21 +94,6 @@ func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Re
 	return r.moment("export", func() error { return (&exporter{ctx, r.c, &r.sealer, s, each}).run() })
 }
 
-// LastDelivery gives the highest id of a delivery.
-func (r *Reader) LastDelivery(_ context.Context, s export.Scope) (int64, error) {
-	where, args := deliveryScope(s)
-	n, err := r.c.number("SELECT max(d.id) FROM delivery d JOIN event e ON e.no = d.event_no WHERE "+where, args...)
-	return n, classify(err, "read deliveries")
-}
-
-// SnapshotTo writes a whole copy of the file, as of one moment, packed. The path must not be there.
-func (r *Reader) SnapshotTo(path string) error {
-	if _, err := r.c.run("VACUUM INTO ?", path); err != nil {
-		return classify(err, "copy the database")
-	}
-	return nil
-}
-
 // Probe looks at the file and its tables.
 func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
 	for _, check := range []string{"PRAGMA integrity_check(20)"} {

@@ -30,12 +30,12 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 				if err != nil {
 					return err
 				}
-				r, err := record(g.w, project, was.delivery)
+				r, err := s.record(g.w, project, was.delivery)
 				out = r.Record
 				return err
 			}
 		}
-		old, err := record(g.w, project, id)
+		old, err := s.record(g.w, project, id)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 				return err
 			}
 		}
-		r, err := record(g.w, project, job.delivery)
+		r, err := s.record(g.w, project, job.delivery)
 		out = r.Record
 		return err
 	})
@@ -231,19 +231,20 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int6
 func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
 	var out webhook.Record
 	err := s.do(ctx, func(g *group) error {
-		old, err := record(g.w, project, id)
+		old, err := s.record(g.w, project, id)
 		if err != nil {
 			return err
 		}
 		if old.State != webhook.Pending {
 			return fault.New(fault.Conflict, "delivery %d is %s and not pending", id, old.State)
 		}
-		_, _, err = g.exec("cancel delivery", "UPDATE delivery SET state = 3, due_ms = 0, claimed = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
+		_, _, err = g.exec("cancel delivery", "UPDATE delivery SET state = 3, due_ms = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
 		if err != nil {
 			return err
 		}
 		g.pages += 4
-		r, err := record(g.w, project, id)
+		g.after = append(g.after, func() { s.forget(id) })
+		r, err := s.record(g.w, project, id)
 		out = r.Record
 		return err
 	})
@@ -275,7 +276,7 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (w
 		if err != nil {
 			return classify(err, "read delivery")
 		}
-		r, err := record(g.w, m.Project, id)
+		r, err := s.record(g.w, m.Project, id)
 		out = r.Record
 		return err
 	})

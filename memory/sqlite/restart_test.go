@@ -62,6 +62,9 @@ func helper(ctx context.Context, path, mode string) error {
 		}
 	}
 	fmt.Println("open")
+	if mode == "early" {
+		return helpEarly(ctx, s, path)
+	}
 	var out sync.Mutex
 	errs := make(chan error)
 	for n := range helperAgents {

@@ -88,9 +88,12 @@ type Store struct {
 	most    int // calls in a group
 
 	replaying replaying
-	closing   sync.RWMutex // held for reading while something is put into the queue, or committed beside it
-	writing   sync.Mutex   // makes its holder the committer
-	waiting   atomic.Int64 // callers of the queue that are not answered yet
+	pending   pendings
+	tellers   sync.WaitGroup // what goes on beside the committer for early changes
+	closing   sync.RWMutex   // held for reading while something is put into the queue, or committed beside it
+	writing   sync.Mutex     // makes its holder the committer
+	showing   sync.RWMutex   // held while a commit is made and then shown to readers of memory; a list waits for it, so that what it shows is what others read
+	waiting   atomic.Int64   // callers of the queue that are not answered yet, without those for whom company waits
 	closed    atomic.Bool
 	queue     chan *item
 	ended     chan struct{} // closed when the committer has ended
@@ -101,7 +104,7 @@ type Store struct {
 
 	// The committer's own, under writing.
 	writer    *conn
-	endpoints []*endpoint
+	endpoints []*endpoint // replaced under claims.mu, as index is
 	index     index
 	expect    float64       // size of the next group, as the last ones were, without what deliveries are about
 	held      []*item       // the committer's loop's: what was beyond the share of deliveries
@@ -117,6 +120,8 @@ type Store struct {
 	health    atomic.Pointer[map[string]*health] // by endpoint
 	urgent    atomic.Bool                        // there may be tests that go before everything
 	woken     chan struct{}
+
+	claims claims
 }
 
 var (
@@ -152,7 +157,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		cache: newCache(o.CacheBytes, int64(o.CacheAgents)), observe: o.Observe, window: o.Gather, most: o.MaxGroup,
 		queue: make(chan *item, o.QueueLen), ended: make(chan struct{}), copy: make(chan struct{}, 1), copyEnded: make(chan struct{}),
-		woken: make(chan struct{}, 1), released: make(chan struct{}),
+		woken: make(chan struct{}, 1), released: make(chan struct{}), claims: newClaims(),
 	}
 	if err := s.open(path, o); err != nil {
 		return nil, errors.Join(classify(err, "open "+path), s.release())
@@ -243,10 +248,6 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// Whoever held a claim is gone: the file has one owner at a time. What was under way when he was killed is due again at once; on a
-	// full disk, when its lease is over.
-	_ = w.script(`UPDATE delivery SET claimed = 0, due_ms = min(due_ms, (SELECT created_ms FROM event WHERE event.no = delivery.event_no))
-		WHERE state = 0 AND claimed = 1`)
 	s.urgent.Store(true)
 	if s.endpoints, err = loadEndpoints(w, &s.sealer); err != nil {
 		return err
@@ -268,6 +269,7 @@ func (s *Store) Close() error {
 	defer close(s.released)
 	close(s.queue)
 	<-s.ended
+	s.tellers.Wait()
 	close(s.copy)
 	<-s.copyEnded
 	return s.release()

@@ -48,7 +48,7 @@ func (v *view) size() int64 {
 }
 
 func textSize(m *memory.Message) int64 {
-	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) + len(m.UpstreamID) + len(m.Raw) + 64
+	n := len(m.ID) + len(m.Content) + len(m.Generated) + len(m.Sent) + len(m.ToolCalls) + len(m.Parts) + len(m.Usage) + len(m.UpstreamID) + len(m.Raw()) + 64
 	for k, v := range m.Metadata {
 		n += len(k) + len(v) + 64
 	}

@@ -119,13 +119,24 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 // Update runs a decision and writes what it says.
 func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decide) error {
 	k := key{project, id}
-	if s.cache.get(k) == nil {
-		// An agent that is not in memory is read here, by the caller, and not while everybody waits for the committer.
-		if _, err := s.load(ctx, k, 0, false); err != nil {
-			return err
-		}
+	if err := s.known(ctx, k); err != nil {
+		return err
 	}
-	return s.do(ctx, func(g *group) error {
+	return s.do(ctx, updating(k, decide))
+}
+
+// known reads an agent that is not in memory: the caller does it, and not the committer while everybody waits for it.
+func (s *Store) known(ctx context.Context, k key) error {
+	if s.cache.get(k) != nil {
+		return nil
+	}
+	_, err := s.load(ctx, k, 0, false)
+	return err
+}
+
+// updating gives what the committer runs for a decision.
+func updating(k key, decide memory.Decide) func(*group) error {
+	return func(g *group) error {
 		v, err := g.view(k)
 		if err != nil {
 			return err
@@ -136,7 +147,7 @@ func (s *Store) Update(ctx context.Context, project, id string, decide memory.De
 			return err
 		}
 		return g.write(k, t.v, c)
-	})
+	}
 }
 
 // write writes a change of the agent whose state is v.
@@ -286,7 +297,7 @@ func (g *group) writeEvents(k key, no int64, events []memory.Event) error {
 	for i := range events {
 		ev := &events[i]
 		m := webhook.Event{ID: ev.ID, Type: ev.Type, Project: k.project, AgentID: k.id, CreatedMS: ev.CreatedMS, Body: ev.Body}
-		if err := g.insertEvent(no, m, func(e *endpoint) bool { return e.takes(ev.Type) }); err != nil {
+		if err := g.insertEvent(no, m, func(e *endpoint) bool { return e.takes(ev.Type, ev.CreatedMS) }); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,82 @@
+package handlers
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// receiptJSON tells what was erased, without content.
+type receiptJSON struct {
+	Project  string     `json:"project"`
+	User     string     `json:"user,omitempty"`
+	ErasedAt string     `json:"erased_at"` // RFC 3339, UTC
+	Erased   erasedJSON `json:"erased"`
+	// Shared names agents that were left since others were heard there, too.
+	Shared  []string `json:"shared_agents,omitempty"`
+	SharedN int      `json:"shared_total,omitempty"`
+}
+
+type erasedJSON struct {
+	Agents        int  `json:"agents"`
+	Memories      int  `json:"memories"`
+	Conversations *int `json:"conversations,omitempty"`
+	Endpoints     *int `json:"endpoints,omitempty"`
+}
+
+func newReceipt(project string, e memory.Erased, at time.Time) receiptJSON {
+	return receiptJSON{
+		Project: project, ErasedAt: at.UTC().Format(time.RFC3339), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories}, Shared: e.Shared, SharedN: e.SharedN,
+	}
+}
+
+// eraseUser takes away all that belongs to a user of the project.
+func (a *API) eraseUser(w http.ResponseWriter, r *http.Request) error {
+	user, err := pathName(r, "user")
+	if err != nil {
+		return err
+	}
+	if len(user) > maxScopeID {
+		return fault.At(fault.Invalid, "user", "has %d bytes, allowed are %d", len(user), maxScopeID)
+	}
+	e, err := a.Memory.EraseUser(r.Context(), projectOf(r), user)
+	if err != nil {
+		return err
+	}
+	out := newReceipt(projectOf(r), e, a.Now())
+	out.User = user
+	return encode(w, http.StatusOK, out)
+}
+
+// eraseProject takes away all that the caller's project has. The path names it, so that nobody does so by a slip.
+func (a *API) eraseProject(w http.ResponseWriter, r *http.Request) error {
+	named, err := pathName(r, "project")
+	if err != nil {
+		return err
+	}
+	project := projectOf(r)
+	if named != project {
+		return fault.At(fault.NotFound, "project", "%q is not the project of these credentials", clip(named, 80))
+	}
+	ctx := r.Context()
+	gone := 0
+	if a.Webhooks != nil { // a store without deliveries has no endpoints
+		var err error
+		if gone, err = a.Webhooks.DeleteAll(ctx, project); err != nil { // first of all, so that nothing more is sent
+			return err
+		}
+	}
+	e, err := a.Memory.EraseProject(ctx, project)
+	if err != nil {
+		return err
+	}
+	saved, err := a.Conversations.Clear(ctx, project)
+	if err != nil {
+		return err
+	}
+	out := newReceipt(project, e, a.Now())
+	out.Erased.Conversations, out.Erased.Endpoints = &saved, &gone
+	return encode(w, http.StatusOK, out)
+}

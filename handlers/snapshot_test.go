@@ -1,0 +1,84 @@
+package handlers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// TestSnapshotBounds: a snapshot may be longer than other bodies, one that could not be restored says so when it is given, and why it is not restored says the bound.
+func TestSnapshotBounds(t *testing.T) {
+	t.Parallel()
+	s := newTails(t, handlers.TailLimits{}) // other bodies have 4 MiB
+	call := func(method, id string, body []byte) (int, []byte) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, s.url+"/v1/agents/"+id+"/snapshot", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		out, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, out
+	}
+	reason := func(snapshot []byte) string {
+		t.Helper()
+		var out struct {
+			Not string `json:"not_restorable"`
+		}
+		if err := json.Unmarshal(snapshot, &out); err != nil {
+			t.Fatal(err)
+		}
+		return out.Not
+	}
+	long, many := s.join(), s.join()
+	batch := make([]memory.Message, 50)
+	for i := range batch {
+		batch[i] = says(memory.User, strings.Repeat("word ", 20_000)) // 100 KB
+	}
+	s.say(long, batch...)
+	status, got := call(http.MethodGet, long, nil)
+	if status != http.StatusOK || len(got) < 5_000_000 || reason(got) != "" {
+		t.Fatalf("status %d, %d bytes, %q", status, len(got), reason(got))
+	}
+	if status, out := call(http.MethodPut, long, got); status != http.StatusOK {
+		t.Errorf("5 MB are restored with %d: %s", status, out)
+	}
+	for range 3 {
+		s.say(long, batch...)
+	}
+	status, got = call(http.MethodGet, long, nil)
+	if status != http.StatusOK || !strings.Contains(reason(got), "16777216 bytes") {
+		t.Errorf("status %d, %d bytes, %q", status, len(got), reason(got))
+	}
+	if status, out := call(http.MethodPut, long, got); status != http.StatusRequestEntityTooLarge || !strings.Contains(string(out), "16777216") {
+		t.Errorf("20 MB are restored with %d: %s", status, out)
+	}
+	batch = make([]memory.Message, memory.MaxBatch)
+	for i := range batch {
+		batch[i] = says(memory.User, "a")
+	}
+	for range memory.MaxSnapshot / memory.MaxBatch {
+		s.say(many, batch...)
+	}
+	s.say(many, batch[:1]...)
+	status, got = call(http.MethodGet, many, nil)
+	if status != http.StatusOK || !strings.Contains(reason(got), "10001 messages") {
+		t.Errorf("status %d, %q", status, reason(got))
+	}
+	if status, out := call(http.MethodPut, many, got); status != http.StatusBadRequest || !strings.Contains(string(out), "at most 10000") {
+		t.Errorf("10001 messages are restored with %d: %s", status, out)
+	}
+}

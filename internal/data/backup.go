@@ -1,0 +1,195 @@
+package data
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"hash"
+	"io"
+	"regexp"
+	"slices"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+const backupUsage = `usage: backup [flags] PLACE
+
+Writes all that the store holds, as of one moment, to a file of its own in PLACE: a folder, or s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true with
+the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. It may run beside a server. The file is an export, compressed with zstd and, if asked, encrypted
+with age; it is there under its name when it is whole and was read back, and restore takes it for any kind of store. With -keep, older ones go afterwards.
+
+`
+
+// Names of backups sort by the moment when they were begun.
+const (
+	nameTime  = "20060102T150405.000Z"
+	packedEnd = ".jsonl.zst"
+	ageEnd    = ".age"
+)
+
+// backupName is the whole form of a name: what it stands for, when, and whether it is encrypted. Nothing else is ever removed.
+var (
+	backupName = regexp.MustCompile(`^([a-z0-9][a-z0-9-]*)-(\d{8}T\d{6}\.\d{3}Z)\.jsonl\.zst(\.age)?$`)
+	labelForm  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+)
+
+// backupsOf gives the names of the backups of a label, oldest first.
+func backupsOf(ctx context.Context, d depot.Depot, label string) ([]string, error) {
+	names, err := d.List(ctx, label+"-")
+	return slices.DeleteFunc(names, func(name string) bool { return !isBackup(name, label) }), err
+}
+
+// isBackup tells whether a name is that of a backup of a label.
+func isBackup(name, label string) bool {
+	m := backupName.FindStringSubmatch(name)
+	return m != nil && m[1] == label
+}
+
+// backup writes a backup.
+func backup(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
+	url := storeFlag(flags)
+	keep := flags.Int("keep", 0, "afterwards remove all backups of this label but the newest `n`; 0 removes none")
+	label := flags.String("label", "heardlog", "what the `name`s begin with: one for each store that shares the place")
+	var keys list
+	flags.Var(&keys, "recipient", "encrypt for this `age1…` public key; may be given several times")
+	keysFile := flags.String("recipients-file", "", "encrypt for the public keys in this `file`")
+	passFile := flags.String("passphrase-file", "", "encrypt with the passphrase in the first line of this `file`")
+	plain := flags.Bool("plain", false, "write secrets in clear although the store has them encrypted")
+	bare := flags.Bool("no-secrets", false, "leave secrets out: LLM keys, properties of joins, secrets of endpoints, the server's own keys")
+	if err := parse(flags, args, 1); err != nil {
+		return err
+	}
+	switch {
+	case flags.NArg() == 0 || flags.Arg(0) == "-":
+		return errors.New("a folder or s3://bucket/prefix is wanted; -h tells more")
+	case *keep < 0:
+		return fmt.Errorf("-keep: %d is below 0", *keep)
+	case !labelForm.MatchString(*label):
+		return fmt.Errorf("-label: %q is none: small letters, digits and dashes, 64 at most, a dash not first", *label)
+	}
+	to, err := recipients(keys, *keysFile, *passFile)
+	if err != nil {
+		return err
+	}
+	c, err := place(e, *url)
+	if err != nil {
+		return err
+	}
+	if c.SecretKey != "" && len(to) == 0 && !*plain && !*bare {
+		return errors.New("the store is encrypted with HEARDLOG_SECRET_KEY, and the backup would hold its secrets in clear: encrypt it with -recipient, -recipients-file or -passphrase-file, leave them out with -no-secrets, or say -plain")
+	}
+	where, err := depot.Open(flags.Arg(0), e.Getenv)
+	if err != nil {
+		return err
+	}
+	from, err := openSource(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	w := backupWriter{e: e, to: to, from: from, where: where, secrets: !*bare}
+	name := *label + "-" + time.Now().UTC().Format(nameTime) + packedEnd
+	if len(to) > 0 {
+		name += ageEnd
+	}
+	last, size, err := w.write(ctx, name)
+	if err != nil {
+		return fmt.Errorf("%s: %w; no backup was made", where, err)
+	}
+	fmt.Fprintf(e.Stderr, "backed up %s: %s\n", storeName(c), last.Counts)
+	fmt.Fprintf(e.Stdout, "%s/%s %s sha256:%s\n", where, name, bytesText(size), last.SHA256)
+	if len(to) == 0 && w.secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
+		fmt.Fprintln(e.Stderr, "it holds secrets in clear: guard it as you guard keys, or use -recipient")
+	}
+	if *keep == 0 {
+		return nil
+	}
+	if err := thin(ctx, e, where, *label, name, *keep); err != nil {
+		return fmt.Errorf("the backup was made, but older ones could not be removed: %w", err)
+	}
+	return nil
+}
+
+// backupWriter makes one backup.
+type backupWriter struct {
+	e       Env
+	to      []age.Recipient
+	from    source
+	where   depot.Depot
+	secrets bool
+}
+
+// counter counts and hashes what goes through.
+type counter struct {
+	w    io.Writer
+	n    int64
+	hash hash.Hash
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	c.hash.Write(b[:n])
+	return n, err
+}
+
+// write writes the file and reads it back. It tells of the export in it, and of the file's size.
+func (b *backupWriter) write(ctx context.Context, name string) (last export.End, size int64, err error) {
+	show, end := progress(b.e, "backup")
+	sent := &counter{hash: sha256.New()}
+	err = b.where.Put(ctx, name, func(w io.Writer) error {
+		sent.w = w
+		return pack(sent, b.to, func(w io.Writer) error {
+			var err error
+			last, err = export.Write(ctx, w, b.from, export.Scope{}, b.secrets, show)
+			return err
+		})
+	})
+	end()
+	if err != nil {
+		return last, 0, err
+	}
+	r, err := b.where.Open(ctx, name)
+	if err != nil {
+		return last, 0, err
+	}
+	back := &counter{w: io.Discard, hash: sha256.New()}
+	_, err = io.Copy(back, stopping{ctx, r})
+	_ = r.Close()
+	if err == nil && (back.n != sent.n || hex.EncodeToString(back.hash.Sum(nil)) != hex.EncodeToString(sent.hash.Sum(nil))) {
+		err = errors.New("what was read back is not what was written: look at the disk, or at the bucket's server")
+	}
+	if err != nil {
+		return last, 0, errors.Join(err, b.where.Remove(context.WithoutCancel(ctx), name))
+	}
+	return last, sent.n, nil
+}
+
+// thin removes the oldest backups of a label, and what killed ones have left. The one that was just made stays, whatever the clock says.
+func thin(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
+	names, err := backupsOf(ctx, where, label)
+	if err != nil {
+		return err
+	}
+	for _, name := range names[:max(0, len(names)-keep)] {
+		if name == made {
+			continue
+		}
+		if err := where.Remove(ctx, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.Stderr, "removed %s\n", name)
+	}
+	n, err := where.Sweep(ctx, func(name string) bool { return isBackup(name, label) })
+	if n > 0 {
+		fmt.Fprintf(e.Stderr, "removed %d parts of backups that were cut short\n", n)
+	}
+	return err
+}

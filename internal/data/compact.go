@@ -1,0 +1,98 @@
+package data
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+const compactUsage = `usage: compact [flags]
+
+Gives back to the disk what erased agents and deliveries have left free. An SQLite file, which must not be in use by a server, is written anew beside the old
+one and takes its place; the disk needs room for both. In PostgreSQL it runs VACUUM (ANALYZE) over the tables, beside running servers: what is
+free is used again by them, but files get smaller at their ends only.
+
+`
+
+// compact makes a store smaller.
+func compact(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
+	url := storeFlag(flags)
+	if err := parse(flags, args, 0); err != nil {
+		return err
+	}
+	c, err := place(e, *url)
+	if err != nil {
+		return err
+	}
+	if c.Redis() {
+		return errRedis
+	}
+	var before, after int64
+	if c.StoreURL != "" {
+		from, err := openTables(ctx, c)
+		if err != nil {
+			return err
+		}
+		if before, after, err = from.Vacuum(ctx); err != nil {
+			return errors.Join(err, from.Close())
+		}
+		if err := from.Close(); err != nil {
+			return err
+		}
+	} else {
+		before, after, err = sqlite.Compact(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, func(need int64) error {
+			folder := filepath.Dir(c.StorePath)
+			if free, err := freeBytes(folder); err == nil && free < need+need/20 {
+				return fmt.Errorf("the new file needs %s, and %s has %s free: make room; nothing was changed", bytesText(need), folder, bytesText(free))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(e.Stdout, "%s: %s before, %s now\n", storeName(c), bytesText(before), bytesText(after))
+	return err
+}
+
+// openTables opens a database whose tables are made or brought up to date. One that holds something in clear stays so, whatever key there is: opening it with one
+// would encrypt it under the servers that run without.
+func openTables(ctx context.Context, c config.Config) (*postgres.Store, error) {
+	o := postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())}
+	s, err := func() (*postgres.Store, error) {
+		p, err := postgres.Probe(ctx, o.URL)
+		if err != nil {
+			return nil, err
+		}
+		if len(o.SealKey) > 0 && p.Schema == p.Known {
+			r, err := postgres.OpenReader(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			if !r.Sealed() {
+				empty, err := export.Empty(ctx, r)
+				if err != nil {
+					return nil, errors.Join(err, r.Close())
+				}
+				if !empty {
+					o.SealKey = nil
+				}
+			}
+			if err := r.Close(); err != nil {
+				return nil, err
+			}
+		}
+		return postgres.Open(ctx, o)
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
+	}
+	return s, nil
+}

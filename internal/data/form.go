@@ -1,0 +1,219 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+)
+
+// An export that is kept is compressed with zstd and, where that is wanted, encrypted with age around it. How one was kept is told by its first bytes.
+
+const (
+	ageMagic  = "age-encryption.org/"
+	zstdMagic = "\x28\xb5\x2f\xfd"
+	// maxWindow bounds what unpacking may hold in memory; what is written here needs 8 MiB.
+	maxWindow = 64 << 20
+	// maxPassphrase bounds files of passphrases and keys.
+	maxPassphrase = 1 << 20
+	// maxWork bounds what a file may make its reader compute for a passphrase: about 15 s.
+	maxWork = 22
+)
+
+// pack writes what write writes, compressed, and encrypted if there are recipients.
+func pack(w io.Writer, to []age.Recipient, write func(io.Writer) error) error {
+	out := w
+	var sealed io.WriteCloser
+	if len(to) > 0 {
+		var err error
+		if sealed, err = age.Encrypt(w, to...); err != nil {
+			return err
+		}
+		out = sealed
+	}
+	z, err := zstd.NewWriter(out)
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriterSize(z, 1<<20)
+	err = write(b)
+	if err == nil {
+		err = b.Flush()
+	}
+	if err != nil {
+		z.Reset(io.Discard) // what is whole ends as such, and this is not
+	}
+	err = errors.Join(err, z.Close())
+	if sealed != nil && err == nil {
+		err = sealed.Close()
+	}
+	return err
+}
+
+// unpack reads what pack has written, and lines that never were packed. What it gives must be closed.
+func unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
+	in := bufio.NewReaderSize(r, 1<<20)
+	is := func(magic string) bool {
+		b, _ := in.Peek(len(magic))
+		return bytes.Equal(b, []byte(magic))
+	}
+	if is(ageMagic) {
+		if len(with) == 0 {
+			return nil, errors.New("it is encrypted: -identity or -passphrase-file is wanted")
+		}
+		plain, err := age.Decrypt(in, with...)
+		if err != nil {
+			return nil, fmt.Errorf("it cannot be decrypted: %w", err)
+		}
+		in = bufio.NewReaderSize(plain, 1<<16)
+	}
+	if !is(zstdMagic) {
+		return io.NopCloser(in), nil
+	}
+	z, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, err
+	}
+	return z.IOReadCloser(), nil
+}
+
+// readSecretFile gives the content of a small file.
+func readSecretFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxPassphrase+1))
+	if err == nil && len(b) > maxPassphrase {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxPassphrase)
+	}
+	return b, err
+}
+
+// passphrase reads one from the first line of a file.
+func passphrase(file string) (string, error) {
+	b, err := readSecretFile(file)
+	if err != nil {
+		return "", fmt.Errorf("-passphrase-file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	line = strings.TrimSuffix(line, "\r")
+	if len(line) < 12 {
+		return "", errors.New("-passphrase-file: its first line is the passphrase, and wants 12 bytes at least")
+	}
+	return line, nil
+}
+
+// recipients gives whom to encrypt for.
+func recipients(keys []string, file, passFile string) (out []age.Recipient, err error) {
+	if passFile != "" {
+		if len(keys) > 0 || file != "" {
+			return nil, errors.New("-passphrase-file: stands alone; age cannot encrypt for a passphrase and for keys")
+		}
+		p, err := passphrase(passFile)
+		if err != nil {
+			return nil, err
+		}
+		r, err := age.NewScryptRecipient(p)
+		return []age.Recipient{r}, err
+	}
+	if file != "" {
+		b, err := readSecretFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("-recipients-file: %w", err)
+		}
+		if out, err = age.ParseRecipients(bytes.NewReader(b)); err != nil {
+			return nil, fmt.Errorf("-recipients-file: %w", err)
+		}
+	}
+	for _, k := range keys {
+		list, err := age.ParseRecipients(strings.NewReader(k))
+		if err != nil {
+			return nil, fmt.Errorf("-recipient: an age public key, age1…, is wanted, not %q", k)
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+// identities gives what to decrypt with.
+func identities(files []string, passFile string) (out []age.Identity, err error) {
+	for _, name := range files {
+		b, err := readSecretFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("-identity: %w", err)
+		}
+		list, err := age.ParseIdentities(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("-identity: %s is no file of age identities", name)
+		}
+		out = append(out, list...)
+	}
+	if passFile != "" {
+		p, err := passphrase(passFile)
+		if err != nil {
+			return nil, err
+		}
+		i, err := age.NewScryptIdentity(p)
+		if err != nil {
+			return nil, err
+		}
+		i.SetMaxWorkFactor(maxWork)
+		out = append(out, &remembered{Identity: i})
+	}
+	return out, nil
+}
+
+// remembered is an identity that is asked once for each file: a passphrase costs a second each time, and a file is read three times.
+type remembered struct {
+	age.Identity
+	file string
+	key  []byte
+}
+
+// Unwrap gives the key of a file.
+func (r *remembered) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
+	var file strings.Builder
+	for _, s := range stanzas {
+		fmt.Fprintf(&file, "%s %q %x\n", s.Type, s.Args, s.Body)
+	}
+	if r.key != nil && r.file == file.String() {
+		return bytes.Clone(r.key), nil
+	}
+	key, err := r.Identity.Unwrap(stanzas)
+	if err == nil {
+		r.file, r.key = file.String(), bytes.Clone(key)
+	}
+	return key, err
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(s string) error {
+	*l = append(*l, s)
+	return nil
+}
+
+// stopping ends reading when the context does.
+type stopping struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (s stopping) Read(b []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.r.Read(b)
+}

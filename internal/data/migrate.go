@@ -1,0 +1,246 @@
+package data
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+const migrateUsage = `usage: migrate -from URL -to URL [flags]
+
+Moves all that one store holds into another, which must be empty: it is copied as of one moment to a file of its own in -spool, put from there into the other store in
+batches, and compared with what is found there, record by record and by checksum. The source may be in use; the target must not. What is killed
+goes on where it was with -resume. At the end it is looked whether the source has changed since it was copied. Both stores are opened with HEARDLOG_SECRET_KEY.
+
+Codes: 0 all is copied and the source is still the same; 2 all is copied as of that moment, but the source has changed since; 1 it failed.
+
+`
+
+// ErrChanged tells that a copy is whole, but that the source holds more by now.
+var ErrChanged = errors.New("the source has changed since it was copied: what came later is not in the target. Stop the servers of the source, empty the target, and migrate again; or go on with the target as it is")
+
+// migrate moves a store.
+func migrate(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
+	from := flags.String("from", "", "`URL` of the source, as in HEARDLOG_STORE, which holds without it")
+	to := flags.String("to", "", "`URL` of the target")
+	spool := flags.String("spool", ".", "`folder` for the file in between, which takes about a tenth of the source and is removed at the end")
+	resume := flags.Bool("resume", false, "go on with a migration between the same stores that was cut short; without one, begin")
+	existing := flags.Bool("into-existing", false, "put it beside what the target holds; what is there already is never overwritten")
+	if err := parse(flags, args, 0); err != nil {
+		return err
+	}
+	if *to == "" {
+		return errors.New("-to: the target's URL is wanted")
+	}
+	source, err := place(e, *from)
+	if err != nil {
+		return fmt.Errorf("-from: %w", err)
+	}
+	target, err := place(e, *to)
+	if err != nil {
+		return fmt.Errorf("-to: %w", err)
+	}
+	if source.StoreURL == target.StoreURL && samePath(source.StorePath, target.StorePath) {
+		return errors.New("-to: source and target are the same store")
+	}
+	m := migration{e: e, source: source, target: target, existing: *existing}
+	if err := m.spoolIn(*spool); err != nil {
+		return err
+	}
+	_, there := os.Stat(m.path)
+	if there == nil && !*resume {
+		return fmt.Errorf("%s: a migration between these stores was cut short: -resume goes on with it; to begin anew remove that file and empty the target", m.path)
+	}
+	began := time.Now()
+	if there != nil {
+		if err := m.mayBegin(ctx); err != nil {
+			return err
+		}
+		if err := m.copy(ctx); err != nil {
+			return fmt.Errorf("%w; nothing was written to the target", err)
+		}
+	}
+	if err := m.move(ctx); err != nil {
+		return fmt.Errorf("%w; -resume goes on where it was", err)
+	}
+	fmt.Fprintf(e.Stderr, "migrated %s to %s and compared it in %s: %s, sha256:%s\n", storeName(source), storeName(target), time.Since(began).Round(time.Second), m.kept.end.Counts, m.kept.end.SHA256)
+	changed, err := m.changed(ctx)
+	if err != nil {
+		return fmt.Errorf("all is copied, but whether the source has changed since is not known: %w", err)
+	}
+	if err := os.Remove(m.path); err != nil {
+		return err
+	}
+	if changed {
+		return ErrChanged
+	}
+	return nil
+}
+
+func samePath(a, b string) bool {
+	x, errX := filepath.Abs(a)
+	y, errY := filepath.Abs(b)
+	return errX == nil && errY == nil && x == y
+}
+
+// migration is one under way. The file in between is what makes it resumable although the source goes on changing, and keeps the source's moment short: as
+// long as it is read, an SQLite log grows, and PostgreSQL cannot clean up.
+type migration struct {
+	e              Env
+	source, target config.Config
+	existing       bool
+	path           string // of the file in between; there when it is whole
+	to             []age.Recipient
+	kept           kept
+}
+
+// spoolIn says where the file in between is, and how it is encrypted: as what the stores hold is.
+func (m *migration) spoolIn(folder string) error {
+	id := sha256.Sum256([]byte(m.source.StoreURL.Reveal() + "\x00" + m.source.StorePath + "\x00" + m.target.StoreURL.Reveal() + "\x00" + m.target.StorePath))
+	name := fmt.Sprintf("heardlog-migrate-%x.spool", id[:6])
+	m.path = filepath.Join(folder, name)
+	from, err := depot.Open(folder, m.e.Getenv)
+	if err != nil {
+		return err
+	}
+	if depot.IsURL(folder) {
+		return errors.New("-spool: a folder is wanted")
+	}
+	m.kept = kept{e: m.e, from: from, name: name}
+	if key := m.source.SecretKey.Reveal(); key != "" {
+		r, err := age.NewScryptRecipient(key)
+		if err != nil {
+			return err
+		}
+		r.SetWorkFactor(12) // the key is long, and no passphrase to be guessed
+		i, err := age.NewScryptIdentity(key)
+		if err != nil {
+			return err
+		}
+		m.to, m.kept.with = []age.Recipient{r}, []age.Identity{&remembered{Identity: i}}
+	}
+	return nil
+}
+
+// mayBegin refuses a target that holds something.
+func (m *migration) mayBegin(ctx context.Context) (err error) {
+	if m.existing {
+		return nil
+	}
+	if m.target.StoreURL == "" {
+		if _, err := os.Stat(m.target.StorePath); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	to, err := m.open(ctx)
+	if err != nil {
+		return err
+	}
+	mark, err := to.Mark(ctx)
+	if err = errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	there, err := openSource(ctx, m.target)
+	if err != nil {
+		return err
+	}
+	empty, err := export.Empty(ctx, there)
+	if err = errors.Join(err, there.Close()); err != nil {
+		return err
+	}
+	if !empty || mark != nil {
+		return fmt.Errorf("-to: %s is not empty: -into-existing puts the source's agents beside what is there", storeName(m.target))
+	}
+	return nil
+}
+
+func (m *migration) open(ctx context.Context) (target, error) { return openTarget(ctx, m.target) }
+
+// copy writes the file in between.
+func (m *migration) copy(ctx context.Context) (err error) {
+	from, err := openSource(ctx, m.source)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	show, end := progress(m.e, "read "+storeName(m.source))
+	defer end()
+	return depot.WriteFile(m.path, func(w io.Writer) error {
+		return pack(w, m.to, func(w io.Writer) error {
+			_, err := export.Write(ctx, w, from, export.Scope{}, true, show)
+			return err
+		})
+	})
+}
+
+// move puts the file into the target and compares. One that an earlier try has put there whole is compared only.
+func (m *migration) move(ctx context.Context) (err error) {
+	if err := m.kept.check(ctx); err != nil {
+		return fmt.Errorf("%s: %w", m.path, err)
+	}
+	to, err := m.open(ctx)
+	if err != nil {
+		return err
+	}
+	mark, err := to.Mark(ctx)
+	if err == nil && mark == nil { // nothing was stored, or all
+		if c, err := m.compare(ctx); err == nil && c.Lacks == "" && c.Want != (export.Counts{}) {
+			return errors.Join(m.judge(c), to.Close())
+		}
+	}
+	if err == nil {
+		err = m.kept.fill(ctx, "write "+storeName(m.target), to)
+	}
+	if err := errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	c, err := m.compare(ctx)
+	if err != nil {
+		return err
+	}
+	return m.judge(c)
+}
+
+func (m *migration) compare(ctx context.Context) (export.Comparison, error) {
+	from, err := openSource(ctx, m.target)
+	if err != nil {
+		return export.Comparison{}, err
+	}
+	c, err := m.kept.compare(ctx, from)
+	return c, errors.Join(err, from.Close())
+}
+
+// judge says whether what the target holds is what it should.
+func (m *migration) judge(c export.Comparison) error {
+	switch {
+	case c.Same, m.existing && c.Lacks == "":
+		return nil
+	case c.Lacks != "":
+		return fmt.Errorf("%w: %s is missing in the target or other there; it holds %s, and the source %s", errDiffers, c.Lacks, c.Have, c.Want)
+	}
+	return fmt.Errorf("%w: the target holds %s, and the source %s; has a server begun to use it?", errDiffers, c.Have, c.Want)
+}
+
+// changed tells whether the source is no more what was copied.
+func (m *migration) changed(ctx context.Context) (bool, error) {
+	from, err := openSource(ctx, m.source)
+	if err != nil {
+		return false, err
+	}
+	show, end := progress(m.e, "look at "+storeName(m.source)+" again")
+	last, err := export.Write(ctx, io.Discard, from, export.Scope{}, true, show)
+	end()
+	return last.SHA256 != m.kept.end.SHA256, errors.Join(err, from.Close())
+}

@@ -1,0 +1,277 @@
+package data
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"filippo.io/age"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/depot"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+const restoreUsage = `usage: restore [flags] BACKUP
+
+Puts a backup into the store. BACKUP is a file, or s3://bucket/prefix/name?…, as backup writes them; of a folder or prefix, its newest of the label. An export may
+be given, too. It is read to its end and its checksum compared before anything is written. An SQLite file is made beside and takes its place when it is
+whole and was compared; it must not be in use by a server, and -overwrite is wanted where there is one. A PostgreSQL database or schema must be empty.
+
+`
+
+// restore puts a backup into a store.
+func restore(ctx context.Context, e Env, flags *flag.FlagSet, args []string) error {
+	url := storeFlag(flags)
+	overwrite := flags.Bool("overwrite", false, "let the backup take the place of the SQLite file that is there")
+	label := flags.String("label", "heardlog", "of a folder or prefix, what the `name` begins with")
+	var files list
+	flags.Var(&files, "identity", "decrypt with the age identities in this `file`; may be given several times")
+	passFile := flags.String("passphrase-file", "", "decrypt with the passphrase in the first line of this `file`")
+	if err := parse(flags, args, 1); err != nil {
+		return err
+	}
+	if flags.NArg() == 0 || flags.Arg(0) == "-" {
+		return errors.New("a file, a folder or s3://bucket/prefix is wanted; -h tells more")
+	}
+	with, err := identities(files, *passFile)
+	if err != nil {
+		return err
+	}
+	c, err := place(e, *url)
+	if err != nil {
+		return err
+	}
+	if c.Redis() {
+		return errRedis
+	}
+	b, err := findBackup(ctx, e, flags.Arg(0), *label, with)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Stderr, "checking %s\n", b)
+	if err := b.check(ctx); err != nil {
+		return fmt.Errorf("%s: %w; nothing was written", b, err)
+	}
+	if c.StoreURL != "" {
+		if *overwrite {
+			return errors.New("-overwrite: a PostgreSQL database is never overwritten: make an empty one, or an empty schema that search_path in the URL names, and restore into that")
+		}
+		err = b.intoTables(ctx, e, c)
+	} else {
+		err = b.intoFile(ctx, e, c, *overwrite)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Stderr, "restored %s into %s and compared it: %s\n", b, storeName(c), b.end.Counts)
+	if !b.head.Secrets {
+		fmt.Fprintln(e.Stderr, "the backup holds no secrets: agents have no LLM keys, and endpoints that had secrets are disabled")
+	}
+	return nil
+}
+
+// kept is a backup that is there.
+type kept struct {
+	e    Env
+	from depot.Depot
+	name string
+	with []age.Identity
+	head export.Header
+	end  export.End
+}
+
+func (b *kept) String() string { return b.from.String() + "/" + b.name }
+
+// findBackup finds what an argument names.
+func findBackup(ctx context.Context, e Env, at, label string, with []age.Identity) (*kept, error) {
+	where, name := depot.Split(at)
+	folder := false
+	if st, err := os.Stat(at); !depot.IsURL(at) {
+		if err != nil {
+			return nil, err
+		}
+		folder = st.IsDir()
+	} else {
+		folder = !backupName.MatchString(name)
+	}
+	if !folder {
+		from, err := depot.Open(where, e.Getenv)
+		return &kept{e: e, from: from, name: name, with: with}, err
+	}
+	from, err := depot.Open(at, e.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	names, err := backupsOf(ctx, from, label)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("there is no backup of label %s in %s", label, from)
+	}
+	return &kept{e: e, from: from, name: names[len(names)-1], with: with}, nil
+}
+
+// open gives the lines of the export.
+func (b *kept) open(ctx context.Context) (io.Reader, func(), error) {
+	file, err := b.from.Open(ctx, b.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	lines, err := unpack(stopping{ctx, file}, b.with)
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return lines, func() { _, _ = lines.Close(), file.Close() }, nil
+}
+
+// check reads it to its end.
+func (b *kept) check(ctx context.Context) error {
+	lines, done, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	b.head, b.end, err = export.Check(ctx, lines)
+	return err
+}
+
+// fill puts it into a target, as far as it is not there yet.
+func (b *kept) fill(ctx context.Context, verb string, to export.Target) error {
+	lines, done, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	show, end := progress(b.e, verb)
+	defer end()
+	last, _, err := export.Read(ctx, lines, to, show)
+	if err == nil && last.SHA256 != b.end.SHA256 {
+		err = errors.New("it has changed while it was read")
+	}
+	return err
+}
+
+// errDiffers tells that a copy is not what it is of.
+var errDiffers = errors.New("what was written does not give the same bytes again")
+
+// compare looks whether a store holds it.
+func (b *kept) compare(ctx context.Context, from export.Source) (export.Comparison, error) {
+	lines, done, err := b.open(ctx)
+	if err != nil {
+		return export.Comparison{}, err
+	}
+	defer done()
+	show, end := progress(b.e, "compare")
+	defer end()
+	return export.Compare(ctx, lines, from, show)
+}
+
+// same fails unless a store holds it and nothing else.
+func (b *kept) same(ctx context.Context, from export.Source) error {
+	c, err := b.compare(ctx, from)
+	switch {
+	case err != nil:
+		return err
+	case c.Same:
+		return nil
+	case c.Lacks != "":
+		return fmt.Errorf("%w: %s is missing or other; there are %s, and not %s", errDiffers, c.Lacks, c.Have, c.Want)
+	}
+	return fmt.Errorf("%w: there are %s, and not %s; has a server begun to use it?", errDiffers, c.Have, c.Want)
+}
+
+// intoTables puts it into a database that holds nothing, or what an earlier try has stored.
+func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err error) {
+	to, err := openTables(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	mark, err := to.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	if mark == nil {
+		empty, err := export.Empty(ctx, to)
+		if err != nil {
+			return err
+		}
+		if !empty {
+			if c, err := b.compare(ctx, to); err == nil && c.Same { // an earlier try was cut short behind its end
+				return nil
+			}
+			return fmt.Errorf("%s is not empty: make an empty database, or an empty schema that search_path in the URL names, and restore into that", storeName(c))
+		}
+	}
+	if err := b.fill(ctx, "restore", to); err != nil {
+		return fmt.Errorf("%w; what was stored so far stays, and the same restore goes on behind it", err)
+	}
+	return b.same(ctx, to)
+}
+
+// intoFile puts it into a new file, which then takes its place.
+func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite bool) (err error) {
+	r, err := sqlite.OpenReplacement(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, overwrite)
+	if fault.Is(err, fault.Conflict) && !overwrite {
+		return fmt.Errorf("%w; -overwrite lets the backup take its place", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	goesOn, err := b.begun(ctx, r)
+	if err == nil && !goesOn {
+		err = r.Discard()
+	}
+	if err == nil {
+		err = b.fillFile(ctx, r)
+	}
+	if goesOn && fault.Is(err, fault.Conflict) { // it was of another backup
+		if err = r.Discard(); err == nil {
+			err = b.fillFile(ctx, r)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w; %s is as it was, and the same restore goes on where it was", err, c.StorePath)
+	}
+	if err := b.sameFile(ctx, r); err != nil {
+		return errors.Join(err, r.Discard())
+	}
+	return r.Commit()
+}
+
+// begun tells whether an earlier try was cut short.
+func (b *kept) begun(ctx context.Context, r *sqlite.Replacement) (bool, error) {
+	if _, err := os.Stat(r.Options().Path); err != nil {
+		return false, nil
+	}
+	to, err := sqlite.OpenImporter(r.Options())
+	if err != nil {
+		return false, nil // of another version, or damaged: it is made anew
+	}
+	mark, err := to.Mark(ctx)
+	return mark != nil, errors.Join(err, to.Close())
+}
+
+func (b *kept) fillFile(ctx context.Context, r *sqlite.Replacement) error {
+	to, err := sqlite.OpenImporter(r.Options())
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.fill(ctx, "restore", to), to.Close())
+}
+
+func (b *kept) sameFile(ctx context.Context, r *sqlite.Replacement) error {
+	from, err := sqlite.OpenReader(r.Options())
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.same(ctx, from), from.Close())
+}

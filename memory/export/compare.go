@@ -1,0 +1,140 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// errEnough ends an export early.
+var errEnough = errors.New("enough was seen")
+
+// Empty tells whether a store holds nothing at all.
+func Empty(ctx context.Context, from Source) (bool, error) {
+	err := from.Export(ctx, Scope{}, func(r Record) error {
+		if r.Start != nil {
+			return nil
+		}
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Comparison says what a store holds of an export.
+type Comparison struct {
+	// Same tells that the store, exported in the same way, gives the same bytes.
+	Same bool
+	// Lacks names the first record of the export that the store does not hold as it is there; "" where it holds all of them. Endpoints and keys, of which
+	// those that were there before stay, are not looked for, and ids of deliveries do not count.
+	Lacks string
+	Want  Counts // of the export
+	Have  Counts // of the store
+}
+
+// Compare reads an export to its end and looks for each of its records in a store, which it reads once, in the same order. It fails where the export is damaged. An
+// import keeps the order of what it brings, whatever stands between, so that nothing has to be remembered. progress, if not nil, is told after each record.
+func Compare(ctx context.Context, r io.Reader, from Source, progress func(Counts)) (c Comparison, err error) {
+	in, h, err := newReader(r)
+	if err != nil {
+		return c, err
+	}
+	var want []byte // the line that is looked for; nil behind the last
+	var name string
+	var last *End
+	next := func() error {
+		for {
+			rec, _, end, err := in.next()
+			if err != nil || end != nil {
+				want, last = nil, end
+				return err
+			}
+			if rec.Key == nil && rec.Endpoint == nil {
+				want, err = comparable(rec, in.raw)
+				name = rec.name()
+				return err
+			}
+		}
+	}
+	if err := next(); err != nil {
+		return c, err
+	}
+	var bad error // of the export
+	got, err := write(ctx, io.Discard, from, h.Scope, h.Secrets, func(rec Record, b []byte) error {
+		if progress != nil {
+			c.Have.Add(rec)
+			progress(c.Have)
+		}
+		if want == nil {
+			return nil
+		}
+		b, err := comparable(rec, b)
+		if err == nil && bytes.Equal(b, want) {
+			err = next()
+			bad = err
+		}
+		return err
+	})
+	if bad != nil {
+		return c, bad
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Have = got.Counts
+	if want != nil {
+		c.Lacks = name
+	}
+	for want != nil { // the rest says how many there are, and whether the export is whole
+		if err := next(); err != nil {
+			return c, err
+		}
+	}
+	c.Want, c.Same = last.Counts, last.SHA256 == got.SHA256
+	return c, ctx.Err()
+}
+
+// comparable gives a record's line without its end and, for a delivery, without what an import may change: its id.
+func comparable(r Record, line []byte) ([]byte, error) {
+	if r.Message != nil { // of which the line does not say whose it is
+		return append([]byte(r.Message.Project+"\x00"+r.Message.AgentID+"\x00"), bytes.TrimSuffix(line, []byte("\n"))...), nil
+	}
+	if r.Delivery == nil {
+		return bytes.Clone(bytes.TrimSuffix(line, []byte("\n"))), nil
+	}
+	d := *r.Delivery
+	if d.ReplayOf != 0 {
+		d.ReplayOf -= d.ID
+	}
+	d.ID = 0
+	return encode(Record{Delivery: &d})
+}
+
+// name says which record it is.
+func (r *Record) name() string {
+	switch {
+	case r.Key != nil:
+		return "key " + r.Key.Name
+	case r.Endpoint != nil:
+		return "endpoint " + r.Endpoint.ID
+	case r.Agent != nil:
+		return fmt.Sprintf("agent %s of project %s", r.Agent.ID, r.Agent.Project)
+	case r.Message != nil:
+		return fmt.Sprintf("message %d of agent %s of project %s", r.Message.Seq, r.Message.AgentID, r.Message.Project)
+	case r.Item != nil:
+		return fmt.Sprintf("item %s of project %s", r.Item.Row.ID, r.Item.Row.Project)
+	case r.Working != nil:
+		return fmt.Sprintf("key %s of agent %s of project %s", r.Working.Key, r.Working.AgentID, r.Working.Project)
+	case r.Conversation != nil:
+		return fmt.Sprintf("conversation %s of project %s", r.Conversation.ID, r.Conversation.Project)
+	case r.Event != nil:
+		return "event " + r.Event.ID
+	case r.Delivery != nil:
+		return fmt.Sprintf("delivery %d", r.Delivery.ID)
+	}
+	return "nothing"
+}

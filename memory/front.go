@@ -1,0 +1,249 @@
+package memory
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Front counts the messages at the beginning of a long memory, so that who makes a context, or cuts a memory when it is written to, reads its newest messages and not all of
+// them. The Service keeps it, in the agent, and moves it on once in a while; one that does not exist yet is made when the next message is appended. It is not
+// changed once set.
+type Front struct {
+	// Seq is where it ends: it counts what stands from Memory.BaseSeq up to there, Seq itself not.
+	Seq int64 `json:"seq"`
+	// Count is how many of them are in memory, Unheard how many answers that nobody heard stand between them, which some projections show.
+	Count   int64 `json:"count,omitempty"`
+	Unheard int64 `json:"unheard,omitempty"`
+	// Removed is how many of all that it counts were cleared: what is left of them is a place.
+	Removed int64 `json:"removed,omitempty"`
+	// System are the Seqs of system messages that are in memory, rising. Where there are more than MaxFrontSystem Many is set, and System is empty.
+	System []int64 `json:"system,omitempty"`
+	Many   bool    `json:"many,omitempty"`
+	// LastTurn is the highest turn, Unordered tells that turns go down somewhere.
+	LastTurn  int64 `json:"last_turn,omitempty"`
+	Unordered bool  `json:"unordered,omitempty"`
+}
+
+// What is counted, and what is read each time.
+const (
+	// MaxFrontSystem is how many system messages of a memory's beginning are known by their places. Past it policies that keep system messages read the whole memory.
+	MaxFrontSystem = 64
+	frontEvery     = 512 // messages that are not counted, at most
+	frontLeaves    = 128 // of which so many are left when the others are counted
+)
+
+// unheard tells whether the message is an answer of which nothing was heard, which projections may show all the same: see View.Shows.
+func (m *Message) unheard() bool {
+	return m.State == Unplayed && m.Role == Assistant && m.Status == Accepted && m.Original() != ""
+}
+
+// add counts a message in, or out with n = -1. Its place may be anywhere.
+func (f *Front) add(m *Message, n int64) {
+	if m.unheard() {
+		f.Unheard += n
+	}
+	if m.State == Removed {
+		f.Removed += n
+	}
+	if !m.InMemory() {
+		return
+	}
+	f.Count += n
+	if !instructs(m.Role) || f.Many {
+		return
+	}
+	at, found := slices.BinarySearch(f.System, m.Seq)
+	switch {
+	case n < 0 && found:
+		f.System = slices.Delete(slices.Clone(f.System), at, at+1)
+	case n > 0 && !found:
+		f.System = slices.Insert(slices.Clone(f.System), at, m.Seq)
+		if len(f.System) > MaxFrontSystem {
+			f.System, f.Many = nil, true
+		}
+	}
+}
+
+// same tells whether two count the same.
+func (f *Front) same(g *Front) bool {
+	if f == nil || g == nil {
+		return f == g
+	}
+	return f.Seq == g.Seq && f.Count == g.Count && f.Unheard == g.Unheard && f.Removed == g.Removed && f.Many == g.Many && f.LastTurn == g.LastTurn && f.Unordered == g.Unordered && slices.Equal(f.System, g.System)
+}
+
+// keepFront brings what is counted of a memory's beginning up to a change.
+func keepFront(tx Tx, head *Head, c *Change) error {
+	was, base := head.Agent.Settings.Memory.Front, head.Agent.Settings.Memory.BaseSeq
+	if head.Agent.Archived() {
+		return nil
+	}
+	now := base
+	if c.Agent != nil {
+		now = c.Agent.Settings.Memory.BaseSeq
+	}
+	var f *Front
+	switch {
+	case now != base: // another memory, or less of it: counted anew when it is long
+		if was == nil {
+			return nil
+		}
+	default:
+		var err error
+		if f, err = was.movedOn(tx, head, c); err != nil {
+			return err
+		}
+		if f, err = f.changed(tx, base, c); err != nil {
+			return err
+		}
+	}
+	if c.Agent != nil {
+		c.Agent.Settings.Memory.Front = f
+		return nil
+	}
+	if !f.same(was) {
+		a := head.Agent
+		a.Rev, a.Settings.Memory.Front = head.Rev+1, f
+		c.Agent = &a
+	}
+	return nil
+}
+
+// movedOn gives the front of what is stored, moved on where a change appends and much is not counted.
+func (f *Front) movedOn(tx Tx, head *Head, c *Change) (*Front, error) {
+	from := max(head.Agent.Settings.Memory.BaseSeq, 1)
+	if f != nil {
+		from = f.Seq
+	}
+	if len(c.Append) == 0 || head.NextSeq-from <= frontEvery {
+		return f, nil
+	}
+	list, err := tx.Last(int(head.NextSeq - from))
+	if err != nil {
+		return f, err
+	}
+	for len(list) > 0 && list[0].Seq < from {
+		list = list[1:]
+	}
+	end := boundary(list, len(list)-frontLeaves)
+	if end <= 0 {
+		return f, nil
+	}
+	n := Front{LastTurn: -1}
+	if f != nil {
+		n = *f
+	}
+	for i := range list[:end] {
+		m := &list[i]
+		n.add(m, 1)
+		n.Unordered = n.Unordered || m.TurnID < n.LastTurn
+		n.LastTurn = max(n.LastTurn, m.TurnID)
+	}
+	n.Seq = list[end].Seq
+	return &n, nil
+}
+
+// boundary gives the last place up to most behind which no turn goes on that has messages before it; most where there is none, 0 where the list is too short.
+func boundary(list []Message, most int) int {
+	if most <= 0 {
+		return 0
+	}
+	least := int64(math.MaxInt64) // behind the place
+	for i := len(list) - 1; i >= most; i-- {
+		least = min(least, list[i].TurnID)
+	}
+	highest := make([]int64, most)
+	for i := range highest {
+		highest[i] = list[i].TurnID
+		if i > 0 {
+			highest[i] = max(highest[i], highest[i-1])
+		}
+	}
+	for at := most; at > 0; at-- {
+		if highest[at-1] < least {
+			return at
+		}
+		least = min(least, list[at-1].TurnID)
+	}
+	return most
+}
+
+// changed gives the front after what a change does to the messages that it counts.
+func (f *Front) changed(tx Tx, base int64, c *Change) (*Front, error) {
+	if f == nil {
+		return nil, nil
+	}
+	n := *f
+	for i := range c.Replace {
+		m := &c.Replace[i]
+		if m.Seq >= f.Seq || m.Seq < base {
+			continue
+		}
+		old, err := tx.Seq(m.Seq)
+		if fault.Is(err, fault.NotFound) {
+			continue // the store refuses the change
+		}
+		if err != nil {
+			return f, err
+		}
+		n.add(&old, -1)
+		n.add(m, 1)
+		n.moved(m.TurnID, m.TurnID != old.TurnID)
+	}
+	for i := range c.Append {
+		if m := &c.Append[i]; m.Seq < f.Seq && m.Seq >= base { // a late answer in a place that was kept free for it
+			n.add(m, 1)
+			n.moved(m.TurnID, true)
+		}
+	}
+	return &n, nil
+}
+
+// moved notes the turn of a message that came between others.
+func (f *Front) moved(turn int64, did bool) {
+	if did {
+		f.Unordered, f.LastTurn = true, max(f.LastTurn, turn)
+	}
+}
+
+// missing gives how many messages in memory a front counts that are not among msgs, which are in order of Seq, and how many answers that nobody heard.
+func (f *Front) missing(msgs []Message) (count, unheard int) {
+	count, unheard = int(f.Count), int(f.Unheard)
+	for i := range msgs {
+		m := &msgs[i]
+		if m.Seq >= f.Seq {
+			break
+		}
+		if m.InMemory() {
+			count--
+		}
+		if m.unheard() {
+			unheard--
+		}
+	}
+	return count, unheard
+}
+
+// before gives the Seqs of the system messages in front of a Seq.
+func (f *Front) before(seq int64) []int64 {
+	at, _ := slices.BinarySearch(f.System, seq)
+	return f.System[:at]
+}
+
+// systemBefore reads the system messages of a memory's beginning that stand before seq. ok is false where one of them has changed since the head was read.
+func (s *Service) systemBefore(ctx context.Context, h *Head, seq int64) (list []Message, ok bool, err error) {
+	for _, at := range h.Agent.Settings.Memory.Front.before(seq) {
+		msgs, err := s.cfg.Store.Messages(ctx, h.Agent.Project, h.Agent.ID, MessageQuery{AfterSeq: at - 1, Limit: 1})
+		if err != nil {
+			return nil, false, err
+		}
+		if len(msgs) == 0 || msgs[0].Seq != at || msgs[0].Rev > h.Rev || !msgs[0].InMemory() {
+			return nil, false, nil
+		}
+		list = append(list, msgs[0])
+	}
+	return list, true, nil
+}

@@ -1,0 +1,108 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+)
+
+// beat has servers tell of themselves until done says so.
+func beat(t *testing.T, what string, done func() bool, stores ...*postgres.Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !done() {
+		for _, s := range stores {
+			if _, err := s.Beat(ctx, nil); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
+// TestQuestions: a question is heard by the other server as it is asked, whatever is in it, and its answer by the one who asked.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	to := postgrestest.URL(t)
+	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
+	beat(t, "hear", func() bool { return a.Hears() && b.Hears() }, a, b)
+	for name, heard := range map[string]string{"plain": "One two", "odd": "a\x00b \"quoted\" \xff", "too long to be told": strings.Repeat("long ", 4000)} {
+		turn := int64(7)
+		q := memory.Question{Project: "acme", ID: "agent " + name, Cause: memory.ErrInterrupted.Error(), TurnID: &turn, Heard: &heard}
+		want := memory.Reply{Turns: []int64{7, 8}, Phase: memory.Speaking, Foreign: true}
+		go func() {
+			got := <-a.Calls()
+			if got.AtMS == 0 || got.From == "" {
+				t.Errorf("%s: %+v", name, got)
+			}
+			as := got
+			as.No, as.AtMS, as.From = 0, 0, ""
+			if diff := cmp.Diff(q, as); diff != "" {
+				t.Errorf("%s: heard:\n%s", name, diff)
+			}
+			if err := a.Take(t.Context(), got); err != nil {
+				t.Error(err)
+			}
+			if err := a.Reply(t.Context(), got, want); err != nil {
+				t.Error(err)
+			}
+		}()
+		got, err := b.Ask(t.Context(), q)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+	select {
+	case q := <-b.Calls():
+		t.Errorf("whoever asked heard his own question: %+v", q)
+	default:
+	}
+	// What listens is gone, and comes again by itself.
+	postgrestest.Exec(t, to, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+	beat(t, "hear again", func() bool { return a.Hears() && b.Hears() }, a, b)
+}
+
+// TestQuestionsUnheard: without notifications questions and answers are found in their table.
+func TestQuestionsUnheard(t *testing.T) {
+	t.Parallel()
+	to := postgrestest.URL(t)
+	// A database that knows none: ours stands before the system's.
+	_, schema, _ := strings.Cut(to, "search_path=")
+	postgrestest.Exec(t, to, `CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE feature_not_supported; END $$`)
+	to = strings.Replace(to, "search_path="+schema, "search_path="+schema+"%2Cpg_catalog", 1)
+	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
+	beat(t, "know of each other", func() bool {
+		others, err := b.Beat(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return others
+	}, a, b)
+	go func() {
+		var list []memory.Question
+		for len(list) == 0 && t.Context().Err() == nil {
+			var err error
+			if list, err = a.Asked(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		if err := a.Reply(t.Context(), list[0], memory.Reply{Turns: []int64{3}}); err != nil {
+			t.Error(err)
+		}
+	}()
+	got, err := b.Ask(t.Context(), memory.Question{Project: "acme", ID: "x", Cause: memory.ErrInterrupted.Error()})
+	if diff := cmp.Diff(memory.Reply{Turns: []int64{3}}, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if a.Hears() || b.Hears() {
+		t.Error("a server hears where nothing is told")
+	}
+}

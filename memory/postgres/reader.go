@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/seal"
+)
+
+// Reader reads a database beside the servers that have it, and changes nothing: its sessions only read, so a standby or a user who may only read will do. It
+// makes no tables and seals nothing.
+type Reader struct {
+	s      *Store
+	sealed bool
+}
+
+var (
+	_ export.Source = (*Reader)(nil)
+	_ export.Prober = (*Reader)(nil)
+)
+
+// OpenReader connects; the schema must be that of this program. A key for a database without one is not used.
+func OpenReader(ctx context.Context, o Options) (*Reader, error) {
+	o = o.withDefaults()
+	c, err := poolConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	c.MaxConns = 2
+	s := &Store{cache: newCache(1), timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), stop: func() {}}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
+		return nil, classify(err, "connect")
+	}
+	bounded, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
+	defer cancel()
+	sealed, err := s.openReader(bounded, o.SealKey)
+	if err != nil {
+		s.pool.Close()
+		return nil, classify(err, "open the database")
+	}
+	return &Reader{s, sealed}, nil
+}
+
+// Sealed tells whether the secrets in the database are encrypted.
+func (r *Reader) Sealed() bool { return r.sealed }
+
+func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err error) {
+	steps, err := migrations()
+	if err != nil {
+		return false, err
+	}
+	var there bool
+	if err := s.pool.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there); err != nil {
+		return false, err
+	}
+	have := 0
+	if there {
+		if err := s.pool.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have); err != nil {
+			return false, err
+		}
+	}
+	if have != len(steps) {
+		return false, fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
+	}
+	var check []byte
+	err = s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.sealer, err = seal.Check(key, check); err != nil {
+		return false, fault.Wrap(fault.Invalid, err, fmt.Sprint("the secrets in this database cannot be read: ", err))
+	}
+	return true, nil
+}
+
+// Export gives what the database holds.
+func (r *Reader) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
+	return r.s.Export(ctx, sc, each)
+}
+
+// Probe looks at the tables.
+func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
+	return r.s.Probe(ctx, each)
+}
+
+// Close ends the connections.
+func (r *Reader) Close() error {
+	r.s.pool.Close()
+	return nil
+}

@@ -1,0 +1,230 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// readOne is an agent as it was read in one moment. Its view is whole only where all messages were asked for, not those of history alone.
+type readOne struct {
+	view *view
+	list []memory.Message // what was asked for, oldest first
+}
+
+// stamp gives the stamp that stands now; "" where there is no such agent.
+func (s *Store) stamp(ctx context.Context, k key) (string, error) {
+	now, err := s.client.Do(ctx, s.client.B().Hget().Key(s.agentKey(k, kHead)).Field("v").Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return "", nil
+	}
+	return now, err
+}
+
+// readAgent reads an agent with its newest n messages (0: as many as a view wants). noAgent where there is none.
+func (s *Store) readAgent(ctx context.Context, k key, n int, historyOnly bool) (readOne, error) {
+	answer := s.eval(ctx, readScript, []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}, strconv.Itoa(n), flag(historyOnly))
+	return s.decodeRead(k, answer)
+}
+
+// decodeRead reads the answer of readScript.
+func (s *Store) decodeRead(k key, answer rueidis.RedisResult) (got readOne, err error) {
+	row, err := answer.ToArray()
+	if err != nil {
+		return got, err
+	}
+	if len(row) == 0 {
+		return got, noAgent(k.id)
+	}
+	if len(row) != 8 {
+		return got, errBadRow
+	}
+	var text [7]string
+	for i := range text {
+		if text[i], err = row[i].ToString(); err != nil {
+			return got, err
+		}
+	}
+	claim, ver, _ := strings.Cut(text[0], ".")
+	var version int64
+	var h memory.Head
+	for _, n := range []struct {
+		text string
+		into *int64
+	}{{ver, &version}, {text[2], &h.Rev}, {text[3], &h.NextSeq}, {text[4], &h.LastTurn}} {
+		if *n.into, err = strconv.ParseInt(n.text, 10, 64); err != nil {
+			return got, fmt.Errorf("an agent's numbers: %w: %w", err, errBadRow)
+		}
+	}
+	if h.Agent, err = s.decodeAgent(text[1]); err != nil {
+		return got, err
+	}
+	if text[6] != "" {
+		if h.Last, err = decodeBody(text[6]); err != nil {
+			return got, err
+		}
+	}
+	rows, err := row[7].AsStrSlice()
+	if err != nil {
+		return got, err
+	}
+	for _, text := range rows {
+		m, err := decodeBody(text)
+		if err != nil {
+			return got, err
+		}
+		got.list = append(got.list, m)
+	}
+	slices.Reverse(got.list)
+	got.view = newView(claim, version, h, slices.Clone(got.list), text[5] == "1")
+	return got, nil
+}
+
+// load reads an agent and keeps it in memory.
+func (s *Store) load(ctx context.Context, k key) (*view, error) {
+	got, err := s.readAgent(ctx, k, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	s.cache.put(k, got.view)
+	return got.view, nil
+}
+
+// current gives an agent as it is now: from memory where its stamp still stands, and read anew otherwise.
+func (s *Store) current(ctx context.Context, k key) (*view, error) {
+	if v := s.cache.get(k); v != nil {
+		now, err := s.stamp(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		if now == v.stamp() {
+			return v, nil
+		}
+		if now == "" {
+			s.cache.drop(k)
+			return nil, noAgent(k.id)
+		}
+	}
+	return s.load(ctx, k)
+}
+
+// bodies reads messages by seq, in order; those that are not there are left out.
+func (s *Store) bodies(ctx context.Context, k key, seqs []string) ([]memory.Message, error) {
+	var out []memory.Message
+	for part := range slices.Chunk(seqs, 1000) {
+		rows, err := s.client.Do(ctx, s.client.B().Hmget().Key(s.agentKey(k, kBody)).Field(part...).Build()).ToArray()
+		if err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			text, err := rows[i].ToString()
+			if rueidis.IsRedisNil(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			m, err := decodeBody(text)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b memory.Message) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out, nil
+}
+
+// Head gives the agent's head.
+func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, error) {
+	h, _, err := s.Recent(ctx, project, id, 0, false)
+	return h, err
+}
+
+// Recent gives the head and the newest n messages.
+func (s *Store) Recent(ctx context.Context, project, id string, n int, historyOnly bool) (h memory.Head, list []memory.Message, err error) {
+	k := key{project, id}
+	err = s.read(ctx, "read agent", func(ctx context.Context) error {
+		v, err := s.current(ctx, k)
+		if err != nil {
+			return err
+		}
+		ok := false
+		if list, ok = v.newest(n, historyOnly); ok {
+			h = v.head
+			return nil
+		}
+		got, err := s.readAgent(ctx, k, n, historyOnly) // head and messages of one moment
+		if err != nil {
+			return err
+		}
+		h, list = got.view.head, got.list
+		return nil
+	})
+	if err != nil {
+		return memory.Head{}, nil, err
+	}
+	return h, list, nil
+}
+
+// Messages pages through the ledger.
+func (s *Store) Messages(ctx context.Context, project, id string, q memory.MessageQuery) (list []memory.Message, err error) {
+	k := key{project, id}
+	err = s.read(ctx, "read messages", func(ctx context.Context) error {
+		v, err := s.current(ctx, k)
+		if err != nil {
+			return err
+		}
+		ok := false
+		if list, ok = v.page(q); ok {
+			return nil
+		}
+		list, err = s.page(ctx, k, q)
+		return err
+	})
+	return list, err
+}
+
+// page reads a page from the server, in as many goes as it takes.
+func (s *Store) page(ctx context.Context, k key, q memory.MessageQuery) (list []memory.Message, err error) {
+	keys := []string{s.agentKey(k, kHead), s.agentKey(k, kBody), s.agentKey(k, kRev)}
+	limit := max(q.Limit, 1)
+	for after := max(q.AfterSeq, 0); len(list) < limit; {
+		row, err := s.eval(ctx, pageScript, keys, itoa(after), itoa(max(q.AfterRev, 0)), strconv.Itoa(limit-len(list)), flag(q.HistoryOnly)).ToArray()
+		if err != nil {
+			return nil, err
+		}
+		if len(row) == 0 {
+			return nil, noAgent(k.id)
+		}
+		next, err := row[0].ToString()
+		if err != nil {
+			return nil, err
+		}
+		rows, err := row[1].AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range rows {
+			m, err := decodeBody(text)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, m)
+		}
+		if after, err = strconv.ParseInt(next, 10, 64); err != nil {
+			return nil, fmt.Errorf("a place in a ledger: %w: %w", err, errBadRow)
+		}
+		if after == 0 {
+			break
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,197 @@
+package memory_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// itemService makes a service on a store in memory that finds items, of which a project may hold most.
+func itemService(t *testing.T, most int) *memory.Service {
+	t.Helper()
+	store := inmem.New()
+	return newService(func(c *memory.Config) { c.Store, c.Items, c.MaxItems = store, store, most })
+}
+
+// between is a store on which somebody else writes in front of each write, as often as he means to.
+type between struct {
+	memory.Store
+	write func() error // nil: nobody
+}
+
+func (b *between) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+	if b.write != nil {
+		if err := b.write(); err != nil {
+			return err
+		}
+	}
+	return b.Store.Update(ctx, project, id, decide)
+}
+
+// TestTrimOfABusyAgent: a memory that is written to all the time is trimmed all the same, and what came meanwhile is seen.
+func TestTrimOfABusyAgent(t *testing.T) {
+	t.Parallel()
+	store := &between{Store: inmem.New()}
+	s := newService(func(c *memory.Config) { c.Store = store })
+	other := newService(func(c *memory.Config) { c.Store = store.Store })
+	a := join(t, s, nil)
+	for i := range 6 {
+		if _, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint(i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	store.write = func() error {
+		n++
+		_, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint("new ", n))})
+		return err
+	}
+	keep := 2
+	out, err := s.Trim(t.Context(), "p", a.ID, memory.TrimRequest{KeepRecent: &keep})
+	if err != nil || out.Kept != 2 || out.Dropped != 6+n-2 {
+		t.Fatalf("%+v, err %v, with %d writes between", out, err, n)
+	}
+	_, msgs, err := s.Remembered(t.Context(), "p", a.ID)
+	if err != nil || len(msgs) != 2 || msgs[1].Content != fmt.Sprint("new ", n) {
+		t.Errorf("%+v, err %v", msgs, err)
+	}
+}
+
+// TestSummaryUpToWhatComes: an instruction that comes while a summary is set up to its place stays in the memory, however often the agent changes meanwhile.
+func TestSummaryUpToWhatComes(t *testing.T) {
+	t.Parallel()
+	for _, writes := range []int{1, 100} {
+		store := &between{Store: inmem.New()}
+		s := newService(func(c *memory.Config) { c.Store = store })
+		other := newService(func(c *memory.Config) { c.Store = store.Store })
+		a := join(t, s, nil)
+		stored, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), llm("two")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		store.write = func() error {
+			if n++; n > writes {
+				return nil
+			}
+			m := user(fmt.Sprint("later ", n))
+			if n == 1 {
+				m = memory.Message{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}
+			}
+			_, err := other.Append(t.Context(), "p", a.ID, []memory.Message{m})
+			return err
+		}
+		if _, err := s.SetSummary(t.Context(), "p", a.ID, "they met", stored[1].Seq+1); err != nil {
+			t.Fatal(err)
+		}
+		store.write = nil
+		_, msgs, err := s.Remembered(t.Context(), "p", a.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(msgs) == 0 || msgs[0].Content != "be brief" || len(msgs) != min(n, writes) {
+			t.Errorf("%d writes: %+v", writes, msgs)
+		}
+	}
+}
+
+// TestCopiesAreNoTurns: a repair that makes the memory begin anew leaves the turn table as it was, and what is said afterwards is told of; and it has room where the
+// ledger is full, though nothing else has.
+func TestCopiesAreNoTurns(t *testing.T) {
+	t.Parallel()
+	s := newService(func(c *memory.Config) { c.MaxMessages = 5 })
+	a := join(t, s, nil)
+	call := memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: "I look", ToolCalls: json.RawMessage(`[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]`)}
+	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), call, user("two"), llm("three"), user("four")}); err != nil {
+		t.Fatal(err)
+	}
+	_, before, err := s.Turns(t.Context(), "p", a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Repair(t.Context(), "p", a.ID)
+	if err != nil || len(out.Healed) != 1 {
+		t.Fatalf("%+v, err %v", out, err)
+	}
+	_, after, err := s.Turns(t.Context(), "p", a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(before, after); d != "" {
+		t.Errorf("the turn table (-before +after):\n%s", d)
+	}
+	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("five")}); !fault.Is(err, fault.Quota) {
+		t.Errorf("a full ledger took a message: %v", err)
+	}
+}
+
+// TestItemsOfOneID: of several memories of one id the first that is still part of a memory is given.
+func TestItemsOfOneID(t *testing.T) {
+	t.Parallel()
+	s := itemService(t, 0)
+	a := join(t, s, nil)
+	add := func(text string) {
+		t.Helper()
+		m := user(text)
+		m.Rare = &memory.Rare{Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: a.ID}}
+		if _, err := s.AddItem(t.Context(), "p", m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func() (string, error) {
+		it, err := s.Item(t.Context(), "p", "0123456789abcdef0123456789abcdef")
+		return it.Message.Content, err
+	}
+	add("first")
+	add("second")
+	if got, err := get(); got != "first" || err != nil {
+		t.Fatalf("%q, err %v", got, err)
+	}
+	if _, err := s.Clear(t.Context(), "p", a.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(); !fault.Is(err, fault.NotFound) {
+		t.Errorf("what was cleared is given: %v", err)
+	}
+	add("third")
+	add("fourth")
+	if got, err := get(); got != "third" || err != nil {
+		t.Errorf("%q, err %v", got, err)
+	}
+}
+
+// TestItemsOfAProjectAreLimited: a project takes no more memories than it may hold, and those that were cleared make room.
+func TestItemsOfAProjectAreLimited(t *testing.T) {
+	t.Parallel()
+	s := itemService(t, 3)
+	add := func(text string) error {
+		m := user(text)
+		m.Rare = &memory.Rare{Scope: memory.Scope{UserID: text}, Item: &memory.Item{}}
+		_, err := s.AddItem(t.Context(), "p", m)
+		return err
+	}
+	if err := errors.Join(add("one"), add("two"), add("three")); err != nil {
+		t.Fatal(err)
+	}
+	if err := add("four"); !fault.Is(err, fault.Quota) {
+		t.Errorf("a fourth: %v", err)
+	}
+	if n, err := s.ClearItems(t.Context(), "p", "", window.Scope{UserID: "two"}); n != 1 || err != nil {
+		t.Fatalf("cleared %d, err %v", n, err)
+	}
+	if err := add("five"); err != nil {
+		t.Errorf("after a clear: %v", err)
+	}
+	if err := add("six"); !fault.Is(err, fault.Quota) {
+		t.Errorf("a fourth again: %v", err)
+	}
+}
