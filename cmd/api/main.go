@@ -22,7 +22,7 @@ import (
 func main() {
 	if err := run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "heardlog:", err)
-		os.Exit(1)
+		os.Exit(data.ExitCode(err))
 	}
 }
 

@@ -41,6 +41,7 @@ type App struct {
 	cfg       config.Config
 	log       zerolog.Logger
 	store     store
+	outbox    outbox           // nil where the store keeps no webhooks
 	now       func() time.Time // the clock that decides what is due
 	service   *memory.Service
 	answers   *answer.Runner
@@ -70,14 +71,12 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}()
 	reg := prometheus.NewRegistry()
 	observed := newMetrics(reg)
-	if a.store, a.now, err = openStore(ctx, c, observed); err != nil {
+	if a.store, a.now, err = openStore(ctx, c, observed, log); err != nil {
 		return nil, err
 	}
 	undo = append(undo, a.store.Close)
-	if err := a.putEndpoint(ctx); err != nil {
-		return nil, err
-	}
-	wanted, err := newEvents(a.store.Published)
+	a.outbox, _ = a.store.(outbox)
+	wanted, err := a.wantedEvents(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +90,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
 		OnError:   func(what string, err error) { log.Error().Err(err).Msg(what) },
-		MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
+		MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, MaxItems: c.ItemLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 	})
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
@@ -104,11 +103,8 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
 	}
 	undo = append(undo, a.listener.Close)
-	hooks, err := a.newHooks(ctx, g)
+	hooks, err := a.newHooks(ctx, reg, g)
 	if err != nil {
-		return nil, err
-	}
-	if err := a.newWebhooks(reg, g, hooks.Thin); err != nil {
 		return nil, err
 	}
 	platforms, err := newPlatforms(c)
@@ -208,13 +204,17 @@ func (a *App) Run(ctx context.Context) error {
 		run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
 	}
 	run("timers", func() error { return a.service.Run(behind) })
-	run("webhooks", func() error { return a.worker.Run(behind) })
-	run("old webhooks", func() error { return a.sweeper.Run(behind) })
+	if a.outbox != nil {
+		run("webhooks", func() error { return a.worker.Run(behind) })
+		run("old webhooks", func() error { return a.sweeper.Run(behind) })
+	}
 	<-failed.Done()
 	a.shutdown(ctx)
 	stopBehind()
 	err := group.Wait()
-	a.sender.Close()
+	if a.outbox != nil {
+		a.sender.Close()
+	}
 	a.transport.CloseIdleConnections()
 	a.closeTracing(ctx)
 	return errors.Join(err, a.store.Close())

@@ -190,6 +190,8 @@ func TestOwnPaths(t *testing.T) {
 		{"GET", "/memories" + id, false},
 		{"POST", "/memories" + id + "/status", true},
 		{"POST", "/memory-model/validate", true},
+		{"DELETE", "/users/anna", false},
+		{"DELETE", "/projects/none", false},
 		{"GET", "/agents/a/working-memory", false},
 		{"DELETE", "/agents/a/working-memory", false},
 		{"PUT", "/agents/a/working-memory/k", true},

@@ -6,18 +6,26 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// newHooks makes what the API does with webhooks.
-func (a *App) newHooks(ctx context.Context, g *guard.Guard) (*webhook.Service, error) {
+// newHooks makes what the API does with webhooks, and what sends them; nil where the store keeps none.
+func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.Guard) (*webhook.Service, error) {
+	if a.outbox == nil {
+		return nil, nil
+	}
 	thin, err := a.newThin(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if err := a.newWebhooks(reg, g, thin); err != nil {
+		return nil, err
+	}
 	return &webhook.Service{
-		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: newID, Random: rand.Reader,
+		Store: a.outbox, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: newID, Random: rand.Reader,
 	}, nil
 }
 
@@ -31,7 +39,7 @@ func (a *App) newThin(ctx context.Context) (*webhook.Thin, error) {
 		}
 		base = "http://" + addr.String()
 	}
-	key, err := a.store.ServerKey(ctx, "fetch")
+	key, err := a.outbox.ServerKey(ctx, "fetch")
 	if err != nil {
 		return nil, err
 	}

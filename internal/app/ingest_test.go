@@ -160,6 +160,24 @@ func TestIngestSignatures(t *testing.T) {
 	}
 }
 
+// Ids that come as numbers, and numbers that come as strings, are what they say: refused, the notification would be lost.
+func TestIngestOtherForms(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_INGEST_SECRETS=default="+ingestSecret)
+	var out struct{ Msg string }
+	s.ingest("", ingestSecret, `{"noticeId":4711,"productId":"17","eventType":"103","notifyMs":"1780000061000","payload":{"agent_id":815,"start_ts":"1780000000","contents":[{"role":"user","content":"x"}]}}`).ok(&out)
+	if out.Msg != "success" {
+		t.Errorf("%+v", out)
+	}
+	if n := len(s.history("815").Contents); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	s.ingest("", ingestSecret, `{"noticeId":"4711","productId":17,"eventType":103,"payload":{"agent_id":"815","contents":[{"role":"user","content":"x"}]}}`).ok(&out)
+	if out.Msg != "success, known already" {
+		t.Errorf("the same in the usual form: %+v", out)
+	}
+}
+
 func TestIngestRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_INGEST_SECRETS=default="+ingestSecret)
@@ -169,7 +187,7 @@ func TestIngestRefused(t *testing.T) {
 		t.Errorf("%d messages came into the record of an agent of ours", n)
 	}
 	for body, words := range map[string]string{
-		`hello`: "", `[]`: "", `{"noticeId":7}`: "",
+		`hello`: "", `[]`: "", `{"noticeId":[7]}`: "noticeId: is a JSON array", `{"noticeId":"n","productId":17,"eventType":"left"}`: "eventType: is a JSON string",
 		`{"noticeId":"n","productId":17,"eventType":101,"payload":"x"}`:                "payload: is a JSON string",
 		agoraNotice("a/b", 101, ""):                                                    "payload.agent_id",
 		`{"productId":17,"eventType":101,"payload":{"agent_id":"A"}}`:                  "noticeId: is required",

@@ -446,9 +446,13 @@ func TestBodyLimits(t *testing.T) {
 		s.post(path, deep).refused(http.StatusBadRequest, "InvalidRequestBody", "64")
 	}
 	for call, method := range memoryBodies {
+		if call == "/snapshot" { // it has a bound of its own
+			continue
+		}
 		s.do(method, agent(id, call), big).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody", "20000")
 		s.do(method, agent(id, call), deep).refused(http.StatusBadRequest, "InvalidRequestBody", "64")
 	}
+	s.do(http.MethodPut, agent(id, "/snapshot"), `{"x":"`+strings.Repeat("x", 16<<20)+`"}`).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody", "16777216")
 	s.post(v1+"/join", `{"name":"a","properties":{"unknown":`+strings.Repeat("[", 62)+`"]]]"`+strings.Repeat("]", 62)+`}}`).ok(nil) // exactly 64 deep
 	s.post(v1+"/join", `{"name":"`+strings.Repeat("[", 200)+`"}`).ok(nil)                                                           // brackets in strings are text
 	exact := `{"name":"exact","properties":{"x":"`

@@ -2,18 +2,29 @@ package app_test
 
 import (
 	"fmt"
+	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/redis/redistest"
 )
 
 // replicas runs servers on one database.
 func replicas(t *testing.T, n int, env ...string) []*server {
 	t.Helper()
-	env = append(env, "HEARDLOG_STORE="+postgrestest.URL(t))
+	url := ""
+	if os.Getenv("TEST_STORE") == "redis" {
+		url = redistest.URL(t)
+	} else {
+		url = postgrestest.URL(t)
+	}
+	env = append(env, "HEARDLOG_STORE="+url)
 	var out []*server
 	for range n {
 		out = append(out, start(t, env...))
@@ -63,6 +74,49 @@ func TestCutElsewhere(t *testing.T) {
 	two[0].post(agent(id, "/interrupt"), nil).ok(nil)
 	if got := texts(two[1].history(id).Contents); len(got) != 2 {
 		t.Errorf("it spoke although an answer was in flight elsewhere: %q", got)
+	}
+}
+
+// TestOvertakenElsewhere: the caller's next words come to another server than the one that still answers: what comes of it is what comes of it at one server.
+func TestOvertakenElsewhere(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, counting())
+	two := replicas(t, 2, "HEARDLOG_LLM_URL="+base)
+	for name, body := range map[string]string{
+		"by its history": `{"stream":true,"messages":[{"role":"user","content":"Count"},{"role":"assistant","content":"One two"},{"role":"user","content":"Wait"}]}`,
+		"by its words":   `{"stream":true,"messages":[{"role":"user","content":"Wait"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got [2][]string
+			for i := range got {
+				a, b := *two[0], *two[i]
+				a.t, b.t = t, t
+				id, first := speaking(t, &a, fmt.Sprint(name, i), nil)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+agent(id, "/chat/completions"), strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := b.client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for buf, said := make([]byte, 4096), ""; !strings.Contains(said, "three"); {
+					n, err := resp.Body.Read(buf)
+					if said += string(buf[:n]); err != nil {
+						t.Fatalf("%v after %q", err, said)
+					}
+				}
+				_, _, _ = first.Close(), resp.Body.Close(), err
+				b.post(agent(id, "/leave"), nil).ok(nil)
+				tail := a.tail(id)
+				tail.status("STOPPED")
+				got[i] = texts(a.history(id).Contents)
+			}
+			if diff := cmp.Diff(got[0], got[1]); diff != "" || len(got[0]) < 4 {
+				t.Errorf("at one server (-) and at two (+):\n%s\n%q", diff, got[0])
+			}
+		})
 	}
 }
 
@@ -186,5 +240,45 @@ func TestDatabaseDown(t *testing.T) {
 	}
 	if strings.Contains(s.log.String(), "postgres@") {
 		t.Error("the log shows who we are at the database")
+	}
+}
+
+// TestDatabaseSilent: a network that swallows everything between the server and its database is like a database that is away: calls are refused within their time, with a
+// time to come back, the probe says so, and everything goes on by itself afterwards.
+func TestDatabaseSilent(t *testing.T) {
+	t.Parallel()
+	proxy := postgrestest.NewProxy(t, postgrestest.URL(t))
+	s := start(t, "HEARDLOG_STORE="+proxy.URL())
+	id := s.join("n", nil)
+	s.say(id, user("before"))
+	proxy.Hole(true)
+	const bound = 20 * time.Second // 10 of the store's, and what else the machine does
+	var calls sync.WaitGroup
+	for _, call := range []func() answer{
+		func() answer { return s.get("/readyz") },
+		func() answer { return s.post(agent(id, "/messages"), user("lost")) },
+		func() answer { return s.get(agent(id, "/history")) },
+		func() answer {
+			return s.post(v1+"/agents", map[string]any{"name": "other", "properties": map[string]any{}})
+		},
+	} {
+		calls.Go(func() {
+			began := time.Now()
+			a := call()
+			if took := time.Since(began); a.status != 503 || !strings.HasSuffix(a.call, "/readyz") && a.header.Get("Retry-After") == "" || took > bound {
+				t.Errorf("%s without an answer of the database: %d after %s, Retry-After %q", a.call, a.status, took, a.header.Get("Retry-After"))
+			}
+		})
+	}
+	calls.Wait()
+	proxy.Hole(false)
+	for end := time.Now().Add(time.Minute); s.get("/readyz").status != 200; {
+		if time.Now().After(end) {
+			t.Fatal("not ready although the database answers again")
+		}
+	}
+	s.say(id, user("after"))
+	if diff := cmp.Diff([]string{"0 user: before", "0 user: after"}, texts(s.history(id).Contents)); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -46,7 +46,7 @@ type summaryMemory struct{ a *App }
 
 // Live implements summary.Memory.
 func (m summaryMemory) Live(ctx context.Context, each func(memory.Head) error) error {
-	return m.a.store.Live(ctx, each)
+	return m.a.service.Live(ctx, each)
 }
 
 // Leaving implements summary.Memory.

@@ -30,6 +30,11 @@ func TestHookWords(t *testing.T) {
 	}
 	for body, want := range map[string][2]string{
 		`{"filter":{"foo":1}}`:                             {"filter.foo", "is not a field"},
+		`{"filter":{"endpoint":""}}`:                       {"filter.endpoint", "is empty"},
+		`{"filter":{"agent":""}}`:                          {"filter.agent", "is empty"},
+		`{"filter":{"message":""}}`:                        {"filter.message", "is empty"},
+		`{"filter":{"types":[]}}`:                          {"filter.types", "is an empty list"},
+		`{"filter":{"states":[]}}`:                         {"filter.states", "is an empty list"},
 		`{"filter":{"to":"x"}}`:                            {"filter.to", "a whole number"},
 		`{"filter":{"from":20000000000,"to":19999999999}}`: {"filter.to", "is not after filter.from"},
 		`{"filter":{"states":["dead",1]}}`:                 {"filter.states[1]", "a string is wanted"},

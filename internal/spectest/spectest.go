@@ -5,6 +5,7 @@
 package spectest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,12 +20,15 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // Spec is a validated description. It is safe for concurrent use.
 type Spec struct {
 	doc    *openapi3.T
 	router routers.Router
+
+	compiled sync.Map // *openapi3.Schema to *jsonschema.Schema
 
 	mu   sync.Mutex
 	seen map[Seen]int
@@ -176,7 +180,7 @@ func (s *Spec) checkUnknown(req *http.Request, resp *http.Response, body []byte)
 	if media == nil || media.Schema == nil {
 		return fmt.Errorf("content type %q is not documented", resp.Header.Get("Content-Type"))
 	}
-	return visit(media.Schema.Value, body)
+	return s.visit(media.Schema.Value, body)
 }
 
 // Schema holds a JSON value against one of the description's components/schemas.
@@ -185,18 +189,53 @@ func (s *Spec) Schema(name string, data []byte) error {
 	if ref == nil || ref.Value == nil {
 		return fmt.Errorf("the description has no components/schemas/%s", name)
 	}
-	if err := visit(ref.Value, data); err != nil {
+	if err := s.visit(ref.Value, data); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
 
-func visit(schema *openapi3.Schema, data []byte) error {
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
+// visit holds a JSON value against a schema, whose compiled form is kept: what a stream brings is looked at by the hundred, and the library's own way compiles
+// each time anew.
+func (s *Spec) visit(schema *openapi3.Schema, data []byte) error {
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
 		return fmt.Errorf("not JSON: %w", err)
 	}
-	return schema.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors(), openapi3.VisitAsResponse())
+	compiled, err := s.compile(schema)
+	if err != nil {
+		return err
+	}
+	return compiled.Validate(v)
+}
+
+func (s *Spec) compile(schema *openapi3.Schema) (*jsonschema.Schema, error) {
+	if c, ok := s.compiled.Load(schema); ok {
+		return c.(*jsonschema.Schema), nil
+	}
+	root := map[string]any{}
+	for name, from := range map[string]any{"schema": schema, "components": map[string]any{"schemas": s.doc.Components.Schemas}} { // so that references find what they name
+		text, err := json.Marshal(from)
+		if err != nil {
+			return nil, err
+		}
+		if root[name], err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err != nil {
+			return nil, err
+		}
+	}
+	const name = "https://heardlog.example/openapi.json"
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	if err := c.AddResource(name, root); err != nil {
+		return nil, err
+	}
+	compiled, err := c.Compile(name + "#/schema")
+	if err != nil {
+		return nil, fmt.Errorf("compile a schema of the description: %w", err)
+	}
+	s.compiled.Store(schema, compiled)
+	return compiled, nil
 }
 
 // Unseen lists every documented answer that Seen does not hold. Operations that exist under several of the bases count as one: what was seen under one of
