@@ -36,7 +36,7 @@ func (b *bench) benchBudget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context, proxies) error{b.budgetInject, b.budgetReconcile, b.budgetChunks, b.budgetCancels} {
+	for _, part := range []func(context.Context, proxies) error{b.budgetInject, b.budgetThinking, b.budgetReconcile, b.budgetChunks, b.budgetCancels} {
 		if err := part(ctx, x); err != nil {
 			return err
 		}
@@ -116,6 +116,19 @@ func (b *bench) budgetInject(ctx context.Context, x proxies) error {
 	}
 	return b.budgetFirst(ctx, x, "one new message, 20 in front: first token, added at", budgetPass,
 		func(p *process, client, _ int) []byte { return c.of(x, p, client, "") })
+}
+
+// thinkingUS is how long the LLM of budgetThinking takes to its first token, far less than real ones do.
+const thinkingUS = 20_000
+
+// budgetThinking is budgetInject with an LLM that takes a moment, as all do: what goes on beside it costs the caller nothing.
+func (b *bench) budgetThinking(ctx context.Context, x proxies) error {
+	c, err := x.callers(ctx, "thinking", budgetClients, fmt.Sprintf("%s&first_us=%d", openQuery, thinkingUS), true)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("the same, an LLM of %d ms: first token, added at", thinkingUS/1000)
+	return b.budgetFirst(ctx, x, what, budgetPass, func(p *process, client, _ int) []byte { return c.of(x, p, client, "") })
 }
 
 // budgetReconcile is the longest way: the platform sends all it has each time.

@@ -88,6 +88,56 @@ func (b *bench) benchContext(ctx context.Context) (err error) {
 		}
 		b.atMost(8, "right after an append, by "+count.name+", p50", micros(after.at(.5)), "µs", count.most, "p99 %.0f µs; %.0f allocations, %.1f KB; the append is not counted in", micros(after.at(.99)), allocs.n, allocs.kb)
 	}
+	return b.benchLong(ctx, s, limit)
+}
+
+// benchLong is part 8 of a memory that is far longer than any window: its context, read anew, and appends where the policy cuts on write.
+func (b *bench) benchLong(ctx context.Context, s *memory.Service, limit int) error {
+	for _, row := range []struct {
+		name   string
+		policy window.Policy
+		append bool
+	}{
+		{"right after an append", window.Policy{Preset: "full", MaxTokens: &limit}, false},
+		{"an append that cuts", window.Policy{Preset: "ossa", Apply: window.OnWrite}, true},
+	} {
+		a, err := s.Join(ctx, memory.JoinRequest{Project: "p", Name: uuid.NewString(), Properties: []byte("{}"), Settings: memory.Settings{Memory: memory.Memory{Policy: &row.policy}}})
+		if err != nil {
+			return err
+		}
+		say := func(n int) error {
+			batch := make([]memory.Message, n)
+			for i := range batch {
+				batch[i] = memory.Message{Role: memory.User, Source: memory.SourceASR, Content: question(i)}
+			}
+			_, err := s.Append(ctx, "p", a.ID, batch)
+			return err
+		}
+		if _, err := s.Append(ctx, "p", a.ID, []memory.Message{{Role: memory.System, Source: memory.SourceMessage, Content: "Be brief."}}); err != nil { // which holds the memory's beginning where it is
+			return err
+		}
+		for n := 0; n < b.long; n += memory.MaxBatch {
+			if err := say(min(memory.MaxBatch, b.long-n)); err != nil {
+				return err
+			}
+		}
+		runs := max(50, b.calls/20)
+		one := func() error { return say(1) }
+		var times samples
+		var allocs allocated
+		if row.append {
+			times, allocs = b.timed(runs, nil, one)
+		} else {
+			times, allocs = b.timed(runs, one, func() error {
+				_, err := s.Context(ctx, "p", a.ID, memory.ContextRequest{})
+				return err
+			})
+		}
+		if times == nil {
+			return errors.New("the long memory failed")
+		}
+		b.atMost(8, fmt.Sprintf("of %d messages, %s, p50", b.long, row.name), micros(times.at(.5)), "µs", 5000, "p99 %.0f µs; %.0f allocations, %.1f KB", micros(times.at(.99)), allocs.n, allocs.kb)
+	}
 	return nil
 }
 

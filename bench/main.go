@@ -60,14 +60,15 @@ type sizes struct {
 	events   int // of a round, deliveries waiting
 	wakes    int // of a round, events that come one by one
 	watchers int // of an agent
+	long     int // messages of a memory that is longer than is kept in the process
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, watchers: 1000}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, watchers: 1000, long: 99_000}
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 100}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 100, long: 12_000}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {

@@ -47,7 +47,7 @@ func TestQuick(t *testing.T) {
 	for line := range strings.Lines(rows) {
 		parts = append(parts, line[:1])
 	}
-	if diff := cmp.Diff("1 1 2 2 2 2 2 3 3 3 3 3 3 3 3 3 3 3 4 4 4 5 5 5 5 5 5 5 5 5 5 5 5 5 6 6 7 7 7 7 7 7 8 8 8 8 8 8 9 9 9 9", strings.Join(parts, " ")); diff != "" {
+	if diff := cmp.Diff("1 1 2 2 2 2 2 3 3 3 3 3 3 3 3 3 3 3 4 4 4 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 6 6 7 7 7 7 7 7 8 8 8 8 8 8 8 8 9 9 9 9", strings.Join(parts, " ")); diff != "" {
 		t.Errorf("rows of each part (-want +got):\n%s\n%s", diff, &out)
 	}
 	if !strings.Contains(rows, "streams lost of 50, 50 at once") || strings.Contains(rows, "NaN") || strings.Contains(rows, "Inf") {

@@ -32,7 +32,7 @@ func defaultPostgres() string {
 }
 
 // benchPostgres is part 10: appends on PostgreSQL, over HTTP and at the driver, against pgbench and its single-row insert on the same server within the
-// same seconds; histories against the bare chi handler; pages of a long ledger. Without a server or pgbench it is left out, and says so.
+// same seconds; histories against the bare chi handler; pages of a long ledger; interrupts through another server. Without a server or pgbench it is left out, and says so.
 func (b *bench) benchPostgres(ctx context.Context) (err error) {
 	b.sayf("\n10. PostgreSQL")
 	if _, err := exec.LookPath("pgbench"); err != nil {
@@ -60,7 +60,10 @@ func (b *bench) benchPostgres(ctx context.Context) (err error) {
 	if err := b.pgHistory(ctx, p, peer); err != nil {
 		return err
 	}
-	return b.pgPages(ctx, p)
+	if err := b.pgPages(ctx, p); err != nil {
+		return err
+	}
+	return b.pgInterrupts(ctx, base, p)
 }
 
 // openSchema makes an empty schema and gives the URL with it.
@@ -87,6 +90,7 @@ func (b *bench) openSchema(ctx context.Context) (base string, drop func() error,
 	b.sayf("  server %s, synchronous_commit %s", version, synced)
 	q := u.Query()
 	q.Set("search_path", name)
+	q.Set("application_name", "heardlog-"+name) // see cpuOf
 	u.RawQuery = q.Encode()
 	return u.String(), func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
@@ -128,16 +132,19 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 		over := &contender{name: "heardlog", proc: p, load: load{addr: p.addr, clients: clients, total: total, request: func(i int) []byte {
 			return request("POST", agoraPath+"/agents/"+agents.ids[i]+"/messages", p.addr, body, "")
 		}}}
-		var direct, peer []float64
+		var direct, peer, overDB, directDB, peerDB []float64
 		for round := range b.rounds + 1 { // the first to be warm
+			before := cpuOf(ctx, base, "heardlog")
 			if err := interleave(ctx, 1, over); err != nil {
 				return err
 			}
+			http := cpuOf(ctx, base, "heardlog") - before
 			rate, err := appendAt(ctx, s, agents.ids[:clients], total)
 			if err != nil {
 				return err
 			}
-			own, err := g.run(ctx, min(clients, pgSessions), total)
+			driver := cpuOf(ctx, base, "heardlog") - before - http
+			own, of, err := g.run(ctx, min(clients, pgSessions), total)
 			if err != nil {
 				return err
 			}
@@ -146,11 +153,15 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 				continue
 			}
 			direct, peer = append(direct, rate), append(peer, own)
+			// interleave runs a quarter more, to be warm.
+			overDB, directDB, peerDB = append(overDB, micros(http)/float64(total+max(clients, total/4))), append(directDB, micros(driver)/float64(total)), append(peerDB, micros(of))
 		}
-		of := fmt.Sprintf("pgbench with %d sessions %.0f/s", min(clients, pgSessions), median(peer))
+		of := fmt.Sprintf("pgbench with %d sessions %.0f/s, its sessions' CPU %.0f µs, their start included", min(clients, pgSessions), median(peer), median(peerDB))
 		b.atLeast(10, fmt.Sprintf("append over HTTP, clients: %d, against pgbench", clients), ratio(over.rates(), peer), "x", limit,
-			"%.0f/s (p50 %.0f, p99 %.0f µs, CPU %.0f µs); %s", median(over.rates()), median(over.quantiles(.5)), median(over.quantiles(.99)), median(over.cpus()), of)
-		b.atLeast(10, fmt.Sprintf("append at the driver, callers: %d, against pgbench", clients), ratio(direct, peer), "x", limit, "%.0f/s; %s", median(direct), of)
+			"%.0f/s (p50 %.0f, p99 %.0f µs, CPU %.0f + the database's %.0f µs); %s", median(over.rates()), median(over.quantiles(.5)), median(over.quantiles(.99)),
+			median(over.cpus()), median(overDB), of)
+		b.atLeast(10, fmt.Sprintf("append at the driver, callers: %d, against pgbench", clients), ratio(direct, peer), "x", limit, "%.0f/s (CPU of the database %.0f µs); %s",
+			median(direct), median(directDB), of)
 	}
 	return nil
 }
@@ -259,26 +270,79 @@ func (g pgbench) prepare(ctx context.Context) error {
 
 var pgbenchRate = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
 
-// run gives the rate of single-row inserts.
-func (g pgbench) run(ctx context.Context, clients, total int) (float64, error) {
+// run gives the rate of single-row inserts, and the CPU time that its sessions in the database took for each.
+func (g pgbench) run(ctx context.Context, clients, total int) (rate float64, cpu time.Duration, err error) {
 	u, err := url.Parse(g.url)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	q := u.Query()
 	schema := q.Get("search_path")
 	q.Del("search_path") // it is no parameter of libpq's
+	q.Del("application_name")
 	u.RawQuery = q.Encode()
 	cmd := exec.CommandContext(ctx, "pgbench", "-n", "-M", "prepared", "-f", g.script, "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)),
 		"-t", strconv.Itoa(max(1, total/clients)), u.String())
-	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path="+schema)
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path="+schema, "PGAPPNAME=pgbench-"+schema)
+	ended := make(chan struct{})
+	looked := make(chan time.Duration)
+	go func() { // its sessions end with it, so that they are looked at while they run
+		var most time.Duration
+		for {
+			select {
+			case <-ended:
+				looked <- most
+				return
+			case <-time.After(50 * time.Millisecond):
+				most = max(most, cpuOf(ctx, g.url, "pgbench"))
+			}
+		}
+	}()
 	out, err := cmd.CombinedOutput()
+	close(ended)
+	cpu = <-looked / time.Duration(total)
 	if err != nil {
-		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
+		return 0, 0, fmt.Errorf("pgbench: %w\n%s", err, out)
 	}
 	m := pgbenchRate.FindSubmatch(out)
 	if m == nil {
-		return 0, fmt.Errorf("pgbench says no rate:\n%s", out)
+		return 0, 0, fmt.Errorf("pgbench says no rate:\n%s", out)
 	}
-	return strconv.ParseFloat(string(m[1]), 64)
+	rate, err = strconv.ParseFloat(string(m[1]), 64)
+	return rate, cpu, err
+}
+
+// cpuOf gives the CPU time so far of the database's processes that serve one program's connections, of those that use this schema; 0 where the server is on
+// another machine.
+func cpuOf(ctx context.Context, base, program string) (sum time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, base)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	// The schema is in the name, since others may work on the same server meanwhile.
+	rows, err := conn.Query(ctx, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 || '-' || current_schema()", program)
+	if err != nil {
+		return 0
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return 0
+	}
+	for _, pid := range pids {
+		// In ns, where /proc/PID/stat counts hundredths of seconds: many sessions that did little each would come out too cheap. It is of one thread, which is all that
+		// a session has.
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+		if err != nil {
+			return 0
+		}
+		spent, err := strconv.ParseInt(strings.Fields(string(b) + " x")[0], 10, 64)
+		if err != nil {
+			return 0
+		}
+		sum += time.Duration(spent)
+	}
+	return sum
 }

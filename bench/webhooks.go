@@ -198,14 +198,29 @@ func (b *bench) webhookDead(ctx context.Context, what, path string) error {
 	return nil
 }
 
+// deadSlices is into how many turns a round is cut: a disk or a host that stalls for a second then stalls both.
+const deadSlices = 4
+
+// deadRound measures both by turns: one store where B is alone, and one where A is dead and has everything waiting. Only the worker of the one that is measured runs, and A's
+// begins anew each time, with its breaker closed.
 func (b *bench) deadRound(ctx context.Context, name, path string) (alone, beside samples, err error) {
 	const perSecond = 200
-	o, err := b.outbox(ctx, name, 2)
-	if err != nil {
-		return nil, nil, err
+	sides := []*struct {
+		name string
+		o    *outbox
+		got  samples
+	}{{name: "alone"}, {name: "beside"}}
+	for _, side := range sides {
+		if side.o, err = b.outbox(ctx, name+"-"+side.name, 2); err != nil {
+			return nil, nil, err
+		}
+		defer func() { err = errors.Join(err, side.o.Close()) }()
+		if err := side.o.endpoint(ctx, project(1), "http://"+side.o.addr+"/"); err != nil {
+			return nil, nil, err
+		}
 	}
-	defer func() { err = errors.Join(err, o.Close()) }()
-	dead := "http://" + o.addr + path
+	busy := sides[1].o
+	dead := "http://" + busy.addr + path
 	if path == "" {
 		addr, err := freePort(ctx)
 		if err != nil {
@@ -213,23 +228,27 @@ func (b *bench) deadRound(ctx context.Context, name, path string) (alone, beside
 		}
 		dead = "http://" + addr
 	}
-	if err := errors.Join(o.endpoint(ctx, project(0), dead), o.endpoint(ctx, project(1), "http://"+o.addr+"/")); err != nil {
-		return nil, nil, err
-	}
-	stop, err := o.work(ctx)
+	err = errors.Join(busy.endpoint(ctx, project(0), dead), busy.emit(ctx, project(0), name, b.events, eventBody(1<<10)))
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	if _, err = o.arrive(ctx, project(1), name+"-warm", perSecond, b.wakes/4+1); err != nil {
-		return nil, nil, err
+	for i := range deadSlices {
+		for _, side := range sides {
+			stop, err := side.o.work(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			what := fmt.Sprintf("%s-%s-%d", name, side.name, i)
+			_, err = side.o.arrive(ctx, project(1), what+"-warm", perSecond, b.wakes/16+1)
+			if err == nil {
+				var got samples
+				got, err = side.o.arrive(ctx, project(1), what, perSecond, max(b.wakes/deadSlices, 1))
+				side.got = append(side.got, got...)
+			}
+			if err = errors.Join(err, stop()); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
-	if alone, err = o.arrive(ctx, project(1), name+"-alone", perSecond, b.wakes); err != nil {
-		return nil, nil, err
-	}
-	if err := o.emit(ctx, project(0), name, b.events, eventBody(1<<10)); err != nil {
-		return nil, nil, err
-	}
-	beside, err = o.arrive(ctx, project(1), name+"-beside", perSecond, b.wakes)
-	return alone, beside, err
+	return sides[0].got, sides[1].got, nil
 }
