@@ -1,8 +1,11 @@
 package compat_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -48,14 +51,24 @@ func database(t *testing.T) string {
 }
 
 // TestReplicasKilled has three servers on one database, one of which is killed again and again while all are written to: nothing that was acknowledged is lost or there
-// twice, no number is given twice, and agents of the dead are everybody's.
+// twice, no number is given twice, agents of the dead are everybody's, and answers that stream through the living go on to their last byte.
 func TestReplicasKilled(t *testing.T) {
 	t.Parallel()
 	store := database(t)
 	const agents, writers, kills, each = 4, 8, 6, 60
+	words := make([]string, 150)
+	for i := range words {
+		words[i] = fmt.Sprint("word", i)
+	}
+	said := strings.Join(words, " ")
+	llm := "HEARDLOG_LLM_URL=" + fakeLLM(t, "-delay-chunk", "10ms", "-answer", said) + "/v1"
 	var servers [3]atomic.Pointer[server]
 	for i := range servers {
-		servers[i].Store(start(t, store))
+		servers[i].Store(start(t, store, llm))
+	}
+	var talks []string // agents that speak through servers that live
+	for n := range 4 {
+		talks = append(talks, servers[n%3].Load().join(t, fmt.Sprint("talk ", n), nil))
 	}
 	var ids []string
 	for n := range agents {
@@ -86,8 +99,31 @@ func TestReplicasKilled(t *testing.T) {
 	for k := range kills {
 		want := total.Load() + each
 		eventually(t, "writes go on", func() bool { return total.Load() >= want })
+		var streams []*stream
+		for n, id := range talks {
+			streams = append(streams, speak(t, servers[(k+1+n%2)%3].Load(), id, fmt.Sprint("question ", k)))
+		}
+		for _, s := range streams {
+			<-s.began
+		}
 		servers[k%3].Load().kill()
-		servers[k%3].Store(start(t, store))
+		servers[k%3].Store(start(t, store, llm))
+		for n, s := range streams {
+			if <-s.done; s.err != nil || s.text != said {
+				t.Errorf("kill %d: stream %d through a server that lives: %d of %d bytes: %v", k, n, len(s.text), len(said), s.err)
+			}
+		}
+	}
+	for n, id := range talks {
+		list := servers[n%3].Load().ledger(t, id)
+		if len(list) != 2*kills {
+			t.Errorf("talk %d has %d messages, want %d", n, len(list), 2*kills)
+		}
+		for i, m := range list {
+			if want := said; i%2 == 1 && m.Content != want {
+				t.Errorf("talk %d: answer %d is stored with %d of %d bytes", n, i/2, len(m.Content), len(said))
+			}
+		}
 	}
 	want := total.Load() + each
 	eventually(t, "writes go on", func() bool { return total.Load() >= want })
@@ -117,4 +153,58 @@ func TestReplicasKilled(t *testing.T) {
 		}
 		servers[(n+1)%3].Load().call(t, 200, "POST", "/v1/agents/"+id+"/leave", nil, nil)
 	}
+}
+
+// stream is an answer that is being read.
+type stream struct {
+	began, done chan struct{}
+	text        string
+	err         error
+}
+
+// speak asks through a server and reads the answer beside the test.
+func speak(t *testing.T, s *server, agent, text string) *stream {
+	out := &stream{began: make(chan struct{}), done: make(chan struct{})}
+	begin := sync.OnceFunc(func() { close(out.began) })
+	go func() {
+		defer close(out.done)
+		defer begin()
+		body := fmt.Sprintf(`{"stream":true,"messages":[{"role":"user","content":%q}]}`, text)
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(body))
+		if err != nil {
+			out.err = err
+			return
+		}
+		res, err := s.client.Do(req)
+		if err != nil {
+			out.err = err
+			return
+		}
+		defer res.Body.Close()
+		if res.StatusCode != 200 {
+			out.err = fmt.Errorf("status %d", res.StatusCode)
+			return
+		}
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+			data, ok := strings.CutPrefix(lines.Text(), "data: ")
+			if data == "[DONE]" {
+				return
+			}
+			var chunk struct {
+				Choices []struct{ Delta struct{ Content string } }
+			}
+			if !ok {
+				continue
+			}
+			if out.err = json.Unmarshal([]byte(data), &chunk); out.err != nil {
+				return
+			}
+			for _, choice := range chunk.Choices {
+				out.text += choice.Delta.Content
+				begin()
+			}
+		}
+		out.err = fmt.Errorf("the stream ended without its end")
+	}()
+	return out
 }

@@ -26,7 +26,7 @@ func refuses(t *testing.T, env ...string) string {
 func TestSettingsMistakes(t *testing.T) {
 	t.Parallel()
 	env := []string{
-		"HEARDLOG_ADDR=nonsense", "HEARDLOG_STORE=redis://user:hunter2@host", "HEARDLOG_CREDENTIALS=hunter2", "HEARDLOG_LLM_URL=ftp://hunter2@x/",
+		"HEARDLOG_ADDR=nonsense", "HEARDLOG_STORE=mysql://user:hunter2@host", "HEARDLOG_CREDENTIALS=hunter2", "HEARDLOG_LLM_URL=ftp://hunter2@x/",
 		"HEARDLOG_MAX_BODY=1", "HEARDLOG_LOG_LEVEL=loud", "HEARDLOG_RETENTION=forever", "HEARDLOG_OUTBOUND_ALLOW=10.0.0.1/8", "HEARDLOG_SECRET_KEY=hunter2",
 		"HEARDLOG_WEBHOOK_SECRET=hunter2", "HEARDLOG_AUTO_JOIN=yes please",
 	}
