@@ -1,7 +1,7 @@
 // Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
-// the disk's own fdatasync, one transaction an append, pgbench, and httputil.ReverseProxy. docs/performance.md tells what came out.
+// the disk's own fdatasync, one transaction an append, pgbench, redis-benchmark, and httputil.ReverseProxy. docs/performance.md tells what came out.
 //
-//	go run ./bench              # everything, about eight minutes
+//	go run ./bench              # everything, about ten minutes
 //	go run ./bench -quick       # a few seconds a part; figures for orientation only
 //	go run ./bench -only 1,2
 //
@@ -55,6 +55,7 @@ type sizes struct {
 	paced    int // of a round, proxied in an open loop
 	streams  int // in all, for the long run
 	live     int // streams at once
+	gapUS    int // between two of their chunks
 	cancels  int // of each kind
 	agents   int // for the restart
 	events   int // of a round, deliveries waiting
@@ -64,18 +65,18 @@ type sizes struct {
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, watchers: 1000, long: 99_000}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, gapUS: 250_000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, watchers: 1000, long: 99_000}
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 100, long: 12_000}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, gapUS: 50_000, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 100, long: 12_000}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 Redis")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "a server built before; empty builds one")
 	postgres := flags.String("postgres", defaultPostgres(), "URL of the PostgreSQL server of part 10, which makes a schema of its own there and drops it")
@@ -121,7 +122,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail, b.benchPostgres}
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail, b.benchPostgres, b.benchRedis}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))

@@ -11,11 +11,8 @@ import (
 	"time"
 )
 
-// The streams of the long run: 8 chunks a quarter of a second apart.
-const (
-	manyChunks = 8
-	manyGapUS  = 250_000
-)
+// manyChunks are the chunks of a stream of the long run.
+const manyChunks = 8
 
 // benchMany is part 6: live streams at once until so many have been made in all; it counts the lost ones and watches the memory. The
 // servers have done nothing before.
@@ -25,15 +22,15 @@ func (b *bench) benchMany(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := x.callers(ctx, "many", b.live, fmt.Sprintf("chunks=%d&gap_us=%d", manyChunks, manyGapUS), true)
+	c, err := x.callers(ctx, "many", b.live, fmt.Sprintf("chunks=%d&gap_us=%d", manyChunks, b.gapUS), true)
 	if err != nil {
 		return err
 	}
-	own, err := many(ctx, x.own, b.live, b.streams, func(i int) []byte { return c.of(x, x.own, i, "") })
+	own, err := many(ctx, x.own, b.live, b.streams, b.gapUS, func(i int) []byte { return c.of(x, x.own, i, "") })
 	if err != nil {
 		return err
 	}
-	peer, err := many(ctx, x.reverse, b.live, b.live*2, func(i int) []byte { return c.of(x, x.reverse, i, "") })
+	peer, err := many(ctx, x.reverse, b.live, b.live*2, b.gapUS, func(i int) []byte { return c.of(x, x.reverse, i, "") })
 	if err != nil {
 		return err
 	}
@@ -54,7 +51,7 @@ type crowd struct {
 	cpu   time.Duration
 }
 
-func many(ctx context.Context, p *process, live, total int, req func(int) []byte) (crowd, error) {
+func many(ctx context.Context, p *process, live, total, gapUS int, req func(int) []byte) (crowd, error) {
 	var left, lost atomic.Int64
 	left.Store(int64(total))
 	firsts := make([]samples, live)
@@ -68,7 +65,7 @@ func many(ctx context.Context, p *process, live, total int, req func(int) []byte
 	for i := range live {
 		wg.Go(func() {
 			// They begin spread over one stream's length, as calls do.
-			time.Sleep(time.Duration(i) * manyChunks * manyGapUS * time.Microsecond / time.Duration(live))
+			time.Sleep(time.Duration(i*manyChunks*gapUS/live) * time.Microsecond)
 			r := req(i)
 			var c *conn
 			for left.Add(-1) >= 0 && ctx.Err() == nil {

@@ -57,13 +57,13 @@ func (b *bench) benchPostgres(ctx context.Context) (err error) {
 	if err := b.pgAppend(ctx, base, p); err != nil {
 		return err
 	}
-	if err := b.pgHistory(ctx, p, peer); err != nil {
+	if err := b.historyOf(ctx, 10, p, peer); err != nil {
 		return err
 	}
 	if err := b.pgPages(ctx, p); err != nil {
 		return err
 	}
-	return b.pgInterrupts(ctx, base, p)
+	return b.interruptsOf(ctx, 10, base, p)
 }
 
 // openSchema makes an empty schema and gives the URL with it.
@@ -166,8 +166,8 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 	return nil
 }
 
-// appendAt gives the rate of appends at the driver, one caller an agent.
-func appendAt(ctx context.Context, s *postgres.Store, ids []string, total int) (float64, error) {
+// appendAt gives the rate of appends at a driver, one caller an agent.
+func appendAt(ctx context.Context, s memory.Store, ids []string, total int) (float64, error) {
 	var left atomic.Int64
 	left.Store(int64(total))
 	errs := make([]error, len(ids))
@@ -191,9 +191,9 @@ func appendAt(ctx context.Context, s *postgres.Store, ids []string, total int) (
 	return float64(total) / time.Since(start).Seconds(), errors.Join(errs...)
 }
 
-// pgHistory compares the history of 32 messages with the bare chi handler, as part 1 does.
-func (b *bench) pgHistory(ctx context.Context, p, peer *process) error {
-	agents, err := populate(ctx, p.addr, "pghistory", 64, messagesBody(32), 32, "")
+// historyOf compares the history of 32 messages with the bare chi handler, as part 1 does, for a server on a store of another part.
+func (b *bench) historyOf(ctx context.Context, part int, p, peer *process) error {
+	agents, err := populate(ctx, p.addr, "history", 64, messagesBody(32), 32, "")
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (b *bench) pgHistory(ctx context.Context, p, peer *process) error {
 	if err := interleave(ctx, b.rounds, own, other); err != nil {
 		return err
 	}
-	b.atLeast(10, "history, requests/s against bare chi", ratio(own.rates(), other.rates()), "x", 0.3, "%.0f/s (p50 %.0f, p99 %.0f µs) against %.0f/s, %d bytes; CPU %.0f against %.0f µs",
+	b.atLeast(part, "history, requests/s against bare chi", ratio(own.rates(), other.rates()), "x", 0.3, "%.0f/s (p50 %.0f, p99 %.0f µs) against %.0f/s, %d bytes; CPU %.0f against %.0f µs",
 		median(own.rates()), median(own.quantiles(.5)), median(own.quantiles(.99)), median(other.rates()), size, median(own.cpus()), median(other.cpus()))
 	return nil
 }

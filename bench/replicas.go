@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// pgInterrupts measures how soon a stream through one server ends when it is interrupted through another: from the moment the interrupt is sent until its reader sees
+// interruptsOf measures how soon a stream through one server ends when it is interrupted through another: from the moment the interrupt is sent until its reader sees
 // the stream's end.
-func (b *bench) pgInterrupts(ctx context.Context, base string, p *process) error {
+func (b *bench) interruptsOf(ctx context.Context, part int, base string, p *process) error {
 	const workers = 4
-	other, _, err := b.startOn(ctx, base, b.db("postgres-2"), b.level)
+	other, _, err := b.startOn(ctx, base, b.db(fmt.Sprintf("other-%d", part)), b.level)
 	if err != nil {
 		return err
 	}
@@ -21,12 +21,12 @@ func (b *bench) pgInterrupts(ctx context.Context, base string, p *process) error
 	if err != nil {
 		return err
 	}
-	agents, err := populate(ctx, p.addr, "pgcut", workers, nil, 32, "http://"+up.addr+"/v1/chat/completions?chunks=2000&gap_us=5000")
+	agents, err := populate(ctx, p.addr, "cut", workers, nil, 32, "http://"+up.addr+"/v1/chat/completions?chunks=2000&gap_us=5000")
 	if err != nil {
 		return err
 	}
 	// The servers have to know of each other, which takes them a beat.
-	if err := b.pgAcquainted(ctx, p, other, agents.ids[0]); err != nil {
+	if err := b.acquainted(ctx, p, other, agents.ids[0]); err != nil {
 		return err
 	}
 	var p50, p90, p99, longest []float64
@@ -39,7 +39,7 @@ func (b *bench) pgInterrupts(ctx context.Context, base string, p *process) error
 			*to = append(*to, micros(got.at(at))/1000)
 		}
 	}
-	b.atMost(10, "interrupt of a stream through another server, p99", median(p99), "ms", 100, "p50 %.1f, p90 %.1f, longest of all %.1f ms; %d rounds of %d cuts, %d at a time",
+	b.atMost(part, "interrupt of a stream through another server, p99", median(p99), "ms", 100, "p50 %.1f, p90 %.1f, longest of all %.1f ms; %d rounds of %d cuts, %d at a time",
 		median(p50), median(p90), slices.Max(longest), b.rounds, b.cancels, workers)
 	return nil
 }
@@ -62,8 +62,8 @@ func interruptRound(ctx context.Context, at, other string, agents []string, each
 	return slices.Concat(out...), errors.Join(errs...)
 }
 
-// pgAcquainted interrupts until that works across servers.
-func (b *bench) pgAcquainted(ctx context.Context, p, other *process, id string) error {
+// acquainted interrupts until that works across servers.
+func (b *bench) acquainted(ctx context.Context, p, other *process, id string) error {
 	for range 20 {
 		d, err := interruptOne(ctx, p.addr, other.addr, id)
 		if err == nil && d < time.Second {
