@@ -37,6 +37,8 @@ type proxy struct {
 	back string // the LLM's base URL
 	mem  *memory.Service
 	run  *answer.Runner
+	// routes is the API itself, for a test with a server of its own in front of it.
+	routes http.Handler
 	// client holds every answer against openapi.yaml.
 	client *http.Client
 }
@@ -83,14 +85,15 @@ func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
 			return id, err
 		},
 	})
-	srv := httptest.NewServer(api.Router())
+	routes := api.Router()
+	srv := httptest.NewServer(routes)
 	t.Cleanup(srv.Close)
 	described, err := spec()
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: described.Transport(t, http.DefaultTransport)}
-	return &proxy{t: t, url: srv.URL, llm: llm, back: back.URL, mem: mem, run: run, client: client}
+	return &proxy{t: t, url: srv.URL, routes: routes, llm: llm, back: back.URL, mem: mem, run: run, client: client}
 }
 
 // join makes an agent and gives its id.

@@ -1,11 +1,13 @@
 package handlers_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,5 +182,63 @@ func TestLeavesBeforeFiller(t *testing.T) {
 			res.Body.Close()
 			t.Error("the client got an answer")
 		}
+	}
+}
+
+// lateFlush is a connection whose Flush comes back only when whoever reads it has acted upon what it brought.
+type lateFlush struct {
+	http.ResponseWriter
+	wait func()
+}
+
+// FlushError implements what http.ResponseController looks for.
+func (w *lateFlush) FlushError() error {
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	w.wait()
+	return err
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (w *lateFlush) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A client that leaves upon words whose write is not yet noted, where the agent drains: it was sent them.
+func TestLeavesUponLastWrite(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, nil)
+	goOn := make(chan struct{})
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"One. \"}}]}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+	}))
+	t.Cleanup(back.Close)
+	agent := p.join(func(l *memory.LLMSettings) { l.URL, l.OnDisconnect = back.URL, "drain" })
+	changed, stop := p.mem.Watch("p1", agent)
+	defer stop()
+	var once sync.Once
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		left := func() {
+			<-r.Context().Done()
+			for end := time.After(50 * time.Millisecond); len(p.ledger(agent)) < 2; { // a record that does not wait for this write would come now
+				select {
+				case <-changed:
+				case <-end:
+					return
+				}
+			}
+		}
+		p.routes.ServeHTTP(&lateFlush{w, func() { once.Do(left) }}, r)
+	}))
+	t.Cleanup(front.Close)
+	t.Cleanup(func() { close(goOn) })
+	p.url = front.URL
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	until(t, bufio.NewReader(p.post(ctx, agent, say("hi", `,"stream":true`)).Body), "One")
+	leave()
+	if m := p.settled(agent, 2)[1]; m.SentText() != "One. " || m.Content != "One. " || !m.Interrupted {
+		t.Errorf("%+v", m)
 	}
 }

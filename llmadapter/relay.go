@@ -62,10 +62,12 @@ type Relay struct {
 
 	Record Record
 
-	sse   SSE
-	muted bool // nothing is written any more
-	ended bool
-	torn  bool // the client has the beginning of an event
+	sse     SSE
+	writing bool          // a write is under way that is not in Record yet
+	noted   chan struct{} // closed when it is; nil if nobody waits for that
+	muted   bool          // nothing is written any more
+	ended   bool
+	torn    bool // the client has the beginning of an event
 }
 
 // buffers has no state but reusable memory.
@@ -186,8 +188,16 @@ func (r *Relay) End() error {
 	return r.Ending()
 }
 
-// Mute ends all writing: the client is gone, the rest is only read. The caller holds Lock.
-func (r *Relay) Mute() { r.muted = true }
+// Mute ends all writing: the client is gone, the rest is only read. A write that is under way may still reach the client, who
+// may even have left because of what it said: the channel is closed once Record has its outcome, at once if there is none. It is
+// called once, with Lock held.
+func (r *Relay) Mute() <-chan struct{} {
+	r.muted, r.noted = true, make(chan struct{})
+	if !r.writing {
+		close(r.noted)
+	}
+	return r.noted
+}
 
 // Torn tells that the client has the beginning of an event without its end.
 func (r *Relay) Torn() bool { return r.torn }
@@ -195,27 +205,38 @@ func (r *Relay) Torn() bool { return r.torn }
 func (r *Relay) write(b []byte) error {
 	r.lock()
 	muted := r.muted
+	r.writing = !muted
 	r.unlock()
 	if muted {
 		return nil
 	}
-	if r.Out != nil {
-		if _, err := r.Out.Write(b); err != nil {
-			return &WriteError{err}
-		}
-		if err := r.Out.Flush(); err != nil {
-			return &WriteError{err}
-		}
-	}
+	err := r.send(b)
 	r.lock()
-	if !r.muted { // it went away meanwhile: nobody knows what it got
+	if r.writing = false; err == nil {
 		r.Record.flushed(r.Now)
 	}
+	if r.muted {
+		close(r.noted)
+	}
 	r.unlock()
+	if err != nil {
+		return &WriteError{err}
+	}
 	if r.Flushed != nil {
 		r.Flushed()
 	}
 	return nil
+}
+
+// send writes b to the client, if there is one.
+func (r *Relay) send(b []byte) error {
+	if r.Out == nil {
+		return nil
+	}
+	if _, err := r.Out.Write(b); err != nil {
+		return err
+	}
+	return r.Out.Flush()
 }
 
 func (r *Relay) lock() {

@@ -160,6 +160,42 @@ func TestRelayWriteFails(t *testing.T) {
 	}
 }
 
+// leaver is a client that is gone before the write that made it go has come back.
+type leaver struct {
+	out
+	leave func()
+}
+
+func (l *leaver) Flush() error {
+	l.leave()
+	return l.out.Flush()
+}
+
+// A write that is under way when the client leaves belongs to what it was sent, and is waited for; nothing is written after it.
+func TestRelayMute(t *testing.T) {
+	t.Parallel()
+	var noted <-chan struct{}
+	r := llmadapter.Relay{Now: time.Now}
+	o := &leaver{leave: func() {
+		noted = r.Mute()
+		select {
+		case <-noted:
+			t.Error("noted before the write came back")
+		default:
+		}
+	}}
+	r.Out = o
+	if err := r.Run(io.MultiReader(strings.NewReader(one), strings.NewReader(two+done))); err != nil {
+		t.Fatal(err)
+	}
+	<-noted
+	if o.String() != one || r.Record.Sent() != "One. " || r.Record.Generated() != "One. Zwölf 🙂" {
+		t.Errorf("wrote %q, sent %q of %q", o.String(), r.Record.Sent(), r.Record.Generated())
+	}
+	r = llmadapter.Relay{Out: &out{}, Now: time.Now}
+	<-r.Mute() // between two writes there is nothing to wait for
+}
+
 // An upstream that breaks: what came went on, and the error comes back.
 func TestRelayReadFails(t *testing.T) {
 	t.Parallel()

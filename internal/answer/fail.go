@@ -19,12 +19,19 @@ const (
 	reasonInternal = "INTERNAL_ERR"
 )
 
+// leaveGrace bounds how long the record of what a client was sent waits for the write that was under way when it left.
+const leaveGrace = 250 * time.Millisecond
+
 // clientLeft deals with a client that went away. What was sent is stored at once: the caller's next words come within
 // milliseconds and must find it. The upstream call is ended, or read on if the agent wants that and the bounds allow.
 func (x *exchange) clientLeft() {
 	if x.llm.OnDisconnect != "drain" || !x.startDrain() {
 		x.cancel(memory.ErrClientGone)
 		return
+	}
+	select {
+	case <-x.noted:
+	case <-time.After(leaveGrace): // it does not take what it is sent, and does not refuse it either
 	}
 	_ = x.settle(memory.ErrClientGone, nil, "")
 }
@@ -48,7 +55,7 @@ func (x *exchange) startDrain() bool {
 	}
 	x.metrics.draining.Inc()
 	x.drained = true
-	x.relay.Mute()
+	x.noted = x.relay.Mute()
 	timer := time.AfterFunc(x.cfg.Drain.Time, func() { x.cancel(errDrained) })
 	context.AfterFunc(x.ctx, func() { timer.Stop() })
 	stop := context.AfterFunc(x.life, func() { x.cancel(errShutdown) })

@@ -59,7 +59,8 @@ type exchange struct {
 	mu       sync.Mutex // guards relay.Record, which a client that goes away makes another goroutine read, and what follows
 	relay    llmadapter.Relay
 	settling bool
-	drained  bool // the client is gone and the upstream is still read
+	drained  bool            // the client is gone and the upstream is still read
+	noted    <-chan struct{} // closed when relay.Record has what the client was sent until it was; written before drained
 	settled  chan struct{}
 	unstored error // what Settle failed with; it and what follows are read after settled
 	outcome  string

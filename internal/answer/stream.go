@@ -191,9 +191,13 @@ var errNoWords = fault.New(fault.Upstream, "the LLM ended its answer without a c
 // settleEnd stores an answer that the upstream finished, or that it finished with an error object, which the client got.
 func (x *exchange) settleEnd() error {
 	x.mu.Lock()
-	broken := x.relay.Record.Error
+	rec := &x.relay.Record
+	broken, unsent := rec.Error, x.drained && rec.Sent() != rec.Generated()
 	x.mu.Unlock()
-	if broken == nil {
+	switch {
+	case unsent: // it came to its end before what the client got of it was stored
+		return x.settle(memory.ErrClientGone, nil, "")
+	case broken == nil:
 		return x.settle(nil, nil, "")
 	}
 	err := x.streamFault(broken)
