@@ -32,7 +32,7 @@ func compact(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (er
 		return err
 	}
 	if c.Redis() {
-		return errRedis
+		return errRedisCompact
 	}
 	var before, after int64
 	if c.StoreURL != "" {

@@ -148,12 +148,12 @@ type source interface {
 // openSource opens a store for reading, beside a server that has it.
 func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	key := []byte(c.SecretKey.Reveal())
-	if c.Redis() {
-		return nil, errRedis
-	}
-	if c.StoreURL != "" {
+	switch {
+	case c.Redis():
+		s, err = redis.OpenReader(ctx, redis.Options{URL: c.StoreURL.Reveal(), SealKey: key})
+	case c.StoreURL != "":
 		s, err = postgres.OpenReader(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
-	} else {
+	default:
 		s, err = sqlite.OpenReader(sqlite.Options{Path: c.StorePath, SealKey: key})
 	}
 	if err != nil {
@@ -162,8 +162,12 @@ func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	return s, nil
 }
 
-// errRedis refuses a store that nothing is moved out of or into.
-var errRedis = errors.New("a Redis store is short-term memory, which is neither moved nor checked: the subcommands work on sqlite:PATH and postgres:// stores (doctor looks at all)")
+// What is refused on a Redis store, before anything is touched. All that only reads works there.
+var (
+	errRedisTarget  = errors.New("a Redis store is short-term memory that nothing is put into but by a server: import, migrate and restore write to sqlite:PATH and postgres:// stores")
+	errRedisCompact = errors.New("a Redis store has no file to make smaller: the Redis server frees what was erased by itself")
+	errRedisErase   = errors.New("of a Redis store the server that runs on it erases: ask it for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project}")
+)
 
 // storeName says where a store is, without what is nobody's business.
 func storeName(c config.Config) string {

@@ -117,7 +117,11 @@ func (d *diagnoser) settings() config.Config {
 		d.say(diagnosis{warning, "settings", "no credentials: the server is open to everybody on this machine", "set HEARDLOG_CREDENTIALS before others use it"})
 	}
 	if c.SecretKey == "" {
-		d.say(diagnosis{warning, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
+		when := "at the next start"
+		if c.Redis() {
+			when = "when it is written again"
+		}
+		d.say(diagnosis{warning, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted " + when})
 	}
 	return c
 }

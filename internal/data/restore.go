@@ -48,7 +48,7 @@ func restore(ctx context.Context, e Env, flags *flag.FlagSet, args []string) err
 		return err
 	}
 	if c.Redis() {
-		return errRedis
+		return errRedisTarget
 	}
 	b, err := findBackup(ctx, e, flags.Arg(0), *label, with)
 	if err != nil {

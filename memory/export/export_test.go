@@ -16,13 +16,18 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// whole is a store with all its parts.
-type whole interface {
-	memory.Store
-	memory.ConversationStore
-	memory.WorkingStore
-	webhook.Store
-}
+// memories is a store without an outbox, whole one with all its parts.
+type (
+	memories interface {
+		memory.Store
+		memory.ConversationStore
+		memory.WorkingStore
+	}
+	whole interface {
+		memories
+		webhook.Store
+	}
+)
 
 // fill puts something of every kind into a store: two projects, live and ended agents, messages of all states with odd bytes, items, conversations, and an
 // outbox with what was delivered, is dead, waits, is claimed, and is for an endpoint that was deleted.
@@ -42,6 +47,42 @@ func fill(t *testing.T, s whole) {
 		{ID: "other", Project: "q", URL: "https://q.example/x", Disabled: true, DisabledWhy: "why", DisabledMS: 7},
 	} {
 		check(s.PutEndpoint(ctx, e))
+	}
+	fillMemories(t, s, true)
+	results := []webhook.Result{
+		{State: webhook.Delivered, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 200, Response: []byte("ok\xfe"), Detail: webhook.Detail{ConnectMS: 1, Headers: []webhook.HeaderLine{{Name: "A", Value: "b"}}}}},
+		{State: webhook.Pending, DueMS: 9000, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 500, ErrorClass: "status", Error: "no"}},
+		{State: webhook.Dead, Reason: "gave up", AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, ErrorClass: "dial", Error: "<refused>"}},
+	}
+	claimed := must(s.Claim(ctx, webhook.Claim{NowMS: 2000, Limit: 4, PerEndpoint: 10, Lease: time.Hour}))
+	if len(claimed) != 4 {
+		t.Fatalf("%d deliveries were claimed, want 4", len(claimed))
+	}
+	for i, r := range results {
+		check(s.Finish(ctx, claimed[i], r)) // the fourth stays claimed
+	}
+	check(s.DeleteEndpoint(ctx, "p", "gone"))
+	_, err := s.Replay(ctx, "p", claimed[0].ID, 3500, "")
+	if err != nil && claimed[0].Endpoint.ID != "gone" {
+		t.Fatal(err)
+	}
+}
+
+// fillMemories puts the part of fill into a store that needs no outbox, with events if there is one.
+func fillMemories(t *testing.T, s memories, outbox bool) {
+	t.Helper()
+	ctx := t.Context()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	events := func(e memory.Event) []memory.Event {
+		if !outbox {
+			return nil
+		}
+		return []memory.Event{e}
 	}
 	half := 0.5
 	for i, a := range []memory.Agent{
@@ -66,7 +107,7 @@ func fill(t *testing.T, s whole) {
 			{Seq: 7, Rev: 3, Role: memory.User, Content: "item", TurnID: 4, Timestamp: 3, Rare: &memory.Rare{Item: &memory.Item{ID: strings.Repeat("ab", 16), AgentID: "x", Extra: json.RawMessage("{ \"e\":1 }")}}, AnswerSeq: 8},
 		}
 		body := []byte(`{"text":"<` + a.ID + a.Project + `>"}`)
-		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: []memory.Event{{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body}}})
+		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: events(memory.Event{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body})})
 		check(err)
 	}
 	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
@@ -80,28 +121,11 @@ func fill(t *testing.T, s whole) {
 		m.Rev, m.State, m.Marks.State = 6, memory.Superseded, 6
 		a := tx.Head().Agent
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 400, memory.EndOK, 6
-		return memory.Change{Agent: &a, Replace: []memory.Message{m}, Events: []memory.Event{{ID: "end", Type: 103, CreatedMS: 1500, Body: []byte("\xff\x00 no text")}}}, nil
+		return memory.Change{Agent: &a, Replace: []memory.Message{m}, Events: events(memory.Event{ID: "end", Type: 103, CreatedMS: 1500, Body: []byte("\xff\x00 no text")})}, nil
 	}))
 	check(s.SaveConversation(ctx, "p", "z", []byte(`{"messages":[ 1 ]}`), 0))
 	check(s.SaveConversation(ctx, "p", "é", []byte(`{"messages":[]}`), 0))
 	check(s.SaveConversation(ctx, "q", "a", []byte(`{}`), 0))
-	results := []webhook.Result{
-		{State: webhook.Delivered, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 200, Response: []byte("ok\xfe"), Detail: webhook.Detail{ConnectMS: 1, Headers: []webhook.HeaderLine{{Name: "A", Value: "b"}}}}},
-		{State: webhook.Pending, DueMS: 9000, AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, Status: 500, ErrorClass: "status", Error: "no"}},
-		{State: webhook.Dead, Reason: "gave up", AtMS: 3000, Try: webhook.Attempt{N: 1, StartedMS: 2000, DurationMS: 5, ErrorClass: "dial", Error: "<refused>"}},
-	}
-	claimed := must(s.Claim(ctx, webhook.Claim{NowMS: 2000, Limit: 4, PerEndpoint: 10, Lease: time.Hour}))
-	if len(claimed) != 4 {
-		t.Fatalf("%d deliveries were claimed, want 4", len(claimed))
-	}
-	for i, r := range results {
-		check(s.Finish(ctx, claimed[i], r)) // the fourth stays claimed
-	}
-	check(s.DeleteEndpoint(ctx, "p", "gone"))
-	_, err := s.Replay(ctx, "p", claimed[0].ID, 3500, "")
-	if err != nil && claimed[0].Endpoint.ID != "gone" {
-		t.Fatal(err)
-	}
 }
 
 // must gives a value that there is no reason not to have.

@@ -149,6 +149,13 @@ func (s *Store) openSealer(ctx context.Context, secret []byte) error {
 			return s.openSealer(ctx, secret)
 		}
 		s.sealer = first
+		if err != nil {
+			return err
+		}
+		used, err := s.client.Do(ctx, s.client.B().Exists().Key(s.rootKey("mark")).Build()).AsInt64()
+		if used == 1 {
+			s.notice("There was no secret key before: what is stored stays in clear until it is written again. An agent is when it changes or ends.")
+		}
 		return err
 	case err != nil:
 		return err
