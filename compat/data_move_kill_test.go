@@ -100,7 +100,7 @@ func TestDataMoveKill(t *testing.T) {
 					}
 				}
 				if p.cmd.ProcessState.ExitCode() != 0 {
-					if _, errs, code := subcommand(t, store(dir), again(c.args(dir), c.again)...); code != 0 && !(name == "import" && strings.Contains(errs, "in its place already")) {
+					if _, errs, code := subcommand(t, store(dir), again(c.args(dir), c.again)...); code != 0 && !(name == "import" && strings.Contains(errs, "clash with what the store holds")) {
 						t.Fatalf("run again: code %d, %s", code, errs)
 					}
 				}

@@ -178,7 +178,7 @@ func (a *App) ready(ctx context.Context) error {
 // Run serves until ctx is done. Then it takes no new work, lets running requests and streams end within the shutdown timeout, finishes what
 // the timers and the webhook worker have in hand, and closes the store. It returns nil after such an end.
 func (a *App) Run(ctx context.Context) error {
-	a.announce()
+	a.announce(ctx)
 	defer tuneHeap()()
 	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBehind()
@@ -236,8 +236,9 @@ func (a *App) shutdown(ctx context.Context) {
 	}
 }
 
-// announce says where things are.
-func (a *App) announce() {
+// announce says where things are, and what somebody should look after.
+func (a *App) announce(ctx context.Context) {
+	a.tellUnfinished(ctx)
 	a.log.Info().Str("address", "http://"+a.Addr()).Msg("serving")
 	a.log.Info().Str("path", storeName(a.cfg)).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
 	if len(a.cfg.Credentials) == 0 {

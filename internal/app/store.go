@@ -67,6 +67,23 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	return s, time.Now, nil
 }
 
+// tellUnfinished warns where an import into the store was not finished. The server serves what is there all the same: only the operator knows whether the rest
+// is to come.
+func (a *App) tellUnfinished(ctx context.Context) {
+	s, ok := a.store.(interface {
+		Unfinished(ctx context.Context) (bool, error)
+	})
+	if !ok {
+		return
+	}
+	switch unfinished, err := s.Unfinished(ctx); {
+	case err != nil:
+		a.log.Warn().Err(err).Msg("whether an import was not finished cannot be told")
+	case unfinished:
+		a.log.Warn().Msg("an import, restore or migration into this store was not finished, or goes on just now: agents may lack messages, and webhooks deliveries. Run the same again, or leave it as it is with 'import -forget'")
+	}
+}
+
 // storeName says where the data is, without what is nobody's business.
 func storeName(c config.Config) string {
 	if c.Redis() {

@@ -156,7 +156,8 @@ func (d *diagnoser) redis(c config.Config) {
 func (d *diagnoser) postgres(c config.Config) {
 	p, err := postgres.Probe(d.ctx, c.StoreURL.Reveal())
 	if err != nil {
-		d.say(diagnosis{failing, "store", storeName(c) + " cannot be reached: " + err.Error(), "look at host, port, user, password and database of HEARDLOG_STORE, and whether the server runs"})
+		what, do := postgres.Plain(err)
+		d.say(diagnosis{failing, "store", storeName(c) + ": " + what, do})
 		return
 	}
 	d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s answers: PostgreSQL %s, schema %d of %d", storeName(c), p.Version, p.Schema, p.Known)})
@@ -169,10 +170,34 @@ func (d *diagnoser) postgres(c config.Config) {
 	if p.Schema == 0 && !p.CanCreate {
 		d.say(diagnosis{failing, "store", "there are no tables yet, and the user may not make them", "GRANT CREATE on the schema to the user"})
 	}
+	if p.Schema > 0 && p.Schema < p.Known {
+		d.say(diagnosis{warning, "store", "the tables are those of an older version", "the next start of a server brings them up to date; its user must own them"})
+	}
+	if len(p.Denied) > 0 {
+		d.say(diagnosis{failing, "store", "the user lacks rights: " + strings.Join(p.Denied, ", "), "GRANT them to the user, or let the user own the tables"})
+	}
+	if p.Schema == p.Known && p.CanRead {
+		from, err := postgres.OpenReader(d.ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())})
+		if err != nil {
+			d.say(diagnosis{failing, "store", err.Error(), "set HEARDLOG_SECRET_KEY to the key that this database was first served with; a lost one cannot be replaced"})
+		} else {
+			d.unfinished(from)
+			_ = from.Close()
+		}
+	}
 	if p.Async {
 		d.say(diagnosis{warning, "store", "synchronous_commit is off by default there; connections of the server set it on", ""})
 	}
 	d.skew(storeName(c), p.Skew)
+}
+
+// unfinished looks for an import that was not finished.
+func (d *diagnoser) unfinished(s source) {
+	if there, err := s.Unfinished(d.ctx); err != nil {
+		d.say(diagnosis{failing, "store", err.Error(), ""})
+	} else if there {
+		d.say(diagnosis{warning, "store", "an import, restore or migration into it was not finished, or goes on just now", "run the same again, or leave what is there as it is with import -forget"})
+	}
 }
 
 func (d *diagnoser) sqlite(c config.Config) {
@@ -202,8 +227,9 @@ func (d *diagnoser) sqlite(c config.Config) {
 		if err != nil {
 			d.say(diagnosis{failing, "store", path + " cannot be read: " + err.Error(), "a file of an older version is brought up to date at the next start; a lost secret key cannot be replaced"})
 		} else {
-			_ = r.Close()
 			d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s can be read, %s", path, bytesText(size))})
+			d.unfinished(r)
+			_ = r.Close()
 		}
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err != nil {
 			d.say(diagnosis{failing, "store", "the database file cannot be written: " + err.Error(), "run as the user that the server runs as, or correct owner and permissions"})

@@ -59,7 +59,7 @@ func TestDoctor(t *testing.T) {
 		{"a folder that cannot be", func(m map[string]string) { m["HEARDLOG_STORE"] = "sqlite:/proc/self/none/h.db" }, []string{"FAIL store"}, true},
 		{"no database", func(m map[string]string) {
 			m["HEARDLOG_STORE"] = "postgres://u:" + secret + "@127.0.0.1:1024/d"
-		}, []string{"FAIL store    postgres://127.0.0.1:1024/d cannot be reached"}, true},
+		}, []string{"FAIL store    postgres://127.0.0.1:1024/d: it cannot be reached: nobody listens there"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

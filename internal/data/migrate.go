@@ -203,6 +203,9 @@ func (m *migration) move(ctx context.Context) (err error) {
 			return errors.Join(m.judge(c), to.Close())
 		}
 	}
+	if err == nil && m.existing {
+		err = m.unclashed(ctx, to)
+	}
 	if err == nil {
 		err = m.kept.fill(ctx, "write "+storeName(m.target), to)
 	}
@@ -214,6 +217,16 @@ func (m *migration) move(ctx context.Context) (err error) {
 		return err
 	}
 	return m.judge(c)
+}
+
+// unclashed fails where the target holds something in the place of what the source does.
+func (m *migration) unclashed(ctx context.Context, to target) error {
+	lines, done, err := m.kept.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return unclashed(ctx, m.e, lines, to)
 }
 
 func (m *migration) compare(ctx context.Context) (export.Comparison, error) {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -25,9 +26,10 @@ moment. A file is there under its name when it is whole and on disk, and not bef
 
 const importUsage = `usage: import [flags] [FILE]
 
-Puts what export has written into the store, from a file or, without one or with -, from stdin. A file is read to its end first, and its checksum
-compared; from stdin that is known only at the end. One that was interrupted goes on where it was when it is run again with the same export. What is there
-already is not overwritten: the first clash ends the import. An SQLite file must not be in use by a server.
+Puts what export has written into the store, from a file or, without one or with -, from stdin. It is read to its end first, and its checksum compared; what
+comes from stdin is kept meanwhile in a packed and encrypted file, so that a slow line holds nothing up. What is there already is not overwritten: all of that is
+told of before anything is stored. One that was interrupted goes on where it was when it is run again with the same export. An SQLite file must not be in use by a
+server.
 
 `
 
@@ -102,10 +104,32 @@ func openTarget(ctx context.Context, c config.Config) (target, error) {
 	return s, nil
 }
 
+// forgetImport takes the mark of an import away that was not finished.
+func forgetImport(ctx context.Context, e Env, c config.Config) error {
+	to, err := openTarget(ctx, c)
+	if err != nil {
+		return err
+	}
+	mark, err := to.Mark(ctx)
+	if err == nil {
+		err = export.Forget(ctx, to)
+	}
+	if err := errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	if mark == nil {
+		fmt.Fprintf(e.Stderr, "no import into %s was left unfinished\n", storeName(c))
+	} else {
+		fmt.Fprintf(e.Stderr, "what an unfinished import has stored in %s stays as it is\n", storeName(c))
+	}
+	return nil
+}
+
 // runImport puts an export into a store.
 func runImport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
 	url := storeFlag(flags)
-	forget := flags.Bool("forget", false, "leave what an import that was not finished has stored as it is, and begin another")
+	spool := flags.String("spool", "", "`folder` for what comes from stdin, which takes about a tenth of it (default that of an SQLite file, else that of temporary files)")
+	forget := flags.Bool("forget", false, "leave what an import that was not finished has stored as it is; without FILE that is all, else another import begins")
 	if err := parse(flags, args, 1); err != nil {
 		return err
 	}
@@ -113,33 +137,33 @@ func runImport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	if err != nil {
 		return err
 	}
-	in := e.Stdin
-	if name := flags.Arg(0); name != "" && name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
+	if *forget {
+		if err := forgetImport(ctx, e, c); err != nil || flags.NArg() == 0 {
 			return err
 		}
-		defer f.Close()
-		if _, _, err := export.Check(ctx, f); err != nil {
-			return fmt.Errorf("%s: %w; nothing was imported", name, err)
-		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		in = f
 	}
+	in, err := takeIn(ctx, e, flags.Arg(0), cmp.Or(*spool, spoolOf(c)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
 	to, err := openTarget(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	if *forget {
-		if err := to.Import(ctx, nil, nil); err != nil {
-			return err
-		}
+	lines, err := in.open(ctx)
+	if err == nil {
+		err = unclashed(ctx, e, lines, to)
+	}
+	if err == nil {
+		lines, err = in.open(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; nothing was imported", err)
 	}
 	show, end := progress(e, "import")
-	last, resumed, err := export.Read(ctx, in, to, show)
+	last, resumed, err := export.Read(ctx, lines, to, show)
 	end()
 	if err != nil {
 		if fault.Is(err, fault.Conflict) {

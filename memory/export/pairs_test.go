@@ -137,11 +137,11 @@ type breaking struct {
 
 var errBroken = errors.New("broken")
 
-func (b *breaking) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+func (b *breaking) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	if b.left--; b.left < 0 {
 		return errBroken
 	}
-	return b.Target.Import(ctx, batch[:len(batch):len(batch)], mark)
+	return b.Target.Import(ctx, batch[:len(batch):len(batch)], had, mark)
 }
 
 // TestResume: an import that was cut short goes on where it was, and what comes out has everything once; another export is refused meanwhile.

@@ -118,11 +118,16 @@ func Check(ctx context.Context, r io.Reader) (Header, End, error) {
 	}
 }
 
+// ErrMoved is what Import fails with where somebody else has moved the mark.
+func ErrMoved() error {
+	return fault.New(fault.Conflict, "another import stores into the same store: let it end, then run this one again")
+}
+
 // mark is how far an import is.
 type mark struct {
 	Lines  int64  `json:"lines"` // that are stored
 	SHA256 string `json:"sha256"`
-	Shift  int64  `json:"shift"` // what is added to the ids of deliveries
+	Shift  int64  `json:"shift"` // what is added to the ids of deliveries; -1 = not known yet
 }
 
 // Sizes of what is stored together.
@@ -131,8 +136,17 @@ const (
 	batchBytes   = 4 << 20
 )
 
+// Forget takes the mark of an import that was not finished away, and leaves what it has stored as it is.
+func Forget(ctx context.Context, to Target) error {
+	had, err := to.Mark(ctx)
+	if err != nil || had == nil {
+		return err
+	}
+	return to.Import(ctx, nil, had, nil)
+}
+
 // Read puts an export into a store. One that was interrupted goes on where it was: what is stored already is passed over. It fails with fault.Conflict where
-// another import was not finished. progress, if not nil, is told of all that is stored so far.
+// another import was not finished, or stores something at the same time. progress, if not nil, is told of all that is stored so far.
 func Read(ctx context.Context, r io.Reader, to Target, progress func(Counts)) (end End, resumed bool, err error) {
 	return ReadInBatches(ctx, r, to, progress, batchRecords)
 }
@@ -143,59 +157,92 @@ func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Co
 	if err != nil {
 		return end, false, err
 	}
-	had, err := to.Mark(ctx)
+	im := intake{in: in, to: to, progress: progress}
+	if im.mine, err = to.Mark(ctx); err != nil {
+		return end, false, err
+	}
+	if resumed = im.mine != nil; resumed {
+		im.at, im.done, err = in.skip(im.mine)
+	} else {
+		im.at = mark{Shift: -1}
+		err = im.flush(ctx) // whoever has set the mark is the one that imports
+	}
 	if err != nil {
-		return end, false, err
+		return end, resumed, err
 	}
-	var at mark
-	var done Counts
-	if had != nil {
-		if at, done, err = in.skip(had); err != nil {
-			return end, false, err
+	defer func() {
+		if err != nil && im.at.Lines == 1 { // nothing was stored: nobody needs to know
+			_ = to.Import(context.WithoutCancel(ctx), nil, im.mine, nil)
 		}
-	} else if at.Shift, err = to.Reserve(ctx, h.LastDelivery); err != nil {
-		return end, false, err
+	}()
+	if im.at.Shift < 0 {
+		if im.at.Shift, err = to.Reserve(ctx, h.LastDelivery); err != nil {
+			return end, resumed, err
+		}
 	}
-	var batch []Record
-	size := 0
-	flush := func() error {
-		at.Lines, at.SHA256 = in.n, hex.EncodeToString(in.hash.Sum(nil))
-		b, err := json.Marshal(at)
-		if err == nil {
-			err = to.Import(ctx, batch, b)
-		}
-		if err == nil && progress != nil {
-			progress(done)
-		}
-		batch, size = batch[:0], 0
+	end, err = im.rest(ctx, most)
+	return end, resumed, err
+}
+
+// intake is an import under way.
+type intake struct {
+	in       *reader
+	to       Target
+	progress func(Counts) // or nil
+	at       mark
+	mine     []byte // the mark as it is stored, which nobody else may move on
+	done     Counts
+	batch    []Record
+}
+
+// flush stores the batch, which ends at the last line that was read.
+func (im *intake) flush(ctx context.Context) error {
+	at := im.at
+	at.Lines, at.SHA256 = im.in.n, hex.EncodeToString(im.in.hash.Sum(nil))
+	b, err := json.Marshal(at)
+	if err == nil {
+		err = im.to.Import(ctx, im.batch, im.mine, b)
+	}
+	if err != nil {
 		return err
 	}
+	if im.progress != nil && len(im.batch) > 0 {
+		im.progress(im.done)
+	}
+	im.at, im.mine, im.batch = at, b, im.batch[:0]
+	return nil
+}
+
+// rest stores what comes behind the mark.
+func (im *intake) rest(ctx context.Context, most int) (End, error) {
+	size := 0
 	for {
-		rec, n, last, err := in.next()
+		rec, n, last, err := im.in.next()
 		if err != nil {
-			return end, had != nil, err
+			return End{}, err
 		}
 		if last != nil {
-			if len(batch) > 0 {
-				in.n-- // the last line is no record
-				if err := flush(); err != nil {
-					return end, had != nil, err
+			if len(im.batch) > 0 {
+				im.in.n-- // the last line is no record
+				if err := im.flush(ctx); err != nil {
+					return End{}, err
 				}
 			}
-			return *last, had != nil, to.Import(ctx, nil, nil)
+			return *last, im.to.Import(ctx, nil, im.mine, nil)
 		}
 		if d := rec.Delivery; d != nil {
-			d.ID += at.Shift
+			d.ID += im.at.Shift
 			if d.ReplayOf != 0 {
-				d.ReplayOf += at.Shift
+				d.ReplayOf += im.at.Shift
 			}
 		}
-		done.Add(rec)
-		batch, size = append(batch, rec), size+n
-		if len(batch) >= most || size >= batchBytes {
-			if err := flush(); err != nil {
-				return end, had != nil, err
+		im.done.Add(rec)
+		im.batch, size = append(im.batch, rec), size+n
+		if len(im.batch) >= most || size >= batchBytes {
+			if err := im.flush(ctx); err != nil {
+				return End{}, err
 			}
+			size = 0
 		}
 	}
 }

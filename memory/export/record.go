@@ -44,9 +44,12 @@ type Source interface {
 
 // Target is a store that takes records.
 type Target interface {
-	// Import stores records, all or none, with a mark that tells how far an import is; nil takes the mark away. It fails with fault.Conflict where the store holds
-	// something in the place of a record already. Endpoints that are there stay as they are.
-	Import(ctx context.Context, batch []Record, mark []byte) error
+	// Import stores records, all or none, and puts mark, which tells how far an import is, in the place of the one before, had; nil is none. It fails with
+	// fault.Conflict where the store's mark is another than had, since another import is under way, and where the store holds something in the place of a record
+	// already. Endpoints that are there stay as they are.
+	Import(ctx context.Context, batch []Record, had, mark []byte) error
+	// Clashes tells each of those records that Import would refuse now for what the store holds in their place, and why. It changes nothing.
+	Clashes(ctx context.Context, batch []Record, each func(r Record, why string)) error
 	// Mark gives the mark of an import that was not finished, nil if there is none.
 	Mark(ctx context.Context) ([]byte, error)
 	// Reserve keeps n ids of deliveries free and gives the one before the first of them: 0 in a store that never had any.

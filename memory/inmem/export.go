@@ -141,11 +141,14 @@ func (s *Store) Reserve(ctx context.Context, _ int64) (int64, error) {
 }
 
 // Import stores records, all or none: it works on a copy of what they change.
-func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
+	if !bytes.Equal(s.mark, had) {
+		return export.ErrMoved()
+	}
 	next := Store{
 		agents: maps.Clone(s.agents), made: s.made, joins: maps.Clone(s.joins), endpoints: slices.Clone(s.endpoints), events: maps.Clone(s.events),
 		deliveries: slices.Clone(s.deliveries), keys: maps.Clone(s.keys), conversations: maps.Clone(s.conversations), items: slices.Clone(s.items),
@@ -169,6 +172,63 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) 
 
 func taken(format string, args ...any) error {
 	return fault.New(fault.Conflict, format+" cannot be imported: the store holds something in its place already", args...)
+}
+
+// Clashes tells of what is there already.
+func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for _, r := range batch {
+		if why := s.against(&r); why != "" {
+			each(r, why)
+		}
+	}
+	return nil
+}
+
+// against says why a record cannot be imported; "" if it can.
+func (s *Store) against(r *export.Record) string {
+	switch {
+	case r.Endpoint != nil:
+		if i := s.endpoint(r.Endpoint.ID); i >= 0 && s.endpoints[i].Project != r.Endpoint.Project {
+			return export.OtherProject
+		}
+	case r.Agent != nil:
+		return s.againstAgent(r.Agent)
+	case r.Conversation != nil:
+		if _, there := s.conversations[key{r.Conversation.Project, r.Conversation.ID}]; there {
+			return export.IsThere
+		}
+	case r.Event != nil:
+		if s.events[r.Event.ID] != nil {
+			return export.IsThere
+		}
+	}
+	return ""
+}
+
+func (s *Store) againstAgent(a *export.Agent) string {
+	if s.agents[key{a.Project, a.ID}] != nil {
+		return export.IsThere
+	}
+	for other, b := range s.agents {
+		h := b.head.Agent
+		if other.project != a.Project || h.Status.Ended() || a.Status.Ended() {
+			continue
+		}
+		if a.Name != "" && a.Name == h.Name {
+			return export.NameTaken
+		}
+		if slices.ContainsFunc(a.Settings.Call.Keys, func(c string) bool { return slices.Contains(h.Settings.Call.Keys, c) }) {
+			return export.CallKeyTaken
+		}
+	}
+	if _, there := s.joins[key{a.Project, a.JoinKey}]; there && a.JoinKey != "" {
+		return export.JoinKeyTaken
+	}
+	return ""
 }
 
 func (s *Store) importOne(r *export.Record, fresh map[key]*agent) error {
@@ -236,17 +296,10 @@ func noImport(what, id string, k key) error {
 
 func (s *Store) importAgent(a *export.Agent, fresh map[key]*agent) error {
 	k := key{a.Project, a.ID}
-	for other, b := range s.agents {
-		h := b.head.Agent
-		live := other.project == k.project && !h.Status.Ended() && !a.Status.Ended()
-		if other == k || live && a.Name != "" && a.Name == h.Name || live && slices.ContainsFunc(a.Settings.Call.Keys, func(c string) bool { return slices.Contains(h.Settings.Call.Keys, c) }) {
-			return taken("agent %s (%s) of project %s", a.ID, a.Name, a.Project)
-		}
+	if s.againstAgent(a) != "" {
+		return taken("agent %s (%s) of project %s", a.ID, a.Name, a.Project)
 	}
 	if a.JoinKey != "" {
-		if _, there := s.joins[key{a.Project, a.JoinKey}]; there {
-			return taken("agent %s (%s) of project %s", a.ID, a.Name, a.Project)
-		}
 		s.joins[key{a.Project, a.JoinKey}] = a.ID
 	}
 	s.made++

@@ -40,15 +40,17 @@ func TestImportBeside(t *testing.T) {
 	to := postgrestest.URL(t)
 	s, importing := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
 	const each = 10
+	var had []byte
 	batch := func(first int, list ...export.Record) {
 		t.Helper()
 		for i := first; i < first+each; i++ {
 			m := memory.Message{Seq: int64(i + 1), Rev: 1, TurnID: int64(i), Role: memory.User, Content: fmt.Sprint("message ", i), ID: fmt.Sprint("id ", i)}
 			list = append(list, export.Record{Message: &export.Message{Project: "acme", AgentID: agent(0).ID, Message: m}})
 		}
-		if err := importing.Import(t.Context(), list, []byte("mark")); err != nil {
+		if err := importing.Import(t.Context(), list, had, []byte("mark")); err != nil {
 			t.Fatal(err)
 		}
+		had = []byte("mark")
 		if got := whole(t, s, agent(0)); len(got) != first+each {
 			t.Errorf("%d messages are shown of %d", len(got), first+each)
 		}

@@ -26,6 +26,12 @@ func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
 	return mark, err
 }
 
+// Unfinished tells of an import that was not finished: what it brought may lack its end.
+func (s *Store) Unfinished(ctx context.Context) (bool, error) {
+	mark, err := s.Mark(ctx)
+	return mark != nil, err
+}
+
 // Reserve takes n ids out of the sequence of deliveries.
 func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 	err = s.transact(ctx, "keep ids of deliveries", func(ctx context.Context, tx pgx.Tx) error {
@@ -58,10 +64,13 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 }
 
 // Import stores records. It may run beside servers, which see each agent from its first batch on.
-func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	m := &importer{s: s}
 	err := s.transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
 		*m = importer{s: s, tx: tx, nos: map[key]int64{}}
+		if err := m.move(ctx, had, mark); err != nil { // first, so that of two imports at once one waits here
+			return err
+		}
 		if slices.ContainsFunc(batch, func(r export.Record) bool { return r.Endpoint != nil }) { // first the counter, as everybody who changes endpoints
 			if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
 				return err
@@ -77,16 +86,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) 
 			m.messages.nos); err != nil {
 			return err
 		}
-		if err := m.messages.flush(ctx, tx); err != nil {
-			return clash(err, "a message of this part of the export")
-		}
-		var err error
-		if mark == nil {
-			_, err = tx.Exec(ctx, "DELETE FROM meta WHERE key = $1", importMark)
-		} else {
-			_, err = tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", importMark, mark)
-		}
-		return err
+		return clash(m.messages.flush(ctx, tx), "a message of this part of the export")
 	})
 	if err != nil {
 		return err
@@ -99,6 +99,24 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, mark []byte) 
 		return s.failed(ctx, s.loadEndpoints(ctx, s.pool), "read endpoints")
 	}
 	return nil
+}
+
+// move puts a mark in the place of the one before.
+func (m *importer) move(ctx context.Context, had, mark []byte) error {
+	sql, args := "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2", []any{importMark, had, mark}
+	switch {
+	case had == nil && mark == nil:
+		sql, args = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = $1)", args[:1]
+	case had == nil:
+		sql, args = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", []any{importMark, mark}
+	case mark == nil:
+		sql, args = "DELETE FROM meta WHERE key = $1 AND value = $2", args[:2]
+	}
+	done, err := m.tx.Exec(ctx, sql, args...)
+	if err == nil && done.RowsAffected() != 1 {
+		err = export.ErrMoved()
+	}
+	return err
 }
 
 // importer is one batch under way.

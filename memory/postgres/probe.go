@@ -2,9 +2,15 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Probed is what is to be known of a database before it is opened.
@@ -14,6 +20,8 @@ type Probed struct {
 	Known     int           // the newest that this program knows
 	ReadOnly  bool          // a standby, or a database whose transactions only read
 	CanCreate bool          // the user may make tables
+	CanRead   bool          // the user may read all tables
+	Denied    []string      // rights on tables that a server needs and the user lacks
 	Async     bool          // commits do not wait for the disk unless a connection asks for it
 	Skew      time.Duration // how far its clock is before ours
 }
@@ -47,7 +55,66 @@ func Probe(ctx context.Context, url string) (Probed, error) {
 	}
 	p.Skew = now.Sub(began.Add(time.Since(began) / 2))
 	if there {
+		if err := p.rights(ctx, conn); err != nil {
+			return p, classify(err, "ask the server")
+		}
 		err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&p.Schema)
 	}
 	return p, classify(err, "ask the server")
+}
+
+// rights looks at what the user may do with the tables that are there.
+func (p *Probed) rights(ctx context.Context, conn *pgx.Conn) error {
+	names, err := tables()
+	if err != nil {
+		return err
+	}
+	rows, err := conn.Query(ctx, `SELECT r.name || ' on table ' || t.name, r.name = 'SELECT' FROM unnest($1::text[]) t(name), unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(name)
+		WHERE to_regclass(t.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(t.name), r.name) ORDER BY t.name, r.name`, names)
+	if err != nil {
+		return err
+	}
+	p.CanRead = true
+	var what string
+	var reads bool
+	_, err = pgx.ForEachRow(rows, []any{&what, &reads}, func() error {
+		p.CanRead = p.CanRead && !reads
+		p.Denied = append(p.Denied, what)
+		return nil
+	})
+	return err
+}
+
+// Plain says in plain words why a database cannot be used, and what to do about it. It holds no password.
+func Plain(err error) (what, do string) {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch {
+		case e.Code == "28P01":
+			return "the server does not take this user and password", "correct user and password in HEARDLOG_STORE"
+		case strings.HasPrefix(e.Code, "28"):
+			return "the server does not let this user in from here", "look at user and sslmode in HEARDLOG_STORE, and at pg_hba.conf of the server"
+		case e.Code == "3D000":
+			return "the server has no database of this name", "correct the name in HEARDLOG_STORE, or CREATE DATABASE"
+		case e.Code == "42501":
+			return "the user lacks rights: " + e.Message, "GRANT them to the user, or let the user own the tables"
+		case strings.HasPrefix(e.Code, "53"):
+			return "the server is out of connections, memory or disk", "end other connections, or raise max_connections; look at the server's disk"
+		case e.Code == "57P03":
+			return "the server starts or stops just now", "wait, then look again"
+		}
+		return "the server refuses: " + e.Message + " (SQLSTATE " + e.Code + ")", "look at the server's log"
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return "the host " + dns.Name + " is not known here", "correct the host in HEARDLOG_STORE, or look at the name server"
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "it cannot be reached: nobody listens there", "look at host and port of HEARDLOG_STORE, and whether the server runs"
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return "it cannot be reached: no answer in time", "look at host and port of HEARDLOG_STORE, and at firewalls between"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the server's certificate is not accepted here", "look at sslmode and sslrootcert in HEARDLOG_STORE"
+	}
+	return "it cannot be reached: " + err.Error(), "look at host, port, user, password and database of HEARDLOG_STORE, and whether the server runs"
 }

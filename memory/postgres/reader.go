@@ -94,6 +94,9 @@ func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) err
 	return r.s.Probe(ctx, each)
 }
 
+// Unfinished tells of an import that was not finished.
+func (r *Reader) Unfinished(ctx context.Context) (bool, error) { return r.s.Unfinished(ctx) }
+
 // Close ends the connections.
 func (r *Reader) Close() error {
 	r.s.pool.Close()

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -68,7 +69,7 @@ func (m *Importer) Reserve(context.Context, int64) (int64, error) {
 }
 
 // Import stores records.
-func (m *Importer) Import(ctx context.Context, batch []export.Record, mark []byte) error {
+func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
@@ -76,13 +77,9 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, mark []byt
 	if _, err := w.run("BEGIN IMMEDIATE"); err != nil {
 		return classify(err, "import")
 	}
-	err := m.write(batch)
+	err := m.move(had, mark)
 	if err == nil {
-		if mark == nil {
-			_, err = w.run("DELETE FROM meta WHERE key = ?", importMark)
-		} else {
-			_, err = w.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", importMark, mark)
-		}
+		err = m.write(batch)
 	}
 	if err == nil {
 		_, err = w.run("COMMIT")
@@ -92,6 +89,83 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, mark []byt
 		m.agent = key{}
 	}
 	return classify(err, "import")
+}
+
+// move puts a mark in the place of the one before.
+func (m *Importer) move(had, mark []byte) error {
+	is, err := m.s.writer.first("SELECT value FROM meta WHERE key = ?", importMark)
+	switch {
+	case err != nil:
+		return err
+	case (is != nil) != (had != nil), is != nil && !bytes.Equal(blob(is[0]), had):
+		return export.ErrMoved()
+	case mark == nil:
+		_, err = m.s.writer.run("DELETE FROM meta WHERE key = ?", importMark)
+	default:
+		_, err = m.s.writer.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", importMark, mark)
+	}
+	return err
+}
+
+// Clashes tells of what is there already.
+func (m *Importer) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
+	for _, r := range batch {
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
+		why, err := m.against(&r)
+		if err != nil {
+			return classify(err, "look for what is there already")
+		}
+		if why != "" {
+			each(r, why)
+		}
+	}
+	return nil
+}
+
+// against says why a record cannot be imported; "" if it can.
+func (m *Importer) against(r *export.Record) (string, error) {
+	w := m.s.writer
+	first := func(why, sql string, args ...driver.Value) (string, error) {
+		row, err := w.first(sql, args...)
+		if err != nil || row == nil {
+			return "", err
+		}
+		return why, nil
+	}
+	switch {
+	case r.Endpoint != nil:
+		return first(export.OtherProject, "SELECT 1 FROM endpoint WHERE id = ? AND project <> ?", r.Endpoint.ID, r.Endpoint.Project)
+	case r.Conversation != nil:
+		return first(export.IsThere, "SELECT 1 FROM conversation WHERE project = ? AND id = ?", r.Conversation.Project, r.Conversation.ID)
+	case r.Event != nil:
+		return first(export.IsThere, "SELECT 1 FROM event WHERE id = ?", r.Event.ID)
+	case r.Agent == nil:
+		return "", nil
+	}
+	a := r.Agent
+	if why, err := first(export.IsThere, "SELECT 1 FROM agent WHERE project = ? AND id = ?", a.Project, a.ID); err != nil || why != "" {
+		return why, err
+	}
+	if a.JoinKey != "" {
+		if why, err := first(export.JoinKeyTaken, "SELECT 1 FROM agent WHERE project = ? AND join_key = ?", a.Project, a.JoinKey); err != nil || why != "" {
+			return why, err
+		}
+	}
+	if a.Status.Ended() {
+		return "", nil
+	}
+	if a.Name != "" {
+		if why, err := first(export.NameTaken, "SELECT 1 FROM agent WHERE project = ? AND name = ? AND status NOT IN (4, 6)", a.Project, a.Name); err != nil || why != "" {
+			return why, err
+		}
+	}
+	err := (&group{s: m.s, w: w, open: true}).freeKeys(&a.Agent)
+	if fault.Is(err, fault.Conflict) {
+		return export.CallKeyTaken, nil
+	}
+	return "", err
 }
 
 func (m *Importer) write(batch []export.Record) error {
@@ -319,12 +393,15 @@ func (m *Importer) endpointNo(d *export.Delivery) (int64, error) {
 }
 
 // Unfinished tells of an import that was not finished: what it brought may lack its end.
-func (s *Store) Unfinished(ctx context.Context) (bool, error) {
-	found := false
-	err := s.readers.do(ctx, func(c *conn) error {
-		n, err := c.number("SELECT count(*) FROM meta WHERE key = ?", importMark)
-		found = n > 0
-		return err
-	})
-	return found, classify(err, "read the mark")
+func (s *Store) Unfinished(ctx context.Context) (found bool, err error) {
+	err = s.readers.do(ctx, func(c *conn) (err error) { found, err = unfinished(c); return err })
+	return found, err
+}
+
+// Unfinished tells of an import that was not finished.
+func (r *Reader) Unfinished(context.Context) (bool, error) { return unfinished(r.c) }
+
+func unfinished(c *conn) (bool, error) {
+	n, err := c.number("SELECT count(*) FROM meta WHERE key = ?", importMark)
+	return n > 0, classify(err, "read the mark")
 }

@@ -1,0 +1,123 @@
+package data
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"filippo.io/age"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/memory/export"
+)
+
+// intake is an export that is read several times: a file, or what came from a pipe, in a file without a name that only this process can decrypt.
+type intake struct {
+	file *os.File
+	with []age.Identity // nil: as it is
+	left string         // to be removed
+	last io.Closer      // what open gave last
+}
+
+// spoolOf gives the folder for what comes from stdin.
+func spoolOf(c config.Config) string {
+	if c.StoreURL == "" {
+		return filepath.Dir(c.StorePath)
+	}
+	return os.TempDir()
+}
+
+// takeIn reads an export to its end and checks it.
+func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err error) {
+	from := e.Stdin
+	if name != "" && name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+			in := &intake{file: f}
+			if _, _, err := export.Check(ctx, stopping{ctx, f}); err != nil {
+				return nil, errors.Join(fmt.Errorf("%s: %w; nothing was imported", name, err), in.Close())
+			}
+			return in, nil
+		}
+		defer f.Close()
+		from = f
+	} else {
+		name = "stdin"
+	}
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(spool, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(spool, ".heardlog-import-*")
+	if err != nil {
+		return nil, fmt.Errorf("-spool: %w", err)
+	}
+	in := &intake{file: f, with: []age.Identity{key}}
+	if os.Remove(f.Name()) != nil { // not every system removes what is open
+		in.left = f.Name()
+	}
+	err = pack(f, []age.Recipient{key.Recipient()}, func(w io.Writer) error {
+		_, _, err := export.Check(ctx, io.TeeReader(stopping{ctx, from}, w))
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w; nothing was imported", name, err), in.Close())
+	}
+	return in, nil
+}
+
+// open gives its lines from the first on. What it gave before is read no more.
+func (in *intake) open(ctx context.Context) (io.Reader, error) {
+	if _, err := in.file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if in.with == nil {
+		return bufio.NewReader(stopping{ctx, in.file}), nil
+	}
+	if in.last != nil {
+		_ = in.last.Close()
+	}
+	lines, err := unpack(stopping{ctx, in.file}, in.with)
+	in.last = lines
+	return lines, err
+}
+
+// Close gives the file back.
+func (in *intake) Close() error {
+	if in.last != nil {
+		_ = in.last.Close()
+	}
+	err := in.file.Close()
+	if in.left != "" {
+		err = errors.Join(err, os.Remove(in.left))
+	}
+	return err
+}
+
+// maxClashes is how many clashes are named.
+const maxClashes = 50
+
+// unclashed fails where a store holds something in the place of a record of an export, and says what.
+func unclashed(ctx context.Context, e Env, lines io.Reader, to target) error {
+	found, err := export.FindClashes(ctx, lines, to, maxClashes)
+	if err != nil || found.Total == 0 {
+		return err
+	}
+	for _, one := range found.First {
+		fmt.Fprintln(e.Stderr, one)
+	}
+	if more := found.Total - len(found.First); more > 0 {
+		fmt.Fprintf(e.Stderr, "and %d more\n", more)
+	}
+	return fmt.Errorf("of the export %d records clash with what the store holds, see above: take that away, or import into a store that is empty", found.Total)
+}

@@ -1,0 +1,74 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"io"
+)
+
+// Why a record cannot be imported.
+const (
+	IsThere      = "is there already"
+	NameTaken    = "has the name of a live agent"
+	JoinKeyTaken = "has a join key that was used already"
+	CallKeyTaken = "has a call key of a live agent"
+	OtherProject = "has an id that another project has given already"
+)
+
+// Clashes says what of an export cannot be imported since a store holds something in its place.
+type Clashes struct {
+	Total int
+	First []string // the first of them, and why
+}
+
+// FindClashes reads an export to its end and looks for what the store holds in its places already; most of that is named. What an earlier import of the same export
+// has stored is no clash. It changes nothing. It fails with fault.Conflict where another import was not finished.
+func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found Clashes, err error) {
+	in, _, err := newReader(r)
+	if err != nil {
+		return found, err
+	}
+	had, err := to.Mark(ctx)
+	if err == nil && had != nil {
+		_, _, err = in.skip(had)
+	}
+	if err != nil {
+		return found, err
+	}
+	var batch []Record
+	flush := func() error {
+		err := to.Clashes(ctx, batch, func(r Record, why string) {
+			if found.Total++; len(found.First) < most {
+				found.First = append(found.First, r.name()+" "+why)
+			}
+		})
+		batch = batch[:0]
+		return err
+	}
+	for {
+		b, err := in.line()
+		if err != nil {
+			return found, err
+		}
+		if bytes.HasPrefix(b, []byte(`{"message":`)) { // almost all there is: it clashes where its agent does
+			continue
+		}
+		rec, end, err := decode(b, in.agent)
+		if err != nil {
+			return found, err
+		}
+		if end != nil {
+			return found, flush()
+		}
+		if rec.Agent != nil {
+			in.agent = rec.Agent
+		}
+		if rec.Agent != nil || rec.Endpoint != nil || rec.Event != nil || rec.Conversation != nil {
+			if batch = append(batch, rec); len(batch) == batchRecords {
+				if err := flush(); err != nil {
+					return found, err
+				}
+			}
+		}
+	}
+}
