@@ -142,8 +142,6 @@ func place(e Env, url string) (config.Config, error) {
 type source interface {
 	export.Source
 	export.Prober
-	// Unfinished tells of an import that was not finished.
-	Unfinished(ctx context.Context) (bool, error)
 	io.Closer
 }
 

@@ -192,7 +192,9 @@ func (d *diagnoser) postgres(c config.Config) {
 }
 
 // unfinished looks for an import that was not finished.
-func (d *diagnoser) unfinished(s source) {
+func (d *diagnoser) unfinished(s interface {
+	Unfinished(ctx context.Context) (bool, error)
+}) {
 	if there, err := s.Unfinished(d.ctx); err != nil {
 		d.say(diagnosis{failing, "store", err.Error(), ""})
 	} else if there {
