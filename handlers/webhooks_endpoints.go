@@ -186,7 +186,7 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	overlap := webhook.DefaultOverlap
 	if in.Overlap != nil {
-		if overlap, err = seconds("overlap", *in.Overlap, maxOverlap); err != nil {
+		if overlap, err = seconds("overlap", *in.Overlap, 0, maxOverlap); err != nil {
 			return err
 		}
 	}

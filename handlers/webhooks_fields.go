@@ -59,9 +59,9 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	case "retry_schedule":
 		return setRetry(e, raw)
 	case "max_age":
-		e.MaxAge, err = span(name, raw, webhook.MaxMaxAge)
+		e.MaxAge, err = span(name, raw, webhook.MinMaxAge, webhook.MaxMaxAge)
 	case "timeout":
-		e.Timeout, err = span(name, raw, webhook.MaxTimeout)
+		e.Timeout, err = span(name, raw, webhook.MinTimeout, webhook.MaxTimeout)
 	case "max_in_flight":
 		e.MaxInFlight, err = positive[int](name, raw)
 	case "rate_limit":
@@ -93,23 +93,19 @@ func positive[T int | int64 | float64](name string, raw json.RawMessage) (T, err
 	return v, err
 }
 
-// span reads a duration in seconds, above 0.
-func span(name string, raw json.RawMessage, most time.Duration) (time.Duration, error) {
+// span reads a duration in seconds, least to most; 0, the default, only for null.
+func span(name string, raw json.RawMessage, least, most time.Duration) (time.Duration, error) {
 	v, err := positive[float64](name, raw)
-	if err != nil {
+	if err != nil || v == 0 {
 		return 0, err
 	}
-	d, err := seconds(name, v, most)
-	if v > 0 {
-		d = max(d, time.Millisecond) // or what is shorter would be the default
-	}
-	return d, err
+	return seconds(name, v, least, most)
 }
 
-// seconds makes a duration of a number of seconds, 0 to most.
-func seconds(field string, v float64, most time.Duration) (time.Duration, error) {
-	if v < 0 || v > most.Seconds() {
-		return 0, fault.At(fault.Invalid, field, "is %v; 0 to %.0f seconds are allowed", v, most.Seconds())
+// seconds makes a duration of a number of seconds, least to most.
+func seconds(field string, v float64, least, most time.Duration) (time.Duration, error) {
+	if v < least.Seconds() || v > most.Seconds() {
+		return 0, fault.At(fault.Invalid, field, "is %v; %.0f to %.0f seconds are allowed", v, least.Seconds(), most.Seconds())
 	}
 	return time.Duration(v * float64(time.Second)).Round(time.Millisecond), nil
 }
@@ -124,7 +120,7 @@ func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
 		e.Retry = make([]time.Duration, 0, len(list)) // an empty list is one try, null the server's schedule
 	}
 	for i, v := range list {
-		d, err := seconds(fmt.Sprintf("retry_schedule[%d]", i), v, webhook.MaxRetryWait)
+		d, err := seconds(fmt.Sprintf("retry_schedule[%d]", i), v, webhook.MinRetryWait, webhook.MaxRetryWait)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -78,7 +80,18 @@ func classify(err error, at phase, timedOut bool) (class, text string) {
 	return ClassProtocol, "the answer is not HTTP, or its headers are too large"
 }
 
+// proxyRefusal is a forward proxy that makes no connection to a receiver.
+type proxyRefusal struct{ status int }
+
+// Error gives the status.
+func (e *proxyRefusal) Error() string {
+	return "it made no connection, but answered " + strings.TrimSpace(strconv.Itoa(e.status)+" "+http.StatusText(e.status))
+}
+
 func classifyDial(err error, timedOut bool) (class, text string) {
+	if e, ok := errors.AsType[*proxyRefusal](err); ok {
+		return ClassConnect, e.Error()
+	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return ClassRefused, "the connection was refused: nothing listens there"

@@ -237,6 +237,28 @@ func TestSendProxy(t *testing.T) {
 	}
 }
 
+// What goes wrong at the proxy is not told as if the receiver had done it.
+func TestSendProxyFails(t *testing.T) {
+	t.Parallel()
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) }))
+	t.Cleanup(refusing.Close)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, tt := range map[string]struct{ proxy, to, class, text string }{
+		"refuses": {refusing.URL, "https://receiver.example/hook", webhook.ClassConnect, "at the forward proxy: it made no connection, but answered 407 Proxy Authentication Required"},
+		"is gone": {gone.URL, "http://receiver.example/hook", webhook.ClassRefused, "at the forward proxy: the connection was refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, err := url.Parse(tt.proxy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantClass(t, newSender(t, func(c *webhook.SenderConfig) { c.Proxy = u }).Send(t.Context(), delivery(tt.to)), tt.class, tt.text)
+		})
+	}
+}
+
 func TestEndpointValidate(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

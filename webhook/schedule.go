@@ -19,7 +19,6 @@ func DefaultSchedule() Schedule {
 
 // The bounds of a wait.
 const (
-	minWait      = time.Second    // also the least that jitter spreads over
 	maxHint      = 24 * time.Hour // the longest Retry-After that is honoured
 	lostAttempts = 50             // see Schedule.step
 )
@@ -36,8 +35,8 @@ func (s Schedule) Wait(n int, age, hint time.Duration, random float64) (time.Dur
 		return 0, false
 	}
 	base := s[n-1]
-	wait := base + time.Duration(random*float64(max(base/5, minWait)))
-	return max(wait, min(hint, maxHint), minWait), true
+	wait := base + time.Duration(random*float64(max(base/5, MinRetryWait)))
+	return max(wait, min(hint, maxHint), MinRetryWait), true
 }
 
 // step gives the place in the list. It is the attempt's number, but not beyond what the event's age allows: a server that

@@ -92,6 +92,12 @@ func (s *Sender) newTransport(config *tls.Config) *http.Transport {
 	}
 	return &http.Transport{
 		Proxy: proxy,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
+			if res.StatusCode != http.StatusOK {
+				return &proxyRefusal{res.StatusCode}
+			}
+			return nil
+		},
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, min(DialTimeout, c.Total))
 			defer cancel()
@@ -225,6 +231,9 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 			return
 		}
 		out.ErrorClass, out.Error = classify(err, p.phase(), ctx.Err() != nil)
+		if s.c.Proxy != nil && p.phase() == dialing { // or whoever reads it looks for the fault at the receiver
+			out.Error = "at the forward proxy: " + out.Error
+		}
 		return
 	}
 	defer resp.Body.Close()

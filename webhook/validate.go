@@ -27,6 +27,7 @@ const (
 	MinMaxBody     = 1 << 10
 	MaxMaxBody     = 64 << 20
 	MaxRetries     = 30
+	MinRetryWait   = time.Second // also the least that jitter spreads over
 	MaxRetryWait   = 7 * 24 * time.Hour
 	MinMaxAge      = time.Minute
 	MaxMaxAge      = 30 * 24 * time.Hour
@@ -237,8 +238,8 @@ func (e *Endpoint) checkRetry() error {
 		return fault.At(fault.Invalid, "retry_schedule", "%d waits; at most %d are allowed", len(e.Retry), MaxRetries)
 	}
 	for i, w := range e.Retry {
-		if w < minWait || w > MaxRetryWait {
-			return fault.At(fault.Invalid, "retry_schedule["+strconv.Itoa(i)+"]", "is %s; %s to %s are allowed", w, minWait, MaxRetryWait)
+		if w < MinRetryWait || w > MaxRetryWait {
+			return fault.At(fault.Invalid, "retry_schedule["+strconv.Itoa(i)+"]", "is %s; %s to %s are allowed", w, MinRetryWait, MaxRetryWait)
 		}
 	}
 	if e.MaxAge != 0 && (e.MaxAge < MinMaxAge || e.MaxAge > MaxMaxAge) {
