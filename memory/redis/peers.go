@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// What servers tell each other stands in the slot of the whole, and is looked for: a subscription would have to be made anew, and what it missed looked for, whenever a connection breaks. The clock is Redis'.
+// What servers tell each other stands in the slot of the whole, and is published as well: see listen.go. The clock is Redis'.
 
 var _ memory.Peers = (*Store)(nil)
 
@@ -22,9 +22,10 @@ const (
 	// presence is how long a server counts that is not heard of, questionAge how long a question may wait for somebody who looks.
 	presence    = 5 * time.Second
 	questionAge = 3 * time.Second
-	// takenUp is how long whoever asks waits for somebody to take a question up, askEvery how often he looks.
+	// takenUp is how long whoever asks waits for somebody to take a question up, askEvery how often he looks, and askSafe how often where he is told.
 	takenUp  = 250 * time.Millisecond
 	askEvery = 8 * time.Millisecond
+	askSafe  = 50 * time.Millisecond
 	// newKept is how many new agents are remembered for servers that look for them; whoever missed more reads all.
 	newKept = 10_000
 )
@@ -35,12 +36,13 @@ func (s *Store) peerKeys() []string {
 }
 
 var (
-	// beatScript tells that a server lives, and whether others do: 1 its name, 2 how long one counts.
+	// beatScript tells that a server lives, and whether others do: 1 its name, 2 how long one counts, 3 where it hears what is for it.
 	beatScript = rueidis.NewLuaScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - 10 * ARGV[2]))
+redis.pcall('PUBLISH', ARGV[3], '0 ')
 return redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now - ARGV[2]), '+inf') > 1 and 1 or 0`)
 
 	// seenScript keeps the latest of what servers have seen of an agent, while that is there.
@@ -53,7 +55,7 @@ end
 if left > 0 then redis.call('PEXPIRE', KEYS[9], left) end
 return 1`)
 
-	// askScript puts a question where others look, if there are others: 1 our name, 2 the question, 3 how long a server counts, 4 how long a question does. It gives its number, or 0.
+	// askScript puts a question where others look, if there are others: 1 our name, 2 the question, 3 how long a server counts, 4 how long a question does, 5 where others hear. It gives its number, or 0.
 	askScript = rueidis.NewLuaScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -64,9 +66,11 @@ for _, name in ipairs(alive) do
 end
 if not others then return 0 end
 local no = redis.call('INCR', KEYS[3])
-redis.call('ZADD', KEYS[2], no, string.format('%.0f %.0f ', no, now) .. ARGV[1] .. ' ' .. ARGV[2])
+local text = string.format('%.0f %.0f ', no, now) .. ARGV[1] .. ' ' .. ARGV[2]
+redis.call('ZADD', KEYS[2], no, text)
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -1001)
 redis.call('PEXPIRE', KEYS[2], 20 * ARGV[4])
+redis.pcall('PUBLISH', ARGV[5], text)
 return no`)
 
 	// askedScript gives the questions of others that are young enough and not answered: 1 our name, 2 how long a question counts.
@@ -82,10 +86,11 @@ for _, q in ipairs(redis.call('ZREVRANGE', KEYS[2], 0, 999)) do
 end
 return out`)
 
-	// replyScript keeps a reply, or with none that somebody has taken the question up: 1 number, 2 reply, 3 how long.
+	// replyScript keeps a reply, or with none that somebody has taken the question up: 1 number, 2 reply, 3 how long, 4 where whoever asked hears.
 	replyScript = rueidis.NewLuaScript(`
 if ARGV[2] ~= '' then redis.call('HSET', KEYS[4], ARGV[1], ARGV[2]) else redis.call('HSETNX', KEYS[4], ARGV[1], '') end
 redis.call('PEXPIRE', KEYS[4], ARGV[3])
+redis.pcall('PUBLISH', ARGV[4], ARGV[1] .. ' ' .. ARGV[2])
 return 1`)
 
 	// newScript notes a new agent: 1 its project and id, 2 how many are kept.
@@ -110,7 +115,7 @@ func ms(d time.Duration) string { return itoa(d.Milliseconds()) }
 // Beat implements memory.Peers.
 func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err error) {
 	err = s.call(ctx, "tell other servers", func(ctx context.Context) error {
-		n, err := s.peer(ctx, beatScript, s.replica, ms(presence)).AsInt64()
+		n, err := s.peer(ctx, beatScript, s.replica, ms(presence), s.channel(s.replica)).AsInt64()
 		if others = n == 1; err != nil || len(seen) == 0 {
 			return err
 		}
@@ -221,37 +226,43 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 	}
 	var no int64
 	err = s.call(ctx, "ask other servers", func(ctx context.Context) (err error) {
-		no, err = s.peer(ctx, askScript, s.replica, string(text), ms(presence), ms(questionAge)).AsInt64()
+		no, err = s.peer(ctx, askScript, s.replica, string(text), ms(presence), ms(questionAge), s.channel(toAll)).AsInt64()
 		return err
 	})
 	if err != nil || no == 0 || q.Tell {
 		return r, err
 	}
+	told, leave := s.ears.wait(no)
+	defer leave()
 	began := time.Now()
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for {
+	for up := false; ; {
+		look := askEvery
+		if s.ears.hears() {
+			look = askSafe
+		}
+		text, seen := "", false
 		select {
 		case <-ctx.Done():
 			return r, ended(ctx)
-		case <-tick.C:
-		}
-		up, done := false, false
-		err := s.read(ctx, "wait for other servers", func(ctx context.Context) error {
-			text, err := s.client.Do(ctx, s.client.B().Hget().Key(s.rootKey("replies")).Field(itoa(no)).Build()).ToString()
-			if rueidis.IsRedisNil(err) {
-				return nil
-			}
-			up = err == nil
-			if err == nil && text != "" {
-				done = true
-				if err := json.Unmarshal([]byte(text), &r); err != nil {
-					return fmt.Errorf("a reply: %w: %w", err, errBadRow)
+		case text = <-told:
+			seen = true
+		case <-time.After(look):
+			err = s.read(ctx, "wait for other servers", func(ctx context.Context) (err error) {
+				text, err = s.client.Do(ctx, s.client.B().Hget().Key(s.rootKey("replies")).Field(itoa(no)).Build()).ToString()
+				if seen = err == nil; rueidis.IsRedisNil(err) {
+					return nil
 				}
+				return err
+			})
+		}
+		up = up || seen
+		if err == nil && text != "" {
+			if err := json.Unmarshal([]byte(text), &r); err != nil {
+				return r, s.failed(ctx, fmt.Errorf("a reply: %w: %w", err, errBadRow), "wait for other servers")
 			}
-			return err
-		})
-		if err != nil || done || !up && time.Since(began) > takenUp {
+			return r, nil
+		}
+		if err != nil || !up && time.Since(began) > takenUp {
 			return r, err
 		}
 	}
@@ -263,18 +274,10 @@ func (s *Store) Asked(ctx context.Context) (list []memory.Question, err error) {
 		list = nil
 		rows, err := s.peer(ctx, askedScript, s.replica, ms(questionAge)).AsStrSlice()
 		for _, text := range rows {
-			words := strings.SplitN(text, " ", 4)
-			var q memory.Question
-			if len(words) != 4 || json.Unmarshal([]byte(words[3]), &q) != nil {
-				return fmt.Errorf("a question: %w", errBadRow)
+			q, err := parseQuestion(text)
+			if err != nil {
+				return err
 			}
-			var atErr error
-			q.No, err = strconv.ParseInt(words[0], 10, 64)
-			q.AtMS, atErr = strconv.ParseInt(words[1], 10, 64)
-			if err != nil || atErr != nil {
-				return fmt.Errorf("a question: %w", errBadRow)
-			}
-			q.From = words[2]
 			list = append(list, q)
 		}
 		return err
@@ -282,16 +285,26 @@ func (s *Store) Asked(ctx context.Context) (list []memory.Question, err error) {
 	return list, err
 }
 
-// Calls implements memory.Peers: nothing is told, so that questions are looked for.
-func (s *Store) Calls() <-chan memory.Question { return nil }
-
-// Hears implements memory.Peers.
-func (s *Store) Hears() bool { return false }
+// parseQuestion reads what askScript keeps and tells.
+func parseQuestion(text string) (q memory.Question, err error) {
+	words := strings.SplitN(text, " ", 4)
+	if len(words) != 4 || json.Unmarshal([]byte(words[3]), &q) != nil {
+		return q, fmt.Errorf("a question: %w", errBadRow)
+	}
+	var atErr error
+	q.No, err = strconv.ParseInt(words[0], 10, 64)
+	q.AtMS, atErr = strconv.ParseInt(words[1], 10, 64)
+	if err != nil || atErr != nil {
+		return q, fmt.Errorf("a question: %w", errBadRow)
+	}
+	q.From = words[2]
+	return q, nil
+}
 
 // Take implements memory.Peers.
 func (s *Store) Take(ctx context.Context, q memory.Question) error {
 	return s.call(ctx, "take a question up", func(ctx context.Context) error {
-		return s.peer(ctx, replyScript, itoa(q.No), "", ms(20*questionAge)).Error()
+		return s.peer(ctx, replyScript, itoa(q.No), "", ms(20*questionAge), s.channel(q.From)).Error()
 	})
 }
 
@@ -302,7 +315,7 @@ func (s *Store) Reply(ctx context.Context, q memory.Question, r memory.Reply) er
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	return s.call(ctx, "answer a question", func(ctx context.Context) error {
-		return s.peer(ctx, replyScript, itoa(q.No), string(text), ms(20*questionAge)).Error()
+		return s.peer(ctx, replyScript, itoa(q.No), string(text), ms(20*questionAge), s.channel(q.From)).Error()
 	})
 }
 

@@ -77,6 +77,7 @@ type Store struct {
 	work     sync.WaitGroup
 	stop     context.CancelFunc
 
+	ears    ears
 	replica string       // our name among the servers on the prefix
 	offset  atomic.Int64 // of the server's clock from ours, ns
 	mark    string       // what stands in the server as long as it has lost nothing
@@ -99,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	p.client.ConnWriteTimeout = o.Timeout
 	s := &Store{
 		prefix: p.prefix, ttl: p.ttl, life: p.life(), cache: newCache(o.CacheBytes), timeout: o.Timeout, observe: o.Observe, notice: o.Notice,
-		locks: locks{held: map[key]*lock{}}, replica: token(), stop: func() {},
+		locks: locks{held: map[key]*lock{}}, replica: token(), stop: func() {}, ears: newEars(),
 	}
 	if s.client, err = rueidis.NewClient(p.client); err != nil {
 		return nil, classify(err, "connect")
@@ -111,6 +112,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.work.Go(func() { s.keep(behind) })
+	s.work.Go(func() { s.listen(behind) })
 	return s, nil
 }
 

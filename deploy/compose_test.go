@@ -1,0 +1,103 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// service is what these tests look at of a service of docker-compose.yml.
+type service struct {
+	Image, Build string
+	Profiles     []string
+	Ports        []string
+	Command      []string
+	Volumes      []string
+	Environment  map[string]string
+	DependsOn    any `yaml:"depends_on"`
+}
+
+// needs gives the services that one waits for, whichever form that is written in.
+func (s service) needs() (out []string) {
+	switch list := s.DependsOn.(type) {
+	case []any:
+		for _, name := range list {
+			out = append(out, name.(string))
+		}
+	case map[string]any:
+		for name := range list {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// TestCompose: each profile is whole: one of its services serves, what its services wait for is in it, what they mount is there, and what they set are settings.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	var file struct {
+		Services map[string]service
+		Volumes  map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../docker-compose.yml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	settings := read(t, "../config/settings.go")
+	serves := map[string][]string{}
+	for name, s := range file.Services {
+		if len(s.Profiles) != 1 || s.Image == "" {
+			t.Errorf("%s has the profiles %q and the image %q", name, s.Profiles, s.Image)
+			continue
+		}
+		profile := s.Profiles[0]
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s can be reached from elsewhere: %s", name, port)
+			}
+			if strings.HasPrefix(port, "127.0.0.1:8080:") {
+				serves[profile] = append(serves[profile], name)
+			}
+		}
+		for _, other := range s.needs() {
+			if !slices.Contains(file.Services[other].Profiles, profile) {
+				t.Errorf("%s waits for %s, which is not in profile %s", name, other, profile)
+			}
+		}
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			if strings.HasPrefix(from, "./") {
+				if _, err := os.Stat(filepath.Join("..", from)); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			} else if _, ok := file.Volumes[from]; !ok {
+				t.Errorf("%s mounts %s, which is no volume", name, from)
+			}
+		}
+		for setting := range s.Environment {
+			if strings.HasPrefix(setting, "HEARDLOG_") && !regexp.MustCompile(`"`+setting+`"`).MatchString(settings) {
+				t.Errorf("%s sets %s, which is no setting", name, setting)
+			}
+		}
+	}
+	for _, profile := range []string{"default", "scale", "redis"} {
+		if len(serves[profile]) != 1 {
+			t.Errorf("in profile %s serve %q", profile, serves[profile])
+		}
+	}
+	// What docs/redis.md wants of a Redis that loses nothing, and a server on it that starts.
+	command := strings.Join(file.Services["redis"].Command, " ")
+	for _, want := range []string{"--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"} {
+		if !strings.Contains(command, want) {
+			t.Errorf("the Redis of the profile is started without %s: %s", want, command)
+		}
+	}
+	set := file.Services["short-term"].Environment
+	if url, ok := set["HEARDLOG_WEBHOOK_URL"]; set["HEARDLOG_STORE"] != "redis://redis:6379/0" || !ok || url != "" {
+		t.Errorf("the server of profile redis has %q", set)
+	}
+}
