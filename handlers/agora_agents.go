@@ -63,8 +63,9 @@ type listAnswer struct {
 		List  []listEntry `json:"list"`
 	} `json:"data"`
 	Meta struct {
-		Cursor string `json:"cursor"`
-		Total  int    `json:"total"`
+		Cursor    string `json:"cursor"`
+		Total     int    `json:"total"`
+		Truncated bool   `json:"truncated,omitempty"`
 	} `json:"meta"`
 	Status string `json:"status"`
 }
@@ -81,7 +82,7 @@ func (a *API) agents(w http.ResponseWriter, r *http.Request) error {
 	out := listAnswer{Status: "ok"}
 	out.Data.List = []listEntry{}
 	query := r.URL.Query()
-	q, err := listQuery(query)
+	q, err := listQuery(query, a.Now())
 	if err != nil {
 		return err
 	}
@@ -99,11 +100,11 @@ func (a *API) agents(w http.ResponseWriter, r *http.Request) error {
 			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.ShownName(), Channel: agent.Settings.Channel,
 		})
 	}
-	out.Data.Count, out.Meta.Cursor, out.Meta.Total = len(page.Agents), page.Next, page.Total
+	out.Data.Count, out.Meta.Cursor, out.Meta.Total, out.Meta.Truncated = len(page.Agents), page.Next, page.Total, page.Truncated
 	return encode(w, http.StatusOK, out)
 }
 
-func listQuery(v url.Values) (memory.AgentQuery, error) {
+func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage, Cursor: v.Get("cursor")}
 	if q.Cursor != "" && !validID(q.Cursor) {
 		return q, fault.At(fault.Invalid, "cursor", "is not one that a list gave")
@@ -120,7 +121,7 @@ func listQuery(v url.Values) (memory.AgentQuery, error) {
 	if err != nil {
 		return q, err
 	}
-	q.FromMS = time.Now().Add(-listWindow).UnixMilli()
+	q.FromMS = now.Add(-listWindow).UnixMilli()
 	if from > 0 {
 		q.FromMS = int64(from) * 1000
 	}

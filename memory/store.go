@@ -106,11 +106,20 @@ type AgentQuery struct {
 	Cursor       string   // agent id at which the page starts; "" = the newest
 }
 
+// MaxCounted is how many agents a list counts: a project may have millions, and whoever turns pages wants to know no more than that there are many.
+const MaxCounted = 10_000
+
 // AgentPage is one page of a list.
 type AgentPage struct {
-	Agents []Agent
-	Next   string // agent id at which the next page starts; "" on the last page
-	Total  int    // all that match, this page or not
+	Agents    []Agent
+	Next      string // agent id at which the next page starts; "" on the last page
+	Total     int    // all that match, this page or not; at most MaxCounted
+	Truncated bool   // more than Total match
+}
+
+// Count notes how many agents match; a store need not count more than one above MaxCounted.
+func (p *AgentPage) Count(n int) {
+	p.Total, p.Truncated = min(n, MaxCounted), n > MaxCounted
 }
 
 // MessageQuery selects messages of one agent in order of Seq.

@@ -64,7 +64,8 @@ func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentPa
 		}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].ID > all[j].ID })
-	page := memory.AgentPage{Total: len(all)}
+	var page memory.AgentPage
+	page.Count(len(all))
 	for _, a := range all {
 		if q.Cursor != "" && a.ID > q.Cursor {
 			continue

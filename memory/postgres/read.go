@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -269,67 +268,6 @@ func (s *Store) Messages(ctx context.Context, project, id string, q memory.Messa
 		return err
 	})
 	return list, err
-}
-
-// Agents lists a project's agents, newest id first.
-func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
-	where, args := []string{"a.project = $1"}, []any{stored(q.Project)}
-	add := func(cond string, arg any) {
-		args = append(args, arg)
-		where = append(where, fmt.Sprintf(cond, len(args)))
-	}
-	if q.Channel != "" {
-		add("a.channel = $%d", stored(q.Channel))
-	}
-	if q.Name != "" {
-		add("a.name = $%d", stored(q.Name))
-	}
-	if q.FromMS != 0 {
-		add("a.start_ms >= $%d", q.FromMS)
-	}
-	if q.ToMS != 0 {
-		add("a.start_ms <= $%d", q.ToMS)
-	}
-	if len(q.Statuses) > 0 {
-		list := make([]int16, len(q.Statuses))
-		for i, st := range q.Statuses {
-			list[i] = int16(st)
-		}
-		add("a.status = ANY($%d)", list)
-	}
-	limit := max(q.Limit, 1)
-	counted, countedArgs := strings.Join(where, " AND "), args
-	if q.Cursor != "" {
-		add("a.id <= $%d", stored(q.Cursor))
-	}
-	err = s.read(ctx, "list agents", func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			if err := tx.QueryRow(ctx, "SELECT count(*) FROM agent a WHERE "+counted, countedArgs...).Scan(&page.Total); err != nil {
-				return err
-			}
-			rows, err := tx.Query(ctx, fmt.Sprintf("SELECT %s FROM agent a WHERE %s ORDER BY a.id DESC LIMIT %d", agentColumns, strings.Join(where, " AND "), limit+1), args...)
-			if err != nil {
-				return err
-			}
-			page.Agents, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a memory.Agent, err error) {
-				var no int64
-				err = s.scanAgent(row, &a, &no)
-				return a, err
-			})
-			return err
-		})
-	})
-	if err != nil {
-		return memory.AgentPage{}, err
-	}
-	if len(page.Agents) > limit {
-		page.Next = page.Agents[limit].ID
-		page.Agents = page.Agents[:limit]
-	}
-	if len(page.Agents) == 0 {
-		page.Agents = nil
-	}
-	return page, nil
 }
 
 // ByKey gives the id of the agent that a key finds.

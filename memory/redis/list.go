@@ -49,7 +49,7 @@ func (s *Store) list(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	if err != nil {
 		return page, nil, err
 	}
-	page.Total = total
+	page.Count(total)
 	limit := max(q.Limit, 1)
 	if len(ids) > limit {
 		page.Next = ids[limit]

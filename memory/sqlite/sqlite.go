@@ -239,7 +239,7 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 			return err
 		}
 	}
-	err = w.each("SELECT status, count(*) FROM agent INDEXED BY agent_start GROUP BY status", nil, func(row []driver.Value) error {
+	err = w.each("SELECT status, count(*) FROM agent INDEXED BY agent_state_start GROUP BY status", nil, func(row []driver.Value) error {
 		if st := integer(row[0]); st >= 0 && int(st) < memory.Statuses {
 			s.counts[st].Store(integer(row[1]))
 		}

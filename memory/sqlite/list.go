@@ -1,0 +1,129 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"slices"
+	"strings"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// agentFilter is the WHERE of a list for one status. Texts differ by which filters are there, not by their values.
+func agentFilter(q memory.AgentQuery, st memory.Status) (where string, args []driver.Value) {
+	where, args = "WHERE a.project = ? AND a.status = ?", []driver.Value{q.Project, int64(st)}
+	add := func(cond string, arg driver.Value) { where += " AND " + cond; args = append(args, arg) }
+	if q.Channel != "" {
+		add("a.channel = ?", q.Channel)
+	}
+	if q.Name != "" {
+		add("a.name = ?", q.Name)
+	}
+	if q.FromMS != 0 {
+		add("a.start_ms >= ?", q.FromMS)
+	}
+	if q.ToMS != 0 {
+		add("a.start_ms <= ?", q.ToMS)
+	}
+	return where, args
+}
+
+// agentIndex gives the index by which agents that have a status are found, and what SQLite wants to read in a WHERE to take it. Without statistics it would
+// take any.
+func agentIndex(q memory.AgentQuery, st memory.Status, otherwise string) (index, also string) {
+	switch {
+	case q.Name != "" && st.Ended():
+		return "agent_ended_name", " AND a.status IN (4, 6) AND a.name <> ''"
+	case q.Name != "":
+		return "agent_live_name", " AND a.status NOT IN (4, 6) AND a.name <> ''"
+	case q.Channel != "":
+		return "agent_channel", ""
+	}
+	return otherwise, ""
+}
+
+// Agents lists a project's agents, newest id first. Each status is looked at by itself, since an index gives the agents of one in order; no more are counted than
+// memory.MaxCounted.
+func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
+	statuses := slices.Clone(q.Statuses)
+	if len(statuses) == 0 {
+		for st := range memory.Statuses {
+			statuses = append(statuses, memory.Status(st))
+		}
+	}
+	slices.Sort(statuses)
+	statuses = slices.Compact(statuses)
+	err = s.readers.do(ctx, func(c *conn) error {
+		page = memory.AgentPage{}
+		total := 0
+		var found []listed
+		for _, st := range statuses {
+			n, err := countAgents(c, q, st)
+			if err != nil {
+				return err
+			}
+			if total += n; n == 0 {
+				continue
+			}
+			if found, err = listAgents(c, q, st, n, found); err != nil {
+				return err
+			}
+		}
+		page.Count(total)
+		slices.SortFunc(found, func(a, b listed) int { return strings.Compare(b.id, a.id) })
+		if limit := max(q.Limit, 1); len(found) > limit {
+			page.Next, found = found[limit].id, found[:limit]
+		}
+		for _, f := range found {
+			row, err := c.first(selectAgent+"WHERE a.no = ?", f.no)
+			if err == nil && row == nil {
+				err = errNoRow
+			}
+			if err != nil {
+				return err
+			}
+			_, a, _ := readAgent(row)
+			if err := loadSettings(c, &s.sealer, f.no, &a); err != nil {
+				return err
+			}
+			page.Agents = append(page.Agents, a)
+		}
+		return nil
+	})
+	s.afterCommit()
+	return page, classify(err, "list agents")
+}
+
+// countAgents counts the agents of a status that match, up to one more than memory.MaxCounted.
+func countAgents(c *conn, q memory.AgentQuery, st memory.Status) (int, error) {
+	where, args := agentFilter(q, st)
+	index, also := agentIndex(q, st, "agent_state_start")
+	n, err := c.number("SELECT count(*) FROM (SELECT 1 FROM agent a INDEXED BY "+index+" "+where+also+" LIMIT ?+0)", append(args, int64(memory.MaxCounted)+1)...)
+	return int(n), err
+}
+
+// listed is an agent of a list before it is read.
+type listed struct {
+	no int64
+	id string
+}
+
+// listAgents gives the newest agents of a status from the cursor on, one more than the page may have; n are there. Of many that match, whatever their start, the newest are found
+// soon by going through ids; few are found by their start, and put in order.
+func listAgents(c *conn, q memory.AgentQuery, st memory.Status, n int, found []listed) ([]listed, error) {
+	where, args := agentFilter(q, st)
+	otherwise := "agent_state_id"
+	if (q.FromMS != 0 || q.ToMS != 0) && n <= memory.MaxCounted {
+		otherwise = "agent_state_start"
+	}
+	index, also := agentIndex(q, st, otherwise)
+	if q.Cursor != "" {
+		where += " AND a.id <= ?"
+		args = append(args, q.Cursor)
+	}
+	err := c.each("SELECT a.no, a.id FROM agent a INDEXED BY "+index+" "+where+also+" ORDER BY a.id DESC LIMIT ?+0", append(args, int64(max(q.Limit, 1))+1), func(row []driver.Value) error {
+		found = append(found, listed{integer(row[0]), text(row[1])})
+		return nil
+	})
+	return found, err
+}
