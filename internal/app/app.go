@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
@@ -43,6 +42,7 @@ type App struct {
 	store     store
 	outbox    outbox           // nil where the store keeps no webhooks
 	now       func() time.Time // the clock that decides what is due
+	ids       *ids
 	service   *memory.Service
 	answers   *answer.Runner
 	summaries *summary.Worker
@@ -75,6 +75,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	undo = append(undo, a.store.Close)
+	a.ids = &ids{now: a.now}
 	a.outbox, _ = a.store.(outbox)
 	wanted, err := a.wantedEvents(ctx)
 	if err != nil {
@@ -83,7 +84,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	g := newGuard(c)
 	a.newSummaries(reg)
 	a.service = memory.NewService(memory.Config{
-		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: newID, Events: wanted, Observe: observed,
+		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
 		Working: a.store, MaxWorkingMB: c.WorkingMB,
 		Items: a.store, Peers: peersOf(a.store),
 		Think: func(ctx context.Context, project, id, text string) error {
@@ -113,7 +114,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
-		Access: access(c), Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		Access: access(c), Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docsPage, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Tail:      handlers.TailLimits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
@@ -125,9 +126,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	return a, nil
 }
-
-// newID gives an id that sorts by time and cannot be guessed.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 func access(c config.Config) *handlers.Access {
 	acc := &handlers.Access{DefaultProject: c.DefaultProject, ValidProject: config.ValidProject}

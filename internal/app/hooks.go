@@ -25,7 +25,7 @@ func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.
 		return nil, err
 	}
 	return &webhook.Service{
-		Store: a.outbox, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: newID, Random: rand.Reader,
+		Store: a.outbox, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: a.ids.next, Random: rand.Reader,
 	}, nil
 }
 

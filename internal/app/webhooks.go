@@ -76,7 +76,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 
 // newWebhooks makes what sends, and what forgets.
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) error {
-	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin}
+	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin, Now: a.now}
 	if proxy := a.cfg.WebhookProxy.Reveal(); proxy != "" {
 		u, err := url.Parse(proxy)
 		if err != nil {
