@@ -96,6 +96,12 @@ func unsupported(err error) bool {
 	return ok && (e.Code == "0A000" || e.Code == "42883")
 }
 
+// known tells that what was to be made is there already.
+func known(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "42710"
+}
+
 // violated gives the unique constraint that an error is about; "" for others.
 func violated(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" {

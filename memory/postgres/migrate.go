@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 //go:embed schema/*.sql
@@ -39,32 +41,24 @@ func migrations() ([]string, error) {
 // has no such locks, the number's primary key in table heardlog_schema makes the second of two fail, and it looks again.
 const migrationLock = 0x68656172
 
-// settled checks that the schema is this binary's, and the key of the secrets, and changes nothing. Where there is no check value yet, nothing is sealed.
-func (s *Store) settled(ctx context.Context, conn *pgx.Conn, key []byte) error {
-	steps, err := migrations()
-	if err != nil {
+// worksFrom is the oldest schema whose programs do right on the newest: a step that adds indexes, tables, or columns with defaults leaves it, any other sets it to its own number. It stands in
+// table meta, so that a program that is taken back after an upgrade knows that it may serve. (Programs from before it look only at the number.)
+const (
+	worksFrom = 5
+	worksMark = "works_from"
+)
+
+// newer refuses a database with steps that this program does not know, unless programs of its own schema do right on it.
+func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
+	var from []byte
+	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = '"+worksMark+"'").Scan(&from)
+	if err != nil && !noRows(err) {
 		return err
 	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		var there bool
-		have := 0
-		err := tx.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there)
-		if err == nil && there {
-			err = tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have)
-		}
-		if err != nil {
-			return err
-		}
-		if have != len(steps) {
-			return fmt.Errorf("the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
-		}
-		sealed := false
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'seal')").Scan(&sealed); err != nil || !sealed {
-			return err
-		}
-		s.sealer, err = openSealer(ctx, tx, key)
-		return err
-	})
+	if n, err := strconv.Atoi(string(from)); err == nil && n <= known {
+		return nil
+	}
+	return fault.New(fault.Invalid, "the database has schema %d and this program knows schemas up to %d: it was written by a newer version; use that one or a newer one", have, known)
 }
 
 // migrate brings the schema up to this binary's, all in one transaction, and settles the key of the secrets.
@@ -103,13 +97,20 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, key []byte) error {
 		return err
 	}
 	if have > len(steps) {
-		return fmt.Errorf("the database has schema %d and this program knows schemas up to %d: it was written by a newer version; use that one or a newer one", have, len(steps))
+		if err := newer(ctx, tx, have, len(steps)); err != nil {
+			return err
+		}
 	}
 	for i := have; i < len(steps); i++ {
 		if _, err := tx.Exec(ctx, steps[i], pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("migration %d: %w", i+1, err)
 		}
 		if _, err := tx.Exec(ctx, "INSERT INTO heardlog_schema (version) VALUES ($1)", i+1); err != nil {
+			return err
+		}
+	}
+	if have < len(steps) {
+		if _, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ('"+worksMark+"', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value", []byte(strconv.Itoa(worksFrom))); err != nil {
 			return err
 		}
 	}

@@ -43,8 +43,6 @@ type Options struct {
 	Committers int
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
 	Timeout time.Duration
-	// Reading opens a database to read it, beside servers: nothing in it is made, sealed, finished or given up, and a schema of another version is refused.
-	Reading bool
 	// Observe is told of every shared transaction: it must be quick. May be nil.
 	Observe func(Commit)
 	// Report is told of what an operator has to look after although everything goes on, once. May be nil.
@@ -138,9 +136,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.shards = append(s.shards, shard)
 		s.work.Go(func() { s.commitLoop(shard) })
 	}
-	if !o.Reading {
-		s.work.Go(func() { s.keepTime(s.behind) })
-	}
+	s.work.Go(func() { s.keepTime(s.behind) })
 	return s, nil
 }
 
@@ -152,18 +148,16 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	defer conn.Release()
 	for try := 0; ; try++ {
-		if o.Reading {
-			err = s.settled(ctx, conn.Conn(), o.SealKey)
-		} else {
-			err = s.migrate(ctx, conn.Conn(), o.SealKey)
-		}
-		if err == nil {
+		if err = s.migrate(ctx, conn.Conn(), o.SealKey); err == nil {
 			break
 		}
 		// Where there is no advisory lock, another replica may have been quicker.
 		if try == 3 || !transient(err) && violated(err) == "" {
 			return err
 		}
+	}
+	if err := s.sealRest(ctx, conn.Conn()); err != nil {
+		return err
 	}
 	var schema string
 	if err := conn.QueryRow(ctx, "SELECT current_schema()").Scan(&schema); err != nil {
@@ -177,9 +171,6 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	if err := s.loadEndpoints(ctx, conn); err != nil {
 		return err
-	}
-	if o.Reading {
-		return nil
 	}
 	return s.closeDeleted(ctx) // what a crash left of a deletion
 }
@@ -209,9 +200,6 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 	params := c.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
 		params["application_name"] = "heardlog"
-	}
-	if o.Reading {
-		params["default_transaction_read_only"] = "on"
 	}
 	c.PingTimeout = pong
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepareSession(ctx, conn, o.Timeout) }

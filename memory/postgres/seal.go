@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,8 +14,7 @@ import (
 // What is sealed (package seal): an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved conversations, values of working
 // memories. A check value in table meta tells a wrong key at open, so that replicas cannot run with different ones.
 
-// openSealer checks the key against the database. One without a check value that is given a key gets one, and everything that was stored
-// plain is sealed, in the same transaction, while nobody else writes; a replica that runs on without the key can neither read it then nor store anything plain beside it.
+// openSealer checks the key against the database. One without a check value that is given a key gets one; what was stored plain is sealed afterwards, see sealRest.
 func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
 	var check []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
@@ -22,98 +22,158 @@ func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error)
 	case errors.Is(err, pgx.ErrNoRows) && len(key) == 0:
 		return seal.Sealer{}, nil
 	case errors.Is(err, pgx.ErrNoRows):
-		return sealAll(ctx, tx, key)
+		s, check, err := seal.First(key)
+		if err != nil {
+			return seal.Sealer{}, err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ('seal', $1), ('"+sealingMark+"', '')", check)
+		return s, err
 	case err != nil:
 		return seal.Sealer{}, err
 	}
 	return seal.Check(key, check)
 }
 
-// sealAll seals what is there and leaves the check value.
-func sealAll(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
-	s, check, err := seal.First(key)
-	if err != nil {
-		return seal.Sealer{}, err
+// sealingMark is the key in table meta that stands there while something may not be sealed yet.
+const sealingMark = "sealing"
+
+// sealRest seals what was stored before there was a key, some rows a transaction, so that others go on meanwhile and a server that is killed leaves the rest to the next that starts;
+// several may be at it. Sealed and plain rows are read alike. In the end the tables take nothing plain any more: a replica that runs on without the key can neither
+// read what is sealed nor store anything plain beside it.
+func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
+	var left bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = $1)", sealingMark).Scan(&left); err != nil || !left {
+		return err
 	}
-	if _, err := tx.Exec(ctx, "LOCK TABLE agent, endpoint, conversation, working, meta IN SHARE ROW EXCLUSIVE MODE"); err != nil && !unsupported(err) {
-		return seal.Sealer{}, err
+	all := func() error {
+		for _, t := range sealedTables() {
+			if err := t.seal(ctx, conn, s.sealer); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	for _, t := range sealedTables() {
-		if err := t.seal(ctx, tx, s); err != nil {
-			return seal.Sealer{}, err
+	if err := all(); err != nil {
+		return err
+	}
+	// What is emptied or about to be written, such as the secrets of a deleted endpoint, is no secret. Without NOT VALID the table would be read while nobody may use it.
+	for table, column := range sealedColumns {
+		sql := fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0) NOT VALID", table, column)
+		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil && !known(err) {
+			return err
 		}
 	}
-	// What is emptied or about to be written, such as the secrets of a deleted endpoint, is no secret.
-	for table, column := range map[string]string{"agent": "settings", "endpoint": "secrets", "conversation": "body", "working": "body"} {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0)", table, column)); err != nil {
-			return seal.Sealer{}, err
+	if err := all(); err != nil { // what others stored before they were kept from it
+		return err
+	}
+	for table := range sealedColumns {
+		sql := fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %[1]s_sealed", table)
+		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil {
+			return err
 		}
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ('seal', $1)", check)
-	return s, err
+	_, err := conn.Exec(ctx, "DELETE FROM meta WHERE key = $1", sealingMark)
+	return err
 }
 
-// sealedTable says how blobs of one table are read and written back, some at a time: they may be large, and many.
+var sealedColumns = map[string]string{"agent": "settings", "endpoint": "secrets", "conversation": "body", "working": "body"}
+
+// sealPause is how long is waited for whoever holds what is to be sealed, before the next try.
+const sealPause = 100 * time.Millisecond
+
+// again runs fn until others no longer stand in its way. Between the tries nobody waits for it.
+func again(ctx context.Context, fn func() error) error {
+	for try := 1; ; try++ {
+		err := fn()
+		if !transient(err) && !lockedOut(err) || unsupported(err) && try == maxTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ended(ctx), err)
+		case <-time.After(sealPause):
+		}
+	}
+}
+
+// sealedTable says how plain blobs of one table are read and written back, some at a time: they may be large, and many.
 type sealedTable struct {
-	get   string // owner, blob and key of the rows behind a key, in the key's order, at most as many as one may hold in memory
+	get   string // owner, blob and key of the plain rows behind a key, in the key's order, at most as many as one may hold in memory; locked
 	set   string // the blob, and the row's key
 	first []any  // stands in front of every key
 }
 
 func sealedTables() []sealedTable {
+	plain := func(column string) string { return "length(" + column + ") > 0 AND get_byte(" + column + ", 0) = 0" }
 	return []sealedTable{
 		{
-			"SELECT 'agent ' || project || ' ' || id, settings, no FROM agent WHERE no > $1 ORDER BY no LIMIT 200",
+			"SELECT 'agent ' || project || ' ' || id, settings, no FROM agent WHERE no > $1 AND " + plain("settings") + " ORDER BY no LIMIT 200 FOR UPDATE",
 			"UPDATE agent SET settings = $1 WHERE no = $2", []any{int64(-1)},
 		},
 		{
-			"SELECT 'endpoint ' || id, secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL ORDER BY no LIMIT 200",
+			"SELECT 'endpoint ' || id, secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL AND " + plain("secrets") + " ORDER BY no LIMIT 200 FOR UPDATE",
 			"UPDATE endpoint SET secrets = $1 WHERE no = $2", []any{int64(-1)},
 		},
 		{
-			"SELECT 'conversation ' || project || ' ' || id, body, project, id FROM conversation WHERE (project, id) > ($1, $2) ORDER BY project, id LIMIT 32",
+			"SELECT 'conversation ' || project || ' ' || id, body, project, id FROM conversation WHERE (project, id) > ($1, $2) AND " + plain("body") +
+				" ORDER BY project, id LIMIT 32 FOR UPDATE",
 			"UPDATE conversation SET body = $1 WHERE project = $2 AND id = $3", []any{"", ""},
 		},
 		{
 			`SELECT 'working ' || a.project || ' ' || a.id || ' ' || w.key, w.body, w.agent_no, w.key FROM working w JOIN agent a ON a.no = w.agent_no
-				WHERE (w.agent_no, w.key) > ($1, $2) ORDER BY w.agent_no, w.key LIMIT 32`,
+				WHERE (w.agent_no, w.key) > ($1, $2) AND ` + plain("w.body") + " ORDER BY w.agent_no, w.key LIMIT 32 FOR UPDATE OF w",
 			"UPDATE working SET body = $1 WHERE agent_no = $2 AND key = $3", []any{int64(-1), ""},
 		},
 		{
-			"SELECT key, value, key FROM meta WHERE key LIKE 'key %' AND key > $1 ORDER BY key LIMIT 200",
+			"SELECT key, value, key FROM meta WHERE key LIKE 'key %' AND key > $1 AND " + plain("value") + " ORDER BY key LIMIT 200 FOR UPDATE",
 			"UPDATE meta SET value = $1 WHERE key = $2", []any{""},
 		},
 	}
 }
 
-func (t sealedTable) seal(ctx context.Context, tx pgx.Tx, s seal.Sealer) error {
-	for at := t.first; ; {
-		rows, err := tx.Query(ctx, t.get, at...)
+// seal seals a table's plain rows.
+func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s seal.Sealer) error {
+	for at := t.first; at != nil; {
+		next := at
+		err := again(ctx, func() error {
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+				next, err = t.sealSome(ctx, tx, s, at)
+				return err
+			})
+		})
 		if err != nil {
 			return err
 		}
-		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) { return row.Values() })
-		if err != nil || len(list) == 0 {
-			return err
-		}
-		b := &pgx.Batch{}
-		for _, row := range list {
-			owner, okOwner := row[0].(string)
-			stored, okBlob := row[1].([]byte)
-			if !okOwner || !okBlob {
-				return errBadRow
-			}
-			plain, err := s.Open(stored, owner)
-			if err != nil {
-				return err
-			}
-			at = row[2:]
-			b.Queue(t.set, append([]any{s.Seal(plain, owner)}, at...)...)
-		}
-		if err := tx.SendBatch(ctx, b).Close(); err != nil {
-			return err
-		}
+		at = next
 	}
+	return nil
+}
+
+// sealSome seals the next rows and gives the last one's key, nil where there are none.
+func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at []any) ([]any, error) {
+	rows, err := tx.Query(ctx, t.get, at...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) { return row.Values() })
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	for _, row := range list {
+		owner, okOwner := row[0].(string)
+		stored, okBlob := row[1].([]byte)
+		if !okOwner || !okBlob {
+			return nil, errBadRow
+		}
+		plain, err := s.Open(stored, owner)
+		if err != nil {
+			return nil, err
+		}
+		at = row[2:]
+		b.Queue(t.set, append([]any{s.Seal(plain, owner)}, at...)...)
+	}
+	return at, tx.SendBatch(ctx, b).Close()
 }
 
 func agentOwner(project, id string) string { return "agent " + stored(project) + " " + stored(id) }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -57,6 +60,74 @@ func TestSealedLater(t *testing.T) {
 	}
 }
 
+// TestSealingGoesOn: a server that ends in the middle of sealing has lost nothing of it: what it came to is sealed and can be read, and the next goes on. Another key is refused
+// in between, and when all is done the database takes nothing plain any more.
+func TestSealingGoesOn(t *testing.T) {
+	t.Parallel()
+	const many, secret = 70, "canary-77aa"
+	url := postgrestest.URL(t)
+	s := open(t, postgres.Options{URL: url})
+	for i := range many {
+		if err := s.SaveConversation(t.Context(), "p", fmt.Sprintf("c%03d", i), []byte(secret), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	held, err := conn.Begin(t.Context())
+	if err == nil {
+		_, err = held.Exec(t.Context(), "SELECT 1 FROM conversation WHERE id = 'c050' FOR UPDATE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kill := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		s, err := postgres.Open(ctx, postgres.Options{URL: url, SealKey: []byte("key")})
+		if err == nil {
+			_ = s.Close()
+		}
+		ended <- err
+	}()
+	for inClear(t, url, secret) == many {
+		select {
+		case err := <-ended:
+			t.Fatalf("it has not waited for the row that is held: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	kill()
+	if err := <-ended; err == nil {
+		t.Error("it opened a database in which something is plain")
+	}
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := inClear(t, url, secret); n == 0 || n == many {
+		t.Errorf("%d rows are in clear of %d, want some", n, many)
+	}
+	if o, err := postgres.Open(t.Context(), postgres.Options{URL: url, SealKey: []byte("other")}); err == nil {
+		_ = o.Close()
+		t.Error("another key was taken")
+	}
+	sealed := open(t, postgres.Options{URL: url, SealKey: []byte("key")})
+	if n := inClear(t, url, secret); n != 0 {
+		t.Errorf("%d rows are in clear afterwards", n)
+	}
+	for i := range many {
+		if got, err := sealed.LoadConversation(t.Context(), "p", fmt.Sprintf("c%03d", i)); err != nil || string(got) != secret {
+			t.Errorf("conversation %d: %q, %v", i, got, err)
+		}
+	}
+	if err := s.SaveConversation(t.Context(), "p", "plain", []byte(secret), 0); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a server without the key stored something plain: %v", err)
+	}
+}
+
 // inClear counts the rows that hold the text.
 func inClear(t *testing.T, url, text string) (n int) {
 	t.Helper()
@@ -77,8 +148,8 @@ func inClear(t *testing.T, url, text string) (n int) {
 func TestReading(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
-	if s, err := postgres.Open(t.Context(), postgres.Options{URL: to, Reading: true}); err == nil {
-		_ = s.Close()
+	if r, err := postgres.OpenReader(t.Context(), postgres.Options{URL: to}); err == nil {
+		_ = r.Close()
 		t.Error("a database without tables was opened for reading")
 	}
 	s := open(t, postgres.Options{URL: to})
@@ -88,12 +159,20 @@ func TestReading(t *testing.T) {
 	if err := s.Update(t.Context(), "acme", a.ID, says("word")); err != nil {
 		t.Fatal(err)
 	}
-	reader := open(t, postgres.Options{URL: to, Reading: true, SealKey: []byte("a key")})
-	if got := whole(t, reader, a); got["word"] != 1 {
-		t.Errorf("%v", got)
+	reader, err := postgres.OpenReader(t.Context(), postgres.Options{URL: to, SealKey: []byte("a key")})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := reader.Update(t.Context(), "acme", a.ID, says("more")); err == nil {
-		t.Error("who reads has written")
+	t.Cleanup(func() { _ = reader.Close() })
+	words := 0
+	err = reader.Export(t.Context(), export.Scope{Project: "acme", Agent: a.ID}, func(r export.Record) error {
+		if r.Message != nil && r.Message.Content == "word" {
+			words++
+		}
+		return nil
+	})
+	if err != nil || words != 1 {
+		t.Errorf("%d messages were read, %v", words, err)
 	}
 	if n := inClear(t, to, "canary-90ab"); n != 1 {
 		t.Errorf("%d rows are in clear, want the one that was: a reader has sealed it", n)
