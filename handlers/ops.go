@@ -25,6 +25,7 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 	defer stop()
 	if err := a.Ready(ctx); err != nil {
 		infoOf(r).err = err
+		w.Header().Set("Retry-After", "1")
 		return encode(w, http.StatusServiceUnavailable, readyAnswer{Status: "unavailable", Detail: "the store cannot be written or the server is stopping; the log has more"})
 	}
 	return encode(w, http.StatusOK, readyAnswer{Status: "ok"})
