@@ -3,9 +3,11 @@ package data_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,6 +43,10 @@ func refusing(t *testing.T, code string) string {
 // TestDoctorPostgres: what keeps a server from its database is told in plain words, with what to do, and without a secret.
 func TestDoctorPostgres(t *testing.T) {
 	t.Parallel()
+	steps, err := filepath.Glob("../../memory/postgres/schema/*.sql")
+	if err != nil || len(steps) == 0 {
+		t.Fatalf("%d steps of the schema, %v", len(steps), err)
+	}
 	filledURL := func(t *testing.T) string {
 		url := postgrestest.URL(t)
 		filled(t, url, 1)
@@ -61,8 +67,8 @@ func TestDoctorPostgres(t *testing.T) {
 		want []string
 		fail bool
 	}{
-		{"all well", filledURL, sealKey, []string{"ok   store    postgres://", "schema 6 of 6"}, false},
-		{"nothing there yet", func(t *testing.T) string { return postgrestest.URL(t) }, sealKey, []string{"schema 0 of 6"}, false},
+		{"all well", filledURL, sealKey, []string{"ok   store    postgres://", fmt.Sprintf("schema %d of %d", len(steps), len(steps))}, false},
+		{"nothing there yet", func(t *testing.T) string { return postgrestest.URL(t) }, sealKey, []string{fmt.Sprintf("schema 0 of %d", len(steps))}, false},
 		{"no key", filledURL, "", []string{"FAIL store    the secrets in this database cannot be read", "set HEARDLOG_SECRET_KEY"}, true},
 		{"another key", filledURL, strings.Repeat("hidden-hidden-", 5), []string{"FAIL store    the secrets in this database cannot be read", "set HEARDLOG_SECRET_KEY"}, true},
 		{"another password", func(t *testing.T) string { return refusing(t, "28P01") }, "", []string{"does not take this user and password", "correct user and password"}, true},
