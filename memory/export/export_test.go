@@ -1,17 +1,13 @@
 package export_test
 
 import (
-	"context"
-	"database/sql"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/memory/window"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -157,45 +153,4 @@ func findings(t *testing.T, from export.Source) (out []string) {
 		t.Fatal(err)
 	}
 	return out
-}
-
-// TestVerify: nothing is wrong with a store that was used, beside its owner, and each kind of damage is named.
-func TestVerify(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, sql, want string }{
-		{"nothing", "", ""},
-		{"a message of nobody", "INSERT INTO message (agent_no, seq, rev, turn, shown, body) VALUES (99, 1, 1, 0, 1, '{}')", "1 messages belong to no agent"},
-		{"a body that is none", "UPDATE message SET body = '{' WHERE agent_no = 1 AND seq = 3", "message 3 of agent b of project p cannot be read"},
-		{"a revision from nowhere", "UPDATE message SET rev = 0 WHERE agent_no = 2 AND seq = 3", "p a message 3: its revision 0 is not from 1"},
-		{"a turn below 0", "UPDATE message SET turn = -3 WHERE agent_no = 2 AND seq = 3", "p a message 3: its turn -3"},
-		{"no settings", "DELETE FROM agent_settings WHERE agent_no = 2", "agent a of project p cannot be read"},
-		{"a status that is none", "UPDATE agent SET status = 9 WHERE no = 3", "q a status 9 is none"},
-		{"ended and without an end", "UPDATE agent SET stop_ms = 0 WHERE no = 1", "p b its status is STOPPED, and its end is at 0 ms"},
-		{"an item of nothing", "DELETE FROM message WHERE agent_no = 1 AND seq = 5", "1 items belong to no message"},
-		{"an event of nobody", "UPDATE event SET agent_no = 77 WHERE id = 'end'", "1 events tell of an agent that is not there"},
-		{"an endpoint that is gone", "DELETE FROM endpoint WHERE id = 'e1'", "deliveries have no endpoint"},
-		{"an attempt of nothing", "UPDATE attempt SET delivery_id = 999 WHERE delivery_id = (SELECT min(delivery_id) FROM attempt)", "1 attempts belong to no delivery"},
-		{"an end of what waits", "UPDATE delivery SET done_ms = 5 WHERE state = 0 AND id = (SELECT min(id) FROM delivery WHERE state = 0)", "is pending, and ended at 5 ms"},
-		{"conversations that nobody counted", "UPDATE conversation_count SET n = 7 WHERE project = 'p'", "1 projects have another number of conversations"},
-		{"an import in the middle", "INSERT INTO meta (key, value) VALUES ('import', x'00')", "1 import was not finished"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "h.db")
-			s := must(sqlite.Open(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}))
-			defer s.Close()
-			fill(t, s)
-			if tt.sql != "" {
-				db := must(sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)"))
-				must(db.ExecContext(context.Background(), tt.sql))
-				_ = db.Close()
-			}
-			r := must(sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte("k")}))
-			defer r.Close()
-			got := findings(t, r)
-			if tt.want == "" && len(got) > 0 || tt.want != "" && !strings.Contains(strings.Join(got, "\n"), tt.want) {
-				t.Errorf("findings %q, want %q", got, tt.want)
-			}
-		})
-	}
 }

@@ -203,3 +203,38 @@ func TestDamaged(t *testing.T) {
 		})
 	}
 }
+
+// TestClaimed: a try that is under way when a delivery is exported is not counted, whatever the store notes of it, so that the copy has as many tries left.
+func TestClaimed(t *testing.T) {
+	t.Parallel()
+	for name, open := range places() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := open(t)
+			var got []int
+			// While the store that has claimed it is open: what one process claims is free when that ends.
+			p.use(t, func(s whole) {
+				fill(t, s)
+				from, ok := s.(export.Source)
+				if !ok {
+					from = p.read(t)
+				}
+				err := from.Export(t.Context(), export.Scope{}, func(r export.Record) error {
+					if d := r.Delivery; d != nil {
+						if d.Attempt != len(d.Attempts) {
+							t.Errorf("delivery %d counts %d attempts and has %d", d.ID, d.Attempt, len(d.Attempts))
+						}
+						got = append(got, d.Attempt)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			if len(got) < 5 {
+				t.Errorf("%d deliveries", len(got))
+			}
+		})
+	}
+}

@@ -91,6 +91,8 @@ type Agent struct {
 type Message struct {
 	Project, AgentID string
 	memory.Message
+	// Unlike tells that the store notes otherwise than the message itself whether history shows it. Only Verify looks.
+	Unlike bool
 }
 
 // Item is the place of a message that is found as an item, and how it is found.
@@ -109,6 +111,8 @@ type Working struct {
 	Value     Text   `json:"value"`
 	UpdatedMS int64  `json:"updated_ms"`
 	ExpiresMS int64  `json:"expires_ms"`
+	// Noted is the size as the store notes it, 0 where it notes none. Only Verify looks.
+	Noted int64 `json:"-"`
 }
 
 // Size is how much the entry counts against the agent's limit, in bytes.
@@ -151,10 +155,11 @@ type Delivery struct {
 	Attempts []webhook.Attempt     `json:"-"`
 }
 
-// Free gives the delivery as it is when nobody has it claimed: due when its event happened, or earlier.
+// Free gives the delivery as it is when whoever has it claimed gives it back: due when its event happened, or earlier, and the try that is under way, of which
+// nothing is stored, is not counted.
 func (d *Delivery) Free(claimed bool, eventMS int64) {
 	if claimed && d.State == webhook.Pending {
-		d.DueMS = min(d.DueMS, eventMS)
+		d.DueMS, d.Attempt = min(d.DueMS, eventMS), max(d.Attempt-1, 0)
 	}
 }
 

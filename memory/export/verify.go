@@ -3,6 +3,8 @@ package export
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
+	"math"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -25,7 +27,7 @@ type Prober interface {
 func Verify(ctx context.Context, from Source, s Scope, each func(Finding) error) (Counts, error) {
 	var n Counts
 	var failed error
-	v := &verifier{ids: map[string]bool{}, seqs: map[int64]bool{}, endpoints: map[string]bool{}, each: func(f Finding) {
+	v := &verifier{ids: map[string]bool{}, seqs: map[int64]bool{}, opened: map[int64]int64{}, endpoints: map[string]bool{}, seed: maphash.MakeSeed(), items: map[uint64]uint64{}, each: func(f Finding) {
 		if failed == nil {
 			failed = each(f)
 		}
@@ -43,6 +45,7 @@ func Verify(ctx context.Context, from Source, s Scope, each func(Finding) error)
 		return n, err
 	}
 	v.agentDone()
+	v.done()
 	if p, ok := from.(Prober); ok && failed == nil && s.Project == "" {
 		err = p.Probe(ctx, each)
 	}
@@ -60,7 +63,12 @@ type verifier struct {
 	turn      int64
 	ids       map[string]bool
 	seqs      map[int64]bool
+	opened    map[int64]int64 // by turn, the message that opened it
 	endpoints map[string]bool
+	// items holds, by the hash of an agent's name, the sum of what its messages are found by less that of what finds messages: nothing where they fit. It is kept for
+	// agents that have items, until these come.
+	items map[uint64]uint64
+	seed  maphash.Seed
 }
 
 func (v *verifier) say(format string, args ...any) {
@@ -73,7 +81,13 @@ func (v *verifier) record(r Record) {
 		v.agentDone()
 		v.begin(r.Agent)
 	case r.Message != nil && v.agent != nil:
-		v.message(&r.Message.Message)
+		v.message(r.Message)
+	case r.Item != nil:
+		v.item(r.Item.Project, r.Item.AgentID, r.Item.Seq, -1)
+	case r.Working != nil:
+		if w := r.Working; w.Noted != 0 && w.Noted != w.Size() {
+			v.each(Finding{w.Project, w.AgentID, fmt.Sprintf("key %s: its size is noted as %d and is %d", w.Key, w.Noted, w.Size())})
+		}
 	case r.Endpoint != nil:
 		v.endpoints[r.Endpoint.ID] = true
 	case r.Delivery != nil:
@@ -85,6 +99,7 @@ func (v *verifier) begin(a *Agent) {
 	v.agent, v.last, v.turn = a, memory.Message{}, -1
 	clear(v.ids)
 	clear(v.seqs)
+	clear(v.opened)
 	if a.Status < 0 || int(a.Status) >= memory.Statuses {
 		v.say("status %d is none", int(a.Status))
 	} else if a.Status.Ended() != (a.StopMS != 0) {
@@ -99,15 +114,29 @@ func (v *verifier) begin(a *Agent) {
 	}
 }
 
-func (v *verifier) message(m *memory.Message) {
+func (v *verifier) message(m *Message) {
 	a := v.agent
 	switch {
 	case m.Seq < 1:
 		v.say("message %d: its number is below 1", m.Seq)
 	case v.seqs[m.Seq]:
 		v.say("message %d is there twice", m.Seq)
+	case m.Unlike:
+		v.say("message %d: whether history shows it is noted wrongly", m.Seq)
 	case m.Seq >= a.NextSeq:
 		v.say("message %d: its number is not below that of the next message, %d, which would be given again", m.Seq, a.NextSeq)
+	}
+	// Numbers are left out where one was kept free for an answer, and nowhere else.
+	if free := max(v.last.Seq, v.last.AnswerSeq); m.Seq > free+1 && m.Seq <= a.NextSeq {
+		v.say("messages %d to %d are missing", free+1, m.Seq-1)
+	}
+	if other, ok := v.opened[m.TurnID]; m.Opens && ok {
+		v.say("message %d: it opens turn %d, which message %d has opened already", m.Seq, m.TurnID, other)
+	} else if m.Opens {
+		v.opened[m.TurnID] = m.Seq
+	}
+	if _, ok := m.ItemRow(a.Project, a.ID); ok {
+		v.item(a.Project, a.ID, m.Seq, +1)
 	}
 	if m.AnswerSeq != 0 && (m.AnswerSeq <= m.Seq || m.AnswerSeq >= a.NextSeq) {
 		v.say("message %d: the number kept free for its answer, %d, is not between it and the next message, %d", m.Seq, m.AnswerSeq, a.NextSeq)
@@ -137,9 +166,28 @@ func (v *verifier) message(m *memory.Message) {
 			break
 		}
 	}
-	v.seqs[m.Seq], v.last = true, *m
+	v.seqs[m.Seq], v.last = true, m.Message
 	if m.ID != "" {
 		v.ids[m.ID] = true
+	}
+}
+
+// item counts a message that is to be found as an item, or what finds one.
+func (v *verifier) item(project, agent string, seq int64, by int) {
+	k := maphash.String(v.seed, project+"\x00"+agent)
+	n := maphash.Comparable(v.seed, seq)
+	if by < 0 {
+		n = -n
+	}
+	if v.items[k] += n; v.items[k] == 0 {
+		delete(v.items, k)
+	}
+}
+
+// done says what only the whole scope can tell.
+func (v *verifier) done() {
+	if n := len(v.items); n > 0 {
+		v.each(Finding{What: fmt.Sprintf("of %d agents other messages are found as items than those that are to be", n)})
 	}
 }
 
@@ -150,6 +198,9 @@ func (v *verifier) agentDone() {
 	}
 	if v.last.Seq > 0 && v.last.AnswerSeq != 0 && v.seqs[v.last.AnswerSeq] {
 		v.say("message %d keeps a number free that is taken", v.last.Seq)
+	}
+	if free := max(v.last.Seq, v.last.AnswerSeq); free+1 < v.agent.NextSeq && v.agent.NextSeq < math.MaxInt64 {
+		v.say("messages %d to %d are missing", free+1, v.agent.NextSeq-1)
 	}
 	v.agent = nil
 }

@@ -229,15 +229,17 @@ func (x *exporter) agents() error {
 // messages reads by pages and not by a cursor: most agents have one page.
 func (x *exporter) messages(no int64, at string, a *export.Agent) error {
 	for after := int64(-1 << 62); ; {
-		rows, err := x.tx.Query(x.ctx, "SELECT "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", no, after, exportRows)
+		rows, err := x.tx.Query(x.ctx, "SELECT m.shown, "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", no, after, exportRows)
 		if err != nil {
 			return err
 		}
 		list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (out row[export.Message], err error) {
 			out.v.Project, out.v.AgentID = a.Project, a.ID
-			if out.v.Message, out.bad = scanMessage(r); out.v.Seq == 0 {
+			var shown bool
+			if out.v.Message, out.bad = scanMessage(r, &shown); out.v.Seq == 0 {
 				return out, out.bad
 			}
+			out.v.Unlike = shown != out.v.InHistory()
 			after = out.v.Seq
 			return out, nil
 		})
@@ -273,9 +275,9 @@ func (x *exporter) items() error {
 
 func (x *exporter) working() error {
 	where, args := x.agentScope()
-	return all(x, exportBodies, "SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY w.agent_no, w.key", args,
+	return all(x, exportBodies, "SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY w.agent_no, w.key", args,
 		func(row pgx.CollectableRow, w *export.Working) error {
-			err := row.Scan(&w.Project, &w.AgentID, &w.Key, (*[]byte)(&w.Value), &w.UpdatedMS, &w.ExpiresMS)
+			err := row.Scan(&w.Project, &w.AgentID, &w.Key, (*[]byte)(&w.Value), &w.UpdatedMS, &w.ExpiresMS, &w.Noted)
 			show(&w.Project, &w.AgentID, &w.Key)
 			return err
 		}, one(func(w *export.Working) (err error) {
@@ -385,6 +387,15 @@ var probes = []struct{ what, sql string }{
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project FROM
 		(SELECT project, count(*) AS n FROM conversation GROUP BY project UNION ALL SELECT project, -n FROM conversation_count) c GROUP BY project HAVING sum(n) <> 0) p`},
 	{"%d working memories belong to no agent", "SELECT count(DISTINCT w.agent_no) FROM working w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = w.agent_no)"},
+	{"%d keys do not go with the status of their agent", "SELECT count(*) FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.live <> (a.status NOT IN (4, 6))"},
+	{"%d events tell of another agent than they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
+	{"%d deliveries are for an endpoint of another project", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE p.project <> e.project"},
+	{"%d deliveries are kept with another project than their event", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.project <> e.project"},
+	{"%d deliveries have a state that there is none of", "SELECT count(*) FROM delivery WHERE state NOT IN (0, 1, 2, 3)"},
+	{"%d deliveries do not tell a first try from others", "SELECT count(*) FROM delivery WHERE state = 0 AND retry <> (attempt > 0)"},
+	{"%d endpoints have no id", "SELECT count(*) FROM endpoint WHERE id IS NULL AND gone_id IS NULL"},
+	{"%d endpoints are noted as disabled and are not, or the other way", "SELECT count(*) FROM endpoint WHERE id IS NOT NULL AND disabled <> (position('\"disabled\":true' IN body) > 0)"},
+	{"%d counters are missing", "SELECT 2 - count(*) FROM counter WHERE key IN ('endpoints', 'ping')"},
 	{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 }
 

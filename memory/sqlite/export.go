@@ -129,11 +129,12 @@ func (x *exporter) agents() error {
 			return err
 		}
 		out := export.Message{Project: a.Project, AgentID: a.ID}
-		return x.c.each(selectMessage+"WHERE agent_no = ? ORDER BY seq", []driver.Value{no}, func(row []driver.Value) error {
+		return x.c.each("SELECT seq, rev, turn, client_id, body, shown FROM message WHERE agent_no = ? ORDER BY seq", []driver.Value{no}, func(row []driver.Value) error {
 			out.Message = memory.Message{}
 			if err := readMessage(row, &out.Message); err != nil {
 				return x.scope.Fail(fmt.Sprintf("message %d of %s", integer(row[0]), at), err)
 			}
+			out.Unlike = (integer(row[5]) != 0) != out.InHistory()
 			return x.each(export.Record{Message: &out})
 		})
 	})
@@ -151,8 +152,8 @@ func (x *exporter) items() error {
 
 func (x *exporter) working() error {
 	where, args := agentScope(x.scope)
-	return x.c.each("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row []driver.Value) error {
-		w := export.Working{Project: text(row[0]), AgentID: text(row[1]), Key: text(row[2]), UpdatedMS: integer(row[4]), ExpiresMS: integer(row[5])}
+	return x.c.each("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row []driver.Value) error {
+		w := export.Working{Project: text(row[0]), AgentID: text(row[1]), Key: text(row[2]), UpdatedMS: integer(row[4]), ExpiresMS: integer(row[5]), Noted: integer(row[6])}
 		plain, err := x.sealer.Open(blob(row[3]), workingOwner(w.Project, w.AgentID, w.Key))
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)

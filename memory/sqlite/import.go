@@ -23,7 +23,13 @@ type Importer struct {
 	// agent is the last one that was looked up.
 	agent key
 	no    int64
+	// log is the file of the write-ahead log, which is moved into the database when it has so many bytes as next.
+	log  string
+	next int64
 }
+
+// importCheckpoint is with how many bytes the log of an import is moved into the file: without that it would grow as large as all that is imported.
+const importCheckpoint = 16 << 20
 
 var _ export.Target = (*Importer)(nil)
 
@@ -47,7 +53,7 @@ func OpenImporter(o Options) (*Importer, error) {
 	if err != nil {
 		return nil, errors.Join(classify(err, "open "+path), s.release())
 	}
-	return &Importer{s: s}, nil
+	return &Importer{s: s, log: path + "-wal", next: importCheckpoint}, nil
 }
 
 // Close gives the file back.
@@ -87,8 +93,29 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark 
 	if err != nil {
 		_, _ = w.run("ROLLBACK")
 		m.agent = key{}
+		return classify(err, "import")
 	}
-	return classify(err, "import")
+	m.checkpoint()
+	return nil
+}
+
+// checkpoint moves the log into the file when it has grown. What is in the log is safe there, so that a failure, or a reader that needs what is in it, puts it
+// off until it has grown as much again.
+func (m *Importer) checkpoint() {
+	st, err := os.Stat(m.log)
+	if err != nil || st.Size() < m.next {
+		return
+	}
+	w := m.s.writer
+	busy := int64(1)
+	err = w.script("PRAGMA busy_timeout(0)") // nobody is waited for
+	if err == nil {
+		busy, err = w.number("PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	if m.next = importCheckpoint; err != nil || busy != 0 {
+		m.next = st.Size() + importCheckpoint
+	}
+	_ = w.script("PRAGMA busy_timeout(5000)")
 }
 
 // move puts a mark in the place of the one before.

@@ -143,5 +143,11 @@ var probes = []struct{ what, sql string }{
 	{"%d working memories have another size than is noted", `SELECT count(*) FROM (SELECT agent_no, sum(n) AS n, sum(size) AS size FROM
 		(SELECT agent_no, count(*) AS n, sum(size) AS size FROM working GROUP BY agent_no UNION ALL SELECT agent_no, -n, -size FROM working_total) GROUP BY agent_no HAVING sum(n) <> 0 OR sum(size) <> 0)`},
 	{"%d working memories belong to no agent", "SELECT count(DISTINCT agent_no) FROM working w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d working memories are counted for no agent", "SELECT count(*) FROM working_total w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d conversations have another size than is noted", "SELECT count(*) FROM conversation WHERE size <> length(body)"},
+	{"%d events tell of another agent than they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
+	{"%d deliveries are for an endpoint of another project", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE p.project <> e.project"},
+	{"%d deliveries have a state that there is none of", "SELECT count(*) FROM delivery WHERE state NOT IN (0, 1, 2, 3)"},
+	{"%d endpoints have no id", "SELECT count(*) FROM endpoint WHERE id IS NULL AND gone_id IS NULL"},
 	{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 }

@@ -1,0 +1,127 @@
+package export_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/sqlite"
+)
+
+// damaged are stores of each kind, with something of every kind in them, that are damaged by SQL and then read.
+func damaged() map[string]func(t *testing.T, statement string) export.Source {
+	return map[string]func(t *testing.T, statement string) export.Source{
+		"sqlite": func(t *testing.T, statement string) export.Source {
+			path := filepath.Join(t.TempDir(), "h.db")
+			s := must(sqlite.Open(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}))
+			t.Cleanup(func() { _ = s.Close() })
+			fill(t, s)
+			if statement != "" {
+				db := must(sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)"))
+				must(db.ExecContext(context.Background(), statement))
+				_ = db.Close()
+			}
+			r := must(sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte("k")}))
+			t.Cleanup(func() { _ = r.Close() })
+			return r
+		},
+		"postgres": func(t *testing.T, statement string) export.Source {
+			o := postgres.Options{URL: postgrestest.URL(t), SealKey: []byte("k")}
+			s := must(postgres.Open(t.Context(), o))
+			fill(t, s)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if statement != "" {
+				postgrestest.Exec(t, o.URL, statement)
+			}
+			r := must(postgres.OpenReader(t.Context(), o))
+			t.Cleanup(func() { _ = r.Close() })
+			return r
+		},
+	}
+}
+
+// TestVerify: nothing is wrong with a store that was used, and each kind of damage is named.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, sql string // of both kinds of store
+		sqlite    string // where that differs; "-" = it cannot be
+		postgres  string
+		want      string
+	}{
+		{name: "nothing"},
+		{name: "a message of nobody", sql: "INSERT INTO message (agent_no, seq, rev, turn, shown, body) VALUES (99, 1, 1, 0, 1, '{}')",
+			postgres: "INSERT INTO message (agent_no, seq, rev, turn, shown, body) VALUES (99, 1, 1, 0, true, '{}')", want: "1 messages belong to no agent"},
+		{name: "a message that is missing", sql: "DELETE FROM message WHERE agent_no = 2 AND seq = 3", want: "p a messages 3 to 4 are missing"},
+		{name: "the first is missing", sql: "DELETE FROM message WHERE agent_no = 2 AND seq = 1", want: "p a messages 1 to 2 are missing"},
+		{name: "the last is missing", sql: "UPDATE agent SET hint_seq = 12 WHERE no = 2", postgres: "UPDATE agent_head SET next_seq = 12 WHERE agent_no = 2", want: "p a messages 9 to 11 are missing"},
+		{name: "a number that would be given again", sqlite: "-", postgres: "UPDATE agent_head SET next_seq = 5 WHERE agent_no = 2", want: "p a message 7: its number is not below that of the next message, 5"},
+		{name: "a number below 1", sql: "UPDATE message SET seq = -3 WHERE agent_no = 2 AND seq = 3", want: "p a message -3: its number is below 1"},
+		{name: "a turn that is opened twice", sql: "UPDATE message SET turn = 1, body = replace(body, '{', '{\"opens\":true,') WHERE agent_no = 2 AND seq IN (1, 3) AND body LIKE '{\"role%'",
+			postgres: "UPDATE message SET turn = 1, body = '{\"opens\":true,' || substr(body, 2) WHERE agent_no = 2 AND seq IN (1, 3)", want: "p a message 3: it opens turn 1, which message 1 has opened already"},
+		{name: "a body that is none", sql: "UPDATE message SET body = '{' WHERE agent_no = 1 AND seq = 3", want: "message 3 of agent b of project p cannot be read"},
+		{name: "a revision from nowhere", sql: "UPDATE message SET rev = 0 WHERE agent_no = 2 AND seq = 3", want: "p a message 3: its revision 0 is not from 1"},
+		{name: "a turn below 0", sql: "UPDATE message SET turn = -3 WHERE agent_no = 2 AND seq = 3", want: "p a message 3: its turn -3"},
+		{name: "shown or not", sql: "UPDATE message SET shown = 0 WHERE agent_no = 2 AND seq = 1", postgres: "UPDATE message SET shown = false WHERE agent_no = 2 AND seq = 1", want: "p a message 1: whether history shows it"},
+		{name: "no settings", sql: "DELETE FROM agent_settings WHERE agent_no = 2", postgres: "UPDATE agent SET settings = '' WHERE no = 2", want: "agent a of project p cannot be read"},
+		{name: "settings sealed for another", sql: "UPDATE agent_settings SET body = (SELECT body FROM agent_settings WHERE agent_no = 1) WHERE agent_no = 2",
+			postgres: "UPDATE agent SET settings = (SELECT settings FROM agent WHERE no = 1) WHERE no = 2", want: "agent a of project p cannot be read"},
+		{name: "settings of nobody", sql: "INSERT INTO agent_settings (agent_no, body) VALUES (99, x'00')", postgres: "INSERT INTO agent_head VALUES (99, 0, 1, 1, 1)", want: "belong to no agent"},
+		{name: "no head", sqlite: "-", postgres: "DELETE FROM agent_head WHERE agent_no = 2", want: "1 agents have no head"},
+		{name: "a status that is none", sql: "UPDATE agent SET status = 9 WHERE no = 3", want: "q a status 9 is none"},
+		{name: "ended and without an end", sql: "UPDATE agent SET stop_ms = 0 WHERE no = 1", want: "p b its status is STOPPED, and its end is at 0 ms"},
+		{name: "an item of nothing", sql: "DELETE FROM message WHERE agent_no = 1 AND seq = 5", want: "1 items belong to no message"},
+		{name: "a message that is not found", sql: "DELETE FROM item WHERE agent_no = 1 AND seq = 5", want: "of 1 agents other messages are found as items"},
+		{name: "a key of nobody", sql: "UPDATE agent_key SET agent_no = 99 WHERE agent_no = 2", want: "keys belong to no agent"},
+		{name: "a key of the dead", sqlite: "-", postgres: "UPDATE agent_key SET live = true, shared = true WHERE agent_no = 1", want: "do not go with the status of their agent"},
+		{name: "a working memory of nobody", sql: "UPDATE working SET agent_no = 99", want: "1 working memories belong to no agent"},
+		{name: "a size that is none", sql: "UPDATE working SET size = 7777 WHERE key = 'Z'", want: "p a key Z: its size is noted as 7777 and is 2"},
+		{name: "a total that is none", sql: "UPDATE working_total SET size = 5", postgres: "-", want: "1 working memories have another size"},
+		{name: "a total of nobody", sql: "INSERT INTO working_total VALUES (99, 0, 0)", postgres: "-", want: "1 working memories are counted for no agent"},
+		{name: "a value that cannot be opened", sql: "UPDATE working SET body = x'0102030405' WHERE key = 'Z'", postgres: "UPDATE working SET body = '\\x0102030405' WHERE key = 'Z'", want: "key Z of agent a of project p cannot be read"},
+		{name: "a conversation that cannot be opened", sql: "UPDATE conversation SET body = x'0102030405', size = 5 WHERE id = 'z'", postgres: "UPDATE conversation SET body = '\\x0102030405' WHERE id = 'z'", want: "conversation z of project p cannot be read"},
+		{name: "a conversation of another size", sql: "UPDATE conversation SET size = 1 WHERE id = 'z'", postgres: "-", want: "1 conversations have another size"},
+		{name: "secrets that cannot be opened", sql: "UPDATE endpoint SET secrets = x'0102030405' WHERE id = 'e1'", postgres: "UPDATE endpoint SET secrets = '\\x0102030405' WHERE id = 'e1'", want: "endpoint e1"},
+		{name: "a key of the server's that cannot be opened", sql: "INSERT INTO meta (key, value) VALUES ('key x', x'0102030405')", postgres: "INSERT INTO meta (key, value) VALUES ('key x', '\\x0102030405')", want: "key x cannot be read"},
+		{name: "an event of nobody", sql: "UPDATE event SET agent_no = 77 WHERE id = 'end'", want: "1 events tell of an agent that is not there"},
+		{name: "an event of another", sql: "UPDATE event SET agent_no = 2 WHERE id = 'end'", want: "1 events tell of another agent than they belong to"},
+		{name: "no event", sql: "PRAGMA foreign_keys = 0; DELETE FROM event WHERE id = 'end'", postgres: "DELETE FROM event WHERE id = 'end'", want: "deliveries have no event"},
+		{name: "an endpoint that is gone", sql: "DELETE FROM endpoint WHERE id = 'e1'", want: "deliveries have no endpoint"},
+		{name: "an endpoint of another project", sql: "UPDATE endpoint SET project = 'r' WHERE id = 'e1'", want: "deliveries are for an endpoint of another project"},
+		{name: "an endpoint without an id", sql: "UPDATE endpoint SET gone_id = NULL WHERE gone_id = 'gone'", want: "1 endpoints have no id"},
+		{name: "an endpoint that is disabled or not", sqlite: "-", postgres: "UPDATE endpoint SET disabled = true WHERE id = 'e1'", want: "1 endpoints are noted as disabled and are not"},
+		{name: "a delivery of another project", sqlite: "-", postgres: "UPDATE delivery SET project = 'q' WHERE id = (SELECT min(id) FROM delivery)", want: "1 deliveries are kept with another project"},
+		{name: "a state that is none", sql: "UPDATE delivery SET state = 9 WHERE id = (SELECT min(id) FROM delivery)", want: "1 deliveries have a state that there is none of"},
+		{name: "a first try that is none", sqlite: "-", postgres: "UPDATE delivery SET retry = NOT retry WHERE id = (SELECT min(id) FROM delivery WHERE state = 0)", want: "1 deliveries do not tell a first try"},
+		{name: "an attempt of nothing", sql: "UPDATE attempt SET delivery_id = 999 WHERE delivery_id = (SELECT min(delivery_id) FROM attempt)", want: "1 attempts belong to no delivery"},
+		{name: "more attempts than are counted", sql: "UPDATE delivery SET attempt = 0 WHERE id = (SELECT min(delivery_id) FROM attempt)", want: "has an attempt 1 and counts 0"},
+		{name: "an end of what waits", sql: "UPDATE delivery SET done_ms = 5 WHERE state = 0 AND id = (SELECT min(id) FROM delivery WHERE state = 0)", want: "is pending, and ended at 5 ms"},
+		{name: "conversations that nobody counted", sql: "UPDATE conversation_count SET n = 7 WHERE project = 'p'", want: "1 projects have another number of conversations"},
+		{name: "a counter that is gone", sqlite: "-", postgres: "DELETE FROM counter WHERE key = 'ping'", want: "1 counters are missing"},
+		{name: "an import in the middle", sql: "INSERT INTO meta (key, value) VALUES ('import', x'00')", postgres: "INSERT INTO meta (key, value) VALUES ('import', '\\x00')", want: "1 import was not finished"},
+	} {
+		for kind, open := range damaged() {
+			statement := tt.sql
+			if other := map[string]string{"sqlite": tt.sqlite, "postgres": tt.postgres}[kind]; other != "" {
+				statement = other
+			}
+			if statement == "-" {
+				continue
+			}
+			t.Run(tt.name+" in "+kind, func(t *testing.T) {
+				t.Parallel()
+				got := findings(t, open(t, statement))
+				if tt.want == "" && len(got) > 0 || tt.want != "" && !strings.Contains(strings.Join(got, "\n"), tt.want) {
+					t.Errorf("findings %q, want %q", got, tt.want)
+				}
+			})
+		}
+	}
+}
