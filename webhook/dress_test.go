@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -256,6 +257,62 @@ func TestSendProxyFails(t *testing.T) {
 			}
 			wantClass(t, newSender(t, func(c *webhook.SenderConfig) { c.Proxy = u }).Send(t.Context(), delivery(tt.to)), tt.class, tt.text)
 		})
+	}
+}
+
+// The headers that Heardlog, the connection or a receiver's trust in either depends on cannot be chosen, however they are written; their neighbours can.
+func TestReservedHeaders(t *testing.T) {
+	t.Parallel()
+	headers := func(name string) error {
+		e := webhook.Endpoint{URL: "https://x.example", Headers: []webhook.Header{{Name: name, Value: "v"}}, Secrets: []webhook.SigningSecret{{Value: whsec}}}
+		return e.Validate()
+	}
+	for _, name := range []string{
+		"Webhook-Id", "webhook-new", "WEBHOOK-SIGNATURE", "Agora-Signature-V2", "agora-x", "Content-Type", "Content-Length", "content-encoding", "Proxy-Authorization", "Proxy-Connection",
+		"Sec-Fetch-Site", "Host", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "TE", "Trailer", "Expect", "User-Agent", "Accept-Encoding", "Idempotency-Key",
+		"x-idempotency-key", "Cookie", "Date",
+	} {
+		if err := headers(name); err == nil || !strings.Contains(err.Error(), "headers."+name+": is set by Heardlog and cannot be chosen") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"X-Webhook-Id", "Webhooks", "Second", "X-Date", "Hostname", "Accept", "Authorization", "X-Api-Key", "My_Key"} {
+		if err := headers(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a receiver repeats of the endpoint's secrets is taken out of the attempt: as it was sent, as JSON writes it, encoded in a login, and where the answer was cut within it.
+func TestAnswerHidesSecrets(t *testing.T) {
+	t.Parallel()
+	const key, password, hook = "header-very-secret", "pass-very-secret", `hook "very" secret`
+	login := base64.StdEncoding.EncodeToString([]byte("u:" + password))
+	send := func(body string) webhook.Outcome {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Debug", "got "+r.Header.Get("Authorization")+" and "+r.Header.Get("X-Key"))
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, body)
+		}))
+		defer srv.Close()
+		d := delivery(srv.URL)
+		d.Endpoint.Secrets = []webhook.SigningSecret{{Value: hook}}
+		d.Endpoint.Headers = []webhook.Header{{Name: "X-Key", Value: key}}
+		d.Endpoint.Auth = webhook.Auth{User: "u", Password: password}
+		return newSender(t, nil).Send(t.Context(), d)
+	}
+	o := send("a " + key + " b " + password + " c Basic " + login + " d " + hook + ` e {"s":"hook \"very\" secret"}`)
+	if got, want := string(o.Response), `a [secret] b [secret] c Basic [secret] d [secret] e {"s":"[secret]"}`; got != want {
+		t.Errorf("kept %q, want %q", got, want)
+	}
+	if text := fmt.Sprint(o.Detail.Headers); !strings.Contains(text, "got Basic [secret] and [secret]") {
+		t.Errorf("headers: %s", text)
+	}
+	for n := 1; n < len(key); n++ {
+		o := send(strings.Repeat(" ", webhook.MaxResponse-n) + key)
+		if rest := strings.TrimSpace(string(o.Response)); rest != "" || !o.Truncated {
+			t.Errorf("cut after %d bytes of a secret: %q is kept", n, rest)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,6 +183,110 @@ func TestBreakerEdited(t *testing.T) {
 		if n := q.count(webhook.Delivered, "a"); n < 10 {
 			t.Errorf("%d were delivered within two seconds of the correction", n)
 		}
+	})
+}
+
+// What says that a receiver is down holds its endpoint back, five times in a row; what says that an event is refused, or nothing about the receiver, does not.
+func TestBreakerCounts(t *testing.T) {
+	t.Parallel()
+	status := func(n int, class string) webhook.Attempt { return webhook.Attempt{Status: n, ErrorClass: class} }
+	for name, tt := range map[string]struct {
+		try   webhook.Attempt
+		fails bool
+	}{
+		"302": {status(302, webhook.Class3xx), false}, "400": {status(400, webhook.Class4xx), false}, "404": {status(404, webhook.Class4xx), false},
+		"408": {status(408, webhook.Class4xx), true}, "409": {status(409, webhook.Class4xx), false}, "429": {status(429, webhook.Class4xx), true},
+		"500": {status(500, webhook.Class5xx), true}, "503": {status(503, webhook.Class5xx), true}, "599": {status(599, webhook.Class5xx), true},
+		"dns": {status(0, webhook.ClassDNS), true}, "refused": {status(0, webhook.ClassRefused), true}, "no route": {status(0, webhook.ClassConnect), true},
+		"no connection in time": {status(0, webhook.ClassConnectTO), true}, "TLS": {status(0, webhook.ClassTLS), true}, "no answer": {status(0, webhook.ClassTimeout), true},
+		"reset": {status(0, webhook.ClassReset), true}, "not HTTP": {status(0, webhook.ClassProtocol), true},
+		"address not allowed": {status(0, webhook.ClassBlocked), false}, "no secret": {status(0, webhook.ClassEndpoint), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				q.add("a", 20)
+				var tries atomic.Int32
+				stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+					if tries.Add(1); tries.Load() == webhook.DefaultBreakAfter { // not five in a row
+						return taken(d)
+					}
+					o := webhook.Outcome{Attempt: tt.try}
+					o.N = d.Attempt
+					return o
+				}, func(c *webhook.WorkerConfig) { c.PerEndpoint, c.Schedule = 1, webhook.Schedule{24 * time.Hour} })
+				synctest.Wait()
+				stop()
+				want := int32(20)
+				if tt.fails {
+					want = 2 * webhook.DefaultBreakAfter
+				}
+				if n := tries.Load(); n != want {
+					t.Errorf("%d attempts, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// A receiver that is held back is asked with one delivery, however many it may have at a time otherwise.
+func TestBreakerAsksWithOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 100)
+		began := time.Now()
+		var later atomic.Int32
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			if time.Since(began) > time.Second {
+				later.Add(1)
+				time.Sleep(time.Second)
+			}
+			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassRefused}}
+		}, func(c *webhook.WorkerConfig) { c.Schedule = webhook.Schedule{24 * time.Hour} })
+		time.Sleep(100 * time.Second) // breaks of 10, 20 and 40 s, and three attempts of a second
+		stop()
+		if n := later.Load(); n != 3 {
+			t.Errorf("%d attempts at a receiver that is held back, want 3", n)
+		}
+	})
+}
+
+// Tests that fail open no breaker, and none is taken for the attempt that it waits for.
+func TestFailingTestsHoldNothingBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var sent []int64
+		var mu sync.Mutex
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			if d.Urgent {
+				return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassRefused}}
+			}
+			sent = append(sent, d.ID)
+			return taken(d)
+		}, func(c *webhook.WorkerConfig) { c.Schedule = webhook.Schedule{24 * time.Hour} })
+		const tests = 2 * webhook.DefaultBreakAfter
+		for range tests {
+			q.add("a", 1)
+			q.mu.Lock()
+			q.rows[len(q.rows)-1].Urgent = true
+			q.mu.Unlock()
+			q.wake()
+			time.Sleep(time.Second)
+		}
+		q.add("a", 1)
+		q.wake()
+		synctest.Wait()
+		mu.Lock()
+		if len(sent) != 1 {
+			t.Errorf("an event was held back by %d tests that failed", tests)
+		}
+		mu.Unlock()
+		stop()
 	})
 }
 

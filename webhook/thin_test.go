@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -55,6 +56,20 @@ func TestThinToken(t *testing.T) {
 		if _, _, err := thin.Open(bad, now); !fault.Is(err, fault.NotFound) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
+	}
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	for _, id := range []string{"n", "nn", "nnn"} { // one of which has no bits behind the last byte
+		token := thin.Token(id, "ep_1", now.Add(time.Hour))
+		for _, c := range letters {
+			if _, _, err := thin.Open(token[:len(token)-1]+string(c), now); (err == nil) != (byte(c) == token[len(token)-1]) {
+				t.Errorf("%d bytes, the last letter %c in place of %c: %v", len(token), c, token[len(token)-1], err)
+			}
+		}
+	}
+	mac := hmac.New(sha256.New, bytes.Repeat([]byte{1}, 32)) // of the same key, made for something else
+	mac.Write(raw[sha256.Size:])
+	if _, _, err := thin.Open(base64.RawURLEncoding.EncodeToString(append(mac.Sum(nil), raw[sha256.Size:]...)), now); !fault.Is(err, fault.NotFound) {
+		t.Errorf("a mac that was made for something else: %v", err)
 	}
 }
 
