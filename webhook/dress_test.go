@@ -209,6 +209,22 @@ func TestSendDetail(t *testing.T) {
 	}
 }
 
+// An endpoint's own timeout cannot make an attempt outlive the claim, whose lease is made of the server's.
+func TestSendOwnTimeoutIsBounded(t *testing.T) {
+	t.Parallel()
+	url, _ := hits(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush() // a status, and a body without an end
+		<-r.Context().Done()
+	})
+	d := delivery(url)
+	d.Endpoint.Timeout = webhook.MaxTimeout
+	o := newSender(t, func(c *webhook.SenderConfig) { c.Total = 500 * time.Millisecond }).Send(t.Context(), d)
+	wantClass(t, o, "", "")
+	if o.DurationMS > 10_000 {
+		t.Errorf("took %d ms", o.DurationMS)
+	}
+}
+
 // With a forward proxy the receiver's address is never dialled here, and its signature arrives whole.
 func TestSendProxy(t *testing.T) {
 	t.Parallel()
