@@ -14,8 +14,8 @@ import (
 // killAt is how often each command is killed.
 const killAt = 3
 
-// Import, migrate, backup and restore are killed at any moment, several times each, and run again: what comes out is the same bytes as of one that was left in peace,
-// nothing is wrong with it, and what a killed one leaves is never taken for a whole one.
+// Import, migrate, backup and restore are killed at any moment, several times each, from and to SQLite files and PostgreSQL databases, and run again: what comes out is
+// the same bytes as of one that was left in peace, nothing is wrong with it, and what a killed one leaves is never taken for a whole one.
 func TestDataMoveKill(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -41,83 +41,37 @@ func TestDataMoveKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := string(raw)
-	whole := regexp.MustCompile(`^heardlog-\d{8}T\d{6}\.\d{3}Z\.jsonl\.zst$`)
-	for name, c := range map[string]struct {
-		// args gives the command, for a folder of its own; again is given besides when it is run again.
-		args  func(dir string) []string
-		again []string
-		copy  func(dir string) string // the store that it fills
-	}{
-		"import":  {func(dir string) []string { return []string{"import", file} }, nil, func(dir string) string { return filepath.Join(dir, "h.db") }},
-		"restore": {func(dir string) []string { return []string{"restore", kept} }, nil, func(dir string) string { return filepath.Join(dir, "h.db") }},
-		"migrate": {func(dir string) []string {
-			return []string{"migrate", "-from", "sqlite:" + s.store, "-to", "sqlite:" + filepath.Join(dir, "to.db"), "-spool", dir}
-		}, []string{"-resume"}, func(dir string) string { return filepath.Join(dir, "to.db") }},
-		"backup": {func(dir string) []string { return []string{"backup", filepath.Join(dir, "kept")} }, nil, nil},
+	path := func(t *testing.T) string { return filepath.Join(t.TempDir(), "h.db") }
+	tables := func(t *testing.T) string { return strings.TrimPrefix(database(t), "HEARDLOG_STORE=") }
+	for name, c := range map[string]moved{
+		"import":              {into: path, args: func(_, _, _ string) []string { return []string{"import", file} }},
+		"import to postgres":  {into: tables, args: func(_, _, _ string) []string { return []string{"import", file} }},
+		"restore":             {into: path, args: func(_, _, _ string) []string { return []string{"restore", kept} }},
+		"restore to postgres": {into: tables, args: func(_, _, _ string) []string { return []string{"restore", kept} }},
+		"migrate":             {from: path, into: path, args: migrates, again: []string{"-resume"}},
+		"migrate to postgres": {from: path, into: tables, args: migrates, again: []string{"-resume"}},
+		"migrate of postgres": {from: tables, into: path, args: migrates, again: []string{"-resume"}},
+		"backup":              {from: path, args: backs},
+		"backup of postgres":  {from: tables, args: backs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			once := t.TempDir()
-			store := func(dir string) string {
-				if name == "import" || name == "restore" {
-					return filepath.Join(dir, "h.db")
+			c.want = want
+			if c.from != nil {
+				c.source = c.from(t)
+				if _, errs, code := subcommand(t, c.source, "import", file); code != 0 {
+					t.Fatalf("import: code %d, %s", code, errs)
 				}
-				return s.store
 			}
 			began := time.Now()
-			if _, errs, code := subcommand(t, store(once), c.args(once)...); code != 0 {
+			if _, errs, code := c.run(t, t.TempDir(), nil).ended(t); code != 0 {
 				t.Fatalf("in peace: code %d, %s", code, errs)
 			}
 			took := time.Since(began)
 			killed := 0
 			for round := 0; killed < killAt && round < 10*killAt; round++ {
-				dir := t.TempDir()
-				p := run(t, program(t, "api"), c.args(dir), "HEARDLOG_STORE=sqlite:"+store(dir))
-				at := time.NewTimer(rand.N(took))
-				select {
-				case <-at.C:
-				case <-p.done:
-				}
-				at.Stop()
-				if p.running() {
+				if c.killed(t, rand.N(took)) {
 					killed++
-				}
-				p.kill()
-				if name == "backup" {
-					list, _ := os.ReadDir(filepath.Join(dir, "kept"))
-					for _, e := range list {
-						if !whole.MatchString(e.Name()) && !strings.Contains(e.Name(), ".part-") {
-							t.Errorf("left %s", e.Name())
-						}
-					}
-				}
-				if name == "restore" {
-					if _, err := os.Stat(c.copy(dir)); err == nil && p.cmd.ProcessState.ExitCode() != 0 { // it was killed behind its last step
-						if got, _, _ := subcommand(t, c.copy(dir), "export", "-secrets"); got != want {
-							t.Fatal("a restore that was killed has left a store that is not whole")
-						}
-						continue
-					}
-				}
-				if p.cmd.ProcessState.ExitCode() != 0 {
-					if _, errs, code := subcommand(t, store(dir), again(c.args(dir), c.again)...); code != 0 && !(name == "import" && strings.Contains(errs, "clash with what the store holds")) {
-						t.Fatalf("run again: code %d, %s", code, errs)
-					}
-				}
-				to := ""
-				if c.copy != nil {
-					to = c.copy(dir)
-				} else {
-					to = filepath.Join(dir, "restored.db")
-					if _, errs, code := subcommand(t, to, "restore", filepath.Join(dir, "kept")); code != 0 {
-						t.Fatalf("restore of what was backed up: code %d, %s", code, errs)
-					}
-				}
-				if got, errs, code := subcommand(t, to, "export", "-secrets"); code != 0 || got != want {
-					t.Fatalf("other bytes, %d and not %d; code %d, %s", len(got), len(want), code, errs)
-				}
-				if out, errs, code := subcommand(t, to, "verify"); code != 0 {
-					t.Errorf("verify: code %d\n%s%s", code, out, errs)
 				}
 			}
 			if killed < killAt {
@@ -126,6 +80,103 @@ func TestDataMoveKill(t *testing.T) {
 		})
 	}
 }
+
+// moved is a subcommand that is killed.
+type moved struct {
+	from   func(t *testing.T) string                 // makes what it reads; nil where that is a file that is there
+	into   func(t *testing.T) string                 // makes an empty store that it fills; nil for backup
+	args   func(source, target, dir string) []string // dir is a folder of its own
+	again  []string                                  // is given besides when it is run again
+	source string
+	target string
+	want   string // of what comes out, the export
+}
+
+func migrates(source, target, dir string) []string {
+	return []string{"migrate", "-from", storeURL(source), "-to", storeURL(target), "-spool", dir}
+}
+
+func backs(_, _, dir string) []string { return []string{"backup", filepath.Join(dir, "kept")} }
+
+// run begins it, on a target of its own unless it is run again.
+func (c *moved) run(t *testing.T, dir string, more []string) *process {
+	t.Helper()
+	if c.into != nil && more == nil {
+		c.target = c.into(t)
+	}
+	store := c.target
+	if c.from != nil {
+		store = c.source
+	}
+	return run(t, program(t, "api"), again(c.args(c.source, c.target, dir), more), "HEARDLOG_STORE="+storeURL(store))
+}
+
+// ended waits for a process.
+func (p *process) ended(t *testing.T) (stdout, stderr string, code int) {
+	t.Helper()
+	code = p.wait(t)
+	return p.stdout.String(), p.stderr.String(), code
+}
+
+// killed kills it after that time, runs it again and looks at what comes out; false if it had ended before.
+func (c *moved) killed(t *testing.T, after time.Duration) bool {
+	t.Helper()
+	dir := t.TempDir()
+	p := c.run(t, dir, nil)
+	at := time.NewTimer(after)
+	select {
+	case <-at.C:
+	case <-p.done:
+	}
+	at.Stop()
+	running := p.running()
+	p.kill()
+	switch name := c.args("", "", "")[0]; {
+	case name == "backup":
+		list, _ := os.ReadDir(filepath.Join(dir, "kept"))
+		for _, e := range list {
+			if !wholeBackup.MatchString(e.Name()) && !strings.Contains(e.Name(), ".part-") {
+				t.Errorf("left %s", e.Name())
+			}
+		}
+	case name == "restore" && !strings.Contains(c.target, "://"):
+		if _, err := os.Stat(c.target); err == nil && p.cmd.ProcessState.ExitCode() != 0 { // it was killed behind its last step
+			if got, _, _ := subcommand(t, c.target, "export", "-secrets"); got != c.want {
+				t.Fatal("a restore that was killed has left a store that is not whole")
+			}
+			return running
+		}
+	}
+	if p.cmd.ProcessState.ExitCode() != 0 {
+		for try := 0; ; try++ {
+			_, errs, code := c.run(t, dir, append([]string{}, c.again...)).ended(t)
+			if code == 0 || strings.Contains(errs, "clash with what the store holds") && c.args("", "", "")[0] == "import" {
+				break // the killed one had come to its end
+			}
+			if try < 5 && strings.Contains(errs, "another import stores into the same store") { // what the killed one sent last was stored late
+				continue
+			}
+			t.Fatalf("run again: code %d, %s", code, errs)
+		}
+	}
+	to := c.target
+	if c.into == nil {
+		to = filepath.Join(dir, "restored.db")
+		if _, errs, code := subcommand(t, to, "restore", filepath.Join(dir, "kept")); code != 0 {
+			t.Fatalf("restore of what was backed up: code %d, %s", code, errs)
+		}
+	}
+	if got, errs, code := subcommand(t, to, "export", "-secrets"); code != 0 || got != c.want {
+		t.Fatalf("other bytes, %d and not %d; code %d, %s", len(got), len(c.want), code, errs)
+	}
+	if out, errs, code := subcommand(t, to, "verify"); code != 0 {
+		t.Errorf("verify: code %d\n%s%s", code, out, errs)
+	}
+	return running
+}
+
+// wholeBackup is how a backup that is whole is called.
+var wholeBackup = regexp.MustCompile(`^heardlog-\d{8}T\d{6}\.\d{3}Z\.jsonl\.zst$`)
 
 // again gives the arguments of a command with more flags.
 func again(args, more []string) []string {

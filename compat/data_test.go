@@ -13,9 +13,17 @@ import (
 // subcommand runs a subcommand to its end and gives what it wrote and its exit code.
 func subcommand(t *testing.T, store string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	p := run(t, program(t, "api"), args, "HEARDLOG_STORE=sqlite:"+store)
+	p := run(t, program(t, "api"), args, "HEARDLOG_STORE="+storeURL(store))
 	code = p.wait(t)
 	return p.stdout.String(), p.stderr.String(), code
+}
+
+// storeURL gives the URL of a store that is a file, or has one.
+func storeURL(store string) string {
+	if strings.Contains(store, "://") {
+		return store
+	}
+	return "sqlite:" + store
 }
 
 // An export beside a running server is whole; one that is killed leaves no file under its name; an import that is killed goes on where it was, and the
