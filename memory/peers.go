@@ -35,6 +35,14 @@ type Peers interface {
 	Revisions(ctx context.Context, projects, ids []string) ([]int64, error)
 }
 
+// Followed is what Peers may implement that can tell of changes as they come. Without it, and for whatever is not told, agents that are followed are looked at every tailEvery.
+type Followed interface {
+	// Follow says which agents are followed here, all of them; it is called again and again.
+	Follow(ctx context.Context, projects, ids []string) error
+	// Changed receives when another process has changed one of them; what comes close together may share one.
+	Changed() <-chan struct{}
+}
+
 // Work is what one process does for an agent at a time.
 type Work string
 
@@ -108,8 +116,12 @@ func cutBy(cause string) error {
 func (s *Service) runPeers(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { s.every(ctx, beatEvery, s.beat()) })
-	wg.Go(func() { s.every(ctx, tailEvery, s.watchPeers()) })
+	wg.Go(func() { s.every(ctx, beatEvery, nil, s.beat()) })
+	var changed <-chan struct{}
+	if f, ok := s.peers.Peers.(Followed); ok {
+		changed = f.Changed()
+	}
+	wg.Go(func() { s.every(ctx, tailEvery, changed, s.watchPeers()) })
 	seen := asked{at: map[int64]time.Time{}}
 	take := func(q Question) {
 		if seen.first(q.No) {
@@ -127,7 +139,7 @@ func (s *Service) runPeers(ctx context.Context) {
 		}
 	})
 	var looked time.Time
-	s.every(ctx, askedEvery, func(ctx context.Context) error {
+	s.every(ctx, askedEvery, nil, func(ctx context.Context) error {
 		if s.live.aloft.Load() == 0 || s.peers.Hears() && time.Since(looked) < askedSafe {
 			return nil
 		}
@@ -166,8 +178,8 @@ func (a *asked) first(no int64) bool {
 // maxAsked is how many seen questions are kept before the old ones are forgotten.
 const maxAsked = 1024
 
-// every calls do again and again until ctx is done. Failures are told once, until one call has succeeded.
-func (s *Service) every(ctx context.Context, pause time.Duration, do func(context.Context) error) {
+// every calls do again and again, and when it is woken, until ctx is done. Failures are told once, until one call has succeeded.
+func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan struct{}, do func(context.Context) error) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	failing := false
@@ -183,6 +195,7 @@ func (s *Service) every(ctx context.Context, pause time.Duration, do func(contex
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-wake:
 		}
 	}
 }
@@ -273,15 +286,23 @@ func (s *Service) learn(ctx context.Context, k agentKey) error {
 // watchPeers tells those who follow agents here what other processes have changed.
 func (s *Service) watchPeers() func(context.Context) error {
 	known := map[agentKey]int64{}
+	follow := func(context.Context, []string, []string) error { return nil }
+	if f, ok := s.peers.Peers.(Followed); ok {
+		follow = f.Follow
+	}
 	return func(ctx context.Context) error {
 		keys := s.live.followed()
-		if len(keys) == 0 || !s.peers.others.Load() {
-			clear(known)
-			return nil
+		if !s.peers.others.Load() {
+			keys = nil
 		}
 		projects, ids := make([]string, len(keys)), make([]string, len(keys))
 		for i, k := range keys {
 			projects[i], ids[i] = k.project, k.id
+		}
+		told := follow(ctx, projects, ids)
+		if len(keys) == 0 {
+			clear(known)
+			return told
 		}
 		revs, err := s.peers.Revisions(ctx, projects, ids)
 		if err != nil {
@@ -296,7 +317,7 @@ func (s *Service) watchPeers() func(context.Context) error {
 			fresh[k] = revs[i]
 		}
 		known = fresh
-		return nil
+		return told
 	}
 }
 

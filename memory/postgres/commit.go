@@ -287,6 +287,9 @@ func (s *Store) shared(batch []*item, wait time.Duration) error {
 	s.answered.Store(time.Now().UnixNano())
 	for k, w := range g.works {
 		s.cache.put(k, w.view)
+		if w.changed {
+			s.tellChange(k)
+		}
 	}
 	if g.wake {
 		s.wake()

@@ -179,6 +179,8 @@ func (s *Store) hear(ctx context.Context, text string) (own bool) {
 	case kind == noteEcho && who == s.replica:
 		e.echo.Store(time.Now().UnixNano())
 		return true
+	case (kind == noteFollow || kind == noteChanged) && who != s.replica:
+		s.follows.hear(kind, who, body)
 	case kind == noteQuestion && who != s.replica:
 		var q memory.Question
 		if json.Unmarshal([]byte(body), &q) == nil {

@@ -102,6 +102,7 @@ type Store struct {
 	answered  atomic.Int64 // when the database answered last, Unix ns
 	clock     atomic.Pointer[clock]
 	ears      ears
+	follows   follows
 	behind    context.Context // of what works in the background
 }
 
@@ -119,7 +120,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
-		ears: ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan noted{}, early: map[int64]noted{}},
+		ears:    ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan noted{}, early: map[int64]noted{}},
+		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")

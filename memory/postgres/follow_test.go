@@ -1,0 +1,49 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+)
+
+// TestChangesAreTold: a server that follows an agent is told of what is written to it through another, and of nothing else.
+func TestChangesAreTold(t *testing.T) {
+	t.Parallel()
+	to := postgrestest.URL(t)
+	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
+	followed, other := agent(0), agent(1)
+	create(t, a, followed)
+	create(t, a, other)
+	beat(t, "hear", func() bool { return a.Hears() && b.Hears() }, a, b)
+	// What is followed is told on its way, too: until it is known, words go unheard.
+	told := func(id string) bool {
+		t.Helper()
+		if err := a.Update(t.Context(), "acme", id, says("word")); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-b.Changed():
+			return true
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	}
+	follow := func(ids ...string) {
+		t.Helper()
+		projects := make([]string, len(ids))
+		for i := range projects {
+			projects[i] = "acme"
+		}
+		if err := b.Follow(t.Context(), projects, ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat(t, "tell of a change", func() bool { follow(followed.ID); return told(followed.ID) }, a, b)
+	if told(other.ID) {
+		t.Error("it is told of an agent that it does not follow")
+	}
+	follow()
+	beat(t, "be told of nothing more", func() bool { return !told(followed.ID) }, a, b)
+}
