@@ -31,7 +31,9 @@ type receipt struct {
 	Agent    string `json:"agent,omitempty"`
 	User     string `json:"user,omitempty"`
 	ErasedAt string `json:"erased_at"` // RFC 3339, UTC
-	Erased   any    `json:"erased"`
+	Erased   any    `json:"erased"`    // by this call
+	// Unfinished tells that it failed behind that: there may be more, and the same again goes on.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Shared are agents that were left since others were heard there, too.
 	Shared  []string `json:"shared_agents,omitempty"`
 	SharedN int      `json:"shared_total,omitempty"`
@@ -124,12 +126,13 @@ func erase(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err 
 		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: *project, Agent: *agent})
 	} else {
 		err = out.eraseMany(ctx, from)
+		out.Unfinished = err != nil
 	}
-	if err != nil {
+	if err != nil && !out.Unfinished {
 		return err
 	}
 	out.ErasedAt = time.Now().UTC().Format(time.RFC3339)
-	return json.NewEncoder(e.Stdout).Encode(out)
+	return errors.Join(err, json.NewEncoder(e.Stdout).Encode(out))
 }
 
 // eraseAgent erases one agent and counts what it had.
@@ -148,26 +151,26 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 	return n, nil
 }
 
-// eraseMany erases a user, or the project.
-func (r *receipt) eraseMany(ctx context.Context, from eraser) error {
+// eraseMany erases a user, or the project. What it has erased is noted also where it fails behind that.
+func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }}) // it makes nothing
 	var n erased
 	var gone memory.Erased
-	var err error
+	defer func() {
+		n.Agents, n.Memories = gone.Agents, gone.Memories
+		r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN
+	}()
 	if r.User != "" {
 		gone, err = service.EraseUser(ctx, r.Project, r.User)
-	} else {
-		endpoints, saved := 0, 0
-		if endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil { // first of all, so that nothing more is sent
-			return err
-		}
-		if gone, err = service.EraseProject(ctx, r.Project); err != nil {
-			return err
-		}
-		saved, err = from.ClearConversations(ctx, r.Project)
-		n.Endpoints, n.Conversations = &endpoints, &saved
+		return err
 	}
-	n.Agents, n.Memories = gone.Agents, gone.Memories
-	r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN
+	n.Endpoints, n.Conversations = new(int), new(int)
+	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil { // first of all, so that nothing more is sent
+		return err
+	}
+	if gone, err = service.EraseProject(ctx, r.Project); err != nil {
+		return err
+	}
+	*n.Conversations, err = from.ClearConversations(ctx, r.Project)
 	return err
 }

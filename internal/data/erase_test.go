@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	dbsql "database/sql"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -83,6 +84,61 @@ func TestErase(t *testing.T) {
 			}
 			if out, _, err := run(t, m, "", "verify"); err != nil || !strings.Contains(out, " 0 agents with 0 messages") {
 				t.Errorf("at the end: %s %v", out, err)
+			}
+		})
+	}
+}
+
+// TestEraseUnfinished: an erasure that fails in the middle says what it has erased, and the same again counts the rest.
+func TestEraseUnfinished(t *testing.T) {
+	t.Parallel()
+	for kind, open := range stores() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			url := open(t)
+			filled(t, url, 10)
+			change := func(statements ...string) {
+				t.Helper()
+				for _, sql := range statements {
+					if kind == "postgres" {
+						postgrestest.Exec(t, url, sql)
+						continue
+					}
+					db := must(dbsql.Open("sqlite", strings.TrimPrefix(url, "sqlite:")))
+					must(db.ExecContext(t.Context(), sql))
+					_ = db.Close()
+				}
+			}
+			if kind == "postgres" {
+				change("CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'stop'; END $$",
+					"CREATE TRIGGER stop BEFORE DELETE ON agent FOR EACH ROW WHEN (OLD.id = 'a4') EXECUTE FUNCTION stop()")
+			} else {
+				change("CREATE TRIGGER stop BEFORE DELETE ON agent WHEN OLD.id = 'a4' BEGIN SELECT RAISE(ABORT, 'stop'); END")
+			}
+			type receipt struct {
+				Erased     struct{ Agents, Endpoints, Conversations int }
+				Unfinished bool
+			}
+			erase := func() (r receipt, err error) {
+				t.Helper()
+				out, _, err := run(t, settingsOf(url), "", "erase", "-project", "p", "-whole")
+				if bad := json.Unmarshal([]byte(out), &r); bad != nil {
+					t.Errorf("receipt %q: %v", out, bad)
+				}
+				return r, err
+			}
+			first, err := erase()
+			if err == nil || !first.Unfinished || first.Erased.Agents < 1 || first.Erased.Agents > 9 || first.Erased.Endpoints != 1 {
+				t.Errorf("receipt %+v, error %v", first, err)
+			}
+			if kind == "postgres" {
+				change("DROP TRIGGER stop ON agent")
+			} else {
+				change("DROP TRIGGER stop")
+			}
+			second, err := erase()
+			if err != nil || second.Unfinished || first.Erased.Agents+second.Erased.Agents != 10 || second.Erased.Endpoints != 0 || second.Erased.Conversations != 1 {
+				t.Errorf("receipts %+v and %+v, error %v", first, second, err)
 			}
 		})
 	}
