@@ -224,7 +224,7 @@ func (x *exporter) agent(ctx context.Context, k key) error {
 	for i := range got.list {
 		m := &got.list[i]
 		if row, ok := m.ItemRow(k.project, k.id); ok {
-			x.item(itemPlace{row.Project != k.project, claim, m.Seq, k.id}.String(), &export.Item{Project: k.project, AgentID: k.id, Seq: m.Seq, Row: row})
+			x.item(placeOf(k, claim, m.Seq, row).String(), &export.Item{Project: k.project, AgentID: k.id, Seq: m.Seq, Row: row})
 		}
 		if err := x.each(export.Record{Message: &export.Message{Project: k.project, AgentID: k.id, Message: *m}}); err != nil {
 			return err

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,16 +19,23 @@ import (
 // What finds messages as items stands in the slot of the items' project. It is written before the messages are, so that nothing stored is missing there; what it names that is not stored, since the change failed
 // or its agent is gone, is passed over by whoever reads it, and goes when its agent's entry goes.
 
-// itemPlace is where an item stands: in a ledger of the items' project, or of its own one.
+// itemPlace is where an item stands: in a ledger of the items' project, or of its own one. Several attempts to write one seq differ in what, so that none of them takes another's row for its own.
 type itemPlace struct {
 	own   bool
 	claim string
+	what  string // made of what the row says
 	seq   int64
 	agent string
 }
 
 func (p itemPlace) String() string {
-	return flag(p.own) + p.claim + " " + itoa(p.seq) + " " + p.agent
+	return flag(p.own) + p.claim + "." + p.what + " " + itoa(p.seq) + " " + p.agent
+}
+
+// placeOf gives the place of a row of a message in the ledger of k.
+func placeOf(k key, claim string, seq int64, r memory.ItemRow) itemPlace {
+	row := itemRow{ID: r.ID, Scope: r.Scope, Agent: r.AgentID}
+	return itemPlace{r.Project != k.project, claim, row.what(), seq, k.id}
 }
 
 func parsePlace(text string) (p itemPlace, ok bool) {
@@ -36,7 +45,8 @@ func parsePlace(text string) (p itemPlace, ok bool) {
 	if !ok || !ok2 || err != nil || head == "" {
 		return p, false
 	}
-	return itemPlace{head[0] == '1', head[1:], n, agent}, true
+	claim, what, _ := strings.Cut(head[1:], ".")
+	return itemPlace{head[0] == '1', claim, what, n, agent}, true
 }
 
 // ledger gives the agent whose ledger it is.
@@ -52,6 +62,17 @@ type itemRow struct {
 	ID    string       `json:"id"`
 	Scope memory.Scope `json:"scope"`
 	Agent string       `json:"agent,omitempty"`
+	// By names the attempt that made the row; one that found it there has put its own name, and a dash in front: nobody takes that away again whose commit fails.
+	By string `json:"by,omitempty"`
+}
+
+// what gives a text that rows of the same ids alone share.
+func (r *itemRow) what() string {
+	own := *r
+	own.By = ""
+	b, _ := json.Marshal(own) // texts alone, which never fail
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
 }
 
 // ids are the row's ids by which it is found, in the order of their keys.
@@ -86,12 +107,14 @@ func (r *itemRow) marks() string {
 }
 
 var (
-	// itemScript adds rows: each as place, row, id, which of its four keys count. It tells of each whether it is new.
+	// itemScript adds rows: each as place, row, id, which of its four keys count, row where it is there already. It tells of each whether it is new.
 	itemScript = rueidis.NewLuaScript(`
 local out = {}
-for i = 1, #ARGV, 4 do
+for i = 1, #ARGV, 5 do
   local at = ARGV[i]
-  if redis.call('HEXISTS', KEYS[1], at) == 1 then
+  local was = redis.call('HGET', KEYS[1], at)
+  if was then
+    redis.call('HSET', KEYS[1], at, string.sub(was, 1, 16) .. ARGV[i + 4])
     out[#out + 1] = 0
   else
     local no = string.format('%016.0f', redis.call('INCR', KEYS[3]))
@@ -100,7 +123,7 @@ for i = 1, #ARGV, 4 do
     redis.call('ZADD', KEYS[4], 0, ARGV[i + 2] .. ' ' .. no .. at)
     redis.call('ZADD', KEYS[5], no, at)
     for j = 1, 4 do
-      if string.sub(ARGV[i + 3], j, j) == '1' then redis.call('ZADD', KEYS[5 + i - 1 + j], no, at) end
+      if string.sub(ARGV[i + 3], j, j) == '1' then redis.call('ZADD', KEYS[5 + (i - 1) / 5 * 4 + j], no, at) end
     end
     out[#out + 1] = 1
   end
@@ -123,65 +146,102 @@ return 1`)
 // itemChange is what a change did to the rows, and has yet to do.
 type itemChange struct {
 	project string
-	added   []itemPlace // before the commit; to be taken away if that fails
-	gone    []itemPlace // to be taken away after it
+	added   []storedRow // before the commit; to be taken away if that fails
+	gone    []storedRow // to be taken away after it
+}
+
+// storedRow is a row as it has to stand to be taken away: with the name of the attempt that made it, or as it was read.
+type storedRow struct {
+	place    itemPlace
+	by, text string
 }
 
 // putItems adds the rows of a change that is about to be written to v's agent.
 func (s *Store) putItems(ctx context.Context, k key, v *view, c memory.Change) (done itemChange, err error) {
 	done.project = memory.ItemProject(k.project)
-	var places []itemPlace
+	old, err := s.replaced(ctx, k, v, c)
+	if err != nil {
+		return done, err
+	}
+	by := token()
 	var args []string
+	var gone []itemPlace
 	keys := s.itemKeys(done.project, k)
 	for n, list := range [][]memory.Message{c.Append, c.Replace} {
 		for i := range list {
 			m := &list[i]
-			at := itemPlace{done.project != k.project, v.claim, m.Seq, k.id}
 			r, ok := m.ItemRow(k.project, k.id)
-			if n == 1 { // most that is replaced is no item, or stays one
-				was, known := false, false
-				if at, found := v.find(m.Seq); found {
-					_, was = v.tail[at].ItemRow(k.project, k.id)
-					known = true
-				}
-				if known && was == ok {
+			at := placeOf(k, v.claim, m.Seq, r)
+			if n == 1 {
+				before := old[m.Seq]
+				was, had := before.ItemRow(k.project, k.id)
+				if had == ok && was == r {
 					continue
+				}
+				if had {
+					gone = append(gone, placeOf(k, v.claim, m.Seq, was))
 				}
 			}
 			if !ok {
-				if n == 1 {
-					done.gone = append(done.gone, at)
-				}
 				continue
 			}
-			row := itemRow{r.ID, r.Scope, r.AgentID}
+			row := itemRow{r.ID, r.Scope, r.AgentID, by}
 			text, err := json.Marshal(row)
 			if err != nil {
 				return done, err
 			}
-			places = append(places, at)
-			args = append(args, at.String(), string(text), enc(row.ID), row.marks())
+			row.By = "-" + by
+			again, err := json.Marshal(row)
+			if err != nil {
+				return done, err
+			}
+			done.added = append(done.added, storedRow{place: at, by: by})
+			args = append(args, at.String(), string(text), enc(row.ID), row.marks(), string(again))
 			keys = append(keys, s.idKeys(done.project, &row)...)
 		}
 	}
-	if len(places) == 0 {
-		return done, nil
-	}
-	fresh, err := s.eval(ctx, itemScript, keys, args...).AsIntSlice()
-	if err != nil {
-		return done, err
-	}
-	for i, n := range fresh {
-		if n == 1 {
-			done.added = append(done.added, places[i])
+	for _, at := range gone {
+		text, err := s.client.Do(ctx, s.client.B().Hget().Key(keys[0]).Field(at.String()).Build()).ToString()
+		switch {
+		case rueidis.IsRedisNil(err):
+		case err != nil:
+			return done, err
+		default:
+			done.gone = append(done.gone, storedRow{place: at, text: text})
 		}
 	}
-	return done, nil
+	if len(args) == 0 {
+		return done, nil
+	}
+	return done, s.eval(ctx, itemScript, keys, args...).Error()
 }
 
-// dropItems takes rows away. Where that fails they are passed over by whoever reads them.
-func (s *Store) dropItems(ctx context.Context, project string, places []itemPlace) error {
-	for _, at := range places {
+// replaced gives the messages that a change replaces, by seq, as they are before it.
+func (s *Store) replaced(ctx context.Context, k key, v *view, c memory.Change) (map[int64]memory.Message, error) {
+	out := make(map[int64]memory.Message, len(c.Replace))
+	var seqs []string
+	for i := range c.Replace {
+		seq := c.Replace[i].Seq
+		if at, ok := v.find(seq); ok {
+			out[seq] = *v.tail[at]
+		} else {
+			seqs = append(seqs, itoa(seq))
+		}
+	}
+	if len(seqs) == 0 {
+		return out, nil
+	}
+	list, err := s.bodies(ctx, k, seqs)
+	for _, m := range list {
+		out[m.Seq] = m
+	}
+	return out, err
+}
+
+// dropItems takes rows away that nobody else has taken up. Where that fails they are passed over by whoever reads them.
+func (s *Store) dropItems(ctx context.Context, project string, rows []storedRow) error {
+	for _, r := range rows {
+		at := r.place
 		keys := s.itemKeys(project, at.ledger(project))
 		text, err := s.client.Do(ctx, s.client.B().Hget().Key(keys[0]).Field(at.String()).Build()).ToString()
 		if rueidis.IsRedisNil(err) {
@@ -193,6 +253,9 @@ func (s *Store) dropItems(ctx context.Context, project string, places []itemPlac
 		row, _, err := decodeRow(text)
 		if err != nil {
 			return err
+		}
+		if r.by != "" && r.by != row.By || r.text != "" && r.text != text {
+			continue
 		}
 		if err := s.eval(ctx, dropItemScript, append(keys, s.idKeys(project, &row)...), at.String(), text, enc(row.ID), row.marks()).Error(); err != nil {
 			return err
@@ -223,10 +286,10 @@ func (s *Store) forgetItems(ctx context.Context, k key, claim string) error {
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		var places []itemPlace
+		var places []storedRow
 		for _, text := range list {
 			if p, ok := parsePlace(text); ok && p.claim == claim {
-				places = append(places, p)
+				places = append(places, storedRow{place: p})
 			} else {
 				kept++ // of another agent of the id
 			}
@@ -342,7 +405,7 @@ func (s *Store) items(ctx context.Context, project string, texts []string, fits 
 			return nil, err
 		}
 		k := f.place.ledger(project)
-		if row, ok := m.ItemRow(k.project, k.id); ok && fits(&row) {
+		if row, ok := m.ItemRow(k.project, k.id); ok && fits(&row) && placeOf(k, f.place.claim, m.Seq, row) == f.place { // else the row of an attempt that failed
 			out = append(out, memory.StoredItem{No: f.no, Project: k.project, AgentID: k.id, Message: m, Row: row})
 		}
 	}
