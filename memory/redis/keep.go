@@ -58,6 +58,9 @@ func (s *Store) checkMark(ctx context.Context) (lost bool, err error) {
 			return s.checkMark(ctx)
 		}
 	}
+	if err == nil {
+		err = s.keepCheck(ctx)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/seal"
 )
 
 // listPage is how many agents are looked at in one go, livePage how many are read.
@@ -253,10 +255,13 @@ func (s *Store) heads(ctx context.Context, project string, ids []string) (out []
 	}
 	for i, answer := range readScript.ExecMulti(ctx, s.client, runs...) {
 		got, err := s.decodeRead(key{project, ids[i]}, answer)
-		if fault.Is(err, fault.NotFound) {
+		switch {
+		case fault.Is(err, fault.NotFound):
 			continue
-		}
-		if err != nil {
+		case errors.Is(err, seal.ErrBroken) || errors.Is(err, errBadRow): // no reason for the others not to go on
+			s.notice("agent " + ids[i] + " of project " + project + " cannot be read, and nothing is done for it: " + err.Error())
+			continue
+		case err != nil:
 			return nil, err
 		}
 		out = append(out, got.view.head)

@@ -8,6 +8,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,8 @@ type Store struct {
 	replica string       // our name among the servers on the prefix
 	offset  atomic.Int64 // of the server's clock from ours, ns
 	mark    string       // what stands in the server as long as it has lost nothing
+	check   []byte       // the check value of the secret key; nil without one. keep alone reads it, and mark and runs, after Open
+	runs    map[string]string
 }
 
 var (
@@ -142,7 +145,8 @@ func (s *Store) openSealer(ctx context.Context, secret []byte) error {
 	case rueidis.IsRedisNil(err) && len(secret) == 0:
 		return nil
 	case rueidis.IsRedisNil(err):
-		first, value, err := seal.First(secret)
+		// The salt is made of the prefix, so that what is sealed can be read again where the server has lost the check value.
+		first, value, err := seal.FirstOf(secret, sha256.Sum256([]byte("heardlog redis "+s.prefix)))
 		if err != nil {
 			return err
 		}
@@ -150,7 +154,7 @@ func (s *Store) openSealer(ctx context.Context, secret []byte) error {
 		if rueidis.IsRedisNil(err) { // another server was quicker
 			return s.openSealer(ctx, secret)
 		}
-		s.sealer = first
+		s.sealer, s.check = first, value
 		if err != nil {
 			return err
 		}
@@ -162,7 +166,20 @@ func (s *Store) openSealer(ctx context.Context, secret []byte) error {
 	case err != nil:
 		return err
 	}
+	s.check = check
 	s.sealer, err = seal.Check(secret, check)
+	return err
+}
+
+// keepCheck gives the server the key's check value again where it has lost it, so that no other key is taken at the next start.
+func (s *Store) keepCheck(ctx context.Context) error {
+	if s.check == nil {
+		return nil
+	}
+	err := s.client.Do(ctx, s.client.B().Set().Key(s.rootKey("seal")).Value(rueidis.BinaryString(s.check)).Nx().Build()).Error()
+	if rueidis.IsRedisNil(err) {
+		return nil
+	}
 	return err
 }
 

@@ -62,3 +62,45 @@ func TestKeyLater(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 }
+
+// TestSealAfterLoss takes the check value and all else of the whole away while a server runs: what it seals then can be read after a restart, in the same time and where nobody was there to put the value back, and no
+// other key opens. An agent that cannot be read does not keep the others from being given.
+func TestSealAfterLoss(t *testing.T) {
+	t.Parallel()
+	url := redistest.URL(t)
+	told := &notices{told: make(chan struct{}, 1)}
+	key := redis.Options{URL: url, SealKey: []byte("key"), Notice: told.add}
+	s := open(t, key)
+	prefix := strings.TrimSuffix(s.ProjectTag("acme"), "{acme/}")
+	lose := func() {
+		redistest.Do(t, url, "DEL", prefix+"{/}:seal", prefix+"{/}:mark", prefix+"{/}:projects")
+	}
+	lose()
+	told.want(t, "has lost what it held")
+	if redistest.Do(t, url, "EXISTS", prefix+"{/}:seal") != "1" {
+		t.Error("the check value was not put back")
+	}
+	create(t, s, agent(1))
+	lose()
+	again := open(t, key)
+	if _, err := again.Head(t.Context(), "acme", agent(1).ID); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	for _, other := range []string{"", "another"} {
+		if s, err := redis.Open(t.Context(), redis.Options{URL: url, SealKey: []byte(other)}); err == nil {
+			_ = s.Close()
+			t.Errorf("key %q opens it", other)
+		}
+	}
+	create(t, again, agent(2))
+	redistest.Do(t, url, "HSET", again.AgentTag("acme", agent(1).ID)+":h", "a", "nothing")
+	var live []string
+	err := again.Live(t.Context(), func(h memory.Head) error {
+		live = append(live, h.Agent.ID)
+		return nil
+	})
+	if err != nil || len(live) != 1 || live[0] != agent(2).ID {
+		t.Errorf("live beside an agent that cannot be read: %v, %v", live, err)
+	}
+	told.want(t, "agent "+agent(1).ID+" of project acme cannot be read")
+}

@@ -51,12 +51,17 @@ func New(key, salt []byte) (Sealer, error) {
 
 // First gives a sealer with a new salt, and the check value that the database is to keep.
 func First(key []byte) (s Sealer, check []byte, err error) {
-	salt := make([]byte, SaltLen)
-	rand.Read(salt) // never fails
-	if s, err = New(key, salt); err != nil {
+	var salt [SaltLen]byte
+	rand.Read(salt[:]) // never fails
+	return FirstOf(key, salt)
+}
+
+// FirstOf is First with a given salt, for a database that may lose its check value and go on.
+func FirstOf(key []byte, salt [SaltLen]byte) (s Sealer, check []byte, err error) {
+	if s, err = New(key, salt[:]); err != nil {
 		return Sealer{}, nil, err
 	}
-	return s, append(salt, s.Seal([]byte(checkText), checkOf)...), nil
+	return s, append(salt[:], s.Seal([]byte(checkText), checkOf)...), nil
 }
 
 // Check gives the sealer of a database that keeps a check value; a wrong key is told before anything is read with it. It fails with ErrNoKey, ErrWrongKey
