@@ -2,8 +2,10 @@ package redis
 
 import (
 	"container/list"
+	"math/rand/v2"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 
 	"github.com/heardlog/heardlog/memory"
@@ -13,6 +15,7 @@ import (
 type view struct {
 	claim string // of which the agent was made: another of the same id has another
 	ver   int64
+	nonce string // of the commit: after a server has gone back to what it held before, others may have made another of this ver
 	head  memory.Head
 	tail  []*memory.Message // the newest in order of Seq, without a gap towards the end
 	full  bool              // tail is the whole ledger
@@ -20,7 +23,7 @@ type view struct {
 }
 
 // stamp is what stands in the server as long as the view holds.
-func (v *view) stamp() string { return v.claim + "." + itoa(v.ver) }
+func (v *view) stamp() string { return v.claim + "." + itoa(v.ver) + "." + v.nonce }
 
 const (
 	minTail      = 48      // messages kept of one agent at most, where its history asks for no more
@@ -39,8 +42,8 @@ func textSize(m *memory.Message) int64 {
 }
 
 // newView makes a view of what was read: list is the newest messages, oldest first; full tells that there are no others.
-func newView(claim string, ver int64, head memory.Head, list []memory.Message, full bool) *view {
-	v := &view{claim: claim, ver: ver, head: head, full: full, tail: make([]*memory.Message, len(list))}
+func newView(claim string, ver int64, nonce string, head memory.Head, list []memory.Message, full bool) *view {
+	v := &view{claim: claim, ver: ver, nonce: nonce, head: head, full: full, tail: make([]*memory.Message, len(list))}
 	for i := range list {
 		v.tail[i] = &list[i]
 		v.bytes += textSize(&list[i])
@@ -60,9 +63,9 @@ func (v *view) trim() {
 	}
 }
 
-// apply gives the view after a change.
+// apply gives the view after a change. Each call gives another stamp.
 func (v *view) apply(c memory.Change) *view {
-	n := &view{claim: v.claim, ver: v.ver + 1, head: v.head.Apply(c), full: v.full, bytes: v.bytes}
+	n := &view{claim: v.claim, ver: v.ver + 1, nonce: strconv.FormatUint(rand.Uint64(), 36), head: v.head.Apply(c), full: v.full, bytes: v.bytes}
 	n.tail = append(make([]*memory.Message, 0, len(v.tail)+len(c.Append)), v.tail...)
 	for i := range c.Append {
 		m := c.Append[i]
@@ -161,16 +164,13 @@ func (c *cache) get(k key) *view {
 	return e.Value.(*entry).v
 }
 
-// put keeps a view unless a newer one of the same agent is there.
+// put keeps a view, which the server has just shown or taken. One of a lower ver is no older one where the server has lost something; where it is, the next look at the stamp finds that out.
 func (c *cache) put(k key, v *view) {
 	size := 1500 + v.bytes + 2*int64(len(v.head.Agent.Properties)) + 16*int64(len(v.tail))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.byKey[k]; e != nil {
 		old := e.Value.(*entry)
-		if old.v.claim == v.claim && old.v.ver > v.ver {
-			return
-		}
 		c.size += size - old.size
 		old.v, old.size = v, size
 		c.order.MoveToFront(e)

@@ -162,7 +162,7 @@ func (s *Store) make(ctx context.Context, k key, a memory.Agent, i *info, c memo
 
 // write writes the agent itself.
 func (s *Store) write(ctx context.Context, k key, a memory.Agent, i *info, c memory.Change) error {
-	first := newView(i.Claim, 0, memory.NewHead(a, nil, 0), nil, true)
+	first := newView(i.Claim, 0, "", memory.NewHead(a, nil, 0), nil, true)
 	made := c
 	made.Agent = &a
 	next := first.apply(made)

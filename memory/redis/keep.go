@@ -36,6 +36,12 @@ func (s *Store) keep(ctx context.Context) {
 				s.projects.Clear()
 				s.notice("the Redis server has lost what it held: agents from before are gone, and their calls are answered with 404. " + s.durability(ctx))
 			}
+			if s.startedAnew(ctx) && !lost {
+				s.cache.clear()
+				if worst := s.durability(ctx); worst != "" {
+					s.notice("the Redis server was started anew, or another has taken its place: what was acknowledged last may be gone. " + worst)
+				}
+			}
 			if n%6 == 0 {
 				if err := s.syncClock(ctx); err != nil {
 					return err
@@ -67,6 +73,45 @@ func (s *Store) checkMark(ctx context.Context) (lost bool, err error) {
 	lost = s.mark != "" && s.mark != now
 	s.mark = now
 	return lost, nil
+}
+
+// startedAnew tells whether a server that we knew was started again since the last look, or another took its place. Servers that hide it (INFO without the right to) are taken to be as they were.
+func (s *Store) startedAnew(ctx context.Context) (anew bool) {
+	now, nodes := map[string]string{}, s.client.Nodes()
+	for at, node := range nodes {
+		text, err := node.Do(ctx, node.B().Info().Build()).ToString()
+		if err != nil {
+			if was := s.runs[at]; was != "" {
+				now[at] = was // looked at again when it answers
+			}
+			continue
+		}
+		run, role := "", ""
+		for line := range strings.Lines(text) {
+			if v, ok := strings.CutPrefix(line, "run_id:"); ok {
+				run = strings.TrimSpace(v)
+			}
+			if v, ok := strings.CutPrefix(line, "role:"); ok {
+				role = strings.TrimSpace(v)
+			}
+		}
+		if run != "" {
+			now[at] = role + " " + run
+		}
+	}
+	for at, run := range now {
+		was := s.runs[at]
+		if was == "" && len(nodes) == 1 { // the primary that Sentinel names now; a new node of a cluster has taken nobody's place
+			for _, was = range s.runs {
+				break
+			}
+		}
+		if was != "" && was != run && strings.HasPrefix(run, "master ") { // a replica's own start loses nothing; its taking over may
+			anew = true
+		}
+	}
+	s.runs = now
+	return anew
 }
 
 // settleDue puts entries right whose agents may have expired, and claims whose makers may have died.

@@ -321,3 +321,35 @@ func TestUnwilling(t *testing.T) {
 		again(t, func() error { return s.Update(t.Context(), "acme", agent(1).ID, says("x")) })
 	}
 }
+
+// TestRollback has a server go back to its last snapshot under a store that does not notice: what another store writes in place of what was lost is what the first one shows and builds on, and both are told.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	told := &notices{told: make(chan struct{}, 1)}
+	a, b := open(t, redis.Options{URL: srv.URL(), Notice: told.add}), open(t, redis.Options{URL: srv.URL()})
+	create(t, a, agent(1))
+	if err := a.Update(t.Context(), "acme", agent(1).ID, says("one")); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Do(t, srv.URL(), "SAVE")
+	if err := a.Update(t.Context(), "acme", agent(1).ID, says("lost")); err != nil {
+		t.Fatal(err)
+	}
+	srv.Down(true)
+	srv.Up()
+	again(t, func() error { return b.Update(t.Context(), "acme", agent(1).ID, says("acked")) })
+	amend := func(tx memory.Tx) (memory.Change, error) {
+		m := tx.Head().Last
+		m.Rev = tx.Head().Rev + 1
+		m.Content += " (heard)"
+		return memory.Change{Replace: []memory.Message{m}}, nil
+	}
+	again(t, func() error { return a.Update(t.Context(), "acme", agent(1).ID, amend) })
+	for _, s := range []*redis.Store{a, b, open(t, redis.Options{URL: srv.URL()})} {
+		if got := whole(t, s, agent(1)); len(got) != 2 || got["one"] != 1 || got["acked (heard)"] != 1 {
+			t.Errorf("the ledger is %v", got)
+		}
+	}
+	told.want(t, "was started anew")
+}

@@ -52,7 +52,8 @@ func (s *Store) decodeRead(k key, answer rueidis.RedisResult) (got readOne, err 
 			return got, err
 		}
 	}
-	claim, ver, _ := strings.Cut(text[0], ".")
+	claim, rest, _ := strings.Cut(text[0], ".")
+	ver, nonce, _ := strings.Cut(rest, ".")
 	var version int64
 	var h memory.Head
 	for _, n := range []struct {
@@ -83,7 +84,7 @@ func (s *Store) decodeRead(k key, answer rueidis.RedisResult) (got readOne, err 
 		got.list = append(got.list, m)
 	}
 	slices.Reverse(got.list)
-	got.view = newView(claim, version, h, slices.Clone(got.list), text[5] == "1")
+	got.view = newView(claim, version, nonce, h, slices.Clone(got.list), text[5] == "1")
 	return got, nil
 }
 

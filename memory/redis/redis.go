@@ -79,11 +79,11 @@ type Store struct {
 	stop     context.CancelFunc
 
 	ears    ears
-	replica string       // our name among the servers on the prefix
-	offset  atomic.Int64 // of the server's clock from ours, ns
-	mark    string       // what stands in the server as long as it has lost nothing
-	check   []byte       // the check value of the secret key; nil without one. keep alone reads it, and mark and runs, after Open
-	runs    map[string]string
+	replica string            // our name among the servers on the prefix
+	offset  atomic.Int64      // of the server's clock from ours, ns
+	mark    string            // what stands in the server as long as it has lost nothing
+	check   []byte            // the check value of the secret key; nil without one. keep alone reads it, and mark and runs, after Open
+	runs    map[string]string // of each server's address: its part and which start of it this is
 }
 
 var (
@@ -131,6 +131,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if _, err := s.checkMark(ctx); err != nil {
 		return err
 	}
+	s.startedAnew(ctx)
 	if warning := s.durability(ctx); warning != "" {
 		s.notice(warning)
 	}
