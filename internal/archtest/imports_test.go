@@ -62,11 +62,12 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/export", "memory/seal", "memory/window", "webhook", "internal/fault"}
+	driver := []string{"memory", "memory/export", "memory/seal", "memory/window", "webhook", "internal/fault", "internal/lru"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault"}, nil},
 		"internal/fault":               {},
+		"internal/lru":                 {},
 		"internal/stack":               {},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory":                       {[]string{"memory/window", "internal/fault"}, nil},

@@ -73,7 +73,7 @@ func (s *Store) Update(ctx context.Context, project, id string, decide memory.De
 		if try == 2 {
 			return noAgent(id)
 		}
-		s.cache.drop(k) // erased, or made anew
+		s.cache.Drop(k) // erased, or made anew
 	}
 }
 
@@ -279,7 +279,7 @@ func (s *Store) shared(batch []*item, wait time.Duration) error {
 	if err != nil {
 		if broken(err) {
 			for _, it := range batch {
-				s.cache.drop(it.k)
+				s.cache.Drop(it.k)
 			}
 		}
 		return s.failed(ctx, err, "commit")

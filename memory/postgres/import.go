@@ -92,7 +92,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 		return err
 	}
 	for k := range m.nos {
-		s.cache.drop(k)
+		s.cache.Drop(k)
 	}
 	s.wake()
 	if m.changed {

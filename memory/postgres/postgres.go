@@ -78,7 +78,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	pool    *pgxpool.Pool
 	sealer  seal.Sealer
-	cache   *cache
+	cache   cache
 	most    int
 	timeout time.Duration
 	observe func(Commit)
@@ -297,7 +297,7 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 			return ended(ctx)
 		}
 		s.pool.Reset()  // the other connections are likely to be broken, too
-		s.cache.clear() // what comes back may be another server
+		s.cache.Clear() // what comes back may be another server
 	}
 	return classify(err, what)
 }

@@ -149,7 +149,7 @@ func (s *Store) current(ctx context.Context, k key) (*view, error) {
 			return nil, err
 		}
 		if ver < 0 {
-			s.cache.drop(k)
+			s.cache.Drop(k)
 			return s.load(ctx, k)
 		}
 		if err := s.freshEndpoints(ctx, s.pool, endpoints); err != nil {

@@ -61,7 +61,7 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 	var k key
 	_, err = pgx.ForEachRow(rows, []any{&no, &k.project, &k.id}, func() error {
 		nos = append(nos, no)
-		s.cache.drop(key{shown(k.project), shown(k.id)})
+		s.cache.Drop(key{shown(k.project), shown(k.id)})
 		return nil
 	})
 	if err != nil || len(nos) == 0 {
@@ -109,7 +109,7 @@ func (s *Store) Erase(ctx context.Context, project, id string) error {
 	if err != nil {
 		return err
 	}
-	s.cache.drop(k)
+	s.cache.Drop(k)
 	return s.eraseRows(context.WithoutCancel(ctx))
 }
 

@@ -264,7 +264,7 @@ func (s *Store) Create(ctx context.Context, a memory.Agent, limit int, c memory.
 		case old != nil:
 			return old.head.Agent, false, nil
 		}
-		s.cache.drop(k) // an erased one of the id
+		s.cache.Drop(k) // an erased one of the id
 		s.cache.put(k, v)
 		if wake {
 			s.wake()

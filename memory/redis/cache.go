@@ -1,13 +1,12 @@
 package redis
 
 import (
-	"container/list"
 	"math/rand/v2"
 	"slices"
 	"sort"
 	"strconv"
-	"sync"
 
+	"github.com/heardlog/heardlog/internal/lru"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -135,72 +134,16 @@ func (v *view) page(q memory.MessageQuery) ([]memory.Message, bool) {
 }
 
 // cache keeps views, those asked for last.
-type cache struct {
-	mu    sync.Mutex
-	most  int64
-	size  int64
-	order *list.List // of *entry, the one asked for last in front
-	byKey map[key]*list.Element
-}
+type cache struct{ *lru.Cache[key, *view] }
 
-type entry struct {
-	k    key
-	v    *view
-	size int64
-}
+func newCache(most int64) cache { return cache{lru.New[key, *view](most)} }
 
-func newCache(most int64) *cache {
-	return &cache{most: most, order: list.New(), byKey: map[key]*list.Element{}}
-}
-
-func (c *cache) get(k key) *view {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.byKey[k]
-	if e == nil {
-		return nil
-	}
-	c.order.MoveToFront(e)
-	return e.Value.(*entry).v
+func (c cache) get(k key) *view {
+	v, _ := c.Get(k)
+	return v
 }
 
 // put keeps a view, which the server has just shown or taken. One of a lower ver is no older one where the server has lost something; where it is, the next look at the stamp finds that out.
-func (c *cache) put(k key, v *view) {
-	size := 1500 + v.bytes + 2*int64(len(v.head.Agent.Properties)) + 16*int64(len(v.tail))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.byKey[k]; e != nil {
-		old := e.Value.(*entry)
-		c.size += size - old.size
-		old.v, old.size = v, size
-		c.order.MoveToFront(e)
-	} else {
-		c.byKey[k] = c.order.PushFront(&entry{k, v, size})
-		c.size += size
-	}
-	for c.size > c.most && c.order.Len() > 0 {
-		c.remove(c.order.Back())
-	}
-}
-
-func (c *cache) remove(e *list.Element) {
-	old := c.order.Remove(e).(*entry)
-	delete(c.byKey, old.k)
-	c.size -= old.size
-}
-
-func (c *cache) drop(k key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.byKey[k]; e != nil {
-		c.remove(e)
-	}
-}
-
-func (c *cache) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.order.Init()
-	clear(c.byKey)
-	c.size = 0
+func (c cache) put(k key, v *view) {
+	c.Put(k, v, 1500+v.bytes+2*int64(len(v.head.Agent.Properties))+16*int64(len(v.tail)), nil)
 }

@@ -197,6 +197,19 @@ func (s *Store) Erase(ctx context.Context, project, id string) error {
 	})
 }
 
+// outOf takes an agent without an entry out of the lists of its project.
+func (s *Store) outOf(ctx context.Context, k key) error {
+	had := map[spot]string{}
+	for _, at := range []int{kPending, kAll, kEnded, kCheck} {
+		had[spot{at, "", k.id}] = ""
+	}
+	for st := range memory.Statuses {
+		had[spot{kStatus + st, "", k.id}] = ""
+	}
+	_, err := s.place(ctx, k, "", had, nil)
+	return err
+}
+
 // erase takes an agent away: itself first, so that nothing finds it that is not there; with a time, only if it has ended before.
 func (s *Store) erase(ctx context.Context, k key, beforeMS int64) (bool, error) {
 	for try := range maxTries {
@@ -218,12 +231,21 @@ func (s *Store) erase(ctx context.Context, k key, beforeMS int64) (bool, error) 
 				continue
 			}
 		}
-		s.cache.drop(k)
+		s.cache.Drop(k)
 		text, err := s.entry(ctx, k)
 		if err != nil {
 			return false, err
 		}
-		if text != "" {
+		if text == "" { // its entry is lost, and its places may not be
+			if err := s.outOf(ctx, k); err != nil {
+				return false, err
+			}
+			if !gone {
+				if err := s.forgetItems(ctx, k, v.claim); err != nil {
+					return false, err
+				}
+			}
+		} else {
 			i, err := decodeInfo(text)
 			if err != nil {
 				return false, err

@@ -112,7 +112,7 @@ func (x *exporter) look(ctx context.Context) error {
 	only := x.scope.Projects()
 	within := func(project string) bool { return x.scope.Project == "" || slices.Contains(only[:], project) }
 	found := map[string]bool{}
-	err := x.s.scan(ctx, "}"+agentSuffix[kHead], func(tag string) error {
+	err := x.s.scan(ctx, "*", "}"+agentSuffix[kHead], func(tag string) error {
 		if project, id, ok := strings.Cut(tag, "/"); ok && within(dec(project)) {
 			found[dec(project)] = true
 			x.heads[dec(project)] = append(x.heads[dec(project)], dec(id))
@@ -123,7 +123,7 @@ func (x *exporter) look(ctx context.Context) error {
 		return err
 	}
 	// One that has saved conversations only has no agents.
-	err = x.s.scan(ctx, "/}:convs", func(tag string) error {
+	err = x.s.scan(ctx, "*", "/}:convs", func(tag string) error {
 		if within(dec(tag)) {
 			found[dec(tag)] = true
 		}
@@ -133,14 +133,14 @@ func (x *exporter) look(ctx context.Context) error {
 	return err
 }
 
-// scan calls each for every key of the prefix that ends so, on every node, with what stands between its opening brace and the end; some may come twice.
-func (s *Store) scan(ctx context.Context, end string, each func(tag string) error) error {
+// scan calls each for every key of the prefix that has such a tag and ends so, on every node, with what stands between its opening brace and the end; some may come twice.
+func (s *Store) scan(ctx context.Context, tag, end string, each func(tag string) error) error {
 	begin := s.prefix + ":{"
 	for _, node := range s.client.Nodes() {
 		for at := uint64(0); ; {
 			var page rueidis.ScanEntry
 			err := s.read(ctx, "look through the keys", func(ctx context.Context) (err error) {
-				page, err = node.Do(ctx, node.B().Scan().Cursor(at).Match(begin+"*"+end).Count(1000).Build()).AsScanEntry()
+				page, err = node.Do(ctx, node.B().Scan().Cursor(at).Match(begin+tag+end).Count(1000).Build()).AsScanEntry()
 				return err
 			})
 			if err != nil {
@@ -441,7 +441,7 @@ func (x *exporter) conversations(ctx context.Context) error {
 // Probe looks for agents that nothing finds: their entries were lost, as happens where a server drops keys when its memory is full.
 func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
 	told := map[string]bool{}
-	return r.s.scan(ctx, "}"+agentSuffix[kHead], func(tag string) error {
+	return r.s.scan(ctx, "*", "}"+agentSuffix[kHead], func(tag string) error {
 		project, id, ok := strings.Cut(tag, "/")
 		if !ok || told[tag] {
 			return nil

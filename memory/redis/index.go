@@ -114,7 +114,7 @@ func (i *info) spots(id string) map[spot]string {
 
 // index changes an agent's entry, and its places with it; next nil takes it away. It tells false where the entry is not old any more.
 func (s *Store) index(ctx context.Context, k key, oldText string, next *info) (bool, error) {
-	had, has := map[spot]string{}, map[spot]string{}
+	had := map[spot]string{}
 	if oldText != "" {
 		old, err := decodeInfo(oldText)
 		if err != nil {
@@ -122,6 +122,12 @@ func (s *Store) index(ctx context.Context, k key, oldText string, next *info) (b
 		}
 		had = old.spots(k.id)
 	}
+	return s.place(ctx, k, oldText, had, next)
+}
+
+// place is index where it is known in which places the agent stands.
+func (s *Store) place(ctx context.Context, k key, oldText string, had map[spot]string, next *info) (bool, error) {
+	has := map[spot]string{}
 	text := ""
 	if next != nil {
 		var err error

@@ -32,12 +32,12 @@ func (s *Store) keep(ctx context.Context) {
 				return err // the server is away, or starting: looked at again at the next tick
 			}
 			if lost {
-				s.cache.clear()
+				s.cache.Clear()
 				s.projects.Clear()
 				s.notice("the Redis server has lost what it held: agents from before are gone, and their calls are answered with 404. " + s.durability(ctx))
 			}
 			if s.startedAnew(ctx) && !lost {
-				s.cache.clear()
+				s.cache.Clear()
 				if worst := s.durability(ctx); worst != "" {
 					s.notice("the Redis server was started anew, or another has taken its place: what was acknowledged last may be gone. " + worst)
 				}
@@ -50,6 +50,23 @@ func (s *Store) keep(ctx context.Context) {
 			}
 			return nil
 		})
+		if n%6 == 0 {
+			s.keepFound(ctx)
+		}
+	}
+}
+
+// keepFound looks in each project whether its agents are found. What fails is looked at again at the next tick.
+func (s *Store) keepFound(ctx context.Context) {
+	var projects []string
+	_ = s.read(ctx, "read projects", func(ctx context.Context) (err error) {
+		projects, err = s.projectList(ctx)
+		return err
+	})
+	for _, project := range projects {
+		if s.rebuild(ctx, project) != nil {
+			return
+		}
 	}
 }
 
@@ -150,7 +167,7 @@ func (s *Store) sweepExpired(ctx context.Context, project string, nowMS int64) (
 			return 0, err
 		}
 		if stamp == "" {
-			s.cache.drop(k)
+			s.cache.Drop(k)
 			if _, err := s.settle(ctx, k); err != nil {
 				return 0, err
 			}
@@ -196,11 +213,13 @@ func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (n int, er
 					switch {
 					case err == nil && erased:
 						n++
-					case err != nil && !isNoAgent(err):
+						done++
+					case isNoAgent(err):
+						done++ // off the list
+					case err != nil:
 						return err
 					}
 				}
-				done = len(ids)
 				return nil
 			})
 			if done == 0 {

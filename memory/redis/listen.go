@@ -49,8 +49,10 @@ func (e *ears) hears() bool { return time.Since(time.Unix(0, e.echo.Load())) < d
 // listen hears what servers tell until ctx is done.
 func (s *Store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		// It ends with its connection, or where it is refused.
-		_ = s.client.Receive(ctx, s.client.B().Subscribe().Channel(s.channel(toAll), s.channel(s.replica)).Build(), s.hear)
+		// On a connection of its own, so that what is told does not wait behind long answers. It ends with that, or where it is refused.
+		conn, giveBack := s.client.Dedicate()
+		_ = conn.Receive(ctx, conn.B().Subscribe().Channel(s.channel(toAll), s.channel(s.replica)).Build(), s.hear)
+		giveBack()
 		s.ears.echo.Store(0)
 		select {
 		case <-ctx.Done():
@@ -59,7 +61,7 @@ func (s *Store) listen(ctx context.Context) {
 	}
 }
 
-// hear takes up what was told. It must not wait: answers of the server may come on the same connection.
+// hear takes up what was told. It must not wait, since nothing else is heard meanwhile.
 func (s *Store) hear(m rueidis.PubSubMessage) {
 	e := &s.ears
 	if m.Channel == s.channel(toAll) {

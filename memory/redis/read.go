@@ -109,7 +109,7 @@ func (s *Store) current(ctx context.Context, k key) (*view, error) {
 			return v, nil
 		}
 		if now == "" {
-			s.cache.drop(k)
+			s.cache.Drop(k)
 			return nil, noAgent(k.id)
 		}
 	}

@@ -66,7 +66,7 @@ type Store struct {
 	ttl     time.Duration
 	life    time.Duration
 	sealer  seal.Sealer
-	cache   *cache
+	cache   cache
 	timeout time.Duration
 	observe func(Commit)
 	notice  func(string)
@@ -238,7 +238,7 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 		if ctx.Err() != nil {
 			return ended(ctx)
 		}
-		s.cache.clear() // what comes back may be another server
+		s.cache.Clear() // what comes back may be another server
 	}
 	return classify(err, what)
 }

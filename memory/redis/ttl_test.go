@@ -229,3 +229,71 @@ func TestSealed(t *testing.T) {
 		t.Errorf("%+v, %v", h.Agent.Settings.LLM, err)
 	}
 }
+
+// TestIndexLost takes parts of what finds agents away, as a server does that drops keys when its memory is full: the operator is told, and agents are found again as before.
+func TestIndexLost(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{":info", ":all", ":st2", ":ended", ":info :st2 :st4 :names :last :find"} {
+		t.Run(lost, func(t *testing.T) {
+			t.Parallel()
+			url := redistest.URL(t)
+			told := &notices{told: make(chan struct{}, 1)}
+			s := open(t, redis.Options{URL: url, Notice: told.add})
+			for n := range 4 {
+				a := agent(n)
+				a.Name = fmt.Sprint("name ", n)
+				a.Settings.Call.Keys = []string{fmt.Sprint("key ", n)}
+				create(t, s, a)
+			}
+			if err := s.Update(t.Context(), "acme", agent(3).ID, ends(5)); err != nil {
+				t.Fatal(err)
+			}
+			for _, suffix := range strings.Fields(lost) {
+				redistest.Do(t, url, "DEL", s.ProjectTag("acme")+suffix)
+			}
+			if lost == ":info" { // before anybody has looked
+				if n, err := s.Sweep(t.Context(), 1000, 10); n != 1 || err != nil {
+					t.Errorf("%d ended agents were swept, %v", n, err)
+				}
+				told.want(t, "is lost, as happens where Redis drops keys")
+				return
+			}
+			told.want(t, "is lost, as happens where Redis drops keys")
+			deadline := time.Now().Add(time.Minute)
+			for {
+				page, err := s.Agents(t.Context(), memory.AgentQuery{Project: "acme", Limit: 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				live, err := s.Agents(t.Context(), memory.AgentQuery{Project: "acme", Limit: 10, Statuses: []memory.Status{memory.Running}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				last, lastErr := s.LastNamed(t.Context(), "acme", "name 3")
+				found, keyErr := s.ByKey(t.Context(), "acme", "key 1")
+				if page.Total == 4 && len(page.Agents) == 4 && live.Total == 3 && last == agent(3).ID && found == agent(1).ID && lastErr == nil && keyErr == nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%d agents of %d, %d live, last %q (%v), by key %q (%v)", len(page.Agents), page.Total, live.Total, last, lastErr, found, keyErr)
+				}
+				time.Sleep(10 * time.Millisecond) // between two looks
+			}
+			b := agent(9)
+			b.Name = "name 1"
+			_, _, err := s.Create(t.Context(), b, 0, memory.Change{})
+			if !fault.Is(err, fault.Conflict) {
+				t.Errorf("a name that a live agent has: %v", err)
+			}
+			err = nil
+			for n := 0; n == 0 && err == nil; time.Sleep(10 * time.Millisecond) { // between two looks
+				if n, err = s.Sweep(t.Context(), 1000, 10); time.Now().After(deadline) {
+					t.Fatal("the ended agent is not swept")
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -86,7 +86,7 @@ func (s *Store) update(ctx context.Context, k key, decide memory.Decide) (refuse
 				return refused, err
 			}
 		}
-		s.cache.drop(k)
+		s.cache.Drop(k)
 		v = nil
 		if try > 2 {
 			pause(ctx, try)
@@ -167,7 +167,7 @@ func (s *Store) commit(ctx context.Context, k key, v *view, c memory.Change) err
 		if !broken(err) { // else it may have been written
 			_ = s.dropItems(ctx, items.project, items.added)
 		}
-		s.cache.drop(k)
+		s.cache.Drop(k)
 		return err
 	}
 	s.cache.put(k, next)

@@ -115,7 +115,7 @@ func (s *Store) PutWorking(ctx context.Context, project, id string, e memory.Wor
 				}
 				return limit.Check(keys, size)
 			}
-			s.cache.drop(k) // it has ended, or is another
+			s.cache.Drop(k) // it has ended, or is another
 		}
 		return fault.New(fault.Unavailable, "agent %s is made and erased all the time", id)
 	})
