@@ -251,7 +251,7 @@ func (s *Store) heads(ctx context.Context, project string, ids []string) (out []
 	runs := make([]rueidis.LuaExec, len(ids))
 	for i, id := range ids {
 		k := key{project, id}
-		runs[i] = rueidis.LuaExec{Keys: []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}, Args: []string{"1", "0"}}
+		runs[i] = rueidis.LuaExec{Keys: []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}, Args: []string{"1", "0", "1", itoa(readLooks)}}
 	}
 	for i, answer := range readScript.ExecMulti(ctx, s.client, runs...) {
 		got, err := s.decodeRead(key{project, ids[i]}, answer)

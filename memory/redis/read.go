@@ -17,7 +17,15 @@ import (
 type readOne struct {
 	view *view
 	list []memory.Message // what was asked for, oldest first
+	at   int64            // where a script has stopped that had looked at enough; 0 = there is no more
 }
+
+// A script looks at so much in one go, and what a reader wants beyond that is read by further ones. Where the agent changes meanwhile it is read anew, each time in longer goes, and at last in one.
+const (
+	readBytes = 4_000_000
+	readLooks = 2000
+	readTries = 4
+)
 
 // stamp gives the stamp that stands now; "" where there is no such agent.
 func (s *Store) stamp(ctx context.Context, k key) (string, error) {
@@ -28,10 +36,77 @@ func (s *Store) stamp(ctx context.Context, k key) (string, error) {
 	return now, err
 }
 
-// readAgent reads an agent with its newest n messages (0: as many as a view wants). noAgent where there is none.
-func (s *Store) readAgent(ctx context.Context, k key, n int, historyOnly bool) (readOne, error) {
-	answer := s.eval(ctx, readScript, []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}, strconv.Itoa(n), flag(historyOnly))
-	return s.decodeRead(k, answer)
+// readAgent reads an agent with its newest n messages (0: as many as a view keeps). noAgent where there is none.
+func (s *Store) readAgent(ctx context.Context, k key, n int, historyOnly bool) (got readOne, err error) {
+	keys := []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}
+	if n == 0 {
+		return s.decodeRead(k, s.eval(ctx, readScript, keys, "0", "0", itoa(maxTailBytes), itoa(readLooks)))
+	}
+	for try := range readTries {
+		bytes, looks := int64(readBytes)<<(2*try), int64(readLooks)<<(2*try)
+		if try == readTries-1 {
+			bytes, looks = 1<<50, 1<<50
+		}
+		bounds := []string{flag(historyOnly), itoa(bytes), itoa(looks)}
+		got, err = s.decodeRead(k, s.eval(ctx, readScript, keys, slices.Concat([]string{strconv.Itoa(n)}, bounds)...))
+		if err != nil {
+			return got, err
+		}
+		same := true
+		for same && got.at > 0 && len(got.list) < n {
+			row, err := s.eval(ctx, moreScript, keys, slices.Concat([]string{itoa(got.at), strconv.Itoa(n - len(got.list))}, bounds)...).ToArray()
+			if err != nil {
+				return got, err
+			}
+			if len(row) == 0 {
+				return got, noAgent(k.id)
+			}
+			if same, err = s.decodeMore(&got, row); err != nil {
+				return got, err
+			}
+		}
+		if same {
+			break
+		}
+	}
+	return got, nil
+}
+
+// decodeMore adds what moreScript gave to what was read, and tells whether it is of the same moment.
+func (s *Store) decodeMore(got *readOne, row []rueidis.RedisMessage) (same bool, err error) {
+	if len(row) != 3 {
+		return false, errBadRow
+	}
+	stamp, err := row[0].ToString()
+	if err != nil || stamp != got.view.stamp() {
+		return false, err
+	}
+	at, err := row[1].ToString()
+	if err != nil {
+		return false, err
+	}
+	if got.at, err = strconv.ParseInt(at, 10, 64); err != nil {
+		return false, fmt.Errorf("a place in a ledger: %w: %w", err, errBadRow)
+	}
+	older, err := decodeBodies(row[2])
+	got.list = append(older, got.list...)
+	return true, err
+}
+
+// decodeBodies reads messages that stand newest first, and gives them oldest first.
+func decodeBodies(row rueidis.RedisMessage) (list []memory.Message, err error) {
+	rows, err := row.AsStrSlice()
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range slices.Backward(rows) {
+		m, err := decodeBody(text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
 }
 
 // decodeRead reads the answer of readScript.
@@ -59,7 +134,7 @@ func (s *Store) decodeRead(k key, answer rueidis.RedisResult) (got readOne, err 
 	for _, n := range []struct {
 		text string
 		into *int64
-	}{{ver, &version}, {text[2], &h.Rev}, {text[3], &h.NextSeq}, {text[4], &h.LastTurn}} {
+	}{{ver, &version}, {text[2], &h.Rev}, {text[3], &h.NextSeq}, {text[4], &h.LastTurn}, {text[5], &got.at}} {
 		if *n.into, err = strconv.ParseInt(n.text, 10, 64); err != nil {
 			return got, fmt.Errorf("an agent's numbers: %w: %w", err, errBadRow)
 		}
@@ -72,19 +147,10 @@ func (s *Store) decodeRead(k key, answer rueidis.RedisResult) (got readOne, err 
 			return got, err
 		}
 	}
-	rows, err := row[7].AsStrSlice()
-	if err != nil {
+	if got.list, err = decodeBodies(row[7]); err != nil {
 		return got, err
 	}
-	for _, text := range rows {
-		m, err := decodeBody(text)
-		if err != nil {
-			return got, err
-		}
-		got.list = append(got.list, m)
-	}
-	slices.Reverse(got.list)
-	got.view = newView(claim, version, nonce, h, slices.Clone(got.list), text[5] == "1")
+	got.view = newView(claim, version, nonce, h, slices.Clone(got.list), got.at == 0)
 	return got, nil
 }
 
@@ -143,9 +209,34 @@ func (s *Store) bodies(ctx context.Context, k key, seqs []string) ([]memory.Mess
 	return out, nil
 }
 
-// Head gives the agent's head.
-func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, error) {
-	h, _, err := s.Recent(ctx, project, id, 0, false)
+// Head gives the agent's head. Where nothing in memory holds, no more than it is read.
+func (s *Store) Head(ctx context.Context, project, id string) (h memory.Head, err error) {
+	k := key{project, id}
+	err = s.read(ctx, "read agent", func(ctx context.Context) error {
+		v := s.cache.get(k)
+		if v != nil {
+			now, err := s.stamp(ctx, k)
+			if err != nil {
+				return err
+			}
+			if now == "" {
+				s.cache.drop(k)
+				return noAgent(k.id)
+			}
+			if now != v.stamp() {
+				v = nil
+			}
+		}
+		if v == nil {
+			got, err := s.readAgent(ctx, k, 1, false)
+			if err != nil {
+				return err
+			}
+			v = got.view
+		}
+		h = v.head
+		return nil
+	})
 	return h, err
 }
 

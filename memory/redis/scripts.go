@@ -9,24 +9,30 @@ import (
 
 // Numbers in Lua are doubles. Whatever is counted here stays far below 2^53; times and revisions pass as text.
 
-// luaWindow collects messages from a seq on, downwards, and luaExpire keeps the agent's keys alive: both are parts of the scripts below.
+// luaWindow collects messages from a seq on, downwards, until it has so many, or has looked at about so many bytes or messages; it tells where it stopped. A script holds up everybody, so that none may read without end. luaExpire keeps the agent's keys alive: both are parts of the scripts below.
 const (
 	luaWindow = `
-local function newest(key, from, want, shown)
-  local out, at = {}, from
-  while at > 0 and #out < want do
-    local fields, width = {}, want - #out + 16
-    if width > 1000 then width = 1000 end
-    local down = at - width + 1
-    if down < 1 then down = 1 end
-    for seq = at, down, -1 do fields[#fields + 1] = string.format('%.0f', seq) end
+local function newest(key, from, want, shown, bytes, looks)
+  local out, at, size, looked = {}, from, 0, 0
+  while at > 0 and #out < want and size < bytes and looked < looks do
+    local fields, width = {}, math.min(want - #out + 16, 1000)
+    if looked == 0 then
+      width = math.min(width, 8)
+    else
+      width = math.min(width, looks - looked, math.floor((bytes - size) / (size / looked + 1)) + 1)
+    end
+    for seq = at, math.max(at - width + 1, 1), -1 do fields[#fields + 1] = string.format('%.0f', seq) end
     local rows = redis.call('HMGET', key, unpack(fields))
+    looked = looked + #fields
     for i = 1, #fields do
       local row = rows[i]
       at = at - 1
-      if row and (not shown or string.byte(row) % 2 == 1) then
-        out[#out + 1] = row
-        if #out == want then break end
+      if row then
+        size = size + #row
+        if not shown or string.byte(row) % 2 == 1 then
+          out[#out + 1] = row
+          if #out == want then break end
+        end
       end
     end
   end
@@ -76,16 +82,24 @@ end
 )
 
 var (
-	// readScript reads an agent as of one moment: how many of its newest messages (0: as many as a view wants), whether only those that history shows.
+	// readScript reads an agent as of one moment: how many of its newest messages (0: as many as a view wants), whether only those that history shows, how many bytes and messages it looks at. The sixth it gives is the seq
+	// at which more would be found, 0 for none.
 	readScript = rueidis.NewLuaScript(luaWindow + `
 local h = redis.call('HMGET', KEYS[1], 'v', 'a', 'r', 'n', 't', 'k')
 if not h[1] then return {} end
 local want = tonumber(ARGV[1])
 if want == 0 then want = tonumber(h[6]) end
-local out, at = newest(KEYS[2], tonumber(h[4]) - 1, want, ARGV[2] == '1')
+local out, at = newest(KEYS[2], tonumber(h[4]) - 1, want, ARGV[2] == '1', tonumber(ARGV[3]), tonumber(ARGV[4]))
 local last = out
-if ARGV[2] == '1' then last = newest(KEYS[2], tonumber(h[4]) - 1, 1, false) end
-return {h[1], h[2], h[3], h[4], h[5], at == 0 and '1' or '0', last[1] or '', out}`)
+if ARGV[2] == '1' then last = newest(KEYS[2], tonumber(h[4]) - 1, 1, false, 1, 1000) end
+return {h[1], h[2], h[3], h[4], h[5], string.format('%.0f', at), last[1] or '', out}`)
+
+	// moreScript goes on where readScript has stopped: from which seq on, then its arguments. It gives the stamp that stands, where it stopped, and the messages.
+	moreScript = rueidis.NewLuaScript(luaWindow + `
+local v = redis.call('HGET', KEYS[1], 'v')
+if not v then return {} end
+local out, at = newest(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4]), tonumber(ARGV[5]))
+return {v, string.format('%.0f', at), out}`)
 
 	// pageScript pages through a ledger: after which seq and revision, how many, whether only what history shows. It looks at so many messages and bytes in one go, and gives where to go on, 0 at the end.
 	pageScript = rueidis.NewLuaScript(`
