@@ -248,12 +248,12 @@ func (s *Store) heads(ctx context.Context, project string, ids []string) (out []
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	runs := make([]rueidis.LuaExec, len(ids))
+	keys, args := make([][]string, len(ids)), make([][]string, len(ids))
 	for i, id := range ids {
 		k := key{project, id}
-		runs[i] = rueidis.LuaExec{Keys: []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}, Args: []string{"1", "0", "1", itoa(readLooks)}}
+		keys[i], args[i] = []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}, []string{"1", "0", "1", itoa(readLooks)}
 	}
-	for i, answer := range readScript.ExecMulti(ctx, s.client, runs...) {
+	for i, answer := range s.evalMany(ctx, readScript, keys, args) {
 		got, err := s.decodeRead(key{project, ids[i]}, answer)
 		switch {
 		case fault.Is(err, fault.NotFound):

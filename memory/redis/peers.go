@@ -46,7 +46,7 @@ redis.pcall('PUBLISH', ARGV[3], '0 ')
 return redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now - ARGV[2]), '+inf') > 1 and 1 or 0`)
 
 	// seenScript keeps the latest of what servers have seen of an agent, while that is there.
-	seenScript = rueidis.NewLuaScript(`
+	seenScript = newManyScript(`
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 then return 0 end
 for i, field in ipairs({'asked', 'spoken'}) do
@@ -119,11 +119,11 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 		if others = n == 1; err != nil || len(seen) == 0 {
 			return err
 		}
-		runs := make([]rueidis.LuaExec, len(seen))
+		keys, args := make([][]string, len(seen)), make([][]string, len(seen))
 		for i, v := range seen {
-			runs[i] = rueidis.LuaExec{Keys: s.agentKeys(key{v.Project, v.ID}), Args: []string{itoa(v.AskedMS), itoa(v.SpokenMS)}}
+			keys[i], args[i] = s.agentKeys(key{v.Project, v.ID}), []string{itoa(v.AskedMS), itoa(v.SpokenMS)}
 		}
-		for _, answer := range seenScript.ExecMulti(ctx, s.client, runs...) {
+		for _, answer := range s.evalMany(ctx, seenScript, keys, args) {
 			if err := answer.Error(); err != nil {
 				return err
 			}

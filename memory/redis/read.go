@@ -40,7 +40,7 @@ func (s *Store) stamp(ctx context.Context, k key) (string, error) {
 func (s *Store) readAgent(ctx context.Context, k key, n int, historyOnly bool) (got readOne, err error) {
 	keys := []string{s.agentKey(k, kHead), s.agentKey(k, kBody)}
 	if n == 0 {
-		return s.decodeRead(k, s.eval(ctx, readScript, keys, "0", "0", itoa(maxTailBytes), itoa(readLooks)))
+		return s.decodeRead(k, s.eval(ctx, readScript.Lua, keys, "0", "0", itoa(maxTailBytes), itoa(readLooks)))
 	}
 	for try := range readTries {
 		bytes, looks := int64(readBytes)<<(2*try), int64(readLooks)<<(2*try)
@@ -48,7 +48,7 @@ func (s *Store) readAgent(ctx context.Context, k key, n int, historyOnly bool) (
 			bytes, looks = 1<<50, 1<<50
 		}
 		bounds := []string{flag(historyOnly), itoa(bytes), itoa(looks)}
-		got, err = s.decodeRead(k, s.eval(ctx, readScript, keys, slices.Concat([]string{strconv.Itoa(n)}, bounds)...))
+		got, err = s.decodeRead(k, s.eval(ctx, readScript.Lua, keys, slices.Concat([]string{strconv.Itoa(n)}, bounds)...))
 		if err != nil {
 			return got, err
 		}

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"crypto/sha1" // as EVALSHA has it
+	"encoding/hex"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -84,7 +86,7 @@ end
 var (
 	// readScript reads an agent as of one moment: how many of its newest messages (0: as many as a view wants), whether only those that history shows, how many bytes and messages it looks at. The sixth it gives is the seq
 	// at which more would be found, 0 for none.
-	readScript = rueidis.NewLuaScript(luaWindow + `
+	readScript = newManyScript(luaWindow + `
 local h = redis.call('HMGET', KEYS[1], 'v', 'a', 'r', 'n', 't', 'k')
 if not h[1] then return {} end
 local want = tonumber(ARGV[1])
@@ -251,6 +253,32 @@ for i = 4, #ARGV, 4 do
 end
 return 1`)
 )
+
+// manyScript is a script that is run for many agents in one round trip to each node.
+type manyScript struct {
+	*rueidis.Lua
+	sha string
+}
+
+func newManyScript(text string) manyScript {
+	sum := sha1.Sum([]byte(text))
+	return manyScript{rueidis.NewLuaScript(text), hex.EncodeToString(sum[:])}
+}
+
+// evalMany runs a script once for each list of keys, with the arguments of the same place. rueidis' own way gives the script to every node first, replicas too, and fails where one of them is away that nobody needs.
+func (s *Store) evalMany(ctx context.Context, script manyScript, keys, args [][]string) []rueidis.RedisResult {
+	cmds := make(rueidis.Commands, len(keys))
+	for i := range keys {
+		cmds[i] = s.client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys[i]))).Key(keys[i]...).Arg(args[i]...).Build()
+	}
+	out := s.client.DoMulti(ctx, cmds...)
+	for i := range out {
+		if e, ok := rueidis.IsRedisErr(out[i].Error()); ok && e.IsNoScript() {
+			out[i] = s.eval(ctx, script.Lua, keys[i], args[i]...)
+		}
+	}
+	return out
+}
 
 // eval runs a script. A server that has lost its scripts is given them again.
 func (s *Store) eval(ctx context.Context, script *rueidis.Lua, keys []string, args ...string) rueidis.RedisResult {
