@@ -42,6 +42,9 @@ func (s *Store) create(ctx context.Context, k key, a memory.Agent, limit int, c 
 		i.Pending = s.Now().UnixMilli()
 		answer, err := s.claim(ctx, k, &i, limit)
 		if err != nil {
+			if broken(err) {
+				s.unclaim(ctx, k, i.Claim)
+			}
 			return memory.Agent{}, false, err
 		}
 		var refusal error
@@ -78,6 +81,11 @@ func (s *Store) create(ctx context.Context, k key, a memory.Agent, limit int, c 
 			if holders, err = s.claims(ctx, a.Project); err != nil {
 				return memory.Agent{}, false, err
 			}
+			stale, err := s.staleLive(ctx, a.Project)
+			if err != nil {
+				return memory.Agent{}, false, err
+			}
+			holders = append(holders, stale...)
 		case "id":
 			refusal, holders = fault.New(fault.Conflict, "there is an agent %q already", a.ID), answer[1:2]
 		default:
@@ -122,6 +130,17 @@ func (s *Store) claim(ctx context.Context, k key, i *info, limit int) ([]string,
 	return answer, err
 }
 
+// unclaim takes a claim back whose answer was lost. Where it cannot, the claim stands until somebody looks whether its maker is dead.
+func (s *Store) unclaim(ctx context.Context, k key, claim string) {
+	text, err := s.entry(ctx, k)
+	if err != nil || text == "" {
+		return
+	}
+	if i, err := decodeInfo(text); err == nil && i.Claim == claim && i.Pending != 0 {
+		_, _ = s.index(ctx, k, text, nil)
+	}
+}
+
 // claims gives claims that are older than their makers may take.
 func (s *Store) claims(ctx context.Context, project string) ([]string, error) {
 	before := itoa(s.Now().UnixMilli() - claimAge)
@@ -137,8 +156,16 @@ func (s *Store) make(ctx context.Context, k key, a memory.Agent, i *info, c memo
 	began := time.Now()
 	err = s.write(ctx, k, a, i, c)
 	s.observe(Commit{time.Since(began), err})
+	sure := !broken(err)
+	if !sure && ctx.Err() == nil { // the answer is lost: another connection can tell, and see to it that none is made any more
+		made, asked := s.eval(ctx, voidScript, s.agentKeys(k), i.Claim, itoa(20*claimAge)).AsInt64()
+		if asked == nil && made == 1 {
+			err = nil
+		}
+		sure = asked == nil
+	}
 	if err != nil {
-		if !broken(err) { // else it may be there, and the claim stands for it until somebody has looked
+		if sure { // else it may be there, and the claim stands for it until somebody has looked
 			if _, undo := s.index(ctx, k, was, nil); undo != nil {
 				err = errors.Join(err, undo)
 			}
@@ -155,6 +182,7 @@ func (s *Store) make(ctx context.Context, k key, a memory.Agent, i *info, c memo
 		err = s.reindex(ctx, k, i.Claim, &a)
 	}
 	if err != nil {
+		s.owed.Store(k, true)
 		s.notice("an agent was made and what finds it could not be written; it is put right when it is met: " + classify(err, "index").Error())
 	}
 	return nil
@@ -214,15 +242,25 @@ func (s *Store) outOf(ctx context.Context, k key) error {
 func (s *Store) erase(ctx context.Context, k key, beforeMS int64) (bool, error) {
 	for try := range maxTries {
 		v, err := s.load(ctx, k)
-		gone := fault.Is(err, fault.NotFound)
-		if err != nil && !gone {
+		gone, claim := fault.Is(err, fault.NotFound), ""
+		switch {
+		case gone:
+		case unreadable(err): // what is left of it goes by the stamp
+			stamp, err := s.stamp(ctx, k)
+			if err != nil {
+				return false, err
+			}
+			claim = claimOf(stamp)
+		case err != nil:
 			return false, err
-		}
-		if !gone {
+		default:
+			claim = v.claim
 			if a := &v.head.Agent; beforeMS != 0 && (!a.Status.Ended() || a.StopMS >= beforeMS) {
 				return false, nil
 			}
-			n, err := s.eval(ctx, dropScript, s.agentKeys(k), v.claim+".").AsInt64()
+		}
+		if !gone {
+			n, err := s.eval(ctx, dropScript, s.agentKeys(k), claim+".").AsInt64()
 			if err != nil {
 				return false, err
 			}
@@ -241,7 +279,7 @@ func (s *Store) erase(ctx context.Context, k key, beforeMS int64) (bool, error) 
 				return false, err
 			}
 			if !gone {
-				if err := s.forgetItems(ctx, k, v.claim); err != nil {
+				if err := s.forgetItems(ctx, k, claim); err != nil {
 					return false, err
 				}
 			}
@@ -252,7 +290,7 @@ func (s *Store) erase(ctx context.Context, k key, beforeMS int64) (bool, error) 
 			}
 			switch {
 			case gone && i.Pending != 0: // being made
-			case !gone && i.Claim != v.claim:
+			case !gone && i.Claim != claim:
 			default:
 				if err := s.release(ctx, k, text); err != nil {
 					return false, err

@@ -185,6 +185,7 @@ func (s *Store) checkMS(a *memory.Agent) int64 {
 // reindexed brings an agent's entry up to a change that is stored. Where that fails the change is stored all the same: settle puts the entry right when it is met.
 func (s *Store) reindexed(ctx context.Context, k key, claim string, a *memory.Agent) {
 	if err := s.reindex(ctx, k, claim, a); err != nil {
+		s.owed.Store(k, true)
 		s.notice("an agent has changed and what finds it could not be written; it is put right when it is met: " + classify(err, "index").Error())
 	}
 }
@@ -242,10 +243,17 @@ func (s *Store) settle(ctx context.Context, k key) (bool, error) {
 	switch {
 	case err == nil && v.claim == i.Claim:
 		a := &v.head.Agent
-		if i.Pending == 0 && i.Status == a.Status && i.StopMS == a.StopMS && i.Name == a.Name && i.Channel == a.Settings.Channel {
+		if i.Pending == 0 && i.Status == a.Status && i.StopMS == a.StopMS && i.Name == a.Name && i.Channel == a.Settings.Channel &&
+			slices.Equal(i.Own, a.Settings.Call.Keys) && slices.Equal(i.Shared, a.Settings.Call.Shared) {
 			return false, nil
 		}
-		return true, s.reindex(ctx, k, v.claim, a)
+		err := s.reindex(ctx, k, v.claim, a)
+		if err == nil && i.Pending != 0 && !a.Status.Ended() { // its maker did not come to tell of it
+			err = s.announce(ctx, k)
+		}
+		return true, err
+	case unreadable(err): // nobody knows what it is, which is no reason not to put others right
+		return false, nil
 	case err != nil && !fault.Is(err, fault.NotFound):
 		return false, err
 	}
@@ -276,6 +284,45 @@ func (s *Store) release(ctx context.Context, k key, text string) error {
 	}
 	_, err = s.index(ctx, k, text, nil)
 	return err
+}
+
+// due has the agent's entry looked at once the call must be over, whatever becomes of us meanwhile. Where that fails the end is written all the same: whoever wants the agent's place finds out then.
+func (s *Store) due(ctx context.Context, k key) {
+	at := itoa(s.Now().Add(s.timeout).UnixMilli())
+	_ = s.client.Do(ctx, s.client.B().Arbitrary("ZADD").Keys(s.projectKey(k.project, kCheck)).Args("LT", at, k.id).Build()).Error()
+}
+
+// staleLive gives some of the project's agents that count as live and are not. It looks at a hundred of each status, others each time.
+func (s *Store) staleLive(ctx context.Context, project string) (stale []string, err error) {
+	var cmds rueidis.Commands
+	for _, st := range liveStatuses() {
+		cmds = append(cmds, s.client.B().Zrandmember().Key(s.projectKey(project, kStatus+int(st))).Count(100).Build())
+	}
+	var ids []string
+	for _, answer := range s.client.DoMulti(ctx, cmds...) {
+		part, err := answer.AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, part...)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	cmds = nil
+	for _, id := range ids {
+		cmds = append(cmds, s.client.B().Hget().Key(s.agentKey(key{project, id}, kHead)).Field("s").Build())
+	}
+	for i, answer := range s.client.DoMulti(ctx, cmds...) {
+		text, err := answer.ToString()
+		if err != nil && !rueidis.IsRedisNil(err) {
+			return nil, err
+		}
+		if n, err := strconv.Atoi(text); err != nil || memory.Status(n).Ended() {
+			stale = append(stale, ids[i])
+		}
+	}
+	return stale, nil
 }
 
 // settleAll settles agents and tells whether something was wrong.
@@ -347,11 +394,32 @@ func (s *Store) ByKey(ctx context.Context, project, callKey string) (id string, 
 	err = s.read(ctx, "look for the key", func(ctx context.Context) (err error) {
 		id, err = s.found(ctx, project, kFind, enc(callKey)+" ", func(*memory.Agent) bool { return true })
 		if err == nil && id == "" {
+			id, err = s.owner(ctx, project, callKey)
+		}
+		if err == nil && id == "" {
 			err = fault.New(fault.NotFound, "no agent has the key %q", callKey)
 		}
 		return err
 	})
 	return id, err
+}
+
+// owner gives the agent that has claimed a key and was made, where the claim is not confirmed; "" for none.
+func (s *Store) owner(ctx context.Context, project, callKey string) (string, error) {
+	id, err := s.client.Do(ctx, s.client.B().Hget().Key(s.projectKey(project, kOwn)).Field(callKey).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.settle(ctx, key{project, id}); err != nil {
+		return "", err
+	}
+	if stamp, err := s.stamp(ctx, key{project, id}); err != nil || stamp == "" {
+		return "", err
+	}
+	return id, nil
 }
 
 // LastNamed gives the id of the agent of that name which ended last.

@@ -137,6 +137,17 @@ func (s *Store) settleDue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.owed.Range(func(k, _ any) bool {
+		if _, settleErr := s.settle(ctx, k.(key)); settleErr != nil {
+			err = settleErr
+			return false
+		}
+		s.owed.Delete(k)
+		return true
+	})
+	if err != nil {
+		return err
+	}
 	now := s.Now().UnixMilli()
 	for _, project := range projects {
 		if _, err := s.sweepExpired(ctx, project, now); err != nil {
@@ -168,22 +179,35 @@ func (s *Store) sweepExpired(ctx context.Context, project string, nowMS int64) (
 		}
 		if stamp == "" {
 			s.cache.Drop(k)
-			if _, err := s.settle(ctx, k); err != nil {
-				return 0, err
-			}
-			continue
 		}
-		text, err := s.entry(ctx, k) // it has written since: look again in a while
+		wrong, err := s.settle(ctx, k)
+		if err != nil {
+			return 0, err
+		}
+		text, err := s.entry(ctx, k)
 		if err != nil {
 			return 0, err
 		}
 		if text == "" {
+			if err := s.outOf(ctx, k); err != nil {
+				return 0, err
+			}
 			continue
 		}
 		i, err := decodeInfo(text)
 		if err != nil {
 			return 0, err
 		}
+		if wrong && i.CheckMS > nowMS {
+			continue
+		}
+		if s.ttl == 0 { // nothing of it expires
+			if err := s.client.Do(ctx, s.client.B().Zrem().Key(at).Member(id).Build()).Error(); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		// It has written since, or what was to happen did not: look again in a while.
 		i.CheckMS = nowMS + time.Hour.Milliseconds()
 		if _, err := s.index(ctx, k, text, &i); err != nil {
 			return 0, err
@@ -201,7 +225,7 @@ func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (n int, er
 	})
 	for _, project := range projects {
 		for err == nil && n < limit {
-			done := 0
+			done := false
 			err = s.call(ctx, "sweep agents", func(ctx context.Context) error {
 				at := s.projectKey(project, kEnded)
 				ids, err := s.client.Do(ctx, s.client.B().Zrangebyscore().Key(at).Min("-inf").Max("("+itoa(beforeMS)).Limit(0, int64(min(limit-n, checkSlice))).Build()).AsStrSlice()
@@ -209,20 +233,26 @@ func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (n int, er
 					return err
 				}
 				for _, id := range ids {
-					erased, err := s.erase(ctx, key{project, id}, beforeMS)
+					k := key{project, id}
+					erased, err := s.erase(ctx, k, beforeMS)
 					switch {
 					case err == nil && erased:
 						n++
-						done++
+						done = true
+					case err == nil: // the entry says another end than the agent does
+						wrong, err := s.settle(ctx, k)
+						if done = done || wrong; err != nil {
+							return err
+						}
 					case isNoAgent(err):
-						done++ // off the list
-					case err != nil:
+						done = true
+					default:
 						return err
 					}
 				}
 				return nil
 			})
-			if done == 0 {
+			if !done {
 				break
 			}
 		}
@@ -278,6 +308,8 @@ func nodeDurability(ctx context.Context, c rueidis.Client) (text string, rank in
 		text, rank = "The Redis server writes to its disk once a second: when its machine stops, a second or two of what was acknowledged is gone. appendfsync always keeps everything.", 1
 	case fsync == "no":
 		text, rank = "The Redis server leaves it to the system when to write to its disk: when its machine stops, half a minute of what was acknowledged, or more, is gone. appendfsync always keeps everything.", 2
+	case fsync == "always" && get("no-appendfsync-on-rewrite") == "yes":
+		text, rank = "The Redis server writes each command to its disk, but not while it rewrites its file (no-appendfsync-on-rewrite yes): when its machine stops then, what was acknowledged meanwhile is gone.", 1
 	case fsync == "":
 		text, rank = "How soon the Redis server writes to its disk cannot be known, since it does not show its settings: what was acknowledged last may be gone when it restarts.", 2
 	}
@@ -287,12 +319,15 @@ func nodeDurability(ctx context.Context, c rueidis.Client) (text string, rank in
 	return text, rank
 }
 
+// timeScript has a key, so that in a cluster it is one node's time that is given and not that of any.
+var timeScript = rueidis.NewLuaScript(`return redis.call('TIME')`)
+
 // syncClock measures how far the server's clock is from ours, to within half of the quickest of a few round trips.
 func (s *Store) syncClock(ctx context.Context) error {
 	best := time.Duration(1 << 62)
 	for range 3 {
 		began := time.Now()
-		row, err := s.client.Do(ctx, s.client.B().Time().Build()).AsStrSlice()
+		row, err := s.eval(ctx, timeScript, []string{s.rootKey("mark")}).AsStrSlice()
 		if err != nil {
 			return err
 		}
@@ -312,5 +347,5 @@ func (s *Store) syncClock(ctx context.Context) error {
 	return nil
 }
 
-// Now gives the server's time, which is the same for all servers of ours however their own clocks differ. In a cluster it is one node's.
+// Now gives the server's time, which is the same for all servers of ours however their own clocks differ. In a cluster it is that of the node which holds what belongs to the whole.
 func (s *Store) Now() time.Time { return time.Now().Add(time.Duration(s.offset.Load())) }

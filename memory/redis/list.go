@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/seal"
 )
 
 // listPage is how many agents are looked at in one go, livePage how many are read.
@@ -258,7 +256,7 @@ func (s *Store) heads(ctx context.Context, project string, ids []string) (out []
 		switch {
 		case fault.Is(err, fault.NotFound):
 			continue
-		case errors.Is(err, seal.ErrBroken) || errors.Is(err, errBadRow): // no reason for the others not to go on
+		case unreadable(err): // no reason for the others not to go on
 			s.notice("agent " + ids[i] + " of project " + project + " cannot be read, and nothing is done for it: " + err.Error())
 			continue
 		case err != nil:

@@ -118,6 +118,9 @@ func (s *Store) decodeRead(k key, answer rueidis.RedisResult) (got readOne, err 
 	if len(row) == 0 {
 		return got, noAgent(k.id)
 	}
+	if len(row) == 1 {
+		return got, fmt.Errorf("agent %s: the server has dropped its messages: %w", k.id, errBadRow)
+	}
 	if len(row) != 8 {
 		return got, errBadRow
 	}
@@ -220,7 +223,7 @@ func (s *Store) Head(ctx context.Context, project, id string) (h memory.Head, er
 				return err
 			}
 			if now == "" {
-				s.cache.drop(k)
+				s.cache.Drop(k)
 				return noAgent(k.id)
 			}
 			if now != v.stamp() {

@@ -74,6 +74,8 @@ func (s *Store) rewrite(ctx context.Context, k key) error {
 		v, err := s.current(ctx, k)
 		gone := fault.Is(err, fault.NotFound)
 		switch {
+		case unreadable(err): // nobody knows where it belongs, which is no reason not to write the others
+			return nil
 		case err != nil && !gone:
 			return err
 		case gone && text == "":

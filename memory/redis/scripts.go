@@ -44,7 +44,12 @@ end
 	// All keys of an agent end together: ttl after its end is written, and a life after a write while it lives, renewed hourly so that most writes do not pay for it.
 	luaExpire = `
 local function expire(was, now, ttl, life)
-  if ttl <= 0 then return end
+  if ttl <= 0 then
+    if redis.call('PTTL', KEYS[1]) > 0 then
+      for i = 1, #KEYS - 1 do redis.call('PERSIST', KEYS[i]) end
+    end
+    return
+  end
   local left = redis.call('PTTL', KEYS[1])
   local after = 0
   if now == '1' then
@@ -92,6 +97,7 @@ if not h[1] then return {} end
 local want = tonumber(ARGV[1])
 if want == 0 then want = tonumber(h[6]) end
 local out, at = newest(KEYS[2], tonumber(h[4]) - 1, want, ARGV[2] == '1', tonumber(ARGV[3]), tonumber(ARGV[4]))
+if redis.call('EXISTS', KEYS[2]) == 0 then return {'part'} end
 local last = out
 if ARGV[2] == '1' then last = newest(KEYS[2], tonumber(h[4]) - 1, 1, false, 1, 1000) end
 return {h[1], h[2], h[3], h[4], h[5], string.format('%.0f', at), last[1] or '', out}`)
@@ -171,10 +177,11 @@ end
 expire((h[2] == '4' or h[2] == '6') and '1' or '0', ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]))
 return {'ok'}`)
 
-	// createScript makes an agent: arguments as of commitScript, the first being the claim. Each key but the head's begins with an entry that nobody asks for, so that all of them are there to be given an end.
+	// createScript makes an agent: arguments as of commitScript, the first being the claim. What a server has kept of an earlier one whose head it dropped goes. Each key but the head's begins with an entry that nobody asks for, so that all of them are there to be given an end.
 	createScript = rueidis.NewLuaScript(luaExpire + luaRows + `
 if redis.call('EXISTS', KEYS[1]) == 1 then return {'taken'} end
 if redis.call('GET', KEYS[#KEYS]) == ARGV[1] then return {'void'} end
+for i = 2, #KEYS - 1 do redis.call('UNLINK', KEYS[i]) end
 local bad = rows(12)
 if bad then return bad end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'r', ARGV[3], 'n', ARGV[4], 't', ARGV[5], 's', ARGV[6], 'a', ARGV[7], 'k', ARGV[8], 'e', ARGV[9])
@@ -280,9 +287,17 @@ func (s *Store) evalMany(ctx context.Context, script manyScript, keys, args [][]
 	return out
 }
 
-// eval runs a script. A server that has lost its scripts is given them again.
+// eval runs a script. A server that has lost its scripts is given them again. While a cluster moves the keys' slot its node runs no script on keys that do not all stand there; nothing was done then, and it is tried
+// again for as long as the call may take.
 func (s *Store) eval(ctx context.Context, script *rueidis.Lua, keys []string, args ...string) rueidis.RedisResult {
-	return script.Exec(ctx, s.client, keys, args)
+	for try := 0; ; try++ {
+		answer := script.Exec(ctx, s.client, keys, args)
+		e, ok := rueidis.IsRedisErr(answer.Error())
+		if !ok || !e.IsTryAgain() || ctx.Err() != nil {
+			return answer
+		}
+		pause(ctx, try)
+	}
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (s *Store) Update(ctx context.Context, project, id string, decide memory.De
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	if err := s.locks.take(ctx, k); err != nil {
+	if err := s.turn(ctx, k); err != nil {
 		return err
 	}
 	defer s.locks.give(k)
@@ -41,6 +42,13 @@ func (s *Store) Update(ctx context.Context, project, id string, decide memory.De
 		err = refused
 	}
 	return err
+}
+
+// turn waits for the agent's lock, no longer than a call may take.
+func (s *Store) turn(ctx context.Context, k key) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fault.New(fault.Unavailable, "the writes before this one did not come to an end in time"))
+	defer cancel()
+	return s.locks.take(ctx, k)
 }
 
 // outcome is what a script found instead of what was expected.
@@ -157,6 +165,9 @@ func (s *Store) commit(ctx context.Context, k key, v *view, c memory.Change) err
 	items, err := s.putItems(ctx, k, v, c)
 	if err != nil {
 		return err
+	}
+	if c.Agent != nil && c.Agent.Status.Ended() && !v.head.Agent.Status.Ended() {
+		s.due(ctx, k)
 	}
 	began := time.Now()
 	err = s.written(s.eval(ctx, commitScript, s.agentKeys(k), args...).AsStrSlice())
@@ -338,7 +349,8 @@ func (t *tx) Turn(turnID int64) (out []memory.Message, err error) {
 	if err != nil {
 		return nil, t.fail(err)
 	}
-	return t.bySeq(seqs)
+	out, err = t.bySeq(seqs)
+	return slices.DeleteFunc(out, func(m memory.Message) bool { return m.TurnID != turnID }), err // scores above 2^53 run together
 }
 
 // Seq gives one message.
