@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 const (
 	keepEvery  = 5 * time.Second
-	checkSlice = 200 // entries that one look settles
+	checkSlice = 200 // entries that are read in one go
 )
 
 // keep does what is to be done now and then, until ctx is done.
@@ -149,9 +150,14 @@ func (s *Store) settleDue(ctx context.Context) error {
 		return err
 	}
 	now := s.Now().UnixMilli()
-	for _, project := range projects {
-		if _, err := s.sweepExpired(ctx, project, now); err != nil {
-			return err
+	// What the call's time does not suffice for comes first at the next look.
+	at, _ := slices.BinarySearch(projects, s.settled)
+	for _, project := range slices.Concat(projects[at:], projects[:at]) {
+		s.settled = project
+		for n := checkSlice; n == checkSlice; {
+			if n, err = s.sweepExpired(ctx, project, now); err != nil {
+				return err
+			}
 		}
 		ids, err := s.claims(ctx, project)
 		if err != nil {
@@ -161,6 +167,7 @@ func (s *Store) settleDue(ctx context.Context) error {
 			return err
 		}
 	}
+	s.settled = ""
 	return nil
 }
 
@@ -198,7 +205,10 @@ func (s *Store) sweepExpired(ctx context.Context, project string, nowMS int64) (
 		if err != nil {
 			return 0, err
 		}
-		if wrong && i.CheckMS > nowMS {
+		if later := max(i.CheckMS, nowMS+claimAge); i.Pending != 0 || wrong && i.CheckMS > nowMS { // the entry is right, and does not say that it is due
+			if err := s.client.Do(ctx, s.client.B().Zadd().Key(at).Xx().ScoreMember().ScoreMember(float64(later), id).Build()).Error(); err != nil {
+				return 0, err
+			}
 			continue
 		}
 		if s.ttl == 0 { // nothing of it expires

@@ -177,14 +177,25 @@ func (s *Store) NewLive(ctx context.Context, after int64, each func(memory.Head)
 	if all {
 		return next, s.Live(ctx, each)
 	}
-	for _, text := range list {
-		project, id, _ := strings.Cut(text, " ")
-		h, err := s.Head(ctx, dec(project), id)
-		if fault.Is(err, fault.NotFound) || err == nil && h.Agent.Status.Ended() {
-			continue
+	for len(list) > 0 { // in the order in which they were made, and those of one project that stand together in one go
+		first, _, _ := strings.Cut(list[0], " ")
+		var ids []string
+		for len(list) > 0 && len(ids) < livePage {
+			project, id, _ := strings.Cut(list[0], " ")
+			if project != first {
+				break
+			}
+			ids, list = append(ids, id), list[1:]
 		}
-		if err == nil {
-			err = each(h)
+		var heads []memory.Head
+		err := s.read(ctx, "look for new agents", func(ctx context.Context) (err error) {
+			heads, err = s.heads(ctx, dec(first), ids)
+			return err
+		})
+		for i := range heads {
+			if err == nil && !heads[i].Agent.Status.Ended() {
+				err = each(heads[i])
+			}
 		}
 		if err != nil {
 			return after, err

@@ -75,6 +75,7 @@ type Store struct {
 	closing  sync.RWMutex // held for reading by every call, for writing by Close
 	closed   atomic.Bool
 	projects sync.Map // that are on the list of projects
+	settled  string   // the project at which keep's last look has stopped, "" where it came to its end
 	owed     sync.Map // by key: agents whose entries could not be brought up to a change
 	work     sync.WaitGroup
 	stop     context.CancelFunc

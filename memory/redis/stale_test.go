@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -97,5 +98,41 @@ func TestSweepWithoutEntry(t *testing.T) {
 	}
 	if n, err := s.Count(t.Context()); err != nil || n[memory.Stopped] != 0 {
 		t.Errorf("counted %v, %v", n, err)
+	}
+}
+
+// TestManyExpired has more agents expire at once than one go settles: all of them are gone after one look, in all projects.
+func TestManyExpired(t *testing.T) {
+	t.Parallel()
+	url := redistest.URL(t)
+	s := open(t, redis.Options{URL: url})
+	const many = 450
+	for _, project := range []string{"acme", "bolt"} {
+		a := agent(0)
+		a.Project = project
+		create(t, s, a)
+		for n := range many {
+			id := fmt.Sprintf("gone-%05d", n)
+			tag := s.ProjectTag(project)
+			redistest.Do(t, url, "EVAL", `
+redis.call('HSET', KEYS[1] .. ':info', ARGV[1], ARGV[2])
+for _, list in ipairs({':all', ':st4'}) do redis.call('ZADD', KEYS[1] .. list, 0, ARGV[1]) end
+redis.call('ZADD', KEYS[1] .. ':ended', 5, ARGV[1])
+redis.call('ZADD', KEYS[1] .. ':check', 10, ARGV[1])
+return 1`, "1", tag, id, fmt.Sprintf(`%016d{"t":"x","r":1,"s":4,"a":1,"z":5,"x":10}`, n))
+		}
+	}
+	open(t, redis.Options{URL: url}) // which looks first after five seconds
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		n, err := s.Count(ctx)
+		if err != nil {
+			t.Fatalf("%v are left, %v", n, err)
+		}
+		if n[memory.Stopped] == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks, not in place of one
 	}
 }
