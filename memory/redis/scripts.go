@@ -42,24 +42,23 @@ local function newest(key, from, want, shown, bytes, looks)
 end
 `
 	// All keys of an agent end together: ttl after its end is written, and a life after a write while it lives, renewed hourly so that most writes do not pay for it.
+	// It gives the ms, -1 where they are to last for ever, 0 where nothing changes.
 	luaExpire = `
 local function expire(was, now, ttl, life)
-  if ttl <= 0 then
-    if redis.call('PTTL', KEYS[1]) > 0 then
-      for i = 1, #KEYS - 1 do redis.call('PERSIST', KEYS[i]) end
-    end
-    return
-  end
   local left = redis.call('PTTL', KEYS[1])
   local after = 0
-  if now == '1' then
+  if ttl <= 0 then
+    if left > 0 then after = -1 end
+  elseif now == '1' then
     if was ~= '1' or left < 0 then after = ttl end
   elseif left < life - 3600000 then
     after = life
   end
-  if after > 0 then
-    for i = 1, #KEYS - 1 do redis.call('PEXPIRE', KEYS[i], string.format('%.0f', after)) end
+  for i = 1, math.min(#KEYS, 9) do
+    if after > 0 then redis.call('PEXPIRE', KEYS[i], string.format('%.0f', after)) end
+    if after < 0 then redis.call('PERSIST', KEYS[i]) end
   end
+  return string.format('%.0f', after)
 end
 `
 	// luaRows writes messages: ARGV from at on, with the number of those that are appended and those that are replaced, each as seq, id, turn, revision, body. It looks at all of them before the
@@ -162,7 +161,8 @@ end
 return {'0', out}`)
 
 	// commitScript writes a change if the agent is still what the decision saw: 1 the stamp that it saw, 2 the new one, 3 revision, 4 next seq, 5 highest turn, 6 status, 7 the agent ("" = as it was), 8 how many
-	// messages a view wants, 9 whether it has ended, 10 ms that its keys last then, 11 ms that they last while it lives, from 12 on the messages.
+	// messages a view wants, 9 whether it has ended, 10 ms that its keys last then, 11 ms that they last while it lives, from 12 on the messages. Its keys are those alone that every agent has, since a cluster that
+	// moves their slot runs no script on others. It gives how long the others are to last, as luaExpire does.
 	commitScript = rueidis.NewLuaScript(luaExpire + luaRows + `
 local h = redis.call('HMGET', KEYS[1], 'v', 's')
 if not h[1] then return {'gone'} end
@@ -174,8 +174,7 @@ if ARGV[7] == '' then
 else
   redis.call('HSET', KEYS[1], 'v', ARGV[2], 'r', ARGV[3], 'n', ARGV[4], 't', ARGV[5], 's', ARGV[6], 'a', ARGV[7], 'k', ARGV[8], 'e', ARGV[9])
 end
-expire((h[2] == '4' or h[2] == '6') and '1' or '0', ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]))
-return {'ok'}`)
+return {'ok', expire((h[2] == '4' or h[2] == '6') and '1' or '0', ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]))}`)
 
 	// createScript makes an agent: arguments as of commitScript, the first being the claim. What a server has kept of an earlier one whose head it dropped goes. Each key but the head's begins with an entry that nobody asks for, so that all of them are there to be given an end.
 	createScript = rueidis.NewLuaScript(luaExpire + luaRows + `

@@ -8,8 +8,11 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -170,7 +173,8 @@ func (s *Store) commit(ctx context.Context, k key, v *view, c memory.Change) err
 		s.due(ctx, k)
 	}
 	began := time.Now()
-	err = s.written(s.eval(ctx, commitScript, s.agentKeys(k), args...).AsStrSlice())
+	answer, err := s.eval(ctx, commitScript, s.agentKeys(k)[:kWork], args...).AsStrSlice()
+	err = s.written(answer, err)
 	if err == nil || broken(err) {
 		s.observe(Commit{time.Since(began), err})
 	}
@@ -182,11 +186,29 @@ func (s *Store) commit(ctx context.Context, k key, v *view, c memory.Change) err
 		return err
 	}
 	s.cache.put(k, next)
+	s.lasts(ctx, k, answer[len(answer)-1])
 	_ = s.dropItems(ctx, items.project, items.gone)
 	if c.Agent != nil && differs(&v.head.Agent, c.Agent) {
 		s.reindexed(ctx, k, v.claim, c.Agent)
 	}
 	return nil
+}
+
+// lasts gives an agent's keys that commitScript does not see the end that it has given the others: ms, "-1" for none, "0" for the one they have. Where that fails they go with the end that they had, which is never before
+// the longest life of an agent.
+func (s *Store) lasts(ctx context.Context, k key, after string) {
+	var cmds rueidis.Commands
+	for i := kWork; i < kVoid && after != "0"; i++ {
+		at := s.agentKey(k, i)
+		if ms, err := strconv.ParseInt(after, 10, 64); err == nil && ms > 0 {
+			cmds = append(cmds, s.client.B().Pexpire().Key(at).Milliseconds(ms).Build())
+		} else if err == nil {
+			cmds = append(cmds, s.client.B().Persist().Key(at).Build())
+		}
+	}
+	if len(cmds) > 0 {
+		s.client.DoMulti(ctx, cmds...)
+	}
 }
 
 // written reads the answer of a script that writes messages.
