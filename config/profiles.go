@@ -24,7 +24,7 @@ func setProfiles(c *Config, v string) error {
 	dec.DisallowUnknownFields()
 	var list []Profile
 	if err := dec.Decode(&list); err != nil {
-		return fmt.Errorf("is not a JSON array of profiles: %w", err)
+		return fmt.Errorf("is not a JSON array of profiles: %w", plain(err, "project, name, header and path"))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("holds more than one JSON value")

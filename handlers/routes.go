@@ -1,7 +1,9 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -20,7 +22,8 @@ func (a *API) Router() http.Handler {
 	r.NotFound(a.handle(agoraError, func(http.ResponseWriter, *http.Request) error {
 		return fault.New(fault.NotFound, "no Route matched with those values")
 	}))
-	r.MethodNotAllowed(methodNotAllowed)
+	flat := chi.NewRouter() // filled below
+	r.MethodNotAllowed(methodNotAllowed(flat))
 
 	r.Get("/healthz", healthz)
 	r.Get("/readyz", a.handle(agoraError, a.readyz))
@@ -68,6 +71,7 @@ func (a *API) Router() http.Handler {
 			r.NotFound(pass.ServeHTTP)
 		}
 	})
+	flatten(r, flat)
 	a.own = ownNames(r)
 	return r
 }
@@ -136,8 +140,27 @@ func (a *API) rateLimit() func(errorStyle) func(http.Handler) http.Handler {
 	}
 }
 
-func methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
-		Detail: "method " + clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
-	}, fault.Invalid)
+// methodNotAllowed answers 405 and names in Allow the methods that the path has; flat holds every route of the map.
+func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimSuffix(cmp.Or(r.URL.RawPath, r.URL.Path), "/")
+		var has []string
+		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
+			if flat.Match(chi.NewRouteContext(), m, path) {
+				has = append(has, m)
+			}
+		}
+		w.Header().Set("Allow", strings.Join(has, ", "))
+		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
+			Detail: "method " + clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
+		}, fault.Invalid)
+	}
+}
+
+// flatten puts every route of r into flat by its whole pattern: a router that is mounted in another matches all methods where it begins.
+func flatten(r chi.Routes, flat *chi.Mux) {
+	_ = chi.Walk(r, func(method, pattern string, h http.Handler, _ ...func(http.Handler) http.Handler) error {
+		flat.Method(method, cmp.Or(strings.TrimSuffix(pattern, "/"), "/"), h)
+		return nil
+	})
 }

@@ -121,11 +121,15 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for _, path := range []string{"/", "/v1", "/v2/join", v1 + "/nothing", agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/", "/docs/x"} {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
 	}
-	for _, c := range []struct{ method, path string }{
-		{"GET", v1 + "/join"}, {"PUT", agent(id)}, {"PUT", v1 + "/agents"}, {"GET", agent(id, "/leave")}, {"POST", agent(id, "/history")},
-		{"POST", "/metrics"}, {"PATCH", cn + "/agents/" + id}, {"POST", agora + "/agents"}, {"INVENTED", agent(id)}, {"GET", v1 + "/chat/completions"},
+	for _, c := range []struct{ method, path, allow string }{
+		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET"}, {"PUT", v1 + "/agents", "GET, POST"}, {"GET", agent(id, "/leave"), "POST"},
+		{"POST", agent(id, "/history"), "GET"}, {"POST", "/metrics", "GET"}, {"PATCH", cn + "/agents/" + id, "DELETE, GET"}, {"POST", agora + "/agents", "GET"},
+		{"INVENTED", agent(id), "DELETE, GET"}, {"GET", v1 + "/chat/completions", "POST"}, {"POST", agent(id, "/summary"), "DELETE, GET, PUT"},
 	} {
-		s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method)
+		got := s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method)
+		if allow := got.header.Get("Allow"); allow != c.allow {
+			t.Errorf("%s %s: Allow is %q, want %q", c.method, c.path, allow, c.allow)
+		}
 	}
 	if got := s.do("HEAD", agent(id), nil); got.status != http.StatusMethodNotAllowed || len(got.body) != 0 {
 		t.Errorf("HEAD: %d with %d bytes", got.status, len(got.body))

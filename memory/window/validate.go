@@ -116,7 +116,7 @@ func ParseSetting(field, value string) (Policy, error) {
 		return Decode(field, []byte(value))
 	}
 	if _, ok := PresetNamed(value); !ok {
-		return Policy{}, notOneOf(field, value, append(PresetNames(), "a JSON object")...)
+		return Policy{}, notOneOf(orPolicy(field), value, append(PresetNames(), "a JSON object")...)
 	}
 	return Policy{Preset: value}, nil
 }
