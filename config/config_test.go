@@ -62,7 +62,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_POLICY", `{"max_tokens":-1}`, "max_tokens"},
 		{"HEARDLOG_PROFILES", `{"name":"a"}`, "array of profiles: it, or an entry of it, is of the wrong type"},
 		{"HEARDLOG_PROFILES", `[{"name":1}]`, "name is of the wrong type"},
-		{"HEARDLOG_PROFILES", `[{"nam":"a"}]`, "a field is not known; project, name, header and path are"},
+		{"HEARDLOG_PROFILES", `[{"nam":"a"}]`, `field "nam" is not known; project, name, header and path are`},
 		{"HEARDLOG_POLICY", `{"max_tokens":`, "JSON object"},
 		{"HEARDLOG_LLM_URL", "ftp://h", "not an http or https URL"},
 		{"HEARDLOG_LLM_URL", "http://u:hunter2@h/", "user name or password"},

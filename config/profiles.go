@@ -24,7 +24,10 @@ func setProfiles(c *Config, v string) error {
 	dec.DisallowUnknownFields()
 	var list []Profile
 	if err := dec.Decode(&list); err != nil {
-		return fmt.Errorf("is not a JSON array of profiles: %w", plain(err, "project, name, header and path"))
+		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // no secrets stand in profiles
+			return fmt.Errorf("is not a JSON array of profiles: field %s is not known; project, name, header and path are", field)
+		}
+		return fmt.Errorf("is not a JSON array of profiles: %w", plain(err))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("holds more than one JSON value")

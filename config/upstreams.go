@@ -46,7 +46,7 @@ func setFallbacks(c *Config, v string) error {
 	d.DisallowUnknownFields()
 	var in []upstreamJSON
 	if err := d.Decode(&in); err != nil {
-		return fmt.Errorf("is not a JSON array of upstreams: %w", plain(err, "name, url, api_key, model, vendor, headers and projects"))
+		return fmt.Errorf("is not a JSON array of upstreams: %w", plain(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("holds something behind its array")
@@ -86,7 +86,7 @@ func readFallbacks(path string) ([]byte, error) {
 }
 
 // plain gives what a JSON error says without the values that it quotes.
-func plain(err error, fields string) error {
+func plain(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if e.Field == "" {
 			return errors.New("it, or an entry of it, is of the wrong type")
@@ -97,7 +97,7 @@ func plain(err error, fields string) error {
 		return fmt.Errorf("mistake at byte %d", e.Offset)
 	}
 	if strings.HasPrefix(err.Error(), "json: unknown field") {
-		return fmt.Errorf("a field is not known; %s are", fields)
+		return errors.New("a field is not known; name, url, api_key, model, vendor, headers and projects are")
 	}
 	return errors.New("it ends too early")
 }

@@ -31,6 +31,12 @@ type notice struct {
 
 func receive(t *testing.T, secret webhook.Secret) *receiver {
 	t.Helper()
+	return receiveAt(t, secret, time.Now)
+}
+
+// receiveAt is receive by another clock.
+func receiveAt(t *testing.T, secret webhook.Secret, now func() time.Time) *receiver {
+	t.Helper()
 	sp, err := spec()
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +51,7 @@ func receive(t *testing.T, secret webhook.Secret) *receiver {
 		if err := sp.Event(req, body); err != nil {
 			t.Errorf("a webhook is not as openapi.yaml has it: %v\n%s", err, body)
 		}
-		if err := webhook.VerifyStandard(secret, req.Header, body, time.Now()); err != nil {
+		if err := webhook.VerifyStandard(secret, req.Header, body, now()); err != nil {
 			t.Errorf("Standard Webhooks signature: %v", err)
 		}
 		if err := webhook.VerifyAgora(secret, req.Header, body); err != nil {
