@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/webhook"
@@ -59,7 +60,7 @@ func TestAnswerLost(t *testing.T) {
 			go func() { done <- s.Update(t.Context(), "acme", agent(0).ID, says("second")) }()
 			<-proxy.Lost()
 			for stored := 0; stored < 2; { // it is committed
-				stored = len(whole(t, other, agent(0)))
+				stored = len(memorytest.Whole(t, other, agent(0)))
 			}
 			proxy.Deaf(false)
 			if read {
@@ -71,7 +72,7 @@ func TestAnswerLost(t *testing.T) {
 			if err := <-done; err != nil && !fault.Is(err, fault.Unavailable) {
 				t.Error(err)
 			}
-			if got := whole(t, other, agent(0)); got["second"] != 1 {
+			if got := memorytest.Whole(t, other, agent(0)); got["second"] != 1 {
 				t.Errorf("it is there %d times", got["second"])
 			}
 		})
@@ -89,8 +90,8 @@ func TestHeldRow(t *testing.T) {
 	}
 	letGo := holding(t, to, "SELECT 1 FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.id = $1 FOR UPDATE OF h", agent(0).ID)
 	w := write(t, []*postgres.Store{s}, agents, 2)
-	w.more(t, 100)
-	if held := len(w.acked[0]) + len(w.acked[agents]); held != 0 {
+	w.More(t, 100)
+	if held := len(w.Acked[0]) + len(w.Acked[agents]); held != 0 {
 		t.Errorf("%d writes to the agent that is held", held)
 	}
 	letGo()
@@ -99,11 +100,11 @@ func TestHeldRow(t *testing.T) {
 	for s.Update(ctx, "acme", agent(0).ID, says("free")) != nil && ctx.Err() == nil {
 		// until it is looked at again
 	}
-	w.done(t, s, agents)
-	if got := whole(t, s, agent(0)); got["free"] != 1 {
+	w.Done(t, s)
+	if got := memorytest.Whole(t, s, agent(0)); got["free"] != 1 {
 		t.Error("an agent that is free again takes no writes")
 	}
-	for n, acked := range w.acked {
+	for n, acked := range w.Acked {
 		if n%agents != 0 && len(acked) == 0 {
 			t.Errorf("writer %d of an agent that nobody held wrote nothing", n)
 		}
@@ -152,7 +153,7 @@ func TestBlackHole(t *testing.T) {
 	}
 	for range 2 {
 		w := write(t, []*postgres.Store{s}, agents, 4)
-		w.more(t, 50)
+		w.More(t, 50)
 		proxy.Hole(true)
 		const most = bound + 3*time.Second // this machine may have other work to do
 		for what, call := range map[string]func() error{
@@ -171,9 +172,9 @@ func TestBlackHole(t *testing.T) {
 			}
 		}
 		proxy.Hole(false)
-		w.more(t, 50)
-		w.done(t, direct, agents)
-		if w.lost.Load() == 0 {
+		w.More(t, 50)
+		w.Done(t, direct)
+		if w.Lost.Load() == 0 {
 			t.Error("nothing came through, and no write failed")
 		}
 		for n := range agents { // the next round counts anew
@@ -192,20 +193,20 @@ func TestNewerSchema(t *testing.T) {
 	s := open(t, postgres.Options{URL: to})
 	create(t, s, agent(0))
 	w := write(t, []*postgres.Store{s}, 1, 2)
-	w.more(t, 20)
+	w.More(t, 20)
 	for _, sql := range []string{
 		"ALTER TABLE message ADD COLUMN later text", "ALTER TABLE agent ADD COLUMN later bigint NOT NULL DEFAULT 0", "ALTER TABLE agent_head ADD COLUMN later boolean NOT NULL DEFAULT false",
 		"ALTER TABLE delivery ADD COLUMN later bigint", "CREATE INDEX message_later ON message (later) WHERE later IS NOT NULL", "CREATE TABLE later (n bigint)",
 		"INSERT INTO heardlog_schema (version) SELECT max(version) + 1 FROM heardlog_schema", "UPDATE meta SET value = '1000' WHERE key = 'works_from'",
 	} {
 		postgrestest.Exec(t, to, sql)
-		w.more(t, 5)
+		w.More(t, 5)
 	}
 	if _, err := s.Head(t.Context(), "acme", agent(0).ID); err != nil {
 		t.Error(err)
 	}
-	w.done(t, s, 1)
-	if n := w.lost.Load(); n > 0 {
+	w.Done(t, s)
+	if n := w.Lost.Load(); n > 0 {
 		t.Errorf("%d writes failed while the schema was added to", n)
 	}
 	if _, err := postgres.Open(t.Context(), postgres.Options{URL: to}); err == nil {

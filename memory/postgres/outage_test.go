@@ -1,15 +1,13 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -33,98 +31,13 @@ func says(text string) memory.Decide {
 	}
 }
 
-// whole reads an agent's ledger and checks its numbers.
-func whole(t *testing.T, s *postgres.Store, a memory.Agent) map[string]int {
-	t.Helper()
-	list, err := s.Messages(t.Context(), a.Project, a.ID, memory.MessageQuery{Limit: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
+// write starts each writers for each of the first agents.
+func write(t *testing.T, stores []*postgres.Store, agents, each int) *memorytest.Writers {
+	list := make([]memory.Agent, agents)
+	for n := range list {
+		list[n] = agent(n)
 	}
-	seen := map[string]int{}
-	for i, m := range list {
-		if m.Seq != int64(i+1) || m.TurnID != int64(i) {
-			t.Fatalf("message %d has seq %d and turn %d", i, m.Seq, m.TurnID)
-		}
-		seen[m.Content]++
-	}
-	return seen
-}
-
-// writers write to agents through stores until told to stop, and note what was acknowledged. They want no error but fault.Unavailable.
-type writers struct {
-	acked [][]string // by writer
-	total atomic.Int64
-	lost  atomic.Int64 // answers that were errors
-	stop  chan struct{}
-	wg    sync.WaitGroup
-}
-
-func write(t *testing.T, stores []*postgres.Store, agents, each int) *writers {
-	w := &writers{stop: make(chan struct{}), acked: make([][]string, agents*each)}
-	for i := range w.acked {
-		w.wg.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-w.stop:
-					return
-				default:
-				}
-				text := fmt.Sprintf("%d/%d", i, n)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				err := stores[(i+n)%len(stores)].Update(ctx, "acme", agent(i%agents).ID, says(text))
-				cancel()
-				switch {
-				case err == nil:
-					w.acked[i] = append(w.acked[i], text)
-					w.total.Add(1)
-				case fault.Is(err, fault.Unavailable):
-					w.lost.Add(1)
-				default:
-					t.Errorf("write: %v", err)
-					return
-				}
-			}
-		})
-	}
-	return w
-}
-
-// more waits until so many more were acknowledged.
-func (w *writers) more(t *testing.T, n int64) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for want := w.total.Load() + n; w.total.Load() < want; {
-		if ctx.Err() != nil {
-			t.Fatalf("%d writes were acknowledged, want %d", w.total.Load(), want)
-		}
-		time.Sleep(time.Millisecond) // between looks at a counter, not in place of a result
-	}
-}
-
-// done stops and demands everything that was acknowledged, once.
-func (w *writers) done(t *testing.T, s *postgres.Store, agents int) {
-	t.Helper()
-	close(w.stop)
-	w.wg.Wait()
-	seen := make([]map[string]int, agents)
-	for n := range agents {
-		seen[n] = whole(t, s, agent(n))
-	}
-	for i, texts := range w.acked {
-		for _, text := range texts {
-			if got := seen[i%agents][text]; got != 1 {
-				t.Fatalf("%q was acknowledged and is there %d times", text, got)
-			}
-		}
-	}
-	for _, texts := range seen {
-		for text, n := range texts {
-			if n > 1 {
-				t.Errorf("%q is there %d times", text, n)
-			}
-		}
-	}
+	return memorytest.Write(t, stores, list, each)
 }
 
 // TestSeveralReplicas has many write to the same agents through several stores: order and turn numbers hold, and each reads what another wrote.
@@ -141,7 +54,7 @@ func TestSeveralReplicas(t *testing.T) {
 	}
 	w := write(t, stores, agents, 6)
 	for i := range 50 { // read what was just written, elsewhere
-		w.more(t, 5)
+		w.More(t, 5)
 		text := fmt.Sprint("read ", i)
 		if err := stores[i%3].Update(t.Context(), "acme", agent(0).ID, says(text)); err != nil {
 			t.Fatal(err)
@@ -158,8 +71,8 @@ func TestSeveralReplicas(t *testing.T) {
 			t.Fatalf("another replica does not show %q", text)
 		}
 	}
-	w.done(t, stores[1], agents)
-	if n := w.lost.Load(); n > 0 {
+	w.Done(t, stores[1])
+	if n := w.Lost.Load(); n > 0 {
 		t.Errorf("%d writes failed", n)
 	}
 }
@@ -179,7 +92,7 @@ func TestRestart(t *testing.T) {
 	}
 	w := write(t, stores, agents, 4)
 	for _, crash := range []bool{false, true} {
-		w.more(t, 50)
+		w.More(t, 50)
 		server.Down(crash)
 		for _, s := range stores {
 			if err := s.Ping(t.Context()); !fault.Is(err, fault.Unavailable) {
@@ -190,15 +103,15 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		server.Up()
-		w.more(t, 50)
+		w.More(t, 50)
 		for _, s := range stores {
 			if err := s.Ping(t.Context()); err != nil {
 				t.Errorf("the probe once it is back: %v", err)
 			}
 		}
 	}
-	w.done(t, stores[1], agents)
-	if w.lost.Load() == 0 {
+	w.Done(t, stores[1])
+	if w.Lost.Load() == 0 {
 		t.Error("the database was away, and no write failed")
 	}
 }
@@ -214,9 +127,9 @@ func TestConnectionsCut(t *testing.T) {
 	}
 	w := write(t, []*postgres.Store{s}, agents, 4)
 	for range 20 {
-		w.more(t, 20)
+		w.More(t, 20)
 		postgrestest.Exec(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = 'heardlog'")
 	}
-	w.more(t, 20)
-	w.done(t, s, agents)
+	w.More(t, 20)
+	w.Done(t, s)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -69,7 +70,7 @@ func TestRoundTrips(t *testing.T) {
 	}); asked > callers*each/2 {
 		t.Errorf("%d round trips for %d reads by %d callers: they share too few", asked, callers*each, callers)
 	}
-	whole(t, s, agent(0))
+	memorytest.Whole(t, s, agent(0))
 }
 
 // TestWrittenElsewhere: what a server knows of an agent is not what it decides by when another has written.
@@ -106,7 +107,7 @@ func TestWrittenElsewhere(t *testing.T) {
 			t.Errorf("after append %d the other server sees seq %d: %v", i, seen, err)
 		}
 	}
-	if got := whole(t, stores[1], agent(0)); got["word"] != rounds {
+	if got := memorytest.Whole(t, stores[1], agent(0)); got["word"] != rounds {
 		t.Errorf("%v, want %d", got, rounds)
 	}
 }
@@ -170,6 +171,6 @@ func TestColdGroup(t *testing.T) {
 		t.Errorf("%d round trips for a group of %d agents that had to be read", asked, agents)
 	}
 	for n := range agents {
-		whole(t, s, agent(n))
+		memorytest.Whole(t, s, agent(n))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/redis"
 )
 
@@ -29,7 +30,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, project := range names {
 		id := "id " + project
-		got := whole(t, s, memory.Agent{Project: project, ID: id})
+		got := memorytest.Whole(t, s, memory.Agent{Project: project, ID: id})
 		if len(got) != 1 {
 			t.Errorf("%q holds %v", project, got)
 		}

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/redis/redistest"
 )
@@ -43,98 +43,13 @@ func ends(stopMS int64) memory.Decide {
 	}
 }
 
-// whole reads an agent's ledger and checks its numbers.
-func whole(t *testing.T, s *redis.Store, a memory.Agent) map[string]int {
-	t.Helper()
-	list, err := s.Messages(t.Context(), a.Project, a.ID, memory.MessageQuery{Limit: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
+// write starts each writers for each of the first agents.
+func write(t *testing.T, stores []*redis.Store, agents, each int) *memorytest.Writers {
+	list := make([]memory.Agent, agents)
+	for n := range list {
+		list[n] = agent(n)
 	}
-	seen := map[string]int{}
-	for i, m := range list {
-		if m.Seq != int64(i+1) || m.TurnID != int64(i) {
-			t.Fatalf("message %d has seq %d and turn %d", i, m.Seq, m.TurnID)
-		}
-		seen[m.Content]++
-	}
-	return seen
-}
-
-// writers write to agents through stores until told to stop, and note what was acknowledged. They want no error but fault.Unavailable.
-type writers struct {
-	acked [][]string // by writer
-	total atomic.Int64
-	lost  atomic.Int64 // answers that were errors
-	stop  chan struct{}
-	wg    sync.WaitGroup
-}
-
-func write(t *testing.T, stores []*redis.Store, agents, each int) *writers {
-	w := &writers{stop: make(chan struct{}), acked: make([][]string, agents*each)}
-	for i := range w.acked {
-		w.wg.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-w.stop:
-					return
-				default:
-				}
-				text := fmt.Sprintf("%d/%d", i, n)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				err := stores[(i+n)%len(stores)].Update(ctx, "acme", agent(i%agents).ID, says(text))
-				cancel()
-				switch {
-				case err == nil:
-					w.acked[i] = append(w.acked[i], text)
-					w.total.Add(1)
-				case fault.Is(err, fault.Unavailable):
-					w.lost.Add(1)
-				default:
-					t.Errorf("write: %v", err)
-					return
-				}
-			}
-		})
-	}
-	return w
-}
-
-// more waits until so many more were acknowledged.
-func (w *writers) more(t *testing.T, n int64) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for want := w.total.Load() + n; w.total.Load() < want; {
-		if ctx.Err() != nil {
-			t.Fatalf("%d writes were acknowledged, want %d", w.total.Load(), want)
-		}
-		time.Sleep(time.Millisecond) // between looks at a counter, not in place of a result
-	}
-}
-
-// done stops and demands everything that was acknowledged, once.
-func (w *writers) done(t *testing.T, s *redis.Store, agents int) {
-	t.Helper()
-	close(w.stop)
-	w.wg.Wait()
-	seen := make([]map[string]int, agents)
-	for n := range agents {
-		seen[n] = whole(t, s, agent(n))
-	}
-	for i, texts := range w.acked {
-		for _, text := range texts {
-			if got := seen[i%agents][text]; got != 1 {
-				t.Fatalf("%q was acknowledged and is there %d times", text, got)
-			}
-		}
-	}
-	for _, texts := range seen {
-		for text, n := range texts {
-			if n > 1 {
-				t.Errorf("%q is there %d times", text, n)
-			}
-		}
-	}
+	return memorytest.Write(t, stores, list, each)
 }
 
 // TestSeveralServers has many write to the same agents through several stores: order and turn numbers hold, and each reads what another wrote.
@@ -151,7 +66,7 @@ func TestSeveralServers(t *testing.T) {
 	}
 	w := write(t, stores, agents, 6)
 	for i := range 30 { // read what was just written, elsewhere
-		w.more(t, 5)
+		w.More(t, 5)
 		text := fmt.Sprint("read ", i)
 		if err := stores[i%3].Update(t.Context(), "acme", agent(0).ID, says(text)); err != nil {
 			t.Fatal(err)
@@ -168,8 +83,8 @@ func TestSeveralServers(t *testing.T) {
 			t.Fatalf("another server does not show %q", text)
 		}
 	}
-	w.done(t, stores[1], agents)
-	if n := w.lost.Load(); n > 0 {
+	w.Done(t, stores[1])
+	if n := w.Lost.Load(); n > 0 {
 		t.Errorf("%d writes failed", n)
 	}
 }
@@ -189,7 +104,7 @@ func TestRestart(t *testing.T) {
 	}
 	w := write(t, stores, agents, 4)
 	for _, crash := range []bool{false, true} {
-		w.more(t, 50)
+		w.More(t, 50)
 		server.Down(crash)
 		for _, s := range stores {
 			if err := s.Ping(t.Context()); !fault.Is(err, fault.Unavailable) {
@@ -200,15 +115,15 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		server.Up()
-		w.more(t, 50)
+		w.More(t, 50)
 		for _, s := range stores {
 			if err := s.Ping(t.Context()); err != nil {
 				t.Errorf("the probe once it is back: %v", err)
 			}
 		}
 	}
-	w.done(t, stores[1], agents)
-	if w.lost.Load() == 0 {
+	w.Done(t, stores[1])
+	if w.Lost.Load() == 0 {
 		t.Error("the server was away, and no write failed")
 	}
 }
@@ -290,7 +205,7 @@ func TestLost(t *testing.T) {
 	}
 	again(t, func() error { _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); return err })
 	again(t, func() error { return s.Update(t.Context(), "acme", a.ID, says("anew")) })
-	if got := whole(t, s, a); len(got) != 1 || got["anew"] != 1 {
+	if got := memorytest.Whole(t, s, a); len(got) != 1 || got["anew"] != 1 {
 		t.Errorf("the new agent holds %v", got)
 	}
 	n := 0
@@ -347,7 +262,7 @@ func TestRollback(t *testing.T) {
 	}
 	again(t, func() error { return a.Update(t.Context(), "acme", agent(1).ID, amend) })
 	for _, s := range []*redis.Store{a, b, open(t, redis.Options{URL: srv.URL()})} {
-		if got := whole(t, s, agent(1)); len(got) != 2 || got["one"] != 1 || got["acked (heard)"] != 1 {
+		if got := memorytest.Whole(t, s, agent(1)); len(got) != 2 || got["one"] != 1 || got["acked (heard)"] != 1 {
 			t.Errorf("the ledger is %v", got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/redis/redistest"
 )
@@ -59,7 +60,7 @@ func TestHeadDropped(t *testing.T) {
 	if err := s.Update(t.Context(), "acme", agent(1).ID, says("new")); err != nil {
 		t.Fatal(err)
 	}
-	if got := whole(t, s, agent(1)); len(got) != 1 || got["new"] != 1 {
+	if got := memorytest.Whole(t, s, agent(1)); len(got) != 1 || got["new"] != 1 {
 		t.Errorf("the ledger is %v", got)
 	}
 }
