@@ -5,79 +5,91 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/heardlog/heardlog/internal/breaker"
 )
 
-// The breaker's times.
+// DefaultBreakAfter is how many failures in a row open an endpoint's breaker.
+const DefaultBreakAfter = 5
+
+// The pauses of an endpoint's breaker. Each probe that fails doubles the pause.
 const (
-	DefaultBreakAfter = 5                // failures in a row that open it
-	firstBreak        = 10 * time.Second // how long it is open at first; twice as long after each probe that failed
-	longestBreak      = 5 * time.Minute
+	firstBreak   = 10 * time.Second
+	longestBreak = 5 * time.Minute
 )
 
-// maxGates bounds what is kept of endpoints: past it those that have no failures are forgotten.
-const maxGates = 4096
+const (
+	// maxGates bounds how many gates are kept. Past it, those without failures are dropped.
+	maxGates = 4096
+	// gateExpiry is how long a gate is kept that is not asked for. Its endpoint is deleted or disabled,
+	// or has had nothing to send for longer than a breaker stays open.
+	gateExpiry = time.Hour
+)
 
-// gates hold endpoints back: those whose receiver fails again and again (a breaker each), and those that want few attempts a second (a token bucket
-// each). Nothing of it is stored. What is held back keeps its due time and spends no attempt, so that the age of what is due tells of it.
+// gates hold deliveries back: by a circuit breaker for each endpoint whose receiver fails repeatedly,
+// and by a rate limiter for each endpoint that sets a rate. A delivery that is held back keeps its due
+// time and spends no attempt. Nothing is stored: a restart begins with closed breakers.
 type gates struct {
-	breakAfter int // 0 = never
-	mu         sync.Mutex
-	of         map[string]*gate // by endpoint; what has nothing to tell has none
-	swept      time.Time        // when those that nobody asks for were forgotten last
-	next       time.Time        // the earliest time at which somebody who was held back since the last look may go on; zero = none
+	settings breaker.Settings // Failures 0: breakers never open
+	mu       sync.Mutex
+	byID     map[string]*gate // by endpoint
+	swept    time.Time        // when expired gates were last dropped
+	next     time.Time        // the earliest time at which an endpoint held back may go on; zero = none
 }
 
-// gate is one endpoint's.
+// gate is the gate of one endpoint.
 type gate struct {
-	fails   int           // in a row
-	until   time.Time     // open until then; zero = closed
-	open    time.Duration // how long it was opened the last time
-	of      version       // of the endpoint that failed
-	probing bool          // one attempt is under way to see whether it may close
-	bucket  *bucket       // nil = no limit
-	seen    time.Time     // when the endpoint was last asked for, or an attempt at it ended
+	version version // of the endpoint that the breaker watches
+	breaker *breaker.Breaker
+	limiter *rate.Limiter // nil = no limit
+	seen    time.Time     // when the endpoint was last asked for
 }
 
-// forgetAfter is how long a gate is kept that nobody asks for: its endpoint is deleted, disabled, or has nothing to be sent for longer than a breaker is open.
-const forgetAfter = time.Hour
-
-// version tells an endpoint from what it was before a change, and from one that had its id before it.
+// version identifies one state of an endpoint. It tells an endpoint from its earlier settings, and from
+// a deleted endpoint that had the same ID.
 type version struct{ createdMS, rev int64 }
 
 func versionOf(e *Endpoint) version { return version{e.CreatedMS, e.Rev} }
 
-// after tells whether v is of a later time than o.
-func (v version) after(o version) bool {
+func (v version) newerThan(o version) bool {
 	return v.createdMS > o.createdMS || v.createdMS == o.createdMS && v.rev > o.rev
 }
 
-func newGates(breakAfter int) *gates { return &gates{breakAfter: breakAfter, of: map[string]*gate{}} }
+func newGates(breakAfter int) *gates {
+	return &gates{
+		settings: breaker.Settings{Failures: breakAfter, Pause: firstBreak, Longest: longestBreak, Doubling: true},
+		byID:     map[string]*gate{},
+	}
+}
 
-// room tells how many attempts the endpoint may begin now. It changes nothing but what wait gives.
+// room returns how many attempts the endpoint may begin now. It changes nothing but the result of wait.
 func (g *gates) room(e *Endpoint, now time.Time) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	own := g.of[e.ID]
+	own := g.byID[e.ID]
 	if own != nil {
 		own.seen = now
 	}
 	room := math.MaxInt
-	// Who was changed since is another one: a corrected URL must not wait for the old one's break.
-	if own != nil && !own.until.IsZero() && own.of == versionOf(e) {
-		// A clock that was set back must not hold anybody for longer than a break lasts.
-		if left := own.until.Sub(now); left > 0 && left <= longestBreak {
-			g.wake(own.until)
+	// A changed endpoint does not wait for the breaker of its old settings: its URL may be corrected.
+	if own != nil && own.version == versionOf(e) {
+		switch own.breaker.State(now) {
+		case breaker.Open:
+			g.wake(own.breaker.Until())
 			return 0
+		case breaker.HalfOpen:
+			if own.breaker.Probing() {
+				return 0
+			}
+			room = 1
 		}
-		if own.probing {
-			return 0
-		}
-		room = 1
 	}
 	if e.RateLimit <= 0 {
 		return room
 	}
-	tokens := g.bucket(e, now).at(now)
+	tokens := g.limiter(e, now).TokensAt(now)
 	if tokens < 1 {
 		g.wake(now.Add(time.Duration(math.Ceil((1 - tokens) / e.RateLimit * float64(time.Second)))))
 		return 0
@@ -85,56 +97,40 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	return min(room, int(tokens))
 }
 
-// bucket gives the endpoint's bucket at its present rate.
-func (g *gates) bucket(e *Endpoint, now time.Time) *bucket {
-	own := g.gate(e.ID)
-	own.seen = now
-	if own.bucket == nil {
-		own.bucket = &bucket{}
+// limiter returns the endpoint's limiter at its present rate. Its burst is a twentieth of a second's
+// worth, and at least one, so that no second sees more than that beyond the rate.
+func (g *gates) limiter(e *Endpoint, now time.Time) *rate.Limiter {
+	own := g.gate(e, now)
+	limit, burst := rate.Limit(e.RateLimit), max(int(e.RateLimit/20), 1)
+	if own.limiter == nil {
+		own.limiter = rate.NewLimiter(limit, burst)
 	}
-	own.bucket.rate = e.RateLimit
-	return own.bucket
-}
-
-// bucket is a token bucket. It holds a twentieth of a second's worth, so that no second sees more than that beyond the rate, and at least one.
-type bucket struct {
-	rate  float64 // tokens a second
-	spent float64 // tokens that are missing from a full one, at last
-	last  time.Time
-}
-
-// most is what a full one holds.
-func (b *bucket) most() float64 { return max(b.rate/20, 1) }
-
-// at gives the tokens at a time.
-func (b *bucket) at(now time.Time) float64 { return b.most() - b.missing(now) }
-
-// missing never gives more than the bucket holds: tests take tokens that are not there, and a rate may have been lowered since. Neither must hold the others up for
-// longer than an empty bucket does.
-func (b *bucket) missing(now time.Time) float64 {
-	if now.Before(b.last) { // a clock that was set back does not stop the bucket from filling
-		b.last = now
+	if own.limiter.Limit() != limit {
+		own.limiter.SetLimitAt(now, limit)
+		own.limiter.SetBurstAt(now, burst)
 	}
-	return max(min(b.spent, b.most())-b.rate*now.Sub(b.last).Seconds(), 0)
+	return own.limiter
 }
 
-// take takes a token.
-func (b *bucket) take(now time.Time) { b.spent, b.last = b.missing(now)+1, now }
-
-// gate gives the endpoint's gate, made now if there is none.
-func (g *gates) gate(id string) *gate {
-	own := g.of[id]
+// gate returns the endpoint's gate, and creates it if there is none. Its breaker starts anew if the
+// endpoint has changed.
+func (g *gates) gate(e *Endpoint, now time.Time) *gate {
+	own := g.byID[e.ID]
 	if own == nil {
-		if len(g.of) >= maxGates {
-			for old, v := range g.of {
-				if v.fails == 0 && v.until.IsZero() {
-					delete(g.of, old)
+		if len(g.byID) >= maxGates {
+			for id, old := range g.byID {
+				if old.breaker.Untouched() {
+					delete(g.byID, id)
 				}
 			}
 		}
-		own = &gate{}
-		g.of[id] = own
+		own = &gate{version: versionOf(e), breaker: breaker.New(g.settings)}
+		g.byID[e.ID] = own
 	}
+	if v := versionOf(e); v.newerThan(own.version) {
+		own.version, own.breaker = v, breaker.New(g.settings)
+	}
+	own.seen = now
 	return own
 }
 
@@ -144,11 +140,12 @@ func (g *gates) wake(at time.Time) {
 	}
 }
 
-// wait gives how long it is until somebody who was held back may go on, at most longest, and forgets it.
+// wait returns how long it takes until an endpoint that was held back may go on, at most longest, and
+// forgets that time.
 func (g *gates) wait(now time.Time, longest time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.forget(now)
+	g.expire(now)
 	at := g.next
 	g.next = time.Time{}
 	if at.IsZero() {
@@ -157,48 +154,54 @@ func (g *gates) wait(now time.Time, longest time.Duration) time.Duration {
 	return min(max(at.Sub(now), time.Millisecond), longest)
 }
 
-// forget drops what nobody has asked for in a long time.
-func (g *gates) forget(now time.Time) {
-	if since := now.Sub(g.swept); since >= 0 && since < forgetAfter/60 {
+// expire drops gates that have not been asked for in a long time. It looks once a minute.
+func (g *gates) expire(now time.Time) {
+	if since := now.Sub(g.swept); since >= 0 && since < gateExpiry/60 {
 		return
 	}
 	g.swept = now
-	for id, own := range g.of {
+	for id, own := range g.byID {
 		switch {
 		case own.seen.After(now): // the clock was set back
 			own.seen = now
-		case now.Sub(own.seen) > forgetAfter:
-			delete(g.of, id)
+		case now.Sub(own.seen) > gateExpiry:
+			delete(g.byID, id)
 		}
 	}
 }
 
-// began notes a claimed delivery. A test takes a token, but is not the attempt that a breaker waits for.
-func (g *gates) began(e *Endpoint, test bool, now time.Time) {
+// began counts a claimed delivery and returns its ticket for ended. A test delivery takes a token, but
+// is never the probe of a breaker.
+func (g *gates) began(e *Endpoint, test bool, now time.Time) breaker.Ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if e.RateLimit > 0 {
-		g.bucket(e, now).take(now)
+		g.limiter(e, now).AllowN(now, 1) // a test may find no token, and then takes none
 	}
-	if own := g.of[e.ID]; own != nil && !own.until.IsZero() && !test {
-		if own.of != versionOf(e) {
-			own.fails, own.until, own.open, own.probing = 0, time.Time{}, 0, false
-			return
-		}
-		own.probing = true
+	if g.settings.Failures <= 0 {
+		return breaker.Ticket{}
 	}
+	own := g.gate(e, now)
+	switch {
+	case own.version != versionOf(e): // claimed before the endpoint was changed
+		return breaker.Ticket{}
+	case test:
+		return own.breaker.Bypass()
+	}
+	ticket, _ := own.breaker.Admit(now)
+	return ticket
 }
 
-// verdict is what an attempt says of its receiver.
+// verdict is what the outcome of an attempt says about its receiver.
 type verdict int
 
 const (
-	unknown verdict = iota // nothing: it was given back, or could not be made
+	unknown verdict = iota // nothing: the delivery was released, or no attempt could be made
 	healthy
 	failing
 )
 
-// judge gives what an outcome says: a refusal is an answer, and who answers is not down.
+// judge returns the verdict of an outcome. A receiver that refuses the request is not down.
 func judge(o Outcome) verdict {
 	switch {
 	case o.OK():
@@ -215,62 +218,26 @@ func judge(o Outcome) verdict {
 	return unknown
 }
 
-// ended notes how an attempt ended at the endpoint as it was then. A test that succeeds tells that the receiver is well; one that fails, or tells nothing, neither opens a
-// breaker nor makes its pause longer: somebody who tries again and again would hold the endpoint back himself.
-func (g *gates) ended(e *Endpoint, test bool, v verdict, now time.Time) {
-	if g.breakAfter <= 0 || test && v != healthy {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v == failing {
-		own := g.gate(e.ID)
-		own.seen = now
-		switch v := versionOf(e); {
-		case own.of.after(v): // of an endpoint that was changed since
-			return
-		case v.after(own.of):
-			*own = gate{of: v, bucket: own.bucket, seen: now}
-		}
-		g.failed(own, now)
-		return
-	}
-	own := g.of[e.ID]
-	if own == nil {
-		return
-	}
-	if !test {
-		own.probing = false
-	}
-	if v == healthy {
-		own.fails, own.until, own.open = 0, time.Time{}, 0
-		if own.bucket == nil {
-			delete(g.of, e.ID)
-		}
-	}
-}
-
-func (g *gates) failed(own *gate, now time.Time) {
-	own.fails++
+// ended settles the ticket of an attempt. A test that succeeds closes the breaker; one that fails
+// counts for nothing, or repeated tests would make the pause longer.
+func ended(ticket breaker.Ticket, test bool, v verdict, now time.Time) {
 	switch {
-	case own.until.IsZero() && own.fails < g.breakAfter:
-	case own.until.IsZero():
-		own.open = firstBreak
-		own.until = now.Add(own.open)
-	case own.probing:
-		own.open = min(2*own.open, longestBreak)
-		own.until = now.Add(own.open)
-	} // else an attempt that was under way when it opened: it tells nothing new
-	own.probing = false
+	case v == healthy:
+		ticket.Succeeded()
+	case v == failing && !test:
+		ticket.Failed(now, 0)
+	default:
+		ticket.Abandoned()
+	}
 }
 
-// opened counts the breakers that are open, half-open ones included.
-func (g *gates) opened() float64 {
+// opened returns how many breakers are open or half-open.
+func (g *gates) opened(now time.Time) float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := 0
-	for _, own := range g.of {
-		if !own.until.IsZero() {
+	for _, own := range g.byID {
+		if own.breaker.State(now) != breaker.Closed {
 			n++
 		}
 	}

@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, q Queue, g *gates, now func() time.Ti
 	}
 	breakers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "heardlog_webhook_open_breakers", Help: "Endpoints that are held back because their receiver fails again and again.",
-	}, g.opened)
+	}, func() float64 { return g.opened(now()) })
 	var errs []error
 	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.inFlight, m.storeErrors, m.dead, breakers, newBacklog(q, now, m.storeErrors)} {
 		if reg != nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -51,18 +52,18 @@ func (h *storeHealth) allow(lease time.Duration, free func() (attempts, tests in
 }
 
 // deliver makes the attempt and stores what came of it, both before the lease ends.
-func (r *run) deliver(d Delivery, leaseEnds time.Time, stopping bool, land func()) {
+func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, stopping bool, land func()) {
 	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
 	defer cancel()
 	ends := leaseEnds.Add(-leaseSlack / 2)
 	if stopping || time.Until(ends) < minAttempt { // the claim took so long that an attempt would outlast its lease
-		r.gates.ended(&d.Endpoint, d.Urgent, unknown, r.c.Now())
+		ended(ticket, d.Urgent, unknown, r.c.Now())
 		land()
 		r.tell(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
 		return
 	}
 	out := r.attempt(d, ends)
-	r.gates.ended(&d.Endpoint, d.Urgent, judge(out), r.c.Now())
+	ended(ticket, d.Urgent, judge(out), r.c.Now())
 	if out.OK() { // a failure may disable the endpoint, and nothing more is to be sent before that is stored
 		land()
 	}

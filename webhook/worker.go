@@ -244,8 +244,8 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 			r.start(d, func(land func()) { land(); r.end(d, over, ends) })
 			continue
 		}
-		r.gates.began(&d.Endpoint, d.Urgent, now)
-		r.start(d, func(land func()) { r.deliver(d, ends, ctx.Err() != nil, land) }) // claimed, perhaps, while Run was asked to end
+		ticket := r.gates.began(&d.Endpoint, d.Urgent, now)
+		r.start(d, func(land func()) { r.deliver(d, ticket, ends, ctx.Err() != nil, land) }) // claimed, perhaps, while Run was asked to end
 	}
 	if bytes >= claimBytes/2 {
 		return free, nil // there may be more that was too long for this claim

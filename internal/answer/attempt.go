@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 )
@@ -19,9 +20,9 @@ type attempt struct {
 	watch  *llmadapter.Watch
 	cancel context.CancelCauseFunc // of ctx, if that is its own
 
-	label  string            // of metrics
-	ticket llmadapter.Ticket // of the upstream's breaker
-	booked bool              // how it went is in the books
+	label  string         // of metrics
+	ticket breaker.Ticket // of the upstream's breaker
+	booked bool           // how it went is in the books
 }
 
 // close ends what is left of the attempt.
@@ -84,15 +85,15 @@ type bodyOf struct {
 func (b bodyOf) fits(t *target) bool { return b.made && b.custom == t.custom && b.model == t.model }
 
 // next gives the first upstream of this round that its breaker lets through; where none does, the first that is left: there is nobody better.
-func (x *exchange) next(targets []target) (*target, llmadapter.Ticket) {
+func (x *exchange) next(targets []target) (*target, breaker.Ticket) {
 	var shut *target
-	var ticket llmadapter.Ticket
+	var ticket breaker.Ticket
 	for i := range targets {
 		t := &targets[i]
 		switch {
 		case t.tried || t.spent:
 		case t.breaker == nil:
-			return t, llmadapter.Ticket{}
+			return t, breaker.Ticket{}
 		default:
 			admitted, ok := t.breaker.Admit(x.cfg.Now())
 			if ok {

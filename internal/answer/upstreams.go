@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -39,7 +40,7 @@ type target struct {
 	key         string
 	headers     map[string]memory.Secret
 	model       string // in place of any other; "" = none
-	breaker     *llmadapter.Breaker
+	breaker     *breaker.Breaker
 
 	tried bool          // in this round
 	spent bool          // will not be asked again by this call
@@ -99,20 +100,24 @@ func newTarget(u *memory.Upstream, label string) target {
 
 // breakers holds the breakers of upstreams: one for each of the server's own, and, in a bounded number, one for each project and address of agents.
 type breakers struct {
-	own map[string]*llmadapter.Breaker // by label; never changed
+	own map[string]*breaker.Breaker // by label; never changed
 
 	mu     sync.Mutex
-	agents map[breakerKey]*llmadapter.Breaker
+	agents map[breakerKey]*breaker.Breaker
 }
 
 // breakerKey has the project in it: what one project's key is refused says nothing of another's.
 type breakerKey struct{ project, url string }
 
+// upstreamBreaker are the settings of the breakers of upstreams. An upstream that names a longer pause
+// in Retry-After gets it, up to a minute.
+var upstreamBreaker = breaker.Settings{Failures: 5, Pause: 10 * time.Second, Longest: time.Minute}
+
 // maxBreakers is how many breakers of agents' upstreams are kept. Losing one forgets a few failures.
 const maxBreakers = 4096
 
 func newBreakers(c Config) *breakers {
-	b := &breakers{own: map[string]*llmadapter.Breaker{}, agents: map[breakerKey]*llmadapter.Breaker{}}
+	b := &breakers{own: map[string]*breaker.Breaker{}, agents: map[breakerKey]*breaker.Breaker{}}
 	if len(c.Fallbacks) == 0 {
 		return b
 	}
@@ -121,7 +126,7 @@ func newBreakers(c Config) *breakers {
 		names = append(names, c.Fallbacks[i].Name)
 	}
 	for _, name := range names {
-		one := &llmadapter.Breaker{}
+		one := breaker.New(upstreamBreaker)
 		b.own[name] = one
 		if c.Metrics != nil {
 			c.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -133,7 +138,7 @@ func newBreakers(c Config) *breakers {
 	return b
 }
 
-func (b *breakers) of(project string, t *target) *llmadapter.Breaker {
+func (b *breakers) of(project string, t *target) *breaker.Breaker {
 	if own := b.own[t.label]; own != nil {
 		return own
 	}
@@ -148,7 +153,7 @@ func (b *breakers) of(project string, t *target) *llmadapter.Breaker {
 				break
 			}
 		}
-		one = &llmadapter.Breaker{}
+		one = breaker.New(upstreamBreaker)
 		b.agents[key] = one
 	}
 	return one
