@@ -40,7 +40,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			defer back.Close()
 			mem := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := answer.New(answer.Config{
-				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewPool(new(net.Dialer).DialContext, nil)},
+				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL},
 			})
 			api := handlers.New(handlers.Config{

@@ -55,7 +55,7 @@ func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
 	mem := memory.NewService(memory.Config{
 		Store: inmem.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
-	transport := llmadapter.NewPool((&net.Dialer{}).DialContext, nil)
+	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	cfg := answer.Config{
 		Turns: mem, Client: &llmadapter.Client{Transport: transport, Instance: "test-instance"},

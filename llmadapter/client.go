@@ -48,7 +48,7 @@ type Call struct {
 	Azure   bool              // APIKey goes into AzureKeyHeader instead
 	Headers map[string]string // llm.headers; our own headers win
 	Client  http.Header       // the client's, of which forwarded() goes on; may be nil
-	Body    []byte            // Do does not use it any more once it has returned
+	Body    []byte            // must not change after Do: the transport may still send it then
 	Method  string            // "": POST with a Body, GET without
 	// ContentType is that of Body and Accept what may come back; "" is JSON, or a stream of events where Stream asks for one.
 	ContentType, Accept string
@@ -69,8 +69,7 @@ func (c *Call) Secrets() []string {
 
 // Client calls upstreams. It is safe for concurrent use.
 type Client struct {
-	// Transport makes one HTTP exchange; NewPool gives the one meant for it.
-	Transport http.RoundTripper
+	Transport http.RoundTripper // usually from NewTransport
 	// Instance is this server's id in ViaHeader; "" sends none.
 	Instance string
 }
@@ -103,9 +102,6 @@ func (e *UpstreamError) Error() string {
 	return "upstream answered " + http.StatusText(e.Status) + ": " + e.Text
 }
 
-// connectLimit is the key under which a call's own limit travels to the dial function.
-type connectLimit struct{}
-
 // Do makes the call. The answer (its Request is nil) has a body that must be closed; ending ctx closes the connection at once, also while the body is
 // being read. It fails with *UpstreamError for a status other than 2xx, fault.Upstream for a dead upstream and
 // fault.UpstreamTimeout for a slow one; where ctx ended first its cause is in the chain.
@@ -120,6 +116,9 @@ func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
 	}
 	res, err := c.Transport.RoundTrip(req)
 	if err != nil {
+		if errors.Is(err, io.EOF) { // no caller may take it for the end of a response
+			err = io.ErrUnexpectedEOF
+		}
 		return nil, callFault(ctx, err, call, req.URL.Host)
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 {
@@ -179,11 +178,7 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 			h["Content-Type"] = []string{call.ContentType}
 		}
 		req.Method = http.MethodPost
-		body := call.Body
-		if _, ok := c.Transport.(*Pool); !ok {
-			body = bytes.Clone(body) // other transports may still be sending when an answer has come
-		}
-		setBody(req, body)
+		setBody(req, call.Body)
 	}
 	if call.Method != "" {
 		req.Method = call.Method
@@ -276,44 +271,4 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 func openAIErrorBody(text string) []byte {
 	b := appendQuote([]byte(`{"error":{"message":`), text)
 	return append(b, `,"type":"upstream_error","param":null,"code":null}}`...)
-}
-
-// NewTransport gives net/http's transport, tuned as reference/proxies.md section 5 says: HTTP/1.1, one connection a stream,
-// so that ending a call closes it and no cap of streams stands in the way. Addresses are dialled by dial, which may refuse
-// them. Pool does the same for less; this is what it falls back to.
-func NewTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
-	return &http.Transport{
-		DialContext:         limitedDial(dial),
-		MaxIdleConns:        4096,
-		MaxIdleConnsPerHost: 1024,
-		IdleConnTimeout:     90 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second,
-		DisableCompression:  true,
-		ReadBufferSize:      4 << 10,
-		WriteBufferSize:     4 << 10,
-		Protocols:           http1(),
-	}
-}
-
-func http1() *http.Protocols {
-	p := &http.Protocols{}
-	p.SetHTTP1(true)
-	return p
-}
-
-// limitedDial gives dial the limit of the call that it is made for.
-func limitedDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		d, ok := ctx.Value(connectLimit{}).(time.Duration)
-		if !ok {
-			return dial(ctx, network, addr)
-		}
-		ctx, stop := context.WithTimeoutCause(ctx, d, ErrConnectTimeout)
-		defer stop()
-		conn, err := dial(ctx, network, addr)
-		if err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrConnectTimeout) {
-			return nil, errors.Join(ErrConnectTimeout, err)
-		}
-		return conn, err
-	}
 }

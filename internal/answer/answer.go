@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/heardlog/heardlog/internal/stack"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -55,8 +54,6 @@ type Runner struct {
 	breakers *breakers
 	draining atomic.Int64
 	zones    sync.Map // by name: *time.Location of each zone that timestamps are told in
-	// stacks are what a call begins and ends on: it needs some 20 KB for that, and 6 for all the time between.
-	stacks stack.Pool
 
 	mu      sync.Mutex
 	closing bool
@@ -122,12 +119,10 @@ func (r *Runner) Close(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		r.stacks.Free()
 		return nil
 	case <-ctx.Done():
 	}
 	r.end(errShutdown)
 	<-done // they settle within the store's own bounds
-	r.stacks.Free()
 	return context.Cause(ctx)
 }

@@ -98,9 +98,7 @@ func thinking(params json.RawMessage, otherModel bool) json.RawMessage {
 
 // put asks and reads the answer.
 func (x *exchange) put() error {
-	m := scratches.Get().(*scratch)
-	a, err := x.ask(m)
-	m.free()
+	a, err := x.ask()
 	if err != nil {
 		return err
 	}

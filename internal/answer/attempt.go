@@ -36,7 +36,7 @@ func (a *attempt) close() {
 
 // ask asks the call's upstreams in their order until one begins to answer; if all fail, once more where that may help. After the first data of an
 // answer there is no way back: words that a client may have cannot be said by somebody else (reference/proxies.md rule 8).
-func (x *exchange) ask(m *scratch) (*attempt, error) {
+func (x *exchange) ask() (*attempt, error) {
 	targets := x.targets()
 	began := x.cfg.Now()
 	body := bodyOf{}
@@ -46,13 +46,12 @@ func (x *exchange) ask(m *scratch) (*attempt, error) {
 			t.tried = true
 			more := slices.ContainsFunc(targets, func(o target) bool { return !o.tried && !o.spent })
 			if !body.fits(t) {
-				x.assemble(m, t, len(targets) == 1)
-				body = bodyOf{t.custom, t.model, true}
+				body = bodyOf{t.custom, t.model, x.assemble(t, len(targets) == 1)}
 			}
 			x.setUpstream(t)
 			x.trying = attempt{ctx: x.ctx, label: t.label, ticket: ticket} // the one before is over
 			a := &x.trying
-			trouble, err := x.attempt(a, m, t, began, len(targets) > 1, more)
+			trouble, err := x.attempt(a, body.bytes, t, began, len(targets) > 1, more)
 			if err == nil {
 				x.release()
 				return a, nil
@@ -79,10 +78,12 @@ func (x *exchange) ended(err error) error {
 type bodyOf struct {
 	custom bool
 	model  string
-	made   bool
+	bytes  []byte
 }
 
-func (b bodyOf) fits(t *target) bool { return b.made && b.custom == t.custom && b.model == t.model }
+func (b bodyOf) fits(t *target) bool {
+	return b.bytes != nil && b.custom == t.custom && b.model == t.model
+}
 
 // next gives the first upstream of this round that its breaker lets through; where none does, the first that is left: there is nobody better.
 func (x *exchange) next(targets []target) (*target, breaker.Ticket) {
@@ -138,8 +139,8 @@ func (x *exchange) again(targets []target, round int, began time.Time) bool {
 }
 
 // attempt asks one upstream. several tells that the call has others, more that one of them is left to ask after this.
-func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, several, more bool) (llmadapter.Trouble, error) {
-	call := x.prepare(a, m, t, began, several, more)
+func (x *exchange) attempt(a *attempt, body []byte, t *target, began time.Time, several, more bool) (llmadapter.Trouble, error) {
+	call := x.prepare(a, body, t, began, several, more)
 	trouble, err := x.reach(a, call, more)
 	if err != nil {
 		x.trace.failed(x, err)
@@ -151,9 +152,8 @@ func (x *exchange) attempt(a *attempt, m *scratch, t *target, began time.Time, s
 	return trouble, err
 }
 
-// prepare makes the call of an attempt and starts its clocks. It stands apart from attempt, which waits for the answer: what it puts on the
-// stack is gone by then.
-func (x *exchange) prepare(a *attempt, m *scratch, t *target, began time.Time, several, more bool) *llmadapter.Call {
+// prepare makes the call of an attempt and starts its clocks.
+func (x *exchange) prepare(a *attempt, body []byte, t *target, began time.Time, several, more bool) *llmadapter.Call {
 	limits := x.limits()
 	if several && !more && x.llm.FailureMessage == "" {
 		limits.FirstToken = 0 // to give up the last one would leave the caller with nothing (rule 8)
@@ -163,7 +163,7 @@ func (x *exchange) prepare(a *attempt, m *scratch, t *target, began time.Time, s
 		a.ctx, a.cancel = context.WithCancelCause(x.ctx)
 		end = a.cancel
 	}
-	call := x.call(m, t, limits)
+	call := x.call(body, t, limits)
 	now := x.cfg.Now()
 	if limits.Total > 0 { // of the whole call, not of each attempt
 		limits.Total = max(1, limits.Total-now.Sub(began))
@@ -265,10 +265,10 @@ func (x *exchange) setUpstream(t *target) {
 	}
 }
 
-// call gives the call of an upstream whose body stands in m.
-func (x *exchange) call(m *scratch, t *target, limits llmadapter.Limits) *llmadapter.Call {
+// call gives the call of an upstream with its body.
+func (x *exchange) call(body []byte, t *target, limits llmadapter.Limits) *llmadapter.Call {
 	call := &llmadapter.Call{
-		URL: t.url, APIKey: t.key, Azure: t.azure, Stream: x.wantsStream, Body: m.body, Connect: limits.Connect, Headers: reveal(t.headers),
+		URL: t.url, APIKey: t.key, Azure: t.azure, Stream: x.wantsStream, Body: body, Connect: limits.Connect, Headers: reveal(t.headers),
 	}
 	if x.req != nil {
 		call.Client = x.req.Header

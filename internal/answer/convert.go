@@ -15,8 +15,8 @@ func itoa(i int) string { return strconv.Itoa(i) }
 // ProjectionHeader chooses for one call what the model is told of answers that were cut; it wins over the agent's setting.
 const ProjectionHeader = "X-Heardlog-Projection"
 
-// told appends the conversation as it goes to the model to out, which is empty.
-func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Message {
+// told returns the conversation as it goes to the model.
+func (x *exchange) told(custom bool) []llmadapter.Message {
 	v := x.llm.View
 	if x.turn.Window != nil {
 		v = x.turn.Window.View
@@ -29,10 +29,10 @@ func (x *exchange) told(custom bool, out []llmadapter.Message) []llmadapter.Mess
 		s.zone = x.zone(v.Timestamp)
 	}
 	if x.plan != nil && x.plan.mode == ModeReconcile {
-		return x.obey(x.plan.corrected(x.turn, s, out))
+		return x.obey(x.plan.corrected(x.turn, s))
 	}
 	context := x.turn.ContextAs(v)
-	out = slices.Grow(out, len(context))
+	out := make([]llmadapter.Message, 0, len(context))
 	for _, m := range context {
 		out = append(out, fromMemory(m, custom))
 	}
@@ -72,7 +72,7 @@ func (p *plan) keepUnknown(out []llmadapter.Message) {
 // corrected gives the platform's own list, in which what the ledger knows better replaces what the platform believes was
 // heard: an answer of which stronger evidence than the platform's echo has come. What the view says holds for the messages that the list
 // pairs with the ledger, and for those that tell themselves what they are.
-func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []llmadapter.Message {
+func (p *plan) corrected(t *memory.Turn, v shown) []llmadapter.Message {
 	recent := t.Recent()
 	lost := false // the ledger has what the platform may have dropped: results of tools, answers that nobody heard
 	stored := make(map[int64]*memory.Message, len(recent))
@@ -86,7 +86,7 @@ func (p *plan) corrected(t *memory.Turn, v shown, out []llmadapter.Message) []ll
 		p.pairNew(recent, appended)
 	}
 	var seqs []int64
-	out = slices.Grow(out, len(p.req.Messages))
+	out := make([]llmadapter.Message, 0, len(p.req.Messages))
 	asked := p.lastUser()
 	for i := range p.req.Messages {
 		in := &p.req.Messages[i]

@@ -151,23 +151,8 @@ func (r *Runner) exchange(ctx context.Context) *exchange {
 	return x
 }
 
-// deep runs do, for a stream on a lent stack. Other calls keep what they grew: they wait for less long, and 64 of them at once were 4 % cheaper so.
-func (x *exchange) deep(do func()) {
-	if x.stream {
-		x.stacks.Run(do)
-		return
-	}
-	do()
-}
-
 // begin writes the call's messages and opens its turn; see memory.Turns.Durable. It goes on when the client leaves: what was said was said.
-func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) (err error) {
-	x.deep(func() { err = x.beginDeep(project, agentID, plan) })
-	return err
-}
-
-// beginDeep is begin on the stack that it needs.
-func (x *exchange) beginDeep(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
+func (x *exchange) begin(project, agentID string, plan func(memory.Head, []memory.Message) (memory.Plan, error)) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
 	r := memory.TurnRequest{Plan: plan, ArrivedMS: x.arrived.UnixMilli(), Cut: func(cause error) { x.cancel(cause) }, Generated: x.generated}
@@ -244,50 +229,24 @@ func (x *exchange) limits() llmadapter.Limits {
 	}
 }
 
-// scratch is what a call is put together in, some 10 KB that are of use for a moment only. scratches has no state but reusable memory.
-type scratch struct {
-	body     []byte
-	messages []llmadapter.Message
-}
-
-var scratches = sync.Pool{New: func() any { return &scratch{} }}
-
-// maxScratch is how large a body, in bytes, and how long a list may be to be kept for the next call.
-const (
-	maxScratchBody     = 64 << 10
-	maxScratchMessages = 256
-)
-
-// free gives the memory back; nothing that was made in it may be used afterwards.
-func (m *scratch) free() {
-	if cap(m.body) > maxScratchBody || cap(m.messages) > maxScratchMessages {
-		return
-	}
-	clear(m.messages) // they point at an agent's texts
-	scratches.Put(m)
-}
-
-// assemble makes the body for an upstream in m. If it is the only one, what the body is made of is let go.
-func (x *exchange) assemble(m *scratch, t *target, only bool) {
+// assemble makes the body for an upstream. If it is the only one, what the body is made of is let go.
+func (x *exchange) assemble(t *target, only bool) []byte {
 	var req *llmadapter.Request
 	if x.plan != nil {
 		req = x.plan.req
 	}
-	m.messages = x.told(t.custom, m.messages[:0])
 	a := llmadapter.Assembly{
 		Summary: x.summary(),
 		System:  x.llm.SystemMessages, Variables: x.llm.Variables, Request: req,
-		Messages: m.messages, Custom: t.custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
+		Messages: x.told(t.custom), Custom: t.custom, TurnID: x.turn.TurnID, TimestampMS: x.arrived.UnixMilli(),
 		Params: x.llm.Params, Model: x.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
-	if size := x.bodySize(req); cap(m.body) < size {
-		m.body = make([]byte, 0, size)
-	}
-	m.body = a.Append(m.body[:0])
+	body := a.Append(make([]byte, 0, x.bodySize(req)))
 	x.wantsStream = req == nil || req.Stream
 	if only {
 		x.release()
 	}
+	return body
 }
 
 // summary gives the summary that the model is told. A platform's own list still has what was summarised, unless that has left the memory: then it is taken out of
@@ -328,9 +287,7 @@ func reveal(m map[string]memory.Secret) map[string]string {
 // run calls the upstream and passes its answer on.
 func (x *exchange) run() error {
 	defer x.filler.end()
-	m := scratches.Get().(*scratch)
-	a, err := x.ask(m)
-	m.free()
+	a, err := x.ask()
 	if err == nil {
 		x.attempted = a
 		defer a.close()
@@ -378,13 +335,7 @@ func isStream(res *http.Response, wanted bool) bool {
 
 // settle stores the answer as it stands; only the first call does anything, later ones wait for it. It fails with *notStored: then nobody
 // may be told that the answer is complete. An answer that had failed anyway has no more to lose, so that most callers need not look.
-func (x *exchange) settle(err error, f *memory.Failure, failureText string) (unstored error) {
-	x.deep(func() { unstored = x.settleDeep(err, f, failureText) })
-	return unstored
-}
-
-// settleDeep is settle on the stack that it needs.
-func (x *exchange) settleDeep(err error, f *memory.Failure, failureText string) error {
+func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
 	filler := x.filler.end()
 	x.mu.Lock()
 	if x.settling {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/stack"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -23,14 +22,13 @@ type client struct {
 	timeout time.Duration
 	now     func() time.Time
 	timing  *timing
-	stacks  *stack.Pool
 	share   *share    // who else gets it; nil for nobody
 	due     time.Time // the deadline that is set
 	begun   bool
 }
 
 func newClient(x *exchange) *client {
-	return &client{w: x.w, rc: http.NewResponseController(x.w), flush: flusher(x.w), timeout: x.cfg.WriteTimeout, now: x.cfg.Now, timing: &x.timing, stacks: &x.stacks, share: x.share}
+	return &client{w: x.w, rc: http.NewResponseController(x.w), flush: flusher(x.w), timeout: x.cfg.WriteTimeout, now: x.cfg.Now, timing: &x.timing, share: x.share}
 }
 
 // flusher finds the Flush that reports errors: wrappers of a ResponseWriter often offer one that does not, and only an
@@ -87,19 +85,9 @@ func (c *client) write(b []byte) (int, error) {
 		return c.w.Write(b)
 	}
 	c.begun = true
-	return c.begin(b)
-}
-
-// begin sends the headers with the first bytes: not on the stack that waits for all the others, since net/http takes 3 KB to write headers.
-func (c *client) begin(b []byte) (n int, err error) {
-	c.stacks.Run(func() {
-		c.timing.set(c.w.Header())
-		c.w.WriteHeader(http.StatusOK)
-		if n, err = c.w.Write(b); err == nil {
-			err = c.flush()
-		}
-	})
-	return n, err
+	c.timing.set(c.w.Header())
+	c.w.WriteHeader(http.StatusOK)
+	return c.w.Write(b)
 }
 
 // Flush implements llmadapter.StreamWriter.

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
-	a.transport = llmadapter.NewPool(g.DialContext, nil)
+	a.transport = llmadapter.NewTransport(g.DialContext, nil)
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
 	a.answers = answer.New(answer.Config{

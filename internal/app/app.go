@@ -22,7 +22,6 @@ import (
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/summary"
-	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window/tokens"
 	"github.com/heardlog/heardlog/webhook"
@@ -46,7 +45,7 @@ type App struct {
 	service   *memory.Service
 	answers   *answer.Runner
 	summaries *summary.Worker
-	transport *llmadapter.Pool // of calls to LLMs
+	transport *http.Transport // of calls to LLMs
 	sender    *webhook.Sender
 	worker    *webhook.Worker
 	sweeper   *webhook.Sweeper

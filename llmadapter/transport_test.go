@@ -3,7 +3,6 @@ package llmadapter_test
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -20,18 +19,36 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
-// dialer counts connections.
-type dialer struct{ n atomic.Int64 }
+// dialer counts connections, and reports those that our side has closed.
+type dialer struct {
+	n      atomic.Int64
+	closed chan struct{}
+}
 
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.n.Add(1)
-	return new(net.Dialer).DialContext(ctx, network, addr)
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return closeNotifier{conn, d.closed}, err
 }
 
-func newPool(t *testing.T, cfg *tls.Config) (*llmadapter.Pool, *dialer) {
+type closeNotifier struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (c closeNotifier) Close() error {
+	err := c.Conn.Close()
+	select {
+	case c.closed <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+func newTransport(t *testing.T, roots *x509.CertPool) (*http.Transport, *dialer) {
 	t.Helper()
-	d := &dialer{}
-	p := llmadapter.NewPool(d.dial, cfg)
+	d := &dialer{closed: make(chan struct{}, 16)}
+	p := llmadapter.NewTransport(d.dial, roots)
 	t.Cleanup(p.CloseIdleConnections)
 	return p, d
 }
@@ -79,14 +96,14 @@ func echo(w http.ResponseWriter, r *http.Request) {
 }
 
 // Answers of every framing come whole, and connections are used again exactly where they may be.
-func TestPoolExchanges(t *testing.T) {
+func TestTransportExchanges(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(srv.Close)
 	for path, want := range map[string]int64{"/sized?a=b": 1, "/chunked": 1, "/empty": 1, "/early": 1, "/close": 3} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			p, d := newPool(t, nil)
+			p, d := newTransport(t, nil)
 			for range 3 {
 				body := strings.Repeat("x", 70_000)
 				res, err := post(t, p, t.Context(), srv.URL+path, body)
@@ -104,13 +121,13 @@ func TestPoolExchanges(t *testing.T) {
 	}
 }
 
-func TestPoolTLS(t *testing.T) {
+func TestTransportTLS(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewTLSServer(http.HandlerFunc(echo))
 	t.Cleanup(srv.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
-	p, d := newPool(t, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+	p, d := newTransport(t, roots)
 	for range 2 {
 		res, err := post(t, p, t.Context(), srv.URL+"/x", "hi")
 		if err != nil {
@@ -123,7 +140,7 @@ func TestPoolTLS(t *testing.T) {
 	if got := d.n.Load(); got != 1 {
 		t.Errorf("%d connections", got)
 	}
-	strict, _ := newPool(t, nil)
+	strict, _ := newTransport(t, nil)
 	if _, err := post(t, strict, t.Context(), srv.URL, ""); err == nil {
 		t.Error("a certificate that nobody vouches for was taken")
 	}
@@ -164,51 +181,51 @@ func request(r *bufio.Reader) bool {
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-// A connection that the server closed while it was idle costs the call nothing but a new one; one that closes when it has the request is an
-// error: the request is not sent twice, since the first may have been worked on.
-func TestPoolStale(t *testing.T) {
+// TestTransportStale has a server close a connection: one that is idle is replaced, one that closes
+// when it has the request is an error. The request is not sent twice, since it may have been served.
+func TestTransportStale(t *testing.T) {
 	t.Parallel()
-	closed := make(chan struct{})
 	url := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
 		if n < 2 && request(r) {
 			_, _ = io.WriteString(c, ok)
 		}
 		if n == 0 {
 			c.Close()
-			close(closed)
 		} else if n == 1 {
 			request(r) // then closes without an answer
 		}
 	})
-	p, d := newPool(t, nil)
+	p, d := newTransport(t, nil)
 	for i := range 2 {
 		res, err := post(t, p, t.Context(), url, "hi")
 		if err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}
 		mustRead(t, res)
-		<-closed
+		if i == 0 {
+			<-d.closed // the transport has noticed
+		}
 	}
 	if _, err := post(t, p, t.Context(), url, "hi"); err == nil || d.n.Load() != 2 {
 		t.Errorf("%v after %d connections", err, d.n.Load())
 	}
 }
 
-// What a server says on an idle connection belongs to no call: the next one gets a connection of its own.
-func TestPoolLateBytes(t *testing.T) {
+// TestTransportLateBytes has a server send a response that nobody asked for: it is not taken for the
+// response to the next call.
+func TestTransportLateBytes(t *testing.T) {
 	t.Parallel()
-	read, late := make(chan struct{}), make(chan struct{})
+	read := make(chan struct{})
 	url := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
 		for request(r) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"+strconv.Itoa(n))
 			if n == 0 {
 				<-read
 				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nANSWER")
-				close(late)
 			}
 		}
 	})
-	p, d := newPool(t, nil)
+	p, d := newTransport(t, nil)
 	for i := range 3 {
 		res, err := post(t, p, t.Context(), url, "hi")
 		if err != nil {
@@ -223,7 +240,7 @@ func TestPoolLateBytes(t *testing.T) {
 		}
 		if i == 0 {
 			close(read)
-			<-late
+			<-d.closed // the transport has noticed
 		}
 	}
 	if d.n.Load() != 2 {
@@ -232,7 +249,7 @@ func TestPoolLateBytes(t *testing.T) {
 }
 
 // What no answer can be is an error and never an endless read.
-func TestPoolBadAnswers(t *testing.T) {
+func TestTransportBadAnswers(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"nothing":        "",
@@ -252,8 +269,9 @@ func TestPoolBadAnswers(t *testing.T) {
 					_, _ = io.WriteString(c, answer)
 				}
 			})
-			p, _ := newPool(t, nil)
-			res, err := post(t, p, t.Context(), url, "hi")
+			p, _ := newTransport(t, nil)
+			c := llmadapter.Client{Transport: p}
+			res, err := c.Do(t.Context(), &llmadapter.Call{URL: url, Body: []byte("hi")})
 			if err == nil {
 				_, err = io.ReadAll(res.Body)
 				res.Body.Close()
@@ -266,14 +284,14 @@ func TestPoolBadAnswers(t *testing.T) {
 }
 
 // A server that answers before it has read the body is heard.
-func TestPoolEarlyAnswer(t *testing.T) {
+func TestTransportEarlyAnswer(t *testing.T) {
 	t.Parallel()
 	url := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
 		_, _ = r.ReadString('\n')
 		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		_, _ = io.Copy(io.Discard, r)
 	})
-	p, _ := newPool(t, nil)
+	p, _ := newTransport(t, nil)
 	res, err := post(t, p, t.Context(), url, strings.Repeat("x", 1<<20))
 	if err != nil || res.StatusCode != 413 {
 		t.Fatalf("%v %v", res, err)
@@ -282,7 +300,7 @@ func TestPoolEarlyAnswer(t *testing.T) {
 }
 
 // Ending the context closes the connection at once, in each phase, and the cause comes back.
-func TestPoolCancel(t *testing.T) {
+func TestTransportCancel(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("because")
 	for name, answer := range map[string]string{"before the head": "", "within the body": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"} {
@@ -296,7 +314,7 @@ func TestPoolCancel(t *testing.T) {
 				_, _ = r.ReadByte() // until the other side closes
 				close(gone)
 			})
-			p, _ := newPool(t, nil)
+			p, _ := newTransport(t, nil)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
 				<-asked
@@ -322,11 +340,11 @@ func TestPoolCancel(t *testing.T) {
 }
 
 // A body that is closed before its end closes its connection: what is left of it must not be the next answer.
-func TestPoolCloseEarly(t *testing.T) {
+func TestTransportCloseEarly(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(srv.Close)
-	p, d := newPool(t, nil)
+	p, d := newTransport(t, nil)
 	for range 2 {
 		res, err := post(t, p, t.Context(), srv.URL, strings.Repeat("x", 100_000))
 		if err != nil {
@@ -341,9 +359,9 @@ func TestPoolCloseEarly(t *testing.T) {
 }
 
 // Headers cannot smuggle lines, whoever set them.
-func TestPoolHeaderInjection(t *testing.T) {
+func TestTransportHeaderInjection(t *testing.T) {
 	t.Parallel()
-	p, d := newPool(t, nil)
+	p, d := newTransport(t, nil)
 	for name, h := range map[string]http.Header{"value": {"X-A": {"b\r\nX-B: c"}}, "name": {"X-A: b\r\nX-B": {"c"}}, "space": {"X A": {"c"}}, "empty": {"": {"c"}}} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:1/", nil)
 		if err != nil {
@@ -374,11 +392,11 @@ func TestClientConnectTimeout(t *testing.T) {
 		code fault.Code
 		text string
 	}{
-		"pool, dial":      {llmadapter.NewPool(hang, nil), "http://h/", fault.UpstreamTimeout, "in time"},
-		"pool, TLS":       {llmadapter.NewPool(new(net.Dialer).DialContext, nil), strings.Replace(silent, "http:", "https:", 1), fault.UpstreamTimeout, "in time"},
-		"transport, dial": {llmadapter.NewTransport(hang), "http://h/", fault.UpstreamTimeout, "in time"},
-		"guard":           {llmadapter.NewPool(refuse, nil), "http://h/", fault.Upstream, "llm.url: this address is not allowed"},
-		"foreign host":    {llmadapter.NewPool(refuse, nil), "http://bücher.example/", fault.Upstream, "not allowed"},
+		"dial":         {llmadapter.NewTransport(hang, nil), "http://h/", fault.UpstreamTimeout, "in time"},
+		"dial for TLS": {llmadapter.NewTransport(hang, nil), "https://h/", fault.UpstreamTimeout, "in time"},
+		"TLS":          {llmadapter.NewTransport(new(net.Dialer).DialContext, nil), strings.Replace(silent, "http:", "https:", 1), fault.UpstreamTimeout, "in time"},
+		"guard":        {llmadapter.NewTransport(refuse, nil), "http://h/", fault.Upstream, "llm.url: this address is not allowed"},
+		"foreign host": {llmadapter.NewTransport(refuse, nil), "http://bücher.example/", fault.Upstream, "not allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -386,27 +404,6 @@ func TestClientConnectTimeout(t *testing.T) {
 			_, err := c.Do(t.Context(), &llmadapter.Call{URL: tt.url, Body: []byte("{}"), Connect: 50 * time.Millisecond})
 			if fault.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%s %v", fault.CodeOf(err), err)
-			}
-		})
-	}
-}
-
-func BenchmarkPool(b *testing.B) {
-	srv := httptest.NewServer(http.HandlerFunc(echo))
-	defer srv.Close()
-	for name, rt := range map[string]http.RoundTripper{
-		"pool": llmadapter.NewPool(new(net.Dialer).DialContext, nil), "transport": llmadapter.NewTransport(new(net.Dialer).DialContext),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				req, _ := http.NewRequest(http.MethodPost, srv.URL, strings.NewReader("hi")) //nolint:noctx // a benchmark
-				res, err := rt.RoundTrip(req)
-				if err != nil {
-					b.Fatal(err)
-				}
-				_, _ = io.Copy(io.Discard, res.Body)
-				res.Body.Close()
 			}
 		})
 	}
