@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -21,7 +21,7 @@ type upstreamProperties struct {
 
 // upstreamRules are those for the list of upstreams that tags cannot say.
 func (p *joinProperties) upstreamRules() error {
-	seen := map[string]bool{answer.PrimaryUpstream: true}
+	seen := map[string]bool{turn.PrimaryUpstream: true}
 	for i := range p.Heardlog.Upstreams {
 		u := &p.Heardlog.Upstreams[i]
 		at := "properties.heardlog.upstreams[" + strconv.Itoa(i) + "]"
@@ -30,7 +30,7 @@ func (p *joinProperties) upstreamRules() error {
 			return fault.At(fault.Invalid, at+".name", "may hold letters, digits, dot, dash and underscore")
 		}
 		if seen[name] {
-			return fault.At(fault.Invalid, at+".name", "%q is taken; names are unique, and %s is that of llm.url", name, answer.PrimaryUpstream)
+			return fault.At(fault.Invalid, at+".name", "%q is taken; names are unique, and %s is that of llm.url", name, turn.PrimaryUpstream)
 		}
 		seen[name] = true
 		if err := checkURL(at+".url", u.URL); err != nil {

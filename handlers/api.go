@@ -11,7 +11,7 @@ import (
 	"github.com/go-playground/validator/v10"
 	"github.com/rs/zerolog"
 
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
@@ -20,7 +20,7 @@ import (
 // Config is what an API is made of.
 type Config struct {
 	Memory  *memory.Service
-	Answers *answer.Runner
+	Answers *turn.Runner
 	// Conversations are what clients save under names of their own.
 	Conversations memory.Conversations
 	// Webhooks are endpoints, and what was and is to be sent to them.

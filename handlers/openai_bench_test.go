@@ -17,7 +17,7 @@ import (
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 	"github.com/heardlog/heardlog/handlers"
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
@@ -39,7 +39,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			back := httptest.NewServer(llm)
 			defer back.Close()
 			mem := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
-			run := answer.New(answer.Config{
+			run := turn.New(turn.Config{
 				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL},
 			})

@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -35,7 +35,7 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	infoOf(r).agent = id
-	call := &answer.Call{
+	call := &turn.Call{
 		Project: projectOf(r), AgentID: id, Request: req, Key: key,
 		Resends: func() bool { return a.Platforms.Resends(r.Header.Get, req.Member) },
 	}
@@ -50,7 +50,7 @@ func (a *API) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 		}
 		err = a.Answers.Serve(w, r, call)
 	}
-	if errors.Is(err, answer.ErrAborted) {
+	if errors.Is(err, turn.ErrAborted) {
 		infoOf(r).err = err
 		panic(http.ErrAbortHandler) // the client must not take a broken stream for a whole one
 	}

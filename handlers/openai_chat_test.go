@@ -22,8 +22,8 @@ import (
 	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 	"github.com/heardlog/heardlog/handlers"
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/spectest"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
@@ -36,7 +36,7 @@ type proxy struct {
 	llm  *fake.LLM
 	back string // the LLM's base URL
 	mem  *memory.Service
-	run  *answer.Runner
+	run  *turn.Runner
 	// routes is the API itself, for a test with a server of its own in front of it.
 	routes http.Handler
 	// client holds every answer against openapi.yaml.
@@ -47,7 +47,7 @@ type proxy struct {
 var spec = sync.OnceValues(func() (*spectest.Spec, error) { return spectest.Load(context.Background(), heardlog.Spec) })
 
 // newProxy starts the server; edit may change what the runner is made of.
-func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
+func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	t.Helper()
 	llm := fake.New(fake.Options{})
 	back := httptest.NewServer(llm)
@@ -57,7 +57,7 @@ func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
 	})
 	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
-	cfg := answer.Config{
+	cfg := turn.Config{
 		Turns: mem, Client: &llmadapter.Client{Transport: transport, Instance: "test-instance"},
 		Defaults: memory.LLMSettings{URL: back.URL + "/v1", APIKey: "server-key-1234", Model: "m-default"},
 		Log:      zerolog.New(zerolog.NewTestWriter(t)), Metrics: prometheus.NewRegistry(),
@@ -65,7 +65,7 @@ func newProxy(t *testing.T, edit func(*answer.Config)) *proxy {
 	if edit != nil {
 		edit(&cfg)
 	}
-	run := answer.New(cfg)
+	run := turn.New(cfg)
 	t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 		defer stop()

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -52,7 +52,7 @@ func TestChatWaitsForTheDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			disk := slowDisk{kept: make(chan struct{})}
-			p := newProxy(t, func(c *answer.Config) {
+			p := newProxy(t, func(c *turn.Config) {
 				disk.Turns = c.Turns
 				c.Turns = &disk
 			})
@@ -98,7 +98,7 @@ func TestChatTurnLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			disk := slowDisk{kept: make(chan struct{}), err: fault.New(fault.Unavailable, "the disk is full")}
-			p := newProxy(t, func(c *answer.Config) {
+			p := newProxy(t, func(c *turn.Config) {
 				disk.Turns = c.Turns
 				c.Turns = &disk
 			})

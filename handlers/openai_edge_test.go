@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -153,14 +153,14 @@ func TestChatDrain(t *testing.T) {
 // A drain that passes its bounds is cancelled, and so is one too many.
 func TestChatDrainBounds(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string]answer.DrainLimits{
+	for name, limits := range map[string]turn.DrainLimits{
 		"time":  {Time: time.Millisecond},
 		"calls": {Calls: -1},
 		"bytes": {Bytes: 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newProxy(t, func(c *answer.Config) { c.Drain = limits })
+			p := newProxy(t, func(c *turn.Config) { c.Drain = limits })
 			agent := p.join(func(l *memory.LLMSettings) {
 				script(map[string]any{"chunks": strings.Split(strings.Repeat("word;", 2000), ";"), "delay_chunk": "2ms"})(l)
 				l.OnDisconnect = "drain"
@@ -182,7 +182,7 @@ func TestChatDrainBounds(t *testing.T) {
 // A reader that stands still does not pin a stream.
 func TestChatStalledReader(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, func(c *answer.Config) { c.WriteTimeout = 50 * time.Millisecond })
+	p := newProxy(t, func(c *turn.Config) { c.WriteTimeout = 50 * time.Millisecond })
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")

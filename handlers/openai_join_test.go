@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -83,7 +83,7 @@ func delta(text string) string {
 func joining(t *testing.T) (*proxy, func() float64) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	p := newProxy(t, func(c *answer.Config) { c.Metrics, c.Defaults.Duplicates = reg, answer.DuplicatesJoin })
+	p := newProxy(t, func(c *turn.Config) { c.Metrics, c.Defaults.Duplicates = reg, turn.DuplicatesJoin })
 	return p, func() float64 {
 		all, err := reg.Gather()
 		if err != nil {
@@ -321,7 +321,7 @@ func TestJoinNot(t *testing.T) {
 		second string // request
 		header []string
 	}{
-		"setting":       {func(l *memory.LLMSettings) { l.Duplicates = answer.DuplicatesSupersede }, delta("One"), count, nil},
+		"setting":       {func(l *memory.LLMSettings) { l.Duplicates = turn.DuplicatesSupersede }, delta("One"), count, nil},
 		"another form":  {nil, delta("One"), strings.Replace(count, `"temperature":1`, `"temperature":0`, 1), nil},
 		"another mode":  {nil, delta("One"), count, []string{"X-Heardlog-Mode", "reconcile"}},
 		"over its size": {nil, long, count, nil},

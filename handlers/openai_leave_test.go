@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -26,7 +26,7 @@ func TestClientLeavingIsNoUpstreamError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reg := prometheus.NewRegistry()
-			p := newProxy(t, func(c *answer.Config) { c.Metrics = reg })
+			p := newProxy(t, func(c *turn.Config) { c.Metrics = reg })
 			g := newGated(t, tt.typ)
 			agent := p.join(func(l *memory.LLMSettings) { l.URL = g.url })
 			ctx, leave := context.WithCancel(t.Context())

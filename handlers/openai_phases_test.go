@@ -14,7 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -33,8 +33,8 @@ func TestEndsBetweenAttempts(t *testing.T) {
 			}))
 			t.Cleanup(back.Close)
 			reg := prometheus.NewRegistry()
-			p := newProxy(t, func(c *answer.Config) {
-				c.Metrics, c.Retries = reg, answer.Retries{Times: 1, Budget: 20 * time.Second}
+			p := newProxy(t, func(c *turn.Config) {
+				c.Metrics, c.Retries = reg, turn.Retries{Times: 1, Budget: 20 * time.Second}
 			})
 			agent := p.join(func(l *memory.LLMSettings) { l.URL, l.FailureMessage = back.URL, "Sorry." })
 			ctx, leave := context.WithCancel(t.Context())
@@ -97,7 +97,7 @@ func TestAttemptsThatAreNoAnswers(t *testing.T) {
 			}))
 			t.Cleanup(back.Close)
 			reg := prometheus.NewRegistry()
-			p := newProxy(t, func(c *answer.Config) { c.Metrics = reg })
+			p := newProxy(t, func(c *turn.Config) { c.Metrics = reg })
 			agent := p.join(func(l *memory.LLMSettings) { l.URL = back.URL })
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(say("hi", tt.more)))
 			if err != nil {
@@ -159,7 +159,7 @@ func (s slowTurns) Begin(ctx context.Context, project, agent string, r memory.Tu
 func TestLeavesBeforeFiller(t *testing.T) {
 	t.Parallel()
 	var leave atomic.Pointer[context.CancelFunc]
-	p := newProxy(t, func(c *answer.Config) {
+	p := newProxy(t, func(c *turn.Config) {
 		c.Turns = slowTurns{c.Turns, func() {
 			(*leave.Load())()
 			time.Sleep(20 * time.Millisecond) // the server has to notice

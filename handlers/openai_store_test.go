@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -26,7 +26,7 @@ func (f forgetful) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) 
 // An answer that was not stored is not said to be complete: neither a clean [DONE] nor a 200.
 func TestChatAnswerNotStored(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, func(c *answer.Config) { c.Turns = forgetful{c.Turns} })
+	p := newProxy(t, func(c *turn.Config) { c.Turns = forgetful{c.Turns} })
 	res := p.post(t.Context(), p.join(nil), say("when is my train?", `,"stream":true`))
 	body, err := io.ReadAll(res.Body)
 	if err == nil || strings.Contains(string(body), "[DONE]") {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -136,7 +136,7 @@ func TestAudioAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newProxy(t, func(c *answer.Config) { c.Defaults.URL = raw(t, tt.typ, tt.body) })
+			p := newProxy(t, func(c *turn.Config) { c.Defaults.URL = raw(t, tt.typ, tt.body) })
 			agent := p.join(nil)
 			if got := p.read(p.post(t.Context(), agent, say("When?", tt.more))); got != tt.body {
 				t.Errorf("%d bytes came of %d", len(got), len(tt.body))

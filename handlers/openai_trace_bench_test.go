@@ -15,7 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/heardlog/heardlog/handlers"
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
@@ -36,12 +36,12 @@ func BenchmarkChatTraced(b *testing.B) {
 		_, _ = io.WriteString(w, `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}]}`)
 	}))
 	defer back.Close()
-	for name, tracing := range map[string]answer.Tracing{
+	for name, tracing := range map[string]turn.Tracing{
 		"off": {}, "on": {Tracer: sdktrace.NewTracerProvider().Tracer("bench")},
 	} {
 		b.Run(name, func(b *testing.B) {
 			mem := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
-			run := answer.New(answer.Config{
+			run := turn.New(turn.Config{
 				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL}, Tracing: tracing,
 			})

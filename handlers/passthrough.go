@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -34,14 +34,14 @@ func (a *API) passThrough(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	in := answer.Passed{Method: r.Method, Path: path, Query: r.URL.RawQuery, ContentType: r.Header.Get("Content-Type"), Accept: r.Header.Get("Accept")}
+	in := turn.Passed{Method: r.Method, Path: path, Query: r.URL.RawQuery, ContentType: r.Header.Get("Content-Type"), Accept: r.Header.Get("Accept")}
 	if r.Method == http.MethodPost || r.ContentLength != 0 {
 		if in.Body, err = a.readRaw(w, r); err != nil {
 			return err
 		}
 	}
 	err = a.Answers.PassThrough(w, r, llm, in)
-	if errors.Is(err, answer.ErrAborted) {
+	if errors.Is(err, turn.ErrAborted) {
 		infoOf(r).err = err
 		panic(http.ErrAbortHandler) // the client must not take a part for the whole
 	}

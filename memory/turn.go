@@ -157,7 +157,7 @@ type Answer struct {
 	Filler     string // Message.Filler
 }
 
-// Turns is what package answer needs of the Service; it is stated here to show the contract in one place.
+// Turns is what package turn needs of the Service; it is stated here to show the contract in one place.
 type Turns interface {
 	// Begin writes the call's messages and opens (or joins) a turn. fault.Stopped if the agent takes no more messages. The disk may still be at it when
 	// Begin returns: the LLM may be asked meanwhile, but nobody may be given anything before Durable.

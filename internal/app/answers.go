@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/config"
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -17,7 +17,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 	a.transport = llmadapter.NewTransport(g.DialContext, nil)
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
-	a.answers = answer.New(answer.Config{
+	a.answers = turn.New(turn.Config{
 		Turns:  a.service,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
@@ -25,15 +25,15 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(),
-		Fallbacks: fallbacks(l.Fallbacks), Retries: answer.Retries{Times: l.Retry, Budget: l.RetryBudget},
+		Fallbacks: fallbacks(l.Fallbacks), Retries: turn.Retries{Times: l.Retry, Budget: l.RetryBudget},
 	})
 }
 
-// fallbacks gives the upstreams of the settings as package answer takes them.
-func fallbacks(list []config.Upstream) []answer.Fallback {
-	out := make([]answer.Fallback, len(list))
+// fallbacks gives the upstreams of the settings as package turn takes them.
+func fallbacks(list []config.Upstream) []turn.Fallback {
+	out := make([]turn.Fallback, len(list))
 	for i, u := range list {
-		out[i] = answer.Fallback{Projects: u.Projects, Upstream: memory.Upstream{
+		out[i] = turn.Fallback{Projects: u.Projects, Upstream: memory.Upstream{
 			Name: u.Name, URL: u.URL, APIKey: memory.Secret(u.APIKey.Reveal()), Vendor: u.Vendor, Model: u.Model,
 		}}
 		for name, v := range u.Headers {

@@ -20,8 +20,8 @@ import (
 	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window/tokens"
 	"github.com/heardlog/heardlog/webhook"
@@ -43,7 +43,7 @@ type App struct {
 	now       func() time.Time // the clock that decides what is due
 	ids       *ids
 	service   *memory.Service
-	answers   *answer.Runner
+	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // of calls to LLMs
 	sender    *webhook.Sender

@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/heardlog/heardlog/internal/answer"
 	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -25,11 +25,11 @@ func (a *App) newSummaries(reg prometheus.Registerer) {
 	a.summaries = summary.New(summary.Config{
 		Memory: summaryMemory{a}, Lease: lease, Places: a.cfg.Summaries, Log: a.log, Metrics: reg,
 		Ask: func(ctx context.Context, agent memory.Agent, model string, p summary.Prompt) (summary.Answer, error) {
-			r, err := a.answers.Ask(ctx, answer.Question{Agent: agent, System: p.System, User: p.User, Model: model, Span: "summarize"})
+			r, err := a.answers.Ask(ctx, turn.Question{Agent: agent, System: p.System, User: p.User, Model: model, Span: "summarize"})
 			return summary.Answer{Text: r.Text, Finish: r.Finish}, err
 		},
-		RetryAfter: func(err error) time.Duration { return answer.RetryAfter(err, time.Now()) },
-		Outcome:    answer.Outcome,
+		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
+		Outcome:    turn.Outcome,
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/heardlog/heardlog/config"
-	"github.com/heardlog/heardlog/internal/answer"
+	"github.com/heardlog/heardlog/internal/turn"
 )
 
 // flushTimeout bounds how long the last traces may take to be sent at the end, within the shutdown timeout.
@@ -49,11 +49,11 @@ func newTracing(ctx context.Context, c config.Tracing, log zerolog.Logger) (*sdk
 }
 
 // tracing gives the part of it that turns need.
-func (a *App) tracing() answer.Tracing {
+func (a *App) tracing() turn.Tracing {
 	if a.traces == nil {
-		return answer.Tracing{}
+		return turn.Tracing{}
 	}
-	return answer.Tracing{Tracer: a.traces.Tracer("github.com/heardlog/heardlog"), Content: a.cfg.Tracing.Content}
+	return turn.Tracing{Tracer: a.traces.Tracer("github.com/heardlog/heardlog"), Content: a.cfg.Tracing.Content}
 }
 
 // closeTracing sends what is left.

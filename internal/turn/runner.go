@@ -4,7 +4,7 @@
 // A call goes: plan what it brings to the memory, Begin (the caller's words are on disk from here on), assemble, call the
 // upstream, relay, Settle. Whatever happens, each turn that began is settled once: when the answer is complete, before the
 // client is told so; when the client goes away, at once, since his next words come within milliseconds.
-package answer
+package turn
 
 import (
 	"context"
