@@ -176,7 +176,6 @@ func (a *App) ready(ctx context.Context) error {
 // the timers and the webhook worker have in hand, and closes the store. It returns nil after such an end.
 func (a *App) Run(ctx context.Context) error {
 	a.announce(ctx)
-	defer tuneHeap()()
 	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBehind()
 	var group errgroup.Group
