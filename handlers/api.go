@@ -11,6 +11,7 @@ import (
 	"github.com/go-playground/validator/v10"
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/platform"
@@ -53,7 +54,7 @@ type Config struct {
 	// Ingest holds the secrets that sign Agora's notifications, by project; none takes no notifications.
 	Ingest map[string][]webhook.Secret
 	// Tail bounds the live tails.
-	Tail TailLimits
+	Tail tail.Limits
 	// Done is closed when the server begins to stop: endless streams end then.
 	Done <-chan struct{}
 }
@@ -62,7 +63,7 @@ type Config struct {
 type API struct {
 	Config
 	validate *validator.Validate
-	tails    *tailHubs
+	tails    *tail.Hub
 	own      map[string]bool // first names of our own paths under /v1; set by Router
 	// unverified is how many bytes of notifications are being read of which nobody knows yet who sent them.
 	unverified atomic.Int64
@@ -83,6 +84,8 @@ func New(c Config) *API {
 		c.NoKey = NoKeyRefuse
 	}
 	a := &API{Config: c, validate: newValidator()}
-	a.tails = newTailHubs(a, c.Tail)
+	a.tails = tail.New(tail.Config{
+		Memory: c.Memory, Encode: appendLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
+	})
 	return a
 }

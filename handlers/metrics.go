@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/heardlog/heardlog/internal/tail"
 )
 
 // Metrics counts requests. Labels are route patterns, methods and statuses, of which there are few.
@@ -18,7 +20,7 @@ type Metrics struct {
 	limited  prometheus.Counter
 	evidence *prometheus.CounterVec
 	ingest   *prometheus.CounterVec
-	tail     tailMetrics
+	tail     *tail.Metrics
 
 	ingestLeft prometheus.Counter
 
@@ -56,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "heardlog_ingest_left_out_total", Help: "Fields of Agora's notifications that were left out of what was filed, or cut, since they could not be kept as they came.",
 	})
 	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence, m.ingest, m.ingestLeft)
-	m.tail = newTailMetrics(reg)
+	m.tail = tail.NewMetrics(reg)
 	return m
 }
 

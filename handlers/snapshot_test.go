@@ -8,17 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestSnapshotBounds: a snapshot may be longer than other bodies, one that could not be restored says so when it is given, and why it is not restored says the bound.
+// TestSnapshotBounds checks that a snapshot may be longer than other bodies. One that is too large to
+// be restored says so when it is read, and the refusal names the limit.
 func TestSnapshotBounds(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{}) // other bodies have 4 MiB
+	srv, mem := newAPI(t, func(c *handlers.Config) { c.MaxBody = 4 << 20 })
 	call := func(method, id string, body []byte) (int, []byte) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, s.url+"/v1/agents/"+id+"/snapshot", bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+"/v1/agents/"+id+"/snapshot", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,12 +46,26 @@ func TestSnapshotBounds(t *testing.T) {
 		}
 		return out.Not
 	}
-	long, many := s.join(), s.join()
+	join := func() string {
+		t.Helper()
+		a, err := mem.Join(t.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.ID
+	}
+	add := func(id string, msgs []memory.Message) {
+		t.Helper()
+		if _, err := mem.Append(t.Context(), "p", id, msgs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long, many := join(), join()
 	batch := make([]memory.Message, 50)
 	for i := range batch {
-		batch[i] = says(memory.User, strings.Repeat("word ", 20_000)) // 100 KB
+		batch[i] = memory.Message{Role: memory.User, Source: memory.SourceASR, Content: strings.Repeat("word ", 20_000)} // 100 KB
 	}
-	s.say(long, batch...)
+	add(long, batch)
 	status, got := call(http.MethodGet, long, nil)
 	if status != http.StatusOK || len(got) < 5_000_000 || reason(got) != "" {
 		t.Fatalf("status %d, %d bytes, %q", status, len(got), reason(got))
@@ -57,7 +74,7 @@ func TestSnapshotBounds(t *testing.T) {
 		t.Errorf("5 MB are restored with %d: %s", status, out)
 	}
 	for range 3 {
-		s.say(long, batch...)
+		add(long, batch)
 	}
 	status, got = call(http.MethodGet, long, nil)
 	if status != http.StatusOK || !strings.Contains(reason(got), "16777216 bytes") {
@@ -68,12 +85,12 @@ func TestSnapshotBounds(t *testing.T) {
 	}
 	batch = make([]memory.Message, memory.MaxBatch)
 	for i := range batch {
-		batch[i] = says(memory.User, "a")
+		batch[i] = memory.Message{Role: memory.User, Source: memory.SourceASR, Content: "a"}
 	}
 	for range memory.MaxSnapshot / memory.MaxBatch {
-		s.say(many, batch...)
+		add(many, batch)
 	}
-	s.say(many, batch[:1]...)
+	add(many, batch[:1])
 	status, got = call(http.MethodGet, many, nil)
 	if status != http.StatusOK || !strings.Contains(reason(got), "10001 messages") {
 		t.Errorf("status %d, %q", status, reason(got))

@@ -21,6 +21,7 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/summary"
+	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window/tokens"
@@ -116,7 +117,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Access: access(c), Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docsPage, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
-		Tail:      handlers.TailLimits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
+		Tail:      tail.Limits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
 	a.server = &http.Server{

@@ -1,4 +1,4 @@
-package handlers_test
+package tail_test
 
 import (
 	"bufio"
@@ -21,11 +21,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 )
 
-// tailServer is an API whose live tails are read over real sockets, and the service behind it.
+// tailServer is a server whose live tails are read over real connections, and the service behind it.
 type tailServer struct {
 	t     *testing.T
 	url   string
@@ -42,7 +43,7 @@ type countingStore struct {
 	hold         sync.Map // by the agent's id, a *gate
 }
 
-// gate is what reads of an agent's head wait for, all but the first.
+// gate holds back reads of an agent's head, all but the first.
 type gate struct {
 	reads atomic.Int64
 	open  chan struct{}
@@ -65,7 +66,7 @@ func (s *countingStore) Messages(ctx context.Context, project, id string, q memo
 	return s.Store.Messages(ctx, project, id, q)
 }
 
-func newTails(t *testing.T, limits handlers.TailLimits) *tailServer {
+func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	t.Helper()
 	s := &tailServer{t: t, store: &countingStore{Store: inmem.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
 	s.mem = newService(s.store)
@@ -98,7 +99,7 @@ func (s *tailServer) stop() {
 	}
 }
 
-// metric gives a metric's value; label is the value of its one label, "" for none.
+// metric returns a metric's value; label is the value of its only label, "" for none.
 func (s *tailServer) metric(name, label string) float64 {
 	s.t.Helper()
 	all, err := s.reg.Gather()
@@ -115,7 +116,7 @@ func (s *tailServer) metric(name, label string) float64 {
 	return 0
 }
 
-// eventually waits for what another goroutine brings about.
+// eventually waits until another goroutine has made ok true.
 func (s *tailServer) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -151,12 +152,13 @@ func says(role memory.Role, text string) memory.Message {
 	return memory.Message{Role: role, Content: text, Source: source}
 }
 
-// happening is an event as an EventSource dispatches it.
-type happening struct {
+// received is an event as an EventSource dispatches it.
+type received struct {
 	ID, Name, Data string
 }
 
-// source reads server-sent events as the specification says (HTML, "Interpreting an event stream"). Its lastID outlives a connection.
+// source reads server-sent events as the HTML specification has it ("Interpreting an event stream").
+// Its lastID outlives a connection.
 type source struct {
 	t      *testing.T
 	url    string
@@ -171,7 +173,7 @@ func (s *tailServer) source(id, query string) *source {
 	return &source{t: s.t, url: s.url + "/v1/agents/" + id + "/events" + query}
 }
 
-// connect opens the stream; false where the server says that there is nothing more to come, or refuses.
+// connect opens the stream. It reports false if nothing more will come, or the server refuses.
 func (c *source) connect() bool {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.url, nil)
@@ -194,18 +196,18 @@ func (c *source) connect() bool {
 	return true
 }
 
-// cutAfter makes the connection break after so many bytes.
+// cutAfter makes the connection break after n bytes.
 func (c *source) cutAfter(n int64) { c.lines = bufio.NewReader(io.LimitReader(c.body, n)) }
 
-// next gives the next event; false at the end of the stream, however it came. An event that is not whole is none.
-func (c *source) next() (happening, bool) {
-	var e happening
+// next returns the next event, false at the end of the stream. It leaves out an incomplete event.
+func (c *source) next() (received, bool) {
+	var e received
 	id, data := c.lastID, []string(nil)
 	for {
 		line, err := c.lines.ReadString('\n')
 		if err != nil {
 			_ = c.body.Close()
-			return happening{}, false
+			return received{}, false
 		}
 		line = strings.TrimSuffix(line, "\n")
 		field, value, _ := strings.Cut(line, ":")
@@ -232,7 +234,7 @@ func (c *source) next() (happening, bool) {
 }
 
 // until reads up to the first event of a name.
-func (c *source) until(name string) happening {
+func (c *source) until(name string) received {
 	c.t.Helper()
 	for {
 		e, ok := c.next()
@@ -246,15 +248,15 @@ func (c *source) until(name string) happening {
 }
 
 // rest reads to the end of the stream.
-func (c *source) rest() (out []happening) {
+func (c *source) rest() (out []received) {
 	for e, ok := c.next(); ok; e, ok = c.next() {
 		out = append(out, e)
 	}
 	return out
 }
 
-// inLedger gives the events that are made of the ledger.
-func inLedger(list []happening) (out []happening) {
+// inLedger returns the events that are made of the ledger.
+func inLedger(list []received) (out []received) {
 	for _, e := range list {
 		if e.Name != "state" && e.Name != "dropped" && !strings.Contains(e.Data, "searched") {
 			out = append(out, e)
@@ -263,12 +265,12 @@ func inLedger(list []happening) (out []happening) {
 	return out
 }
 
-// TestTailEvents: each thing that happens is told, in order, with what is needed to act on it.
+// TestTailEvents checks that each change is sent, in order, with what a client needs to act on it.
 //
 // Rules: 003-22
 func TestTailEvents(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	c := s.source(id, "?types=message,turn&types=interrupted,evidence,speak,memory")
 	if c.connect(); c.status != http.StatusOK {
@@ -320,12 +322,13 @@ func TestTailEvents(t *testing.T) {
 	}
 }
 
-// TestTailOfTheMemory: what is done to the memory as a whole, and its summary, is told when it happens and to who comes back; an agent that is erased ends its tails.
+// TestTailOfTheMemory checks that changes of the whole memory and of its summary are sent, live and on
+// resume, and that erasing an agent ends its tails.
 //
 // Rules: 003-22
 func TestTailOfTheMemory(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	c := s.source(id, "?types=summary,memory")
 	c.connect()

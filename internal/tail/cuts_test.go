@@ -1,4 +1,4 @@
-package handlers_test
+package tail_test
 
 import (
 	"encoding/json"
@@ -14,14 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
 )
 
 func jsonOf(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
 
-// order makes ids comparable: the revision, then what stands within it; the plain one is behind them.
+// order makes IDs comparable: the revision, then the place in it; a plain revision comes last.
 func order(t *testing.T, id string) [3]int64 {
 	t.Helper()
 	parts := strings.Split(id, ".")
@@ -38,17 +38,18 @@ func order(t *testing.T, id string) [3]int64 {
 	return out
 }
 
-// TestTailThroughCuts: random writers, and readers whose connections break after any byte. Each reader is told everything once and in order: what it has in the end holds every
-// event that the ledger in the end is made of, as one who reads it then is told, and what it was told meanwhile it was told in the order of the ledger.
+// TestTailThroughCuts runs random writers, and readers whose connections break after any byte. Each
+// reader gets everything once and in order: all events that a reader of the final ledger gets, and
+// those in between in the order of the ledger.
 func TestTailThroughCuts(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			s := newTails(t, handlers.TailLimits{})
+			s := newTails(t, tail.Limits{})
 			id := s.join()
 			var readers, writers sync.WaitGroup
-			got := make([][]happening, 4)
+			got := make([][]received, 4)
 			for i := range got {
 				readers.Go(func() { got[i] = readThroughCuts(s, id, i > 0, rand.New(rand.NewPCG(seed, uint64(i)))) })
 			}
@@ -74,8 +75,8 @@ func TestTailThroughCuts(t *testing.T) {
 	}
 }
 
-// readThroughCuts reads from the beginning to the agent's end, through connections that break if cut is set.
-func readThroughCuts(s *tailServer, id string, cut bool, rnd *rand.Rand) (out []happening) {
+// readThroughCuts reads from the start to the agent's end, over connections that break if cut is set.
+func readThroughCuts(s *tailServer, id string, cut bool, rnd *rand.Rand) (out []received) {
 	c := s.source(id, "")
 	c.lastID = "0"
 	for c.connect() {
@@ -117,8 +118,8 @@ func writeAtRandom(s *tailServer, id string, rnd *rand.Rand) {
 	}
 }
 
-// checkLedger wants the messages that were told to be the ledger.
-func checkLedger(t *testing.T, s *tailServer, id string, final []happening) {
+// checkLedger checks that the messages in final are the ledger.
+func checkLedger(t *testing.T, s *tailServer, id string, final []received) {
 	t.Helper()
 	resp, err := http.Get(s.url + "/v1/agents/" + id + "/messages?limit=1000") //nolint:noctx // of a server in this process
 	if err != nil {
@@ -141,12 +142,12 @@ func checkLedger(t *testing.T, s *tailServer, id string, final []happening) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if d := cmp.Diff(want, got); d != "" || len(want) == 0 {
-		t.Errorf("the tail tells another ledger (-ledger +tail):\n%s", d)
+		t.Errorf("the tail sends another ledger (-ledger +tail):\n%s", d)
 	}
 }
 
-// checkOrder wants ids that go up, so that nothing was told twice.
-func checkOrder(t *testing.T, list []happening) {
+// checkOrder checks that IDs increase, so that nothing came twice.
+func checkOrder(t *testing.T, list []received) {
 	t.Helper()
 	var last [3]int64
 	for _, e := range list {
@@ -158,8 +159,8 @@ func checkOrder(t *testing.T, list []happening) {
 	}
 }
 
-// checkHolds wants all of final in list, in its order.
-func checkHolds(t *testing.T, list, final []happening) {
+// checkHolds checks that list holds all of final, in its order.
+func checkHolds(t *testing.T, list, final []received) {
 	t.Helper()
 	i := 0
 	for _, want := range final {
@@ -172,7 +173,7 @@ func checkHolds(t *testing.T, list, final []happening) {
 			}
 		}
 		if want.Name != "" {
-			t.Fatalf("%s %s was not told: %.200s", want.ID, want.Name, want.Data)
+			t.Fatalf("%s %s was not sent: %.200s", want.ID, want.Name, want.Data)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package handlers_test
+package tail_test
 
 import (
 	"fmt"
@@ -8,15 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/internal/spectest"
+	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestTailIsMadeOnce: what many readers are told is encoded once a change, and read from the store not at all; the change's writer is told of one reader, the hub.
+// TestTailIsMadeOnce checks that a change is encoded once for all readers, without a read of the
+// store.
 func TestTailIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	const readers, changes, events = 100, 50, 3 // of each change: turn, message, memory
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	var tails []*source
 	for range readers {
@@ -62,10 +65,11 @@ func TestTailIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestTailBehindTheRing: who was away for longer than the hub keeps reads the store, and nothing twice.
+// TestTailBehindTheRing checks that a reader that is further behind than the hub keeps reads the store,
+// and gets nothing twice.
 func TestTailBehindTheRing(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	there := s.source(id, "?types=message")
 	there.connect() // keeps the hub alive
@@ -99,11 +103,11 @@ func TestTailBehindTheRing(t *testing.T) {
 	}
 }
 
-// TestTailFromTheBeginning: who reads a long ledger from its beginning, piece by piece, has it read once and not once for each piece; a late answer among them is told in its
-// place.
+// TestTailFromTheBeginning checks that a long ledger that is read from its start, piece by piece, is
+// read once and not once for each piece, and that a late answer comes in its place.
 func TestTailFromTheBeginning(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	const messages = 4000
 	text := strings.Repeat("x", 5<<10)
@@ -134,10 +138,11 @@ func TestTailFromTheBeginning(t *testing.T) {
 	}
 }
 
-// TestTailOfAnotherServer: what another server on the same store writes is told when the driver says that something changed.
+// TestTailOfAnotherServer checks that what another server writes to the store is sent once the driver
+// reports a change.
 func TestTailOfAnotherServer(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	other := newService(s.store)
 	id := s.join()
 	c := s.source(id, "?types=message")
@@ -162,10 +167,10 @@ func TestTailOfAnotherServer(t *testing.T) {
 	s.mem.Changed("p", "nobody") // costs nothing and finds nobody
 }
 
-// TestTailLimits: an agent and the server have so many tails, and the next is told so.
+// TestTailLimits checks the limits of open tails, of an agent and of the server.
 func TestTailLimits(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{Readers: 3, AgentReaders: 2})
+	s := newTails(t, tail.Limits{Readers: 3, AgentReaders: 2})
 	a, b := s.join(), s.join()
 	var open []*source
 	for _, id := range []string{a, a, b} {
@@ -200,7 +205,7 @@ func refusedTail(t *testing.T, s *tailServer, id string, status int, reason, say
 	if err != nil {
 		t.Fatal(err)
 	}
-	described, err := spec()
+	described, err := spectest.Load(t.Context(), heardlog.Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,10 +223,10 @@ func refusedTail(t *testing.T, s *tailServer, id string, status int, reason, say
 	}
 }
 
-// TestSlowTail: a reader that takes nothing is let go, counted, and holds up nobody; nothing is kept for it.
+// TestSlowTail checks that a reader that takes nothing is dropped and counted, and delays no other.
 func TestSlowTail(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{Write: 100 * time.Millisecond})
+	s := newTails(t, tail.Limits{Write: 100 * time.Millisecond})
 	id := s.join()
 	slow, quick := s.source(id, "?types=message"), s.source(id, "?types=message")
 	slow.connect() // and never reads
@@ -242,10 +247,10 @@ func TestSlowTail(t *testing.T) {
 	}
 }
 
-// TestTailBehindForTooLong: a reader that takes something, but never as much as comes, is told that it is too slow.
+// TestTailBehindForTooLong checks that a reader that never catches up is dropped as too slow.
 func TestTailBehindForTooLong(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{Behind: time.Nanosecond})
+	s := newTails(t, tail.Limits{Behind: time.Nanosecond})
 	id := s.join()
 	c := s.source(id, "?types=message,state")
 	c.connect()
@@ -253,7 +258,7 @@ func TestTailBehindForTooLong(t *testing.T) {
 	for range 30 {   // 15 MB: what it takes at a time does not bring it up to date
 		s.say(id, says(memory.User, strings.Repeat("x", 500<<10)))
 	}
-	var last happening
+	var last received
 	for e, ok := c.next(); ok; e, ok = c.next() {
 		last = e
 	}
@@ -262,10 +267,11 @@ func TestTailBehindForTooLong(t *testing.T) {
 	}
 }
 
-// TestTailAtShutdown: readers are told that the server stops, and when to come back; not all at once.
+// TestTailAtShutdown checks that readers learn that the server stops and when to reconnect, not all at
+// once.
 func TestTailAtShutdown(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	var tails []*source
 	for range 20 {
@@ -293,10 +299,10 @@ func TestTailAtShutdown(t *testing.T) {
 	}
 }
 
-// TestTailBeats: a quiet tail is kept alive, and a filtered one learns how far it is all the same.
+// TestTailBeats checks that a quiet tail gets heartbeats, with the current ID if a filter hid it.
 func TestTailBeats(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{Heartbeat: 5 * time.Millisecond})
+	s := newTails(t, tail.Limits{Heartbeat: 5 * time.Millisecond})
 	id := s.join()
 	c := s.source(id, "?types=summary")
 	c.connect()
@@ -312,10 +318,10 @@ func TestTailBeats(t *testing.T) {
 	}
 }
 
-// TestTailRefusals: what cannot be read is refused with what can.
+// TestTailRefusals checks that IDs, event names and agents that do not exist are refused.
 func TestTailRefusals(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	for _, bad := range []string{"x", "-1", "1.5", "1.2.x", "1.2.3.4", "1..2", "+1", "1.2.100", "0.1.1", "99999999999999999999", "."} {
 		c := s.source(id, "")
@@ -331,10 +337,10 @@ func TestTailRefusals(t *testing.T) {
 	}
 }
 
-// TestTailStates: what the agent is doing is told as it changes, and first as it is.
+// TestTailStates checks that a tail starts with what the agent is doing and reports each change of it.
 func TestTailStates(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	id := s.join()
 	c := s.source(id, "?types=state")
 	c.connect()
@@ -368,10 +374,11 @@ func TestTailStates(t *testing.T) {
 	want(`{"state":"listening"}`)
 }
 
-// TestTailWaitsForItsOwnStore: while the head of one agent is slow to be read, tails of others open, and those of that agent open when it has come, one read for all of them.
+// TestTailWaitsForItsOwnStore checks that a slow read of one agent's head delays only tails of that
+// agent, and that they share one read.
 func TestTailWaitsForItsOwnStore(t *testing.T) {
 	t.Parallel()
-	s := newTails(t, handlers.TailLimits{})
+	s := newTails(t, tail.Limits{})
 	slow, quick := s.join(), s.join()
 	held := &gate{open: make(chan struct{})}
 	s.store.hold.Store(slow, held)
