@@ -123,7 +123,7 @@ func (o *outbox) emit(ctx context.Context, p, name string, n int, body []byte) e
 }
 
 func (o *outbox) commit(ctx context.Context, p string, c memory.Change) error {
-	return o.Update(ctx, p, agentOf(p), func(tx memory.Tx) (memory.Change, error) {
+	return o.Update(ctx, p, agentOf(p), func(tx memory.AgentView) (memory.Change, error) {
 		for i := range c.Append {
 			h := tx.Head()
 			c.Append[i].Seq, c.Append[i].Rev, c.Append[i].TurnID = h.NextSeq, h.Rev+1, h.LastTurn+1

@@ -167,11 +167,11 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 }
 
 // appendAt gives the rate of appends at a driver, one caller an agent.
-func appendAt(ctx context.Context, s memory.Store, ids []string, total int) (float64, error) {
+func appendAt(ctx context.Context, s memory.Ledger, ids []string, total int) (float64, error) {
 	var left atomic.Int64
 	left.Store(int64(total))
 	errs := make([]error, len(ids))
-	says := func(t memory.Tx) (memory.Change, error) {
+	says := func(t memory.AgentView) (memory.Change, error) {
 		h := t.Head()
 		return memory.Change{Append: []memory.Message{{
 			Seq: h.NextSeq, Rev: h.Rev + 1, TurnID: h.LastTurn + 1, Role: memory.User, Source: "asr", Content: sentence, Timestamp: 1780000000000,

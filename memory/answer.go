@@ -95,8 +95,8 @@ type beginning struct {
 // in a turn whose answer is neither stored nor being made here.
 func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *beginning) error {
 	project, id := k.project, k.id
-	kept, err := s.updateEarly(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	kept, err := s.updateEarly(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
 		t.flight.turn.Store(noTurn)
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return Change{}, err
@@ -104,7 +104,7 @@ func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn,
 		if h.Agent.Status == Idle {
 			return Change{}, fault.New(fault.Stopped, "agent %s is leaving and takes no new turn", id)
 		}
-		recent, err := tx.Last(r.depth(&h.Agent.Settings.LLM))
+		recent, err := view.Last(r.depth(&h.Agent.Settings.LLM))
 		if err != nil {
 			return Change{}, err
 		}
@@ -122,7 +122,7 @@ func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn,
 			}
 			return Change{}, errElsewhere
 		}
-		p := planner{tx: tx, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: recent}
+		p := planner{view: view, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: recent}
 		if err := p.run(plan, answering || slices.Contains(b.elsewhere, h.LastTurn)); err != nil {
 			return Change{}, err
 		}
@@ -147,7 +147,7 @@ func awaited(recent []Message, turn int64) bool {
 
 // planner turns a Plan into a Change.
 type planner struct {
-	tx        Tx
+	view      AgentView
 	head      Head
 	rev, now  int64
 	recent    []Message // the store's own until owned, when a change made it a copy
@@ -182,7 +182,7 @@ func (p *planner) run(plan Plan, answering bool) error {
 			return err
 		}
 	}
-	known, err := knownIDs(p.tx, plan.Append)
+	known, err := knownIDs(p.view, plan.Append)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (p *planner) replace(seq int64, edit func(Message) (Message, bool, error)) 
 		m = p.change.Replace[at]
 	} else {
 		var err error
-		if m, err = p.tx.Seq(seq); err != nil {
+		if m, err = p.view.Seq(seq); err != nil {
 			return err
 		}
 	}
@@ -290,8 +290,8 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 	out := a.message(now)
 	out.Seq, out.TurnID, out.TurnHasUser = t.AnswerSeq, t.TurnID, true
 	out = t.flight.noted(out, now) // not within the decision, which holds up all other writes of the server
-	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(view AgentView) (Change, error) {
+		h := view.Head()
 		// Also of an agent that has ended meanwhile: what was said belongs into its ledger.
 		out.Rev = h.Rev + 1
 		m := out
@@ -306,7 +306,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		if !s.special(&h.Agent, nil) {
 			return c, nil
 		}
-		return c, s.cutBehind(tx, &c)
+		return c, s.cutBehind(view, &c)
 	})
 	if err == nil {
 		s.recordOthers(ctx, t, &out)
@@ -392,15 +392,15 @@ func rootCause(err error) error {
 func (s *Service) Complete(ctx context.Context, t *Turn, generated string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	return s.update(ctx, t.Agent.Project, t.Agent.ID, func(tx Tx) (Change, error) {
-		m, err := tx.Seq(t.AnswerSeq)
+	return s.update(ctx, t.Agent.Project, t.Agent.ID, func(view AgentView) (Change, error) {
+		m, err := view.Seq(t.AnswerSeq)
 		if err != nil || len(generated) < len(m.Original()) {
 			return Change{}, err
 		}
 		if m.Sent == "" {
 			m.Sent = m.SentText()
 		}
-		m.Generated, m.CutGenerated, m.Rev = generated, false, tx.Head().Rev+1
+		m.Generated, m.CutGenerated, m.Rev = generated, false, view.Head().Rev+1
 		return Change{Replace: []Message{m}}, nil
 	})
 }

@@ -34,9 +34,9 @@ type Merge struct{ Seq, Into int64 }
 // (reference/memory-semantics.md 000-19).
 func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (Appended, error) {
 	var out Appended
-	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
-		known, err := knownIDs(tx, msgs)
+	err := s.update(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
+		known, err := knownIDs(view, msgs)
 		if err != nil {
 			return Change{}, err
 		}
@@ -51,7 +51,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 				out.Messages = append(out.Messages, stored)
 				continue
 			}
-			m, err := place(&h, m, tx.Head().Rev+1, s.nowMS(), answering && h.LastTurn == tx.Head().LastTurn)
+			m, err := place(&h, m, view.Head().Rev+1, s.nowMS(), answering && h.LastTurn == view.Head().LastTurn)
 			if err != nil {
 				return Change{}, err
 			}
@@ -70,7 +70,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 		if !s.special(&h.Agent, nil) {
 			return c, nil
 		}
-		return c, s.cut(tx, &c, &out)
+		return c, s.cut(view, &c, &out)
 	})
 	if err != nil {
 		return Appended{}, err
@@ -79,7 +79,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 }
 
 // knownIDs gives the stored messages that carry an id of msgs; the map is the caller's.
-func knownIDs(tx Tx, msgs []Message) (map[string]Message, error) {
+func knownIDs(view AgentView, msgs []Message) (map[string]Message, error) {
 	var ids []string
 	for _, m := range msgs {
 		if m.ID != "" {
@@ -89,7 +89,7 @@ func knownIDs(tx Tx, msgs []Message) (map[string]Message, error) {
 	if len(ids) == 0 {
 		return map[string]Message{}, nil
 	}
-	stored, err := tx.ByIDs(ids)
+	stored, err := view.ByIDs(ids)
 	if err != nil {
 		return nil, err
 	}

@@ -73,18 +73,18 @@ func (s *Service) forgotten(n Notice) bool {
 // fileKnown adds the notice to an agent that is there.
 func (s *Service) fileKnown(ctx context.Context, project string, n Notice) (changed bool, err error) {
 	var now Agent
-	err = s.cfg.Store.Update(ctx, project, n.AgentID, func(tx Tx) (Change, error) {
+	err = s.cfg.Store.Update(ctx, project, n.AgentID, func(view AgentView) (Change, error) {
 		changed = false
-		h := tx.Head()
+		h := view.Head()
 		if !h.Agent.Archived() {
 			return Change{}, fault.At(fault.Conflict, "agent_id", "%q is an agent that runs here, whose record is its own", n.AgentID)
 		}
 		if slices.Contains(h.Agent.Settings.Archive.Notices, n.ID) {
 			return Change{}, nil
 		}
-		c, err := s.fileIn(tx, n)
+		c, err := s.fileIn(view, n)
 		if err == nil {
-			err = mark(tx, &c)
+			err = mark(view, &c)
 		}
 		if err == nil && !c.Empty() {
 			changed, now = true, *c.Agent
@@ -102,8 +102,8 @@ func (s *Service) fileKnown(ctx context.Context, project string, n Notice) (chan
 }
 
 // fileIn gives the change that a notice makes.
-func (s *Service) fileIn(tx Tx, n Notice) (Change, error) {
-	h := tx.Head()
+func (s *Service) fileIn(view AgentView, n Notice) (Change, error) {
+	h := view.Head()
 	old := h.Agent.Settings.Archive
 	facts, better := old.merge(n)
 	a := facts.agent(h.Agent, n, s.nowMS())
@@ -112,7 +112,7 @@ func (s *Service) fileIn(tx Tx, n Notice) (Change, error) {
 	if !better && a.StartMS == h.Agent.StartMS && slices.Equal(facts.Turns, old.Turns) && slices.Equal(facts.Errors, old.Errors) {
 		return c, nil // nothing that the messages are made of: they need not be read while other writers wait
 	}
-	stored, err := tx.Last(old.Messages)
+	stored, err := view.Last(old.Messages)
 	if err != nil {
 		return Change{}, err
 	}
@@ -134,8 +134,8 @@ func (s *Service) fileIn(tx Tx, n Notice) (Change, error) {
 
 // expire ends an agent that runs elsewhere and whose end nobody told within the longest time that one may run. A notice that comes later still counts.
 func (s *Service) expire(ctx context.Context, project, id string) error {
-	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	err := s.cfg.Store.Update(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
 		if h.Agent.Status.Ended() {
 			return Change{}, nil
 		}

@@ -13,10 +13,10 @@ const farBehind = 256
 
 // cut does to a change that appends what the agent's policy does where it applies on write: at the seam between the last stored message and the first new one,
 // and then to the whole memory (reference/memory-semantics.md 000-18: first the one, then the other). What it takes away is marked and stays in the ledger.
-func (s *Service) cut(tx Tx, c *Change, out *Appended) error {
-	h := tx.Head()
+func (s *Service) cut(view AgentView, c *Change, out *Appended) error {
+	h := view.Head()
 	p := s.PolicyOf(&h.Agent, nil)
-	cuttable, err := s.toCut(tx, &h, &p, c.Append)
+	cuttable, err := s.toCut(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ type cuttable struct {
 
 // toCut gives what is stored since the memory's beginning, or as much of its end as the cut can tell apart from that when added are appended; nil where the policy does not
 // apply on write.
-func (s *Service) toCut(tx Tx, h *Head, p *window.Policy, added []Message) (*cuttable, error) {
+func (s *Service) toCut(view AgentView, h *Head, p *window.Policy, added []Message) (*cuttable, error) {
 	if p.Apply != window.OnWrite || !*p.Enabled {
 		return nil, nil
 	}
@@ -92,7 +92,7 @@ func (s *Service) toCut(tx Tx, h *Head, p *window.Policy, added []Message) (*cut
 		n = min(n, int(h.NextSeq-f.Seq))
 	}
 	for ; ; n = min(4*n, all) {
-		stored, err := tx.Last(n)
+		stored, err := view.Last(n)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (s *Service) toCut(tx Tx, h *Head, p *window.Policy, added []Message) (*cut
 		missing, _ := m.Front.missing(list)
 		out := make([]Message, 0, len(list)+len(m.Front.System)+len(added))
 		for _, seq := range m.Front.before(list[0].Seq) {
-			msg, err := tx.Seq(seq)
+			msg, err := view.Seq(seq)
 			if err != nil {
 				return nil, err
 			}
@@ -139,13 +139,13 @@ func (c *Change) moveUp(h *Head, list []Message) {
 }
 
 // cutBehind is the second half of cut, for an answer that the proxy stores in the place that was kept free for it: there is no seam, and it stays itself.
-func (s *Service) cutBehind(tx Tx, c *Change) error {
-	h := tx.Head()
+func (s *Service) cutBehind(view AgentView, c *Change) error {
+	h := view.Head()
 	if h.Agent.Status.Ended() {
 		return nil
 	}
 	p := s.PolicyOf(&h.Agent, nil)
-	cuttable, err := s.toCut(tx, &h, &p, c.Append)
+	cuttable, err := s.toCut(view, &h, &p, c.Append)
 	if cuttable == nil || err != nil {
 		return err
 	}

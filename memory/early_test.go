@@ -13,16 +13,16 @@ import (
 
 // lateStore is a store whose disk takes, or refuses, what it was told early when the test says so.
 type lateStore struct {
-	memory.Store
+	memory.Ledger
 	disk chan error // one for each early change
 }
 
 var errEarly = errors.New("the decision is made")
 
-func (s lateStore) UpdateEarly(ctx context.Context, project, id string, decide memory.Decide, kept func(error)) (bool, error) {
+func (s lateStore) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, kept func(error)) (bool, error) {
 	var c memory.Change
-	err := s.Update(ctx, project, id, func(tx memory.Tx) (_ memory.Change, err error) {
-		if c, err = decide(tx); err == nil {
+	err := s.Update(ctx, project, id, func(view memory.AgentView) (_ memory.Change, err error) {
+		if c, err = decide(view); err == nil {
 			err = errEarly
 		}
 		return memory.Change{}, err
@@ -33,7 +33,7 @@ func (s lateStore) UpdateEarly(ctx context.Context, project, id string, decide m
 	go func() {
 		err := <-s.disk
 		if err == nil {
-			err = s.Update(context.WithoutCancel(ctx), project, id, func(memory.Tx) (memory.Change, error) { return c, nil })
+			err = s.Update(context.WithoutCancel(ctx), project, id, func(memory.AgentView) (memory.Change, error) { return c, nil })
 		}
 		kept(err)
 	}()

@@ -79,7 +79,7 @@ func (s *Service) event(a *Agent, eventType int, rev, nth, now int64, f EventFac
 
 // tell adds to a change the events that follow from its messages, whoever decided on it: those of messages as they stand now, and those of answers
 // that were cut. tx gives the messages that the change replaces as they were. Where nobody wants such events it costs two questions.
-func (s *Service) tell(a *Agent, rev int64, c *Change, tx Tx) error {
+func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 	if len(c.Append)+len(c.Replace) == 0 {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, tx Tx) error {
 		return err
 	}
 	for i := range c.Replace {
-		old, err := tx.Seq(c.Replace[i].Seq)
+		old, err := view.Seq(c.Replace[i].Seq)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 
 // outbox is a store that notes the events of what was written, and the wish for some types. Their bodies are lines that a test can read.
 type outbox struct {
-	memory.Store
+	memory.Ledger
 	want map[int]bool
 
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type outbox struct {
 }
 
 func newOutbox(types ...int) *outbox {
-	o := &outbox{Store: inmem.New(), want: map[int]bool{}, ids: map[string]bool{}, last: map[string]int64{}}
+	o := &outbox{Ledger: inmem.New(), want: map[int]bool{}, ids: map[string]bool{}, last: map[string]int64{}}
 	for _, t := range types {
 		o.want[t] = true
 	}
@@ -102,23 +102,27 @@ func (o *outbox) note(events []memory.Event) {
 }
 
 func (o *outbox) Create(ctx context.Context, a memory.Agent, limit int, c memory.Change) (memory.Agent, bool, error) {
-	stored, created, err := o.Store.Create(ctx, a, limit, c)
+	stored, created, err := o.Ledger.Create(ctx, a, limit, c)
 	if err == nil && created {
 		o.note(c.Events)
 	}
 	return stored, created, err
 }
 
-func (o *outbox) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+func (o *outbox) Update(ctx context.Context, project, id string, decide memory.Decision) error {
 	var c memory.Change
-	err := o.Store.Update(ctx, project, id, func(tx memory.Tx) (_ memory.Change, err error) {
-		c, err = decide(tx)
+	err := o.Ledger.Update(ctx, project, id, func(view memory.AgentView) (_ memory.Change, err error) {
+		c, err = decide(view)
 		return c, err
 	})
 	if err == nil {
 		o.note(c.Events)
 	}
 	return err
+}
+
+func (o *outbox) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
+	return false, o.Update(ctx, project, id, decide)
 }
 
 // told demands these lines since the last call.

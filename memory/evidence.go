@@ -195,11 +195,11 @@ func (s *Service) record(ctx context.Context, project, id string, reports []Repo
 	if !changes {
 		return recorded(found), nil
 	}
-	err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
+	err = s.update(ctx, project, id, func(view AgentView) (Change, error) {
 		var c Change
 		for i := range found {
 			w := found[i] // a copy: the decision may run again
-			m, err := tx.Seq(w.was.Seq)
+			m, err := view.Seq(w.was.Seq)
 			if err != nil {
 				return Change{}, err
 			}
@@ -209,7 +209,7 @@ func (s *Service) record(ctx context.Context, project, id string, reports []Repo
 				}
 			}
 			if w.Changed {
-				w.Message.Rev = tx.Head().Rev + 1
+				w.Message.Rev = view.Head().Rev + 1
 				c.Replace = append(c.Replace, w.Message)
 			}
 			found[i].Recorded = w.Recorded

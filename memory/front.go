@@ -76,7 +76,7 @@ func (f *Front) same(g *Front) bool {
 }
 
 // keepFront brings what is counted of a memory's beginning up to a change.
-func keepFront(tx Tx, head *Head, c *Change) error {
+func keepFront(view AgentView, head *Head, c *Change) error {
 	was, base := head.Agent.Settings.Memory.Front, head.Agent.Settings.Memory.BaseSeq
 	if head.Agent.Archived() {
 		return nil
@@ -93,10 +93,10 @@ func keepFront(tx Tx, head *Head, c *Change) error {
 		}
 	default:
 		var err error
-		if f, err = was.movedOn(tx, head, c); err != nil {
+		if f, err = was.movedOn(view, head, c); err != nil {
 			return err
 		}
-		if f, err = f.changed(tx, base, c); err != nil {
+		if f, err = f.changed(view, base, c); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func keepFront(tx Tx, head *Head, c *Change) error {
 }
 
 // movedOn gives the front of what is stored, moved on where a change appends and much is not counted.
-func (f *Front) movedOn(tx Tx, head *Head, c *Change) (*Front, error) {
+func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
 	from := max(head.Agent.Settings.Memory.BaseSeq, 1)
 	if f != nil {
 		from = f.Seq
@@ -121,7 +121,7 @@ func (f *Front) movedOn(tx Tx, head *Head, c *Change) (*Front, error) {
 	if len(c.Append) == 0 || head.NextSeq-from <= frontEvery {
 		return f, nil
 	}
-	list, err := tx.Last(int(head.NextSeq - from))
+	list, err := view.Last(int(head.NextSeq - from))
 	if err != nil {
 		return f, err
 	}
@@ -172,7 +172,7 @@ func boundary(list []Message, most int) int {
 }
 
 // changed gives the front after what a change does to the messages that it counts.
-func (f *Front) changed(tx Tx, base int64, c *Change) (*Front, error) {
+func (f *Front) changed(view AgentView, base int64, c *Change) (*Front, error) {
 	if f == nil {
 		return nil, nil
 	}
@@ -182,7 +182,7 @@ func (f *Front) changed(tx Tx, base int64, c *Change) (*Front, error) {
 		if m.Seq >= f.Seq || m.Seq < base {
 			continue
 		}
-		old, err := tx.Seq(m.Seq)
+		old, err := view.Seq(m.Seq)
 		if fault.Is(err, fault.NotFound) {
 			continue // the store refuses the change
 		}

@@ -20,35 +20,39 @@ import (
 
 // rows counts the messages that a store gives, within decisions and outside.
 type rows struct {
-	memory.Store
+	memory.Ledger
 	n atomic.Int64
 	// blind tells that nothing of a memory's beginning is known as counted.
 	blind bool
 }
 
 func (r *rows) Recent(ctx context.Context, project, id string, n int, history bool) (memory.Head, []memory.Message, error) {
-	h, msgs, err := r.Store.Recent(ctx, project, id, n, history)
+	h, msgs, err := r.Ledger.Recent(ctx, project, id, n, history)
 	r.n.Add(int64(len(msgs)))
 	return h, msgs, err
 }
 
 func (r *rows) Messages(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
-	msgs, err := r.Store.Messages(ctx, project, id, q)
+	msgs, err := r.Ledger.Messages(ctx, project, id, q)
 	r.n.Add(int64(len(msgs)))
 	return msgs, err
 }
 
-func (r *rows) Update(ctx context.Context, project, id string, decide memory.Decide) error {
-	return r.Store.Update(ctx, project, id, func(tx memory.Tx) (memory.Change, error) { return decide(rowsTx{tx, r}) })
+func (r *rows) Update(ctx context.Context, project, id string, decide memory.Decision) error {
+	return r.Ledger.Update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) { return decide(rowsTx{view, r}) })
+}
+
+func (r *rows) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
+	return false, r.Update(ctx, project, id, decide)
 }
 
 type rowsTx struct {
-	memory.Tx
+	memory.AgentView
 	r *rows
 }
 
 func (t rowsTx) Head() memory.Head {
-	h := t.Tx.Head()
+	h := t.AgentView.Head()
 	if t.r.blind {
 		h.Agent.Settings.Memory.Front = nil
 	}
@@ -56,14 +60,14 @@ func (t rowsTx) Head() memory.Head {
 }
 
 func (t rowsTx) Last(n int) ([]memory.Message, error) {
-	msgs, err := t.Tx.Last(n)
+	msgs, err := t.AgentView.Last(n)
 	t.r.n.Add(int64(len(msgs)))
 	return msgs, err
 }
 
 func (t rowsTx) Seq(seq int64) (memory.Message, error) {
 	t.r.n.Add(1)
-	return t.Tx.Seq(seq)
+	return t.AgentView.Seq(seq)
 }
 
 // anyMessage makes a message of a long conversation: mostly words, now and then tools, instructions, drafts.
@@ -152,7 +156,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 				t.Fatal("the beginning is not counted")
 			}
 			checkFront(t, store, a.ID)
-			counted := &rows{Store: store}
+			counted := &rows{Ledger: store}
 			whole := newService(func(c *memory.Config) { c.Store = store })
 			part := newService(func(c *memory.Config) { c.Store = counted })
 			for i := range 36 {
@@ -195,7 +199,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 }
 
 // checkFront counts what is counted of a memory's beginning.
-func checkFront(t *testing.T, store memory.Store, id string) {
+func checkFront(t *testing.T, store memory.Ledger, id string) {
 	t.Helper()
 	h, msgs, err := store.Recent(t.Context(), "p", id, 1_000_000, false)
 	if err != nil {
@@ -303,8 +307,8 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 			if name == "more than is read" {
 				most = 6000
 			}
-			first := &rows{Store: inmem.New(), blind: true}
-			second := &rows{Store: inmem.New()}
+			first := &rows{Ledger: inmem.New(), blind: true}
+			second := &rows{Ledger: inmem.New()}
 			var ledgers [2][]memory.Message
 			reads := int64(0)
 			for i, store := range []*rows{first, second} {
@@ -333,9 +337,9 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 				put(100, 1)
 				reads = store.n.Load()
 				if i == 1 {
-					checkFront(t, store.Store, a.ID)
+					checkFront(t, store.Ledger, a.ID)
 				}
-				_, msgs, err := store.Store.Recent(t.Context(), "p", a.ID, 1_000_000, false)
+				_, msgs, err := store.Ledger.Recent(t.Context(), "p", a.ID, 1_000_000, false)
 				if err != nil {
 					t.Fatal(err)
 				}

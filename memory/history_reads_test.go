@@ -12,25 +12,25 @@ import (
 
 // readCounter counts what is read of a store.
 type readCounter struct {
-	memory.Store
+	memory.Ledger
 	reads atomic.Int64
 }
 
 func (s *readCounter) Head(ctx context.Context, project, id string) (memory.Head, error) {
 	s.reads.Add(1)
-	return s.Store.Head(ctx, project, id)
+	return s.Ledger.Head(ctx, project, id)
 }
 
 func (s *readCounter) Recent(ctx context.Context, project, id string, n int, historyOnly bool) (memory.Head, []memory.Message, error) {
 	s.reads.Add(1)
-	return s.Store.Recent(ctx, project, id, n, historyOnly)
+	return s.Ledger.Recent(ctx, project, id, n, historyOnly)
 }
 
 // TestHistoryIsOneRead: a history of the agent's own length asks the store once, which is a round trip where servers share it.
 func TestHistoryIsOneRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ own, said, want, reads int }{{4, 60, 4, 1}, {0, 60, 32, 1}, {50, 60, 50, 2}, {50, 10, 10, 1}} {
-		store := &readCounter{Store: inmem.New()}
+		store := &readCounter{Ledger: inmem.New()}
 		s := newService(func(c *memory.Config) { c.Store = store })
 		a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: c.own}}})
 		if err != nil {

@@ -51,8 +51,8 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 	if len(cut) > 0 && !says {
 		return h.Agent, nil // what left the socket was recorded with the cut
 	}
-	err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		h = tx.Head()
+	err = s.update(ctx, project, id, func(view AgentView) (Change, error) {
+		h = view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says || h.Agent.Archived()) {
 			return Change{}, err // evidence may come late, a cut may not
 		}
@@ -60,7 +60,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if turn == nil && len(cut) > 0 {
 			turn = &cut[0]
 		}
-		m, err := cutTarget(tx, turn, r.Heard)
+		m, err := cutTarget(view, turn, r.Heard)
 		if err != nil || m.Seq == 0 {
 			if err == nil && says {
 				err = fault.New(fault.Conflict, "agent %s has said nothing yet that could have been heard", id)
@@ -92,17 +92,17 @@ func (r InterruptRequest) evidence(m Message) Evidence {
 }
 
 // cutTarget finds the assistant message that an interruption speaks of; a zero message means that there is none and none was named.
-func cutTarget(tx Tx, turn *int64, heard *string) (Message, error) {
+func cutTarget(view AgentView, turn *int64, heard *string) (Message, error) {
 	var msgs []Message
 	var err error
 	if turn != nil {
-		if msgs, err = tx.Turn(*turn); err != nil {
+		if msgs, err = view.Turn(*turn); err != nil {
 			return Message{}, err
 		}
 		if len(msgs) == 0 {
 			return Message{}, fault.At(fault.NotFound, "turn_id", "the agent has no turn %d", *turn)
 		}
-	} else if msgs, err = lastAnswer(tx); err != nil {
+	} else if msgs, err = lastAnswer(view); err != nil {
 		return Message{}, err
 	}
 	var last Message
@@ -129,9 +129,9 @@ func cutTarget(tx Tx, turn *int64, heard *string) (Message, error) {
 }
 
 // lastAnswer gives messages of which the last assistant one is the agent's last answer.
-func lastAnswer(tx Tx) ([]Message, error) {
+func lastAnswer(view AgentView) ([]Message, error) {
 	for n := 32; ; n *= 8 {
-		msgs, err := tx.Last(n)
+		msgs, err := view.Last(n)
 		if err != nil || len(msgs) < n || n > 4*MaxBatch {
 			return msgs, err
 		}

@@ -55,8 +55,8 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 	}
 	own := ownAgent(project)
 	var out Message
-	add := func(tx Tx) (Change, error) {
-		known, err := knownIDs(tx, []Message{m})
+	add := func(view AgentView) (Change, error) {
+		known, err := knownIDs(view, []Message{m})
 		if err != nil {
 			return Change{}, err
 		}
@@ -64,11 +64,11 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 			out = stored
 			return Change{}, sameItem(&stored, &m)
 		}
-		h := tx.Head()
-		if err := s.checkItems(tx, &h); err != nil {
+		h := view.Head()
+		if err := s.checkItems(view, &h); err != nil {
 			return Change{}, err
 		}
-		if out, err = place(&h, m, tx.Head().Rev+1, s.nowMS(), false); err != nil {
+		if out, err = place(&h, m, view.Head().Rev+1, s.nowMS(), false); err != nil {
 			return Change{}, err
 		}
 		return Change{Append: []Message{out}}, nil
@@ -87,7 +87,7 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 }
 
 // checkItems refuses one more item in the ledger of a project that holds as many as it may. What was cleared does not count.
-func (s *Service) checkItems(tx Tx, h *Head) error {
+func (s *Service) checkItems(view AgentView, h *Head) error {
 	most, n := int64(s.cfg.MaxItems), h.NextSeq-1
 	if most == 0 || n < most { // a ledger has no more messages than places
 		return nil
@@ -96,7 +96,7 @@ func (s *Service) checkItems(tx Tx, h *Head) error {
 	if f := h.Agent.Settings.Memory.Front; f != nil {
 		from, n = f.Seq, n-f.Removed
 	}
-	msgs, err := tx.Last(int(h.NextSeq - from))
+	msgs, err := view.Last(int(h.NextSeq - from))
 	if err != nil {
 		return err
 	}
@@ -204,9 +204,9 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 	if err != nil {
 		return StoredItem{}, err
 	}
-	err = s.update(ctx, it.Project, it.AgentID, func(tx Tx) (Change, error) {
-		m, err := tx.Seq(it.Message.Seq)
-		h := tx.Head()
+	err = s.update(ctx, it.Project, it.AgentID, func(view AgentView) (Change, error) {
+		m, err := view.Seq(it.Message.Seq)
+		h := view.Head()
 		if err == nil && (m.State != Final || m.Seq < h.Agent.Settings.Memory.BaseSeq) {
 			err = ErrNoItem(id)
 		}
@@ -371,12 +371,12 @@ func (s *Service) ClearItems(ctx context.Context, project string, level rules.Le
 
 // removeMessages leaves nothing of messages but their places, and gives how many were part of the memory until then.
 func (s *Service) removeMessages(ctx context.Context, k agentKey, seqs []int64) (n int, err error) {
-	err = s.update(ctx, k.project, k.id, func(tx Tx) (Change, error) {
+	err = s.update(ctx, k.project, k.id, func(view AgentView) (Change, error) {
 		n = 0
 		var c Change
-		h := tx.Head()
+		h := view.Head()
 		for _, seq := range seqs {
-			m, err := tx.Seq(seq)
+			m, err := view.Seq(seq)
 			if fault.Is(err, fault.NotFound) || err == nil && m.State == Removed {
 				continue
 			}

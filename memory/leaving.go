@@ -181,7 +181,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 			return ErrSummaryStale
 		}
 		rev = next
-		_, err = s.rememberTx(ctx, project, id, func(tx Tx, h *Head, m *Memory) (Change, error) {
+		_, err = s.rememberTx(ctx, project, id, func(view AgentView, h *Head, m *Memory) (Change, error) {
 			if m.Summary != r.Of.Earlier || m.BaseSeq != r.Of.Agent.Settings.Memory.BaseSeq {
 				return Change{}, ErrSummaryStale
 			}
@@ -193,7 +193,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 				m.BaseSeq = upTo + 1
 				return Change{}, nil
 			}
-			return dropped(tx, h.Rev+1, seqs)
+			return dropped(view, h.Rev+1, seqs)
 		})
 		if !errors.Is(err, errMoved) {
 			return err

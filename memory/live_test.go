@@ -14,7 +14,7 @@ import (
 
 // awayStore is a store that cannot list its live agents the first times.
 type awayStore struct {
-	memory.Store
+	memory.Ledger
 	away atomic.Int32
 }
 
@@ -22,14 +22,14 @@ func (s *awayStore) Live(ctx context.Context, each func(memory.Head) error) erro
 	if s.away.Add(-1) >= 0 {
 		return fault.New(fault.Unavailable, "the database is away")
 	}
-	return s.Store.Live(ctx, each)
+	return s.Ledger.Live(ctx, each)
 }
 
 // A database that is away when a server begins does not end it: the agents' timers start when it is back.
 func TestRunWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &awayStore{Store: inmem.New()}
+		store := &awayStore{Ledger: inmem.New()}
 		store.away.Store(3)
 		told := 0
 		s := newService(func(c *memory.Config) {

@@ -58,10 +58,10 @@ func (m *Message) Closes() bool {
 func (m *Message) Said() bool { return m.Role == Assistant && m.Source.unsolicited() }
 
 // mark sets the marks of a change's new values of stored messages. The decision's transaction has the old ones.
-func mark(tx Tx, c *Change) error {
+func mark(view AgentView, c *Change) error {
 	for i := range c.Replace {
 		m := &c.Replace[i]
-		old, err := tx.Seq(m.Seq)
+		old, err := view.Seq(m.Seq)
 		if fault.Is(err, fault.NotFound) {
 			continue // the store refuses the change
 		}

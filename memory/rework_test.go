@@ -24,25 +24,29 @@ func itemService(t *testing.T, most int) *memory.Service {
 
 // between is a store on which somebody else writes in front of each write, as often as he means to.
 type between struct {
-	memory.Store
+	memory.Ledger
 	write func() error // nil: nobody
 }
 
-func (b *between) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+func (b *between) Update(ctx context.Context, project, id string, decide memory.Decision) error {
 	if b.write != nil {
 		if err := b.write(); err != nil {
 			return err
 		}
 	}
-	return b.Store.Update(ctx, project, id, decide)
+	return b.Ledger.Update(ctx, project, id, decide)
+}
+
+func (b *between) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
+	return false, b.Update(ctx, project, id, decide)
 }
 
 // TestTrimOfABusyAgent: a memory that is written to all the time is trimmed all the same, and what came meanwhile is seen.
 func TestTrimOfABusyAgent(t *testing.T) {
 	t.Parallel()
-	store := &between{Store: inmem.New()}
+	store := &between{Ledger: inmem.New()}
 	s := newService(func(c *memory.Config) { c.Store = store })
-	other := newService(func(c *memory.Config) { c.Store = store.Store })
+	other := newService(func(c *memory.Config) { c.Store = store.Ledger })
 	a := join(t, s, nil)
 	for i := range 6 {
 		if _, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user(fmt.Sprint(i))}); err != nil {
@@ -70,9 +74,9 @@ func TestTrimOfABusyAgent(t *testing.T) {
 func TestSummaryUpToWhatComes(t *testing.T) {
 	t.Parallel()
 	for _, writes := range []int{1, 100} {
-		store := &between{Store: inmem.New()}
+		store := &between{Ledger: inmem.New()}
 		s := newService(func(c *memory.Config) { c.Store = store })
-		other := newService(func(c *memory.Config) { c.Store = store.Store })
+		other := newService(func(c *memory.Config) { c.Store = store.Ledger })
 		a := join(t, s, nil)
 		stored, err := other.Append(t.Context(), "p", a.ID, []memory.Message{user("one"), llm("two")})
 		if err != nil {

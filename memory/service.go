@@ -15,7 +15,7 @@ import (
 
 // Config is what a Service is made of. Store, Now and NewID are required.
 type Config struct {
-	Store Store
+	Store Ledger
 	// Items finds messages by whose they are: the same driver. Without it the calls about items do not work.
 	Items ItemStore
 	// Working keeps working memories: the same driver. Without it the calls about them do not work.
@@ -208,8 +208,8 @@ type UpdateRequest struct {
 // Update changes a live agent. fault.NotFound if there is none or it has ended.
 func (s *Service) Update(ctx context.Context, project, id string, r UpdateRequest) (Agent, error) {
 	var out Agent
-	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	err := s.update(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
 			return Change{}, err
 		}
@@ -336,7 +336,7 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 }
 
 // update runs decide and, once it is stored, tells those who watch the agent.
-func (s *Service) update(ctx context.Context, project, id string, decide Decide) error {
+func (s *Service) update(ctx context.Context, project, id string, decide Decision) error {
 	var w written
 	err := s.cfg.Store.Update(ctx, project, id, s.writing(&w, decide))
 	if err == nil {
@@ -345,16 +345,12 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decide)
 	return err
 }
 
-// updateEarly is update for a call that has something else to do than to wait for the disk; see EarlyStore. kept gives, once the change is on disk and told of,
+// updateEarly is update for a call that has something else to do than to wait for the disk; see Ledger.UpdateEarly. kept gives, once the change is on disk and told of,
 // what update would have given; nil where it is already. lost is called at once where that is an error.
-func (s *Service) updateEarly(ctx context.Context, project, id string, decide Decide, lost func(error)) (kept func() error, err error) {
-	store, ok := s.cfg.Store.(EarlyStore)
-	if !ok {
-		return nil, s.update(ctx, project, id, decide)
-	}
+func (s *Service) updateEarly(ctx context.Context, project, id string, decide Decision, lost func(error)) (kept func() error, err error) {
 	w, done := &written{}, make(chan struct{})
 	var outcome error
-	early, err := store.UpdateEarly(ctx, project, id, s.writing(w, decide), func(err error) {
+	early, err := s.cfg.Store.UpdateEarly(ctx, project, id, s.writing(w, decide), func(err error) {
 		if outcome = err; err == nil {
 			s.wrote(project, id, w)
 		}
@@ -385,15 +381,15 @@ type written struct {
 }
 
 // writing gives decide with what goes with every change; w is what it came to.
-func (s *Service) writing(w *written, decide Decide) Decide {
-	return func(tx Tx) (Change, error) {
-		c, err := decide(tx)
+func (s *Service) writing(w *written, decide Decision) Decision {
+	return func(view AgentView) (Change, error) {
+		c, err := decide(view)
 		if err != nil {
 			return Change{}, err
 		}
 		w.unheard = c.countUnheard()
 		c.measured()
-		head := tx.Head()
+		head := view.Head()
 		if err := s.checkRoom(&head, &c); err != nil {
 			return Change{}, err
 		}
@@ -404,14 +400,14 @@ func (s *Service) writing(w *written, decide Decide) Decide {
 		for i := range c.Append { // what was not given its place here has its scope from here
 			c.Append[i].scopeOr(agent.Settings.Scope)
 		}
-		if err := s.tell(agent, head.Rev+1, &c, tx); err != nil {
+		if err := s.tell(agent, head.Rev+1, &c, view); err != nil {
 			return Change{}, err
 		}
-		if err := mark(tx, &c); err != nil {
+		if err := mark(view, &c); err != nil {
 			return Change{}, err
 		}
 		markMemory(&head, &c)
-		if err := keepFront(tx, &head, &c); err != nil {
+		if err := keepFront(view, &head, &c); err != nil {
 			return Change{}, err
 		}
 		w.change, w.rev, w.timed = c, head.Rev, nil

@@ -51,8 +51,8 @@ func (s *Service) Stored(ctx context.Context, project, id string, m Message) (bo
 		return false, nil
 	}
 	found := false
-	err := s.cfg.Store.Update(ctx, project, id, func(tx Tx) (Change, error) {
-		known, err := knownIDs(tx, []Message{m})
+	err := s.cfg.Store.Update(ctx, project, id, func(view AgentView) (Change, error) {
+		known, err := knownIDs(view, []Message{m})
 		if err != nil {
 			return Change{}, err
 		}
@@ -68,8 +68,8 @@ func (s *Service) Stored(ctx context.Context, project, id string, m Message) (bo
 // say appends an assistant message that nobody asked the model for, if still agrees.
 func (s *Service) say(ctx context.Context, project, id string, m Message, still func(Head) error) (Agent, error) {
 	var a Agent
-	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	err := s.update(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
 		a = h.Agent
 		if err := a.MustBeActive(fault.NotFound); err != nil {
 			return Change{}, err
@@ -77,7 +77,7 @@ func (s *Service) say(ctx context.Context, project, id string, m Message, still 
 		if err := still(h); err != nil {
 			return Change{}, err
 		}
-		known, err := knownIDs(tx, []Message{m})
+		known, err := knownIDs(view, []Message{m})
 		if err != nil {
 			return Change{}, err
 		}

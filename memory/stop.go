@@ -79,8 +79,8 @@ func mustBeLeavable(a Agent) error {
 
 // mark sets the status of an agent that will end soon.
 func (s *Service) mark(ctx context.Context, project, id string, next Status, key string) error {
-	return s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	return s.update(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
 		if h.Agent.leftWith(key) {
 			return Change{}, errLeft
 		}
@@ -139,8 +139,8 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 			return err
 		}
 		stale := false
-		err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
-			now := tx.Head()
+		err = s.update(ctx, project, id, func(view AgentView) (Change, error) {
+			now := view.Head()
 			if now.Agent.Status.Ended() {
 				return Change{}, may(now.Agent)
 			}

@@ -77,23 +77,24 @@ type Event struct {
 	Body      []byte
 }
 
-// Tx is what a decision may read: the agent's state inside the transaction that will write the Change.
-type Tx interface {
+// AgentView is an agent as a decision sees it: its head and its messages, with every change that was decided before. Its
+// methods fail when the store does; a decision returns such an error as it is.
+type AgentView interface {
 	Head() Head
-	// Last gives the newest n messages of every role and state, oldest first.
+	// Last returns the newest n messages of every role and state, oldest first.
 	Last(n int) ([]Message, error)
-	// ByIDs gives the stored messages that carry one of the client ids, by id.
+	// ByIDs returns the stored messages that carry one of the client IDs, by ID.
 	ByIDs(ids []string) (map[string]Message, error)
-	// Turn gives the messages of one turn in order of Seq; none is not an error.
+	// Turn returns the messages of one turn in order of Seq. A turn without messages is not an error.
 	Turn(turnID int64) ([]Message, error)
-	// Seq gives one message; fault.NotFound if there is none.
+	// Seq returns one message, or fault.NotFound.
 	Seq(seq int64) (Message, error)
 }
 
-// Decide looks at an agent and says what to write; it must not block and may be run more than once for one call, since a
-// driver repeats it when the transaction has to be tried again: what it captures must be set anew on each run. An error
-// writes nothing and reaches the caller as it is.
-type Decide func(tx Tx) (Change, error)
+// Decision looks at an agent and returns what to write. It must not block. It may run more than once for one call, since
+// another process may change the agent meanwhile, so it must set anew on each run what it captures. An error writes
+// nothing and reaches the caller as it is.
+type Decision func(view AgentView) (Change, error)
 
 // AgentQuery selects agents of one project, newest first.
 type AgentQuery struct {
@@ -129,56 +130,64 @@ type MessageQuery struct {
 	Limit    int   // at least 1
 	// HistoryOnly leaves out what Message.InHistory leaves out.
 	HistoryOnly bool
+	// IDs, if not empty, selects messages that carry one of these client IDs.
+	IDs []string
+	// Turn, if not nil, selects the messages of one turn.
+	Turn *int64
 }
 
-// Store keeps agents and their messages. memorytest.Run is its full contract; methods are safe for concurrent use.
-// What a method acknowledges is on disk, except in drivers that say otherwise. Every method fails with fault.Unavailable
-// when the store is full, closed or failing, and with the context's cause when ctx ends first (a write may then still happen).
-type Store interface {
-	// Create stores a new agent with its first change (whose Agent must be nil); one that is filed from elsewhere may have ended already. It fails with *NameTakenError when a
-	// live agent of the project has the name or, among its Settings.Call.Keys, one of the new agent's, with fault.Quota when limit > 0 and that many of its agents are live. If a stored agent
-	// has the same project and JoinKey (not empty), that agent is returned with created=false and nothing is written.
+// Ledger keeps agents and their messages for a Service. Package engine implements it over a Store. Package memorytest is
+// its contract as tests. Its methods are safe for concurrent use.
+//
+// What a method acknowledges is on disk, except over stores that are documented not to keep anything. Every method fails
+// with fault.Unavailable when the store is full, closed or failing, and with the context's cause when ctx ends first. A
+// write may then still happen.
+type Ledger interface {
+	// Create stores a new agent with its first change, whose Agent must be nil. The agent may have ended already.
+	//
+	// If an agent of the project has the same JoinKey (not empty), Create writes nothing and returns that agent with
+	// created=false. It fails with *NameTakenError if a live agent of the project has the name or, among its
+	// Settings.Call.Keys, one of the new agent's; with fault.Quota if limit > 0 and the project has that many live agents;
+	// with fault.Conflict if the ID is in use.
 	Create(ctx context.Context, a Agent, limit int, c Change) (stored Agent, created bool, err error)
-	// ByKey gives the id of the agent of which Settings.Call.Keys or Shared hold the key: a live one, of several the one made last, else
-	// the ended one made last. fault.NotFound if the project has none.
-	ByKey(ctx context.Context, project, key string) (id string, err error)
-	// LastNamed gives the id of the agent of that name which ended last; fault.NotFound if the project has none. name is not empty.
-	LastNamed(ctx context.Context, project, name string) (id string, err error)
-	// Update runs decide on the agent and writes its change. Calls for one agent happen one after the other; those of many
-	// agents share a commit, and one that fails does not fail its neighbours. It fails with fault.NotFound if the project has no such agent.
-	Update(ctx context.Context, project, id string, decide Decide) error
-	// Head gives the agent's head; fault.NotFound if the project has no such agent.
+	// Update runs a decision on the agent and stores its change. Decisions about one agent run one after the other.
+	// Changes of many agents share a commit, and one that fails does not fail its neighbours. Update fails with
+	// fault.NotFound if the project has no such agent.
+	Update(ctx context.Context, project, id string, decide Decision) error
+	// UpdateEarly is Update, except that it may return with early=true as soon as the change is decided and certain to be
+	// next on its way to the disk. Another goroutine then calls kept once with what Update would have returned. Until
+	// kept(nil) the change is not acknowledged and must not be shown to anybody. Reads of the agent that begin meanwhile
+	// wait for the outcome. Without early all is as after Update, and kept is not called.
+	UpdateEarly(ctx context.Context, project, id string, decide Decision, kept func(error)) (early bool, err error)
+	// Head returns the agent's head, or fault.NotFound.
 	Head(ctx context.Context, project, id string) (Head, error)
-	// Recent gives the head and the newest n messages, oldest first, as of one moment; with historyOnly those that Message.InHistory shows.
+	// Recent returns the head and the newest n messages, oldest first, as of one moment; with historyOnly only those that
+	// Message.InHistory shows. It fails with fault.NotFound if the project has no such agent.
 	Recent(ctx context.Context, project, id string, n int, historyOnly bool) (Head, []Message, error)
-	// Messages pages through the ledger; fault.NotFound if the project has no such agent.
+	// Messages pages through the agent's messages. It fails with fault.NotFound if the project has no such agent.
 	Messages(ctx context.Context, project, id string, q MessageQuery) ([]Message, error)
+	// ByKey returns the ID of the agent that has the key among its Settings.Call.Keys or Shared: a live one, the newest of
+	// several, or else the newest ended one. It fails with fault.NotFound if there is none.
+	ByKey(ctx context.Context, project, key string) (id string, err error)
+	// LastNamed returns the ID of the agent of that name that ended last, or fault.NotFound. The name is not empty.
+	LastNamed(ctx context.Context, project, name string) (id string, err error)
 	// Agents lists a project's agents.
 	Agents(ctx context.Context, q AgentQuery) (AgentPage, error)
-	// Live calls each for every live agent of every project, in no order; each must not call the store.
+	// Live calls each for every live agent of every project, in no order. The callback must not call the ledger; its error
+	// ends the call and is returned as it is.
 	Live(ctx context.Context, each func(Head) error) error
-	// Count gives how many agents have each status.
+	// Count returns how many agents have each status.
 	Count(ctx context.Context) ([Statuses]int, error)
-	// Sweep erases at most limit agents that ended before the time, with all that belongs to them, and gives how many it erased. It does not
-	// make writers wait longer than for a few ms at a time. Agents with deliveries still pending stay.
+	// Sweep erases at most limit agents that ended before the time, with everything that belongs to them, and returns how
+	// many. Agents with pending deliveries stay. Writers never wait for it longer than a few milliseconds at a time.
 	Sweep(ctx context.Context, beforeMS int64, limit int) (int, error)
-	// Erase takes an agent away, live or ended, with all that belongs to it: ledger, keys, events and deliveries, those still pending too. Once it returns
-	// nothing of it is found or sent any more, and its id, name and keys are free. fault.NotFound if the project has no such agent.
+	// Erase erases an agent, live or ended, with everything that belongs to it: messages, keys, events and deliveries,
+	// pending ones too. Then its ID, name and keys are free. It fails with fault.NotFound if there is no such agent.
 	Erase(ctx context.Context, project, id string) error
 	// Ping writes something and reads it back.
 	Ping(ctx context.Context) error
-	// Close flushes what was acknowledged and gives the data back.
+	// Close waits for what is under way and releases the data.
 	Close() error
-}
-
-// EarlyStore is a Store that can let a caller go on while what he wrote is on its way to the disk.
-type EarlyStore interface {
-	Store
-	// UpdateEarly is Update, except that it may return as soon as the decision stands in a transaction that only has to be committed; it tells so by
-	// early. kept is then called once, with what Update would have given, by another goroutine; it may take its time, but for a Close that waits for it.
-	// Until then the change is not acknowledged: whoever gives it away before kept(nil) breaks the Store's word. decide does not run again. Reads of
-	// the agent that begin meanwhile wait for the outcome. Without early, all is as after Update, and kept is not called.
-	UpdateEarly(ctx context.Context, project, id string, decide Decide, kept func(error)) (early bool, err error)
 }
 
 // NameTakenError is the refusal of a second live agent of one name or key (fault.Conflict).
@@ -187,8 +196,8 @@ type NameTakenError struct {
 	Err     error  // the coded error
 }
 
-// Error gives the text.
+// Error returns the text.
 func (e *NameTakenError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the coded error.
+// Unwrap returns the coded error.
 func (e *NameTakenError) Unwrap() error { return e.Err }

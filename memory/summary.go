@@ -42,11 +42,11 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 				return Summary{}, err
 			}
 		}
-		a, err = s.setSummary(ctx, project, id, text, upToSeq, func(tx Tx) ([]int64, error) {
-			h := tx.Head()
+		a, err = s.setSummary(ctx, project, id, text, upToSeq, func(view AgentView) ([]int64, error) {
+			h := view.Head()
 			switch {
 			case try == summaryTries:
-				msgs, err := tx.Last(int(max(h.NextSeq-h.Agent.Settings.Memory.BaseSeq, 0)))
+				msgs, err := view.Last(int(max(h.NextSeq-h.Agent.Settings.Memory.BaseSeq, 0)))
 				return goneOf(h.Agent.Settings.Memory.since(msgs), upToSeq), err
 			case h.Rev != rev:
 				return nil, errMoved
@@ -62,8 +62,8 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 }
 
 // setSummary is SetSummary with a text that is clean. leaving gives the Seqs of what leaves the memory; it is asked where something may.
-func (s *Service) setSummary(ctx context.Context, project, id, text string, upToSeq int64, leaving func(Tx) ([]int64, error)) (Agent, error) {
-	return s.rememberTx(ctx, project, id, func(tx Tx, h *Head, m *Memory) (Change, error) {
+func (s *Service) setSummary(ctx context.Context, project, id, text string, upToSeq int64, leaving func(AgentView) ([]int64, error)) (Agent, error) {
+	return s.rememberTx(ctx, project, id, func(view AgentView, h *Head, m *Memory) (Change, error) {
 		if upToSeq >= h.NextSeq {
 			return Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
 		}
@@ -75,7 +75,7 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 		if upToSeq <= 0 || upToSeq < m.BaseSeq {
 			return Change{}, nil
 		}
-		gone, err := leaving(tx)
+		gone, err := leaving(view)
 		if err != nil {
 			return Change{}, err
 		}
@@ -83,7 +83,7 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 			m.BaseSeq = upToSeq + 1
 			return Change{}, nil
 		}
-		return dropped(tx, h.Rev+1, gone)
+		return dropped(view, h.Rev+1, gone)
 	})
 }
 
@@ -122,10 +122,10 @@ func goneOf(msgs []Message, upTo int64) []int64 {
 }
 
 // dropped gives the change that takes messages out of the memory one by one; those that are out of it already stay as they are.
-func dropped(tx Tx, rev int64, seqs []int64) (Change, error) {
+func dropped(view AgentView, rev int64, seqs []int64) (Change, error) {
 	var c Change
 	for _, seq := range seqs {
-		m, err := tx.Seq(seq)
+		m, err := view.Seq(seq)
 		if err != nil {
 			return Change{}, err
 		}
@@ -139,18 +139,18 @@ func dropped(tx Tx, rev int64, seqs []int64) (Change, error) {
 
 // remember changes what is kept of an agent's memory beside its messages, and what decide gives, in one change.
 func (s *Service) remember(ctx context.Context, project, id string, decide func(h *Head, m *Memory) (Change, error)) (Agent, error) {
-	return s.rememberTx(ctx, project, id, func(_ Tx, h *Head, m *Memory) (Change, error) { return decide(h, m) })
+	return s.rememberTx(ctx, project, id, func(_ AgentView, h *Head, m *Memory) (Change, error) { return decide(h, m) })
 }
 
-func (s *Service) rememberTx(ctx context.Context, project, id string, decide func(tx Tx, h *Head, m *Memory) (Change, error)) (Agent, error) {
+func (s *Service) rememberTx(ctx context.Context, project, id string, decide func(view AgentView, h *Head, m *Memory) (Change, error)) (Agent, error) {
 	var out Agent
-	err := s.update(ctx, project, id, func(tx Tx) (Change, error) {
-		h := tx.Head()
+	err := s.update(ctx, project, id, func(view AgentView) (Change, error) {
+		h := view.Head()
 		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return Change{}, err
 		}
 		a, rev := h.Agent, h.Rev+1 // decide may move h on
-		c, err := decide(tx, &h, &a.Settings.Memory)
+		c, err := decide(view, &h, &a.Settings.Memory)
 		if err != nil {
 			return Change{}, err
 		}

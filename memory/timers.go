@@ -350,8 +350,8 @@ func (s *Service) warn(ctx context.Context, a Agent) error {
 	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
 	if s.cfg.Events.Wants(a.Project, TypeExpiring) {
 		again = time.Time{}
-		err := s.cfg.Store.Update(ctx, a.Project, a.ID, func(tx Tx) (Change, error) {
-			h := tx.Head()
+		err := s.cfg.Store.Update(ctx, a.Project, a.ID, func(view AgentView) (Change, error) {
+			h := view.Head()
 			a := h.Agent
 			if a.Status.Ended() || a.Settings.WarnedMS != 0 {
 				return Change{}, nil

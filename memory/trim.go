@@ -121,8 +121,8 @@ func (s *Service) rework(ctx context.Context, project, id string, decide func(a 
 		}
 		_, busy := s.Busy(ctx, project, id)
 		stale := false
-		err = s.update(ctx, project, id, func(tx Tx) (Change, error) {
-			h := tx.Head()
+		err = s.update(ctx, project, id, func(view AgentView) (Change, error) {
+			h := view.Head()
 			if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 				return Change{}, err
 			}
@@ -132,7 +132,7 @@ func (s *Service) rework(ctx context.Context, project, id string, decide func(a 
 			if stale { // the agent is never still: what is decided on is looked at where nothing can come between, though that holds up other writes
 				stale = false
 				m := &h.Agent.Settings.Memory
-				msgs, err := tx.Last(int(max(h.NextSeq-m.BaseSeq, 0)))
+				msgs, err := view.Last(int(max(h.NextSeq-m.BaseSeq, 0)))
 				if err != nil {
 					return Change{}, err
 				}

@@ -105,7 +105,7 @@ func (s *site) endpoint(id, url string, change func(*webhook.Endpoint)) {
 // emit commits events of the agent, one deliverable each to every endpoint.
 func (s *site) emit(events ...memory.Event) {
 	s.t.Helper()
-	err := s.Update(s.t.Context(), siteProject, siteAgent, func(memory.Tx) (memory.Change, error) {
+	err := s.Update(s.t.Context(), siteProject, siteAgent, func(memory.AgentView) (memory.Change, error) {
 		return memory.Change{Events: events}, nil
 	})
 	if err != nil {

@@ -143,7 +143,7 @@ type Claim struct {
 }
 
 // Queue is what a worker needs of a store. webhooktest.Run is its full contract; methods are safe for concurrent use. The rows come
-// from memory.Store: an event and its deliveries commit together with what they tell of.
+// from memory.Ledger: an event and its deliveries commit together with what they tell of.
 type Queue interface {
 	// Claim takes due deliveries of enabled endpoints: first tries before retries, then as Fair has it, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
 	Claim(ctx context.Context, c Claim) ([]Delivery, error)

@@ -71,12 +71,12 @@ func (m *metrics) commit(items int, took time.Duration, err error) {
 }
 
 // watch adds the gauges that are read from the store when asked for.
-func (m *metrics) watch(reg prometheus.Registerer, store memory.Store) {
+func (m *metrics) watch(reg prometheus.Registerer, store memory.Ledger) {
 	reg.MustRegister(&agentGauges{store: store, desc: prometheus.NewDesc("heardlog_agents", "Stored agents by status.", []string{"status"}, nil)})
 }
 
 type agentGauges struct {
-	store memory.Store
+	store memory.Ledger
 	desc  *prometheus.Desc
 }
 

@@ -18,7 +18,7 @@ import (
 
 // store is all that the server needs of one.
 type store interface {
-	memory.Store
+	memory.Ledger
 	memory.ConversationStore
 	memory.ItemStore
 	memory.WorkingStore

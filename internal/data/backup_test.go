@@ -26,7 +26,7 @@ import (
 
 // whole is a store with what these tests put into it.
 type whole interface {
-	memory.Store
+	memory.Ledger
 	memory.ConversationStore
 	webhook.Store
 }

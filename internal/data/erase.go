@@ -49,7 +49,7 @@ type erased struct {
 
 // eraser is a store of which agents are erased.
 type eraser interface {
-	memory.Store
+	memory.Ledger
 	memory.ItemStore
 	memory.ConversationStore
 	webhook.Store

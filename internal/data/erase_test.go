@@ -16,14 +16,14 @@ import (
 // TestErase: an agent is gone with what belongs to it, its neighbour of the same id in another project is not, and the receipt counts without telling.
 func TestErase(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) (url string, open func() (memory.Store, error)){
-		"sqlite": func(t *testing.T) (string, func() (memory.Store, error)) {
+	for name, open := range map[string]func(t *testing.T) (url string, open func() (memory.Ledger, error)){
+		"sqlite": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			path := filepath.Join(t.TempDir(), "h.db")
-			return "sqlite:" + path, func() (memory.Store, error) { return sqlite.Open(t.Context(), sqlite.Options{Path: path}) }
+			return "sqlite:" + path, func() (memory.Ledger, error) { return sqlite.Open(t.Context(), sqlite.Options{Path: path}) }
 		},
-		"postgres": func(t *testing.T) (string, func() (memory.Store, error)) {
+		"postgres": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			url := postgrestest.URL(t)
-			return url, func() (memory.Store, error) { return postgres.Open(t.Context(), postgres.Options{URL: url}) }
+			return url, func() (memory.Ledger, error) { return postgres.Open(t.Context(), postgres.Options{URL: url}) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

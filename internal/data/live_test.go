@@ -70,7 +70,7 @@ func TestLive(t *testing.T) {
 						t.Errorf("write: %v", err)
 						return
 					}
-					err = s.Update(t.Context(), "p", id, func(tx memory.Tx) (memory.Change, error) {
+					err = s.Update(t.Context(), "p", id, func(tx memory.AgentView) (memory.Change, error) {
 						h := tx.Head()
 						return memory.Change{Append: []memory.Message{{Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: "x", Timestamp: 1}}, Events: []memory.Event{{ID: "m" + id, Type: 102, CreatedMS: 6, Body: []byte("{}")}}}, nil
 					})

@@ -18,13 +18,13 @@ import (
 
 // readings counts whose memories are read.
 type readings struct {
-	memory.Store
+	memory.Ledger
 	recent atomic.Int64
 }
 
 func (r *readings) Recent(ctx context.Context, project, id string, n int, history bool) (memory.Head, []memory.Message, error) {
 	r.recent.Add(1)
-	return r.Store.Recent(ctx, project, id, n, history)
+	return r.Ledger.Recent(ctx, project, id, n, history)
 }
 
 // TestWorkerUnwanted: the memories of agents whose policies want no summaries are not read, when the server starts or later.
@@ -37,7 +37,7 @@ func TestWorkerUnwanted(t *testing.T) {
 		w.say("p", plain, 0, 40)
 		w.say("p", cut, 0, 40)
 		w.stop()
-		counted := &readings{Store: store}
+		counted := &readings{Ledger: store}
 		w = begin(t, counted, 0, nil)
 		synctest.Wait()
 		w.say("p", plain, 40, 42)

@@ -23,7 +23,7 @@ import (
 type world struct {
 	*memory.Service
 	t      *testing.T
-	store  memory.Store
+	store  memory.Ledger
 	worker *summary.Worker
 	reg    *prometheus.Registry
 	stop   func()
@@ -44,7 +44,7 @@ type asking func(ctx context.Context, n int, q question) (summary.Answer, error)
 var made atomic.Int64
 
 // begin runs a world on a store; nil is an empty one. places 0 is the default.
-func begin(t *testing.T, store memory.Store, places int, ask asking) *world {
+func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 	t.Helper()
 	if store == nil {
 		store = inmem.New()
@@ -80,7 +80,7 @@ func begin(t *testing.T, store memory.Store, places int, ask asking) *world {
 	return w
 }
 
-type lister struct{ store memory.Store }
+type lister struct{ store memory.Ledger }
 
 func (l *lister) Live(ctx context.Context, each func(memory.Head) error) error {
 	return l.store.Live(ctx, each)

@@ -38,7 +38,7 @@ type tailServer struct {
 
 // countingStore counts reads.
 type countingStore struct {
-	memory.Store
+	memory.Ledger
 	heads, pages atomic.Int64
 	hold         sync.Map // by the agent's id, a *gate
 }
@@ -58,17 +58,17 @@ func (s *countingStore) Head(ctx context.Context, project, id string) (memory.He
 			return memory.Head{}, context.Cause(ctx)
 		}
 	}
-	return s.Store.Head(ctx, project, id)
+	return s.Ledger.Head(ctx, project, id)
 }
 
 func (s *countingStore) Messages(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
 	s.pages.Add(1)
-	return s.Store.Messages(ctx, project, id, q)
+	return s.Ledger.Messages(ctx, project, id, q)
 }
 
 func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	t.Helper()
-	s := &tailServer{t: t, store: &countingStore{Store: inmem.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
+	s := &tailServer{t: t, store: &countingStore{Ledger: inmem.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
 	s.mem = newService(s.store)
 	api := handlers.New(handlers.Config{
 		Memory: s.mem, Access: &handlers.Access{DefaultProject: "p"}, Log: zerolog.Nop(), Metrics: handlers.NewMetrics(s.reg), MaxBody: 4 << 20,
@@ -87,7 +87,7 @@ func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	return s
 }
 
-func newService(store memory.Store) *memory.Service {
+func newService(store memory.Ledger) *memory.Service {
 	return memory.NewService(memory.Config{Store: store, Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() }})
 }
 

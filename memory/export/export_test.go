@@ -15,7 +15,7 @@ import (
 // memories is a store without an outbox, whole one with all its parts.
 type (
 	memories interface {
-		memory.Store
+		memory.Ledger
 		memory.ConversationStore
 		memory.WorkingStore
 	}
@@ -109,7 +109,7 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
 	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "Z", Value: []byte("2"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
 	// Something other than the last message changes last, and an agent ends.
-	check(s.Update(ctx, "p", "b", func(tx memory.Tx) (memory.Change, error) {
+	check(s.Update(ctx, "p", "b", func(tx memory.AgentView) (memory.Change, error) {
 		m, err := tx.Seq(1)
 		if err != nil {
 			return memory.Change{}, err

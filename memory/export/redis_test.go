@@ -92,7 +92,7 @@ func TestFromRedisLong(t *testing.T) {
 		}
 	}
 	more := func(n int) error {
-		return s.Update(t.Context(), "p", "long", func(tx memory.Tx) (c memory.Change, err error) {
+		return s.Update(t.Context(), "p", "long", func(tx memory.AgentView) (c memory.Change, err error) {
 			h := tx.Head()
 			for i := range n {
 				c.Append = append(c.Append, memory.Message{Seq: h.NextSeq + int64(i), Rev: h.Rev + 1, TurnID: h.LastTurn + 1, Role: memory.User, Content: fmt.Sprint("message ", h.NextSeq+int64(i))})

@@ -1,6 +1,6 @@
 // Package inmem keeps agents, messages and the webhook outbox in memory, behind one mutex: for tests and for trying things out.
 //
-// It keeps the whole contract of memory.Store and webhook.Store (memorytest and webhooktest run on it) but one point: nothing of it is
+// It keeps the whole contract of memory.Ledger and webhook.Store (memorytest and webhooktest run on it) but one point: nothing of it is
 // durable. What it acknowledges is gone with the process.
 package inmem
 
@@ -48,7 +48,7 @@ type agent struct {
 }
 
 var (
-	_ memory.Store  = (*Store)(nil)
+	_ memory.Ledger = (*Store)(nil)
 	_ webhook.Store = (*Store)(nil)
 )
 
@@ -136,7 +136,7 @@ func (s *Store) Create(ctx context.Context, a memory.Agent, limit int, c memory.
 }
 
 // Update runs a decision and writes what it says.
-func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decision) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Store) Update(ctx context.Context, project, id string, decide memory.De
 }
 
 // run turns a panic of the decision into its caller's error.
-func run(decide memory.Decide, t tx) (c memory.Change, err error) {
+func run(decide memory.Decision, t tx) (c memory.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Wrap(fault.Internal, fmt.Errorf("panic in a decision: %v\n%s", p, debug.Stack()), "the store failed")
@@ -246,4 +246,9 @@ func (t tx) Seq(seq int64) (memory.Message, error) {
 func newest(list []memory.Message, n int) []memory.Message {
 	from := max(len(list)-max(n, 0), 0)
 	return list[from:len(list):len(list)]
+}
+
+// UpdateEarly implements memory.Ledger; it is never early.
+func (s *Store) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
+	return false, s.Update(ctx, project, id, decide)
 }

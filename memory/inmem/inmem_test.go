@@ -14,11 +14,11 @@ import (
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(*testing.T) memory.Store { return inmem.New() })
+	memorytest.Run(t, func(*testing.T) memory.Ledger { return inmem.New() })
 }
 
 func TestQueue(t *testing.T) {
-	webhooktest.Run(t, func(*testing.T) (memory.Store, webhook.Store) {
+	webhooktest.Run(t, func(*testing.T) (memory.Ledger, webhook.Store) {
 		s := inmem.New()
 		return s, s
 	})

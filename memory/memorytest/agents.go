@@ -13,7 +13,7 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	a.JoinKey, a.JoinHash, a.Message, a.StopMS = "key", "hash", "", 0
 	a.Properties = raw(`{"llm":{"api_key":"sk-1","unknown":[1,{"x":null}]},"tts":{"key":"t"}}`)
@@ -50,7 +50,7 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Store
 	wantSame(t, "listed agents", page, memory.AgentPage{Agents: []memory.Agent{a}, Total: 1})
 }
 
-func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	greeting := memory.Message{Seq: 1, Rev: 2, Role: memory.Assistant, Content: "Hello", Source: memory.SourceGreeting, Timestamp: 5}
 	if _, created, err := s.Create(ctx, a, 0, memory.Change{Append: []memory.Message{greeting}}); err != nil || !created {
@@ -65,7 +65,7 @@ func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testCreateEnded: an agent may be over when the first is told of it. It has no place among the live ones.
-func testCreateEnded(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateEnded(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	a.Status, a.StopMS, a.Message = memory.Failed, a.StartMS+1, "gone"
 	create(t, ctx, s, a)
@@ -90,7 +90,7 @@ func testCreateEnded(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Ledger) {
 	first := create(t, ctx, s, newAgent(1))
 	second := newAgent(2)
 	second.Name = first.Name
@@ -108,9 +108,9 @@ func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Store) {
 	create(t, ctx, s, other) // another project's names are its own
 
 	for i, status := range []memory.Status{memory.Idle, memory.Starting, memory.Stopping, memory.Recovering} {
-		update(t, ctx, s, first, func(tx memory.Tx) (memory.Change, error) {
-			a := tx.Head().Agent
-			a.Status, a.Rev = status, tx.Head().Rev+1
+		update(t, ctx, s, first, func(view memory.AgentView) (memory.Change, error) {
+			a := view.Head().Agent
+			a.Status, a.Rev = status, view.Head().Rev+1
 			return memory.Change{Agent: &a}, nil
 		})
 		if _, _, err := s.Create(ctx, second, 0, memory.Change{}); fault.CodeOf(err) != fault.Conflict {
@@ -131,7 +131,7 @@ func testCreateNameTaken(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testCreateNameRace(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateNameRace(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const callers = 64
 	var wg sync.WaitGroup
 	errs := make([]error, callers)
@@ -156,7 +156,7 @@ func testCreateNameRace(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testCreateQuota(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateQuota(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const limit = 5
 	var wg sync.WaitGroup
 	errs := make([]error, 20)
@@ -189,7 +189,7 @@ func testCreateQuota(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testCreateJoinKey(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateJoinKey(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	a.JoinKey, a.JoinHash = "again", "h1"
 	create(t, ctx, s, a)
@@ -221,7 +221,7 @@ func testCreateJoinKey(t *testing.T, ctx context.Context, s memory.Store) {
 	create(t, ctx, s, newAgent(5))
 }
 
-func testCreateIDTaken(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateIDTaken(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	b := a
 	b.Name = "another"
@@ -230,7 +230,7 @@ func testCreateIDTaken(t *testing.T, ctx context.Context, s memory.Store) {
 	wantSame(t, "head", head(t, ctx, s, a).Agent, a)
 }
 
-func testCreateFailsWhole(t *testing.T, ctx context.Context, s memory.Store) {
+func testCreateFailsWhole(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	m := memory.Message{Seq: 1, Rev: 2, Role: memory.User, Content: "x"}
 	if _, _, err := s.Create(ctx, a, 0, memory.Change{Append: []memory.Message{m, m}}); err == nil {
@@ -244,14 +244,14 @@ func testCreateFailsWhole(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testUpdateAgent(t *testing.T, ctx context.Context, s memory.Store) {
+func testUpdateAgent(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	update(t, ctx, s, a, says("one"))
 	changed := a
 	changed.Settings.LLM.APIKey, changed.Settings.Channel = "sk-2", "hall"
 	changed.Properties, changed.Rev, changed.Message = raw(`{"n":1}`), 3, "why"
-	update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-		wantSame(t, "agent in the decision", tx.Head().Agent, a)
+	update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+		wantSame(t, "agent in the decision", view.Head().Agent, a)
 		return memory.Change{Agent: &changed}, nil
 	})
 	h := head(t, ctx, s, a)
@@ -260,7 +260,7 @@ func testUpdateAgent(t *testing.T, ctx context.Context, s memory.Store) {
 		t.Errorf("head %+v", h)
 	}
 	for _, edit := range []func(*memory.Agent){func(a *memory.Agent) { a.ID = "x" }, func(a *memory.Agent) { a.Project = "x" }} {
-		err := s.Update(ctx, project, a.ID, func(memory.Tx) (memory.Change, error) {
+		err := s.Update(ctx, project, a.ID, func(memory.AgentView) (memory.Change, error) {
 			b := changed
 			edit(&b)
 			return memory.Change{Agent: &b}, nil
@@ -275,11 +275,11 @@ func testUpdateAgent(t *testing.T, ctx context.Context, s memory.Store) {
 	update(t, ctx, s, a, says("the store itself does not refuse what comes late"))
 }
 
-func testUnknownAgents(t *testing.T, ctx context.Context, s memory.Store) {
+func testUnknownAgents(t *testing.T, ctx context.Context, s memory.Ledger) {
 	check := func(project, id string) {
 		t.Helper()
 		ran := false
-		err := s.Update(ctx, project, id, func(memory.Tx) (memory.Change, error) { ran = true; return memory.Change{}, nil })
+		err := s.Update(ctx, project, id, func(memory.AgentView) (memory.Change, error) { ran = true; return memory.Change{}, nil })
 		wantCode(t, err, fault.NotFound)
 		if ran {
 			t.Error("the decision ran")
@@ -299,7 +299,7 @@ func testUnknownAgents(t *testing.T, ctx context.Context, s memory.Store) {
 	check(project, "")
 }
 
-func testTenants(t *testing.T, ctx context.Context, s memory.Store) {
+func testTenants(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	b := a
 	b.Project = "other" // the same id and name in another project is another agent
@@ -328,7 +328,7 @@ func ids(page memory.AgentPage) []string {
 	return out
 }
 
-func testListFilters(t *testing.T, ctx context.Context, s memory.Store) {
+func testListFilters(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for n := 1; n <= 6; n++ {
 		a := newAgent(n)
 		a.StartMS = int64(n * 100)
@@ -372,7 +372,7 @@ func testListFilters(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testListPages(t *testing.T, ctx context.Context, s memory.Store) {
+func testListPages(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for n := range 10 {
 		create(t, ctx, s, newAgent(n))
 	}
@@ -404,7 +404,7 @@ func testListPages(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testListWhileAgentsComeAndGo(t *testing.T, ctx context.Context, s memory.Store) {
+func testListWhileAgentsComeAndGo(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for n := range 10 {
 		create(t, ctx, s, newAgent(n))
 	}
@@ -435,7 +435,7 @@ func testListWhileAgentsComeAndGo(t *testing.T, ctx context.Context, s memory.St
 	}
 }
 
-func testLive(t *testing.T, ctx context.Context, s memory.Store) {
+func testLive(t *testing.T, ctx context.Context, s memory.Ledger) {
 	want := map[string]memory.Head{}
 	for n := range 8 {
 		a := newAgent(n)
@@ -468,7 +468,7 @@ func testLive(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testCount(t *testing.T, ctx context.Context, s memory.Store) {
+func testCount(t *testing.T, ctx context.Context, s memory.Ledger) {
 	want := [memory.Statuses]int{}
 	check := func() {
 		t.Helper()
@@ -489,8 +489,8 @@ func testCount(t *testing.T, ctx context.Context, s memory.Store) {
 	update(t, ctx, s, newAgent(2), end(memory.Stopping, 0))
 	want[memory.Running], want[memory.Stopped], want[memory.Failed], want[memory.Stopping] = 2, 1, 1, 1
 	check()
-	_ = s.Update(ctx, project, newAgent(3).ID, func(tx memory.Tx) (memory.Change, error) {
-		c, _ := end(memory.Stopped, 9)(tx)
+	_ = s.Update(ctx, project, newAgent(3).ID, func(view memory.AgentView) (memory.Change, error) {
+		c, _ := end(memory.Stopped, 9)(view)
 		c.Append = []memory.Message{{Seq: 1, Rev: 2, Role: memory.User}, {Seq: 1, Rev: 2, Role: memory.User}}
 		return c, nil // fails
 	})

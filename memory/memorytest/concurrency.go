@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-func testConcurrentOneAgent(t *testing.T, ctx context.Context, s memory.Store) {
+func testConcurrentOneAgent(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	const writers, each = 64, 10
 	var running atomic.Int32
@@ -20,12 +20,12 @@ func testConcurrentOneAgent(t *testing.T, ctx context.Context, s memory.Store) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				err := s.Update(ctx, project, a.ID, func(tx memory.Tx) (memory.Change, error) {
+				err := s.Update(ctx, project, a.ID, func(view memory.AgentView) (memory.Change, error) {
 					if running.Add(1) != 1 {
 						t.Error("two decisions of one agent at once")
 					}
 					defer running.Add(-1)
-					return says(fmt.Sprintf("%d/%d", w, i))(tx)
+					return says(fmt.Sprintf("%d/%d", w, i))(view)
 				})
 				if err != nil {
 					t.Error(err)
@@ -51,7 +51,7 @@ func testConcurrentOneAgent(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testConcurrentManyAgents(t *testing.T, ctx context.Context, s memory.Store) {
+func testConcurrentManyAgents(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const agents, each = 64, 10
 	var wg sync.WaitGroup
 	for n := range agents {
@@ -84,7 +84,7 @@ func testConcurrentManyAgents(t *testing.T, ctx context.Context, s memory.Store)
 
 // testConcurrentReadYourWrites: what was acknowledged is seen by every read that begins afterwards, and head and messages are of
 // one moment.
-func testConcurrentReadYourWrites(t *testing.T, ctx context.Context, s memory.Store) {
+func testConcurrentReadYourWrites(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const agents, writes = 8, 30
 	acked := [agents]atomic.Int64{}
 	for n := range agents {
@@ -138,7 +138,7 @@ func testConcurrentReadYourWrites(t *testing.T, ctx context.Context, s memory.St
 	readers.Wait()
 }
 
-func testFailingNeighbours(t *testing.T, ctx context.Context, s memory.Store) {
+func testFailingNeighbours(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const callers = 64
 	for n := range callers {
 		create(t, ctx, s, newAgent(n))
@@ -147,14 +147,14 @@ func testFailingNeighbours(t *testing.T, ctx context.Context, s memory.Store) {
 	for n := range callers {
 		wg.Go(func() {
 			for i := range 5 {
-				err := s.Update(ctx, project, newAgent(n).ID, func(tx memory.Tx) (memory.Change, error) {
+				err := s.Update(ctx, project, newAgent(n).ID, func(view memory.AgentView) (memory.Change, error) {
 					switch n % 4 {
 					case 1:
 						return memory.Change{}, errRefused
 					case 2:
 						panic("in a decision")
 					}
-					return says(fmt.Sprint(i))(tx)
+					return says(fmt.Sprint(i))(view)
 				})
 				switch n % 4 {
 				case 1:
@@ -186,7 +186,7 @@ func testFailingNeighbours(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testDatabaseErrorsOfNeighbours has changes that only the writing itself finds out to be wrong.
-func testDatabaseErrorsOfNeighbours(t *testing.T, ctx context.Context, s memory.Store) {
+func testDatabaseErrorsOfNeighbours(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const callers = 64
 	shared := create(t, ctx, s, newAgent(1000))
 	for n := range callers {
@@ -202,9 +202,9 @@ func testDatabaseErrorsOfNeighbours(t *testing.T, ctx context.Context, s memory.
 				if n%2 == 0 {
 					a = shared
 				}
-				err := s.Update(ctx, project, a.ID, func(tx memory.Tx) (memory.Change, error) {
+				err := s.Update(ctx, project, a.ID, func(view memory.AgentView) (memory.Change, error) {
 					runs.Add(1)
-					c, err := says(fmt.Sprint(n, "/", i))(tx)
+					c, err := says(fmt.Sprint(n, "/", i))(view)
 					if bad {
 						c.Append = append(c.Append, c.Append[0]) // the same seq
 					}
@@ -241,12 +241,12 @@ func testDatabaseErrorsOfNeighbours(t *testing.T, ctx context.Context, s memory.
 	}
 }
 
-func testCanceled(t *testing.T, ctx context.Context, s memory.Store) {
+func testCanceled(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	cause := errors.New("the caller hung up")
 	gone, cancel := context.WithCancelCause(ctx)
 	cancel(cause)
-	err := s.Update(gone, project, a.ID, func(memory.Tx) (memory.Change, error) {
+	err := s.Update(gone, project, a.ID, func(memory.AgentView) (memory.Change, error) {
 		t.Error("the decision ran")
 		return memory.Change{}, nil
 	})
@@ -288,7 +288,7 @@ func testCanceled(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testPing(t *testing.T, ctx context.Context, s memory.Store) {
+func testPing(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for range 3 {
 		if err := s.Ping(ctx); err != nil {
 			t.Fatal(err)
@@ -296,7 +296,7 @@ func testPing(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testClosed(t *testing.T, ctx context.Context, s memory.Store) {
+func testClosed(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	update(t, ctx, s, a, says("one"))
 	var wg sync.WaitGroup

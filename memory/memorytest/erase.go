@@ -11,7 +11,7 @@ import (
 )
 
 // testErase: an erased agent is gone with its keys, live or ended; the same id begins anew, and neighbours and other projects keep theirs.
-func testErase(t *testing.T, ctx context.Context, s memory.Store) {
+func testErase(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a, b, foreign := newAgent(1), newAgent(2), newAgent(1)
 	foreign.Project = "other"
 	a.JoinKey, a.Settings.Call.Keys, a.Settings.Call.Shared = "key", []string{"call:1"}, []string{"room:1"}
@@ -72,7 +72,7 @@ func testErase(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testEraseRace: while agents are erased others write to them. A write is either part of what was erased or fails; nothing stays behind.
-func testEraseRace(t *testing.T, ctx context.Context, s memory.Store) {
+func testEraseRace(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for round := range 10 {
 		a := create(t, ctx, s, newAgent(round))
 		var wg sync.WaitGroup

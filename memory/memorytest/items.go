@@ -11,7 +11,7 @@ import (
 
 // ItemStore is what RunItems looks at: a store whose messages are found by whose they are.
 type ItemStore interface {
-	memory.Store
+	memory.Ledger
 	memory.ItemStore
 }
 
@@ -26,13 +26,13 @@ func RunItems(t *testing.T, open func(*testing.T) ItemStore) {
 }
 
 // belongs gives a decision that appends a message with a scope, or none if it is zero.
-func belongs(text string, scope memory.Scope, item *memory.Item) memory.Decide {
+func belongs(text string, scope memory.Scope, item *memory.Item) memory.Decision {
 	var rare *memory.Rare
 	if scope != (memory.Scope{}) || item != nil {
 		rare = &memory.Rare{Scope: scope, Item: item}
 	}
-	return func(tx memory.Tx) (memory.Change, error) {
-		h := tx.Head()
+	return func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
 		return memory.Change{Append: []memory.Message{{
 			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1, Rare: rare,
 		}}}, nil
@@ -164,9 +164,9 @@ func testItemsReplaced(t *testing.T, ctx context.Context, s ItemStore) {
 	update(t, ctx, s, a, belongs("plain", memory.Scope{}, nil))
 	edit := func(seq int64, change func(*memory.Message)) {
 		t.Helper()
-		update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-			m, err := tx.Seq(seq)
-			m.Rev = tx.Head().Rev + 1
+		update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+			m, err := view.Seq(seq)
+			m.Rev = view.Head().Rev + 1
 			change(&m)
 			return memory.Change{Replace: []memory.Message{m}}, err
 		})
@@ -215,8 +215,8 @@ func testItemsOwnProject(t *testing.T, ctx context.Context, s ItemStore) {
 
 func testItemsFailedChange(t *testing.T, ctx context.Context, s ItemStore) {
 	a := create(t, ctx, s, newAgent(1))
-	err := s.Update(ctx, project, a.ID, func(tx memory.Tx) (memory.Change, error) {
-		c, err := belongs("one", memory.Scope{UserID: "u"}, nil)(tx)
+	err := s.Update(ctx, project, a.ID, func(view memory.AgentView) (memory.Change, error) {
+		c, err := belongs("one", memory.Scope{UserID: "u"}, nil)(view)
 		c.Replace = []memory.Message{{Seq: 99, Rev: 2, Role: memory.User}} // which is not there
 		return c, err
 	})

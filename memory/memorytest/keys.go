@@ -16,7 +16,7 @@ func keyed(n int, keys ...string) memory.Agent {
 	return a
 }
 
-func wantKey(t *testing.T, ctx context.Context, s memory.Store, key, want string) {
+func wantKey(t *testing.T, ctx context.Context, s memory.Ledger, key, want string) {
 	t.Helper()
 	id, err := s.ByKey(ctx, project, key)
 	if want == "" {
@@ -27,7 +27,7 @@ func wantKey(t *testing.T, ctx context.Context, s memory.Store, key, want string
 }
 
 // testKeys: a key finds its live agent, else the one made last; an own key belongs to one live agent, a shared one to the newest.
-func testKeys(t *testing.T, ctx context.Context, s memory.Store) {
+func testKeys(t *testing.T, ctx context.Context, s memory.Ledger) {
 	wantKey(t, ctx, s, "k1", "")
 	first := create(t, ctx, s, keyed(1, "k1", "k2"))
 	second := create(t, ctx, s, keyed(2, "k3"))
@@ -64,7 +64,7 @@ func testKeys(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testKeysRace: of many that want a key at once one gets it, and the others are told who.
-func testKeysRace(t *testing.T, ctx context.Context, s memory.Store) {
+func testKeysRace(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const callers = 32
 	var wg sync.WaitGroup
 	errs := make([]error, callers)
@@ -90,7 +90,7 @@ func testKeysRace(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testLastNamed: of the agents of a name the one that ended last is found, whatever its id and whenever it began; never a live one, one that was erased, or one of another project.
-func testLastNamed(t *testing.T, ctx context.Context, s memory.Store) {
+func testLastNamed(t *testing.T, ctx context.Context, s memory.Ledger) {
 	want := func(name, want string) {
 		t.Helper()
 		id, err := s.LastNamed(ctx, project, name)

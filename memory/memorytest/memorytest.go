@@ -1,4 +1,4 @@
-// Package memorytest is the contract of memory.Store as tests. Every driver runs it.
+// Package memorytest is the contract of memory.Ledger as tests. Every driver runs it.
 package memorytest
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 // Run runs the contract; open gives an empty store of the test's own and closes it when the test ends.
-func Run(t *testing.T, open func(*testing.T) memory.Store) {
-	for name, test := range map[string]func(*testing.T, context.Context, memory.Store){
+func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
+	for name, test := range map[string]func(*testing.T, context.Context, memory.Ledger){
 		"CreateKeepsEverything":      testCreateKeepsEverything,
 		"CreateWithMessages":         testCreateWithMessages,
 		"CreateEnded":                testCreateEnded,
@@ -88,7 +88,7 @@ func newAgent(n int) memory.Agent {
 	}
 }
 
-func create(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent) memory.Agent {
+func create(t *testing.T, ctx context.Context, s memory.Ledger, a memory.Agent) memory.Agent {
 	t.Helper()
 	stored, created, err := s.Create(ctx, a, 0, memory.Change{})
 	if err != nil || !created {
@@ -98,9 +98,9 @@ func create(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent) m
 }
 
 // says gives a decision that appends one message a text, each in a turn of its own.
-func says(texts ...string) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
-		h := tx.Head()
+func says(texts ...string) memory.Decision {
+	return func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
 		var c memory.Change
 		for i, text := range texts {
 			c.Append = append(c.Append, memory.Message{
@@ -112,7 +112,7 @@ func says(texts ...string) memory.Decide {
 	}
 }
 
-func update(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent, decide memory.Decide) {
+func update(t *testing.T, ctx context.Context, s memory.Ledger, a memory.Agent, decide memory.Decision) {
 	t.Helper()
 	if err := s.Update(ctx, a.Project, a.ID, decide); err != nil {
 		t.Fatalf("update %s: %v", a.ID, err)
@@ -120,7 +120,7 @@ func update(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent, d
 }
 
 // ledger reads the whole ledger in pages.
-func ledger(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent) []memory.Message {
+func ledger(t *testing.T, ctx context.Context, s memory.Ledger, a memory.Agent) []memory.Message {
 	t.Helper()
 	var out []memory.Message
 	for after := int64(0); ; {
@@ -136,7 +136,7 @@ func ledger(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent) [
 	}
 }
 
-func head(t *testing.T, ctx context.Context, s memory.Store, a memory.Agent) memory.Head {
+func head(t *testing.T, ctx context.Context, s memory.Ledger, a memory.Agent) memory.Head {
 	t.Helper()
 	h, err := s.Head(ctx, a.Project, a.ID)
 	if err != nil {
@@ -169,9 +169,9 @@ func wantSame(t *testing.T, what string, got, want any) {
 }
 
 // end gives a decision that ends the agent.
-func end(status memory.Status, stopMS int64) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
-		h := tx.Head()
+func end(status memory.Status, stopMS int64) memory.Decision {
+	return func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
 		a := h.Agent
 		a.Status, a.StopMS, a.Message, a.Rev = status, stopMS, memory.EndOK, h.Rev+1
 		return memory.Change{Agent: &a}, nil

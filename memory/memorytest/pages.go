@@ -10,15 +10,15 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-func testRevisions(t *testing.T, ctx context.Context, s memory.Store) {
+func testRevisions(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	if h := head(t, ctx, s, a); h.Rev != 1 {
 		t.Errorf("rev of a new agent is %d", h.Rev)
 	}
 	update(t, ctx, s, a, says("one", "two")) // 2
-	update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-		m, err := tx.Seq(1)
-		m.Rev = tx.Head().Rev + 1
+	update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+		m, err := view.Seq(1)
+		m.Rev = view.Head().Rev + 1
 		return memory.Change{Replace: []memory.Message{m}}, err // 3, and not the last message
 	})
 	if h := head(t, ctx, s, a); h.Rev != 3 {
@@ -31,15 +31,15 @@ func testRevisions(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testPageByRev(t *testing.T, ctx context.Context, s memory.Store) {
+func testPageByRev(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	for i := range 100 {
 		update(t, ctx, s, a, says(fmt.Sprint(i))) // seq i+1 has rev i+2
 	}
 	for _, seq := range []int64{90, 3} {
-		update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-			m, err := tx.Seq(seq)
-			m.Rev, m.Content = tx.Head().Rev+1, "changed"
+		update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+			m, err := view.Seq(seq)
+			m.Rev, m.Content = view.Head().Rev+1, "changed"
 			return memory.Change{Replace: []memory.Message{m}}, err
 		})
 	}
@@ -72,7 +72,7 @@ func testPageByRev(t *testing.T, ctx context.Context, s memory.Store) {
 	wantSame(t, "pages after rev 98", got, []string{"changed", "changed", "97", "98", "99"})
 }
 
-func testPageBySeq(t *testing.T, ctx context.Context, s memory.Store) {
+func testPageBySeq(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	for i := range 10 {
 		update(t, ctx, s, a, userWithAnswer(fmt.Sprint(i))) // seqs 1, 3, 5, …
@@ -94,14 +94,14 @@ func testPageBySeq(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testPageMatchesLedger compares every way of reading with a plain list, whatever a driver keeps in memory.
-func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Store) {
+func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var model []memory.Message
 	var free []int64 // kept for answers
 	for step := range 250 {
-		update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-			h := tx.Head()
+		update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+			h := view.Head()
 			var c memory.Change
 			switch kind := rnd.IntN(10); {
 			case kind < 6:
@@ -173,7 +173,7 @@ func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Store) {
 	wantSame(t, "ledger", ledger(t, ctx, s, a), model)
 }
 
-func testRecent(t *testing.T, ctx context.Context, s memory.Store) {
+func testRecent(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	_, list, err := s.Recent(ctx, project, a.ID, 32, true)
 	if err != nil || len(list) != 0 {
@@ -201,12 +201,12 @@ func testRecent(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testRecentHistoryOnly(t *testing.T, ctx context.Context, s memory.Store) {
+func testRecentHistoryOnly(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	var shown []string
 	for i := range 200 {
-		update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-			c, err := says(fmt.Sprint(i))(tx)
+		update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+			c, err := says(fmt.Sprint(i))(view)
 			if i%7 != 0 {
 				c.Append[0].Role = memory.Tool
 			} else {
@@ -230,14 +230,14 @@ func testRecentHistoryOnly(t *testing.T, ctx context.Context, s memory.Store) {
 }
 
 // testRecentSharesNothingWritten holds on to what was handed out while the ledger moves on.
-func testRecentSharesNothingWritten(t *testing.T, ctx context.Context, s memory.Store) {
+func testRecentSharesNothingWritten(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	var held [][]memory.Message
 	for i := range 150 {
 		update(t, ctx, s, a, says(fmt.Sprint(i)))
 		if i%3 == 0 {
-			update(t, ctx, s, a, func(tx memory.Tx) (memory.Change, error) {
-				m := tx.Head().Last
+			update(t, ctx, s, a, func(view memory.AgentView) (memory.Change, error) {
+				m := view.Head().Last
 				m.Rev, m.Content = m.Rev+1, m.Content+" changed"
 				return memory.Change{Replace: []memory.Message{m}}, nil
 			})
@@ -263,13 +263,13 @@ func testRecentSharesNothingWritten(t *testing.T, ctx context.Context, s memory.
 }
 
 // What a list shows, the other reads show: an agent that is listed as stopped is stopped.
-func testListThenHead(t *testing.T, ctx context.Context, s memory.Store) {
+func testListThenHead(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for n := range 40 {
 		a := create(t, ctx, s, newAgent(n))
 		done := make(chan error, 1)
 		go func() {
-			done <- s.Update(ctx, project, a.ID, func(tx memory.Tx) (memory.Change, error) {
-				h := tx.Head()
+			done <- s.Update(ctx, project, a.ID, func(view memory.AgentView) (memory.Change, error) {
+				h := view.Head()
 				ended := h.Agent
 				ended.Status, ended.StopMS, ended.Rev = memory.Stopped, ended.StartMS+1, h.Rev+1
 				return memory.Change{Agent: &ended}, nil

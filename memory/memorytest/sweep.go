@@ -9,7 +9,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-func testSweep(t *testing.T, ctx context.Context, s memory.Store) {
+func testSweep(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for n := range 6 {
 		a := create(t, ctx, s, newAgent(n))
 		for i := range 40 {
@@ -49,7 +49,7 @@ func testSweep(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testSweepLimit(t *testing.T, ctx context.Context, s memory.Store) {
+func testSweepLimit(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for n := range 25 {
 		create(t, ctx, s, newAgent(n))
 		update(t, ctx, s, newAgent(n), end(memory.Stopped, int64(100-n)))
@@ -64,7 +64,7 @@ func testSweepLimit(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-func testSweepFreesKeys(t *testing.T, ctx context.Context, s memory.Store) {
+func testSweepFreesKeys(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	a.JoinKey = "key"
 	create(t, ctx, s, a)

@@ -14,7 +14,7 @@ import (
 
 // WorkingStore is a store of working memories with the agents that they belong to.
 type WorkingStore interface {
-	memory.Store
+	memory.Ledger
 	memory.WorkingStore
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Whole reads a ledger of messages that stand in a turn of their own each, checks its numbers, and gives how often each text is there.
-func Whole(t *testing.T, s memory.Store, a memory.Agent) map[string]int {
+func Whole(t *testing.T, s memory.Ledger, a memory.Agent) map[string]int {
 	t.Helper()
 	list, err := s.Messages(t.Context(), a.Project, a.ID, memory.MessageQuery{Limit: 1 << 20})
 	if err != nil {
@@ -41,7 +41,7 @@ type Writers struct {
 }
 
 // Write starts each writers for each of the agents, which are there.
-func Write[S memory.Store](t *testing.T, stores []S, agents []memory.Agent, each int) *Writers {
+func Write[S memory.Ledger](t *testing.T, stores []S, agents []memory.Agent, each int) *Writers {
 	w := &Writers{agents: agents, stop: make(chan struct{}), Acked: make([][]string, len(agents)*each)}
 	for i := range w.Acked {
 		w.wg.Go(func() {
@@ -86,7 +86,7 @@ func (w *Writers) More(t *testing.T, n int64) {
 }
 
 // Done stops and demands everything that was acknowledged, once.
-func (w *Writers) Done(t *testing.T, s memory.Store) {
+func (w *Writers) Done(t *testing.T, s memory.Ledger) {
 	t.Helper()
 	close(w.stop)
 	w.wg.Wait()

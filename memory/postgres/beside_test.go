@@ -87,7 +87,7 @@ func TestReserveBeside(t *testing.T) {
 					return
 				default:
 				}
-				err := s.Update(t.Context(), "acme", a.ID, func(memory.Tx) (memory.Change, error) {
+				err := s.Update(t.Context(), "acme", a.ID, func(memory.AgentView) (memory.Change, error) {
 					return memory.Change{Events: []memory.Event{{ID: fmt.Sprint("e", w, "-", n), Type: webhook.TypeLeft, CreatedMS: 1, Body: []byte("{}")}}}, nil
 				})
 				if err != nil {
@@ -145,7 +145,7 @@ func TestSealedBeside(t *testing.T) {
 					return
 				default:
 				}
-				err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.Tx) (memory.Change, error) {
+				err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.AgentView) (memory.Change, error) {
 					a := tx.Head().Agent
 					a.Settings.LLM.APIKey, a.Rev = memory.Secret(fmt.Sprint(secret, " ", i)), tx.Head().Rev+1
 					return memory.Change{Agent: &a}, nil
@@ -265,7 +265,7 @@ func contains(list []string, s string) bool {
 // emit makes events of the agent of outbox.
 func emit(t *testing.T, s *postgres.Store, ids ...string) {
 	t.Helper()
-	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.Tx) (memory.Change, error) {
+	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
 		var c memory.Change
 		for _, id := range ids {
 			c.Events = append(c.Events, memory.Event{ID: id, Type: webhook.TypeLeft, CreatedMS: 5, Body: []byte("{}")})

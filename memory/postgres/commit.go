@@ -33,7 +33,7 @@ type Commit struct {
 type item struct {
 	k      key
 	no     int64
-	decide memory.Decide
+	decide memory.Decision
 	since  time.Time // when it was queued
 	state  atomic.Int32
 	err    error
@@ -59,7 +59,7 @@ var errGone = errors.New("the agent's row is gone")
 
 // Update runs a decision and writes what it says. A caller whose context ends before its turn is not served; one whose turn has come waits
 // for the outcome, so that the decision never runs behind its caller's back.
-func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decision) error {
 	k := key{project, id}
 	for try := 0; ; try++ {
 		no, err := s.number(ctx, k)
@@ -432,7 +432,7 @@ func (g *group) decide(it *item) error {
 }
 
 // runDecision turns a panic of the decision into its caller's error.
-func runDecision(decide memory.Decide, t *tx) (c memory.Change, err error) {
+func runDecision(decide memory.Decision, t *tx) (c memory.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Wrap(fault.Internal, fmt.Errorf("panic in a decision: %v\n%s", p, debug.Stack()), "the store failed")

@@ -160,7 +160,7 @@ func TestBlackHole(t *testing.T) {
 			"probe": func() error { return s.Ping(t.Context()) },
 			"read":  func() error { _, err := s.Head(t.Context(), "acme", agent(0).ID); return err },
 			"append": func() error {
-				return s.Update(t.Context(), "acme", agent(0).ID, func(memory.Tx) (memory.Change, error) { return memory.Change{}, nil })
+				return s.Update(t.Context(), "acme", agent(0).ID, func(memory.AgentView) (memory.Change, error) { return memory.Change{}, nil })
 			},
 		} {
 			began := time.Now()
@@ -237,7 +237,7 @@ func TestEndpointMadeElsewhere(t *testing.T) {
 				for n := range agents {
 					group.Go(func() {
 						saw := 0
-						err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.Tx) (memory.Change, error) {
+						err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.AgentView) (memory.Change, error) {
 							saw = len(*s.Published())
 							if !writes {
 								return memory.Change{}, nil

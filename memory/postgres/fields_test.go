@@ -78,7 +78,7 @@ func TestEveryField(t *testing.T) {
 		add(m)
 	}
 	for _, m := range want { // one at a time, so that each is written in the way of a lone append
-		if err := s.Update(t.Context(), "acme", agent(0).ID, func(memory.Tx) (memory.Change, error) { return memory.Change{Append: []memory.Message{m}}, nil }); err != nil {
+		if err := s.Update(t.Context(), "acme", agent(0).ID, func(memory.AgentView) (memory.Change, error) { return memory.Change{Append: []memory.Message{m}}, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

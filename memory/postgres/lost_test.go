@@ -71,7 +71,7 @@ func TestLostDeliveries(t *testing.T) {
 	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "f", Project: "acme", URL: "https://f.example"}); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.Tx) (memory.Change, error) {
+	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
 		return memory.Change{Events: []memory.Event{{ID: "n3", Type: webhook.TypeLeft, CreatedMS: 20, Body: []byte("{}")}}}, nil
 	})
 	if err != nil {

@@ -24,8 +24,8 @@ func create(t *testing.T, s *postgres.Store, a memory.Agent) {
 }
 
 // says gives a decision that appends one message in a turn of its own.
-func says(text string) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
+func says(text string) memory.Decision {
+	return func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()
 		return memory.Change{Append: []memory.Message{{Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1}}}, nil
 	}

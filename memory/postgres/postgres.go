@@ -74,7 +74,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an open database. It is a memory.Store and a webhook.Store; an agent's change and the deliveries of its events commit together.
+// Store is an open database. It is a memory.Ledger and a webhook.Store; an agent's change and the deliveries of its events commit together.
 type Store struct {
 	pool    *pgxpool.Pool
 	sealer  seal.Sealer
@@ -107,7 +107,7 @@ type Store struct {
 }
 
 var (
-	_ memory.Store  = (*Store)(nil)
+	_ memory.Ledger = (*Store)(nil)
 	_ webhook.Store = (*Store)(nil)
 )
 
@@ -402,4 +402,9 @@ func (s *Store) wake() {
 	case s.woken <- struct{}{}:
 	default:
 	}
+}
+
+// UpdateEarly implements memory.Ledger; it is never early.
+func (s *Store) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
+	return false, s.Update(ctx, project, id, decide)
 }

@@ -33,19 +33,19 @@ func open(t *testing.T, o postgres.Options) *postgres.Store {
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{}) })
 }
 
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
 func TestStoreUncached(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store {
+	memorytest.Run(t, func(t *testing.T) memory.Ledger {
 		return open(t, postgres.Options{CacheBytes: 1, SealKey: []byte("key")})
 	})
 }
 
 // TestStoreAlone gives each call a transaction of its own.
 func TestStoreAlone(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{MaxGroup: 1, Committers: 4}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{MaxGroup: 1, Committers: 4}) })
 }
 
 func TestConversations(t *testing.T) {
@@ -64,7 +64,7 @@ func TestItems(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
-	webhooktest.Run(t, func(t *testing.T) (memory.Store, webhook.Store) {
+	webhooktest.Run(t, func(t *testing.T) (memory.Ledger, webhook.Store) {
 		s := open(t, postgres.Options{SealKey: []byte("key")})
 		return s, s
 	})

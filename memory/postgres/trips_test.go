@@ -91,7 +91,7 @@ func TestWrittenElsewhere(t *testing.T) {
 	for i := range rounds {
 		s := stores[i/3%2]
 		var seen int64
-		err := s.Update(t.Context(), "acme", agent(0).ID, func(tx memory.Tx) (memory.Change, error) {
+		err := s.Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) {
 			seen = tx.Head().NextSeq
 			return says("word")(tx)
 		})
@@ -99,7 +99,7 @@ func TestWrittenElsewhere(t *testing.T) {
 			t.Errorf("append %d was decided at seq %d: %v", i, seen, err)
 		}
 		// Nor does a decision that writes nothing answer by what is out of date.
-		err = stores[(i/3+1)%2].Update(t.Context(), "acme", agent(0).ID, func(tx memory.Tx) (memory.Change, error) {
+		err = stores[(i/3+1)%2].Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) {
 			seen = tx.Head().NextSeq
 			return memory.Change{}, nil
 		})
@@ -142,7 +142,7 @@ func TestColdGroup(t *testing.T) {
 	began := make(chan struct{})
 	wg.Go(func() {
 		once := sync.OnceFunc(func() { close(began); <-gate })
-		if err := s.Update(t.Context(), "acme", agent(0).ID, func(tx memory.Tx) (memory.Change, error) { once(); return says("first")(tx) }); err != nil {
+		if err := s.Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) { once(); return says("first")(tx) }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -152,7 +152,7 @@ func TestColdGroup(t *testing.T) {
 		wg.Go(func() {
 			queued.Add(1)
 			var got memory.Message
-			err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.Tx) (memory.Change, error) {
+			err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.AgentView) (memory.Change, error) {
 				got = tx.Head().Last
 				return says("together")(tx)
 			})

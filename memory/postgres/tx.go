@@ -16,7 +16,7 @@ type tx struct {
 	err error // of a query: the transaction is over, whatever the decision makes of it
 }
 
-var _ memory.Tx = (*tx)(nil)
+var _ memory.AgentView = (*tx)(nil)
 
 // errQuery marks errors of queries for decisions.
 var errQuery = errors.New("a decision's query failed")

@@ -14,7 +14,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	url := redistest.Cluster(t)
 	on := func(t *testing.T) *redis.Store { return open(t, redis.Options{URL: redistest.Prefix(t, url)}) }
-	t.Run("store", func(t *testing.T) { memorytest.Run(t, func(t *testing.T) memory.Store { return on(t) }) })
+	t.Run("store", func(t *testing.T) { memorytest.Run(t, func(t *testing.T) memory.Ledger { return on(t) }) })
 	t.Run("items", func(t *testing.T) {
 		memorytest.RunItems(t, func(t *testing.T) memorytest.ItemStore { return on(t) })
 	})

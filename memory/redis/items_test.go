@@ -11,8 +11,8 @@ import (
 )
 
 // saysItem is says with an item of the text's name in a user's scope.
-func saysItem(text, user string) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
+func saysItem(text, user string) memory.Decision {
+	return func(tx memory.AgentView) (memory.Change, error) {
 		c, err := says(text)(tx)
 		c.Append[0].Amend(func(r *memory.Rare) { r.Scope.UserID, r.Item = user, &memory.Item{ID: text} })
 		return c, err

@@ -27,16 +27,16 @@ func create(t *testing.T, s *redis.Store, a memory.Agent) {
 }
 
 // says gives a decision that appends one message in a turn of its own.
-func says(text string) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
+func says(text string) memory.Decision {
+	return func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()
 		return memory.Change{Append: []memory.Message{{Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1}}}, nil
 	}
 }
 
 // ends gives a decision that ends the agent.
-func ends(stopMS int64) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
+func ends(stopMS int64) memory.Decision {
+	return func(tx memory.AgentView) (memory.Change, error) {
 		a := tx.Head().Agent
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, stopMS, memory.EndOK, tx.Head().Rev+1
 		return memory.Change{Agent: &a}, nil
@@ -254,7 +254,7 @@ func TestRollback(t *testing.T) {
 	srv.Down(true)
 	srv.Up()
 	again(t, func() error { return b.Update(t.Context(), "acme", agent(1).ID, says("acked")) })
-	amend := func(tx memory.Tx) (memory.Change, error) {
+	amend := func(tx memory.AgentView) (memory.Change, error) {
 		m := tx.Head().Last
 		m.Rev = tx.Head().Rev + 1
 		m.Content += " (heard)"

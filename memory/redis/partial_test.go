@@ -87,7 +87,7 @@ func TestTurnBeyondDoubles(t *testing.T) {
 	const big = int64(1) << 53
 	add := func(turn int64, n int) {
 		t.Helper()
-		err := s.Update(t.Context(), "acme", agent(1).ID, func(tx memory.Tx) (memory.Change, error) {
+		err := s.Update(t.Context(), "acme", agent(1).ID, func(tx memory.AgentView) (memory.Change, error) {
 			h := tx.Head()
 			var c memory.Change
 			for i := range n {
@@ -101,7 +101,7 @@ func TestTurnBeyondDoubles(t *testing.T) {
 	}
 	add(big, 1)
 	add(big+1, 60)
-	if err := s.Update(t.Context(), "acme", agent(1).ID, func(tx memory.Tx) (memory.Change, error) {
+	if err := s.Update(t.Context(), "acme", agent(1).ID, func(tx memory.AgentView) (memory.Change, error) {
 		list, err := tx.Turn(big + 1)
 		if err == nil && (len(list) != 60 || list[0].TurnID != big+1) {
 			err = fmt.Errorf("%d messages, the first of turn %d", len(list), list[0].TurnID)
@@ -133,7 +133,7 @@ func TestWaitsInTime(t *testing.T) {
 	inside, free := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- s.Update(context.WithoutCancel(t.Context()), "acme", agent(1).ID, func(memory.Tx) (memory.Change, error) {
+		done <- s.Update(context.WithoutCancel(t.Context()), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
 			select {
 			case <-inside:
 			default:

@@ -17,7 +17,7 @@ func fillWith(t *testing.T, s *redis.Store, a memory.Agent, role memory.Role, n 
 	for n > 0 {
 		part := min(n, 1000, 1+(2<<20)/len(text))
 		n -= part
-		err := s.Update(t.Context(), a.Project, a.ID, func(tx memory.Tx) (memory.Change, error) {
+		err := s.Update(t.Context(), a.Project, a.ID, func(tx memory.AgentView) (memory.Change, error) {
 			h := tx.Head()
 			var c memory.Change
 			for i := range int64(part) {

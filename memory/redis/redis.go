@@ -89,7 +89,7 @@ type Store struct {
 }
 
 var (
-	_ memory.Store             = (*Store)(nil)
+	_ memory.Ledger            = (*Store)(nil)
 	_ memory.ConversationStore = (*Store)(nil)
 	_ memory.ItemStore         = (*Store)(nil)
 	_ memory.WorkingStore      = (*Store)(nil)
@@ -301,4 +301,9 @@ func (l *locks) give(k key) {
 	next := e.waiting[0]
 	e.waiting = e.waiting[1:]
 	close(next)
+}
+
+// UpdateEarly implements memory.Ledger; it is never early.
+func (s *Store) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
+	return false, s.Update(ctx, project, id, decide)
 }

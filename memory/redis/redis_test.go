@@ -31,12 +31,12 @@ func open(t *testing.T, o redis.Options) *redis.Store {
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, redis.Options{}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, redis.Options{}) })
 }
 
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the server.
 func TestStoreUncached(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store {
+	memorytest.Run(t, func(t *testing.T) memory.Ledger {
 		return open(t, redis.Options{CacheBytes: 1, SealKey: []byte("key")})
 	})
 }

@@ -33,7 +33,7 @@ func keysOf(t *testing.T, url, begin string) []string {
 // fill writes something into every key that an agent may have.
 func fill(t *testing.T, s *redis.Store, a memory.Agent) {
 	t.Helper()
-	err := s.Update(t.Context(), a.Project, a.ID, func(tx memory.Tx) (memory.Change, error) {
+	err := s.Update(t.Context(), a.Project, a.ID, func(tx memory.AgentView) (memory.Change, error) {
 		c, err := says("hello")(tx)
 		c.Append[0].ID = "client"
 		c.Append[0].Amend(func(r *memory.Rare) { r.Scope.UserID = "ann" })

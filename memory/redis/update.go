@@ -24,7 +24,7 @@ const maxTries = 60
 // Update runs a decision and writes what it says. In this process the decisions of an agent run one after the other; another server may write between a decision and its
 // commit, and the decision runs again then. A caller whose context ends before its turn is not served; one whose turn has come waits for the outcome, so that
 // the decision never runs behind its caller's back.
-func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decision) error {
 	k := key{project, id}
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -67,7 +67,7 @@ const (
 )
 
 // update gives the decision's own error apart, since it reaches the caller as it is.
-func (s *Store) update(ctx context.Context, k key, decide memory.Decide) (refused, err error) {
+func (s *Store) update(ctx context.Context, k key, decide memory.Decision) (refused, err error) {
 	v := s.cache.get(k)
 	for try := range maxTries {
 		sure := v == nil // that v holds now
@@ -117,7 +117,7 @@ func pause(ctx context.Context, try int) {
 }
 
 // run turns a panic of the decision into its caller's error.
-func run(decide memory.Decide, t *tx) (c memory.Change, err error) {
+func run(decide memory.Decision, t *tx) (c memory.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Wrap(fault.Internal, fmt.Errorf("panic in a decision: %v\n%s", p, debug.Stack()), "the store failed")
@@ -281,7 +281,7 @@ type tx struct {
 	err   error // of a query: whatever the decision makes of it
 }
 
-var _ memory.Tx = (*tx)(nil)
+var _ memory.AgentView = (*tx)(nil)
 
 // Head gives the agent's head.
 func (t *tx) Head() memory.Head { return t.view.head }

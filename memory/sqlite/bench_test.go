@@ -20,8 +20,8 @@ import (
 )
 
 // appendOne is what a handler's append does to the store.
-func appendOne(text string) memory.Decide {
-	return func(tx memory.Tx) (memory.Change, error) {
+func appendOne(text string) memory.Decision {
+	return func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()
 		return memory.Change{Append: []memory.Message{{
 			Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, Content: text, TurnID: h.LastTurn + 1, Timestamp: 1780000000000,

@@ -11,7 +11,7 @@ import (
 // A change that is told of early: its caller goes on when it is written, and is told when it is on disk. What he may do meanwhile is nothing that anybody
 // could take for the store's word. Who reads the agent meanwhile waits for the disk, so that nobody sees a ledger without what was begun on it.
 
-var _ memory.EarlyStore = (*Store)(nil)
+var _ memory.Ledger = (*Store)(nil)
 
 // early is what an item has whose caller does not wait for the disk.
 type early struct {
@@ -62,8 +62,8 @@ func (p *pendings) wait(k key) {
 	}
 }
 
-// UpdateEarly implements memory.EarlyStore.
-func (s *Store) UpdateEarly(ctx context.Context, project, id string, decide memory.Decide, kept func(error)) (bool, error) {
+// UpdateEarly implements memory.Ledger.
+func (s *Store) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, kept func(error)) (bool, error) {
 	k := key{project, id}
 	if err := s.known(ctx, k); err != nil {
 		return false, err

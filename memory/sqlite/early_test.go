@@ -34,7 +34,7 @@ func TestUpdateEarly(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				seq := int64(0)
-				decide := func(tx memory.Tx) (memory.Change, error) {
+				decide := func(tx memory.AgentView) (memory.Change, error) {
 					c, err := appendOne(sentence)(tx)
 					seq = c.Append[0].Seq
 					return c, err
@@ -99,10 +99,10 @@ func TestUpdateEarlyRefused(t *testing.T) {
 	}
 	kept := func(err error) { t.Errorf("told of the outcome of nothing: %v", err) }
 	no := errors.New("no")
-	if early, err := s.UpdateEarly(t.Context(), "p", agent("p", 0).ID, func(memory.Tx) (memory.Change, error) { return memory.Change{}, no }, kept); early || !errors.Is(err, no) {
+	if early, err := s.UpdateEarly(t.Context(), "p", agent("p", 0).ID, func(memory.AgentView) (memory.Change, error) { return memory.Change{}, no }, kept); early || !errors.Is(err, no) {
 		t.Errorf("early %v, %v; want the decision's error", early, err)
 	}
-	if early, err := s.UpdateEarly(t.Context(), "p", agent("p", 0).ID, func(memory.Tx) (memory.Change, error) { return memory.Change{}, nil }, kept); early || err != nil {
+	if early, err := s.UpdateEarly(t.Context(), "p", agent("p", 0).ID, func(memory.AgentView) (memory.Change, error) { return memory.Change{}, nil }, kept); early || err != nil {
 		t.Errorf("early %v, %v for a decision that writes nothing", early, err)
 	}
 	if _, err := s.UpdateEarly(t.Context(), "p", "nobody", appendOne("x"), kept); !fault.Is(err, fault.NotFound) {

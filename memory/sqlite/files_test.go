@@ -273,7 +273,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	check(s, stored)
 	// What needs no new page still goes, so the failed transaction left nothing behind.
-	update := func(tx memory.Tx) (memory.Change, error) {
+	update := func(tx memory.AgentView) (memory.Change, error) {
 		m := tx.Head().Last
 		m.Rev = tx.Head().Rev + 1
 		return memory.Change{Replace: []memory.Message{m}}, nil
@@ -289,7 +289,7 @@ func TestFullDisk(t *testing.T) {
 	if _, _, err := s.Create(ctx, b, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
 	}
-	end := func(tx memory.Tx) (memory.Change, error) {
+	end := func(tx memory.AgentView) (memory.Change, error) {
 		a := tx.Head().Agent
 		a.Status, a.StopMS, a.Rev = memory.Stopped, 1, tx.Head().Rev+1
 		return memory.Change{Agent: &a}, nil

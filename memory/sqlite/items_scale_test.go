@@ -22,7 +22,7 @@ func manyItems(tb testing.TB, s *sqlite.Store, users, each int) *memory.Service 
 			tb.Fatal(err)
 		}
 		for from := 0; from < each; from += 500 {
-			err := s.Update(tb.Context(), "p", a.ID, func(tx memory.Tx) (memory.Change, error) {
+			err := s.Update(tb.Context(), "p", a.ID, func(tx memory.AgentView) (memory.Change, error) {
 				h, c := tx.Head(), memory.Change{}
 				for i := range min(500, each-from) {
 					c.Append = append(c.Append, memory.Message{

@@ -27,7 +27,7 @@ func TestFullQueue(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { // holds the committer
-		err := s.Update(ctx, "p", a.ID, func(memory.Tx) (memory.Change, error) {
+		err := s.Update(ctx, "p", a.ID, func(memory.AgentView) (memory.Change, error) {
 			close(inside)
 			<-leave
 			return memory.Change{}, nil
@@ -72,7 +72,7 @@ func TestReadersDoNotWait(t *testing.T) {
 	s = open(t, sqlite.Options{Path: path})
 	ctx := t.Context()
 	done := make(chan error, 1)
-	err := s.Update(ctx, "p", agent("p", 1).ID, func(memory.Tx) (memory.Change, error) {
+	err := s.Update(ctx, "p", agent("p", 1).ID, func(memory.AgentView) (memory.Change, error) {
 		go func() {
 			_, _, err := s.Recent(ctx, "p", agent("p", 2).ID, 32, true)
 			if err == nil {
@@ -140,7 +140,7 @@ func TestGoexit(t *testing.T) {
 	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
 	}
-	leave := func(memory.Tx) (memory.Change, error) { runtime.Goexit(); return memory.Change{}, nil }
+	leave := func(memory.AgentView) (memory.Change, error) { runtime.Goexit(); return memory.Change{}, nil }
 	var wg sync.WaitGroup
 	wg.Go(func() { // nobody else writes: the caller's own goroutine ends
 		_ = s.Update(ctx, "p", a.ID, leave)
@@ -149,7 +149,7 @@ func TestGoexit(t *testing.T) {
 	wg.Wait()
 	inside, queued := make(chan struct{}), make(chan struct{})
 	wg.Go(func() {
-		err := s.Update(ctx, "p", a.ID, func(memory.Tx) (memory.Change, error) {
+		err := s.Update(ctx, "p", a.ID, func(memory.AgentView) (memory.Change, error) {
 			close(inside)
 			<-queued
 			return memory.Change{}, nil

@@ -38,7 +38,7 @@ func TestReplayIsFinished(t *testing.T) {
 	for i := range events {
 		list = append(list, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: int64(i + 1), Body: []byte("{}")})
 	}
-	if err := s.Update(t.Context(), "p", "a", func(memory.Tx) (memory.Change, error) { return memory.Change{Events: list}, nil }); err != nil {
+	if err := s.Update(t.Context(), "p", "a", func(memory.AgentView) (memory.Change, error) { return memory.Change{Events: list}, nil }); err != nil {
 		t.Fatal(err)
 	}
 	r := webhook.Replay{Filter: webhook.DeliveryQuery{Project: "p", States: []webhook.DeliveryState{webhook.Pending}}, NowMS: 10_000, PerSecond: 1000, Name: "k"}

@@ -73,7 +73,7 @@ func helper(ctx context.Context, path, mode string) error {
 				for {
 					var seq int64
 					var ev string
-					err := s.Update(ctx, "p", agent("p", n).ID, func(tx memory.Tx) (memory.Change, error) {
+					err := s.Update(ctx, "p", agent("p", n).ID, func(tx memory.AgentView) (memory.Change, error) {
 						c, err := appendOne(sentence)(tx)
 						seq = c.Append[0].Seq
 						ev = fmt.Sprintf("%d-%d", n, seq)
@@ -254,19 +254,19 @@ func fill(t *testing.T, s *sqlite.Store) {
 			do(s.Update(ctx, "p", a.ID, appendOne(sentence)))
 		}
 	}
-	do(s.Update(ctx, "p", agent("p", 2).ID, func(tx memory.Tx) (memory.Change, error) { // an old message has the highest rev
+	do(s.Update(ctx, "p", agent("p", 2).ID, func(tx memory.AgentView) (memory.Change, error) { // an old message has the highest rev
 		m, err := tx.Seq(3)
 		m.Rev, m.Content = tx.Head().Rev+1, "changed"
 		return memory.Change{Replace: []memory.Message{m}}, err
 	}))
-	do(s.Update(ctx, "p", agent("p", 3).ID, func(tx memory.Tx) (memory.Change, error) { // numbers kept free far ahead, and a lower turn behind
+	do(s.Update(ctx, "p", agent("p", 3).ID, func(tx memory.AgentView) (memory.Change, error) { // numbers kept free far ahead, and a lower turn behind
 		h := tx.Head()
 		return memory.Change{Append: []memory.Message{
 			{Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, TurnID: 500, AnswerSeq: h.NextSeq + 9},
 			{Seq: h.NextSeq + 1, Rev: h.Rev + 1, Role: memory.Tool, TurnID: 400},
 		}}, nil
 	}))
-	do(s.Update(ctx, "p", agent("p", 4).ID, func(tx memory.Tx) (memory.Change, error) {
+	do(s.Update(ctx, "p", agent("p", 4).ID, func(tx memory.AgentView) (memory.Change, error) {
 		a := tx.Head().Agent
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 99, memory.EndIdle, tx.Head().Rev+1
 		return memory.Change{Agent: &a, Events: []memory.Event{{ID: "ev1", Type: 102, CreatedMS: 5, Body: []byte("{}")}}}, nil
@@ -292,7 +292,7 @@ func TestReopenKeepsEverything(t *testing.T) {
 		}
 	}
 	// A turn number that once went down does not hide what belongs to a turn.
-	err := s.Update(t.Context(), "p", agent("p", 3).ID, func(tx memory.Tx) (memory.Change, error) {
+	err := s.Update(t.Context(), "p", agent("p", 3).ID, func(tx memory.AgentView) (memory.Change, error) {
 		for turn, want := range map[int64]int{400: 1, 500: 1, 10: 1, 600: 0} {
 			if list, err := tx.Turn(turn); err != nil || len(list) != want {
 				t.Errorf("turn %d has %d messages, want %d: %v", turn, len(list), want, err)

@@ -33,7 +33,7 @@ func BenchmarkScale(b *testing.B) {
 		})
 		// Spread over the file as they would be in life: not one agent's after another's.
 		parallelN(b, 64, agents*messages/10, func(n int) error {
-			return s.Update(ctx, "p", agent("p", n%agents).ID, func(tx memory.Tx) (memory.Change, error) {
+			return s.Update(ctx, "p", agent("p", n%agents).ID, func(tx memory.AgentView) (memory.Change, error) {
 				h := tx.Head()
 				var c memory.Change
 				for i := range int64(10) {

@@ -28,7 +28,7 @@ func TestAppendsGoBeforeDeliveries(t *testing.T) {
 	}
 	update := func(c memory.Change, meanwhile func()) {
 		t.Helper()
-		err := s.Update(t.Context(), "p", "a", func(memory.Tx) (memory.Change, error) {
+		err := s.Update(t.Context(), "p", "a", func(memory.AgentView) (memory.Change, error) {
 			if meanwhile != nil {
 				meanwhile()
 			}

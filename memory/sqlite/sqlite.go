@@ -75,7 +75,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an open database. It is a memory.Store and a webhook.Store; an agent's change and the deliveries of its events
+// Store is an open database. It is a memory.Ledger and a webhook.Store; an agent's change and the deliveries of its events
 // commit together.
 type Store struct {
 	lock    *os.File
@@ -125,7 +125,7 @@ type Store struct {
 }
 
 var (
-	_ memory.Store  = (*Store)(nil)
+	_ memory.Ledger = (*Store)(nil)
 	_ webhook.Store = (*Store)(nil)
 )
 

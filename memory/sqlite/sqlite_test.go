@@ -33,23 +33,23 @@ func open(t *testing.T, o sqlite.Options) *sqlite.Store {
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{}) })
 }
 
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
 func TestStoreUncached(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{CacheBytes: 1, CacheAgents: 1}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{CacheBytes: 1, CacheAgents: 1}) })
 }
 
 // TestStoreSmallCache has room for a few agents, so that views come and go.
 func TestStoreSmallCache(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Store {
+	memorytest.Run(t, func(t *testing.T) memory.Ledger {
 		return open(t, sqlite.Options{CacheBytes: 64 << 10, CacheAgents: 5, SealKey: []byte("key")})
 	})
 }
 
 func TestQueue(t *testing.T) {
-	webhooktest.Run(t, func(t *testing.T) (memory.Store, webhook.Store) {
+	webhooktest.Run(t, func(t *testing.T) (memory.Ledger, webhook.Store) {
 		s := open(t, sqlite.Options{SealKey: []byte("key")})
 		return s, s
 	})

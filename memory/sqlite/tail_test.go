@@ -65,7 +65,7 @@ type tails struct {
 func (x tails) last(n int) []memory.Message {
 	x.t.Helper()
 	var out []memory.Message
-	err := x.s.Update(x.t.Context(), "p", x.id, func(tx memory.Tx) (_ memory.Change, err error) {
+	err := x.s.Update(x.t.Context(), "p", x.id, func(tx memory.AgentView) (_ memory.Change, err error) {
 		out, err = tx.Last(n)
 		return memory.Change{}, err
 	})
@@ -115,7 +115,7 @@ func TestTailIsBounded(t *testing.T) {
 		t.Errorf("%d messages, kept in memory", len(one))
 	}
 	x.kept("after a longer read", 216, x.recent)
-	err := s.Update(t.Context(), "p", a.ID, func(tx memory.Tx) (memory.Change, error) {
+	err := s.Update(t.Context(), "p", a.ID, func(tx memory.AgentView) (memory.Change, error) {
 		c, err := appendOne("x")(tx)
 		h := tx.Head()
 		h.Agent.Settings.LLM.MaxHistory, h.Agent.Rev = 10, h.Rev+1
@@ -147,7 +147,7 @@ func TestTailsReadWhileWritten(t *testing.T) {
 	for i := range agents {
 		wg.Go(func() {
 			for n := range int64(rounds) {
-				err := s.Update(t.Context(), "p", agent("p", i).ID, func(tx memory.Tx) (memory.Change, error) {
+				err := s.Update(t.Context(), "p", agent("p", i).ID, func(tx memory.AgentView) (memory.Change, error) {
 					c, err := appendOne(sentence)(tx)
 					if last := tx.Head().Last; err == nil && last.Seq > 0 { // the one before changes too
 						last.Rev, last.Content = c.Append[0].Rev, "changed"

@@ -15,7 +15,7 @@ type tx struct {
 	v *view
 }
 
-var _ memory.Tx = (*tx)(nil)
+var _ memory.AgentView = (*tx)(nil)
 
 // Head gives the agent's head.
 func (t *tx) Head() memory.Head { return t.v.head }

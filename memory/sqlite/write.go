@@ -117,7 +117,7 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 }
 
 // Update runs a decision and writes what it says.
-func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decide) error {
+func (s *Store) Update(ctx context.Context, project, id string, decide memory.Decision) error {
 	k := key{project, id}
 	if err := s.known(ctx, k); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Store) known(ctx context.Context, k key) error {
 }
 
 // updating gives what the committer runs for a decision.
-func updating(k key, decide memory.Decide) func(*group) error {
+func updating(k key, decide memory.Decision) func(*group) error {
 	return func(g *group) error {
 		v, err := g.view(k)
 		if err != nil {

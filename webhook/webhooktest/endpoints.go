@@ -90,7 +90,7 @@ func testOutboxIsAllOrNone(r rig) {
 	r.put(endpoint("a"))
 	m := memory.Message{Seq: 1, Rev: 2, Role: memory.User, Content: "x"}
 	update := func(c memory.Change) error {
-		return r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.Tx) (memory.Change, error) { return c, nil })
+		return r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.AgentView) (memory.Change, error) { return c, nil })
 	}
 	if err := update(memory.Change{Append: []memory.Message{m, m}, Events: []memory.Event{event("e1", 102, 10)}}); err == nil {
 		r.t.Fatal("a change with two messages of one seq was stored")
@@ -112,7 +112,7 @@ func testOutboxIsAllOrNone(r rig) {
 func testEventIDsAreUnique(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	r.emit(event("e1", 102, 10))
-	err := r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.Tx) (memory.Change, error) {
+	err := r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.AgentView) (memory.Change, error) {
 		return memory.Change{Events: []memory.Event{event("e1", 102, 20)}}, nil
 	})
 	code(r.t, err, fault.Conflict)

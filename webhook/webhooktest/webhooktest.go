@@ -19,13 +19,13 @@ import (
 type rig struct {
 	t     *testing.T
 	ctx   context.Context
-	store memory.Store
+	store memory.Ledger
 	queue webhook.Store
 	agent memory.Agent
 }
 
 // Run runs the contract; open gives an empty store and its queue and closes them when the test ends.
-func Run(t *testing.T, open func(*testing.T) (memory.Store, webhook.Store)) {
+func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 	for name, test := range map[string]func(rig){
 		"Endpoints":              testEndpoints,
 		"EndpointReplaced":       testEndpointReplaced,
@@ -138,7 +138,7 @@ func event(id string, eventType int, ms int64) memory.Event {
 
 func (r rig) emit(events ...memory.Event) {
 	r.t.Helper()
-	err := r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.Tx) (memory.Change, error) {
+	err := r.store.Update(r.ctx, r.agent.Project, r.agent.ID, func(memory.AgentView) (memory.Change, error) {
 		return memory.Change{Events: events}, nil
 	})
 	if err != nil {
