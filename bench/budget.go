@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // The budget of what a voice turn may lose to its memory, over a direct call on the same host, ms at p50, p95 and p99
@@ -59,7 +59,7 @@ func (b *bench) benchReconcile() error {
 	times := make(samples, max(100, b.calls/4))
 	for i := range times {
 		start := time.Now()
-		got := llmadapter.Reconcile(req.Messages, known, memory.AlignHeard)
+		got := llmadapter.Reconcile(req.Messages, known, heard.Align)
 		times[i] = time.Since(start)
 		if len(got.New) != 1 {
 			return fmt.Errorf("reconciliation found %d new messages, want 1", len(got.New))

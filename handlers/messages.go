@@ -15,6 +15,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // messageRequest is one message to append.
@@ -351,7 +352,7 @@ func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.T
 		}
 		out.Generated = clean
 	}
-	if _, ok := memory.AlignHeard(out.Original(), out.Content); !ok {
+	if _, ok := heard.Align(out.Original(), out.Content); !ok {
 		return fault.At(fault.Invalid, at+"metadata.original", "does not hold the content, which is the part of it that was heard")
 	}
 	if out.InterruptMS = out.Timestamp; out.InterruptMS == 0 {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // The corpus in testdata/corpus holds pairs of a ledger and the list that a platform re-sent after it, labelled by hand with what
@@ -122,7 +123,7 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 		}
 		known, at = append(known, k), append(at, i)
 	}
-	r := llmadapter.Reconcile(in, known, memory.AlignHeard)
+	r := llmadapter.Reconcile(in, known, heard.Align)
 	outcome, heard := map[int]string{}, map[int]string{}
 	for _, f := range r.Answers {
 		i := at[f.Known]

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // longCall gives a list of turns and the ledger that knows it all but for the last words.
@@ -65,7 +65,7 @@ func BenchmarkReconcile(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				llmadapter.Reconcile(in, ledger, memory.AlignHeard)
+				llmadapter.Reconcile(in, ledger, heard.Align)
 			}
 		})
 	}

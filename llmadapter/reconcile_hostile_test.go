@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // TestReconcileHostile: a list is reconciled while all other writes of the server wait. One that is made to cost much costs little all the same, measured by what an
@@ -76,8 +76,8 @@ func TestReconcileHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ordinary, hostile := time.Duration(0), time.Duration(1<<62)
 			for range 2 { // the machine does other things too
-				hostile = min(hostile, timed(func() { llmadapter.Reconcile(tt.in, tt.known, memory.AlignHeard) }))
-				ordinary = max(ordinary, timed(func() { llmadapter.Reconcile(list, usual, memory.AlignHeard) }))
+				hostile = min(hostile, timed(func() { llmadapter.Reconcile(tt.in, tt.known, heard.Align) }))
+				ordinary = max(ordinary, timed(func() { llmadapter.Reconcile(list, usual, heard.Align) }))
 			}
 			if hostile > 3000*max(ordinary, 100*time.Microsecond) {
 				t.Errorf("took %v, an ordinary list %v", hostile, ordinary)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // platform is a made-up voice platform that talks to a made-up memory: what it sends is known, and so is what truly happened.
@@ -109,11 +109,11 @@ func TestReconcileCalls(t *testing.T) {
 			p.list = append(p.list, map[string]any{"role": "user", "content": words})
 			for range 1 + rnd.IntN(3) { // a ghost or two before the answer that is played
 				in := p.request(t)
-				r := llmadapter.Reconcile(in, p.ledger, memory.AlignHeard)
+				r := llmadapter.Reconcile(in, p.ledger, heard.Align)
 				checkReconciliation(t, seed, in, p.ledger, r)
 				p.check(t, seed, in, r)
 				p.settle(in, r)
-				again := llmadapter.Reconcile(in, p.ledger, memory.AlignHeard)
+				again := llmadapter.Reconcile(in, p.ledger, heard.Align)
 				if told := slices.ContainsFunc(again.Answers, func(f llmadapter.Finding) bool { return f.Outcome != llmadapter.Unknown }); told || len(again.New) > 0 || again.Extend != nil {
 					t.Fatalf("seed %d: the same list again brings %+v\nto %+v", seed, again, p.ledger)
 				}
@@ -293,7 +293,7 @@ func FuzzReconcile(f *testing.F) {
 			}
 			ledger = append(ledger, k)
 		}
-		for _, align := range []llmadapter.AlignFunc{nil, memory.AlignHeard} {
+		for _, align := range []llmadapter.AlignFunc{nil, heard.Align} {
 			checkReconciliation(t, 0, req.Messages, ledger, llmadapter.Reconcile(req.Messages, ledger, align))
 		}
 	})

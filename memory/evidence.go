@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // MaxReports is how many reports one call of Record takes.
@@ -132,7 +133,7 @@ func (r *Report) stray() bool {
 
 // begins tells whether the heard text is the beginning of an answer.
 func (r *Report) begins(m *Message) bool {
-	said, ok := AlignHeard(m.Original(), *r.Heard)
+	said, ok := heard.Align(m.Original(), *r.Heard)
 	return ok && countWords(said) <= countWords(*r.Heard)
 }
 
@@ -297,7 +298,7 @@ func (r *Report) fits(m *Message, shift int64) bool {
 	case r.ItemID != "" && (r.ItemID == m.ID || r.ItemID == m.UpstreamID):
 		return true
 	case r.Generated != "":
-		said, ok := AlignHeard(whole, r.Generated)
+		said, ok := heard.Align(whole, r.Generated)
 		if !ok || !r.Playing && !m.CutGenerated && said != whole {
 			return false
 		}
@@ -309,7 +310,7 @@ func (r *Report) fits(m *Message, shift int64) bool {
 		return m.TurnID == *r.Turn+shift
 	}
 	if r.Heard != nil {
-		_, ok := AlignHeard(whole, *r.Heard)
+		_, ok := heard.Align(whole, *r.Heard)
 		return ok
 	}
 	return true
@@ -359,11 +360,11 @@ func (m Message) reported(r Report, now int64) (Message, bool, error) {
 		e.Method, e.Heard = VendorText, *r.Heard
 	case len(r.Words) > 0 && r.HeardMS != nil:
 		e.Method, e.Heard = WordTimes, wordsUntil(r.Words, *r.HeardMS)
-		if _, ok := AlignHeard(whole, e.Heard); !ok {
-			e.Method, e.Heard = AudioMS, EstimateHeard(whole, *r.HeardMS)
+		if _, ok := heard.Align(whole, e.Heard); !ok {
+			e.Method, e.Heard = AudioMS, heard.Estimate(whole, *r.HeardMS)
 		}
 	case r.HeardMS != nil:
-		e.Method, e.Heard = AudioMS, EstimateHeard(whole, *r.HeardMS)
+		e.Method, e.Heard = AudioMS, heard.Estimate(whole, *r.HeardMS)
 	default:
 		return m, false, nil
 	}

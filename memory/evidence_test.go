@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 const told = "The train leaves at nine from platform two. Shall I book a seat?"
@@ -113,7 +114,7 @@ func stories() map[string]struct {
 		}, told, memory.WordTimes},
 		"a cut after the end": {[]memory.Report{{Playing: true, Heard: text(told)}, {Cut: true}}, told, memory.WordTimes},
 		"a beginning and a cut": {[]memory.Report{{Playing: true, Generated: told, StartMS: start}, {Cut: true, AtMS: start + 1500}},
-			memory.EstimateHeard(told, 1500), memory.AudioMS},
+			heard.Estimate(told, 1500), memory.AudioMS},
 		"a transcript that grows": {[]memory.Report{
 			{Playing: true, Account: true, Heard: text("The train")}, {Playing: true, Account: true, Heard: text("The train leaves at")},
 			{Playing: true, Account: true, Cut: true, Heard: text("The train leaves at nine")}, {HeardMS: number(90_000)},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // applyEvidence gives m as the evidence has it, and whether that is any change. A higher method replaces a lower one; of two equal ones the words of an
@@ -11,20 +12,20 @@ import (
 // gives the same record.
 func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
 	whole := m.Original()
-	heard := whole
+	said := whole
 	switch {
 	case e.State != Final:
-		heard = ""
+		said = ""
 	case !e.Full:
 		var ok bool
-		if heard, ok = AlignHeard(whole, e.Heard); !ok {
+		if said, ok = heard.Align(whole, e.Heard); !ok {
 			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
 		}
 	}
-	cut := heard != whole || e.Method == DisconnectOnly || m.CutGenerated
+	cut := said != whole || e.Method == DisconnectOnly || m.CutGenerated
 	sent := m.SentText() // as it was before anything is changed
 	changed := cut && m.noteCut(e, now)
-	if !e.beats(&m, heard) {
+	if !e.beats(&m, said) {
 		if !m.Interrupted && e.Method == DisconnectOnly && m.Method == DisconnectOnly { // a cut that says nothing of what was heard is a cut all the same
 			m.Interrupted, changed = true, true
 		}
@@ -33,7 +34,7 @@ func applyEvidence(m Message, e Evidence, now int64) (Message, bool, error) {
 	m.Method, m.EvidenceMS, m.Confidence = e.Method, e.AtMS, e.Confidence
 	// So is an answer that was cut while it was made; heard text that is the whole answer is none.
 	m.Interrupted = cut
-	m.Content, m.Generated, m.Sent = heard, whole, sent
+	m.Content, m.Generated, m.Sent = said, whole, sent
 	if m.Generated == m.Content && !m.CutGenerated {
 		m.Generated = ""
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // The ways an answer is cut, as the turn table names them (reference/agora-api.md 1.9).
@@ -84,7 +85,7 @@ func (r InterruptRequest) evidence(m Message) Evidence {
 	case r.Heard != nil:
 		e.Method, e.Heard = VendorText, *r.Heard
 	case r.HeardMS != nil:
-		e.Method, e.Heard = AudioMS, EstimateHeard(m.Original(), *r.HeardMS)
+		e.Method, e.Heard = AudioMS, heard.Estimate(m.Original(), *r.HeardMS)
 	default:
 		e.Method, e.Heard = DisconnectOnly, m.SentText()
 	}
@@ -92,7 +93,7 @@ func (r InterruptRequest) evidence(m Message) Evidence {
 }
 
 // cutTarget finds the assistant message that an interruption speaks of; a zero message means that there is none and none was named.
-func cutTarget(view AgentView, turn *int64, heard *string) (Message, error) {
+func cutTarget(view AgentView, turn *int64, text *string) (Message, error) {
 	var msgs []Message
 	var err error
 	if turn != nil {
@@ -114,11 +115,11 @@ func cutTarget(view AgentView, turn *int64, heard *string) (Message, error) {
 		if last.Seq == 0 {
 			last = m
 		}
-		if turn == nil || heard == nil {
+		if turn == nil || text == nil {
 			break
 		}
 		// A turn may hold several answers (around tool calls): take the one that the text is part of.
-		if _, ok := AlignHeard(m.Original(), *heard); ok {
+		if _, ok := heard.Align(m.Original(), *text); ok {
 			return m, nil
 		}
 	}

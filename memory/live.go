@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // registry is what the process knows of live agents beside the store: when something last happened, which answers are being made, who
@@ -283,8 +285,8 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 }
 
 // says tells whether the heard text may be a part of the answer as far as it is made; what nothing is known of may hold anything.
-func (f *flight) says(heard *string) bool {
-	if heard == nil || *heard == "" {
+func (f *flight) says(text *string) bool {
+	if text == nil || *text == "" {
 		return true
 	}
 	f.agent.mu.Lock()
@@ -293,7 +295,7 @@ func (f *flight) says(heard *string) bool {
 	if made == nil {
 		return true
 	}
-	_, ok := AlignHeard(made(), *heard)
+	_, ok := heard.Align(made(), *text)
 	return ok
 }
 

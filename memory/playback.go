@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // Playback is what is known of an answer while it is played, put together from single reports. It is kept with the answer, since no single
@@ -91,7 +93,7 @@ func (p *Playback) add(r Report, whole string) bool {
 		p.By = max(p.By, r.By)
 	}
 	if r.Playing && r.Heard != nil {
-		if said, ok := AlignHeard(whole, *r.Heard); ok {
+		if said, ok := heard.Align(whole, *r.Heard); ok {
 			p.Spoken, p.Account = max(p.Spoken, len(said)), p.Account || r.Account
 		}
 	}
@@ -159,7 +161,7 @@ func (p *Playback) evidence(m Message) (Evidence, bool) {
 			continue
 		}
 		timed = true
-		if said, ok := AlignHeard(whole, s.until(p.CutMS)); ok && said != "" {
+		if said, ok := heard.Align(whole, s.until(p.CutMS)); ok && said != "" {
 			spoken = max(spoken, len(said))
 			break
 		}
@@ -168,7 +170,7 @@ func (p *Playback) evidence(m Message) (Evidence, bool) {
 	case p.Spoken > 0 || timed:
 		e.Heard = whole[:spoken]
 	case len(p.Stretches) > 0 && p.Stretches[0].StartMS <= p.CutMS:
-		e.Method, e.Heard = AudioMS, EstimateHeard(whole, p.CutMS-p.Stretches[0].StartMS)
+		e.Method, e.Heard = AudioMS, heard.Estimate(whole, p.CutMS-p.Stretches[0].StartMS)
 	default:
 		e.Method, e.Heard = DisconnectOnly, m.SentText()
 	}
@@ -184,7 +186,7 @@ func (p *Playback) rules(m Message) bool {
 	if e.Full {
 		return m.Content == m.Original()
 	}
-	heard, ok := AlignHeard(m.Original(), e.Heard)
+	heard, ok := heard.Align(m.Original(), e.Heard)
 	return ok && heard == m.Content
 }
 

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // Projection says which of the truths about its earlier answers the model is told. Only answers that were cut or not heard differ
@@ -214,8 +215,8 @@ func (m *Message) unsaid() string {
 	whole := m.Original()
 	rest, ok := strings.CutPrefix(whole, m.Content)
 	if !ok { // a platform's own account, whose spelling need not be ours
-		heard, _ := AlignHeard(whole, m.Content)
-		rest = whole[len(heard):]
+		prefix, _ := heard.Align(whole, m.Content)
+		rest = whole[len(prefix):]
 	}
 	if rest = strings.TrimSpace(rest); rest == "" {
 		return ""

@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // maxFillerWork is how many bytes of our own words, and of what follows their fillers in one list, are compared: others wait for it.
@@ -65,6 +66,6 @@ func behindFiller(text string, m *memory.Message, work *int) (rest string, ok bo
 	if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
 		return rest, true
 	}
-	_, ok = memory.AlignHeard(own, rest)
+	_, ok = heard.Align(own, rest)
 	return rest, ok
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -159,7 +160,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = llmadapter.Reconcile(p.req.Messages, known, memory.AlignHeard)
+	p.rec = llmadapter.Reconcile(p.req.Messages, known, heard.Align)
 	out := memory.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {

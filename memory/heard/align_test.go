@@ -1,4 +1,4 @@
-package memory_test
+package heard_test
 
 import (
 	"math/rand/v2"
@@ -8,12 +8,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 const notPart = "\x00not part" // want of a case whose heard text is no part of the generated one
 
-func TestAlignHeard(t *testing.T) {
+func TestAlign(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, generated, heard, want string }{
 		// Nothing, everything, beginnings.
@@ -203,13 +203,13 @@ func TestAlignHeard(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, ok := memory.AlignHeard(tt.generated, tt.heard)
+			got, ok := heard.Align(tt.generated, tt.heard)
 			want, wantOK := tt.want, true
 			if want == notPart {
 				want, wantOK = "", false
 			}
 			if got != want || ok != wantOK {
-				t.Fatalf("AlignHeard(%q, %q) = %q, %v; want %q, %v", tt.generated, tt.heard, got, ok, want, wantOK)
+				t.Fatalf("Align(%q, %q) = %q, %v; want %q, %v", tt.generated, tt.heard, got, ok, want, wantOK)
 			}
 			checkAligned(t, tt.generated, got, ok)
 		})
@@ -228,7 +228,7 @@ func checkAligned(t *testing.T, generated, got string, ok bool) {
 		}
 		return
 	}
-	if again, ok := memory.AlignHeard(generated, got); !ok || again != got {
+	if again, ok := heard.Align(generated, got); !ok || again != got {
 		t.Fatalf("aligned again in %q: %q, %v; want %q", generated, again, ok, got)
 	}
 	if utf8.ValidString(generated) && !utf8.ValidString(got) {
@@ -269,7 +269,7 @@ func wordEnds(text string) []int {
 	return out
 }
 
-func TestAlignHeardPerturbed(t *testing.T) {
+func TestAlignPerturbed(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, text := range texts() {
@@ -279,14 +279,14 @@ func TestAlignHeardPerturbed(t *testing.T) {
 				continue // inside a link's target
 			}
 			for range 8 {
-				heard := perturb(rnd, text[:end])
+				said := perturb(rnd, text[:end])
 				want := text[:end]
-				got, ok := memory.AlignHeard(text, heard)
+				got, ok := heard.Align(text, said)
 				if !ok || got != want && got != text {
-					t.Fatalf("AlignHeard(%q, %q) = %q, %v; want %q", text, heard, got, ok, want)
+					t.Fatalf("Align(%q, %q) = %q, %v; want %q", text, said, got, ok, want)
 				}
 				if got == text && strings.ContainsFunc(unspoken(text[end:]), unicode.IsLetter) {
-					t.Fatalf("AlignHeard(%q, %q): whole, but words are left", text, heard)
+					t.Fatalf("Align(%q, %q): whole, but words are left", text, said)
 				}
 				checkAligned(t, text, got, ok)
 			}
@@ -335,16 +335,16 @@ func perturb(rnd *rand.Rand, text string) string {
 	return b.String()
 }
 
-// TestAlignHeardBounded runs texts that a careless search would need quadratic time or worse for. The limit is generous: a
+// TestAlignBounded runs texts that a careless search would need quadratic time or worse for. The limit is generous: a
 // quadratic search of 256 KiB takes minutes.
-func TestAlignHeardBounded(t *testing.T) {
+func TestAlignBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long texts")
 	}
 	for name, tt := range hardTexts() {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			got, ok := memory.AlignHeard(tt.generated, tt.heard)
+			got, ok := heard.Align(tt.generated, tt.said)
 			if took := time.Since(began); took > 3*time.Second {
 				t.Errorf("took %v", took)
 			}
@@ -356,12 +356,12 @@ func TestAlignHeardBounded(t *testing.T) {
 }
 
 type hardText struct {
-	generated, heard string
-	ok               bool
+	generated, said string
+	ok              bool
 }
 
 func hardTexts() map[string]hardText {
-	fill := func(s string) string { return strings.Repeat(s, memory.MaxText/len(s)) }
+	fill := func(s string) string { return strings.Repeat(s, (256<<10)/len(s)) }
 	long := fill("Sure, I can help you with that today. ")
 	half := func(s string) string { return s[:len(s)/2] }
 	return map[string]hardText{
@@ -394,7 +394,7 @@ func hardTexts() map[string]hardText {
 	}
 }
 
-func FuzzAlignHeard(f *testing.F) {
+func FuzzAlign(f *testing.F) {
 	for _, text := range texts() {
 		f.Add(text, text[:len(text)/2])
 	}
@@ -406,43 +406,43 @@ func FuzzAlignHeard(f *testing.F) {
 	} {
 		f.Add(s[0], s[1])
 	}
-	f.Fuzz(func(t *testing.T, generated, heard string) {
-		got, ok := memory.AlignHeard(generated, heard)
+	f.Fuzz(func(t *testing.T, generated, said string) {
+		got, ok := heard.Align(generated, said)
 		checkAligned(t, generated, got, ok)
-		if whole, ok := memory.AlignHeard(generated, generated); generated != "" && (!ok || whole != generated) {
-			t.Fatalf("AlignHeard of %q and itself = %q, %v", generated, whole, ok)
+		if whole, ok := heard.Align(generated, generated); generated != "" && (!ok || whole != generated) {
+			t.Fatalf("Align of %q and itself = %q, %v", generated, whole, ok)
 		}
-		for cut := range 8 { // whatever stands before a cut is heard, up to the last whole part
+		for cut := range 8 { // whatever stands before a cut is said, up to the last whole part
 			p := generated[:len(generated)*cut/8]
-			if got, ok := memory.AlignHeard(generated, p); ok {
+			if got, ok := heard.Align(generated, p); ok {
 				checkAligned(t, generated, got, ok)
 			}
 		}
 	})
 }
 
-func BenchmarkAlignHeard(b *testing.B) {
+func BenchmarkAlign(b *testing.B) {
 	answer := strings.Join(texts(), "\n\n")
 	b.Run("answer", func(b *testing.B) {
-		heard := strings.ToLower(answer[:len(answer)/2])
+		said := strings.ToLower(answer[:len(answer)/2])
 		b.SetBytes(int64(len(answer)))
 		b.ReportAllocs()
 		for b.Loop() {
-			memory.AlignHeard(answer, heard)
+			heard.Align(answer, said)
 		}
 	})
 	for name, tt := range hardTexts() {
 		b.Run(strings.ReplaceAll(name, " ", "_"), func(b *testing.B) {
 			for b.Loop() {
-				memory.AlignHeard(tt.generated, tt.heard)
+				heard.Align(tt.generated, tt.said)
 			}
 		})
 	}
 }
 
-// TestAlignHeardPieces puts together texts of what alignment treats in ways of its own, at random, and checks what holds for
+// TestAlignPieces puts together texts of what alignment treats in ways of its own, at random, and checks what holds for
 // every result, whatever was heard.
-func TestAlignHeardPieces(t *testing.T) {
+func TestAlignPieces(t *testing.T) {
 	t.Parallel()
 	pieces := []string{
 		"```", "```\n", "~~~", "[", "]", "](x)", "](", "[a]", "(", ")", "<b>", "</b>", "<", ">", "<!--", "-->", "1.", "1)", "1,000", "10", "5", "05", "st", "s", "k",
@@ -460,15 +460,15 @@ func TestAlignHeardPieces(t *testing.T) {
 	}
 	for range 30_000 {
 		generated := text(rnd.IntN(14))
-		heard := text(rnd.IntN(5))
+		said := text(rnd.IntN(5))
 		switch rnd.IntN(3) {
 		case 0: // a beginning
-			heard = generated[:rnd.IntN(len(generated)+1)]
+			said = generated[:rnd.IntN(len(generated)+1)]
 		case 1: // a beginning, spelled otherwise
-			heard = strings.NewReplacer("$5", "five dollars", "5", "five", "10", "ten", "%", " percent", "&", "and", ".", " dot ", "-", "minus ").
+			said = strings.NewReplacer("$5", "five dollars", "5", "five", "10", "ten", "%", " percent", "&", "and", ".", " dot ", "-", "minus ").
 				Replace(generated[:rnd.IntN(len(generated)+1)])
 		}
-		got, ok := memory.AlignHeard(generated, heard)
+		got, ok := heard.Align(generated, said)
 		checkAligned(t, generated, got, ok)
 	}
 }

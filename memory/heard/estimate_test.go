@@ -1,14 +1,14 @@
-package memory_test
+package heard_test
 
 import (
 	"math"
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
-func TestEstimateHeard(t *testing.T) {
+func TestEstimate(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, generated string
@@ -37,24 +37,24 @@ func TestEstimateHeard(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := memory.EstimateHeard(tt.generated, tt.ms); got != tt.want {
-				t.Errorf("EstimateHeard(%q, %d) = %q, want %q", tt.generated, tt.ms, got, tt.want)
+			if got := heard.Estimate(tt.generated, tt.ms); got != tt.want {
+				t.Errorf("Estimate(%q, %d) = %q, want %q", tt.generated, tt.ms, got, tt.want)
 			}
 		})
 	}
 }
 
-// TestEstimateHeardGrows: more time never gives less text, every estimate can be aligned, and enough time gives it all.
-func TestEstimateHeardGrows(t *testing.T) {
+// TestEstimateGrows: more time never gives less text, every estimate can be aligned, and enough time gives it all.
+func TestEstimateGrows(t *testing.T) {
 	t.Parallel()
 	for _, text := range texts() {
 		last := ""
 		for ms := int64(0); ms < 60_000; ms += 130 {
-			got := memory.EstimateHeard(text, ms)
+			got := heard.Estimate(text, ms)
 			if !strings.HasPrefix(got, last) {
 				t.Fatalf("%d ms: %q, before it %q", ms, got, last)
 			}
-			if aligned, ok := memory.AlignHeard(text, got); !ok || aligned != got {
+			if aligned, ok := heard.Align(text, got); !ok || aligned != got {
 				t.Fatalf("%q aligns as %q, %v", got, aligned, ok)
 			}
 			last = got
@@ -65,13 +65,13 @@ func TestEstimateHeardGrows(t *testing.T) {
 	}
 }
 
-func FuzzEstimateHeard(f *testing.F) {
+func FuzzEstimate(f *testing.F) {
 	for _, text := range texts() {
 		f.Add(text, int64(2000))
 	}
 	f.Add("0123 $4.50 12345678901234567890 ½ ^ . -3 #4", int64(5000))
 	f.Fuzz(func(t *testing.T, text string, ms int64) {
-		if got := memory.EstimateHeard(text, ms); !strings.HasPrefix(text, got) {
+		if got := heard.Estimate(text, ms); !strings.HasPrefix(text, got) {
 			t.Fatalf("%q is no prefix of %q", got, text)
 		}
 	})

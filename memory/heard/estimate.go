@@ -1,4 +1,4 @@
-package memory
+package heard
 
 import (
 	"strings"
@@ -9,11 +9,11 @@ import (
 // The average speaking rate, in thousandths of a syllable a second: LiveKit's base of 3.83 (reference/platforms.md 1.6).
 const speakingRate = 3830
 
-// EstimateHeard gives the part of a generated text that is spoken in the first ms milliseconds of its audio, at 3.83 syllables a second:
+// Estimate gives the part of a generated text that is spoken in the first ms milliseconds of its audio, at 3.83 syllables a second:
 // whole words, without the punctuation after the last; all of it when the time is long enough. "" for 0 or less. It
 // is an estimate: voices differ by a third, pauses are not known, and syllables are counted by groups of vowels; a
 // character of Chinese, Japanese or Korean is one syllable. What a voice does not say (markup, code blocks, stage directions) takes no time.
-func EstimateHeard(generated string, ms int64) string {
+func Estimate(generated string, ms int64) string {
 	if ms <= 0 {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package memory
+package heard
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// AlignHeard finds the part of a generated text that the caller heard, given that part as a platform reports it, and gives
+// Align finds the part of a generated text that the caller heard, given that part as a platform reports it, and gives
 // it in the generated text's own characters. ok is false if heard is no part of generated.
 //
 // Compared are the letters and digits. White space, punctuation, case, accents, typographic quotes and dashes, markdown,
@@ -24,7 +24,7 @@ import (
 // The result is a prefix of generated, and aligning it again gives it again. Time is in proportion to the lengths: where very many
 // numbers allow very many readings the search for a place ends early, and the answer may be false for text that is a part.
 // Invalid UTF-8 is passed over.
-func AlignHeard(generated, heard string) (prefix string, ok bool) {
+func Align(generated, heard string) (prefix string, ok bool) {
 	if heard == "" {
 		return "", true
 	}
