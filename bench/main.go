@@ -1,5 +1,5 @@
 // Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
-// the disk's own fdatasync, one transaction an append, pgbench, redis-benchmark, and httputil.ReverseProxy. docs/performance.md tells what came out.
+// the disk's own fdatasync, one transaction an append, pgbench, and httputil.ReverseProxy. docs/performance.md tells what came out.
 //
 //	go run ./bench              # everything, about ten minutes
 //	go run ./bench -quick       # a few seconds a part; figures for orientation only
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 Redis")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "a server built before; empty builds one")
 	postgres := flags.String("postgres", defaultPostgres(), "URL of the PostgreSQL server of part 10, which makes a schema of its own there and drops it")
@@ -122,7 +122,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail, b.benchPostgres, b.benchRedis}
+	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail, b.benchPostgres}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))

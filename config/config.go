@@ -40,7 +40,7 @@ type Config struct {
 	Addr           string // HEARDLOG_ADDR
 	Loopback       bool   // Addr serves this machine only
 	StorePath      string // HEARDLOG_STORE of an SQLite file, without its scheme
-	StoreURL       Secret // HEARDLOG_STORE of a PostgreSQL database or a Redis server, which may hold a password; else ""
+	StoreURL       Secret // HEARDLOG_STORE of a PostgreSQL database, which may hold a password; else ""
 	Credentials    []Credential
 	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
 
@@ -180,9 +180,6 @@ func (c *Config) together() []error {
 	if c.WebhookSecret != "" && c.WebhookURL == "" {
 		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_SECRET: is set without HEARDLOG_WEBHOOK_URL"))
 	}
-	if c.WebhookURL != "" && c.Redis() {
-		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_URL: does not go with the Redis store of HEARDLOG_STORE, which cannot hold deliveries so that none is lost; name an SQLite or PostgreSQL store, or no webhook"))
-	}
 	if len(c.LLM.Fallbacks) > 0 && c.LLM.URL == "" {
 		errs = append(errs, errors.New("HEARDLOG_LLM_FALLBACKS: wants HEARDLOG_LLM_URL, which it stands behind"))
 	}
@@ -190,13 +187,6 @@ func (c *Config) together() []error {
 		errs = append(errs, errors.New("HEARDLOG_AUTO_JOIN: wants HEARDLOG_LLM_URL, which agents that join by themselves talk to"))
 	}
 	return errs
-}
-
-// Redis tells that StoreURL names a Redis server.
-func (c *Config) Redis() bool { return isRedis(c.StoreURL.Reveal()) }
-
-func isRedis(url string) bool {
-	return strings.HasPrefix(url, "redis://") || strings.HasPrefix(url, "rediss://")
 }
 
 // Usage writes the settings for people.

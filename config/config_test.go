@@ -49,7 +49,8 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_ADDR", ":80", "HEARDLOG_CREDENTIALS: is required"},
 		{"HEARDLOG_STORE", "mysql://u:hunter2@h/db", `"mysql" is not known`},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@h", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
-		{"HEARDLOG_STORE", "redis://u:hunter2@", "redis://USER:PASSWORD@HOST:PORT/DATABASE"},
+		{"HEARDLOG_STORE", "redis://u:hunter2@h/0", "Redis can no longer store agents; use sqlite:PATH, or postgres://"},
+		{"HEARDLOG_STORE", "rediss://u:hunter2@h:6380/1?ttl=1h", "Redis can no longer store agents"},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@%zz/db", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
 		{"HEARDLOG_STORE", "sqlite:", "sqlite:PATH"},
 		{"HEARDLOG_CREDENTIALS", "p=id", "entry 1 is not project=id:secret"},
@@ -240,21 +241,6 @@ func TestIngestReadable(t *testing.T) {
 		})
 		if (want == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%s: %v", ingest, err)
-		}
-	}
-}
-
-// TestRedisWithoutWebhooks: a store that cannot hold deliveries is refused together with what wants them, by the names of both.
-func TestRedisWithoutWebhooks(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{"redis://h", "rediss://u:hunter2@h:6380/1?ttl=1h"} {
-		c, err := load(map[string]string{"HEARDLOG_STORE": url})
-		if err != nil || !c.Redis() || c.StoreURL.Reveal() != url || c.StorePath != "" {
-			t.Errorf("%s: %+v, %v", url, c, err)
-		}
-		_, err = load(map[string]string{"HEARDLOG_STORE": url, "HEARDLOG_WEBHOOK_URL": "https://hooks.example.com"})
-		if err == nil || !strings.Contains(err.Error(), "HEARDLOG_WEBHOOK_URL") || !strings.Contains(err.Error(), "HEARDLOG_STORE") || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s with a webhook: %v", url, err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func Settings() []Setting { return append(ownSettings(), tracingSettings()...) }
 func ownSettings() []Setting {
 	return []Setting{
 		{"HEARDLOG_ADDR", "127.0.0.1:8080", "host:port to serve; port 0 takes any free one.", setAddr},
-		{"HEARDLOG_STORE", "sqlite:data/heardlog.db", "Where the memory is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE for several servers, or redis://HOST (rediss:// for TLS) for short-term memory.", setStore},
+		{"HEARDLOG_STORE", "sqlite:data/heardlog.db", "Where the memory is kept: sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers.", setStore},
 		{"HEARDLOG_CREDENTIALS", "", "Who may come in: project=id:secret, comma separated, or the path of a file with one a line. Without any the server is open and serves a loopback address only.", setCredentials},
 		{"HEARDLOG_DEFAULT_PROJECT", "", "The project of the webhook endpoint below and, on an open server, of /v1; unset, the project of the first credential, or default.", setProject},
 		{"HEARDLOG_LLM_URL", "", "OpenAI-compatible upstream for agents that bring no llm.url: a base URL such as https://llm.example/v1, or the whole chat completions URL.", urlInto(func(c *Config) *string { return &c.LLM.URL })},
@@ -115,17 +115,13 @@ func setStore(c *Config, v string) error {
 		c.StorePath, c.StoreURL = "", Secret(v)
 		return nil
 	}
-	if isRedis(v) {
-		if u, err := url.Parse(v); err != nil || u.Hostname() == "" {
-			return errors.New("a Redis store is redis://USER:PASSWORD@HOST:PORT/DATABASE, or rediss:// for TLS") // its text would show the password
-		}
-		c.StorePath, c.StoreURL = "", Secret(v)
-		return nil
+	if strings.HasPrefix(v, "redis://") || strings.HasPrefix(v, "rediss://") {
+		return errors.New("Redis can no longer store agents; use sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers")
 	}
 	path, ok := strings.CutPrefix(v, "sqlite:")
 	if !ok || path == "" {
 		scheme, _, _ := strings.Cut(v, ":") // what follows may hold a password
-		return fmt.Errorf("store %q is not known; write sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE or redis://HOST", scheme)
+		return fmt.Errorf("store %q is not known; write sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE", scheme)
 	}
 	if strings.ContainsRune(path, 0) || strings.Contains(path, "?") {
 		return errors.New("the path may hold neither NUL nor a question mark")

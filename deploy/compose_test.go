@@ -84,20 +84,9 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
-	for _, profile := range []string{"default", "scale", "redis"} {
+	for _, profile := range []string{"default", "scale"} {
 		if len(serves[profile]) != 1 {
 			t.Errorf("in profile %s serve %q", profile, serves[profile])
 		}
-	}
-	// What docs/redis.md wants of a Redis that loses nothing, and a server on it that starts.
-	command := strings.Join(file.Services["redis"].Command, " ")
-	for _, want := range []string{"--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"} {
-		if !strings.Contains(command, want) {
-			t.Errorf("the Redis of the profile is started without %s: %s", want, command)
-		}
-	}
-	set := file.Services["short-term"].Environment
-	if url, ok := set["HEARDLOG_WEBHOOK_URL"]; set["HEARDLOG_STORE"] != "redis://redis:6379/0" || !ok || url != "" {
-		t.Errorf("the server of profile redis has %q", set)
 	}
 }

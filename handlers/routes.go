@@ -56,9 +56,9 @@ func (a *API) Router() http.Handler {
 			r.Delete("/users/{user}", a.handle(agoraError, a.eraseUser))
 			r.Delete("/projects/{project}", a.handle(agoraError, a.eraseProject))
 		})
-		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora))              // who calls is told by its signature
-		r.Get("/webhooks/fetch/{token}", a.handle(agoraError, a.hooked(a.fetch))) // the token is the permission
-		r.Group(func(r chi.Router) {                                              // the OpenAI-compatible part
+		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora))    // who calls is told by its signature
+		r.Get("/webhooks/fetch/{token}", a.handle(agoraError, a.fetch)) // the token is the permission
+		r.Group(func(r chi.Router) {                                    // the OpenAI-compatible part
 			r.Use(a.enter(openAIError), limit(openAIError))
 			r.Post("/chat/completions", a.handle(openAIError, a.chatCompletions))
 			r.Get("/models", a.handle(openAIError, a.models))

@@ -40,7 +40,6 @@ type App struct {
 	cfg       config.Config
 	log       zerolog.Logger
 	store     store
-	outbox    outbox           // nil where the store keeps no webhooks
 	now       func() time.Time // the clock that decides what is due
 	ids       *ids
 	service   *memory.Service
@@ -76,7 +75,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	undo = append(undo, a.store.Close)
 	a.ids = &ids{now: a.now}
-	a.outbox, _ = a.store.(outbox)
 	wanted, err := a.wantedEvents(ctx)
 	if err != nil {
 		return nil, err
@@ -201,17 +199,13 @@ func (a *App) Run(ctx context.Context) error {
 		run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
 	}
 	run("timers", func() error { return a.service.Run(behind) })
-	if a.outbox != nil {
-		run("webhooks", func() error { return a.worker.Run(behind) })
-		run("old webhooks", func() error { return a.sweeper.Run(behind) })
-	}
+	run("webhooks", func() error { return a.worker.Run(behind) })
+	run("old webhooks", func() error { return a.sweeper.Run(behind) })
 	<-failed.Done()
 	a.shutdown(ctx)
 	stopBehind()
 	err := group.Wait()
-	if a.outbox != nil {
-		a.sender.Close()
-	}
+	a.sender.Close()
 	a.transport.CloseIdleConnections()
 	a.closeTracing(ctx)
 	return errors.Join(err, a.store.Close())

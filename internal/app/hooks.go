@@ -12,11 +12,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// newHooks makes what the API does with webhooks, and what sends them; nil where the store keeps none.
+// newHooks makes what the API does with webhooks, and what sends them.
 func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.Guard) (*webhook.Service, error) {
-	if a.outbox == nil {
-		return nil, nil
-	}
 	thin, err := a.newThin(ctx)
 	if err != nil {
 		return nil, err
@@ -25,7 +22,7 @@ func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.
 		return nil, err
 	}
 	return &webhook.Service{
-		Store: a.outbox, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: a.ids.next, Random: rand.Reader,
+		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: a.ids.next, Random: rand.Reader,
 	}, nil
 }
 
@@ -39,7 +36,7 @@ func (a *App) newThin(ctx context.Context) (*webhook.Thin, error) {
 		}
 		base = "http://" + addr.String()
 	}
-	key, err := a.outbox.ServerKey(ctx, "fetch")
+	key, err := a.store.ServerKey(ctx, "fetch")
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package app_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -12,19 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/redis/redistest"
 )
 
 // replicas runs servers on one database.
 func replicas(t *testing.T, n int, env ...string) []*server {
 	t.Helper()
-	url := ""
-	if os.Getenv("TEST_STORE") == "redis" {
-		url = redistest.URL(t)
-	} else {
-		url = postgrestest.URL(t)
-	}
-	env = append(env, "HEARDLOG_STORE="+url)
+	env = append(env, "HEARDLOG_STORE="+postgrestest.URL(t))
 	var out []*server
 	for range n {
 		out = append(out, start(t, env...))

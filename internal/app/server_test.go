@@ -25,7 +25,6 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/spectest"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
-	"github.com/heardlog/heardlog/memory/redis/redistest"
 )
 
 // patience is how long a test waits for what must come.
@@ -93,14 +92,11 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// freshStore gives an empty store: a file, or a schema or prefix of its own where TEST_STORE is postgres or redis.
+// freshStore returns an empty store: a file, or a schema of its own if TEST_STORE is postgres.
 func freshStore(t testing.TB) string {
 	t.Helper()
-	switch os.Getenv("TEST_STORE") {
-	case "postgres":
+	if os.Getenv("TEST_STORE") == "postgres" {
 		return postgrestest.URL(t)
-	case "redis":
-		return redistest.URL(t)
 	}
 	return "sqlite:" + filepath.Join(t.TempDir(), "heardlog.db")
 }
@@ -111,15 +107,6 @@ func needsFile(t testing.TB) {
 	if os.Getenv("TEST_STORE") != "" {
 		t.Skip("looks into a file of SQLite")
 	}
-}
-
-// needsWebhooks ends a test that uses webhooks where the store keeps none, once it has seen that they are refused in words.
-func needsWebhooks(t testing.TB, refused string) {
-	t.Helper()
-	if !strings.Contains(refused, "HEARDLOG_STORE") || !strings.Contains(refused, "Redis") {
-		t.Fatalf("webhooks are refused with %q, which does not say why", refused)
-	}
-	t.Skip("the store keeps no webhooks: " + refused)
 }
 
 // start runs a server with these settings, NAME=value, over those that every test needs.
@@ -138,9 +125,6 @@ func start(t testing.TB, env ...string) *server {
 		return ""
 	}
 	c, err := config.Load(getenv)
-	if c.Redis() && getenv("HEARDLOG_WEBHOOK_URL") != "" {
-		needsWebhooks(t, fmt.Sprint(err))
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,16 +177,6 @@ type answer struct {
 
 // do calls the server. body is nil, a string that is sent as it stands, or a value sent as JSON.
 func (s *server) do(method, path string, body any, headers ...string) answer {
-	s.t.Helper()
-	a := s.asked(method, path, body, headers...)
-	if a.status == http.StatusNotImplemented && strings.HasPrefix(path, "/v1/webhooks") {
-		needsWebhooks(s.t, string(a.body))
-	}
-	return a
-}
-
-// asked is do for a call that may be refused since the store keeps no webhooks.
-func (s *server) asked(method, path string, body any, headers ...string) answer {
 	s.t.Helper()
 	var r io.Reader
 	switch b := body.(type) {

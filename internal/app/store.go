@@ -11,32 +11,24 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// store is all that the server needs of one.
+// store is all that the server needs of a driver.
 type store interface {
 	memory.Ledger
 	memory.ConversationStore
 	memory.ItemStore
 	memory.WorkingStore
-}
-
-// outbox is a store that keeps webhooks, too.
-type outbox interface {
 	webhook.Store
-	// Published gives all endpoints; the pointer is the same until one changes.
+	// Published returns all endpoints. The pointer stays the same until an endpoint changes.
 	Published() *[]webhook.Endpoint
 }
 
 var (
-	_ store  = (*sqlite.Store)(nil)
-	_ store  = (*postgres.Store)(nil)
-	_ store  = (*redis.Store)(nil)
-	_ outbox = (*sqlite.Store)(nil)
-	_ outbox = (*postgres.Store)(nil)
+	_ store = (*sqlite.Store)(nil)
+	_ store = (*postgres.Store)(nil)
 )
 
 // openStore opens the store of the settings, and gives the clock that decides what is due: a shared store's own, where there is one. log is told of what an operator has
@@ -44,15 +36,6 @@ var (
 func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
 	report := func(what string, err error) { log.Error().Err(err).Msg(what) }
 	key := []byte(c.SecretKey.Reveal())
-	if c.Redis() {
-		s, err := redis.Open(ctx, redis.Options{
-			URL: c.StoreURL.Reveal(), SealKey: key, Observe: func(c redis.Commit) { m.commit(1, c.Took, c.Err) }, Notice: func(text string) { log.Warn().Msg(text) },
-		})
-		if err != nil {
-			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
-		}
-		return s, s.Now, nil
-	}
 	if c.StoreURL != "" {
 		s, err := postgres.Open(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Observe: func(c postgres.Commit) { m.commit(c.Items, c.Took, c.Err) }, Report: report})
 		if err != nil {
@@ -86,9 +69,6 @@ func (a *App) tellUnfinished(ctx context.Context) {
 
 // storeName says where the data is, without what is nobody's business.
 func storeName(c config.Config) string {
-	if c.Redis() {
-		return redis.Redact(c.StoreURL.Reveal())
-	}
 	if c.StoreURL != "" {
 		return postgres.Redact(c.StoreURL.Reveal())
 	}

@@ -23,22 +23,19 @@ const settingsEndpoint = "settings"
 // notSet is why the endpoint is disabled that the settings no longer name.
 const notSet = "HEARDLOG_WEBHOOK_URL is not set"
 
-// wantedEvents gives what the domain is told of webhooks, once the endpoint of the settings is stored; nil where the store keeps none.
+// wantedEvents gives what the domain is told of webhooks, once the endpoint of the settings is stored.
 func (a *App) wantedEvents(ctx context.Context) (memory.Events, error) {
-	if a.outbox == nil {
-		return nil, nil
-	}
 	if err := a.putEndpoint(ctx); err != nil {
 		return nil, err
 	}
-	return newEvents(a.outbox.Published)
+	return newEvents(a.store.Published)
 }
 
 // putEndpoint stores the endpoint of the settings. One that the settings no longer name is disabled, so that what waits
 // for it is neither sent nor lost. One that was disabled for another reason, by its receiver or by hand, stays so until its URL or secret in the settings
 // changes or somebody enables it: a restart is no sign that the receiver wants to hear from us again.
 func (a *App) putEndpoint(ctx context.Context) error {
-	old, err := a.outbox.Endpoint(ctx, "", settingsEndpoint)
+	old, err := a.store.Endpoint(ctx, "", settingsEndpoint)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
@@ -46,7 +43,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	if a.cfg.WebhookURL == "" {
 		if known && !old.Disabled {
 			old.Disabled, old.DisabledWhy = true, notSet
-			return a.outbox.PutEndpoint(ctx, old)
+			return a.store.PutEndpoint(ctx, old)
 		}
 		return nil
 	}
@@ -71,7 +68,7 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	if !same || e.DisabledWhy == notSet {
 		e.Disabled, e.DisabledWhy, e.DisabledMS, e.KeepUntilMS, e.FirstFailureMS = false, "", 0, 0, 0
 	}
-	return a.outbox.PutEndpoint(ctx, e)
+	return a.store.PutEndpoint(ctx, e)
 }
 
 // newWebhooks makes what sends, and what forgets.
@@ -90,9 +87,9 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 		return err
 	}
 	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
-		Queue: a.outbox, Sender: a.sender, Now: a.now, ParkAfter: never(a.cfg.WebhookParkAfter), DisableAfter: never(a.cfg.WebhookDisableAfter), Registerer: reg, Log: a.log,
+		Queue: a.store, Sender: a.sender, Now: a.now, ParkAfter: never(a.cfg.WebhookParkAfter), DisableAfter: never(a.cfg.WebhookDisableAfter), Registerer: reg, Log: a.log,
 	})
-	a.sweeper = &webhook.Sweeper{Log: a.outbox, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
+	a.sweeper = &webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
 	return err
 }
 

@@ -43,7 +43,6 @@ const (
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
 	prometheus = "github.com/prometheus/client_golang"
-	rueidis    = "github.com/redis/rueidis"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
 	tiktoken   = "github.com/tiktoken-go/tokenizer"
@@ -84,8 +83,6 @@ func rules() map[string]rule {
 		"memory/sqlite":                {driver, []string{sqlite, xsys}},
 		"memory/postgres":              {driver, []string{pgx}},
 		"memory/postgres/postgrestest": {nil, []string{pgx}},
-		"memory/redis":                 {driver, []string{rueidis}},
-		"memory/redis/redistest":       {nil, []string{rueidis}},
 		"memory/memorytest":            {driver, []string{cmpModule}},
 		"webhook/webhooktest":          {driver, []string{cmpModule}},
 		"internal/turn":                {[]string{"memory", "memory/heard", "memory/window", "llmadapter", "internal/breaker", "internal/fault"}, []string{zerolog, prometheus, otel, gjson}},
@@ -95,7 +92,7 @@ func rules() map[string]rule {
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":            {},
 		"internal/depot":               {nil, []string{minio}},
-		"internal/data":                {[]string{"config", "memory", "memory/export", "memory/sqlite", "memory/postgres", "memory/redis", "webhook", "internal/app", "internal/depot", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
+		"internal/data":                {[]string{"config", "memory", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/data", "internal/simulate"}, []string{zerolog}},
 		"webhook/receive":              {},
 		"deploy":                       {nil, []string{yaml}},

@@ -31,9 +31,6 @@ func compact(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (er
 	if err != nil {
 		return err
 	}
-	if c.Redis() {
-		return errRedisCompact
-	}
 	var before, after int64
 	if c.StoreURL != "" {
 		from, err := openTables(ctx, c)

@@ -16,7 +16,6 @@ import (
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -149,8 +148,6 @@ type source interface {
 func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	key := []byte(c.SecretKey.Reveal())
 	switch {
-	case c.Redis():
-		s, err = redis.OpenReader(ctx, redis.Options{URL: c.StoreURL.Reveal(), SealKey: key})
 	case c.StoreURL != "":
 		s, err = postgres.OpenReader(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
 	default:
@@ -162,18 +159,8 @@ func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	return s, nil
 }
 
-// What is refused on a Redis store, before anything is touched. All that only reads works there.
-var (
-	errRedisTarget  = errors.New("a Redis store is short-term memory that nothing is put into but by a server: import, migrate and restore write to sqlite:PATH and postgres:// stores")
-	errRedisCompact = errors.New("a Redis store has no file to make smaller: the Redis server frees what was erased by itself")
-	errRedisErase   = errors.New("of a Redis store the server that runs on it erases: ask it for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project}")
-)
-
 // storeName says where a store is, without what is nobody's business.
 func storeName(c config.Config) string {
-	if c.Redis() {
-		return redis.Redact(c.StoreURL.Reveal())
-	}
 	if c.StoreURL != "" {
 		return postgres.Redact(c.StoreURL.Reveal())
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/memory/postgres"
-	"github.com/heardlog/heardlog/memory/redis"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -117,40 +116,18 @@ func (d *diagnoser) settings() config.Config {
 		d.say(diagnosis{warning, "settings", "no credentials: the server is open to everybody on this machine", "set HEARDLOG_CREDENTIALS before others use it"})
 	}
 	if c.SecretKey == "" {
-		when := "at the next start"
-		if c.Redis() {
-			when = "when it is written again"
-		}
-		d.say(diagnosis{warning, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted " + when})
+		d.say(diagnosis{warning, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
 	}
 	return c
 }
 
 func (d *diagnoser) store(c config.Config) {
 	switch {
-	case c.Redis():
-		d.redis(c)
 	case c.StoreURL != "":
 		d.postgres(c)
 	case c.StorePath != "":
 		d.sqlite(c)
 	}
-}
-
-func (d *diagnoser) redis(c config.Config) {
-	p, err := redis.Probe(d.ctx, c.StoreURL.Reveal())
-	if err != nil {
-		d.say(diagnosis{failing, "store", storeName(c) + " cannot be reached: " + err.Error(), "look at host, port, user, password and database of HEARDLOG_STORE, and whether the server runs"})
-		return
-	}
-	d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s answers: %s", storeName(c), p.Version)})
-	if p.Replica {
-		d.say(diagnosis{failing, "store", "the server takes no writes: it is a replica", "name the primary in HEARDLOG_STORE"})
-	}
-	if p.Lossy != "" {
-		d.say(diagnosis{warning, "store", p.Lossy, ""})
-	}
-	d.skew(storeName(c), p.Skew)
 }
 
 func (d *diagnoser) postgres(c config.Config) {

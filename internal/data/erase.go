@@ -72,9 +72,6 @@ func (s sqliteEraser) Close() error { return errors.Join(s.reader.Close(), s.Sto
 
 // openEraser opens a store that must be there.
 func openEraser(ctx context.Context, c config.Config) (eraser, error) {
-	if c.Redis() {
-		return nil, errRedisErase
-	}
 	there, err := openSource(ctx, c) // refuses what is not there, or is of another version
 	if err != nil {
 		return nil, err

@@ -52,9 +52,6 @@ func migrate(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (er
 	if err != nil {
 		return fmt.Errorf("-to: %w", err)
 	}
-	if target.Redis() {
-		return fmt.Errorf("-to: %w", errRedisTarget)
-	}
 	if source.StoreURL == target.StoreURL && samePath(source.StorePath, target.StorePath) {
 		return errors.New("-to: source and target are the same store")
 	}

@@ -91,9 +91,6 @@ type target interface {
 
 // openTarget opens a store for an import; its tables are made or brought up to date.
 func openTarget(ctx context.Context, c config.Config) (target, error) {
-	if c.Redis() {
-		return nil, errRedisTarget
-	}
 	if c.StoreURL != "" {
 		return openTables(ctx, c)
 	}

@@ -47,9 +47,6 @@ func restore(ctx context.Context, e Env, flags *flag.FlagSet, args []string) err
 	if err != nil {
 		return err
 	}
-	if c.Redis() {
-		return errRedisTarget
-	}
 	b, err := findBackup(ctx, e, flags.Arg(0), *label, with)
 	if err != nil {
 		return err
