@@ -33,7 +33,10 @@ type load struct {
 	addr    string
 	clients int
 	total   int
+	// request returns what a client sends, again and again. each, if not nil, is asked for every
+	// request instead; n counts the requests of all clients.
 	request func(client int) []byte
+	each    func(client, n int) []byte
 	// read takes the answer; nil wants status 200 and drops the body.
 	read func(c *conn, req []byte) error
 }
@@ -63,9 +66,19 @@ func (l load) run(ctx context.Context, p *process) (result, error) {
 	var wg sync.WaitGroup
 	for i, c := range conns {
 		wg.Go(func() {
-			req := l.request(i)
+			var req []byte
+			if l.each == nil {
+				req = l.request(i)
+			}
 			lat := make(samples, 0, l.total/l.clients+16)
-			for left.Add(-1) >= 0 && ctx.Err() == nil {
+			for ctx.Err() == nil {
+				n := int(left.Add(-1))
+				if n < 0 {
+					break
+				}
+				if l.each != nil {
+					req = l.each(i, l.total-1-n)
+				}
 				t := time.Now()
 				if errs[i] = l.read(c, req); errs[i] != nil {
 					break

@@ -40,6 +40,7 @@ type bench struct {
 	report
 	sizes
 	bin     string // the server
+	against string // a second server, measured beside it; "" for none
 	dir     string // on the disk that is measured
 	level   string // the server's log level
 	rounds  int
@@ -76,9 +77,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy")
 	short := flags.Bool("quick", false, "a short run, for orientation")
-	server := flags.String("server", "", "a server built before; empty builds one")
+	server := flags.String("server", "", "the server's binary; empty builds one")
+	against := flags.String("against", "", "binary of another server, such as an older version: both are measured, round by round in turn, and shown side by side")
 	postgres := flags.String("postgres", defaultPostgres(), "URL of the PostgreSQL server of part 10, which makes a schema of its own there and drops it")
 	dir := flags.String("dir", "", "folder for the databases, on the disk to be measured; empty makes a temporary one")
 	level := flags.String("log", "warn", "log level of the server; info writes one line a request")
@@ -96,7 +98,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *role != "" {
 		return serveRole(ctx, out, *role, *upstream, *dir)
 	}
-	b := &bench{report: report{out: out}, sizes: full(), bin: *server, dir: *dir, level: *level, rounds: *rounds, postgres: *postgres}
+	b := &bench{report: report{out: out, both: *against != ""}, sizes: full(), bin: *server, dir: *dir, level: *level, rounds: *rounds, postgres: *postgres}
 	if *short {
 		b.sizes, b.rounds = quick(), min(*rounds, 2)
 	}
@@ -105,6 +107,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if *streams > 0 {
 		b.streams = *streams
+	}
+	if b.against, err = absolute(*against); err != nil {
+		return err
 	}
 	tmp, err := os.MkdirTemp(b.dir, "heardlog-bench-")
 	if err != nil {
@@ -122,7 +127,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func (b *bench) all(ctx context.Context, only string, files uint64, strict bool) error {
-	parts := []func(context.Context) error{b.benchHistory, b.benchAppend, b.benchProxy, b.benchRestart, b.benchBudget, b.benchMany, b.benchWebhooks, b.benchContext, b.benchTail, b.benchPostgres}
+	parts := []part{
+		(*bench).benchHistory, (*bench).benchAppend, (*bench).benchProxy, (*bench).benchRestart,
+		(*bench).benchBudget, (*bench).benchMany, (*bench).benchWebhooks, (*bench).benchContext,
+		(*bench).benchTail, (*bench).benchPostgres, (*bench).benchPairs, (*bench).benchConversation,
+	}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))
@@ -142,7 +151,11 @@ func (b *bench) all(ctx context.Context, only string, files uint64, strict bool)
 		if !slices.Contains(which, i+1) {
 			continue
 		}
-		if err := part(ctx); err != nil {
+		measure := part
+		if b.against != "" {
+			measure = func(b *bench, ctx context.Context) error { return b.measureBoth(ctx, part) }
+		}
+		if err := measure(b, ctx); err != nil {
 			return fmt.Errorf("part %d: %w", i+1, err)
 		}
 		b.stopAll()

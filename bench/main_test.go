@@ -39,7 +39,7 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, rows := range []int{2, 5, 11, 3, 16, 2, 6, 8, 4, 9} {
+	for i, rows := range []int{2, 5, 11, 3, 16, 2, 6, 8, 4, 9, 12, 3} {
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
 			t.Parallel()
 			quickly(t, i+1, rows, server)
@@ -77,9 +77,46 @@ func quickly(t *testing.T, part, want int, server string) {
 	}
 }
 
+// TestAgainst measures one server as two: each row has both figures.
+func TestAgainst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a few seconds")
+	}
+	t.Parallel()
+	server, err := build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-quick", "-rounds", "2", "-only", "12", "-server", server, "-against", server, "-dir", t.TempDir()}, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	_, table, ok := strings.Cut(out.String(), "measured / against")
+	if !ok || strings.Count(table, "(against: ") != 3 || strings.Count(table, " × ") < 3 {
+		t.Errorf("no figures of both servers in\n%s", &out)
+	}
+}
+
+// TestMedianRow: the round in the middle keeps the note that belongs to its figure.
+func TestMedianRow(t *testing.T) {
+	t.Parallel()
+	rounds := [][]check{{{value: 9, note: "nine"}}, {{value: 1, note: "one"}}, {{value: 5, note: "five"}}, {{value: 7, note: "seven"}}}
+	for _, tt := range []struct {
+		rounds int
+		want   string
+	}{{1, "nine"}, {2, "one"}, {3, "five"}, {4, "five"}} {
+		if got, err := medianRow(rounds[:tt.rounds], 0); err != nil || got.note != tt.want {
+			t.Errorf("of %d rounds %q, want %q: %v", tt.rounds, got.note, tt.want, err)
+		}
+	}
+	if _, err := medianRow(rounds, 1); err == nil {
+		t.Error("a row that no round has was found")
+	}
+}
+
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-only", "12"}, {"-only", "x"}, {"-role", "nobody"}} {
+	for _, args := range [][]string{{"-only", "13"}, {"-only", "x"}, {"-role", "nobody"}} {
 		args = append(args, "-server", "/nothing", "-dir", t.TempDir())
 		if err := run(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)

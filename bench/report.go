@@ -15,10 +15,17 @@ type check struct {
 	unit   string // "x" for a ratio
 	limit  float64
 	atMost bool   // else at least
+	open   bool   // there is no target
 	note   string // the figures behind it
+
+	other     float64 // the same figure of the server of -against
+	otherNote string
 }
 
 func (c check) pass() bool {
+	if c.open {
+		return true
+	}
 	if c.atMost {
 		return c.value <= c.limit
 	}
@@ -29,6 +36,7 @@ func (c check) pass() bool {
 type report struct {
 	out    io.Writer
 	checks []check
+	both   bool // each row has the figure of a second server
 }
 
 // sayf prints a line at once: a run takes minutes.
@@ -42,22 +50,40 @@ func (r *report) atMost(part int, what string, value float64, unit string, limit
 	r.add(check{part: part, what: what, value: value, unit: unit, limit: limit, atMost: true, note: fmt.Sprintf(note, args...)})
 }
 
-func (r *report) add(c check) {
-	r.checks = append(r.checks, c)
-	r.sayf("  %s", strings.TrimSpace(row(c, "  ")))
+// show adds a figure that has no target.
+func (r *report) show(part int, what string, value float64, unit, note string, args ...any) {
+	r.add(check{part: part, what: what, value: value, unit: unit, open: true, note: fmt.Sprintf(note, args...)})
 }
 
-func row(c check, sep string) string {
-	sign, verdict := "≥", "pass"
+func (r *report) add(c check) {
+	r.checks = append(r.checks, c)
+	r.sayf("  %s", strings.TrimSpace(r.row(c, "  ")))
+}
+
+func (r *report) row(c check, sep string) string {
+	target, verdict := "≥ "+figure(c.limit, c.unit), "pass"
 	if c.atMost {
-		sign = "≤"
+		target = "≤ " + figure(c.limit, c.unit)
 	}
-	if !c.pass() {
+	switch {
+	case c.open:
+		target, verdict = "", ""
+	case !c.pass():
 		verdict = "MISS"
 	}
-	return strings.Join([]string{
-		fmt.Sprint(c.part), c.what, figure(c.value, c.unit), sign + " " + figure(c.limit, c.unit), verdict, c.note,
-	}, sep)
+	cells := []string{fmt.Sprint(c.part), c.what, figure(c.value, c.unit)}
+	note := c.note
+	if r.both {
+		times := "" // nothing can be told of a figure that was 0
+		if c.other != 0 {
+			times = figure(c.value/c.other, "x")
+		}
+		cells = append(cells, figure(c.other, c.unit), times)
+		if c.otherNote != "" {
+			note += " (against: " + c.otherNote + ")"
+		}
+	}
+	return strings.Join(append(cells, target, verdict, note), sep)
 }
 
 func figure(v float64, unit string) string {
@@ -74,13 +100,21 @@ func figure(v float64, unit string) string {
 	return strings.TrimSpace(fmt.Sprintf("%.*f %s", digits, v, unit))
 }
 
-// table prints everything once more, and tells how many targets were missed.
+// table prints everything once more, and returns how many targets were missed.
 func (r *report) table() (missed int, err error) {
 	r.sayf("")
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "part\twhat\tmeasured\ttarget\t\tfigures behind it")
+	second := ""
+	if r.both {
+		second = "against\tmeasured / against\t"
+	}
+	fmt.Fprintln(w, "part\twhat\tmeasured\t"+second+"target\t\tfigures behind it")
+	targets := 0
 	for _, c := range r.checks {
-		fmt.Fprintln(w, row(c, "\t"))
+		fmt.Fprintln(w, r.row(c, "\t"))
+		if !c.open {
+			targets++
+		}
 		if !c.pass() {
 			missed++
 		}
@@ -88,6 +122,6 @@ func (r *report) table() (missed int, err error) {
 	if err := w.Flush(); err != nil {
 		return missed, err
 	}
-	r.sayf("\n%d of %d targets met", len(r.checks)-missed, len(r.checks))
+	r.sayf("\n%d of %d targets met", targets-missed, targets)
 	return missed, nil
 }
