@@ -10,37 +10,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/window"
 )
-
-// Secret is a setting that must not come out: every way of printing it says "[secret]".
-type Secret string
-
-// String hides the value.
-func (Secret) String() string { return "[secret]" }
-
-// GoString hides the value.
-func (Secret) GoString() string { return "[secret]" }
-
-// MarshalText hides the value from encoders.
-func (Secret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
-
-// Reveal gives the value.
-func (s Secret) Reveal() string { return string(s) }
 
 // Credential lets its holder into one project.
 type Credential struct {
 	Project string
 	ID      string
-	Secret  Secret
+	Secret  secret.String
 }
 
 // Config is the whole of the settings. The comments name the environment variables; Settings describes them.
 type Config struct {
-	Addr           string // HEARDLOG_ADDR
-	Loopback       bool   // Addr serves this machine only
-	StorePath      string // HEARDLOG_STORE of an SQLite file, without its scheme
-	StoreURL       Secret // HEARDLOG_STORE of a PostgreSQL database, which may hold a password; else ""
+	Addr           string        // HEARDLOG_ADDR
+	Loopback       bool          // Addr serves this machine only
+	StorePath      string        // HEARDLOG_STORE of an SQLite file, without its scheme
+	StoreURL       secret.String // HEARDLOG_STORE of a PostgreSQL database, which may hold a password; else ""
 	Credentials    []Credential
 	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
 
@@ -50,10 +36,10 @@ type Config struct {
 	Profiles    []Profile // HEARDLOG_PROFILES
 	NoKey       string    // HEARDLOG_NO_KEY
 
-	WebhookURL    string // HEARDLOG_WEBHOOK_URL; "" = none
-	WebhookSecret Secret // HEARDLOG_WEBHOOK_SECRET
+	WebhookURL    string        // HEARDLOG_WEBHOOK_URL; "" = none
+	WebhookSecret secret.String // HEARDLOG_WEBHOOK_SECRET
 
-	WebhookProxy        Secret        // HEARDLOG_WEBHOOK_PROXY, a URL that may hold a password; "" = none
+	WebhookProxy        secret.String // HEARDLOG_WEBHOOK_PROXY, a URL that may hold a password; "" = none
 	WebhookParkAfter    int           // HEARDLOG_WEBHOOK_PARK_AFTER; 0 = never
 	WebhookDisableAfter time.Duration // HEARDLOG_WEBHOOK_DISABLE_AFTER; 0 = never
 	WebhookRetention    time.Duration // HEARDLOG_WEBHOOK_RETENTION; 0 = as long as the agent
@@ -63,7 +49,7 @@ type Config struct {
 	PublicURL string // HEARDLOG_PUBLIC_URL; "" = not known
 
 	OutboundAllow []netip.Prefix // HEARDLOG_OUTBOUND_ALLOW
-	SecretKey     Secret         // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
+	SecretKey     secret.String  // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
 
 	IdleTimeout       time.Duration // HEARDLOG_IDLE_TIMEOUT
 	MaxAgents         int           // HEARDLOG_MAX_AGENTS; 0 = no limit
@@ -88,10 +74,10 @@ type Config struct {
 
 // LLM is what agents get that bring no settings of their own, and the limits of a call.
 type LLM struct {
-	URL          string // HEARDLOG_LLM_URL
-	APIKey       Secret // HEARDLOG_LLM_API_KEY
-	Model        string // HEARDLOG_LLM_MODEL
-	Vendor       string // HEARDLOG_LLM_VENDOR
+	URL          string        // HEARDLOG_LLM_URL
+	APIKey       secret.String // HEARDLOG_LLM_API_KEY
+	Model        string        // HEARDLOG_LLM_MODEL
+	Vendor       string        // HEARDLOG_LLM_VENDOR
 	Connect      time.Duration
 	FirstToken   time.Duration
 	Idle         time.Duration
@@ -107,10 +93,10 @@ type LLM struct {
 type Upstream struct {
 	Name     string // letters, digits, dot, dash and underscore, at most 64; never empty, unique
 	URL      string
-	APIKey   Secret
+	APIKey   secret.String
 	Model    string // in place of any other; "" leaves it alone
 	Vendor   string
-	Headers  map[string]Secret
+	Headers  map[string]secret.String
 	Projects []string // whose agents it serves; empty = all
 }
 

@@ -6,12 +6,14 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // IngestSecret signs the notifications that Agora sends for a project.
 type IngestSecret struct {
 	Project string
-	Secret  Secret
+	Secret  secret.String
 }
 
 // Bounds of the secrets of ingest. Each secret of a project is a pass over the body of whoever calls.
@@ -67,13 +69,13 @@ func setIngest(c *Config, v string) error {
 		if e == "" || strings.HasPrefix(e, "#") {
 			continue
 		}
-		project, secret, _ := strings.Cut(e, "=")
+		project, value, _ := strings.Cut(e, "=")
 		switch {
-		case secret == "":
+		case value == "":
 			return fmt.Errorf("entry %d is not project=secret", i+1)
 		case !ValidProject(project):
 			return fmt.Errorf("entry %d: the project may hold letters, digits, dot, dash and underscore, at most 128", i+1)
-		case len(secret) > maxIngestSecret || oneLine(secret) != nil:
+		case len(value) > maxIngestSecret || oneLine(value) != nil:
 			return fmt.Errorf("entry %d: a secret has at most %d bytes and no control characters", i+1, maxIngestSecret)
 		case count[project] == maxIngestPerProject:
 			return fmt.Errorf("entry %d: its project has %d secrets already", i+1, maxIngestPerProject)
@@ -81,7 +83,7 @@ func setIngest(c *Config, v string) error {
 			return fmt.Errorf("there are more than %d entries", maxIngestSecrets)
 		}
 		count[project]++
-		c.Ingest = append(c.Ingest, IngestSecret{Project: project, Secret: Secret(secret)})
+		c.Ingest = append(c.Ingest, IngestSecret{Project: project, Secret: secret.String(value)})
 	}
 	if len(c.Ingest) == 0 {
 		return errors.New("holds no entry; leave it unset to take no notifications")

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -35,7 +36,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_CREDENTIALS", "", "Who may come in: project=id:secret, comma separated, or the path of a file with one a line. Without any the server is open and serves a loopback address only.", setCredentials},
 		{"HEARDLOG_DEFAULT_PROJECT", "", "The project of the webhook endpoint below and, on an open server, of /v1; unset, the project of the first credential, or default.", setProject},
 		{"HEARDLOG_LLM_URL", "", "OpenAI-compatible upstream for agents that bring no llm.url: a base URL such as https://llm.example/v1, or the whole chat completions URL.", urlInto(func(c *Config) *string { return &c.LLM.URL })},
-		{"HEARDLOG_LLM_API_KEY", "", "Key sent to that upstream as a bearer token.", func(c *Config, v string) error { c.LLM.APIKey = Secret(v); return oneLine(v) }},
+		{"HEARDLOG_LLM_API_KEY", "", "Key sent to that upstream as a bearer token.", func(c *Config, v string) error { c.LLM.APIKey = secret.String(v); return oneLine(v) }},
 		{"HEARDLOG_LLM_MODEL", "", "Model asked for when neither the agent nor the request names one.", func(c *Config, v string) error { c.LLM.Model = v; return oneLine(v) }},
 		{"HEARDLOG_LLM_VENDOR", "", "Vendor of that upstream; custom passes every message field on, any other value role and content only; azure sends the key as Azure OpenAI wants it, which its own hosts get in any case.", func(c *Config, v string) error { c.LLM.Vendor = v; return oneLine(v) }},
 		{"HEARDLOG_LLM_CONNECT_TIMEOUT", "5s", "How long reaching an upstream may take.", durationInto(func(c *Config) *time.Duration { return &c.LLM.Connect }, 10*time.Millisecond, time.Minute)},
@@ -57,7 +58,7 @@ func ownSettings() []Setting {
 		{"HEARDLOG_PROFILES", "", "Keys of your own by which calls are told apart, a JSON array of {project, name, header} or {project, name, path}; without project for every one.", setProfiles},
 		{"HEARDLOG_NO_KEY", "refuse", "What becomes of a chat completion that names neither an agent nor a call: refuse it, or tell calls apart by their first words, which two calls may share.", oneOf(func(c *Config) *string { return &c.NoKey }, "refuse", "words")},
 		{"HEARDLOG_WEBHOOK_URL", "", "Where the default project's events are sent.", urlInto(func(c *Config) *string { return &c.WebhookURL })},
-		{"HEARDLOG_WEBHOOK_SECRET", "", "Secret that signs them: whsec_ and base64, or any text.", func(c *Config, v string) error { c.WebhookSecret = Secret(v); return oneLine(v) }},
+		{"HEARDLOG_WEBHOOK_SECRET", "", "Secret that signs them: whsec_ and base64, or any text.", func(c *Config, v string) error { c.WebhookSecret = secret.String(v); return oneLine(v) }},
 		{"HEARDLOG_INGEST_SECRETS", "", "Secrets that sign Agora's own notifications to /v1/ingest/agora: project=secret, comma separated, or the path of a file with one a line; at most 4 of a project.", setIngest},
 		{"HEARDLOG_PUBLIC_URL", "", "This server's address as webhook receivers reach it, such as https://heardlog.example; thin events hold fetch URLs under it. Unset, a server that serves a loopback address uses that, and any other sends every event whole.", setPublicURL},
 		{"HEARDLOG_WEBHOOK_PROXY", "", "Forward proxy that all webhooks go through: http, https or socks5. It, and not Heardlog, then keeps them from addresses that are not public.", setWebhookProxy},
@@ -112,7 +113,7 @@ func setStore(c *Config, v string) error {
 		if u, err := url.Parse(v); err != nil || u.Hostname() == "" && u.Query().Get("host") == "" || strings.Trim(u.Path, "/") == "" {
 			return errors.New("a PostgreSQL store is postgres://USER:PASSWORD@HOST:PORT/DATABASE") // its text would show the password
 		}
-		c.StorePath, c.StoreURL = "", Secret(v)
+		c.StorePath, c.StoreURL = "", secret.String(v)
 		return nil
 	}
 	if strings.HasPrefix(v, "redis://") || strings.HasPrefix(v, "rediss://") {
@@ -178,25 +179,25 @@ func setCredentials(c *Config, v string) error {
 			continue
 		}
 		project, rest, ok1 := strings.Cut(e, "=")
-		id, secret, ok2 := strings.Cut(rest, ":")
+		id, value, ok2 := strings.Cut(rest, ":")
 		// The entry itself is not shown: it may be a secret in the wrong place.
 		switch {
-		case !ok1 || !ok2 || id == "" || secret == "":
+		case !ok1 || !ok2 || id == "" || value == "":
 			return fmt.Errorf("entry %d is not project=id:secret", i+1)
 		case !ValidProject(project):
 			return fmt.Errorf("entry %d: the project may hold letters, digits, dot, dash and underscore, at most 128", i+1)
-		case len(id) > 256 || len(secret) > 1024:
+		case len(id) > 256 || len(value) > 1024:
 			return fmt.Errorf("entry %d: an id has at most 256 characters and a secret 1024", i+1)
 		case seen[id]:
 			return fmt.Errorf("entry %d: its id stands in an earlier entry too", i+1)
-		case holders[secret] != "" && holders[secret] != project:
+		case holders[value] != "" && holders[value] != project:
 			// Sent alone, as a bearer token, it could not tell which project is meant.
 			return fmt.Errorf("entry %d: its secret is that of another project too", i+1)
 		case len(c.Credentials) == maxCredentials:
 			return fmt.Errorf("there are more than %d entries", maxCredentials)
 		}
-		seen[id], holders[secret] = true, project
-		c.Credentials = append(c.Credentials, Credential{Project: project, ID: id, Secret: Secret(secret)})
+		seen[id], holders[value] = true, project
+		c.Credentials = append(c.Credentials, Credential{Project: project, ID: id, Secret: secret.String(value)})
 	}
 	if len(c.Credentials) == 0 {
 		return errors.New("holds no entry; leave it unset for an open server on a loopback address")
@@ -239,7 +240,7 @@ func setWebhookProxy(c *Config, v string) error {
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
 		return errors.New("is not a proxy's URL such as http://proxy.example:3128") // not shown: it may hold a password
 	}
-	c.WebhookProxy = Secret(v)
+	c.WebhookProxy = secret.String(v)
 	return nil
 }
 
@@ -266,13 +267,13 @@ func setSecretKey(c *Config, v string) error {
 		return nil
 	}
 	if b, err := base64.StdEncoding.DecodeString(v); err == nil && len(b) == 32 {
-		c.SecretKey = Secret(b)
+		c.SecretKey = secret.String(b)
 		return nil
 	}
 	if len(v) < minSecretKey {
 		return fmt.Errorf("has %d characters; at least %d are wanted, better 32 random bytes in base64", len(v), minSecretKey)
 	}
-	c.SecretKey = Secret(v)
+	c.SecretKey = secret.String(v)
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // Bounds of HEARDLOG_LLM_FALLBACKS.
@@ -103,7 +105,7 @@ func plain(err error) error {
 }
 
 func (in *upstreamJSON) upstream(i int) (Upstream, error) {
-	u := Upstream{Name: in.Name, APIKey: Secret(in.APIKey), Model: in.Model, Vendor: in.Vendor, Projects: in.Projects}
+	u := Upstream{Name: in.Name, APIKey: secret.String(in.APIKey), Model: in.Model, Vendor: in.Vendor, Projects: in.Projects}
 	if u.Name == "" {
 		u.Name = "fallback-" + strconv.Itoa(i+1)
 	}
@@ -134,9 +136,9 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 			return u, fmt.Errorf("headers: a value %w", err)
 		}
 		if u.Headers == nil {
-			u.Headers = map[string]Secret{}
+			u.Headers = map[string]secret.String{}
 		}
-		u.Headers[name] = Secret(value)
+		u.Headers[name] = secret.String(value)
 	}
 	for _, p := range in.Projects {
 		if !ValidProject(p) {

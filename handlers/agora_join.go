@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -280,7 +281,7 @@ func (p *joinProperties) settings() memory.Settings {
 	s := memory.Settings{
 		Channel: p.Channel, Labels: p.Labels, IdleTimeoutS: -1,
 		LLM: memory.LLMSettings{
-			URL: l.URL, APIKey: memory.Secret(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
+			URL: l.URL, APIKey: secret.String(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
 			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
 			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
 			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates,

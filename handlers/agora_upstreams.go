@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -56,19 +57,19 @@ func (p *joinProperties) upstreams() []memory.Upstream {
 	for i := range p.Heardlog.Upstreams {
 		u := &p.Heardlog.Upstreams[i]
 		out = append(out, memory.Upstream{
-			Name: u.named(i), URL: u.URL, APIKey: memory.Secret(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secrets(u.Headers),
+			Name: u.named(i), URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secrets(u.Headers),
 		})
 	}
 	return out
 }
 
-func secrets(m map[string]string) map[string]memory.Secret {
+func secrets(m map[string]string) map[string]secret.String {
 	if len(m) == 0 {
 		return nil
 	}
-	out := make(map[string]memory.Secret, len(m))
+	out := make(map[string]secret.String, len(m))
 	for k, v := range m {
-		out[k] = memory.Secret(v)
+		out[k] = secret.String(v)
 	}
 	return out
 }

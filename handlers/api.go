@@ -11,6 +11,7 @@ import (
 	"github.com/go-playground/validator/v10"
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
@@ -52,7 +53,7 @@ type Config struct {
 	// or * for all. Our own paths are ours in any case.
 	PassThrough []string
 	// Ingest holds the secrets that sign Agora's notifications, by project; none takes no notifications.
-	Ingest map[string][]webhook.Secret
+	Ingest map[string][]secret.String
 	// Tail bounds the live tails.
 	Tail tail.Limits
 	// Done is closed when the server begins to stop: endless streams end then.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/webhook"
@@ -32,7 +33,7 @@ func FuzzIngest(f *testing.F) {
 	api := func() http.Handler {
 		return handlers.New(handlers.Config{
 			Memory: memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now}), Access: &handlers.Access{DefaultProject: "p"},
-			Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20, Ingest: map[string][]webhook.Secret{"p": {"s"}},
+			Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20, Ingest: map[string][]secret.String{"p": {"s"}},
 		}).Router()
 	}
 	f.Fuzz(func(t *testing.T, kind int, payload string) {

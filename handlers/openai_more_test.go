@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -187,7 +188,7 @@ func TestChatHeadersUp(t *testing.T) {
 	p := newProxy(t, nil)
 	agent := p.join(func(l *memory.LLMSettings) {
 		l.URL, l.APIKey = p.back+"/v1/chat/completions", "agent-key"
-		l.Headers = map[string]memory.Secret{"X-Tenant": "t1", "host": "evil", "content-length": "3", "Authorization": "Basic x"}
+		l.Headers = map[string]secret.String{"X-Tenant": "t1", "host": "evil", "content-length": "3", "Authorization": "Basic x"}
 	})
 	p.read(p.post(t.Context(), agent, say("hi", ""), "Cookie", "c=1", "Authorization", "Bearer client-token", "X-Custom", "1",
 		"Traceparent", "00-1-2-3", "X-Request-Id", "r-1"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -137,7 +138,7 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 	if len(in) > webhook.MaxHeaderLines {
 		return fault.At(fault.Invalid, "headers", "%d of them; at most %d are allowed", len(in), webhook.MaxHeaderLines)
 	}
-	was := map[string]webhook.Secret{}
+	was := map[string]secret.String{}
 	for _, h := range e.Headers {
 		was[strings.ToLower(h.Name)] = h.Value
 	}
@@ -158,9 +159,9 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 }
 
 // kept gives the secret that a value means: itself, or, where it is the sign that answers show instead, the one that is stored.
-func kept(field, value string, was webhook.Secret) (webhook.Secret, error) {
+func kept(field, value string, was secret.String) (secret.String, error) {
 	if value != hidden {
-		return webhook.Secret(value), nil
+		return secret.String(value), nil
 	}
 	if was == "" {
 		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none for the url's host", hidden)
@@ -224,7 +225,7 @@ func (in rotateRequest) signer(at string) (webhook.NewSigner, error) {
 }
 
 func (in signerRequest) signer(at string) (webhook.NewSigner, error) {
-	n := webhook.NewSigner{Kind: in.Kind, Value: webhook.Secret(in.Secret)}
+	n := webhook.NewSigner{Kind: in.Kind, Value: secret.String(in.Secret)}
 	ms, err := millis(at+"not_after", in.NotAfter)
 	if err == nil && ms != 0 {
 		n.NotAfter = time.UnixMilli(ms)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -57,9 +58,9 @@ type authJSON struct {
 
 func newSecretJSON(s webhook.SigningSecret, now time.Time) secretJSON {
 	out := secretJSON{ID: s.ID, Kind: webhook.KindHMAC, CreatedAt: s.CreatedMS, Live: true}
-	if s.Value.Asymmetric() {
+	if webhook.Asymmetric(s.Value) {
 		out.Kind = webhook.KindEd25519
-		out.PublicKey, _ = s.Value.PublicKey()
+		out.PublicKey, _ = webhook.PublicKey(s.Value)
 	}
 	if !s.NotAfter.IsZero() {
 		out.NotAfter, out.Live = s.NotAfter.UnixMilli(), now.Before(s.NotAfter)
@@ -119,7 +120,7 @@ func secondsOf(d time.Duration) *float64 {
 	return &s
 }
 
-func hide(s webhook.Secret) string {
+func hide(s secret.String) string {
 	if s == "" {
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -82,21 +83,6 @@ func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
 // StopTS gives the end in Unix seconds, 0 while the agent is live.
 func (a Agent) StopTS() int64 { return a.StopMS / 1000 }
 
-// Secret is a string that must not come out: each way of printing it says "[secret]".
-type Secret string
-
-// String hides the value.
-func (Secret) String() string { return "[secret]" }
-
-// GoString hides the value.
-func (Secret) GoString() string { return "[secret]" }
-
-// MarshalText hides the value from encoders, encoding/json among them.
-func (Secret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
-
-// Reveal gives the value, for the one place that must send it.
-func (s Secret) Reveal() string { return string(s) }
-
 // Settings is what Heardlog itself reads of the join's properties (reference/agora-api.md section 2). It is stored with
 // EncodeSettings; encoding it in any other way hides its secrets.
 type Settings struct {
@@ -162,14 +148,14 @@ func (m *Memory) since(msgs []Message) []Message {
 // LLMSettings is the agent's properties.llm. A zero field means that the server's default holds.
 type LLMSettings struct {
 	URL            string
-	APIKey         Secret
+	APIKey         secret.String
 	Vendor         string // VendorCustom passes every field on
 	Style          string
-	Model          string            // properties.llm.model, or the server's default; params.model wins
-	SystemMessages []json.RawMessage // OpenAI message objects, template variables not yet filled in
-	Params         json.RawMessage   `json:",omitempty"` // object flattened into the upstream body; nil for none
-	Headers        map[string]Secret // sent upstream; values may be keys
-	MaxHistory     int               // messages put in front of an LLM call and shown in history; 1 to 1024
+	Model          string                   // properties.llm.model, or the server's default; params.model wins
+	SystemMessages []json.RawMessage        // OpenAI message objects, template variables not yet filled in
+	Params         json.RawMessage          `json:",omitempty"` // object flattened into the upstream body; nil for none
+	Headers        map[string]secret.String // sent upstream; values may be keys
+	MaxHistory     int                      // messages put in front of an LLM call and shown in history; 1 to 1024
 	Greeting       string
 	GreetingDelay  int // ms, 0 to 5000
 	FailureMessage string
@@ -195,10 +181,10 @@ const MaxUpstreams = 8
 type Upstream struct {
 	Name    string // told to clients and kept with the answer; never empty, unique in its list
 	URL     string
-	APIKey  Secret
-	Vendor  string            // VendorCustom passes every field on, VendorAzure asks as Azure OpenAI wants it
-	Model   string            // in place of any other model, the request's included; "" leaves that alone
-	Headers map[string]Secret // sent to this upstream and no other; values may be keys
+	APIKey  secret.String
+	Vendor  string                   // VendorCustom passes every field on, VendorAzure asks as Azure OpenAI wants it
+	Model   string                   // in place of any other model, the request's included; "" leaves that alone
+	Headers map[string]secret.String // sent to this upstream and no other; values may be keys
 }
 
 // VendorAzure is the vendor whose key goes into the header api-key.
@@ -289,10 +275,10 @@ func DecodeSettings(b []byte) (Settings, error) {
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
 		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope, Memory: in.Memory,
 	}
-	s.LLM.APIKey, s.LLM.Headers = Secret(in.APIKey), asSecrets(in.Headers)
+	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), asSecrets(in.Headers)
 	for _, u := range in.Upstreams {
 		s.LLM.Upstreams = append(s.LLM.Upstreams, Upstream{
-			Name: u.Name, URL: u.URL, APIKey: Secret(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: asSecrets(u.Headers),
+			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: asSecrets(u.Headers),
 		})
 	}
 	if in.Filler != nil {
@@ -301,7 +287,7 @@ func DecodeSettings(b []byte) (Settings, error) {
 	return s, nil
 }
 
-func inClear(m map[string]Secret) map[string]string {
+func inClear(m map[string]secret.String) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
@@ -312,13 +298,13 @@ func inClear(m map[string]Secret) map[string]string {
 	return out
 }
 
-func asSecrets(m map[string]string) map[string]Secret {
+func asSecrets(m map[string]string) map[string]secret.String {
 	if len(m) == 0 {
 		return nil
 	}
-	out := make(map[string]Secret, len(m))
+	out := make(map[string]secret.String, len(m))
 	for k, v := range m {
-		out[k] = Secret(v)
+		out[k] = secret.String(v)
 	}
 	return out
 }

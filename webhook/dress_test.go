@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -82,7 +83,7 @@ func TestSendAsymmetric(t *testing.T) {
 	if _, err := webhook.ParseKey(key.Reveal()); err != nil {
 		t.Fatal(err)
 	}
-	public, ok := key.PublicKey()
+	public, ok := webhook.PublicKey(key)
 	if !ok || !strings.HasPrefix(public, "whpk_") {
 		t.Fatalf("public key %q", public)
 	}
@@ -185,7 +186,7 @@ func pemPair(t *testing.T, c tls.Certificate) webhook.ClientCert {
 	}
 	return webhook.ClientCert{
 		Cert: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})),
-		Key:  webhook.Secret(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
+		Key:  secret.String(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
 	}
 }
 

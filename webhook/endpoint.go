@@ -3,22 +3,9 @@ package webhook
 import (
 	"slices"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/secret"
 )
-
-// Secret is a signing secret, or another value of an endpoint that must not be seen. It prints as "[secret]".
-type Secret string
-
-// String hides the value.
-func (Secret) String() string { return "[secret]" }
-
-// GoString hides the value.
-func (Secret) GoString() string { return "[secret]" }
-
-// MarshalText hides the value from encoders.
-func (Secret) MarshalText() ([]byte, error) { return []byte("[secret]"), nil }
-
-// Reveal gives the value.
-func (s Secret) Reveal() string { return string(s) }
 
 // Endpoint is where a project's events go. Zero values mean the defaults; Validate holds the bounds.
 type Endpoint struct {
@@ -72,7 +59,7 @@ const DefaultMaxBody = 1 << 20
 // SigningSecret is one of an endpoint's secrets: whsec_ and base64 or any text for v1, whsk_ and base64 for v1a signatures.
 type SigningSecret struct {
 	ID        string // unique in the endpoint
-	Value     Secret
+	Value     secret.String
 	CreatedMS int64
 	NotAfter  time.Time // zero = no end
 }
@@ -80,14 +67,14 @@ type SigningSecret struct {
 // Header is a header that an endpoint wants sent.
 type Header struct {
 	Name  string
-	Value Secret
+	Value secret.String
 }
 
 // Auth is the Authorization header: a bearer token, or user name and password. The zero value sends none.
 type Auth struct {
-	Bearer   Secret
+	Bearer   secret.String
 	User     string
-	Password Secret
+	Password secret.String
 }
 
 // Zero tells that there is none.
@@ -96,7 +83,7 @@ func (a Auth) Zero() bool { return a == Auth{} }
 // ClientCert is a certificate with its key, both PEM. The zero value is none.
 type ClientCert struct {
 	Cert string
-	Key  Secret
+	Key  secret.String
 }
 
 // Zero tells that there is none.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // storedEndpoint is what is stored of an endpoint in clear: all that is no secret and changes seldom.
@@ -104,18 +106,18 @@ func DecodeEndpoint(id, project, body string, secrets []byte) (Endpoint, error) 
 		MaxBodyBytes: in.MaxBody, Retry: in.Retry, MaxAge: in.MaxAge, Timeout: in.Timeout, MaxInFlight: in.MaxInFlight, RateLimit: in.RateLimit,
 		Disabled: in.Disabled, DisabledWhy: in.DisabledWhy, DisabledMS: in.DisabledMS, KeepUntilMS: in.KeepUntilMS, CreatedMS: in.CreatedMS, UpdatedMS: in.UpdatedMS,
 		Rev: in.Rev, MadeOf: in.MadeOf, Fixed: in.Fixed,
-		Auth:       Auth{Bearer: Secret(hidden.Bearer), User: hidden.User, Password: Secret(hidden.Password)},
-		ClientCert: ClientCert{Cert: hidden.Cert, Key: Secret(hidden.Key)},
+		Auth:       Auth{Bearer: secret.String(hidden.Bearer), User: hidden.User, Password: secret.String(hidden.Password)},
+		ClientCert: ClientCert{Cert: hidden.Cert, Key: secret.String(hidden.Key)},
 	}
 	for _, s := range hidden.Signing {
-		secret := SigningSecret{ID: s.ID, Value: Secret(s.Value), CreatedMS: s.CreatedMS}
+		secret := SigningSecret{ID: s.ID, Value: secret.String(s.Value), CreatedMS: s.CreatedMS}
 		if s.NotAfter != nil {
 			secret.NotAfter = *s.NotAfter
 		}
 		e.Secrets = append(e.Secrets, secret)
 	}
 	for _, h := range hidden.Headers {
-		e.Headers = append(e.Headers, Header{Name: h.Name, Value: Secret(h.Value)})
+		e.Headers = append(e.Headers, Header{Name: h.Name, Value: secret.String(h.Value)})
 	}
 	return e, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // The prefixes of a v1a key pair's halves.
@@ -22,28 +23,28 @@ const (
 const DefaultOverlap = 24 * time.Hour
 
 // NewSecret makes a whsec_ secret of 32 random bytes.
-func NewSecret(random io.Reader) (Secret, error) {
+func NewSecret(random io.Reader) (secret.String, error) {
 	key := make([]byte, 32)
 	if _, err := io.ReadFull(random, key); err != nil {
 		return "", fault.Wrap(fault.Internal, err, "no random bytes")
 	}
-	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key)), nil
+	return secret.String(secretPrefix + base64.StdEncoding.EncodeToString(key)), nil
 }
 
 // NewKey makes a whsk_ key for v1a signatures; PublicKey gives what receivers verify with.
-func NewKey(random io.Reader) (Secret, error) {
+func NewKey(random io.Reader) (secret.String, error) {
 	_, key, err := ed25519.GenerateKey(random)
 	if err != nil {
 		return "", fault.Wrap(fault.Internal, err, "no random bytes")
 	}
-	return Secret(privatePrefix + base64.StdEncoding.EncodeToString(key)), nil
+	return secret.String(privatePrefix + base64.StdEncoding.EncodeToString(key)), nil
 }
 
-// Asymmetric tells that the secret is a key for v1a signatures.
-func (s Secret) Asymmetric() bool { return strings.HasPrefix(string(s), privatePrefix) }
+// Asymmetric reports whether the secret is a key for v1a signatures.
+func Asymmetric(s secret.String) bool { return strings.HasPrefix(string(s), privatePrefix) }
 
-// PublicKey gives the whpk_ half of a whsk_ key; false for what is none.
-func (s Secret) PublicKey() (string, bool) {
+// PublicKey returns the whpk_ half of a whsk_ key, or false if s is no such key.
+func PublicKey(s secret.String) (string, bool) {
 	key, err := signingKey(s)
 	if err != nil {
 		return "", false
@@ -53,7 +54,7 @@ func (s Secret) PublicKey() (string, bool) {
 }
 
 // signingKey reads a whsk_ key: 64 bytes, or the 32 of its seed, in base64.
-func signingKey(s Secret) (ed25519.PrivateKey, error) {
+func signingKey(s secret.String) (ed25519.PrivateKey, error) {
 	text, ok := strings.CutPrefix(string(s), privatePrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
 	switch {
@@ -69,8 +70,8 @@ func signingKey(s Secret) (ed25519.PrivateKey, error) {
 }
 
 // ParseKey checks what may sign for an endpoint: a secret as ParseSecret takes it, or a whsk_ key.
-func ParseKey(raw string) (Secret, error) {
-	if s := Secret(raw); s.Asymmetric() {
+func ParseKey(raw string) (secret.String, error) {
+	if s := secret.String(raw); Asymmetric(s) {
 		_, err := signingKey(s)
 		return s, err
 	}
@@ -82,7 +83,7 @@ func ParseKey(raw string) (Secret, error) {
 func (e Endpoint) Rotate(fresh SigningSecret, overlap time.Duration, now time.Time) (Endpoint, error) {
 	list := []SigningSecret{fresh}
 	for _, s := range e.Secrets {
-		if s.Value.Asymmetric() == fresh.Value.Asymmetric() {
+		if Asymmetric(s.Value) == Asymmetric(fresh.Value) {
 			if end := now.Add(overlap); s.NotAfter.IsZero() || s.NotAfter.After(end) {
 				s.NotAfter = end
 			}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // The prefix of a Standard Webhooks secret, and the bounds of the key behind it, in bytes.
@@ -22,7 +23,7 @@ const MaxSecret = 256
 
 // ParseSecret checks a signing secret as an operator gives it: whsec_ and 24 to 64 bytes of base64, or any other text of up to
 // MaxSecret bytes. It fails with fault.Missing or fault.Invalid, and the text never repeats the secret.
-func ParseSecret(raw string) (Secret, error) {
+func ParseSecret(raw string) (secret.String, error) {
 	switch {
 	case raw == "":
 		return "", fault.At(fault.Missing, "secret", "is empty")
@@ -38,14 +39,14 @@ func ParseSecret(raw string) (Secret, error) {
 	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, unicode.IsControl):
 		return "", fault.At(fault.Invalid, "secret", "holds control characters or is not UTF-8")
 	}
-	if _, err := standardKey(Secret(raw)); err != nil {
+	if _, err := standardKey(secret.String(raw)); err != nil {
 		return "", err
 	}
-	return Secret(raw), nil
+	return secret.String(raw), nil
 }
 
 // standardKey gives the HMAC key of Standard Webhooks signatures: the decoded bytes of a whsec_ secret, the text itself of any other.
-func standardKey(s Secret) ([]byte, error) {
+func standardKey(s secret.String) ([]byte, error) {
 	text, ok := strings.CutPrefix(string(s), secretPrefix)
 	if !ok {
 		return []byte(s), nil
@@ -66,7 +67,7 @@ func (e Endpoint) checkAgora(now time.Time) error {
 		return nil
 	}
 	for _, s := range e.live(now) {
-		if !s.Asymmetric() {
+		if !Asymmetric(s) {
 			return nil
 		}
 	}
@@ -74,8 +75,8 @@ func (e Endpoint) checkAgora(now time.Time) error {
 }
 
 // live gives the endpoint's secrets that sign at the time.
-func (e Endpoint) live(now time.Time) []Secret {
-	var out []Secret
+func (e Endpoint) live(now time.Time) []secret.String {
+	var out []secret.String
 	for _, s := range e.Secrets {
 		if s.live(now) {
 			out = append(out, s.Value)

@@ -21,6 +21,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -160,7 +161,7 @@ func TestSendSignsAnew(t *testing.T) {
 		}
 		return seen[n], o
 	}
-	verify := func(h http.Header, secret webhook.Secret, std, agora bool) {
+	verify := func(h http.Header, secret secret.String, std, agora bool) {
 		t.Helper()
 		if err := webhook.VerifyStandard(secret, h, d.Body, now); (err == nil) != std {
 			t.Errorf("standard, %q: %v, want ok=%t", secret.Reveal(), err, std)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // Service owns the rules about endpoints and deliveries that do not hang on the store. Every field but Thin is required.
@@ -36,9 +37,9 @@ const (
 
 // NewSigner asks for a signing secret.
 type NewSigner struct {
-	Kind     string    // KindHMAC or KindEd25519; "" = as Value is, else KindHMAC
-	Value    Secret    // "" = a new one is made
-	NotAfter time.Time // zero = no end
+	Kind     string        // KindHMAC or KindEd25519; "" = as Value is, else KindHMAC
+	Value    secret.String // "" = a new one is made
+	NotAfter time.Time     // zero = no end
 }
 
 // signer makes the secret that was asked for. id names it; field is where it stands in the caller's input.
@@ -48,7 +49,7 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 	at := func(name string) string { return strings.TrimPrefix(field+"."+name, ".") }
 	if n.Kind == "" {
 		n.Kind = KindHMAC
-		if n.Value.Asymmetric() {
+		if Asymmetric(n.Value) {
 			n.Kind = KindEd25519
 		}
 	}
@@ -58,7 +59,7 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 		return out, fault.At(fault.Invalid, at("kind"), "is not one of %s, %s", KindHMAC, KindEd25519)
 	case !n.NotAfter.IsZero() && !n.NotAfter.After(now):
 		return out, fault.At(fault.Invalid, at("not_after"), "is over already")
-	case n.Value != "" && n.Value.Asymmetric() != (n.Kind == KindEd25519):
+	case n.Value != "" && Asymmetric(n.Value) != (n.Kind == KindEd25519):
 		return out, fault.At(fault.Invalid, at("kind"), "is %s, and the secret is of the other kind", n.Kind)
 	case n.Value != "":
 		_, err = ParseKey(n.Value.Reveal())
@@ -273,7 +274,7 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 		return Endpoint{}, SigningSecret{}, true, fault.New(fault.NotFound, "the secret of this Idempotency-Key has just ended")
 	}
 	made := e.Secrets[at]
-	if made.Value.Asymmetric() != fresh.Value.Asymmetric() || n.Value != "" && n.Value != made.Value {
+	if Asymmetric(made.Value) != Asymmetric(fresh.Value) || n.Value != "" && n.Value != made.Value {
 		return Endpoint{}, SigningSecret{}, true, fault.At(fault.Conflict, "Idempotency-Key", "was used for another secret")
 	}
 	return e, made, true, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // The headers of a delivery.
@@ -27,7 +28,7 @@ const (
 )
 
 // SignStandard gives the Standard Webhooks v1 signature of one secret, "v1,…". It fails with fault.Invalid if the secret cannot be used.
-func SignStandard(secret Secret, id string, at time.Time, body []byte) (string, error) {
+func SignStandard(secret secret.String, id string, at time.Time, body []byte) (string, error) {
 	key, err := standardKey(secret)
 	if err != nil {
 		return "", err
@@ -40,7 +41,7 @@ func SignStandard(secret Secret, id string, at time.Time, body []byte) (string, 
 
 // SignAsymmetric gives the Standard Webhooks v1a signature of a whsk_ key, "v1a,…": ed25519 over the same text as v1. It fails with
 // fault.Invalid if the key cannot be used.
-func SignAsymmetric(secret Secret, id string, at time.Time, body []byte) (string, error) {
+func SignAsymmetric(secret secret.String, id string, at time.Time, body []byte) (string, error) {
 	key, err := signingKey(secret)
 	if err != nil {
 		return "", err
@@ -51,7 +52,7 @@ func SignAsymmetric(secret Secret, id string, at time.Time, body []byte) (string
 
 // SignAgora gives the values of Agora-Signature and Agora-Signature-V2: lower-case hex of HMAC-SHA1 and HMAC-SHA256 over the
 // body (reference/agora-api.md 5.3). The key is the secret's text as it stands, a whsec_ in front included.
-func SignAgora(secret Secret, body []byte) (v1, v2 string) {
+func SignAgora(secret secret.String, body []byte) (v1, v2 string) {
 	h1 := hmac.New(sha1.New, []byte(secret)) // SHA-1 is what receivers of Agora's first form check; V2 is beside it
 	h1.Write(body)
 	h2 := hmac.New(sha256.New, []byte(secret))
@@ -75,7 +76,7 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 	signatures := make([]string, len(secrets))
 	for i, s := range secrets {
 		with := SignStandard
-		if s.Asymmetric() {
+		if Asymmetric(s) {
 			with = SignAsymmetric
 		}
 		sig, err := with(s, d.EventID, now, d.Body)
@@ -85,7 +86,7 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 		signatures[i] = sig
 	}
 	h.Set(HeaderSignature, strings.Join(signatures, " "))
-	shared := slices.IndexFunc(secrets, func(s Secret) bool { return !s.Asymmetric() })
+	shared := slices.IndexFunc(secrets, func(s secret.String) bool { return !Asymmetric(s) })
 	if d.Endpoint.Agora && shared >= 0 { // Agora's kind has one signature: that of the newest secret
 		v1, v2 := SignAgora(secrets[shared], d.Body)
 		h.Set(HeaderAgora, v1)

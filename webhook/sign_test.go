@@ -11,6 +11,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -52,7 +53,7 @@ func TestSignStandard(t *testing.T) {
 func TestStandardBothWays(t *testing.T) {
 	t.Parallel()
 	body, now := []byte(`{"text":"né 😀"}`), time.Now()
-	foreign := map[webhook.Secret]*standardwebhooks.Webhook{}
+	foreign := map[secret.String]*standardwebhooks.Webhook{}
 	foreign[whsec], _ = standardwebhooks.NewWebhook(whsec)
 	foreign["plain secret"], _ = standardwebhooks.NewWebhookRaw([]byte("plain secret"))
 	for secret, lib := range foreign {
@@ -89,7 +90,7 @@ func TestVerifyStandardRefuses(t *testing.T) {
 		name   string
 		change func(h http.Header)
 		body   string
-		secret webhook.Secret
+		secret secret.String
 		want   string // substring, "" = verified
 	}{
 		{"right", func(http.Header) {}, "", "", ""},
@@ -122,7 +123,7 @@ func TestVerifyStandardRefuses(t *testing.T) {
 			}
 			h := standardHeader("n1", now, sig)
 			tt.change(h)
-			got, secret := body, webhook.Secret("s3cret")
+			got, secret := body, secret.String("s3cret")
 			if tt.body != "" {
 				got = []byte(tt.body)
 			}
@@ -172,7 +173,7 @@ func TestVerifyAgoraRefuses(t *testing.T) {
 	_, v2 := webhook.SignAgora("s", body)
 	for name, tt := range map[string]struct {
 		h      http.Header
-		secret webhook.Secret
+		secret secret.String
 		want   string
 	}{
 		"right":            {http.Header{"Agora-Signature-V2": {v2}}, "s", ""},

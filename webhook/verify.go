@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 )
 
 // Tolerance is how far an attempt's timestamp may be from the receiver's clock, to either side.
@@ -20,7 +21,7 @@ const maxSignatures = 32
 // Tolerance of now. It compares in constant time and fails with fault.Unauthenticated, or fault.Invalid for a secret that cannot be used.
 //
 // The body must be the bytes as they came: decoding and encoding them again changes them.
-func VerifyStandard(secret Secret, h http.Header, body []byte, now time.Time) error {
+func VerifyStandard(secret secret.String, h http.Header, body []byte, now time.Time) error {
 	id, stamp, signatures := h.Get(HeaderID), h.Get(HeaderTimestamp), h.Get(HeaderSignature)
 	if id == "" || stamp == "" || signatures == "" {
 		return fault.New(fault.Unauthenticated, "%s, %s or %s is missing", HeaderID, HeaderTimestamp, HeaderSignature)
@@ -54,7 +55,7 @@ func VerifyStandard(secret Secret, h http.Header, body []byte, now time.Time) er
 
 // VerifyAgora tells whether a request carries the Agora-Signature-V2 of the secret over the raw body. It compares in constant
 // time and fails with fault.Unauthenticated. Agora's signature holds no time: a recorded request can be sent again.
-func VerifyAgora(secret Secret, h http.Header, body []byte) error {
+func VerifyAgora(secret secret.String, h http.Header, body []byte) error {
 	got := h.Get(HeaderAgoraV2)
 	if got == "" {
 		return fault.New(fault.Unauthenticated, "%s is missing", HeaderAgoraV2)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/guard"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
@@ -21,7 +22,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 		Turns:  a.service,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
-			URL: l.URL, APIKey: memory.Secret(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,
+			URL: l.URL, APIKey: secret.String(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(),
@@ -34,13 +35,13 @@ func fallbacks(list []config.Upstream) []turn.Fallback {
 	out := make([]turn.Fallback, len(list))
 	for i, u := range list {
 		out[i] = turn.Fallback{Projects: u.Projects, Upstream: memory.Upstream{
-			Name: u.Name, URL: u.URL, APIKey: memory.Secret(u.APIKey.Reveal()), Vendor: u.Vendor, Model: u.Model,
+			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey.Reveal()), Vendor: u.Vendor, Model: u.Model,
 		}}
 		for name, v := range u.Headers {
 			if out[i].Headers == nil {
-				out[i].Headers = map[string]memory.Secret{}
+				out[i].Headers = map[string]secret.String{}
 			}
-			out[i].Headers[name] = memory.Secret(v.Reveal())
+			out[i].Headers[name] = secret.String(v.Reveal())
 		}
 	}
 	return out

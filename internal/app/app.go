@@ -20,6 +20,7 @@ import (
 	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
@@ -133,10 +134,10 @@ func access(c config.Config) *handlers.Access {
 	return acc
 }
 
-func ingestSecrets(c config.Config) map[string][]webhook.Secret {
-	out := map[string][]webhook.Secret{}
+func ingestSecrets(c config.Config) map[string][]secret.String {
+	out := map[string][]secret.String{}
 	for _, s := range c.Ingest {
-		out[s.Project] = append(out[s.Project], webhook.Secret(s.Secret.Reveal()))
+		out[s.Project] = append(out[s.Project], secret.String(s.Secret.Reveal()))
 	}
 	return out
 }

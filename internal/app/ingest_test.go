@@ -7,15 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 const ingestSecret = "a secret of agora's console"
 
 // ingest sends a notification that the secret signs, and gives the answer.
-func (s *server) ingest(path, secret, body string) answer {
+func (s *server) ingest(path, key, body string) answer {
 	s.t.Helper()
-	_, v2 := webhook.SignAgora(webhook.Secret(secret), []byte(body))
+	_, v2 := webhook.SignAgora(secret.String(key), []byte(body))
 	return s.post(v1+"/ingest/agora"+path, body, "Agora-Signature-V2", v2)
 }
 

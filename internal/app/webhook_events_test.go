@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -28,14 +29,14 @@ func subscribed(t *testing.T, r *receiver, secret string, filter ...string) stri
 	return "HEARDLOG_STORE=sqlite:" + path
 }
 
-func subscribe(t *testing.T, path string, r *receiver, secret string, filter ...string) {
+func subscribe(t *testing.T, path string, r *receiver, key string, filter ...string) {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := webhook.Endpoint{
-		ID: "own", Project: "default", URL: r.url, Events: filter, Agora: true, Secrets: []webhook.SigningSecret{{ID: "s", Value: webhook.Secret(secret)}},
+		ID: "own", Project: "default", URL: r.url, Events: filter, Agora: true, Secrets: []webhook.SigningSecret{{ID: "s", Value: secret.String(key)}},
 	}
 	if err := store.CreateEndpoint(t.Context(), e, 0); err != nil {
 		t.Fatal(err)

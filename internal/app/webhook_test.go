@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -29,13 +30,13 @@ type notice struct {
 	body        string
 }
 
-func receive(t *testing.T, secret webhook.Secret) *receiver {
+func receive(t *testing.T, secret secret.String) *receiver {
 	t.Helper()
 	return receiveAt(t, secret, time.Now)
 }
 
 // receiveAt is receive by another clock.
-func receiveAt(t *testing.T, secret webhook.Secret, now func() time.Time) *receiver {
+func receiveAt(t *testing.T, secret secret.String, now func() time.Time) *receiver {
 	t.Helper()
 	sp, err := spec()
 	if err != nil {

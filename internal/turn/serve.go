@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -208,12 +209,12 @@ func (r *Runner) settings(a memory.LLMSettings) memory.LLMSettings {
 	return a
 }
 
-func merged(def, own map[string]memory.Secret) map[string]memory.Secret {
+func merged(def, own map[string]secret.String) map[string]secret.String {
 	if len(def) == 0 {
 		return own
 	}
-	out := make(map[string]memory.Secret, len(def)+len(own))
-	for _, m := range []map[string]memory.Secret{def, own} {
+	out := make(map[string]secret.String, len(def)+len(own))
+	for _, m := range []map[string]secret.String{def, own} {
 		for k, v := range m {
 			out[k] = v
 		}
@@ -273,7 +274,7 @@ func (x *exchange) bodySize(req *llmadapter.Request) int {
 	return n
 }
 
-func reveal(m map[string]memory.Secret) map[string]string {
+func reveal(m map[string]secret.String) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}

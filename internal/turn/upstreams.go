@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/breaker"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -38,7 +39,7 @@ type target struct {
 	azure       bool
 	custom      bool // every message field is sent
 	key         string
-	headers     map[string]memory.Secret
+	headers     map[string]secret.String
 	model       string // in place of any other; "" = none
 	breaker     *breaker.Breaker
 

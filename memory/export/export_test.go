@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/window"
@@ -90,7 +91,7 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 		a.Settings = memory.Settings{
 			Channel: "c", Labels: map[string]string{"l": "<v>"}, IdleTimeoutS: 30, Call: memory.Call{Keys: []string{"key:" + a.ID + a.Project}, Shared: []string{"room:1"}},
 			LLM: memory.LLMSettings{
-				URL: "https://llm.example/v1", APIKey: "hidden-key", Headers: map[string]memory.Secret{"X": "hidden-llm-header"}, SystemMessages: []json.RawMessage{json.RawMessage(`{"role":"system","content":"<b>"}`)},
+				URL: "https://llm.example/v1", APIKey: "hidden-key", Headers: map[string]secret.String{"X": "hidden-llm-header"}, SystemMessages: []json.RawMessage{json.RawMessage(`{"role":"system","content":"<b>"}`)},
 				Params: json.RawMessage(`{"t":1}`), Upstreams: []memory.Upstream{{Name: "u", URL: "https://u.example", APIKey: "hidden-upstream"}},
 			},
 			Memory: memory.Memory{Policy: &window.Policy{}, Summary: "what was said", SummaryMS: 9, SummaryUpTo: 1, BaseSeq: 1},

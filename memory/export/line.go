@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -227,18 +228,18 @@ func (l *endpointLine) endpoint() *webhook.Endpoint {
 		Retry: l.Retry, MaxAge: l.MaxAge, Timeout: l.Timeout, MaxInFlight: l.MaxInFlight, RateLimit: l.RateLimit, Disabled: l.Disabled, DisabledWhy: l.DisabledWhy, KeepUntilMS: l.KeepUntilMS,
 		DisabledMS: l.DisabledMS, LastSuccessMS: l.LastSuccessMS, FirstFailureMS: l.FirstFailure, LastFailureMS: l.LastFailure, CreatedMS: l.CreatedMS,
 		UpdatedMS: l.UpdatedMS, Rev: l.Rev, MadeOf: l.MadeOf, Fixed: l.Fixed,
-		Auth:       webhook.Auth{Bearer: webhook.Secret(l.Bearer), User: l.User, Password: webhook.Secret(l.Password)},
-		ClientCert: webhook.ClientCert{Cert: l.Cert, Key: webhook.Secret(l.CertKey)},
+		Auth:       webhook.Auth{Bearer: secret.String(l.Bearer), User: l.User, Password: secret.String(l.Password)},
+		ClientCert: webhook.ClientCert{Cert: l.Cert, Key: secret.String(l.CertKey)},
 	}
 	for _, s := range l.Secrets {
-		out := webhook.SigningSecret{ID: s.ID, Value: webhook.Secret(s.Value), CreatedMS: s.CreatedMS}
+		out := webhook.SigningSecret{ID: s.ID, Value: secret.String(s.Value), CreatedMS: s.CreatedMS}
 		if s.NotAfter != nil {
 			out.NotAfter = *s.NotAfter
 		}
 		e.Secrets = append(e.Secrets, out)
 	}
 	for _, h := range l.Headers {
-		e.Headers = append(e.Headers, webhook.Header{Name: h.Name, Value: webhook.Secret(h.Value)})
+		e.Headers = append(e.Headers, webhook.Header{Name: h.Name, Value: secret.String(h.Value)})
 	}
 	return e
 }

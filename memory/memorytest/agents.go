@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -22,11 +23,11 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Ledge
 		LLM: memory.LLMSettings{
 			URL: "https://llm.example/v1", APIKey: "sk-1", Vendor: memory.VendorCustom, Style: "openai", Model: "m",
 			SystemMessages: []json.RawMessage{raw(`{"role":"system","content":"be kind"}`)}, Params: raw(`{"temperature":0.1}`),
-			Headers: map[string]memory.Secret{"X-Key": "hk"}, MaxHistory: 10, Greeting: "Hi", GreetingDelay: 5, FailureMessage: "oh",
+			Headers: map[string]secret.String{"X-Key": "hk"}, MaxHistory: 10, Greeting: "Hi", GreetingDelay: 5, FailureMessage: "oh",
 			Variables: map[string]string{"name": "Ann"}, Mode: "inject", OnDisconnect: "drain", Duplicates: "join",
 			ConnectTimeoutMS: 1, FirstTokenTimeoutMS: 2, IdleTimeoutMS: 3, TotalTimeoutMS: 4,
 			Upstreams: []memory.Upstream{
-				{Name: "spare", URL: "https://spare.example/v1", APIKey: "sk-3", Vendor: memory.VendorAzure, Model: "m2", Headers: map[string]memory.Secret{"X-Key": "uk"}},
+				{Name: "spare", URL: "https://spare.example/v1", APIKey: "sk-3", Vendor: memory.VendorAzure, Model: "m2", Headers: map[string]secret.String{"X-Key": "uk"}},
 				{Name: "last", URL: "https://last.example/v1"},
 			},
 		},

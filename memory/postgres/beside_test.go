@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/memorytest"
@@ -127,10 +128,10 @@ func TestSealedBeside(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
 	s := open(t, postgres.Options{URL: to})
-	const agents, secret = 12, "canary-77aa"
+	const agents, key = 12, "canary-77aa"
 	for n := range agents {
 		a := agent(n)
-		a.Settings.LLM.APIKey = secret
+		a.Settings.LLM.APIKey = key
 		create(t, s, a)
 	}
 	acked := make([]int, agents)
@@ -147,7 +148,7 @@ func TestSealedBeside(t *testing.T) {
 				}
 				err := s.Update(t.Context(), "acme", agent(n).ID, func(tx memory.AgentView) (memory.Change, error) {
 					a := tx.Head().Agent
-					a.Settings.LLM.APIKey, a.Rev = memory.Secret(fmt.Sprint(secret, " ", i)), tx.Head().Rev+1
+					a.Settings.LLM.APIKey, a.Rev = secret.String(fmt.Sprint(key, " ", i)), tx.Head().Rev+1
 					return memory.Change{Agent: &a}, nil
 				})
 				if total.Add(1); err == nil {
@@ -172,11 +173,11 @@ func TestSealedBeside(t *testing.T) {
 	wg.Wait()
 	for n := range agents {
 		h, err := keyed.Head(t.Context(), "acme", agent(n).ID)
-		if want := fmt.Sprint(secret, " ", acked[n]); err != nil || h.Agent.Settings.LLM.APIKey.Reveal() != want {
+		if want := fmt.Sprint(key, " ", acked[n]); err != nil || h.Agent.Settings.LLM.APIKey.Reveal() != want {
 			t.Errorf("agent %d: %q, %v; want %q", n, h.Agent.Settings.LLM.APIKey.Reveal(), err, want)
 		}
 	}
-	if n := inClear(t, to, secret); n != 0 {
+	if n := inClear(t, to, key); n != 0 {
 		t.Errorf("%d rows hold secrets in clear", n)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -246,7 +247,7 @@ func fill(t *testing.T, s *sqlite.Store) {
 	for n := range 5 {
 		a := agent("p", n)
 		a.Settings.LLM.APIKey = "sk-very-secret"
-		a.Settings.LLM.Headers = map[string]memory.Secret{"X-Api": "hk-very-secret"}
+		a.Settings.LLM.Headers = map[string]secret.String{"X-Api": "hk-very-secret"}
 		a.Properties = []byte(`{"tts":{"params":{"key":"tts-very-secret"}}}`)
 		_, _, err := s.Create(ctx, a, 0, memory.Change{})
 		do(err)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/receive"
 )
@@ -30,8 +31,8 @@ func send(t *testing.T, url, id string, body []byte, secrets ...string) webhook.
 	}
 	defer s.Close()
 	e := webhook.Endpoint{URL: url, Agora: true}
-	for _, secret := range secrets {
-		e.Secrets = append(e.Secrets, webhook.SigningSecret{Value: webhook.Secret(secret)})
+	for _, s := range secrets {
+		e.Secrets = append(e.Secrets, webhook.SigningSecret{Value: secret.String(s)})
 	}
 	return s.Send(t.Context(), webhook.Delivery{EventID: id, Body: body, Attempt: 1, Endpoint: e})
 }
@@ -105,7 +106,7 @@ func TestHandlerEd25519(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, ok := private.PublicKey()
+	public, ok := webhook.PublicKey(private)
 	if !ok {
 		t.Fatal("no public key")
 	}

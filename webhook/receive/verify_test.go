@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/receive"
 )
@@ -29,7 +30,7 @@ func signed(t *testing.T, id string, body []byte, secrets ...string) http.Header
 	t.Helper()
 	var list []string
 	for _, s := range secrets {
-		sig, err := webhook.SignStandard(webhook.Secret(s), id, at, body)
+		sig, err := webhook.SignStandard(secret.String(s), id, at, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func TestVerify(t *testing.T) {
 		return h
 	}
 	good := signed(t, "n-1", body, whsec)
-	_, agora := webhook.SignAgora(webhook.Secret(plain), body)
+	_, agora := webhook.SignAgora(secret.String(plain), body)
 	for _, tt := range []struct {
 		name    string
 		h       http.Header

@@ -18,11 +18,12 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/examples/receiver/receive"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 	hook "github.com/heardlog/heardlog/webhook/receive"
 )
 
-const secret = webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+const key = secret.String("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
 // history is an event as Heardlog makes it.
 func history(t *testing.T, id string) []byte {
@@ -48,7 +49,7 @@ func send(t *testing.T, url, id string, body []byte, change func(*webhook.Endpoi
 		t.Fatal(err)
 	}
 	defer s.Close()
-	e := webhook.Endpoint{URL: url, Agora: true, Secrets: []webhook.SigningSecret{{Value: secret}}}
+	e := webhook.Endpoint{URL: url, Agora: true, Secrets: []webhook.SigningSecret{{Value: key}}}
 	if change != nil {
 		change(&e)
 	}
@@ -58,7 +59,7 @@ func send(t *testing.T, url, id string, body []byte, change func(*webhook.Endpoi
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	r := newReceiver(t, receive.Config{Secret: string(secret), Out: &out, Once: 2, Fail: 1})
+	r := newReceiver(t, receive.Config{Secret: string(key), Out: &out, Once: 2, Fail: 1})
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 
@@ -101,8 +102,8 @@ func TestReceive(t *testing.T) {
 func TestReceiveRefuses(t *testing.T) {
 	t.Parallel()
 	body := history(t, "n:1")
-	v1, v2 := webhook.SignAgora(secret, body)
-	std := func(at time.Time, s webhook.Secret) http.Header {
+	v1, v2 := webhook.SignAgora(key, body)
+	std := func(at time.Time, s secret.String) http.Header {
 		sig, err := webhook.SignStandard(s, "n:1", at, body)
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +114,7 @@ func TestReceiveRefuses(t *testing.T) {
 		h.Set(webhook.HeaderSignature, sig)
 		return h
 	}
-	bothButOneWrong := std(time.Now(), secret)
+	bothButOneWrong := std(time.Now(), key)
 	bothButOneWrong.Set(webhook.HeaderAgoraV2, v2[1:]+"0")
 	for _, tt := range []struct {
 		name   string
@@ -121,13 +122,13 @@ func TestReceiveRefuses(t *testing.T) {
 		body   string
 		status int
 	}{
-		{"Standard Webhooks alone", std(time.Now(), secret), "", 200},
+		{"Standard Webhooks alone", std(time.Now(), key), "", 200},
 		{"Agora alone", http.Header{"Agora-Signature-V2": {v2}}, "", 401},
 		{"Agora alone, wanted", http.Header{"Agora-Signature-V2": {v2}}, "", 200},
 		{"none", http.Header{}, "", 401},
 		{"SHA-1 alone", http.Header{"Agora-Signature": {v1}}, "", 401},
-		{"too old", std(time.Now().Add(-6*time.Minute), secret), "", 401},
-		{"from the future", std(time.Now().Add(6*time.Minute), secret), "", 401},
+		{"too old", std(time.Now().Add(-6*time.Minute), key), "", 401},
+		{"from the future", std(time.Now().Add(6*time.Minute), key), "", 401},
 		{"other secret", std(time.Now(), "other"), "", 401},
 		{"Agora's of another secret beside it", bothButOneWrong, "", 200}, // as while secrets are changed: the sender makes it with one only
 		{"other body", http.Header{"Agora-Signature-V2": {v2}}, string(body) + " ", 401},
@@ -137,7 +138,7 @@ func TestReceiveRefuses(t *testing.T) {
 			if tt.body == "" {
 				tt.body = string(body)
 			}
-			if got := post(t, secret, tt.h, strings.NewReader(tt.body), tt.name == "Agora alone, wanted"); got != tt.status {
+			if got := post(t, key, tt.h, strings.NewReader(tt.body), tt.name == "Agora alone, wanted"); got != tt.status {
 				t.Errorf("status %d, want %d", got, tt.status)
 			}
 		})
@@ -179,7 +180,7 @@ func newReceiver(t *testing.T, c receive.Config) *receive.Receiver {
 	return r
 }
 
-func post(t *testing.T, s webhook.Secret, h http.Header, body io.Reader, agora bool) int {
+func post(t *testing.T, s secret.String, h http.Header, body io.Reader, agora bool) int {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodPost, "/", body)
 	req.Header = h
@@ -195,7 +196,7 @@ func post(t *testing.T, s webhook.Secret, h http.Header, body io.Reader, agora b
 func TestRun(t *testing.T) {
 	t.Parallel()
 	pr, pw := io.Pipe()
-	env := map[string]string{"RECEIVER_SECRET": string(secret), "RECEIVER_FAIL": "2"}
+	env := map[string]string{"RECEIVER_SECRET": string(key), "RECEIVER_FAIL": "2"}
 	done := make(chan error, 1)
 	go func() {
 		done <- receive.Run(t.Context(), []string{"-addr", "127.0.0.1:0", "-once", "3"}, func(k string) string { return env[k] }, pw, io.Discard)
