@@ -1,6 +1,6 @@
 # make        what CI checks: format, vet, lint, tidy modules, race tests
 # make test   the tests alone, as the README names them
-# make bench  the ratios of docs/performance.md
+# make bench  the ratios of docs/internals/performance.md
 .PHONY: all check test bench build fuzz demo
 
 # Races are looked for in our own code and what works with it. SQLite translated from C and scrypt, whose work is millions of loads a test, are left as they are built: three

@@ -1,5 +1,5 @@
 // Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
-// the disk's own fdatasync, one transaction an append, pgbench, and httputil.ReverseProxy. docs/performance.md tells what came out.
+// the disk's own fdatasync, one transaction an append, pgbench, and httputil.ReverseProxy. docs/internals/performance.md tells what came out.
 //
 //	go run ./bench              # everything, about ten minutes
 //	go run ./bench -quick       # a few seconds a part; figures for orientation only

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// nodeReceiver runs the receiver of docs/receiving.md that uses the package standardwebhooks, and gives its URL. Without node it skips the test; without the
+// nodeReceiver runs the receiver of docs/guides/receiving.md that uses the package standardwebhooks, and gives its URL. Without node it skips the test; without the
 // package, too, unless CI is set: .ci/run has npm install it.
 func nodeReceiver(t *testing.T) (string, *process) {
 	t.Helper()
@@ -27,7 +27,7 @@ func nodeReceiver(t *testing.T) (string, *process) {
 		}
 		t.Skip("run `npm ci` in compat/node to run this")
 	}
-	page, err := os.ReadFile("../docs/receiving.md")
+	page, err := os.ReadFile("../docs/guides/receiving.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func nodeReceiver(t *testing.T) (string, *process) {
 		}
 	}
 	if program == "" {
-		t.Fatal("docs/receiving.md has no such program")
+		t.Fatal("docs/guides/receiving.md has no such program")
 	}
 	file := filepath.Join(dir, "receiver-package.mjs")
 	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {

@@ -64,7 +64,7 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read(t, "prometheus/alerts.yml")), &file); err != nil {
 		t.Fatal(err)
 	}
-	runbook := read(t, "../docs/runbook.md")
+	runbook := read(t, "../docs/guides/runbook.md")
 	entries := regexp.MustCompile(`(?m)^\| <a id="(\w+)"></a>(\w+) \| [^|]+ \| [^|]+ \|$`).FindAllStringSubmatch(runbook, -1)
 	var alerts []string
 	for _, g := range file.Groups {
@@ -73,7 +73,7 @@ func TestAlerts(t *testing.T) {
 			if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Expr == "" {
 				t.Errorf("%s lacks a severity, a summary or an expression", r.Alert)
 			}
-			if want := "docs/runbook.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
+			if want := "docs/guides/runbook.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
 				t.Errorf("%s: runbook %q, want %q", r.Alert, r.Annotations["runbook"], want)
 			}
 			if r.For != "" {
@@ -82,7 +82,7 @@ func TestAlerts(t *testing.T) {
 				}
 			}
 			if !slices.ContainsFunc(entries, func(e []string) bool { return e[2] == r.Alert && e[1] == strings.ToLower(r.Alert) }) {
-				t.Errorf("docs/runbook.md has no line for %s", r.Alert)
+				t.Errorf("docs/guides/runbook.md has no line for %s", r.Alert)
 			}
 		}
 	}

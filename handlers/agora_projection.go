@@ -5,7 +5,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// projectionWords are the words around what was heard (docs/projections.md).
+// projectionWords are the words around what was heard (docs/guides/projections.md).
 type projectionWords struct {
 	Marker   string `json:"marker"`
 	Unsaid   string `json:"unsaid"`

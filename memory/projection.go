@@ -9,7 +9,7 @@ import (
 )
 
 // Projection says which of the truths about its earlier answers the model is told. Only answers that were cut or not heard differ
-// between them: everything else goes up as it stands. docs/projections.md shows them side by side.
+// between them: everything else goes up as it stands. docs/guides/projections.md shows them side by side.
 type Projection string
 
 // The projections. The zero value is HeardOnly.

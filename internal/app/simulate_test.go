@@ -49,16 +49,16 @@ func TestSimulatedCalls(t *testing.T) {
 // The transcript that the document shows is one, and plays.
 func TestSimulatedCallOfDocument(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/simulate.md")
+	doc, err := os.ReadFile("../../docs/guides/simulate.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(string(doc), "```json\n")
 	text, _, ok := strings.Cut(text, "```")
 	if !ok {
-		t.Fatal("docs/simulate.md shows no transcript")
+		t.Fatal("docs/guides/simulate.md shows no transcript")
 	}
-	tr, err := simulate.Parse("docs/simulate.md", []byte(text))
+	tr, err := simulate.Parse("docs/guides/simulate.md", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestSimulatedCallOfDocument(t *testing.T) {
 	}
 	for _, name := range simulate.Platforms() {
 		if !strings.Contains(string(doc), "| `"+name+"` |") {
-			t.Errorf("docs/simulate.md does not say what is played of %s", name)
+			t.Errorf("docs/guides/simulate.md does not say what is played of %s", name)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 const eraseUsage = `usage: erase -project PROJECT (-agent ID | -user ID | -whole)
 
 Erases an agent, live or ended, with all that belongs to it: messages, summary, items, working memory, events and deliveries, those still pending too; all
-that belongs to an end user (docs/data.md says what that is); or all that a project has. What was erased is written to stdout as one JSON object, which holds
+that belongs to an end user (docs/guides/data.md says what that is); or all that a project has. What was erased is written to stdout as one JSON object, which holds
 numbers and ids and no content. It cannot be undone. An SQLite file must not be in use by a server: ask that for DELETE /v1/agents/{id}, /v1/users/{id} or
 /v1/projects/{project}, which also cut what is being answered.
 

@@ -1,4 +1,4 @@
-// Package ruletest_test keeps docs/memory-semantics.md true: which test proves which rule. A test names the rules that it proves in its doc comment, in a
+// Package ruletest_test keeps docs/reference/memory-semantics.md true: which test proves which rule. A test names the rules that it proves in its doc comment, in a
 // paragraph that begins with "Rules:". Run it with -update to write the page anew.
 package ruletest_test
 
@@ -17,11 +17,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/memory-semantics.md anew")
+var update = flag.Bool("update", false, "write docs/reference/memory-semantics.md anew")
 
 const (
 	root = "../.."
-	page = "docs/memory-semantics.md"
+	page = "docs/reference/memory-semantics.md"
 )
 
 // TestEveryRuleIsProved: each rule has a test, or a reason why none can prove it, never both; nothing names a rule that is none; and the page says so.

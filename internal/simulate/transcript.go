@@ -26,7 +26,7 @@ const (
 const msPerWord = 350
 
 // Transcript is a scripted call. In a file it is one JSON object a line, the call first and then its steps; empty lines and lines that begin
-// with # count for nothing (docs/simulate.md).
+// with # count for nothing (docs/guides/simulate.md).
 type Transcript struct {
 	Name  string // of a built-in one, or the file's
 	Call  Call

@@ -8,7 +8,7 @@ import (
 // Prompt is one call: the instructions and what they are about.
 type Prompt struct{ System, User string }
 
-// The instructions. docs/summaries.md shows them; {words} is replaced by the length that is asked for.
+// The instructions. docs/guides/summaries.md shows them; {words} is replaced by the length that is asked for.
 const (
 	mapSystem = `You keep the memory of a voice agent. You are given a part of the conversation between a caller (USER) and the agent (ASSISTANT), one line for each message; TOOL lines are results of tools. What the agent said stands as far as the caller heard it: an answer that was cut off ends where it was cut off.
 

@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// BenchmarkAppend is durable appends of one message by so many callers, each to an agent of its own; docs/scale.md compares it with pgbench.
+// BenchmarkAppend is durable appends of one message by so many callers, each to an agent of its own; docs/guides/scale.md compares it with pgbench.
 func BenchmarkAppend(b *testing.B) {
 	for _, callers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {

@@ -9,10 +9,10 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// TestDocs holds the tables of docs/policy.md against the code: every field, every preset, and the values in which presets differ.
+// TestDocs holds the tables of docs/guides/policy.md against the code: every field, every preset, and the values in which presets differ.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/policy.md")
+	page, err := os.ReadFile("../../docs/guides/policy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

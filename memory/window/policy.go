@@ -1,6 +1,6 @@
 // Package window is the short-term memory's policy: which messages of a conversation an LLM is given. It is made of pure functions over lists of messages:
-// nothing is read or written elsewhere, the lists that come in are never changed, and the same input always gives the same output. docs/policy.md
-// tells the fields, the presets and the order of the steps; the numbers of rules that comments cite are those of docs/memory-semantics.md.
+// nothing is read or written elsewhere, the lists that come in are never changed, and the same input always gives the same output. docs/guides/policy.md
+// tells the fields, the presets and the order of the steps; the numbers of rules that comments cite are those of docs/reference/memory-semantics.md.
 package window
 
 import "slices"
@@ -68,7 +68,7 @@ type Policy struct {
 	ToolCallIntegrity Integrity `json:"tool_call_integrity,omitempty"`
 	// KeepLastUser keeps the newest words of the user and what follows them from being cut by max_tokens, so that no view is empty (001-12).
 	KeepLastUser *bool `json:"keep_last_user,omitempty"`
-	// Projection is what the model is told of answers that were not heard whole: see docs/projections.md. This package only passes it on.
+	// Projection is what the model is told of answers that were not heard whole: see docs/guides/projections.md. This package only passes it on.
 	Projection string `json:"projection,omitempty"`
 
 	// SummarizeAt is the share of the window at which Summarize summarises, 0 to 1; 0 = never (001-29).

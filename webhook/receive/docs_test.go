@@ -17,10 +17,10 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// snippet gives the n-th fenced block of a kind in docs/receiving.md.
+// snippet gives the n-th fenced block of a kind in docs/guides/receiving.md.
 func snippet(t *testing.T, kind string, n int) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/receiving.md")
+	page, err := os.ReadFile("../../docs/guides/receiving.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,11 +30,11 @@ func snippet(t *testing.T, kind string, n int) string {
 			return text + "\n"
 		}
 	}
-	t.Fatalf("docs/receiving.md has no such block of %s", kind)
+	t.Fatalf("docs/guides/receiving.md has no such block of %s", kind)
 	return ""
 }
 
-// TestSnippets runs the receivers of docs/receiving.md against the real sender. A runtime that is not on this machine is passed over. The one that needs a
+// TestSnippets runs the receivers of docs/guides/receiving.md against the real sender. A runtime that is not on this machine is passed over. The one that needs a
 // package of npm is run in compat, where the package is.
 func TestSnippets(t *testing.T) {
 	t.Parallel()
