@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -113,7 +114,7 @@ func (o *outbox) emit(ctx context.Context, p, name string, n int, body []byte) e
 	for at := 0; at < n; at += batch {
 		var list []memory.Event
 		for i := at; i < min(n, at+batch); i++ {
-			list = append(list, memory.Event{ID: fmt.Sprintf("%s-%s-%d", name, p, i), Type: webhook.TypeLeft, CreatedMS: time.Now().UnixMilli(), Body: body})
+			list = append(list, memory.Event{ID: fmt.Sprintf("%s-%s-%d", name, p, i), Type: event.Left, CreatedMS: time.Now().UnixMilli(), Body: body})
 		}
 		if err := o.commit(ctx, p, memory.Change{Events: list}); err != nil {
 			return err
@@ -206,7 +207,7 @@ func (o *outbox) arrive(ctx context.Context, p, name string, perSecond, n int) (
 		o.mu.Unlock()
 		began[i] = time.Now()
 		return o.commit(ctx, p, memory.Change{Events: []memory.Event{
-			{ID: id(i), Type: webhook.TypeLeft, CreatedMS: began[i].UnixMilli(), Body: body},
+			{ID: id(i), Type: event.Left, CreatedMS: began[i].UnixMilli(), Body: body},
 		}})
 	})
 	if err != nil {

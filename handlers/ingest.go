@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -187,17 +188,11 @@ func (in *noticeRequest) filed() bool {
 		return false
 	}
 	switch in.EventType {
-	case webhook.TypeJoined, webhook.TypeLeft, webhook.TypeHistory, agoraExpiring, webhook.TypeError, agoraMetrics, webhook.TypeTurns:
+	case event.Joined, event.Left, event.History, event.Expiring, event.Error, event.Metrics, event.Turns:
 		return true
 	}
 	return false
 }
-
-// Types of Agora's that are filed and not among those that we always sent.
-const (
-	agoraExpiring = 104
-	agoraMetrics  = 111
-)
 
 // Bounds of a notification's parts.
 const (
@@ -240,15 +235,15 @@ func (in *noticeRequest) notice(o *omitted) (memory.Notice, error) {
 	n.StopMS = p.StopTS.stampOr("payload.stop_ts", o)
 	n.ToldMS = in.NotifyMS.stampOr("notifyMs", o)
 	switch in.EventType { // a payload has what belongs to its type
-	case webhook.TypeLeft:
+	case event.Left:
 		n.Left = p.left(o)
-	case webhook.TypeHistory:
+	case event.History:
 		n.History = historyOf(p.Contents, o)
-	case webhook.TypeError:
+	case event.Error:
 		n.Errors = errorsOf(p.Errors, o)
-	case agoraMetrics:
+	case event.Metrics:
 		n.Turns = metricsOf(p.Metrics, o)
-	case webhook.TypeTurns:
+	case event.Turns:
 		n.Turns = turnsOf(p.Turns, o)
 	}
 	return n, nil

@@ -22,7 +22,7 @@ func FuzzReadPlain(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	a := New(Config{})
+	a := New(Config{Metrics: &Metrics{}})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var plain, full appendRequest
 		if !plain.readPlain(body) {
@@ -57,7 +57,7 @@ func TestReadPlain(t *testing.T) {
 }
 
 func BenchmarkDecodeAppend(b *testing.B) {
-	a := New(Config{})
+	a := New(Config{Metrics: &Metrics{}})
 	for name, decode := range map[string]func(*appendRequest) error{
 		"plain":         func(in *appendRequest) error { in.readPlain([]byte(plainBody)); return nil },
 		"encoding-json": func(in *appendRequest) error { return a.decodeBytes([]byte(plainBody), in, true) },

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -189,7 +190,7 @@ func typesOf(field string, patterns []string) ([]int, error) {
 		return nil, err
 	}
 	var out []int
-	for _, t := range webhook.EventTypes() {
+	for _, t := range event.Types() {
 		if webhook.Matches(patterns, t.Number) {
 			out = append(out, t.Number)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -25,7 +26,7 @@ type messageJSON struct {
 
 func newMessageJSON(m webhook.Event) messageJSON {
 	return messageJSON{
-		ID: m.ID, Type: m.Type, Event: webhook.TypeName(m.Type), AgentID: m.AgentID, CreatedAt: m.CreatedMS, Bytes: m.Size, Body: m.Body,
+		ID: m.ID, Type: m.Type, Event: event.Name(m.Type), AgentID: m.AgentID, CreatedAt: m.CreatedMS, Bytes: m.Size, Body: m.Body,
 	}
 }
 

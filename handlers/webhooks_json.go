@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -176,7 +177,7 @@ func deliveryID(id int64) string { return strconv.FormatInt(id, 10) }
 
 func newDeliveryJSON(r webhook.Record) deliveryJSON {
 	out := deliveryJSON{
-		ID: deliveryID(r.ID), MessageID: r.EventID, Type: r.Type, Event: webhook.TypeName(r.Type), EndpointID: r.EndpointID, AgentID: r.AgentID,
+		ID: deliveryID(r.ID), MessageID: r.EventID, Type: r.Type, Event: event.Name(r.Type), EndpointID: r.EndpointID, AgentID: r.AgentID,
 		State: string(r.State), InFlight: r.Claimed, Attempt: r.Attempt, EventAt: r.EventMS, CreatedAt: r.CreatedMS, DoneAt: r.DoneMS,
 		Reason: r.Reason, Bytes: r.Size, LastStatus: r.LastStatus, LastClass: r.LastClass,
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -297,7 +298,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		m := out
 		c := Change{Append: []Message{m}}
 		if a.Failure != nil {
-			ev, err := s.event(&h.Agent, TypeError, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: a.Failure})
+			ev, err := s.event(&h.Agent, event.Error, m.Rev, 0, now, EventFacts{TurnID: t.TurnID, Failure: a.Failure})
 			if err != nil {
 				return Change{}, err
 			}

@@ -5,20 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
-)
 
-// The event types of the outbox: Agora's (reference/agora-api.md 5.4), and our own from 10001 up.
-const (
-	TypeJoined   = 101
-	TypeLeft     = 102
-	TypeHistory  = 103
-	TypeExpiring = 104
-	TypeError    = 110
-	TypeMetrics  = 111
-	TypeTurns    = 112
-
-	TypeInterrupted = 10001
-	TypeMessage     = 10002
+	"github.com/heardlog/heardlog/internal/event"
 )
 
 // Events decides which events are wanted and gives their bodies; the domain knows what happened, not how it is written.
@@ -83,7 +71,7 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 	if len(c.Append)+len(c.Replace) == 0 {
 		return nil
 	}
-	messages, cuts := s.cfg.Events.Wants(a.Project, TypeMessage), s.cfg.Events.Wants(a.Project, TypeInterrupted)
+	messages, cuts := s.cfg.Events.Wants(a.Project, event.Message), s.cfg.Events.Wants(a.Project, event.Interrupted)
 	if !messages && !cuts {
 		return nil
 	}
@@ -97,7 +85,7 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 		if !cuts || !m.cutOtherwise(old) {
 			return nil
 		}
-		ev, err := s.event(a, TypeInterrupted, rev, nth, now, EventFacts{Answer: m})
+		ev, err := s.event(a, event.Interrupted, rev, nth, now, EventFacts{Answer: m})
 		nth++
 		c.Events = append(c.Events, ev...)
 		return err
@@ -119,7 +107,7 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 	if len(told) == 0 {
 		return nil
 	}
-	ev, err := s.event(a, TypeMessage, rev, nthMessages, now, EventFacts{Messages: told})
+	ev, err := s.event(a, event.Message, rev, nthMessages, now, EventFacts{Messages: told})
 	c.Events = append(c.Events, ev...)
 	return err
 }

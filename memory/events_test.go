@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
@@ -142,7 +143,7 @@ func (o *outbox) told(t *testing.T, want ...string) {
 // TestMessageEvents: each message of the history is told of when it is stored, and again when it changes or leaves the history; nothing else is.
 func TestMessageEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(memory.TypeMessage)
+	o := newOutbox(event.Message)
 	s := o.service()
 	a := join(t, s, func(x *memory.Settings) { x.LLM.Greeting = "Hello" })
 	o.told(t, `10002 1 "Hello"`)
@@ -187,7 +188,7 @@ func beginPlan(t *testing.T, s *memory.Service, id string, p memory.Plan) *memor
 // TestInterruptedEvents: a cut is told of when it is stored, again when better evidence says otherwise, and never when nothing changed.
 func TestInterruptedEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(memory.TypeInterrupted)
+	o := newOutbox(event.Interrupted)
 	s := o.service()
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("q"))
@@ -222,7 +223,7 @@ func TestInterruptedEvents(t *testing.T) {
 // TestEventsOfOneChange: a change that cuts many answers tells of each, under an id and a number of its own, and of the messages.
 func TestEventsOfOneChange(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(memory.TypeInterrupted, memory.TypeMessage)
+	o := newOutbox(event.Interrupted, event.Message)
 	s := o.service()
 	a := join(t, s, nil)
 	batch := make([]memory.Message, 0, memory.MaxBatch)
@@ -262,7 +263,7 @@ func TestUnwantedEvents(t *testing.T) {
 // TestEndEvents: 102, 103, 111 and 112 come with the end, in this order of sequence.
 func TestEndEvents(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(memory.TypeLeft, memory.TypeHistory, memory.TypeMetrics, memory.TypeTurns, memory.TypeError)
+	o := newOutbox(event.Left, event.History, event.Metrics, event.Turns, event.Error)
 	s := o.service()
 	a := join(t, s, nil)
 	turn := begin(t, s, a.ID, nil, user("q"))
@@ -277,7 +278,7 @@ func TestEndEvents(t *testing.T) {
 func TestExpiring(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutbox(memory.TypeExpiring, memory.TypeLeft)
+		o := newOutbox(event.Expiring, event.Left)
 		s := o.service()
 		stop := runUntil(t, s)
 		a := join(t, s, nil)
@@ -306,7 +307,7 @@ func TestExpiring(t *testing.T) {
 		synctest.Wait()
 		o.told(t)
 		o.mu.Lock()
-		o.want[memory.TypeExpiring] = true
+		o.want[event.Expiring] = true
 		o.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		o.told(t, "104")

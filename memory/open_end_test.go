@@ -3,6 +3,7 @@ package memory_test
 import (
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -76,7 +77,7 @@ func TestOpenEnd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutbox(memory.TypeHistory)
+			o := newOutbox(event.History)
 			s := o.service()
 			a := join(t, s, nil)
 			s = tt.do(t, o, s, a.ID)

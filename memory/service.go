@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -152,7 +153,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
 		c.Append = append(c.Append, s.own(&h, SourceGreeting, a.Settings.LLM.fill(g), 1, now))
 	}
-	ev, err := s.event(&a, TypeJoined, 1, 0, now, EventFacts{})
+	ev, err := s.event(&a, event.Joined, 1, 0, now, EventFacts{})
 	if err != nil {
 		return Agent{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -120,7 +121,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 		}
 		var msgs []Message
 		wants := s.cfg.Events.Wants
-		if wants(project, TypeHistory) || wants(project, TypeTurns) || wants(project, TypeMetrics) {
+		if wants(project, event.History) || wants(project, event.Turns) || wants(project, event.Metrics) {
 			if msgs, err = s.all(ctx, project, id); err != nil {
 				return err
 			}
@@ -171,10 +172,10 @@ func (s *Service) endEvents(a *Agent, msgs []Message, now int64) ([]Event, error
 		eventType int
 		facts     EventFacts
 	}{
-		{TypeLeft, EventFacts{}},
-		{TypeHistory, EventFacts{Messages: shown, End: end}},
-		{TypeTurns, EventFacts{Turns: table}},
-		{TypeMetrics, EventFacts{Turns: table}},
+		{event.Left, EventFacts{}},
+		{event.History, EventFacts{Messages: shown, End: end}},
+		{event.Turns, EventFacts{Turns: table}},
+		{event.Metrics, EventFacts{Turns: table}},
 	}
 	var out []Event
 	for i, f := range facts {

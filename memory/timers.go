@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -348,7 +349,7 @@ const warnAgain = time.Minute
 // warn announces the agent's expiry, once; as long as nobody wants to know, nothing is stored. It is no activity of the agent.
 func (s *Service) warn(ctx context.Context, a Agent) error {
 	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
-	if s.cfg.Events.Wants(a.Project, TypeExpiring) {
+	if s.cfg.Events.Wants(a.Project, event.Expiring) {
 		again = time.Time{}
 		err := s.cfg.Store.Update(ctx, a.Project, a.ID, func(view AgentView) (Change, error) {
 			h := view.Head()
@@ -357,7 +358,7 @@ func (s *Service) warn(ctx context.Context, a Agent) error {
 				return Change{}, nil
 			}
 			a.Rev, a.Settings.WarnedMS = h.Rev+1, s.nowMS()
-			ev, err := s.event(&a, TypeExpiring, a.Rev, 0, a.Settings.WarnedMS, EventFacts{})
+			ev, err := s.event(&a, event.Expiring, a.Rev, 0, a.Settings.WarnedMS, EventFacts{})
 			return Change{Agent: &a, Events: ev}, err
 		})
 		if err != nil {

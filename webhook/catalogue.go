@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path"
 	"slices"
+
+	"github.com/heardlog/heardlog/internal/event"
 )
 
 // CatalogueEntry describes one event type to those who write receivers.
@@ -23,17 +25,8 @@ type CatalogueEntry struct {
 //go:embed schemas/*.json
 var schemas embed.FS
 
-// byDefault are the types that an endpoint without a filter gets: those that Agora sends (reference/agora-api.md 5.4) and that cost nothing
-// to build beside the end of an agent. What is not here has to be asked for.
-func byDefault(eventType int) bool {
-	switch eventType {
-	case TypeJoined, TypeLeft, TypeHistory, TypeError, TypeTurns:
-		return true
-	}
-	return false
-}
-
-// Catalogue gives every event type that Heardlog sends, by number. It fails only where the program was built with a broken schema.
+// Catalogue returns every event type that Heardlog sends, by number. It fails only if the program was
+// built with a broken schema.
 func Catalogue() ([]CatalogueEntry, error) {
 	files, err := schemas.ReadDir("schemas")
 	if err != nil {
@@ -73,5 +66,6 @@ func readSchema(b []byte) (CatalogueEntry, error) {
 		return CatalogueEntry{}, fmt.Errorf("title, properties.eventType.const or examples is missing")
 	}
 	n := s.Properties.EventType.Const
-	return CatalogueEntry{Name: s.Title, Number: n, Description: s.Description, Default: byDefault(n), Schema: b, Example: s.Examples[0]}, nil
+	t, _ := event.Of(n)
+	return CatalogueEntry{Name: s.Title, Number: n, Description: s.Description, Default: t.Default, Schema: b, Example: s.Examples[0]}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/heardlog/heardlog"
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/spectest"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -56,7 +57,7 @@ func TestCatalogue(t *testing.T) {
 	names := map[string]bool{}
 	for _, e := range entries {
 		byNumber[e.Number] = e
-		if names[e.Name] || e.Description == "" || e.Name != webhook.TypeName(e.Number) || e.Default != webhook.Matches(nil, e.Number) {
+		if names[e.Name] || e.Description == "" || e.Name != event.Name(e.Number) || e.Default != webhook.Matches(nil, e.Number) {
 			t.Errorf("%s: twice, without a description, or not what filters take it for: %+v", e.Name, e)
 		}
 		names[e.Name] = true

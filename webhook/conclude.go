@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/event"
 )
 
 // How exactly an endpoint's times are kept: writing them with each attempt would be a write more for each.
@@ -56,7 +58,7 @@ func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 			return Conclusion{}, err
 		}
 	}
-	if r.State != Dead || d.Type == TypeDead || d.Type == TypeDisabled || d.Type == TypeTest {
+	if r.State != Dead || d.Type == event.DeliveryDead || d.Type == event.EndpointDisabled || d.Type == event.Test {
 		return c, nil
 	}
 	tries := d.Attempt

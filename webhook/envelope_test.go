@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -192,7 +193,7 @@ func TestEncodeLarge(t *testing.T) {
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	e, err := webhook.Decode([]byte(`{"sid":"s","noticeId":"n","productId":17,"eventType":101,"notifyMs":5,"payload":{"a":1},"new":true}`))
-	want := webhook.Envelope{SID: "s", NoticeID: "n", ProductID: webhook.ProductID, EventType: webhook.TypeJoined, NotifyMS: 5, Payload: json.RawMessage(`{"a":1}`)}
+	want := webhook.Envelope{SID: "s", NoticeID: "n", ProductID: webhook.ProductID, EventType: event.Joined, NotifyMS: 5, Payload: json.RawMessage(`{"a":1}`)}
 	if err != nil || !cmp.Equal(e, want) {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -217,7 +218,7 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("not UTF-8: %q", body)
 		}
 		e, err := webhook.Decode(body)
-		if err != nil || e.NoticeID != id || e.EventType != webhook.TypeHistory || e.ProductID != webhook.ProductID {
+		if err != nil || e.NoticeID != id || e.EventType != event.History || e.ProductID != webhook.ProductID {
 			t.Fatalf("%q: %+v, %v", body, e, err)
 		}
 		var p struct {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -51,7 +52,7 @@ func (q *fakeQueue) add(endpoint string, n int) {
 		id := int64(len(q.rows) + 1)
 		now := time.Now().UnixMilli()
 		q.rows = append(q.rows, &row{state: webhook.Pending, due: now, Delivery: webhook.Delivery{
-			ID: id, EventID: "n:" + string(rune('0'+id%10)), Type: webhook.TypeLeft, Body: []byte("{}"), CreatedMS: now,
+			ID: id, EventID: "n:" + string(rune('0'+id%10)), Type: event.Left, Body: []byte("{}"), CreatedMS: now,
 			Endpoint: webhook.Endpoint{ID: endpoint},
 		}})
 	}

@@ -13,6 +13,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -119,7 +120,7 @@ func TestFault26Bodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		bodies[id] = string(body)
-		s.emit(memory.Event{ID: id, Type: webhook.TypeHistory, CreatedMS: s.now().UnixMilli(), Body: body})
+		s.emit(memory.Event{ID: id, Type: event.History, CreatedMS: s.now().UnixMilli(), Body: body})
 	}
 	s.work(nil, nil)
 	lib, err := standardwebhooks.NewWebhook(whsec)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -196,7 +197,7 @@ func TestFault08ClockJumpsInStore(t *testing.T) {
 	settle := func(d webhook.Delivery, state webhook.DeliveryState, due int64) error {
 		return s.Store.Finish(t.Context(), d, webhook.Result{State: state, DueMS: due, Try: webhook.Attempt{N: d.Attempt}})
 	}
-	s.emit(memory.Event{ID: "n", Type: webhook.TypeLeft, CreatedMS: now, Body: []byte("{}")})
+	s.emit(memory.Event{ID: "n", Type: event.Left, CreatedMS: now, Body: []byte("{}")})
 	first := claim(now)
 	if len(first) != 1 || len(claim(now+1000)) != 0 {
 		t.Fatalf("claimed %v", first)
@@ -205,7 +206,7 @@ func TestFault08ClockJumpsInStore(t *testing.T) {
 	if list := claim(now - hour); len(list) != 0 {
 		t.Errorf("claimed %v while its lease runs", list)
 	}
-	s.emit(memory.Event{ID: "m", Type: webhook.TypeLeft, CreatedMS: now - hour, Body: []byte("{}")})
+	s.emit(memory.Event{ID: "m", Type: event.Left, CreatedMS: now - hour, Body: []byte("{}")})
 	second := claim(now - hour)
 	if len(second) != 1 || second[0].EventID != "m" {
 		t.Fatalf("claimed %v, want the new event", second)

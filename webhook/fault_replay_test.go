@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -17,7 +18,7 @@ import (
 func (s *site) send(id, endpoint string) webhook.Record {
 	s.t.Helper()
 	r, err := s.Send(s.t.Context(), webhook.Event{
-		ID: id, Type: webhook.TypeTest, Project: siteProject, CreatedMS: s.now().UnixMilli(), Body: fmt.Appendf(nil, `{"noticeId":%q}`, id),
+		ID: id, Type: event.Test, Project: siteProject, CreatedMS: s.now().UnixMilli(), Body: fmt.Appendf(nil, `{"noticeId":%q}`, id),
 	}, endpoint)
 	if err != nil {
 		s.t.Fatal(err)
@@ -116,7 +117,7 @@ func TestFault31ReplayByFilter(t *testing.T) {
 	for i := range n {
 		e := s.event(fmt.Sprint("n", i))
 		if i%2 == 0 {
-			e.Type = webhook.TypeJoined
+			e.Type = event.Joined
 		}
 		list = append(list, e)
 	}
@@ -128,7 +129,7 @@ func TestFault31ReplayByFilter(t *testing.T) {
 	}
 	stop()
 	again := webhook.Replay{
-		Filter: webhook.DeliveryQuery{Project: siteProject, Endpoint: "f", Types: []int{webhook.TypeJoined}, States: []webhook.DeliveryState{webhook.Delivered}},
+		Filter: webhook.DeliveryQuery{Project: siteProject, Endpoint: "f", Types: []int{event.Joined}, States: []webhook.DeliveryState{webhook.Delivered}},
 		NowMS:  s.now().UnixMilli(), PerSecond: 1.0 / 3600, DryRun: true,
 	}
 	count := func() int {
@@ -147,7 +148,7 @@ func TestFault31ReplayByFilter(t *testing.T) {
 	}
 	s.work(nil, nil)
 	for sent := 1; sent <= n/2; sent++ {
-		if r := s.next(); r.Endpoint.ID != "f" || r.Type != webhook.TypeJoined || r.State != webhook.Delivered {
+		if r := s.next(); r.Endpoint.ID != "f" || r.Type != event.Joined || r.State != webhook.Delivered {
 			t.Errorf("%+v", r)
 		}
 		h := receiveFrom(t, seen, "a replay")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -114,7 +115,7 @@ func (s *site) emit(events ...memory.Event) {
 }
 
 func (s *site) event(id string) memory.Event {
-	return memory.Event{ID: id, Type: webhook.TypeLeft, CreatedMS: s.now().UnixMilli(), Body: fmt.Appendf(nil, `{"noticeId":%q,"é":"😀"}`, id)}
+	return memory.Event{ID: id, Type: event.Left, CreatedMS: s.now().UnixMilli(), Body: fmt.Appendf(nil, `{"noticeId":%q,"é":"😀"}`, id)}
 }
 
 func (s *site) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }

@@ -1,6 +1,10 @@
 package webhook
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/heardlog/heardlog/internal/event"
+)
 
 // Payload is what one event type tells; each type of this package that has EventType is one. Times are given in Unix ms throughout;
 // each encodes them in the unit that its event type has (reference/agora-api.md 5.5).
@@ -48,8 +52,8 @@ type Joined struct {
 	About
 }
 
-// EventType is TypeJoined.
-func (Joined) EventType() int { return TypeJoined }
+// EventType is event.Joined.
+func (Joined) EventType() int { return event.Joined }
 
 func (p Joined) encode(b *builder) {
 	p.head(b, seconds)
@@ -66,8 +70,8 @@ type Left struct {
 	Message string // why: "OK", "Idle for too long", "Task lifetime limit exceeded", …
 }
 
-// EventType is TypeLeft.
-func (Left) EventType() int { return TypeLeft }
+// EventType is event.Left.
+func (Left) EventType() int { return event.Left }
 
 func (p Left) encode(b *builder) {
 	p.head(b, seconds)
@@ -90,8 +94,8 @@ type History struct {
 	EndTurn   int64
 }
 
-// EventType is TypeHistory.
-func (History) EventType() int { return TypeHistory }
+// EventType is event.History.
+func (History) EventType() int { return event.History }
 
 func (p History) encode(b *builder) {
 	p.head(b, seconds)
@@ -127,8 +131,8 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// EventType is TypeError.
-func (Failed) EventType() int { return TypeError }
+// EventType is event.Error.
+func (Failed) EventType() int { return event.Error }
 
 func (p Failed) encode(b *builder) {
 	p.head(b, seconds)
@@ -168,8 +172,8 @@ type TurnEdge struct {
 	Metadata json.RawMessage // an object; nil is an empty one
 }
 
-// EventType is TypeTurns.
-func (Turns) EventType() int { return TypeTurns }
+// EventType is event.Turns.
+func (Turns) EventType() int { return event.Turns }
 
 func (p Turns) encode(b *builder) {
 	p.head(b, millis)

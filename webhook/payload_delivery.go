@@ -1,5 +1,7 @@
 package webhook
 
+import "github.com/heardlog/heardlog/internal/event"
+
 // DeadLetter is event 10011: a delivery was given up. It goes to the project's other endpoints, and is sent under the agent of the event that was lost.
 type DeadLetter struct {
 	EndpointID string
@@ -13,8 +15,8 @@ type DeadLetter struct {
 	CreatedMS  int64  // when that event happened
 }
 
-// EventType is TypeDead.
-func (DeadLetter) EventType() int { return TypeDead }
+// EventType is event.DeliveryDead.
+func (DeadLetter) EventType() int { return event.DeliveryDead }
 
 func (p DeadLetter) encode(b *builder) {
 	b.str("endpoint_id", p.EndpointID)
@@ -41,8 +43,8 @@ type EndpointDisabled struct {
 	DisabledMS  int64
 }
 
-// EventType is TypeDisabled.
-func (EndpointDisabled) EventType() int { return TypeDisabled }
+// EventType is event.EndpointDisabled.
+func (EndpointDisabled) EventType() int { return event.EndpointDisabled }
 
 func (p EndpointDisabled) encode(b *builder) {
 	b.str("endpoint_id", p.EndpointID)
@@ -60,8 +62,8 @@ type Test struct {
 	Message    string
 }
 
-// EventType is TypeTest.
-func (Test) EventType() int { return TypeTest }
+// EventType is event.Test.
+func (Test) EventType() int { return event.Test }
 
 func (p Test) encode(b *builder) {
 	b.str("endpoint_id", p.EndpointID)

@@ -1,6 +1,10 @@
 package webhook
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/heardlog/heardlog/internal/event"
+)
 
 // Expiring is event 104: the agent's lifetime is nearly over.
 type Expiring struct {
@@ -11,8 +15,8 @@ type Expiring struct {
 // ExpiringMessage is the text that Agora's event carries, although it is a warning (reference/agora-api.md 5.5).
 const ExpiringMessage = "Task exceeded maximum lifetime"
 
-// EventType is TypeExpiring.
-func (Expiring) EventType() int { return TypeExpiring }
+// EventType is event.Expiring.
+func (Expiring) EventType() int { return event.Expiring }
 
 func (p Expiring) encode(b *builder) {
 	p.head(b, seconds)
@@ -38,8 +42,8 @@ type TurnMetrics struct {
 	TTFSMS int64 `json:"llm_ttfs,omitempty"` // from the request to the end of the first sentence
 }
 
-// EventType is TypeMetrics.
-func (Metrics) EventType() int { return TypeMetrics }
+// EventType is event.Metrics.
+func (Metrics) EventType() int { return event.Metrics }
 
 func (p Metrics) encode(b *builder) {
 	p.head(b, seconds)
@@ -74,8 +78,8 @@ type Interrupted struct {
 	Confidence int64  // in percent; 0 = the evidence does not say
 }
 
-// EventType is TypeInterrupted.
-func (Interrupted) EventType() int { return TypeInterrupted }
+// EventType is event.Interrupted.
+func (Interrupted) EventType() int { return event.Interrupted }
 
 func (p Interrupted) encode(b *builder) {
 	p.head(b, seconds)
@@ -110,8 +114,8 @@ type Messages struct {
 	Messages []json.RawMessage // objects in history form with seq and state in front, by seq; at least one
 }
 
-// EventType is TypeMessage.
-func (Messages) EventType() int { return TypeMessage }
+// EventType is event.Message.
+func (Messages) EventType() int { return event.Message }
 
 func (p Messages) encode(b *builder) {
 	p.head(b, seconds)

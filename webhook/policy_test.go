@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -104,13 +105,13 @@ func TestConcludeOfOldURL(t *testing.T) {
 	t.Parallel()
 	then := webhook.Endpoint{ID: "e", Project: "p", URL: "https://old.example", Rev: 1, FirstFailureMS: 1}
 	gone := webhook.Result{State: webhook.Dead, AtMS: 1 << 40, Reason: "410", DisableEndpoint: "410", DisableAfter: time.Hour, Try: webhook.Attempt{Status: 410, ErrorClass: webhook.Class4xx}}
-	d := webhook.Delivery{ID: 1, EventID: "n", Type: webhook.TypeLeft, Endpoint: then}
+	d := webhook.Delivery{ID: 1, EventID: "n", Type: event.Left, Endpoint: then}
 	if c, err := webhook.Conclude(then, d, gone); err != nil || !c.Disabled || len(c.Events) != 2 {
 		t.Errorf("its own address: %+v %v", c, err)
 	}
 	now := then
 	now.URL, now.Rev = "https://new.example", 2
-	if c, err := webhook.Conclude(now, d, gone); err != nil || c.Disabled || c.Changed || len(c.Events) != 1 || c.Events[0].Type != webhook.TypeDead {
+	if c, err := webhook.Conclude(now, d, gone); err != nil || c.Disabled || c.Changed || len(c.Events) != 1 || c.Events[0].Type != event.DeliveryDead {
 		t.Errorf("another address: %+v %v", c, err)
 	}
 	ok := webhook.Result{State: webhook.Delivered, AtMS: 1 << 40}

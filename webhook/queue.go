@@ -129,7 +129,7 @@ type Claim struct {
 	Lease       time.Duration // a claim that is neither finished nor released by then is due again
 	// Bytes is how long the bodies taken at a time may be together; the first is taken however long it is. 0 = no bound.
 	Bytes int64
-	// Urgent is how many tests (TypeTest) may be taken beside Limit, before anything else: their first tries, for enabled endpoints, whatever PerEndpoint and
+	// Urgent is how many tests (event.Test) may be taken beside Limit, before anything else: their first tries, for enabled endpoints, whatever PerEndpoint and
 	// Room say. Of one endpoint MaxUrgent may wait like that; more of them are like other deliveries.
 	Urgent int
 	// Room, if set, says how many deliveries the endpoint may get now, beside the other bounds. It is called inside the transaction, perhaps

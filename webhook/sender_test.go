@@ -20,6 +20,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
@@ -42,7 +43,7 @@ func newSender(t *testing.T, change func(*webhook.SenderConfig)) *webhook.Sender
 
 func delivery(url string) webhook.Delivery {
 	return webhook.Delivery{
-		ID: 1, EventID: "n:1", Type: webhook.TypeLeft, Attempt: 1, Body: []byte(`{"noticeId":"n:1","é":"😀"}`),
+		ID: 1, EventID: "n:1", Type: event.Left, Attempt: 1, Body: []byte(`{"noticeId":"n:1","é":"😀"}`),
 		Endpoint: webhook.Endpoint{ID: "e1", URL: url, Agora: true, Secrets: []webhook.SigningSecret{{Value: whsec}}},
 	}
 }

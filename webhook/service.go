@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 )
@@ -305,11 +306,11 @@ func (s *Service) Test(ctx context.Context, project, id, key string) (Record, er
 	if err != nil {
 		return Record{}, err
 	}
-	m := Event{ID: s.NewID(), Type: TypeTest, Project: project, CreatedMS: s.Now().UnixMilli()}
+	m := Event{ID: s.NewID(), Type: event.Test, Project: project, CreatedMS: s.Now().UnixMilli()}
 	if key != "" {
 		m.ID = digest(24, "test", project, id, key)
 	}
-	m.ID += fmt.Sprintf(":%d", TypeTest)
+	m.ID += fmt.Sprintf(":%d", event.Test)
 	m.Body, err = Encode(Notice{SID: e.ID, ID: m.ID, AtMS: m.CreatedMS, Payload: Test{EndpointID: e.ID, Message: "This is a test; nothing has happened."}})
 	if err != nil {
 		return Record{}, err

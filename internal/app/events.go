@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -72,27 +73,27 @@ func (e *events) Body(f memory.EventFacts) ([]byte, error) {
 	}
 	var p webhook.Payload
 	switch f.Type {
-	case memory.TypeJoined:
+	case event.Joined:
 		p = webhook.Joined{About: about}
-	case memory.TypeLeft:
+	case event.Left:
 		p = webhook.Left{About: about, StopMS: a.StopMS, Status: a.Status.String(), Message: a.Message}
-	case memory.TypeHistory:
+	case event.History:
 		p = webhook.History{
 			About: about, StopMS: a.StopMS, Contents: contents(f.Messages), EndReason: string(f.End.Reason), EndTurn: f.End.TurnID,
 		}
-	case memory.TypeExpiring:
+	case event.Expiring:
 		p = webhook.Expiring{About: about, ExpireMS: a.StartMS + memory.Lifetime.Milliseconds()}
-	case memory.TypeError:
+	case event.Error:
 		p = webhook.Failed{About: about, TurnID: f.TurnID, Errors: []webhook.Failure{
 			{Module: "llm", TurnID: f.TurnID, Code: f.Failure.Code, Message: f.Failure.Message},
 		}}
-	case memory.TypeMetrics:
+	case event.Metrics:
 		p = webhook.Metrics{About: about, StopMS: a.StopMS, Turns: measured(f.Turns)}
-	case memory.TypeTurns:
+	case event.Turns:
 		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: turns(f.Turns)}
-	case memory.TypeInterrupted:
+	case event.Interrupted:
 		p = interrupted(about, f.Answer)
-	case memory.TypeMessage:
+	case event.Message:
 		p = webhook.Messages{About: about, Messages: changed(f.Messages)}
 	}
 	return webhook.Encode(webhook.Notice{ID: f.ID, SID: a.ID, AtMS: f.AtMS, Payload: p})

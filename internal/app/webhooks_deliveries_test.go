@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -22,7 +23,7 @@ func TestTestEvent(t *testing.T) {
 	var d delivery
 	s.post(hooks+"/endpoints/"+e.ID+"/test", nil).is(http.StatusAccepted, &d)
 	c := h.next(t)
-	if c.EventType != webhook.TypeTest || c.NoticeID != d.MessageID || c.header.Get("X-Env") != "prod" || c.header.Get("Authorization") != "Bearer t0ken-of-mine" {
+	if c.EventType != eventtype.Test || c.NoticeID != d.MessageID || c.header.Get("X-Env") != "prod" || c.header.Get("Authorization") != "Bearer t0ken-of-mine" {
 		t.Errorf("%s with %v", c.body, c.header)
 	}
 	if err := webhook.VerifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -31,15 +32,15 @@ func TestDisabledAndResumed(t *testing.T) {
 		EventID    string `json:"event_id"`
 		AgentID    string `json:"agent_id"`
 	}
-	if err := json.Unmarshal(told[webhook.TypeDead].Payload, &dead); err != nil || dead.EndpointID != e.ID || dead.EventID != first.NoticeID || dead.AgentID != id {
-		t.Errorf("%v: %s", err, told[webhook.TypeDead].body)
+	if err := json.Unmarshal(told[eventtype.DeliveryDead].Payload, &dead); err != nil || dead.EndpointID != e.ID || dead.EventID != first.NoticeID || dead.AgentID != id {
+		t.Errorf("%v: %s", err, told[eventtype.DeliveryDead].body)
 	}
 	var off struct {
 		EndpointID  string `json:"endpoint_id"`
 		Description string `json:"description"`
 	}
-	if err := json.Unmarshal(told[webhook.TypeDisabled].Payload, &off); err != nil || off.EndpointID != e.ID || off.Description != "billing" {
-		t.Errorf("%v: %s", err, told[webhook.TypeDisabled].body)
+	if err := json.Unmarshal(told[eventtype.EndpointDisabled].Payload, &off); err != nil || off.EndpointID != e.ID || off.Description != "billing" {
+		t.Errorf("%v: %s", err, told[eventtype.EndpointDisabled].body)
 	}
 	h.status.Store(0)
 	var again delivery

@@ -61,22 +61,23 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/export", "memory/seal", "memory/window", "webhook", "internal/fault", "internal/lru"}
+	driver := []string{"memory", "memory/export", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, nil},
+		"internal/event":               {},
 		"internal/fault":               {},
 		"internal/secret":              {},
 		"internal/lru":                 {},
 		"internal/breaker":             {},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory/heard":                 {},
-		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret"}, nil},
+		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, nil},
 		"memory/seal":                  {},
 		"memory/window":                {[]string{"internal/fault"}, nil},
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, nil},
-		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret"}, []string{zerolog, prometheus, xtime}},
+		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
 		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp, gjson}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
 		"memory/export":                {[]string{"memory", "webhook", "internal/fault", "internal/secret"}, nil},
@@ -89,7 +90,7 @@ func rules() map[string]rule {
 		"internal/turn":                {[]string{"memory", "memory/heard", "memory/window", "llmadapter", "internal/breaker", "internal/fault", "internal/secret"}, []string{zerolog, prometheus, otel, gjson}},
 		"internal/tail":                {[]string{"memory", "internal/fault"}, []string{zerolog, prometheus}},
 		"internal/summary":             {[]string{"memory", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
-		"handlers":                     {[]string{"memory", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/fault", "internal/secret"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
+		"handlers":                     {[]string{"memory", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/fault", "internal/secret", "internal/event"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm, yaml}},
 		"internal/simulate":            {},
 		"internal/depot":               {nil, []string{minio}},
@@ -103,7 +104,7 @@ func rules() map[string]rule {
 		"examples/fakellm/fake":        {},
 		"internal/archtest":            {},
 		"internal/ruletest":            {},
-		"internal/spectest":            {nil, []string{kinOpenAPI, jsonSchema, chi}},
+		"internal/spectest":            {[]string{"internal/event"}, []string{kinOpenAPI, jsonSchema, chi}},
 		"bench":                        {[]string{anything}, []string{anything}},
 	}
 }

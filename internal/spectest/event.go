@@ -9,16 +9,12 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/heardlog/heardlog/internal/event"
 )
 
-// events gives the entry under webhooks that describes each event type.
-var events = map[int]string{
-	101: "agent.joined", 102: "agent.left", 103: "agent.history", 104: "agent.expiring", 110: "agent.error", 111: "agent.metrics", 112: "agent.turns",
-	10001: "agent.interrupted", 10002: "agent.message",
-	10011: "delivery.dead", 10012: "endpoint.disabled", 10021: "webhook.test",
-}
-
-// Event holds a request that a webhook receiver got against the description: method, headers and body. req's own body is not read.
+// Event checks a request that a webhook receiver got against the description: method, headers and
+// body. It does not read req.Body.
 func (s *Spec) Event(req *http.Request, body []byte) error {
 	var head struct {
 		EventType int `json:"eventType"`
@@ -29,7 +25,7 @@ func (s *Spec) Event(req *http.Request, body []byte) error {
 	if err := json.Unmarshal(body, &head); err != nil {
 		return fmt.Errorf("the event is not JSON: %w", err)
 	}
-	name := events[head.EventType]
+	name := event.Name(head.EventType)
 	if head.Payload.Thin {
 		name = "thin"
 	}

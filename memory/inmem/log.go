@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -139,7 +140,7 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 // add makes a delivery.
 func (s *Store) add(e *event, endpoint string, due, created, replayOf int64) *delivery {
 	d := &delivery{id: int64(len(s.deliveries) + 1), event: e, endpoint: endpoint, state: pending, due: due, created: created, first: due, replayOf: replayOf}
-	if e.Type == webhook.TypeTest && replayOf == 0 {
+	if e.Type == eventtype.Test && replayOf == 0 {
 		waiting := 0
 		for _, o := range s.deliveries {
 			if o != nil && o.urgent && o.endpoint == endpoint && o.state == pending {

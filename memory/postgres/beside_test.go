@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
@@ -89,7 +90,7 @@ func TestReserveBeside(t *testing.T) {
 				default:
 				}
 				err := s.Update(t.Context(), "acme", a.ID, func(memory.AgentView) (memory.Change, error) {
-					return memory.Change{Events: []memory.Event{{ID: fmt.Sprint("e", w, "-", n), Type: webhook.TypeLeft, CreatedMS: 1, Body: []byte("{}")}}}, nil
+					return memory.Change{Events: []memory.Event{{ID: fmt.Sprint("e", w, "-", n), Type: event.Left, CreatedMS: 1, Body: []byte("{}")}}}, nil
 				})
 				if err != nil {
 					t.Errorf("an event beside an import: %v", err)
@@ -269,7 +270,7 @@ func emit(t *testing.T, s *postgres.Store, ids ...string) {
 	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
 		var c memory.Change
 		for _, id := range ids {
-			c.Events = append(c.Events, memory.Event{ID: id, Type: webhook.TypeLeft, CreatedMS: 5, Body: []byte("{}")})
+			c.Events = append(c.Events, memory.Event{ID: id, Type: event.Left, CreatedMS: 5, Body: []byte("{}")})
 		}
 		return c, nil
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -24,7 +25,7 @@ func outbox(t *testing.T, url string, ids ...string) *postgres.Store {
 	}
 	var c memory.Change
 	for i, id := range ids {
-		c.Events = append(c.Events, memory.Event{ID: id, Type: webhook.TypeLeft, CreatedMS: int64(i + 1), Body: []byte("{}")})
+		c.Events = append(c.Events, memory.Event{ID: id, Type: event.Left, CreatedMS: int64(i + 1), Body: []byte("{}")})
 	}
 	if _, _, err := s.Create(t.Context(), agent(1), 0, c); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func TestLostDeliveries(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
-		return memory.Change{Events: []memory.Event{{ID: "n3", Type: webhook.TypeLeft, CreatedMS: 20, Body: []byte("{}")}}}, nil
+		return memory.Change{Events: []memory.Event{{ID: "n3", Type: event.Left, CreatedMS: 20, Body: []byte("{}")}}}, nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -447,7 +448,7 @@ func (o *outbox) queue(b *pgx.Batch) {
 				u (id, agent_no, agent_id, project, type, created_ms, body, ord) ORDER BY u.ord`, e.ids, e.nos, e.agents, e.projects, e.types, e.created, e.bodies)
 	}
 	if d := &o.deliveries; len(d.events) > 0 {
-		b.Queue(insertDeliveries, d.events, d.endpoints, d.projects, d.due, d.made, d.replayOf, d.replayNumber, webhook.TypeTest, webhook.MaxUrgent)
+		b.Queue(insertDeliveries, d.events, d.endpoints, d.projects, d.due, d.made, d.replayOf, d.replayNumber, event.Test, webhook.MaxUrgent)
 	}
 }
 

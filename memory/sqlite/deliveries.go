@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -38,7 +39,7 @@ func (g *group) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) b
 			eventNo = id
 			g.pages += 5 + len(m.Body)/4096
 		}
-		if _, err := g.insertDelivery(eventNo, e, fresh{dueMS: m.CreatedMS, createdMS: m.CreatedMS, urgent: m.Type == webhook.TypeTest}); err != nil {
+		if _, err := g.insertDelivery(eventNo, e, fresh{dueMS: m.CreatedMS, createdMS: m.CreatedMS, urgent: m.Type == event.Test}); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/webhook"
@@ -32,7 +33,7 @@ func (e *endpoint) takes(eventType int, atMS int64) bool {
 // filter gives the types that an endpoint's filter lets through.
 func filter(e *webhook.Endpoint) []int {
 	var out []int
-	for _, t := range webhook.EventTypes() {
+	for _, t := range event.Types() {
 		if webhook.Matches(e.Events, t.Number) {
 			out = append(out, t.Number)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -21,7 +22,7 @@ func TestListMerges(t *testing.T) {
 	}
 	var list []memory.Event
 	for i := range events {
-		list = append(list, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: int64(100 + i/10), Body: []byte("{}")})
+		list = append(list, memory.Event{ID: fmt.Sprint("n", i), Type: event.Left, CreatedMS: int64(100 + i/10), Body: []byte("{}")})
 	}
 	if _, _, err := s.Create(t.Context(), agent("p", 1), 0, memory.Change{Events: list}); err != nil {
 		t.Fatal(err)

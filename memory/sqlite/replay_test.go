@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -36,7 +37,7 @@ func TestReplayIsFinished(t *testing.T) {
 	}
 	var list []memory.Event
 	for i := range events {
-		list = append(list, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: int64(i + 1), Body: []byte("{}")})
+		list = append(list, memory.Event{ID: fmt.Sprint("n", i), Type: event.Left, CreatedMS: int64(i + 1), Body: []byte("{}")})
 	}
 	if err := s.Update(t.Context(), "p", "a", func(memory.AgentView) (memory.Change, error) { return memory.Change{Events: list}, nil }); err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func TestReplayFailed(t *testing.T) {
 	}
 	var c memory.Change
 	for i := range events {
-		c.Events = append(c.Events, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: int64(i + 1), Body: []byte("{}")})
+		c.Events = append(c.Events, memory.Event{ID: fmt.Sprint("n", i), Type: event.Left, CreatedMS: int64(i + 1), Body: []byte("{}")})
 	}
 	if _, _, err := s.Create(t.Context(), memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}, 0, c); err != nil {
 		t.Fatal(err)
@@ -128,7 +129,7 @@ func TestReplayOfErased(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := memory.Agent{ID: "a", Project: "p", Status: memory.Stopped, StartMS: 1, StopMS: 2, Rev: 1}
-	c := memory.Change{Events: []memory.Event{{ID: "n", Type: webhook.TypeLeft, CreatedMS: 2, Body: []byte("{}")}}}
+	c := memory.Change{Events: []memory.Event{{ID: "n", Type: event.Left, CreatedMS: 2, Body: []byte("{}")}}}
 	if _, _, err := s.Create(t.Context(), a, 0, c); err != nil {
 		t.Fatal(err)
 	}

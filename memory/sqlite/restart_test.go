@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
@@ -79,7 +80,7 @@ func helper(ctx context.Context, path, mode string) error {
 						seq = c.Append[0].Seq
 						ev = fmt.Sprintf("%d-%d", n, seq)
 						c.Append[0].Content = ev
-						c.Events = []memory.Event{{ID: ev, Type: webhook.TypeLeft, CreatedMS: 1, Body: []byte(ev)}}
+						c.Events = []memory.Event{{ID: ev, Type: event.Left, CreatedMS: 1, Body: []byte(ev)}}
 						return c, err
 					})
 					if err != nil {

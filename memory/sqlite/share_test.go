@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -40,7 +41,7 @@ func TestAppendsGoBeforeDeliveries(t *testing.T) {
 	}
 	var events []memory.Event
 	for i := range attempts {
-		events = append(events, memory.Event{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: 1, Body: []byte("{}")})
+		events = append(events, memory.Event{ID: fmt.Sprint("n", i), Type: event.Left, CreatedMS: 1, Body: []byte("{}")})
 	}
 	update(memory.Change{Events: events}, nil)
 	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 2, Limit: attempts, Lease: time.Hour})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -22,7 +23,7 @@ func TestSweepPassesOver(t *testing.T) {
 		a.Status, a.StopMS = memory.Stopped, int64(5+i/100)
 		c := memory.Change{}
 		if i < kept {
-			c.Events = []memory.Event{{ID: fmt.Sprint("n", i), Type: webhook.TypeLeft, CreatedMS: 5, Body: []byte("{}")}}
+			c.Events = []memory.Event{{ID: fmt.Sprint("n", i), Type: event.Left, CreatedMS: 5, Body: []byte("{}")}}
 		}
 		if _, _, err := s.Create(t.Context(), a, 0, c); err != nil {
 			t.Fatal(err)

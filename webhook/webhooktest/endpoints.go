@@ -3,13 +3,14 @@ package webhooktest
 import (
 	"time"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 func testEndpoints(r rig) {
-	a := endpoint("a", webhook.TypeLeft, webhook.TypeHistory)
+	a := endpoint("a", eventtype.Left, eventtype.History)
 	a.Agora = true
 	a.Secrets = []webhook.SigningSecret{{Value: "whsec_1"}, {Value: "old", NotAfter: time.UnixMilli(1_780_000_000_000).UTC()}}
 	b := endpoint("b")
@@ -30,7 +31,7 @@ func testEndpoints(r rig) {
 func testEndpointReplaced(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))
-	changed := endpoint("a", webhook.TypeJoined)
+	changed := endpoint("a", eventtype.Joined)
 	changed.URL, changed.Secrets = "https://new.example", []webhook.SigningSecret{{Value: "new"}}
 	r.put(changed)
 	r.emit(event("e2", 102, 20), event("e3", 101, 30)) // only e3 is wanted now

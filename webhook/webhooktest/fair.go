@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -98,7 +99,7 @@ func testTestsFirst(r rig) {
 	}
 	test := func(id, to string) {
 		r.t.Helper()
-		if _, err := r.queue.Send(r.ctx, webhook.Event{ID: id, Type: webhook.TypeTest, Project: "acme", CreatedMS: 20, Body: []byte("{}")}, to); err != nil {
+		if _, err := r.queue.Send(r.ctx, webhook.Event{ID: id, Type: eventtype.Test, Project: "acme", CreatedMS: 20, Body: []byte("{}")}, to); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -147,7 +148,7 @@ func testTestsFirst(r rig) {
 
 // testUntried wants a delivery that was ended before its attempt to tell of none.
 func testUntried(r rig) {
-	r.put(endpoint("a"), endpoint("b", webhook.TypeDead))
+	r.put(endpoint("a"), endpoint("b", eventtype.DeliveryDead))
 	r.emit(event("e1", 102, 10))
 	d := r.one(10)
 	err := r.queue.Finish(r.ctx, d, webhook.Result{State: webhook.Dead, Reason: "too old", AtMS: 70, Untried: true})
@@ -163,7 +164,7 @@ func testUntried(r rig) {
 		r.t.Errorf("%+v, %v", e, err)
 	}
 	told := r.one(80)
-	if told.Type != webhook.TypeDead || told.Endpoint.ID != "b" || !strings.Contains(string(told.Body), `"attempts":0`) {
+	if told.Type != eventtype.DeliveryDead || told.Endpoint.ID != "b" || !strings.Contains(string(told.Body), `"attempts":0`) {
 		r.t.Errorf("%+v, %s", told, told.Body)
 	}
 }
@@ -240,7 +241,7 @@ func testClaimBytes(r rig) {
 func testForgetAgentless(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))
-	if _, err := r.queue.Send(r.ctx, webhook.Event{ID: "t1", Type: webhook.TypeTest, Project: "acme", CreatedMS: 10, Body: []byte("{}")}, "a"); err != nil {
+	if _, err := r.queue.Send(r.ctx, webhook.Event{ID: "t1", Type: eventtype.Test, Project: "acme", CreatedMS: 10, Body: []byte("{}")}, "a"); err != nil {
 		r.t.Fatal(err)
 	}
 	for _, d := range r.claim(10, 10) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -282,7 +283,7 @@ func testCancel(r rig) {
 
 func testSend(r rig) {
 	r.put(endpoint("a", 101), endpoint("b"))
-	ev := webhook.Event{ID: "t1", Type: webhook.TypeTest, Project: "acme", CreatedMS: 10, Body: []byte("{}")}
+	ev := webhook.Event{ID: "t1", Type: eventtype.Test, Project: "acme", CreatedMS: 10, Body: []byte("{}")}
 	got, err := r.queue.Send(r.ctx, ev, "a")
 	if err != nil {
 		r.t.Fatal(err)
@@ -356,7 +357,7 @@ func testServerKey(r rig) {
 
 // testDeadTells wants an event for the others, in the same transaction, and none about an event of that kind.
 func testDeadTells(r rig) {
-	r.put(endpoint("a", 102, webhook.TypeDead), endpoint("b", webhook.TypeDead), endpoint("c")) // a is not told of itself
+	r.put(endpoint("a", 102, eventtype.DeliveryDead), endpoint("b", eventtype.DeliveryDead), endpoint("c")) // a is not told of itself
 	r.emit(event("e1", 102, 10))
 	dead := webhook.Result{State: webhook.Dead, Reason: "given up", AtMS: 100, Try: webhook.Attempt{N: 1, Status: 500, ErrorClass: webhook.Class5xx}}
 	for _, d := range r.claim(10, 10) {
@@ -367,14 +368,14 @@ func testDeadTells(r rig) {
 		}
 	}
 	list := r.claim(100, 10)
-	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != webhook.TypeDead || list[0].AgentID != r.agent.ID {
+	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != eventtype.DeliveryDead || list[0].AgentID != r.agent.ID {
 		r.t.Fatalf("claimed %+v", list)
 	}
 	e, err := webhook.Decode(list[0].Body)
-	if err != nil || e.NoticeID != list[0].EventID || e.EventType != webhook.TypeDead || e.SID != r.agent.ID {
+	if err != nil || e.NoticeID != list[0].EventID || e.EventType != eventtype.DeliveryDead || e.SID != r.agent.ID {
 		r.t.Errorf("body %s: %v", list[0].Body, err)
 	}
-	r.put(endpoint("d", webhook.TypeDead))
+	r.put(endpoint("d", eventtype.DeliveryDead))
 	if err := r.queue.Finish(r.ctx, list[0], dead); err != nil {
 		r.t.Fatal(err)
 	}
@@ -384,7 +385,7 @@ func testDeadTells(r rig) {
 // testDisabledAfter has an endpoint fail for days: it is disabled with the attempt that makes them full, and goes on where it stopped when enabled.
 func testDisabledAfter(r rig) {
 	const day = 24 * 60 * 60 * 1000
-	r.put(endpoint("a", 102), endpoint("b", webhook.TypeDisabled))
+	r.put(endpoint("a", 102), endpoint("b", eventtype.EndpointDisabled))
 	for i := range 4 {
 		r.emit(event(fmt.Sprint("e", i), 102, 10))
 	}
@@ -434,7 +435,7 @@ func testDisabledAfter(r rig) {
 	}
 	r.emit(event("kept", 102, 9*day), event("unwanted", 102, 15*day+1)) // a week is kept, and no more
 	list := r.claim(9*day, 10)
-	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != webhook.TypeDisabled {
+	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != eventtype.EndpointDisabled {
 		r.t.Fatalf("claimed while it is disabled: %v", names(list))
 	}
 	_, err := r.queue.UpdateEndpoint(r.ctx, "acme", "a", 0, func(e webhook.Endpoint) (webhook.Endpoint, error) {

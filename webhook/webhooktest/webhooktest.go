@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
@@ -99,7 +100,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 func endpoint(id string, types ...int) webhook.Endpoint {
 	e := webhook.Endpoint{ID: id, Project: "acme", URL: "https://" + id + ".example/hook"}
 	for _, t := range types {
-		e.Events = append(e.Events, webhook.TypeName(t))
+		e.Events = append(e.Events, eventtype.Name(t))
 	}
 	return e
 }
