@@ -83,8 +83,8 @@ func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
 // StopTS gives the end in Unix seconds, 0 while the agent is live.
 func (a Agent) StopTS() int64 { return a.StopMS / 1000 }
 
-// Settings is what Heardlog itself reads of the join's properties (reference/agora-api.md section 2). It is stored with
-// EncodeSettings; encoding it in any other way hides its secrets.
+// Settings is what Heardlog itself reads of the join's properties (reference/agora-api.md section 2). Package codec stores
+// it; encoding it in any other way hides its secrets.
 type Settings struct {
 	Channel string
 	Labels  map[string]string
@@ -214,97 +214,4 @@ type Filler struct {
 	WaitMS  int      // from the request's arrival, without a first token
 	Phrases []string // at most 100
 	Shuffle bool     // in a shuffled order instead of theirs
-}
-
-// storedSettings is Settings with its secrets in clear, for the store alone.
-type storedSettings struct {
-	Channel      string            `json:"channel,omitempty"`
-	Labels       map[string]string `json:"labels,omitempty"`
-	IdleTimeoutS int               `json:"idle_timeout_s"`
-	LLM          LLMSettings       `json:"llm"`
-	APIKey       string            `json:"api_key,omitempty"`
-	Headers      map[string]string `json:"headers,omitempty"`
-	Silence      Silence           `json:"silence"`
-	Farewell     Farewell          `json:"farewell"`
-	Call         Call              `json:"call,omitzero"`
-	Filler       *Filler           `json:"filler,omitempty"`
-	Upstreams    []storedUpstream  `json:"upstreams,omitempty"`
-	WarnedMS     int64             `json:"warned_ms,omitempty"`
-	LeaveKey     string            `json:"leave_key,omitempty"`
-	Archive      *Archive          `json:"archive,omitempty"`
-	Scope        Scope             `json:"scope,omitzero"`
-	Memory       Memory            `json:"memory,omitzero"`
-}
-
-// storedUpstream is Upstream with its secrets in clear.
-type storedUpstream struct {
-	Name    string            `json:"name"`
-	URL     string            `json:"url"`
-	APIKey  string            `json:"api_key,omitempty"`
-	Vendor  string            `json:"vendor,omitempty"`
-	Model   string            `json:"model,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
-// EncodeSettings gives the stored form of s, secrets in clear: a driver encrypts it where it has a key.
-func EncodeSettings(s Settings) ([]byte, error) {
-	out := storedSettings{
-		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM,
-		APIKey: string(s.LLM.APIKey), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS, LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory,
-	}
-	out.Headers = inClear(s.LLM.Headers)
-	for _, u := range s.LLM.Upstreams {
-		out.Upstreams = append(out.Upstreams, storedUpstream{
-			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: inClear(u.Headers),
-		})
-	}
-	if len(s.Filler.Phrases) > 0 {
-		out.Filler = &s.Filler
-	}
-	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams = "", nil, nil
-	return json.Marshal(out)
-}
-
-// DecodeSettings reads what EncodeSettings wrote.
-func DecodeSettings(b []byte) (Settings, error) {
-	var in storedSettings
-	if err := json.Unmarshal(b, &in); err != nil {
-		return Settings{}, err
-	}
-	s := Settings{
-		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM,
-		Silence: in.Silence, Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope, Memory: in.Memory,
-	}
-	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), asSecrets(in.Headers)
-	for _, u := range in.Upstreams {
-		s.LLM.Upstreams = append(s.LLM.Upstreams, Upstream{
-			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: asSecrets(u.Headers),
-		})
-	}
-	if in.Filler != nil {
-		s.Filler = *in.Filler
-	}
-	return s, nil
-}
-
-func inClear(m map[string]secret.String) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = string(v)
-	}
-	return out
-}
-
-func asSecrets(m map[string]string) map[string]secret.String {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]secret.String, len(m))
-	for k, v := range m {
-		out[k] = secret.String(v)
-	}
-	return out
 }

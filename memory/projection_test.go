@@ -207,35 +207,6 @@ func FuzzPrefix(f *testing.F) {
 	})
 }
 
-// TestViewStored is a view that comes back from the store as it went in, and settings from before there were any.
-func TestViewStored(t *testing.T) {
-	t.Parallel()
-	in := memory.Settings{LLM: memory.LLMSettings{View: &memory.View{
-		Projection: memory.HeardMarked, Words: memory.Words{Marker: "…"},
-		Timestamp: &memory.TimestampPrefix{Zone: "Europe/Berlin", Assistant: true},
-		Speaker:   &memory.SpeakerPrefix{Names: map[string]string{"42": "Anna"}},
-	}}}
-	b, err := memory.EncodeSettings(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := memory.DecodeSettings(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(in, out); diff != "" {
-		t.Error(diff)
-	}
-	old, err := memory.DecodeSettings([]byte(`{"llm":{"MaxHistory":32}}`))
-	if err != nil || old.LLM.View != nil {
-		t.Errorf("%+v, %v", old.LLM.View, err)
-	}
-	m := cut("a", "a b")
-	if got := old.LLM.View.Content(&m, m.Content); got != "a" {
-		t.Errorf("%q", got)
-	}
-}
-
 // BenchmarkProjection projects a list of 200 messages in which each tenth answer was cut.
 func BenchmarkProjection(b *testing.B) {
 	msgs := make([]memory.Message, 200)

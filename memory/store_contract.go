@@ -43,7 +43,7 @@ type Write struct {
 	Head Head
 	// Bodies are the encoded messages: those of Change.Append, then those of Change.Replace.
 	Bodies []string
-	// Private is the encoding of the agent's settings and properties (EncodePrivate), which the store seals. It is nil if
+	// Private is the encoding of the agent's settings and properties (package codec), which the store seals. It is nil if
 	// the change leaves them as they are.
 	Private []byte
 	// Epoch is what the engine's Epoch option returned when the change was decided; see Store.Apply.

@@ -61,7 +61,7 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/export", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
+	driver := []string{"memory", "memory/codec", "memory/export", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, nil},
@@ -73,6 +73,7 @@ func rules() map[string]rule {
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory/heard":                 {},
 		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, nil},
+		"memory/codec":                 {[]string{"memory", "internal/secret"}, []string{jsonExp}},
 		"memory/seal":                  {},
 		"memory/window":                {[]string{"internal/fault"}, nil},
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
@@ -80,7 +81,7 @@ func rules() map[string]rule {
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
 		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp, gjson}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
-		"memory/export":                {[]string{"memory", "webhook", "internal/fault", "internal/secret"}, nil},
+		"memory/export":                {[]string{"memory", "memory/codec", "webhook", "internal/fault", "internal/secret"}, nil},
 		"memory/inmem":                 {driver, nil},
 		"memory/sqlite":                {driver, []string{sqlite, xsys}},
 		"memory/postgres":              {driver, []string{pgx}},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -56,7 +57,7 @@ type agentLine struct {
 }
 
 func newAgentLine(a *Agent) (*agentLine, error) {
-	settings, err := memory.EncodeSettings(a.Settings)
+	settings, err := codec.EncodeSettings(a.Settings)
 	return &agentLine{
 		Project: a.Project, ID: a.ID, Name: a.Name, Status: a.Status, StartMS: a.StartMS, StopMS: a.StopMS, Message: Text(a.Message), Rev: a.Rev,
 		JoinKey: Text(a.JoinKey), JoinHash: Text(a.JoinHash), HeadRev: a.HeadRev, NextSeq: a.NextSeq, LastTurn: a.LastTurn,
@@ -65,12 +66,9 @@ func newAgentLine(a *Agent) (*agentLine, error) {
 }
 
 func (l *agentLine) agent() (*Agent, error) {
-	settings, err := memory.DecodeSettings(l.Settings)
+	settings, err := codec.DecodeSettings(l.Settings)
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
-	}
-	if string(settings.LLM.Params) == "null" { // encoding/json's word for none
-		settings.LLM.Params = nil
 	}
 	a := &Agent{Agent: memory.Agent{
 		ID: l.ID, Project: l.Project, Name: l.Name, Status: l.Status, StartMS: l.StartMS, StopMS: l.StopMS, Message: string(l.Message), Rev: l.Rev,

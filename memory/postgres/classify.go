@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
@@ -58,8 +59,8 @@ func classify(err error, what string) error {
 	return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", what, err), "the store failed")
 }
 
-// errBadRow is the end of errors about what was read: it says that the database is not to blame.
-var errBadRow = errors.New("a stored row is unreadable")
+// errBadRow is part of errors about a row that was read whole: the database is not to blame.
+var errBadRow = codec.ErrUnreadable
 
 func unreadable(err error) bool { return errors.Is(err, errBadRow) || errors.Is(err, seal.ErrBroken) }
 

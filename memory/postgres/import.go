@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
 )
 
@@ -210,7 +210,7 @@ func (m *importer) agentNo(ctx context.Context, project, id string) (int64, erro
 }
 
 func (m *importer) agent(ctx context.Context, a *export.Agent) error {
-	packed, err := memory.EncodePrivate(&a.Agent)
+	packed, err := codec.EncodeAgent(&a.Agent)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (m *importer) message(ctx context.Context, msg *export.Message) error {
 	if err != nil {
 		return err
 	}
-	body, err := encodeBody(&msg.Message)
+	body, err := codec.EncodeMessage(&msg.Message)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 )
 
 var _ memory.ItemStore = (*Store)(nil)
@@ -96,7 +97,7 @@ func scanItem(project string, row pgx.CollectableRow) (it memory.StoredItem, err
 		m.ID = shown(*id)
 	}
 	r.Project = project
-	return it, decodeBody(text, m)
+	return it, codec.DecodeMessage(text, m)
 }
 
 // Items gives a project's items, newest first.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 )
 
 const (
@@ -36,8 +37,8 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.ID, err)
 	}
-	if err := memory.DecodePrivate(plain, a); err != nil {
-		return fmt.Errorf("agent %s: %w: %w", a.ID, err, errBadRow)
+	if err := codec.DecodeAgent(plain, a); err != nil {
+		return fmt.Errorf("agent %s: %w", a.ID, err)
 	}
 	return nil
 }
@@ -53,7 +54,7 @@ func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) 
 	if id != nil {
 		m.ID = shown(*id)
 	}
-	err := decodeBody(text, &m)
+	err := codec.DecodeMessage(text, &m)
 	return m, err
 }
 
@@ -346,7 +347,7 @@ func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head,
 			if id != nil {
 				h.Last.ID = shown(*id)
 			}
-			err = decodeBody(*text, &h.Last)
+			err = codec.DecodeMessage(*text, &h.Last)
 			return h, err
 		})
 		return err

@@ -11,10 +11,12 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// What is sealed (package seal): an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved conversations, values of working
-// memories. A check value in table meta tells a wrong key at open, so that replicas cannot run with different ones.
+// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved
+// conversations and values of working memories. A check value in table meta detects a wrong key at open, so that replicas cannot
+// run with different keys.
 
-// openSealer checks the key against the database. One without a check value that is given a key gets one; what was stored plain is sealed afterwards, see sealRest.
+// openSealer checks the key against the database. A database without a check value that is given a key gets one. What was stored
+// plain is sealed afterwards, by sealRest.
 func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
 	var check []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
@@ -34,12 +36,12 @@ func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error)
 	return seal.Check(key, check)
 }
 
-// sealingMark is the key in table meta that stands there while something may not be sealed yet.
+// sealingMark is a key in table meta. It is there as long as something may not be sealed yet.
 const sealingMark = "sealing"
 
-// sealRest seals what was stored before there was a key, some rows a transaction, so that others go on meanwhile and a server that is killed leaves the rest to the next that starts;
-// several may be at it. Sealed and plain rows are read alike. In the end the tables take nothing plain any more: a replica that runs on without the key can neither
-// read what is sealed nor store anything plain beside it.
+// sealRest seals what was stored before there was a key, a few rows in each transaction. Other servers go on meanwhile, and may
+// read sealed and plain rows. If a server is killed, the next one that starts seals the rest. In the end the tables accept nothing
+// plain any more: a replica that runs on without the key can neither read sealed rows nor store plain ones beside them.
 func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	var left bool
 	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = $1)", sealingMark).Scan(&left); err != nil || !left {
@@ -56,14 +58,15 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	if err := all(); err != nil {
 		return err
 	}
-	// What is emptied or about to be written, such as the secrets of a deleted endpoint, is no secret. Without NOT VALID the table would be read while nobody may use it.
+	// An empty blob, such as the secrets of a deleted endpoint, is no secret. Without NOT VALID the table would be locked while all
+	// of it is read.
 	for table, column := range sealedColumns {
 		sql := fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0) NOT VALID", table, column)
 		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil && !known(err) {
 			return err
 		}
 	}
-	if err := all(); err != nil { // what others stored before they were kept from it
+	if err := all(); err != nil { // what other servers stored before the constraints
 		return err
 	}
 	for table := range sealedColumns {
@@ -78,10 +81,10 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 
 var sealedColumns = map[string]string{"agent": "settings", "endpoint": "secrets", "conversation": "body", "working": "body"}
 
-// sealPause is how long is waited for whoever holds what is to be sealed, before the next try.
+// sealPause is the time between two tries to get rows that another server has locked.
 const sealPause = 100 * time.Millisecond
 
-// again runs fn until others no longer stand in its way. Between the tries nobody waits for it.
+// again runs fn until no other server's locks stop it. It holds no locks between the tries.
 func again(ctx context.Context, fn func() error) error {
 	for try := 1; ; try++ {
 		err := fn()
@@ -98,40 +101,47 @@ func again(ctx context.Context, fn func() error) error {
 
 // sealedTable says how plain blobs of one table are read and written back, some at a time: they may be large, and many.
 type sealedTable struct {
-	get   string // owner, blob and key of the plain rows behind a key, in the key's order, at most as many as one may hold in memory; locked
-	set   string // the blob, and the row's key
-	first []any  // stands in front of every key
+	kind string // of the owners, see seal.Owner
+	// get selects and locks the next plain rows behind a key, in the key's order: the owner's names, the blob, the row's key.
+	get   string
+	set   string // writes the blob $1 to the row with the key in $2 and following
+	first []any  // a key in front of all
 }
 
 func sealedTables() []sealedTable {
 	plain := func(column string) string { return "length(" + column + ") > 0 AND get_byte(" + column + ", 0) = 0" }
 	return []sealedTable{
 		{
-			"SELECT 'agent ' || project || ' ' || id, settings, no FROM agent WHERE no > $1 AND " + plain("settings") + " ORDER BY no LIMIT 200 FOR UPDATE",
+			"agent",
+			"SELECT ARRAY[project, id], settings, no FROM agent WHERE no > $1 AND " + plain("settings") + " ORDER BY no LIMIT 200 FOR UPDATE",
 			"UPDATE agent SET settings = $1 WHERE no = $2", []any{int64(-1)},
 		},
 		{
-			"SELECT 'endpoint ' || id, secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL AND " + plain("secrets") + " ORDER BY no LIMIT 200 FOR UPDATE",
+			"endpoint",
+			"SELECT ARRAY[id], secrets, no FROM endpoint WHERE no > $1 AND id IS NOT NULL AND " + plain("secrets") + " ORDER BY no LIMIT 200 FOR UPDATE",
 			"UPDATE endpoint SET secrets = $1 WHERE no = $2", []any{int64(-1)},
 		},
 		{
-			"SELECT 'conversation ' || project || ' ' || id, body, project, id FROM conversation WHERE (project, id) > ($1, $2) AND " + plain("body") +
+			"conversation",
+			"SELECT ARRAY[project, id], body, project, id FROM conversation WHERE (project, id) > ($1, $2) AND " + plain("body") +
 				" ORDER BY project, id LIMIT 32 FOR UPDATE",
 			"UPDATE conversation SET body = $1 WHERE project = $2 AND id = $3", []any{"", ""},
 		},
 		{
-			`SELECT 'working ' || a.project || ' ' || a.id || ' ' || w.key, w.body, w.agent_no, w.key FROM working w JOIN agent a ON a.no = w.agent_no
+			"working",
+			`SELECT ARRAY[a.project, a.id, w.key], w.body, w.agent_no, w.key FROM working w JOIN agent a ON a.no = w.agent_no
 				WHERE (w.agent_no, w.key) > ($1, $2) AND ` + plain("w.body") + " ORDER BY w.agent_no, w.key LIMIT 32 FOR UPDATE OF w",
 			"UPDATE working SET body = $1 WHERE agent_no = $2 AND key = $3", []any{int64(-1), ""},
 		},
 		{
-			"SELECT key, value, key FROM meta WHERE key LIKE 'key %' AND key > $1 AND " + plain("value") + " ORDER BY key LIMIT 200 FOR UPDATE",
+			"key",
+			"SELECT ARRAY[substr(key, 5)], value, key FROM meta WHERE key LIKE 'key %' AND key > $1 AND " + plain("value") + " ORDER BY key LIMIT 200 FOR UPDATE",
 			"UPDATE meta SET value = $1 WHERE key = $2", []any{""},
 		},
 	}
 }
 
-// seal seals a table's plain rows.
+// seal seals all plain rows of a table.
 func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s seal.Sealer) error {
 	for at := t.first; at != nil; {
 		next := at
@@ -149,7 +159,7 @@ func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s seal.Sealer) er
 	return nil
 }
 
-// sealSome seals the next rows and gives the last one's key, nil where there are none.
+// sealSome seals the next rows and returns the last one's key, nil if there was none.
 func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at []any) ([]any, error) {
 	rows, err := tx.Query(ctx, t.get, at...)
 	if err != nil {
@@ -161,12 +171,18 @@ func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at 
 	}
 	b := &pgx.Batch{}
 	for _, row := range list {
-		owner, okOwner := row[0].(string)
-		stored, okBlob := row[1].([]byte)
+		parts, okOwner := row[0].([]any)
+		blob, okBlob := row[1].([]byte)
 		if !okOwner || !okBlob {
 			return nil, errBadRow
 		}
-		plain, err := s.Open(stored, owner)
+		names := make([]string, len(parts))
+		for i, part := range parts {
+			name, _ := part.(string)
+			names[i] = shown(name)
+		}
+		owner := seal.Owner(t.kind, names...)
+		plain, err := s.Open(blob, owner)
 		if err != nil {
 			return nil, err
 		}
@@ -176,9 +192,10 @@ func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at 
 	return at, tx.SendBatch(ctx, b).Close()
 }
 
-func agentOwner(project, id string) string { return "agent " + stored(project) + " " + stored(id) }
-func conversationOwner(project, id string) string {
-	return "conversation " + stored(project) + " " + stored(id)
+func agentOwner(project, id string) string        { return seal.Owner("agent", project, id) }
+func conversationOwner(project, id string) string { return seal.Owner("conversation", project, id) }
+func workingOwner(project, agentID, key string) string {
+	return seal.Owner("working", project, agentID, key)
 }
-func keyOwner(name string) string    { return "key " + name }
-func endpointOwner(id string) string { return "endpoint " + stored(id) }
+func keyOwner(name string) string    { return seal.Owner("key", name) }
+func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

@@ -11,11 +11,6 @@ import (
 
 var _ memory.WorkingStore = (*Store)(nil)
 
-// workingOwner names what a sealed value of a working memory belongs to; parts are in their stored form.
-func workingOwner(project, agentID, key string) string {
-	return "working " + stored(project) + " " + stored(agentID) + " " + stored(key)
-}
-
 // lockAgent takes the agent's lock, which keeps other writers and an erasure out, and gives its number.
 func lockAgent(ctx context.Context, tx pgx.Tx, project, id string) (no int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",

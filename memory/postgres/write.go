@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -177,7 +178,7 @@ func checkMessages(c memory.Change) ([]string, error) {
 	}
 	for _, list := range [][]memory.Message{c.Append, c.Replace} {
 		for i := range list {
-			body, err := encodeBody(&list[i])
+			body, err := codec.EncodeMessage(&list[i])
 			if err != nil {
 				return nil, fault.Wrap(fault.Internal, err, "the store failed")
 			}
@@ -225,11 +226,11 @@ func (s *Store) agentRow(k key, v *view, a *memory.Agent) (*agentRow, error) {
 		return nil, fault.New(fault.Internal, "a decision changed the agent's id or project")
 	}
 	old := &v.head.Agent
-	was, err := memory.EncodePrivate(old)
+	was, err := codec.EncodeAgent(old)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	is, err := memory.EncodePrivate(a)
+	is, err := codec.EncodeAgent(a)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -289,7 +290,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, a memory.Agent, limit int
 	if err != nil || old != nil {
 		return nil, old, false, err
 	}
-	packed, err := memory.EncodePrivate(&a)
+	packed, err := codec.EncodeAgent(&a)
 	if err != nil {
 		return nil, nil, false, fault.Wrap(fault.Internal, err, "the store failed")
 	}

@@ -1,5 +1,6 @@
-// Package seal is the at-rest encryption that stores share: what a database holds of secrets is one byte that says how, and the bytes: plain, or AES-256-GCM with
-// a random nonce in front. What a blob belongs to is bound to it as additional data, so that one row's secret cannot be moved to another.
+// Package seal encrypts secrets at rest, the same way in every store. A stored blob is one byte that says how it is stored, then
+// the bytes: plain, or AES-256-GCM with a random nonce in front. The name of the blob's owner is authenticated with it, so that
+// one row's secret cannot be moved to another row.
 package seal
 
 import (
@@ -9,31 +10,32 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"strings"
 )
 
 const (
-	plain  = 0
-	sealed = 1
-	// SaltLen is how many bytes of salt a database has.
-	SaltLen   = 32
+	plain     = 0
+	sealed    = 1
+	saltLen   = 32
 	checkText = "heardlog"
 	checkOf   = "check"
 )
 
-// Errors of Open and Check.
+// The errors of Open and Check.
 var (
-	// ErrBroken tells that a blob cannot be decrypted.
+	// ErrBroken means that a blob cannot be decrypted.
 	ErrBroken = errors.New("cannot be decrypted: the key does not fit, or what is stored was changed")
 	// ErrNoKey and ErrWrongKey refuse a database.
 	ErrNoKey    = errors.New("the secrets in this database are encrypted: it cannot be opened without the secret key that it was made with")
 	ErrWrongKey = errors.New("the secret key is not the one that this database was made with")
 )
 
-// Sealer seals and opens; its zero value stores plain.
+// Sealer seals and opens blobs. The zero value seals nothing: it stores blobs plain.
 type Sealer struct{ aead cipher.AEAD }
 
-// New gives the sealer of a key and a database's own salt: the key is derived by HKDF-SHA256 (RFC 5869). No key gives the zero value.
-func New(key, salt []byte) (Sealer, error) {
+// newSealer derives the encryption key from the secret key and the database's own salt with HKDF-SHA256 (RFC 5869). Without a
+// key it returns the zero value.
+func newSealer(key, salt []byte) (Sealer, error) {
 	if len(key) == 0 {
 		return Sealer{}, nil
 	}
@@ -49,41 +51,39 @@ func New(key, salt []byte) (Sealer, error) {
 	return Sealer{aead: aead}, err
 }
 
-// First gives a sealer with a new salt, and the check value that the database is to keep.
+// First returns a sealer with a new salt, and the check value that the database must keep.
 func First(key []byte) (s Sealer, check []byte, err error) {
-	var salt [SaltLen]byte
-	rand.Read(salt[:]) // never fails
-	return FirstOf(key, salt)
-}
-
-// FirstOf is First with a given salt, for a database that may lose its check value and go on.
-func FirstOf(key []byte, salt [SaltLen]byte) (s Sealer, check []byte, err error) {
-	if s, err = New(key, salt[:]); err != nil {
+	salt := make([]byte, saltLen)
+	rand.Read(salt) // never fails
+	if s, err = newSealer(key, salt); err != nil {
 		return Sealer{}, nil, err
 	}
-	return s, append(salt[:], s.Seal([]byte(checkText), checkOf)...), nil
+	return s, append(salt, s.Seal([]byte(checkText), checkOf)...), nil
 }
 
-// Check gives the sealer of a database that keeps a check value; a wrong key is told before anything is read with it. It fails with ErrNoKey, ErrWrongKey
-// or ErrBroken.
+// Check returns the sealer of a database that keeps a check value. It fails with ErrNoKey, ErrWrongKey or ErrBroken, before
+// anything is read with a wrong key.
 func Check(key, check []byte) (Sealer, error) {
 	if len(key) == 0 {
 		return Sealer{}, ErrNoKey
 	}
-	if len(check) < SaltLen {
+	if len(check) < saltLen {
 		return Sealer{}, ErrBroken
 	}
-	s, err := New(key, check[:SaltLen])
+	s, err := newSealer(key, check[:saltLen])
 	if err != nil {
 		return Sealer{}, err
 	}
-	if _, err := s.Open(check[SaltLen:], checkOf); err != nil {
+	if _, err := s.Open(check[saltLen:], checkOf); err != nil {
 		return Sealer{}, ErrWrongKey
 	}
 	return s, nil
 }
 
-// Seal gives the stored form of text; owner names what it belongs to.
+// Owner returns the name of a blob's owner, such as an agent of a project.
+func Owner(kind string, name ...string) string { return kind + " " + strings.Join(name, "\x00") }
+
+// Seal returns the stored form of text, bound to its owner.
 func (s Sealer) Seal(text []byte, owner string) []byte {
 	if s.aead == nil {
 		return append([]byte{plain}, text...)
@@ -94,7 +94,7 @@ func (s Sealer) Seal(text []byte, owner string) []byte {
 	return s.aead.Seal(out, out[1:], text, []byte(owner))
 }
 
-// Open reads what Seal wrote, with or without a key. It fails with ErrBroken.
+// Open returns the text that Seal was given. Plain blobs open with or without a key. It fails with ErrBroken.
 func (s Sealer) Open(stored []byte, owner string) ([]byte, error) {
 	switch {
 	case len(stored) > 0 && stored[0] == plain:

@@ -12,8 +12,6 @@ import (
 var _ memory.ConversationStore = (*Store)(nil)
 
 // conversationOwner names what a conversation's sealed body belongs to.
-func conversationOwner(project, id string) string { return "conversation " + project + "\x00" + id }
-
 // SaveConversation stores a conversation.
 func (s *Store) SaveConversation(ctx context.Context, project, id string, body []byte, limit int) error {
 	sealed := s.sealer.Seal(body, conversationOwner(project, id)) // here, and not while everybody waits for the committer

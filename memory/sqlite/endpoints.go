@@ -71,7 +71,7 @@ func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 	var out []*endpoint
 	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
 		no := integer(row[0])
-		plain, err := s.Open(blob(row[4]), endpointOwner(no))
+		plain, err := s.Open(blob(row[4]), endpointOwner(text(row[1])))
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (g *group) writeEndpoint(e *endpoint) error {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
-		e.Project, body, g.s.sealer.Seal(secrets, endpointOwner(e.no)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
+		e.Project, body, g.s.sealer.Seal(secrets, endpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
 

@@ -90,7 +90,7 @@ func (x *exporter) endpoints() error {
 		args = append(args, x.scope.Agent)
 	}
 	return x.c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint p WHERE id IS NOT NULL AND "+where+" ORDER BY no", args, func(row []driver.Value) error {
-		plain, err := x.sealer.Open(blob(row[4]), endpointOwner(integer(row[0])))
+		plain, err := x.sealer.Open(blob(row[4]), endpointOwner(text(row[1])))
 		if err != nil {
 			return x.scope.Fail("endpoint "+text(row[1]), err)
 		}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
 )
 
@@ -261,7 +261,7 @@ func (m *Importer) agentNo(project, id string) (int64, error) {
 }
 
 func (m *Importer) newAgent(a *export.Agent) error {
-	packed, err := memory.EncodePrivate(&a.Agent)
+	packed, err := codec.EncodeAgent(&a.Agent)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (m *Importer) newAgent(a *export.Agent) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.run("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, m.s.sealer.Seal(packed, agentOwner(no))); err != nil {
+	if _, err := w.run("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, m.s.sealer.Seal(packed, agentOwner(a.Project, a.ID))); err != nil {
 		return err
 	}
 	m.agent, m.no = key{a.Project, a.ID}, no
@@ -294,11 +294,11 @@ func (m *Importer) message(msg *export.Message) error {
 	if err != nil {
 		return err
 	}
-	body, err := appendBody(nil, &msg.Message)
+	body, err := codec.EncodeMessage(&msg.Message)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "a message cannot be stored")
 	}
-	_, err = m.s.writer.run(insertMessage, no, msg.Seq, msg.Rev, msg.TurnID, boolean(msg.InHistory()), clientID(msg.ID), string(body))
+	_, err = m.s.writer.run(insertMessage, no, msg.Seq, msg.Rev, msg.TurnID, boolean(msg.InHistory()), clientID(msg.ID), body)
 	return clash(err, "message %d of agent %s", msg.Seq, msg.AgentID)
 }
 

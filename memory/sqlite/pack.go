@@ -3,14 +3,16 @@ package sqlite
 import (
 	"encoding/binary"
 	"encoding/json"
+	"reflect"
 	"sync"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 )
 
 // A packed message is what is kept in memory of one that may be asked for: some 40 bytes and its texts, where memory.Message takes ten times that and
-// a map. It begins with what is searched for, in varints, and the texts follow. What only few messages have stands at the end as members of the
-// JSON that is stored too (see codec.go), so that a field which the packed form does not know is kept all the same.
+// a map. It begins with what is searched for, in varints, and the texts follow. What only few messages have stands at the end as package
+// codec encodes it, so that a field which the packed form does not know is kept all the same.
 //
 // A packed message is read by the process that made it alone; its form may change with every version.
 type packed string
@@ -19,7 +21,7 @@ type packed string
 const (
 	packedUserTurn = 1 << iota // TurnHasUser
 	packedTimings
-	packedRest  // there are members at the end
+	packedRest  // there is an encoded message at the end
 	packedOpens // Opens
 
 	packedRole   = 1 << 4
@@ -27,7 +29,7 @@ const (
 	packedMethod = 1 << 12
 )
 
-// Known values, told by their place; others stand among the members. The empty one is known too.
+// Known values, told by their place; others stand in the encoded message. The empty one is known too.
 var (
 	packedRoles   = [...]memory.Role{"", memory.User, memory.Assistant, memory.Tool, memory.System, memory.Developer}
 	packedSources = [...]memory.Source{
@@ -38,13 +40,10 @@ var (
 	}
 )
 
-// emptyBody is how a body begins whose message has nothing but what is packed.
-const emptyBody = `{"role":"","content":"","timestamp":0`
-
 // packer is what a message is packed in. packers has no state but reusable memory.
 type packer struct {
-	rest      memory.Message // what is not packed yet
-	b, bodies []byte
+	rest        memory.Message // what is not packed yet
+	b, metadata []byte
 }
 
 var packers = sync.Pool{New: func() any { return new(packer) }}
@@ -56,7 +55,7 @@ const maxPacker = 64 << 10
 func pack(m *memory.Message) packed {
 	w := packers.Get().(*packer)
 	p := w.pack(m)
-	if w.rest = (memory.Message{}); cap(w.b)+cap(w.bodies) <= maxPacker {
+	if w.rest = (memory.Message{}); cap(w.b)+cap(w.metadata) <= maxPacker {
 		packers.Put(w)
 	}
 	return p
@@ -78,8 +77,10 @@ func (w *packer) pack(m *memory.Message) packed {
 		rest.Timings, flags = nil, flags|packedTimings
 	}
 	rest.Content, rest.Timestamp, rest.AnswerSeq, rest.FinishRsn, rest.UpstreamID, rest.Metadata, rest.Chars = "", 0, 0, "", "", nil, 0
-	members, _ := appendBody(w.bodies[:0], rest)
-	if w.bodies = members; len(members) > len(emptyBody)+1 {
+	rest.Seq, rest.Rev, rest.TurnID, rest.ID, rest.GivenTurn = 0, 0, 0, "", false
+	others := ""
+	if !reflect.ValueOf(rest).Elem().IsZero() {
+		others, _ = codec.EncodeMessage(rest)
 		flags |= packedRest
 	}
 	b := w.b[:0]
@@ -99,20 +100,18 @@ func (w *packer) pack(m *memory.Message) packed {
 	for _, s := range [...]string{m.Content, m.FinishRsn, m.UpstreamID} {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
-	from := len(members)
-	if len(m.Metadata) > 0 {
-		const name = `{"metadata":`
-		own := bodyWriter{b: append(members, '{')}
-		own.metadata(m.Metadata)
-		w.bodies, from = own.b, from+len(name)
-	}
-	b = append(binary.AppendUvarint(b, uint64(len(w.bodies)-from)), w.bodies[from:]...)
-	if flags&packedRest != 0 {
-		cut := len(emptyBody)
-		if string(members[:cut]) != emptyBody { // a role that is not known
-			cut = 1
+	md := w.metadata[:0]
+	for k, v := range m.Metadata {
+		if v == nil {
+			v = json.RawMessage("null") // as it is stored
 		}
-		b = append(b, members[cut:]...)
+		md = append(binary.AppendUvarint(md, uint64(len(k))), k...)
+		md = append(binary.AppendUvarint(md, uint64(len(v))), v...)
+	}
+	w.metadata = md
+	b = append(binary.AppendUvarint(b, uint64(len(md))), md...)
+	if flags&packedRest != 0 {
+		b = append(b, others...)
 	}
 	w.b = b
 	return packed(b)
@@ -159,23 +158,30 @@ func (u *unpacker) unpack(p packed, m *memory.Message) {
 	m.Seq, m.Rev, m.TurnID = r.number(), r.number(), r.number()
 	id, flags := r.text(), int(r.number())
 	timestamp, answer, chars := r.number(), r.number(), r.number()
+	var timings *memory.Timings
 	if flags&packedTimings != 0 {
-		m.Timings = &memory.Timings{
+		timings = &memory.Timings{
 			StartMS: r.number(), FirstTokenMS: r.number(), FirstSentenceMS: r.number(), TotalMS: r.number(),
 			UpstreamFirstByteMS: r.number(), UpstreamBytes: r.number(),
 		}
 	}
 	content, finish, upstream := r.text(), r.text(), r.text()
-	if md := r.text(); md != "" {
+	md := r.text()
+	if flags&packedRest != 0 {
+		_ = codec.DecodeMessage(r.s, m) // what pack has written is whole
+	}
+	if md != "" {
 		if md != u.metadata {
-			own := bodyReader{s: md}
-			u.metadata, u.shared = md, own.metadata()
+			u.metadata, u.shared = md, map[string]json.RawMessage{}
+			for r := (packedReader{s: md}); r.s != ""; {
+				k := r.text()
+				u.shared[k] = json.RawMessage(r.text())
+			}
 		}
 		m.Metadata = u.shared
 	}
-	if flags&packedRest != 0 {
-		rest := bodyReader{s: r.s}
-		rest.members(m)
+	if timings != nil {
+		m.Timings = timings
 	}
 	m.Timestamp, m.AnswerSeq, m.ID, m.Content, m.FinishRsn, m.UpstreamID = timestamp, answer, id, content, finish, upstream
 	m.TurnHasUser, m.Opens, m.Chars = flags&packedUserTurn != 0, flags&packedOpens != 0, chars

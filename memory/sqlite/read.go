@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
@@ -154,9 +155,9 @@ func loadSettings(c *conn, s *seal.Sealer, no int64, a *memory.Agent) error {
 	if row == nil {
 		return fault.Wrap(fault.Internal, errNoRow, "the store failed")
 	}
-	plain, err := s.Open(blob(row[0]), agentOwner(no))
+	plain, err := s.Open(blob(row[0]), agentOwner(a.Project, a.ID))
 	if err == nil {
-		err = memory.DecodePrivate(plain, a)
+		err = codec.DecodeAgent(plain, a)
 	}
 	return classify(err, "read settings")
 }

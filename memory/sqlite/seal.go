@@ -3,17 +3,15 @@ package sqlite
 import (
 	"bytes"
 	"database/sql/driver"
-	"fmt"
-	"strings"
 
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// What is sealed (package seal): an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved conversations, values of working
-// memories. A check value in table meta tells a wrong key at open.
+// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved
+// conversations and values of working memories. A check value in table meta detects a wrong key at open.
 
-// openSealer checks the key against the file. A file without a check value that is given a key gets one, and everything
-// that was stored plain is sealed, in the same transaction.
+// openSealer checks the key against the file. A file without a check value that is given a key gets one, and everything that was
+// stored plain is sealed in the same transaction.
 func openSealer(w *conn, key []byte) (s seal.Sealer, converted bool, err error) {
 	row, err := w.first("SELECT value FROM meta WHERE key = 'seal'")
 	switch {
@@ -34,7 +32,7 @@ func sealAll(w *conn, key []byte) (seal.Sealer, error) {
 	if err != nil {
 		return seal.Sealer{}, err
 	}
-	// What is overwritten must not stay behind in free pages.
+	// Overwritten secrets must not stay behind in free pages.
 	if err := w.script("PRAGMA secure_delete = ON"); err != nil {
 		return seal.Sealer{}, err
 	}
@@ -42,40 +40,10 @@ func sealAll(w *conn, key []byte) (seal.Sealer, error) {
 		return seal.Sealer{}, err
 	}
 	err = func() error {
-		for _, t := range []struct{ all, one, set string }{
-			{"SELECT agent_no FROM agent_settings", "SELECT body, agent_no FROM agent_settings WHERE agent_no = ?", "UPDATE agent_settings SET body = ? WHERE agent_no = ?"},
-			{"SELECT no FROM endpoint WHERE id IS NOT NULL", "SELECT secrets, no FROM endpoint WHERE no = ?", "UPDATE endpoint SET secrets = ? WHERE no = ?"},
-		} {
-			var nos []int64
-			if err := w.each(t.all, nil, func(row []driver.Value) error { nos = append(nos, integer(row[0])); return nil }); err != nil {
+		for _, t := range sealedTables {
+			if err := t.seal(w, s); err != nil {
 				return err
 			}
-			for _, no := range nos {
-				row, err := w.first(t.one, no)
-				if err != nil {
-					return err
-				}
-				owner := agentOwner(no)
-				if strings.Contains(t.all, "FROM endpoint") {
-					owner = endpointOwner(no)
-				}
-				plain, err := s.Open(blob(row[0]), owner)
-				if err != nil {
-					return err
-				}
-				if _, err := w.run(t.set, s.Seal(plain, owner), no); err != nil {
-					return err
-				}
-			}
-		}
-		if err := sealKeys(w, s); err != nil {
-			return err
-		}
-		if err := sealConversations(w, s); err != nil {
-			return err
-		}
-		if err := sealWorking(w, s); err != nil {
-			return err
 		}
 		_, err := w.run("INSERT INTO meta (key, value) VALUES ('seal', ?)", check)
 		return err
@@ -90,52 +58,85 @@ func sealAll(w *conn, key []byte) (seal.Sealer, error) {
 	return s, nil
 }
 
-// sealKeys seals the store's own keys: see Store.ServerKey.
-func sealKeys(w *conn, s seal.Sealer) error {
-	keys := map[string][]byte{}
-	err := w.each("SELECT key, value FROM meta WHERE key LIKE 'key %'", nil, func(row []driver.Value) error {
-		keys[text(row[0])] = bytes.Clone(blob(row[1]))
+// sealedTable says how the blobs of one table are read and written back, one at a time: they may be large.
+type sealedTable struct {
+	kind string // of the owner, see seal.Owner
+	keys string // the keys of all rows
+	get  string // the blob and the names of its owner, by the row's key
+	set  string // writes the sealed blob ?1 to the row with the key ?2
+}
+
+var sealedTables = []sealedTable{
+	{
+		"agent", "SELECT agent_no FROM agent_settings",
+		"SELECT s.body, a.project, a.id FROM agent_settings s JOIN agent a ON a.no = s.agent_no WHERE s.agent_no = ?",
+		"UPDATE agent_settings SET body = ?1 WHERE agent_no = ?2",
+	},
+	{
+		"endpoint", "SELECT no FROM endpoint WHERE id IS NOT NULL",
+		"SELECT secrets, id FROM endpoint WHERE no = ?", "UPDATE endpoint SET secrets = ?1 WHERE no = ?2",
+	},
+	{
+		"key", "SELECT key FROM meta WHERE key LIKE 'key %'",
+		"SELECT value, substr(key, 5) FROM meta WHERE key = ?", "UPDATE meta SET value = ?1 WHERE key = ?2",
+	},
+	{
+		"conversation", "SELECT no FROM conversation",
+		"SELECT body, project, id FROM conversation WHERE no = ?",
+		"UPDATE conversation SET body = ?1, size = length(?1) WHERE no = ?2",
+	},
+	{
+		"working", "SELECT no FROM working",
+		"SELECT w.body, a.project, a.id, w.key FROM working w JOIN agent a ON a.no = w.agent_no WHERE w.no = ?",
+		"UPDATE working SET body = ?1 WHERE no = ?2",
+	},
+}
+
+func (t sealedTable) seal(w *conn, s seal.Sealer) error {
+	var keys []driver.Value
+	err := w.each(t.keys, nil, func(row []driver.Value) error {
+		switch key := row[0].(type) {
+		case int64:
+			keys = append(keys, key)
+		default:
+			keys = append(keys, text(key))
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for key, value := range keys {
-		plain, err := s.Open(value, key)
+	for _, key := range keys {
+		row, err := w.first(t.get, key)
 		if err != nil {
 			return err
 		}
-		if _, err := w.run("UPDATE meta SET value = ? WHERE key = ?", s.Seal(plain, key), key); err != nil {
+		if row == nil { // its agent is gone, and it is about to be erased
+			if _, err := w.run(t.set, []byte{}, key); err != nil {
+				return err
+			}
+			continue
+		}
+		var names []string
+		for _, name := range row[1:] {
+			names = append(names, text(name))
+		}
+		owner := seal.Owner(t.kind, names...)
+		plain, err := s.Open(bytes.Clone(blob(row[0])), owner)
+		if err != nil {
+			return err
+		}
+		if _, err := w.run(t.set, s.Seal(plain, owner), key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sealConversations seals saved conversations, one after the other: they are large.
-func sealConversations(w *conn, s seal.Sealer) error {
-	var rows []int64
-	if err := w.each("SELECT no FROM conversation", nil, func(row []driver.Value) error { rows = append(rows, integer(row[0])); return nil }); err != nil {
-		return err
-	}
-	for _, no := range rows {
-		row, err := w.first("SELECT body, project, id FROM conversation WHERE no = ?", no)
-		if err != nil {
-			return err
-		}
-		owner := conversationOwner(text(row[1]), text(row[2]))
-		plain, err := s.Open(blob(row[0]), owner)
-		if err != nil {
-			return err
-		}
-		sealed := s.Seal(plain, owner)
-		if _, err := w.run("UPDATE conversation SET body = ?, size = ? WHERE no = ?", sealed, int64(len(sealed)), no); err != nil {
-			return err
-		}
-	}
-	return nil
+func agentOwner(project, id string) string        { return seal.Owner("agent", project, id) }
+func conversationOwner(project, id string) string { return seal.Owner("conversation", project, id) }
+func workingOwner(project, agentID, key string) string {
+	return seal.Owner("working", project, agentID, key)
 }
-
-func agentOwner(no int64) string    { return fmt.Sprintf("agent %d", no) }
-func keyOwner(name string) string   { return "key " + name }
-func endpointOwner(no int64) string { return fmt.Sprintf("endpoint %d", no) }
+func keyOwner(name string) string    { return seal.Owner("key", name) }
+func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

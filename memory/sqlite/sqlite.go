@@ -111,7 +111,6 @@ type Store struct {
 	laterTook time.Duration // what one of those took lately
 	diskTook  time.Duration // what the disk took for a commit lately
 	walPages  int           // estimate of pages in the log
-	scratch   []byte
 
 	// Written by the committer, read by all.
 	commits   atomic.Int64 // how many there were

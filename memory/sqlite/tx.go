@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 )
 
 // tx is what a decision reads. It answers from the view wherever that holds enough and asks the write connection otherwise,
@@ -151,7 +152,7 @@ func appendMessages(out []memory.Message, c *conn, sql string, args ...driver.Va
 
 func readMessage(row []driver.Value, m *memory.Message) error {
 	m.Seq, m.Rev, m.TurnID, m.ID = integer(row[0]), integer(row[1]), integer(row[2]), text(row[3])
-	return readBody(text(row[4]), m)
+	return codec.DecodeMessage(text(row[4]), m)
 }
 
 // loadNewest reads the newest n messages, oldest first.

@@ -7,15 +7,9 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/seal"
 )
 
 var _ memory.WorkingStore = (*Store)(nil)
-
-// workingOwner names what a sealed value of a working memory belongs to.
-func workingOwner(project, agentID, key string) string {
-	return "working " + project + "\x00" + agentID + "\x00" + key
-}
 
 // PutWorking stores an entry. Where the agent's limit is reached, what has expired makes room first, in slices between other calls.
 func (s *Store) PutWorking(ctx context.Context, project, agentID string, e memory.WorkingEntry, limit memory.WorkingLimit, nowMS int64) error {
@@ -218,30 +212,4 @@ func (s *Store) dropAll(ctx context.Context, slice func(*group) (n, counted int,
 		}
 		sum += counted
 	}
-}
-
-// sealWorking seals the values of working memories, one after the other: they may be large. Those of agents that are gone are about to be erased.
-func sealWorking(w *conn, s seal.Sealer) error {
-	if _, err := w.run("DELETE FROM working WHERE agent_no NOT IN (SELECT no FROM agent)"); err != nil {
-		return err
-	}
-	var rows []int64
-	if err := w.each("SELECT no FROM working", nil, func(row []driver.Value) error { rows = append(rows, integer(row[0])); return nil }); err != nil {
-		return err
-	}
-	for _, no := range rows {
-		row, err := w.first("SELECT w.body, a.project, a.id, w.key FROM working w JOIN agent a ON a.no = w.agent_no WHERE w.no = ?", no)
-		if err != nil {
-			return err
-		}
-		owner := workingOwner(text(row[1]), text(row[2]), text(row[3]))
-		plain, err := s.Open(blob(row[0]), owner)
-		if err != nil {
-			return err
-		}
-		if _, err := w.run("UPDATE working SET body = ? WHERE no = ?", s.Seal(plain, owner), no); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -94,7 +95,7 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 	if err := g.freeKeys(&a); err != nil {
 		return nil, err
 	}
-	packed, err := memory.EncodePrivate(&a)
+	packed, err := codec.EncodeAgent(&a)
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -104,7 +105,7 @@ func (g *group) create(a memory.Agent, limit int, c memory.Change) (old *memory.
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := g.exec("insert settings", "INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, g.s.sealer.Seal(packed, agentOwner(no))); err != nil {
+	if _, _, err := g.exec("insert settings", "INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, g.s.sealer.Seal(packed, agentOwner(a.Project, a.ID))); err != nil {
 		return nil, err
 	}
 	if err := g.writeKeys(no, &a); err != nil {
@@ -193,11 +194,11 @@ func (g *group) writeAgent(k key, v *view, a *memory.Agent) error {
 		g.count(old.Status, -1)
 		g.count(a.Status, +1)
 	}
-	was, err := memory.EncodePrivate(old)
+	was, err := codec.EncodeAgent(old)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	is, err := memory.EncodePrivate(a)
+	is, err := codec.EncodeAgent(a)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
@@ -205,7 +206,7 @@ func (g *group) writeAgent(k key, v *view, a *memory.Agent) error {
 		return nil
 	}
 	g.pages += 2 + len(is)/4096
-	_, _, err = g.exec("update settings", "UPDATE agent_settings SET body = ? WHERE agent_no = ?", g.s.sealer.Seal(is, agentOwner(v.no)), v.no)
+	_, _, err = g.exec("update settings", "UPDATE agent_settings SET body = ? WHERE agent_no = ?", g.s.sealer.Seal(is, agentOwner(k.project, k.id)), v.no)
 	return err
 }
 
@@ -217,9 +218,9 @@ func (g *group) appendMessages(k key, no int64, list []memory.Message) error {
 		if m.Seq < 1 {
 			return fault.New(fault.Internal, "a decision appended a message without seq")
 		}
-		body, err := g.body(m)
+		body, err := codec.EncodeMessage(m)
 		if err != nil {
-			return err
+			return fault.Wrap(fault.Internal, err, "the store failed")
 		}
 		if _, _, err := g.exec("insert message", insertMessage, no, m.Seq, m.Rev, m.TurnID, boolean(m.InHistory()), clientID(m.ID), body); err != nil {
 			return err
@@ -233,9 +234,9 @@ func (g *group) appendMessages(k key, no int64, list []memory.Message) error {
 }
 
 func (g *group) replaceMessage(k key, no int64, m *memory.Message) error {
-	body, err := g.body(m)
+	body, err := codec.EncodeMessage(m)
 	if err != nil {
-		return err
+		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	n, _, err := g.exec("replace message", "UPDATE message SET rev = ?, turn = ?, shown = ?, body = ? WHERE agent_no = ? AND seq = ? AND client_id IS ?",
 		m.Rev, m.TurnID, boolean(m.InHistory()), body, no, m.Seq, clientID(m.ID))
@@ -247,17 +248,6 @@ func (g *group) replaceMessage(k key, no int64, m *memory.Message) error {
 		return err
 	}
 	return g.writeItem(k, no, m, false)
-}
-
-func (g *group) body(m *memory.Message) (string, error) {
-	b, err := appendBody(g.s.scratch[:0], m)
-	if err != nil {
-		return "", fault.Wrap(fault.Internal, err, "the store failed")
-	}
-	if cap(b) <= 1<<20 {
-		g.s.scratch = b
-	}
-	return string(b), nil
 }
 
 // clientID gives the column: null where the client gave none.

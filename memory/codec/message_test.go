@@ -1,52 +1,48 @@
-package sqlite
+package codec_test
 
 import (
 	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 )
 
-// The codec is inside the package: its two functions are no one else's business, and the stores' contract cannot reach every
-// string. withoutColumns gives what a body holds.
+// withoutColumns returns what a body holds of a message.
 func withoutColumns(m memory.Message) memory.Message {
 	m.Seq, m.Rev, m.TurnID, m.ID = 0, 0, 0, ""
 	return m
 }
 
-// roundTrip holds appendBody and readBody to encoding/json.
+// roundTrip checks that a message comes back as encoding/json would bring it back, and its raw JSON byte for byte.
 func roundTrip(t *testing.T, m memory.Message) {
 	t.Helper()
 	m = withoutColumns(m)
-	b, err := appendBody(nil, &m)
+	text, err := codec.EncodeMessage(&m)
 	std, stdErr := json.Marshal(m)
 	if (err != nil) != (stdErr != nil) {
-		t.Fatalf("appendBody: %v, encoding/json: %v", err, stdErr)
+		t.Fatalf("EncodeMessage: %v, encoding/json: %v", err, stdErr)
 	}
 	if err != nil {
 		return
 	}
-	if !utf8.Valid(b) || !json.Valid(b) {
-		t.Fatalf("not JSON: %q", b)
+	if !json.Valid([]byte(text)) {
+		t.Fatalf("not JSON: %q", text)
 	}
-	var want, viaJSON, own, ownOfStd memory.Message
+	var want memory.Message
 	if err := json.Unmarshal(std, &want); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(b, &viaJSON); err != nil {
+	got := memory.Message{Seq: 7, Rev: 8, TurnID: 9, ID: "id"}
+	if err := codec.DecodeMessage(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if err := readBody(string(b), &own); err != nil {
-		t.Fatal(err)
-	}
-	if err := readBody(string(std), &ownOfStd); err != nil {
-		t.Fatal(err)
+	if got.Seq != 7 || got.Rev != 8 || got.TurnID != 9 || got.ID != "id" {
+		t.Errorf("the columns became %d, %d, %d, %q", got.Seq, got.Rev, got.TurnID, got.ID)
 	}
 	compact := cmp.Transformer("compact", func(r json.RawMessage) string {
 		var v any
@@ -58,23 +54,19 @@ func roundTrip(t *testing.T, m memory.Message) {
 		c, _ := json.Marshal(v)
 		return string(c)
 	})
-	if d := cmp.Diff(want, viaJSON, compact); d != "" {
-		t.Fatalf("encoding/json reads our body otherwise (-want +got):\n%s\n%s", d, b)
+	if d := cmp.Diff(want, withoutColumns(got), compact); d != "" {
+		t.Fatalf("(-want +got):\n%s\n%s", d, text)
 	}
-	if d := cmp.Diff(want, own, compact); d != "" {
-		t.Fatalf("readBody reads our body otherwise (-want +got):\n%s\n%s", d, b)
-	}
-	var kept memory.Message
-	new(unpacker).unpack(pack(&own), &kept)
-	if d := cmp.Diff(own, kept, cmpopts.EquateEmpty()); d != "" {
-		t.Fatalf("packed and unpacked (-want +got):\n%s\n%s", d, b)
-	}
-	if d := cmp.Diff(want, withoutColumns(ownOfStd), compact); d != "" {
-		t.Fatalf("readBody reads encoding/json's body otherwise (-want +got):\n%s\n%s", d, std)
+	for name, raw := range map[string][2]json.RawMessage{
+		"tool_calls": {m.ToolCalls, got.ToolCalls}, "parts": {m.Parts, got.Parts}, "usage": {m.Usage, got.Usage},
+	} {
+		if want := strings.ToValidUTF8(string(raw[0]), ""); want == string(raw[0]) && want != string(raw[1]) {
+			t.Errorf("%s: %q became %q", name, want, raw[1])
+		}
 	}
 }
 
-func FuzzCodec(f *testing.F) {
+func FuzzMessage(f *testing.F) {
 	for _, s := range []string{"", "plain", "a\"b\\c\n\r\t\x00\x1f\x7f", "é\u2028\U0001F600", "\xff\xfe", `{"a":[1,2]}`, `"x\u00e9"`, "null", "<b>&", `\`, `"`} {
 		f.Add(s, "k", `{"a":1}`, int64(5), uint16(0xffff))
 		f.Add("x", s, s, int64(-1), uint16(0x00ff))
@@ -134,40 +126,60 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// FuzzReadBody: whatever stands in the file, reading it ends and does not panic.
-func FuzzReadBody(f *testing.F) {
+// FuzzDecode: whatever the database holds, reading it ends and does not panic.
+func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
-		"", "{", "{}", `{"role":"user"}`, `{"content":"\ud83d"}`, `{"x":{"y":[`, `{"metadata":{"a":}}`, `{"content":"a\`, `{"timestamp":--1}`, `{"timings":{"start_ms":1}`,
-		`{,,,}`, `{"a":1}}`, `{"interrupted":tru`, `[]`, `{"usage":}`,
+		"", "{", "{}", `{"role":"user"}`, `{"content":"\ud83d"}`, `{"x":{"y":[`, `{"metadata":{"a":}}`, `{"content":"a\`, `{"timestamp":--1}`,
+		`{"timings":{"start_ms":1}`, `{,,,}`, `{"a":1}}`, `{"interrupted":tru`, `[]`, `{"usage":}`, `null`,
 	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		var m memory.Message
-		_ = readBody(s, &m)
+		_ = codec.DecodeMessage(s, &m)
+		var a memory.Agent
+		_ = codec.DecodeAgent([]byte(s), &a)
 	})
 }
 
-// TestCodecKnowsEveryField fails when memory.Message gets a field that bodies do not hold.
-func TestCodecKnowsEveryField(t *testing.T) {
+// TestEveryField fails if a message or an agent's settings get a field that is not stored.
+func TestEveryField(t *testing.T) {
 	t.Parallel()
 	var m memory.Message
 	set(reflect.ValueOf(&m).Elem())
 	roundTrip(t, m)
-	b, err := appendBody(nil, &m)
+	text, err := codec.EncodeMessage(&m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got memory.Message
-	if err := readBody(string(b), &got); err != nil {
+	if err := codec.DecodeMessage(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(withoutColumns(m), got); d != "" {
-		t.Errorf("lost (-want +got):\n%s", d)
+		t.Errorf("lost of a message (-want +got):\n%s", d)
+	}
+	var a, back memory.Agent
+	set(reflect.ValueOf(&a.Settings).Elem())
+	a.Properties = json.RawMessage(`{"a": 1}`)
+	blob, err := codec.EncodeAgent(&a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := codec.DecodeAgent(blob, &back); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(a, back); d != "" {
+		t.Errorf("lost of an agent (-want +got):\n%s", d)
+	}
+	for n := range blob[:min(len(blob), 3000)] {
+		if err := codec.DecodeAgent(blob[:n], &back); n < len(blob)-len(a.Properties) && err == nil {
+			t.Fatalf("the first %d bytes of %d were read", n, len(blob))
+		}
 	}
 }
 
-// set gives every field a value that is not zero.
+// set sets every stored field to a value that is not zero.
 func set(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -195,42 +207,35 @@ func set(v reflect.Value) {
 		}
 		v.SetBytes([]byte(`{"raw":[1]}`))
 	case reflect.Map:
-		v.Set(reflect.ValueOf(map[string]json.RawMessage{"k": json.RawMessage(`1`)}))
+		value := reflect.New(v.Type().Elem()).Elem()
+		set(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("k"), value)
 	default:
 		panic("a field of kind " + v.Kind().String())
 	}
 }
 
-func BenchmarkCodec(b *testing.B) {
+func BenchmarkMessage(b *testing.B) {
 	m := memory.Message{
 		Role: memory.User, Content: strings.Repeat("some words that were said ", 6), Timestamp: 1780000000000, Source: memory.SourceASR,
 		Metadata: map[string]json.RawMessage{"lang": json.RawMessage(`"en"`)},
 	}
-	body, err := appendBody(nil, &m)
+	text, err := codec.EncodeMessage(&m)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Run("append", func(b *testing.B) {
+	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
-		for range b.N {
-			body, _ = appendBody(body[:0], &m)
+		for b.Loop() {
+			_, _ = codec.EncodeMessage(&m)
 		}
 	})
-	b.Run("read", func(b *testing.B) {
-		text := string(body)
+	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
-		for range b.N {
+		for b.Loop() {
 			var got memory.Message
-			if err := readBody(text, &got); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("json", func(b *testing.B) {
-		b.ReportAllocs()
-		for range b.N {
-			var got memory.Message
-			if err := json.Unmarshal(body, &got); err != nil {
+			if err := codec.DecodeMessage(text, &got); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,0 +1,136 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// EncodeAgent returns an agent's settings and properties as one blob with all secrets in clear, for the store to seal: the
+// length of the settings, the settings, the properties.
+func EncodeAgent(a *memory.Agent) ([]byte, error) {
+	settings, err := EncodeSettings(a.Settings)
+	if err != nil {
+		return nil, err
+	}
+	b := binary.AppendUvarint(make([]byte, 0, len(settings)+len(a.Properties)+4), uint64(len(settings)))
+	return append(append(b, settings...), a.Properties...), nil
+}
+
+// DecodeAgent sets an agent's settings and properties to those that EncodeAgent wrote.
+func DecodeAgent(b []byte, a *memory.Agent) (err error) {
+	n, used := binary.Uvarint(b)
+	if used <= 0 || uint64(len(b)-used) < n {
+		return fmt.Errorf("settings and properties: %w: cut short", ErrUnreadable)
+	}
+	b = b[used:]
+	if a.Settings, err = DecodeSettings(b[:n]); err != nil {
+		return err
+	}
+	a.Properties = nil
+	if p := b[n:]; len(p) > 0 {
+		a.Properties = bytes.Clone(p)
+	}
+	return nil
+}
+
+// settings is memory.Settings with the secrets in clear.
+type settings struct {
+	Channel      string             `json:"channel,omitempty"`
+	Labels       map[string]string  `json:"labels,omitempty"`
+	IdleTimeoutS int                `json:"idle_timeout_s"`
+	LLM          memory.LLMSettings `json:"llm"`
+	APIKey       string             `json:"api_key,omitempty"`
+	Headers      map[string]string  `json:"headers,omitempty"`
+	Silence      memory.Silence     `json:"silence"`
+	Farewell     memory.Farewell    `json:"farewell"`
+	Call         memory.Call        `json:"call,omitzero"`
+	Filler       *memory.Filler     `json:"filler,omitempty"`
+	Upstreams    []upstream         `json:"upstreams,omitempty"`
+	WarnedMS     int64              `json:"warned_ms,omitempty"`
+	LeaveKey     string             `json:"leave_key,omitempty"`
+	Archive      *memory.Archive    `json:"archive,omitempty"`
+	Scope        memory.Scope       `json:"scope,omitzero"`
+	Memory       memory.Memory      `json:"memory,omitzero"`
+}
+
+// upstream is memory.Upstream with the secrets in clear.
+type upstream struct {
+	Name    string            `json:"name"`
+	URL     string            `json:"url"`
+	APIKey  string            `json:"api_key,omitempty"`
+	Vendor  string            `json:"vendor,omitempty"`
+	Model   string            `json:"model,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// EncodeSettings returns settings as JSON with all secrets in clear.
+func EncodeSettings(s memory.Settings) ([]byte, error) {
+	out := settings{
+		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM, APIKey: string(s.LLM.APIKey),
+		Headers: plainText(s.LLM.Headers), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
+		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory,
+	}
+	for _, u := range s.LLM.Upstreams {
+		out.Upstreams = append(out.Upstreams, upstream{
+			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: plainText(u.Headers),
+		})
+	}
+	if len(s.Filler.Phrases) > 0 {
+		out.Filler = &s.Filler
+	}
+	out.LLM.APIKey, out.LLM.Headers, out.LLM.Upstreams = "", nil, nil
+	return json.Marshal(out)
+}
+
+// DecodeSettings reads what EncodeSettings wrote.
+func DecodeSettings(b []byte) (memory.Settings, error) {
+	var in settings
+	if err := json.Unmarshal(b, &in); err != nil {
+		return memory.Settings{}, fmt.Errorf("settings: %w: %w", ErrUnreadable, err)
+	}
+	s := memory.Settings{
+		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM, Silence: in.Silence,
+		Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope,
+		Memory: in.Memory,
+	}
+	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), secrets(in.Headers)
+	for _, u := range in.Upstreams {
+		s.LLM.Upstreams = append(s.LLM.Upstreams, memory.Upstream{
+			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secrets(u.Headers),
+		})
+	}
+	if in.Filler != nil {
+		s.Filler = *in.Filler
+	}
+	if string(s.LLM.Params) == "null" { // encoding/json writes it for none
+		s.LLM.Params = nil
+	}
+	return s, nil
+}
+
+func plainText(m map[string]secret.String) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = string(v)
+	}
+	return out
+}
+
+func secrets(m map[string]string) map[string]secret.String {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]secret.String, len(m))
+	for k, v := range m {
+		out[k] = secret.String(v)
+	}
+	return out
+}
