@@ -10,7 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -73,7 +73,7 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 		return a.lostNotice(r, in, body, err)
 	}
 	infoOf(r).agent = n.AgentID
-	changed, err := a.Memory.File(r.Context(), projectOf(r), n)
+	changed, err := archive.Service{Memory: a.Memory, Now: a.Now}.File(r.Context(), projectOf(r), n)
 	switch {
 	case fault.Is(err, fault.Stopped): // refused, it would come again
 		return done(ingestIgnored, "ignored: "+err.Error())
@@ -203,17 +203,17 @@ const (
 )
 
 // notice gives the notification in the domain's form; what of it could not be read is noted. It fails where it cannot be told whose it is.
-func (in *noticeRequest) notice(o *omitted) (memory.Notice, error) {
+func (in *noticeRequest) notice(o *omitted) (archive.Notice, error) {
 	var p noticePayload
 	if len(in.Payload) > 0 {
 		if err := json.Unmarshal(in.Payload, &p); err != nil {
 			if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 				typ.Field = strings.TrimSuffix("payload."+typ.Field, ".")
 			}
-			return memory.Notice{}, jsonFault(err)
+			return archive.Notice{}, jsonFault(err)
 		}
 	}
-	n := memory.Notice{AgentID: string(p.AgentID)}
+	n := archive.Notice{AgentID: string(p.AgentID)}
 	switch {
 	case in.NoticeID == "":
 		return n, fault.At(fault.Missing, "noticeId", "is required")

@@ -195,7 +195,7 @@ func (p *planner) run(plan Plan, answering bool) error {
 			}
 			continue // the same question again: only the answer is made anew
 		}
-		m, err := place(&p.head, m, p.rev, p.now, answering && p.head.LastTurn == start)
+		m, err := p.head.Place(m, p.rev, p.now, answering && p.head.LastTurn == start)
 		if err != nil {
 			return err
 		}

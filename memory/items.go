@@ -68,7 +68,7 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 		if err := s.checkItems(view, &h); err != nil {
 			return Change{}, err
 		}
-		if out, err = place(&h, m, view.Head().Rev+1, s.nowMS(), false); err != nil {
+		if out, err = h.Place(m, view.Head().Rev+1, s.nowMS(), false); err != nil {
 			return Change{}, err
 		}
 		return Change{Append: []Message{out}}, nil

@@ -7,9 +7,10 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// place gives a new message its Seq, Rev and turn behind h, and moves h on. answering tells that an answer to the last
-// turn is being made, so that a user message opens a new one (DESIGN, section 2).
-func place(h *Head, m Message, rev, now int64, answering bool) (Message, error) {
+// Place returns a new message with its Seq, Rev and turn, and advances the head past it. answering
+// reports that an answer to the last turn is being generated; then a user message opens a new turn. It
+// returns fault.Invalid if the client gave a turn lower than the agent's latest.
+func (h *Head) Place(m Message, rev, now int64, answering bool) (Message, error) {
 	turn := h.turnFor(m, answering)
 	if m.GivenTurn {
 		if m.TurnID < max(h.LastTurn, 0) {
@@ -68,7 +69,7 @@ func (s Source) unsolicited() bool {
 
 // own makes an assistant message that opens a turn of its own.
 func (s *Service) own(h *Head, source Source, text string, rev, now int64) Message {
-	m, _ := place(h, Message{Role: Assistant, Source: source, Content: text, Method: AssumedFull}, rev, now, false) // without a given turn it cannot fail
+	m, _ := h.Place(Message{Role: Assistant, Source: source, Content: text, Method: AssumedFull}, rev, now, false) // without a given turn it cannot fail
 	return m
 }
 

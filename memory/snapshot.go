@@ -65,7 +65,7 @@ func (s *Service) refill(h *Head, m *Memory, msgs []Message) (Change, error) {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
 		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil // measured once, of the message that was copied
 		msg.unplayed()
-		msg, err := place(h, msg, rev, now, false)
+		msg, err := h.Place(msg, rev, now, false)
 		if err != nil {
 			return Change{}, err
 		}

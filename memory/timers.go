@@ -257,7 +257,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 		return s.End(ctx, a.Project, a.ID, EndOK)
 	case !now.Before(time.UnixMilli(a.StartMS).Add(Lifetime)):
 		if a.Archived() {
-			return s.expire(ctx, a.Project, a.ID)
+			return s.expireArchived(ctx, a.Project, a.ID)
 		}
 		return s.End(ctx, a.Project, a.ID, EndLifetime)
 	case s.idleSince(a, now):

@@ -1,4 +1,4 @@
-package memory_test
+package archive_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/archive"
 )
 
 // pick gives one of the values, the first (which tells nothing) most often.
@@ -17,8 +18,8 @@ func pick[T any](r *rand.Rand, values ...T) T {
 }
 
 // anyNotice makes up a notice. Its facts contradict those of others: a sender may be wrong, or speak of the same thing in two ways.
-func anyNotice(r *rand.Rand, n int) memory.Notice {
-	out := memory.Notice{
+func anyNotice(r *rand.Rand, n int) archive.Notice {
+	out := archive.Notice{
 		ID: fmt.Sprint("n", n), AgentID: "a", Name: pick(r, "", "x", "y"), Channel: pick(r, "", "c", "d"), StartMS: archiveStart + pick[int64](r, 0, 5, 1000),
 		StopMS: pick[int64](r, 0, archiveStart+60_000, archiveStart+60_001),
 	}
@@ -59,7 +60,7 @@ func TestFileRandom(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		notices := make([]memory.Notice, 2+r.IntN(5))
+		notices := make([]archive.Notice, 2+r.IntN(5))
 		for i := range notices {
 			notices[i] = anyNotice(r, i)
 		}
@@ -67,7 +68,7 @@ func TestFileRandom(t *testing.T) {
 		file(t, s, notices...)
 		want := recordOf(t, s, "a")
 		for range 8 {
-			some := append(append([]memory.Notice{}, notices...), notices[r.IntN(len(notices))])
+			some := append(append([]archive.Notice{}, notices...), notices[r.IntN(len(notices))])
 			r.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
 			again := newService(nil)
 			file(t, again, some...)

@@ -1,4 +1,4 @@
-package memory_test
+package archive_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,40 +19,58 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/archive"
+	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
+
+// service is a memory with the archive beside it.
+type service struct{ *memory.Service }
+
+func (s service) File(ctx context.Context, project string, n archive.Notice) (changed bool, err error) {
+	return archive.Service{Memory: s.Service, Now: time.Now}.File(ctx, project, n)
+}
+
+func newService(edit func(*memory.Config)) service {
+	var made atomic.Int64
+	c := memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
+	if edit != nil {
+		edit(&c)
+	}
+	return service{memory.NewService(c)}
+}
 
 // archiveStart is the start of the archived agents of these tests, Unix ms.
 const archiveStart = 1780000000000
 
 // heardCall gives the notices of a call that ended, as Agora sends them: its history has neither numbers nor times.
-func heardCall(id string) []memory.Notice {
+func heardCall(id string) []archive.Notice {
 	at := func(s int64) int64 { return archiveStart + s*1000 }
-	about := func(n memory.Notice) memory.Notice {
+	about := func(n archive.Notice) archive.Notice {
 		n.AgentID, n.Name, n.Channel, n.StartMS = id, "desk", "room", max(n.StartMS, archiveStart)
 		return n
 	}
-	return []memory.Notice{
-		about(memory.Notice{ID: id + ":101", Labels: map[string]string{"tenant": "t1"}}),
-		about(memory.Notice{ID: id + ":102", StopMS: at(60), Left: &memory.ArchiveEnd{Status: memory.Stopped, Message: memory.EndIdle}}),
-		about(memory.Notice{ID: id + ":103", StopMS: at(60), History: []memory.Message{
+	return []archive.Notice{
+		about(archive.Notice{ID: id + ":101", Labels: map[string]string{"tenant": "t1"}}),
+		about(archive.Notice{ID: id + ":102", StopMS: at(60), Left: &memory.ArchiveEnd{Status: memory.Stopped, Message: memory.EndIdle}}),
+		about(archive.Notice{ID: id + ":103", StopMS: at(60), History: []memory.Message{
 			{Role: memory.Assistant, Content: "Hello!"},
 			{Role: memory.User, Content: "When is my train?"},
 			{Role: memory.Assistant, Content: "The train leaves at"},
 			{Role: memory.User, Content: "And the bus?"},
 			{Role: memory.Assistant, Content: "I am sorry."},
 		}}),
-		about(memory.Notice{ID: id + ":112", StartMS: archiveStart + 123, StopMS: at(60) + 456, Turns: []memory.ArchiveTurn{
+		about(archive.Notice{ID: id + ":112", StartMS: archiveStart + 123, StopMS: at(60) + 456, Turns: []memory.ArchiveTurn{
 			{TurnID: 1, StartMS: at(1), StartType: memory.StartGreeting, EndMS: at(2), EndType: memory.EndTurnOK},
 			{TurnID: 2, StartMS: at(10), StartType: memory.StartVoice, EndMS: at(13), EndType: memory.EndTurnInterrupted, CausedBy: memory.ByStartOfSpeech, E2EMS: 900, TokenMS: 600, SentenceMS: 700},
 			{TurnID: 3, StartMS: at(20), StartType: memory.StartVoice, EndMS: at(21), EndType: memory.EndTurnError, Reason: "LLM_REQUEST_ERR", Details: "upstream said no"},
 		}}),
-		about(memory.Notice{ID: id + ":110", Errors: []memory.ArchiveError{{TurnID: 3, Module: "llm", Code: 503, Message: "busy"}}}),
+		about(archive.Notice{ID: id + ":110", Errors: []memory.ArchiveError{{TurnID: 3, Module: "llm", Code: 503, Message: "busy"}}}),
 	}
 }
 
 // numberedCall gives one whose history tells all, of an agent with a custom LLM.
-func numberedCall(id string) []memory.Notice {
+func numberedCall(id string) []archive.Notice {
 	notices := heardCall(id)
 	turn := func(n int64, m memory.Message) memory.Message {
 		m.TurnID, m.GivenTurn, m.Timestamp = n, true, archiveStart+n*1000
@@ -76,7 +95,7 @@ type archived struct {
 	Messages []memory.Message
 }
 
-func recordOf(t *testing.T, s *memory.Service, id string) archived {
+func recordOf(t *testing.T, s service, id string) archived {
 	t.Helper()
 	h, msgs, err := s.Recent(t.Context(), "p", id, 1000)
 	if err != nil {
@@ -106,7 +125,7 @@ func sameRecord(t *testing.T, want, got archived) {
 	}
 }
 
-func file(t *testing.T, s *memory.Service, notices ...memory.Notice) {
+func file(t *testing.T, s service, notices ...archive.Notice) {
 	t.Helper()
 	for _, n := range notices {
 		if _, err := s.File(t.Context(), "p", n); err != nil {
@@ -141,7 +160,7 @@ func permutations(n int, each func(order []int)) {
 // TestFileAnyOrder: every order of an agent's notices, each of them also sent twice, gives the same record.
 func TestFileAnyOrder(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(string) []memory.Notice{"heard": heardCall, "numbered": numberedCall} {
+	for name, call := range map[string]func(string) []archive.Notice{"heard": heardCall, "numbered": numberedCall} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(nil)
@@ -170,7 +189,7 @@ func TestFileAnyOrder(t *testing.T) {
 // TestFileInterleaved shuffles the notices of several agents together, repeats among them, in calls that come at once, on a real store.
 func TestFileInterleaved(t *testing.T) {
 	t.Parallel()
-	var all []memory.Notice
+	var all []archive.Notice
 	ids := []string{"a", "b", "c", "d"}
 	plain := newService(nil)
 	for i, id := range ids {
@@ -275,8 +294,11 @@ func TestFileNumbered(t *testing.T) {
 func TestFileRefuses(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
-	own := join(t, s, nil)
-	if _, err := s.File(t.Context(), "p", memory.Notice{ID: "n", AgentID: own.ID}); !fault.Is(err, fault.Conflict) {
+	own, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "own", Properties: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.File(t.Context(), "p", archive.Notice{ID: "n", AgentID: own.ID}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("a notice about an agent of ours: %v", err)
 	}
 	file(t, s, heardCall("a")[0], heardCall("b")[0]) // two at once of one name, which is free here
@@ -285,7 +307,10 @@ func TestFileRefuses(t *testing.T) {
 	}
 	heard := "Hello"
 	for what, err := range map[string]error{
-		"append": func() error { _, err := s.Append(t.Context(), "p", "a", []memory.Message{user("x")}); return err }(),
+		"append": func() error {
+			_, err := s.Append(t.Context(), "p", "a", []memory.Message{{Role: memory.User, Content: "x"}})
+			return err
+		}(),
 		"leave":  s.Leave(t.Context(), "p", "a", ""),
 		"update": func() error { _, err := s.Update(t.Context(), "p", "a", memory.UpdateRequest{}); return err }(),
 		"interrupt": func() error {
