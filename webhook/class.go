@@ -14,13 +14,14 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// The classes of failed attempts, in words an operator can act on. They are label values of a metric: added to, never renamed.
+// The classes of failed attempts, in words that an operator can act on. They are label values of a
+// metric: new ones may be added, none may be renamed.
 const (
 	ClassDNS       = "dns"             // the name does not exist, or could not be looked up
 	ClassBlocked   = "blocked"         // the address may not be called; see the outbound allow-list
 	ClassRefused   = "connect_refused" // nothing listens there
 	ClassConnect   = "connect_failed"  // no route, or a firewall said no
-	ClassConnectTO = "connect_timeout" // no answer to the connection, or to the name lookup before it
+	ClassConnectTO = "connect_timeout" // the connection or the name lookup before it timed out
 	ClassTLS       = "tls"             // certificate, protocol version or handshake
 	ClassTimeout   = "timeout"         // connected, but no answer in time
 	ClassReset     = "reset"           // the connection was closed before the answer
@@ -36,8 +37,9 @@ const (
 	ClassCanceled  = "canceled"     // given up because the server goes down; not counted as an attempt
 )
 
-// classify gives an error of the transport its class and a text for the operator. The text holds nothing that the receiver
-// wrote: a receiver that echoes our request would put the URL's query into it. timedOut tells that the attempt's own time was over.
+// classify returns the class of a transport error, and a text for the operator. The text holds
+// nothing that the receiver wrote, because a receiver that echoes the request would put the URL's
+// query into it. timedOut means that the attempt ran out of time.
 func classify(err error, at phase, timedOut bool) (class, text string) {
 	var timeout net.Error
 	timedOut = timedOut || (errors.As(err, &timeout) && timeout.Timeout())
@@ -83,7 +85,7 @@ func classify(err error, at phase, timedOut bool) (class, text string) {
 // proxyRefusal is a forward proxy that makes no connection to a receiver.
 type proxyRefusal struct{ status int }
 
-// Error gives the status.
+// Error returns the text of the status.
 func (e *proxyRefusal) Error() string {
 	return "it made no connection, but answered " + strings.TrimSpace(strconv.Itoa(e.status)+" "+http.StatusText(e.status))
 }
@@ -106,7 +108,7 @@ func classifyDial(err error, timedOut bool) (class, text string) {
 	return ClassConnect, "no connection"
 }
 
-// tlsText says what is wrong with the receiver's TLS, as far as the library tells by type.
+// tlsText describes what is wrong with the receiver's TLS, as far as the error's type shows it.
 func tlsText(err error) (string, bool) {
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return "the receiver speaks plain HTTP at an https URL", true
@@ -129,7 +131,7 @@ func tlsText(err error) (string, bool) {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "the certificate could not be verified", true
 	}
-	// The type of an alert is not exported; this is the mark that the library gives those which came from the other side.
+	// The type of a TLS alert is not exported; Op is "remote error" if the peer sent it.
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
 		return "the receiver refused the TLS connection: " + e.Err.Error(), true
 	}
@@ -141,7 +143,7 @@ func isReset(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// statusClass gives the class of an answer that is not 2xx.
+// statusClass returns the class of an answer that is not 2xx.
 func statusClass(status int) string {
 	switch status / 100 {
 	case 1:

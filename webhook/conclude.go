@@ -10,18 +10,21 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 )
 
-// How exactly an endpoint's times are kept: writing them with each attempt would be a write more for each.
+// How precisely an endpoint's times are stored. Storing them with each attempt would cost one write
+// more per attempt.
 const (
 	successEvery = time.Minute
 	failureEvery = time.Hour
 )
 
-// runGap ends a run of failures: an endpoint that failed once a week ago, and now once more, has not failed for a week. It is longer than the
-// longest wait of the default schedule; for an endpoint with longer ones it is longer than those.
+// runGap ends a run of failures: an endpoint that failed a week ago, and fails once more today, has
+// not been failing for a week. The gap is longer than the longest wait of the endpoint's retry
+// schedule.
 const runGap = 48 * time.Hour
 
-// keepDisabled is how long events are kept for an endpoint that was disabled since it failed for days, so that it goes on where it stopped when it is enabled. It has an end
-// since what waits keeps the agent that it tells of.
+// keepDisabled is how long events are kept for an endpoint that was disabled because of its
+// failures, so that it can continue where it stopped when it is enabled again. It is bounded
+// because pending events keep their agents from being erased.
 const keepDisabled = 7 * 24 * time.Hour
 
 // Conclusion is what a result does beyond its own delivery.
@@ -32,11 +35,12 @@ type Conclusion struct {
 	Events   []Event  // for the project's other endpoints that want them
 }
 
-// Conclude decides it, inside the transaction that stores the result; e is the endpoint as stored then. Every driver calls it. A result
-// that tells of an event about deliveries, or of a test, makes no further event: failures of those would feed on themselves.
+// Conclude decides what follows from a result, inside the transaction that stores it; e is the
+// endpoint as stored at that moment. Every driver calls it. A result of an event about deliveries,
+// or of a test, makes no further event: their failures would cause ever more events.
 func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 	c := Conclusion{Endpoint: e}
-	// What an address said of itself that the endpoint has no longer says nothing about the one it has now.
+	// A result of the old URL says nothing about the new one.
 	same := d.Endpoint.URL == e.URL
 	if same && !r.Untried {
 		c.health(r)
@@ -76,7 +80,8 @@ func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 func (c *Conclusion) health(r Result) {
 	e := &c.Endpoint
 	switch {
-	case r.Try.ErrorClass == ClassBroken || r.Try.ErrorClass == ClassPanic: // says nothing about the endpoint
+	// says nothing about the endpoint
+	case r.Try.ErrorClass == ClassBroken || r.Try.ErrorClass == ClassPanic:
 	case r.State == Delivered:
 		if e.FirstFailureMS != 0 || r.AtMS-e.LastSuccessMS >= successEvery.Milliseconds() {
 			e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, c.Changed = max(r.AtMS, e.LastSuccessMS), 0, 0, true
@@ -88,7 +93,7 @@ func (c *Conclusion) health(r Result) {
 	}
 }
 
-// failing tells whether an attempt that fails now goes on a run of failures.
+// failing reports whether an attempt that fails now continues a run of failures.
 func (e *Endpoint) failing(nowMS int64) bool {
 	gap := runGap
 	for _, w := range e.Retry {
@@ -110,7 +115,7 @@ func disableWhy(e Endpoint, r Result) string {
 	return fmt.Sprintf("no attempt has succeeded for %s; the last: %s", span(r.DisableAfter), orText(r.Try.Error, r.Try.ErrorClass))
 }
 
-// span gives a duration in days where it is whole ones.
+// span returns a duration as text, in days if it is a whole number of days.
 func span(d time.Duration) string {
 	if day := 24 * time.Hour; d >= day && d%day == 0 {
 		return fmt.Sprintf("%d days", d/day)
@@ -118,7 +123,8 @@ func span(d time.Duration) string {
 	return d.String()
 }
 
-// add makes an event whose id is made of what it tells of, so that a decision that runs twice names it the same.
+// add appends an event. Its ID is derived from what it is about, so that a decision that runs twice
+// produces the same ID.
 func (c *Conclusion) add(atMS int64, sid, agentID string, p Payload, of ...string) error {
 	h := sha256.New()
 	for _, s := range of {

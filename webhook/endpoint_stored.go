@@ -8,16 +8,18 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-// storedEndpoint is what is stored of an endpoint in clear: all that is no secret and changes seldom.
+// storedEndpoint is the part of an endpoint that is stored in clear: fields that are not secret and
+// change seldom.
 type storedEndpoint struct {
-	URL         string          `json:"url"`
-	Description string          `json:"description,omitempty"`
-	Events      []string        `json:"events,omitempty"`
-	Types       []int           `json:"types,omitempty"` // of databases from before Events
-	Agora       bool            `json:"agora,omitempty"`
-	Payload     string          `json:"payload,omitempty"`
-	MaxBody     int64           `json:"max_body,omitempty"`
-	Retry       []time.Duration `json:"retry,omitzero"` // an empty list is one try, none the server's schedule
+	URL         string   `json:"url"`
+	Description string   `json:"description,omitempty"`
+	Events      []string `json:"events,omitempty"`
+	Types       []int    `json:"types,omitempty"` // of databases from before Events
+	Agora       bool     `json:"agora,omitempty"`
+	Payload     string   `json:"payload,omitempty"`
+	MaxBody     int64    `json:"max_body,omitempty"`
+	// an empty list means one attempt, nil the server's schedule
+	Retry       []time.Duration `json:"retry,omitzero"`
 	MaxAge      time.Duration   `json:"max_age,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"`
 	MaxInFlight int             `json:"max_in_flight,omitempty"`
@@ -33,7 +35,7 @@ type storedEndpoint struct {
 	Fixed       bool            `json:"fixed,omitempty"`
 }
 
-// storedSecrets is what stores seal of an endpoint. Databases from before the other fields hold the list alone.
+// storedSecrets holds the secrets of an endpoint, which stores seal.
 type storedSecrets struct {
 	Signing  []storedSecret `json:"signing,omitempty"`
 	Headers  []storedHeader `json:"headers,omitempty"`
@@ -56,8 +58,9 @@ type storedHeader struct {
 	Value string `json:"value"`
 }
 
-// EncodeEndpoint gives the stored form of an endpoint: what is no secret and changes seldom, and its secrets, in clear, which a store seals where it has a key. Project,
-// id and the times of its health are not in it: they are columns of their own.
+// EncodeEndpoint returns the stored form of an endpoint: its body, without secrets, and its secrets
+// in clear, which a store with a key seals. Project, ID and the times of its health are columns of
+// their own and not part of it.
 func EncodeEndpoint(e *Endpoint) (body string, secrets []byte, err error) {
 	b, err := json.Marshal(storedEndpoint{
 		URL: e.URL, Description: e.Description, Events: e.Events, Agora: e.Agora, Payload: e.Payload, MaxBody: e.MaxBodyBytes, Retry: e.Retry,

@@ -9,7 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// ProductID is the productId of every event: Agora's number for conversational agents (reference/agora-api.md 5.1).
+// ProductID is the productId of every event: Agora's number for its Conversational AI Engine.
 const ProductID = 17
 
 // MaxNoticeID is the length of the longest notice id, in bytes.
@@ -17,13 +17,15 @@ const MaxNoticeID = 128
 
 // Notice is an event before it is encoded.
 type Notice struct {
-	SID     string  // the session; Heardlog gives the agent's id
-	ID      string  // noticeId and webhook-id: what receivers de-duplicate by
-	AtMS    int64   // when it happened, Unix ms. Not when it is sent: the body must not change between attempts
+	SID string // the session; Heardlog uses the agent's ID
+	ID  string // noticeId and webhook-id: what receivers de-duplicate by
+	// when it happened, Unix ms; not when it is sent, because the body is the same on every attempt
+	AtMS    int64
 	Payload Payload // decides the event's type
 }
 
-// Envelope is an event's body as a receiver reads it; the form is Agora's (reference/agora-api.md 5.1).
+// Envelope is the body of an event as a receiver reads it. The form is that of Agora's Notification
+// Center Service.
 type Envelope struct {
 	SID       string          `json:"sid"`
 	NoticeID  string          `json:"noticeId"`
@@ -33,10 +35,12 @@ type Envelope struct {
 	Payload   json.RawMessage `json:"payload"`
 }
 
-// Encode gives the body of the event: one line of JSON in valid UTF-8, always the same bytes for the same notice. Bytes that
-// are not UTF-8 become U+FFFD, because verifiers in other languages decode the body before they check its signature.
+// Encode returns the body of an event: one line of JSON in valid UTF-8, always the same bytes for
+// the same notice. Bytes that are not UTF-8 become U+FFFD, because verifiers in other languages
+// decode the body before they check its signature.
 //
-// It fails with fault.Invalid when the id cannot stand in a header, or when a part that comes encoded is not JSON.
+// It fails with fault.Invalid if the ID cannot be sent in a header, or if a pre-encoded part is not
+// JSON.
 func Encode(n Notice) ([]byte, error) {
 	if err := checkID(n.ID); err != nil {
 		return nil, err
@@ -62,8 +66,8 @@ func Encode(n Notice) ([]byte, error) {
 	return b.buf, nil
 }
 
-// Decode reads an event's body, as a receiver does after it has verified it. What it does not know it ignores. It fails with
-// fault.BadRequest.
+// Decode reads the body of an event, as a receiver does after verifying it. Unknown fields are
+// ignored. It fails with fault.BadRequest.
 func Decode(body []byte) (Envelope, error) {
 	var e Envelope
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -75,7 +79,8 @@ func Decode(body []byte) (Envelope, error) {
 	return e, nil
 }
 
-// checkID tells whether an id can be sent as webhook-id: visible ASCII, and no dot, which separates the signed parts.
+// checkID checks that an ID can be sent as webhook-id: visible ASCII without a dot, because the dot
+// separates the signed parts.
 func checkID(id string) error {
 	if id == "" {
 		return fault.At(fault.Missing, "noticeId", "an event needs one")
@@ -91,8 +96,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// builder writes JSON objects by hand: contents come encoded, and concatenating them costs a hundredth of what the
-// library takes to read and write them again (reference/storage.md section 2). It keeps the first error.
+// builder writes JSON objects. Parts come encoded, and concatenating them costs about a hundredth
+// of decoding and encoding them again. It keeps the first error.
 type builder struct {
 	buf []byte
 	err error

@@ -2,9 +2,11 @@ package webhook
 
 import "slices"
 
-// Fair orders what could be claimed, which is in order of its due times: first tries before retries, and of each kind those go first whose project, and then whose
-// endpoint, has the fewest attempts under way, as Claim.Busy tells, with those counted that come before them here. So whoever has much waiting at receivers
-// that take their time has the attempts that nobody else wants, and not all of them. Without Busy only first tries come before retries. Every driver calls it.
+// Fair orders claimable deliveries, given in order of their due times. First attempts come before
+// retries. Within each kind, deliveries of the project, and then of the endpoint, with the fewest
+// attempts in progress come first (see Claim.Busy), counting those earlier in the result. A project
+// with a large backlog at slow receivers thus uses the slots that no other project needs. Without
+// Busy only the first rule applies. Every driver calls it.
 func Fair[T any](c Claim, list []T, of func(T) (e *Endpoint, retry bool)) {
 	if c.Busy == nil {
 		slices.SortStableFunc(list, func(a, b T) int {

@@ -10,8 +10,10 @@ import (
 
 // Bounds of the log's calls.
 const (
-	MaxPage   = 500     // rows of a page
-	MaxScan   = 20_000  // rows that one list call looks at: with a rare filter a page may be short, or empty, and still have a next one
+	MaxPage = 500 // rows of a page
+	// Rows that one list call examines. With a rare filter a page may be short or empty and still
+	// have a next page.
+	MaxScan   = 20_000
 	MaxReplay = 100_000 // deliveries that one replay makes
 )
 
@@ -23,7 +25,7 @@ type Event struct {
 	ID        string // noticeId
 	Type      int
 	Project   string
-	AgentID   string // "" for events that tell of no agent
+	AgentID   string // "" for events that belong to no agent
 	CreatedMS int64
 	Size      int    // of the body, in bytes
 	Body      []byte // nil in lists
@@ -88,7 +90,7 @@ type DeliveryPage struct {
 
 // Replay says which deliveries are made again.
 type Replay struct {
-	Filter    DeliveryQuery // Limit and Cursor are not looked at
+	Filter    DeliveryQuery // Limit and Cursor are ignored
 	NowMS     int64
 	PerSecond float64 // the pace at which they become due; 0 = all at once
 	DryRun    bool    // count only
@@ -104,56 +106,70 @@ type Replayed struct {
 
 // Endpoints is where endpoints are kept. webhooktest.Run is its full contract.
 type Endpoints interface {
-	// CreateEndpoint stores a new endpoint; fault.Conflict where there is one with its ID, fault.Quota where the project has limit already (0 = no limit).
+	// CreateEndpoint stores a new endpoint. It fails with fault.Conflict if the ID is taken, and
+	// with fault.Quota if the project already has limit endpoints (0 = no limit).
 	CreateEndpoint(ctx context.Context, e Endpoint, limit int) error
-	// PutEndpoint stores an endpoint as it is given, replacing the one with its ID; pending deliveries go to its new URL with its new secrets.
+	// PutEndpoint stores an endpoint as given and replaces the one with its ID. Pending deliveries
+	// go to the new URL with the new secrets.
 	PutEndpoint(ctx context.Context, e Endpoint) error
-	// Endpoint gives one endpoint of a project; "" is any project. Unknown: fault.NotFound.
+	// Endpoint returns one endpoint of a project, or of any project if project is "". It fails with
+	// fault.NotFound.
 	Endpoint(ctx context.Context, project, id string) (Endpoint, error)
-	// Endpoints lists all endpoints of a project in order of their making; "" lists those of every project.
+	// Endpoints lists the endpoints of a project, or of every project if project is "", oldest
+	// first.
 	Endpoints(ctx context.Context, project string) ([]Endpoint, error)
-	// UpdateEndpoint stores what decide makes of the endpoint, as Revise has it, and gives the result. rev, if not 0, must be the stored Rev:
-	// fault.Conflict. An error of decide stores nothing and is given as it is; decide may run more than once.
+	// UpdateEndpoint stores what decide returns for the endpoint, passed through Revise, and
+	// returns the result. If rev is not 0 it must be the stored Rev; otherwise the call fails with
+	// fault.Conflict. An error of decide stores nothing and is returned as it is. decide may run
+	// more than once.
 	UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(Endpoint) (Endpoint, error)) (Endpoint, error)
-	// DeleteEndpoint removes an endpoint; its pending deliveries become Dead with a reason. Unknown: fault.NotFound.
+	// DeleteEndpoint removes an endpoint. Its pending deliveries become Dead with a reason. It
+	// fails with fault.NotFound.
 	DeleteEndpoint(ctx context.Context, project, id string) error
 }
 
-// Log is what was and is to be sent. webhooktest.Run is its full contract. A project sees its own only: everything else is fault.NotFound.
+// Log keeps events, deliveries and attempts. webhooktest.Run is its full contract. A project sees
+// only its own rows; for anything else the methods return fault.NotFound.
 type Log interface {
 	// Events lists events; a Cursor that is none of its own is fault.Invalid.
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
-	// Event gives one event with its body; project "" is any.
+	// Event returns one event with its body; project "" means any project.
 	Event(ctx context.Context, project, id string) (Event, error)
 	// Deliveries lists deliveries; a Cursor that is none of its own is fault.Invalid.
 	Deliveries(ctx context.Context, q DeliveryQuery) (DeliveryPage, error)
-	// Delivery gives one delivery with its attempts, in order.
+	// Delivery returns one delivery with its attempts, in order.
 	Delivery(ctx context.Context, project string, id int64) (Record, []Attempt, error)
-	// Replay makes a new delivery, due at nowMS, of the same event for the same endpoint, whatever became of the old one. It fails with
-	// fault.Conflict where the endpoint is deleted; for a disabled one it waits. A name, if not empty, makes the call one that can be repeated: the project's
-	// next call of the name gives what the first one made, and fault.Conflict where the name is that of another request.
+	// Replay creates a new delivery of the same event to the same endpoint, due at nowMS, whatever
+	// the state of the old one. It fails with fault.Conflict if the endpoint is deleted; for a
+	// disabled endpoint the delivery waits. A non-empty name makes the call idempotent: the
+	// project's next call with that name returns the first result, or fault.Conflict if the request
+	// differs.
 	Replay(ctx context.Context, project string, id, nowMS int64, name string) (Record, error)
-	// ReplayAll does so for all that the filter selects, newest first, once for each event and endpoint; those of deleted endpoints are passed over.
-	// It is done in slices between other calls; one that a crash has cut short is finished when the store is opened again, or by the next call of its name.
-	// Names are as those of Replay, and forgotten with what was done at their time (ForgetDone).
+	// ReplayAll does the same for every delivery that the filter selects, newest first, once for
+	// each event and endpoint; deleted endpoints are skipped. It works in slices between other
+	// calls. If a crash interrupts it, it is finished when the store is opened again, or by the
+	// next call with its name. Names work as in Replay and are dropped by ForgetDone.
 	ReplayAll(ctx context.Context, r Replay) (Replayed, error)
-	// Cancel ends a pending delivery; fault.Conflict where it is not pending. An attempt under way is not called back, but its result is dropped.
+	// Cancel ends a pending delivery. It fails with fault.Conflict if the delivery is not pending.
+	// An attempt in progress is not aborted, but its result is dropped.
 	Cancel(ctx context.Context, project string, id, nowMS int64) (Record, error)
-	// Send stores an event for one endpoint, whatever its filter, due at its own time; fault.Conflict where the endpoint is disabled or
-	// there is an event of that ID.
+	// Send stores an event for one endpoint, whatever its filter, due at the event's own time. It
+	// fails with fault.Conflict if the endpoint is disabled or an event with that ID exists.
 	Send(ctx context.Context, m Event, endpointID string) (Record, error)
-	// ForgetDone erases what was delivered, canceled or given up before the time, and events that nothing refers to any more, in slices
-	// between other calls. It gives the number of deliveries erased.
-	// With agentless only of events that tell of no agent, which no agent's end of retention takes along.
+	// ForgetDone erases deliveries that were delivered, canceled or dead before the time, and
+	// events that nothing refers to any more. It works in slices between other calls and returns
+	// the number of deliveries erased. With agentless it erases only those of events without an
+	// agent, which no retention of an agent covers.
 	ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error)
-	// ServerKey gives 32 random bytes that belong to the store and the name; they are made on first use and kept.
+	// ServerKey returns 32 random bytes that belong to the store and the name. They are created on
+	// first use and kept.
 	ServerKey(ctx context.Context, name string) ([]byte, error)
 }
 
 // Cursor is a place in a list: after the row with this time and number, which goes downwards.
 type Cursor struct{ MS, ID int64 }
 
-// String gives the form that callers see.
+// String returns the cursor in the form that callers see.
 func (c Cursor) String() string {
 	return strconv.FormatInt(c.MS, 10) + "-" + strconv.FormatInt(c.ID, 10)
 }

@@ -66,8 +66,9 @@ func (m *metrics) observe(o Outcome) {
 	m.duration.Observe(float64(o.DurationMS) / 1000)
 }
 
-// backlog asks the store at each scrape, so that the figures are true even where the worker is stuck. When the store fails, too, it
-// repeats the last answer: the age of what was due goes on rising, which is the alarm (reference/webhooks.md section 3, operations).
+// backlog queries the store at each scrape, so that the figures are right even if the worker hangs.
+// If the store fails too, it repeats the last answer: the age of what is due keeps rising, and that
+// is the alarm.
 type backlog struct {
 	queue                    Queue
 	now                      func() time.Time

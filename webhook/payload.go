@@ -6,8 +6,9 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 )
 
-// Payload is what one event type tells; each type of this package that has EventType is one. Times are given in Unix ms throughout;
-// each encodes them in the unit that its event type has (reference/agora-api.md 5.5).
+// Payload is the content of one event type; every type in this package with a method EventType is
+// one. Times are Unix milliseconds here. Each payload encodes them in the unit that Agora's event
+// of that type uses.
 type Payload interface {
 	// EventType is one of the Type constants.
 	EventType() int
@@ -22,11 +23,12 @@ type About struct {
 	Channel string
 	StartMS int64
 	Labels  map[string]string // shown only where the join set some
-	// Sequence grows with each of the agent's events and may skip. It is ours, not Agora's: events may arrive out of order and twice.
+	// Sequence grows with each of the agent's events and may skip. It is Heardlog's addition:
+	// events may arrive out of order and more than once.
 	Sequence int64
 }
 
-// head writes the fields that come first; unit is seconds, or millis in 112 (reference/agora-api.md 5.4).
+// head writes the fields that come first. unit is seconds, or milliseconds in event 112.
 func (a About) head(b *builder, unit int64) {
 	b.str("agent_id", a.AgentID)
 	b.str("name", a.Name)
@@ -88,8 +90,9 @@ type History struct {
 	About
 	StopMS   int64
 	Contents []json.RawMessage // the messages in history form, oldest first
-	// EndReason says why the answer that was asked for last is not in Contents, EndTurn to which turn that was; "" where nothing is missing.
-	// The words are those of memory.EndReason. Both are ours, not Agora's.
+	// EndReason says why the last requested answer is not in Contents, and EndTurn which turn it
+	// belongs to; "" if nothing is missing. The values are those of memory.EndReason. Both fields
+	// are Heardlog's addition.
 	EndReason string
 	EndTurn   int64
 }
@@ -147,21 +150,24 @@ func (p Failed) encode(b *builder) {
 
 func (Failed) size() int { return 0 }
 
-// Turns is event 112: the turn table of an agent that ended. Every turn is in it; Agora cuts at 200.
+// Turns is event 112: the turn table of an agent that has ended. It holds every turn; Agora cuts
+// the table at 200.
 type Turns struct {
 	About
 	StopMS int64
 	Turns  []Turn
 }
 
-// Turn is one row of the turn table (reference/agora-api.md 1.9).
+// Turn is one row of the turn table, as in Agora's turns call.
 type Turn struct {
 	TurnID int64
 	Start  TurnEdge  // Type is voice_input, greeting, silence_timeout, api_speak or api_think
 	End    *TurnEdge // Type is ok, interrupted, ignored or error; nil for a turn that has none
-	// E2EMS is the time from the end of the caller's words to the first of the answer's, in ms; 0 where nobody measured it.
+	// E2EMS is the time from the end of the caller's words to the beginning of the answer, in ms; 0
+	// if it was not measured.
 	E2EMS int64
-	// SegmentsMS names the parts of it (asr_ttlw, llm_ttft, …), in ms. It is an object here, a list in the turns call.
+	// SegmentsMS holds the parts of E2EMS by name (asr_ttlw, llm_ttft, …), in ms. It is an object
+	// here and a list in the turns call.
 	SegmentsMS map[string]int64
 }
 

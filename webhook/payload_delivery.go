@@ -2,7 +2,8 @@ package webhook
 
 import "github.com/heardlog/heardlog/internal/event"
 
-// DeadLetter is event 10011: a delivery was given up. It goes to the project's other endpoints, and is sent under the agent of the event that was lost.
+// DeadLetter is event 10011: a delivery has failed for good. It goes to the project's other
+// endpoints, and is sent under the agent of the lost event.
 type DeadLetter struct {
 	EndpointID string
 	DeliveryID string
@@ -34,7 +35,8 @@ func (p DeadLetter) encode(b *builder) {
 
 func (DeadLetter) size() int { return 0 }
 
-// EndpointDisabled is event 10012: an endpoint takes no events any more until somebody enables it. It goes to the project's other endpoints.
+// EndpointDisabled is event 10012: an endpoint gets no more events until it is enabled again. It
+// goes to the project's other endpoints.
 type EndpointDisabled struct {
 	EndpointID  string
 	URL         string // without its query and user, which may hold secrets
@@ -56,7 +58,8 @@ func (p EndpointDisabled) encode(b *builder) {
 
 func (EndpointDisabled) size() int { return 0 }
 
-// Test is event 10021: somebody asked for it, to see whether an endpoint can be reached. It goes to that endpoint alone, whatever its filter.
+// Test is event 10021: a test that was requested to see whether an endpoint can be reached. It goes
+// to that endpoint alone, whatever its filter.
 type Test struct {
 	EndpointID string
 	Message    string

@@ -12,7 +12,7 @@ type Expiring struct {
 	ExpireMS int64 // when it is over. Ours, not Agora's
 }
 
-// ExpiringMessage is the text that Agora's event carries, although it is a warning (reference/agora-api.md 5.5).
+// ExpiringMessage is the text that Agora's event 104 carries, although the event is only a warning.
 const ExpiringMessage = "Task exceeded maximum lifetime"
 
 // EventType is event.Expiring.
@@ -34,8 +34,8 @@ type Metrics struct {
 	Turns  []TurnMetrics // those of which something was measured, in order
 }
 
-// TurnMetrics is one turn of event 111, in ms; 0 = not measured and left out. Agora's asr_ttlw and tts_ttfb are never there: a proxy of the
-// LLM sees neither.
+// TurnMetrics is one turn of event 111, in ms; 0 = not measured and left out. Agora's asr_ttlw and
+// tts_ttfb are never set, because a proxy of the LLM sees neither.
 type TurnMetrics struct {
 	TurnID int64 `json:"turn_id"`
 	TTFBMS int64 `json:"llm_ttfb,omitempty"` // from the request to the first token
@@ -58,13 +58,15 @@ func (p Metrics) encode(b *builder) {
 
 func (p Metrics) size() int { return 60 * len(p.Turns) }
 
-// Interrupted is event 10001: what is known of an answer that the caller cut. It is sent again, with a higher Sequence, whenever better evidence
-// changes what it says; the last one by Sequence holds.
+// Interrupted is event 10001: what is known about an interrupted answer. It is sent again, with a
+// higher Sequence, whenever better evidence changes its content. The one with the highest Sequence
+// counts.
 type Interrupted struct {
 	About
 	TurnID int64
 	Seq    int64 // the answer's place in the ledger: with the agent, what names it
-	// State is final; unplayed or replaced of an answer that nobody heard; superseded of one that another answer to the same words replaced.
+	// State is final; unplayed or replaced for an answer that was not heard; superseded for one
+	// that another answer to the same words replaced.
 	State string
 	// Cut is false where later evidence says that the answer was heard to its end after all.
 	Cut        bool
@@ -107,11 +109,13 @@ func (p Interrupted) encode(b *builder) {
 
 func (p Interrupted) size() int { return len(p.Heard) + len(p.Sent) + len(p.Generated) }
 
-// Messages is event 10002: messages of the history as they stand after one change. A message comes when it is stored, and again, with the same
-// seq, when its words or its state change; of one seq the event with the highest Sequence holds.
+// Messages is event 10002: messages of the history as they are after one change. A message is sent
+// when it is stored, and again, with the same seq, when its words or its state change. For each seq
+// the event with the highest Sequence counts.
 type Messages struct {
 	About
-	Messages []json.RawMessage // objects in history form with seq and state in front, by seq; at least one
+	// objects in history form with seq and state in front, ordered by seq; at least one
+	Messages []json.RawMessage
 }
 
 // EventType is event.Message.

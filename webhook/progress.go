@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// phase is how far an attempt came, so that an error is classed by what was going on, not by its text.
+// phase is how far an attempt has come, so that an error can be classified by what was being done
+// rather than by its text.
 type phase int32
 
 const (
@@ -21,8 +22,9 @@ const (
 	answered
 )
 
-// progress keeps the farthest phase and when the steps began, in ns after the attempt. The transport's hooks run on its own goroutines, and may
-// run after the attempt has ended.
+// progress keeps the farthest phase, and when each step began, in ns since the start of the
+// attempt. The transport calls its hooks from its own goroutines, possibly after the attempt has
+// ended.
 type progress struct {
 	at    atomic.Int32
 	began time.Time
@@ -66,7 +68,7 @@ func (p *progress) trace() *httptrace.ClientTrace {
 	}
 }
 
-// steps gives how long the steps took that were reached.
+// steps sets the durations of the steps that were reached.
 func (p *progress) steps(d *Detail) {
 	ms := func(from, to int64) int64 {
 		if to == 0 || to < from {
@@ -90,8 +92,8 @@ func (p *progress) steps(d *Detail) {
 // maxHeaderLines bounds what is kept of an answer's headers, beside MaxHeaders.
 const maxHeaderLines = 64
 
-// headersOf gives an answer's headers for the log, by name. What may hold a secret, be it the receiver's own, is left out but for its name; what
-// is too long is left out whole.
+// headersOf returns the headers of an answer for the log, ordered by name. Values that may hold a
+// secret, even the receiver's own, are left out; headers that are too long are left out entirely.
 func headersOf(h http.Header) []HeaderLine {
 	names := make([]string, 0, len(h))
 	for name := range h {
@@ -117,7 +119,7 @@ func headersOf(h http.Header) []HeaderLine {
 	return out
 }
 
-// hidden tells whether a header of an answer may hold a secret, by its name.
+// hidden reports whether the value of a response header may be a secret, judged by its name.
 func hidden(name string) bool {
 	name = strings.ToLower(name)
 	for _, part := range []string{"cookie", "auth", "token", "secret", "key", "session", "signature", "password", "location"} {

@@ -1,9 +1,10 @@
-// Package webhook sends what happened to those who want to know: event bodies, signatures, the queue's contract, the worker
-// and the sender.
+// Package webhook delivers events to HTTP endpoints, signed and at least once. Events are queued in
+// the transaction that caused them (see Queue); a Worker claims their deliveries, and a Sender
+// makes the HTTP requests.
 //
-// The promise is at-least-once: an event and its deliveries commit together with what they tell of, a delivery ends only when a
-// receiver answered 2xx or when it is dead with a reason, and dead ones can be sent again. Receivers drop repeats by noticeId. A body is
-// built once and is byte-identical on every attempt; signatures are made anew for each (reference/webhooks.md section 1).
+// A delivery ends when a receiver has answered 2xx, or as dead with a reason; dead deliveries can
+// be replayed. Receivers drop repeats by noticeId. A body is built once and is byte-identical on
+// every attempt; signatures are made for each attempt.
 package webhook
 
 import (
@@ -28,7 +29,7 @@ const (
 // states are the delivery states by the numbers that databases hold; their order is never changed.
 var states = []DeliveryState{Pending, Delivered, Dead, Canceled}
 
-// StateNumber gives the number of a state in databases; fault.Internal for what is none.
+// StateNumber returns the number of a state in databases, or fault.Internal for an unknown state.
 func StateNumber(s DeliveryState) (int, error) {
 	if n := slices.Index(states, s); n >= 0 {
 		return n, nil
@@ -36,7 +37,7 @@ func StateNumber(s DeliveryState) (int, error) {
 	return 0, fault.New(fault.Internal, "unknown delivery state %q", string(s))
 }
 
-// StateOf gives the state of a number; what is none is Dead, which nobody sends.
+// StateOf returns the state with the number. An unknown number is Dead, which is never sent.
 func StateOf(n int) DeliveryState {
 	if n < 0 || n >= len(states) {
 		return Dead
@@ -46,14 +47,16 @@ func StateOf(n int) DeliveryState {
 
 // Delivery is one event for one endpoint, as claimed by a worker.
 type Delivery struct {
-	ID         int64
-	EventID    string // noticeId, sent as webhook-id
-	Type       int
-	Project    string
-	AgentID    string
-	Body       []byte // byte-identical on every attempt
-	CreatedMS  int64  // the event's time, Unix ms
-	FirstDueMS int64  // when its first try was due: the event's time, or that of the replay and what its pace adds. Its age counts from here
+	ID        int64
+	EventID   string // noticeId, sent as webhook-id
+	Type      int
+	Project   string
+	AgentID   string
+	Body      []byte // byte-identical on every attempt
+	CreatedMS int64  // the event's time, Unix ms
+	// when the first attempt was due: the event's time, or that of the replay plus its pace. The
+	// delivery's age counts from here
+	FirstDueMS int64
 	Endpoint   Endpoint
 	Attempt    int   // number of the attempt this claim is for, from 1
 	Urgent     bool  // taken beside Claim.Limit
@@ -75,12 +78,14 @@ type Attempt struct {
 
 // Detail is what is known of an attempt beyond its result.
 type Detail struct {
-	// How long the steps took, in ms: name lookup and connection, TLS handshake, and from the end of the request to the answer's first byte.
-	// 0 where a step was not needed or not reached.
+	// The durations of the steps, in ms: name lookup and connection, TLS handshake, and from the
+	// end of the request to the first byte of the answer. 0 if a step was not needed or not
+	// reached.
 	ConnectMS, TLSMS, FirstByteMS int64
-	// Headers of the answer, at most MaxHeaders bytes of names and values. Those that may hold a secret are given without it.
+	// Headers of the answer, at most MaxHeaders bytes of names and values, without values that may
+	// be secret.
 	Headers []HeaderLine
-	// Thin tells that a fetch URL was sent in place of the body.
+	// Thin reports that a fetch URL was sent in place of the body.
 	Thin bool
 }
 
@@ -98,23 +103,28 @@ type Result struct {
 	State  DeliveryState
 	DueMS  int64  // for Pending: when the next attempt is due, Unix ms
 	Reason string // for Dead
-	// Untried tells that no attempt was made: the claim's is not counted, Try is not kept, and nothing is said about the endpoint.
+	// Untried means that no attempt was made: the claim's attempt is not counted, Try is not kept,
+	// and the endpoint's health is unchanged.
 	Untried bool
 	AtMS    int64 // when this was decided, Unix ms
 	Try     Attempt
-	// DisableEndpoint, if not empty, disables the endpoint in the same transaction, with this reason.
+	// DisableEndpoint, if not empty, is the reason for which the endpoint is disabled in the same
+	// transaction.
 	DisableEndpoint string
-	// DisableAfter, if not 0, disables the endpoint when this attempt failed and none has succeeded for so long.
+	// DisableAfter, if not 0, disables the endpoint if this attempt failed and none has succeeded
+	// for that long.
 	DisableAfter time.Duration
 }
 
 // Backlog is what waits.
 type Backlog struct {
-	Pending   int   // deliveries not yet delivered or dead, those of disabled endpoints included
-	Dead      int   // deliveries given up
-	OldestDue int64 // Unix ms of the earliest due time among pending deliveries; 0 if none. Nothing is excluded
-	// OldestPending is when the pending delivery was first due that waits longest, Unix ms; 0 if none. Attempts that fail do not move it, as they
-	// move a due time; what a replay at a pace will send later does not wait yet.
+	Pending int // deliveries not yet delivered or dead, those of disabled endpoints included
+	Dead    int // deliveries given up
+	// Unix ms of the earliest due time among all pending deliveries; 0 if there are none
+	OldestDue int64
+	// OldestPending is when the longest-waiting pending delivery first became due, Unix ms; 0 if
+	// there are none. Unlike a due time, it does not move with failed attempts. Deliveries that a
+	// paced replay will send later do not count yet.
 	OldestPending int64
 }
 
@@ -123,37 +133,49 @@ const MaxUrgent = 2
 
 // Claim says what a worker takes.
 type Claim struct {
-	NowMS       int64
-	Limit       int           // deliveries at most
-	PerEndpoint int           // at most for one endpoint that has no number of its own, those in flight (claimed, lease not over) included; 0 = no bound
+	NowMS int64
+	Limit int // deliveries at most
+	// at most for one endpoint without a limit of its own, including those in progress (claimed,
+	// lease not over); 0 = no bound
+	PerEndpoint int
 	Lease       time.Duration // a claim that is neither finished nor released by then is due again
-	// Bytes is how long the bodies taken at a time may be together; the first is taken however long it is. 0 = no bound.
+	// Bytes bounds the total size of the bodies taken at a time; the first is taken whatever its
+	// size. 0 = no bound.
 	Bytes int64
-	// Urgent is how many tests (event.Test) may be taken beside Limit, before anything else: their first tries, for enabled endpoints, whatever PerEndpoint and
-	// Room say. Of one endpoint MaxUrgent may wait like that; more of them are like other deliveries.
+	// Urgent is how many tests (TypeTest) may be taken in addition to Limit, before anything else:
+	// first attempts to enabled endpoints, whatever PerEndpoint and Room say. At most MaxUrgent
+	// tests of one endpoint count as urgent; further ones are ordinary deliveries.
 	Urgent int
-	// Room, if set, says how many deliveries the endpoint may get now, beside the other bounds. It is called inside the transaction, perhaps
-	// more than once, and must be quick and change nothing.
+	// Room, if set, returns how many deliveries the endpoint may get now, in addition to the other
+	// bounds. It is called inside the transaction, perhaps more than once, and must be quick and
+	// free of side effects.
 	Room func(e *Endpoint) int
-	// Ended, if set, says how many of the endpoint's claims do not count against PerEndpoint: their attempts have ended, and only their results are still to be
-	// stored. Called as Room is.
+	// Ended, if set, returns how many of the endpoint's claims do not count against PerEndpoint,
+	// because their attempts have ended and only their results are still to be stored. It is called
+	// like Room.
 	Ended func(e *Endpoint) int
-	// Busy, if set, says how many attempts the endpoint's project and the endpoint have under way, which Fair goes by. Called as Room is.
+	// Busy, if set, returns how many attempts the endpoint's project and the endpoint have in
+	// progress, for Fair. It is called like Room.
 	Busy func(e *Endpoint) (project, endpoint int)
 }
 
-// Queue is what a worker needs of a store. webhooktest.Run is its full contract; methods are safe for concurrent use. The rows come
-// from memory.Ledger: an event and its deliveries commit together with what they tell of.
+// Queue is what a worker needs from a store. webhooktest.Run is its full contract; methods are safe
+// for concurrent use. The rows come from memory.Store: an event and its deliveries commit together
+// with the change that caused them.
 type Queue interface {
-	// Claim takes due deliveries of enabled endpoints: first tries before retries, then as Fair has it, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
+	// Claim takes due deliveries of enabled endpoints: first attempts before retries, then in the
+	// order of Fair, then the earliest due. It sets due = now + lease, attempt+1, fence+1.
 	Claim(ctx context.Context, c Claim) ([]Delivery, error)
-	// Finish stores the attempt and the new state, and what Conclude makes of them; fault.Conflict if another claim has happened since, and nothing is stored.
+	// Finish stores the attempt, the new state, and what Conclude derives from them. It fails with
+	// fault.Conflict, and stores nothing, if the delivery has been claimed again since.
 	Finish(ctx context.Context, d Delivery, r Result) error
-	// Release gives a claim back unused: due now, and the attempt is not counted. Fenced as Finish.
+	// Release returns a claim unused: the delivery is due now, and the attempt is not counted. It
+	// is fenced like Finish.
 	Release(ctx context.Context, d Delivery) error
 	// Backlog counts what waits.
 	Backlog(ctx context.Context) (Backlog, error)
-	// Woken is closed or sent on when new deliveries were committed in this process; a receiver that is slow misses none, it gets at least one.
+	// Woken returns a channel that receives after new deliveries were committed in this process.
+	// Signals that arrive close together may be merged; none is lost.
 	Woken() <-chan struct{}
 }
 

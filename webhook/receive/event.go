@@ -29,17 +29,20 @@ type Event struct {
 	SID       string // the agent's id
 	ProductID int
 	Type      int
-	At        time.Time // when it happened; when it was sent stands in the header webhook-timestamp
-	// Data is a Joined, Left or whatever else the Type constants name; nil for a type that is not known here, and for a thin event. Receivers pass over
-	// what they do not know: new types may come.
+	At        time.Time // when it happened; the header webhook-timestamp holds when it was sent
+	// Data is a Joined, a Left or another of the payload types, according to Type. It is nil for an
+	// unknown type and for a thin event. Receivers should ignore types they do not know, because
+	// new ones may be added.
 	Data any
-	// Thin is set where the payload is a reference to the body instead of the body: the endpoint asked for that, or the body is over its limit.
+	// Thin is set if the payload is a reference to the body: the endpoint asked for thin events, or
+	// the body is larger than its limit.
 	Thin    *Thin
 	Payload json.RawMessage // as it came
 }
 
-// Decode reads the body of an event that Verify has let pass. Fields that it does not know it ignores, and a type that it does not know has no Data. It
-// fails for a body that is no event, or whose payload is not what its type has.
+// Decode reads the body of an event that Verify has accepted. It ignores unknown fields, and leaves
+// Data nil for an unknown type. It fails if the body is not an event or its payload does not fit
+// its type.
 func Decode(body []byte) (Event, error) {
 	var in struct {
 		SID       string          `json:"sid"`

@@ -10,24 +10,29 @@ import (
 	"sync"
 )
 
-// DefaultMaxBody is the longest body that a Handler reads, in bytes: the memory of a long conversation is large, and receivers that stop at 100 KB, as
-// many do unless told otherwise, never see it.
+// DefaultMaxBody is the largest body that a Handler reads, in bytes. The memory of a long
+// conversation is large; a receiver with a limit of 100 KB, a common default, would never see it.
 const DefaultMaxBody = 16 << 20
 
-// Handler serves the URL of an endpoint. Its fields must not be changed once it serves.
+// Handler serves the URL of an endpoint. Do not change its fields while it serves.
 //
-// It answers 200 when the event is taken care of, also where it was before; 401 for a signature that is wrong or missing, 413 for a body over
-// MaxBody, 400 for one that is no event, 405 for anything but POST, and 500 where Handle or Once fails, so that the event comes again.
+// It answers 200 if the event was handled, now or earlier; 401 for a missing or wrong signature;
+// 413 for a body larger than MaxBody; 400 for a body that is not an event; 405 for any method but
+// POST; and 500 if Handle or Once fails, so that the event is sent again.
 type Handler struct {
 	Verifier *Verifier // required, unless Unverified says that nothing is to be verified
-	// Unverified takes what anybody sends. It is for trying things out.
+	// Unverified accepts unsigned requests from anyone. It is meant for trying things out.
 	Unverified bool
-	// Handle takes an event. An error makes the sender try again later. The sender waits 20 s for the answer: put long work in a queue of your own.
+	// Handle handles an event. After an error the sender tries again later. The sender waits 20 s
+	// for the answer: put long work into a queue of your own.
 	Handle func(ctx context.Context, e Event) error // required
-	// Once calls handle unless the event was handled before, and then tells so; it is the place for a transaction that stores the event's id together with
-	// what handle does. Memory.Once is one for a single process. nil calls handle always: delivery is at least once, so repeats come.
+	// Once calls handle unless the event was handled before, and reports whether it was. It is the
+	// place for a transaction that stores the event's ID together with the work of handle.
+	// Memory.Once serves a single process. If Once is nil, handle is always called; delivery is at
+	// least once, so repeats come.
 	Once func(ctx context.Context, id string, handle func() error) (repeat bool, err error)
-	// Client fetches the bodies of thin events, so that Handle gets them whole; nil leaves them thin.
+	// Client fetches the bodies of thin events, so that Handle gets them whole. If it is nil, thin
+	// events stay thin.
 	Client *http.Client
 	// MaxBody bounds the body, and one that is fetched, in bytes; 0 = DefaultMaxBody.
 	MaxBody int64
@@ -96,7 +101,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request) (status int, text
 	return http.StatusOK, "success", nil
 }
 
-// whole gives the event with its body fetched, where it came thin and is to be fetched.
+// whole returns the event with its body fetched, if it is thin and can be fetched.
 func (h *Handler) whole(ctx context.Context, e Event, limit int64) (Event, error) {
 	if e.Thin == nil || h.Client == nil {
 		return e, nil
@@ -127,8 +132,9 @@ func answer(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write(b) // the sender is gone; it tries again
 }
 
-// Memory remembers the ids of events in this process. It forgets them when the process ends, and the oldest when there are too many: a receiver that
-// must not handle an event twice keeps the ids where it keeps what it makes of them.
+// Memory keeps the IDs of handled events in this process, up to a number. It loses them when the
+// process ends. A receiver that must never handle an event twice stores the IDs together with its
+// data.
 type Memory struct {
 	limit int
 	mu    sync.Mutex

@@ -32,7 +32,8 @@ type History struct {
 	About
 	StopTS   int64     `json:"stop_ts"` // Unix seconds
 	Contents []Message `json:"contents"`
-	// EndReason says why the answer that was asked for last is not in Contents, EndTurnID to which turn that was; "" where nothing is missing.
+	// EndReason says why the last requested answer is not in Contents, and EndTurnID which turn it
+	// belongs to; "" if nothing is missing.
 	EndReason string `json:"end_reason"`
 	EndTurnID int64  `json:"end_turn_id"`
 }
@@ -48,16 +49,18 @@ type Message struct {
 
 // Metadata is what is known of a message.
 type Metadata struct {
-	Source      string `json:"source"` // asr, message, command; llm, greeting, llm_failure, silence, command
+	// user: asr, message, command; assistant: llm, greeting, llm_failure, silence, command
+	Source      string `json:"source"`
 	Interrupted bool   `json:"interrupted"`
-	InterruptMS int64  `json:"interrupt_timestamp"` // Unix ms; only where interrupted, as Original is
+	InterruptMS int64  `json:"interrupt_timestamp"` // Unix ms; only if interrupted, like Original
 	Original    string `json:"original"`            // all that the model produced
 	// Other holds the keys that the agent's clients added.
 	Other map[string]json.RawMessage `json:"-"`
 }
 
-// UnmarshalJSON reads the known keys and keeps the others. It compares them exactly, which encoding/json does not: an agent's clients may add what is
-// spelled like ours but for the case, and that must not stand for ours.
+// UnmarshalJSON reads the known keys and keeps the others. It compares keys exactly, unlike
+// encoding/json: a client may add a key that differs from a known one only by case, and it must not
+// replace the known one.
 func (m *Metadata) UnmarshalJSON(b []byte) error {
 	*m = Metadata{}
 	if err := json.Unmarshal(b, &m.Other); err != nil {
@@ -120,8 +123,9 @@ type Turn struct {
 	AgentID string `json:"agent_id"`
 	Channel string `json:"channel"`
 	Start   struct {
-		AtMS     int64           `json:"start_at"`
-		Type     string          `json:"type"` // voice_input, greeting, silence_timeout, api_speak, api_think
+		AtMS int64 `json:"start_at"`
+		// voice_input, greeting, silence_timeout, api_speak, api_think
+		Type     string          `json:"type"`
 		Metadata json.RawMessage `json:"metadata"`
 	} `json:"start"`
 	End *struct { // nil for a turn that has no end
@@ -135,7 +139,8 @@ type Turn struct {
 	} `json:"metrics"`
 }
 
-// Interrupted is event 10001: what is known of an answer that the caller cut. It comes again, with a higher Sequence, when better evidence changes it.
+// Interrupted is event 10001: what is known about an interrupted answer. It comes again, with a
+// higher Sequence, when better evidence changes it.
 type Interrupted struct {
 	About
 	TurnID      int64  `json:"turn_id"`
@@ -154,7 +159,8 @@ type Interrupted struct {
 	} `json:"evidence"`
 }
 
-// Messages is event 10002: messages as they stand after a change. Of one Seq the event with the highest Sequence holds.
+// Messages is event 10002: messages as they are after a change. For each Seq the event with the
+// highest Sequence counts.
 type Messages struct {
 	About
 	Messages []struct {
@@ -177,7 +183,8 @@ type DeliveryDead struct {
 	CreatedMS  int64  `json:"created_ms"`
 }
 
-// EndpointDisabled is event 10012: another endpoint of the project takes no events any more until somebody enables it.
+// EndpointDisabled is event 10012: another endpoint of the project gets no more events until it is
+// enabled again.
 type EndpointDisabled struct {
 	EndpointID  string `json:"endpoint_id"`
 	URL         string `json:"url"`
@@ -186,7 +193,7 @@ type EndpointDisabled struct {
 	DisabledMS  int64  `json:"disabled_ms"`
 }
 
-// Test is event 10021, which somebody asked for.
+// Test is event 10021, a test that was requested.
 type Test struct {
 	EndpointID string `json:"endpoint_id"`
 	Message    string `json:"message"`

@@ -12,17 +12,18 @@ import (
 
 // Thin is the payload of an event whose body has to be fetched.
 type Thin struct {
-	IsThin    bool   `json:"thin"`
-	FetchURL  string `json:"fetch_url"`  // signed, for this endpoint only
-	ExpiresMS int64  `json:"expires_at"` // Unix ms from which the URL answers no more; a replay brings a fresh one
+	IsThin   bool   `json:"thin"`
+	FetchURL string `json:"fetch_url"` // signed, for this endpoint only
+	// Unix ms after which the URL is no longer served; a replay brings a fresh one
+	ExpiresMS int64  `json:"expires_at"`
 	Bytes     int64  `json:"bytes"`
 	SHA256    string `json:"sha256"` // hex, of the whole body
 	AgentID   string `json:"agent_id"`
 	Sequence  int64  `json:"sequence"`
 }
 
-// Fetch gets the whole body, which Decode reads. It fails unless the body is the one that the signed event names, by length and SHA-256. A body of more
-// than limit bytes is not fetched.
+// Fetch fetches the whole body, which Decode reads. It fails unless length and SHA-256 match those
+// in the signed event. It does not fetch a body of more than limit bytes.
 func (t Thin) Fetch(ctx context.Context, c *http.Client, limit int64) ([]byte, error) {
 	if t.Bytes < 0 || t.Bytes > limit {
 		return nil, fmt.Errorf("fetch the event: it has %d bytes, and %d are allowed", t.Bytes, limit)

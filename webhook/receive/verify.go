@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// The headers that are looked at.
+// The headers that carry signatures.
 const (
 	HeaderID        = "webhook-id"         // the event's noticeId, the same on every attempt and replay
 	HeaderTimestamp = "webhook-timestamp"  // the attempt's time, Unix seconds
@@ -36,28 +36,32 @@ const (
 	HeaderAgora     = "Agora-Signature-V2" // hex HMAC-SHA256 of the body alone
 )
 
-// DefaultTolerance is how far an attempt's timestamp may be from this machine's clock, to either side. Every attempt is signed anew, so that a
-// retry after days passes too.
+// DefaultTolerance is how far an attempt's timestamp may be from this machine's clock, in either
+// direction. Every attempt is signed anew, so a retry after days passes too.
 const DefaultTolerance = 5 * time.Minute
 
-// What the bytes of a secret may be, and how many signatures of one header are looked at: the header comes from anybody.
+// Bounds of a secret's size and of the number of signatures checked in one header, because anyone
+// can send a header.
 const (
 	minKey        = 24
 	maxKey        = 64
 	maxSignatures = 32
 )
 
-// ErrSignature is in every error of Verify: what came is not from the holder of a secret, or not of now.
+// ErrSignature is wrapped by every error of Verify: the request is not from a holder of a secret,
+// or it is too old.
 var ErrSignature = errors.New("the signature does not hold")
 
-// Verifier tells whether a request is Heardlog's. Make it with NewVerifier; it is safe for concurrent use and must not be changed then.
+// Verifier checks that requests come from Heardlog. Create it with NewVerifier. It is safe for
+// concurrent use, and must not be changed once in use.
 type Verifier struct {
-	// Agora takes a request that carries Agora-Signature-V2 alone. That signature holds no time: whoever records such a request can send it again,
-	// and only dropping repeats helps. Off, a request must have a Standard Webhooks signature.
+	// Agora accepts requests that carry only Agora-Signature-V2. That signature holds no time: a
+	// recorded request can be sent again, and only dropping repeats helps. If it is false, a
+	// request must have a Standard Webhooks signature.
 	Agora bool
 	// Tolerance is how old, or ahead, a timestamp may be; 0 = DefaultTolerance.
 	Tolerance time.Duration
-	// Now gives the time; nil is time.Now.
+	// Now returns the time; nil means time.Now.
 	Now func() time.Time
 
 	raw  []string // as given: Agora's key is the text itself
@@ -65,9 +69,10 @@ type Verifier struct {
 	ed   []ed25519.PublicKey
 }
 
-// NewVerifier makes a verifier of one or more secrets: whsec_ and 24 to 64 bytes of base64, any other text, or the public key of an endpoint that
-// signs with ed25519, whpk_ and base64. While a secret is being changed give the old one and the new one; a request that one of them signed passes.
-// The error says which of them cannot be used and never shows it.
+// NewVerifier returns a verifier for one or more secrets: whsec_ and 24 to 64 bytes of base64, any
+// other text, or whpk_ and base64, the public key of an endpoint that signs with ed25519. While a
+// secret is being rotated, pass both the old and the new one; a signature by either is accepted.
+// The error names the secret that cannot be used, without showing it.
 func NewVerifier(secrets ...string) (*Verifier, error) {
 	v := new(Verifier)
 	if len(secrets) == 0 {
@@ -93,7 +98,8 @@ func (v *Verifier) add(s string) error {
 		v.ed = append(v.ed, key)
 		return nil
 	}
-	if strings.HasPrefix(s, "v1,") || strings.HasPrefix(s, "whsk_") { // both seen pasted, and every signature is then wrong
+	// people paste both, and every signature would be wrong
+	if strings.HasPrefix(s, "v1,") || strings.HasPrefix(s, "whsk_") {
 		return errors.New("is not a signing secret: those begin with whsec_, or are plain text")
 	}
 	key := []byte(s)
@@ -107,11 +113,12 @@ func (v *Verifier) add(s string) error {
 	return nil
 }
 
-// Verify tells whether a request with these headers and this raw body is genuine, comparing in constant time. The body must be the bytes as they came,
-// before any JSON parser has seen them. Every error has ErrSignature in it and may be shown to the sender.
+// Verify checks that a request with these headers and this raw body is genuine, in constant time.
+// The body must be the bytes as received, before any JSON parser has changed them. Every error
+// wraps ErrSignature and may be shown to the sender.
 //
-// A Standard Webhooks signature decides where there is one. Agora's beside it is then not looked at: it is made with one secret only, which during a
-// change of secrets need not be the one held here.
+// If there is a Standard Webhooks signature, it alone decides. Agora's signature beside it is
+// ignored: it is made with only one secret, which during a rotation may not be the one known here.
 func (v *Verifier) Verify(h http.Header, body []byte) error {
 	if h.Get(HeaderSignature) != "" {
 		return v.standard(h, body)
@@ -131,7 +138,8 @@ func (v *Verifier) standard(h http.Header, body []byte) error {
 	if err != nil || strconv.FormatInt(unix, 10) != stamp {
 		return refuse("%s is not a time in Unix seconds", HeaderTimestamp)
 	}
-	// Compared as seconds: a time.Duration would overflow on a timestamp in milliseconds and let it pass.
+	// Compare in seconds: a time.Duration would overflow on a timestamp in milliseconds and accept
+	// it.
 	if now, limit := v.now().Unix(), int64(v.tolerance()/time.Second); unix < now-limit || unix > now+limit {
 		return refuse("%s is more than %d s away from this machine's clock", HeaderTimestamp, limit)
 	}
