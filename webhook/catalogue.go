@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 )
 
-// CatalogueEntry describes one event type to those who write receivers.
+// CatalogueEntry describes one event type to the authors of receivers.
 type CatalogueEntry struct {
 	Name        string          `json:"name"`   // what filters name it by
 	Number      int             `json:"number"` // eventType of its bodies
@@ -25,8 +25,8 @@ type CatalogueEntry struct {
 //go:embed schemas/*.json
 var schemas embed.FS
 
-// Catalogue returns every event type that Heardlog sends, by number. It fails only if the program was
-// built with a broken schema.
+// Catalogue returns every event type that Heardlog sends, ordered by number. It fails only if the
+// program was built with a broken schema.
 func Catalogue() ([]CatalogueEntry, error) {
 	files, err := schemas.ReadDir("schemas")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-// Endpoint is where a project's events go. Zero values mean the defaults; Validate holds the bounds.
+// Endpoint is an HTTP receiver of a project's events. Zero values mean the defaults; Validate
+// checks the bounds.
 type Endpoint struct {
 	ID          string // unique in the store
 	Project     string
@@ -24,27 +25,33 @@ type Endpoint struct {
 	Payload      string // PayloadFull or PayloadThin; "" = full
 	MaxBodyBytes int64  // a longer body is sent thin; 0 = DefaultMaxBody
 
-	Retry       []time.Duration // waits between tries; nil = the server's
-	MaxAge      time.Duration   // no try after it, counted from the delivery's making; 0 = none beyond the schedule
-	Timeout     time.Duration   // of one attempt, whole; 0 = TotalTimeout
-	MaxInFlight int             // attempts at a time; 0 = the server's
-	RateLimit   float64         // attempts a second; 0 = unlimited
+	Retry []time.Duration // waits between tries; nil = the server's
+	// No attempt after it, counted from the creation of the delivery; 0 = the schedule alone
+	// decides.
+	MaxAge      time.Duration
+	Timeout     time.Duration // of one attempt, whole; 0 = TotalTimeout
+	MaxInFlight int           // attempts at a time; 0 = the server's
+	RateLimit   float64       // attempts a second; 0 = unlimited
 
-	// Disabled endpoints get no new deliveries and are not claimed; what is pending stays. DisabledWhy says why, DisabledMS since when.
+	// Disabled endpoints get no new deliveries, and none is claimed for them; pending ones stay.
+	// DisabledWhy holds the reason, DisabledMS the time.
 	Disabled    bool
 	DisabledWhy string
-	// KeepUntilMS: events until then are kept for it while it is disabled, since it was disabled by its failures and not by anybody's wish; 0 = none are.
+	// KeepUntilMS is set if the endpoint was disabled by its failures: events up to that time are
+	// kept for it while it is disabled. 0 = none are kept.
 	KeepUntilMS int64
 	DisabledMS  int64
 
-	LastSuccessMS  int64 // of the last 2xx, to within a minute; 0 = none yet
-	FirstFailureMS int64 // of the first failed attempt of the present run of them; 0 = the last attempt succeeded
+	LastSuccessMS int64 // of the last 2xx, to within a minute; 0 = none yet
+	// Time of the first failed attempt in the current run; 0 = the last attempt succeeded.
+	FirstFailureMS int64
 	LastFailureMS  int64 // of the last one, to within an hour; 0 as FirstFailureMS
 
 	CreatedMS, UpdatedMS int64
-	Rev                  int64  // grows with each UpdateEndpoint, and when it is disabled
-	MadeOf               string // of one that was made with an Idempotency-Key, a hash that tells its request from others; never changes
-	Fixed                bool   // comes from the settings: only enabled and disabled at run time
+	Rev                  int64 // grows with each UpdateEndpoint, and when it is disabled
+	// Hash of the creating request, if it had an Idempotency-Key; never changes.
+	MadeOf string
+	Fixed  bool // comes from the settings: only enabled and disabled at run time
 }
 
 // The kinds of payload.
@@ -53,10 +60,12 @@ const (
 	PayloadThin = "thin" // a URL from where it can be fetched
 )
 
-// DefaultMaxBody is the length of the longest body that is sent whole, in bytes, where the endpoint says nothing.
+// DefaultMaxBody is the size in bytes of the largest body that is sent whole, unless the endpoint
+// sets another.
 const DefaultMaxBody = 1 << 20
 
-// SigningSecret is one of an endpoint's secrets: whsec_ and base64 or any text for v1, whsk_ and base64 for v1a signatures.
+// SigningSecret is one of an endpoint's secrets: whsec_ and base64, or any text, for v1 signatures;
+// whsk_ and base64 for v1a signatures.
 type SigningSecret struct {
 	ID        string // unique in the endpoint
 	Value     secret.String
@@ -70,14 +79,15 @@ type Header struct {
 	Value secret.String
 }
 
-// Auth is the Authorization header: a bearer token, or user name and password. The zero value sends none.
+// Auth is the Authorization header of an endpoint: a bearer token, or a user name and a password.
+// The zero value sends none.
 type Auth struct {
 	Bearer   secret.String
 	User     string
 	Password secret.String
 }
 
-// Zero tells that there is none.
+// Zero reports whether no Authorization header is sent.
 func (a Auth) Zero() bool { return a == Auth{} }
 
 // ClientCert is a certificate with its key, both PEM. The zero value is none.
@@ -86,15 +96,16 @@ type ClientCert struct {
 	Key  secret.String
 }
 
-// Zero tells that there is none.
+// Zero reports whether there is no certificate.
 func (c ClientCert) Zero() bool { return c == ClientCert{} }
 
-// Wants tells whether the endpoint may take events of the type.
+// Wants reports whether the endpoint accepts events of the type.
 func (e *Endpoint) Wants(eventType int) bool {
 	return (!e.Disabled || e.KeepUntilMS != 0) && Matches(e.Events, eventType)
 }
 
-// Keeps tells whether events of the time are kept for the endpoint: all where it is enabled.
+// Keeps reports whether events of that time are kept for the endpoint. An enabled endpoint keeps
+// all.
 func (e *Endpoint) Keeps(atMS int64) bool { return !e.Disabled || atMS < e.KeepUntilMS }
 
 // InFlight is how many attempts at a time the endpoint allows; def is the server's own number.
@@ -105,15 +116,16 @@ func (e *Endpoint) InFlight(def int) int {
 	return def
 }
 
-// Clone gives a copy that shares nothing.
+// Clone returns a deep copy.
 func (e Endpoint) Clone() Endpoint {
 	e.Events, e.Secrets = slices.Clone(e.Events), slices.Clone(e.Secrets)
 	e.Headers, e.Retry = slices.Clone(e.Headers), slices.Clone(e.Retry)
 	return e
 }
 
-// Revise gives the value that an update stores: next, with what an update cannot change taken from old. Every driver calls it. An endpoint
-// that is enabled again begins anew: its failures until then count for nothing.
+// Revise returns the value that an update stores: next, with the fields that an update cannot
+// change taken from old. Every driver calls it. When an endpoint is enabled again, its earlier
+// failures no longer count.
 func Revise(old, next Endpoint) Endpoint {
 	next.ID, next.Project, next.CreatedMS, next.Fixed, next.MadeOf, next.Rev = old.ID, old.Project, old.CreatedMS, old.Fixed, old.MadeOf, old.Rev+1
 	next.LastSuccessMS, next.FirstFailureMS, next.LastFailureMS = old.LastSuccessMS, old.FirstFailureMS, old.LastFailureMS

@@ -19,7 +19,7 @@ const (
 	publicPrefix  = "whpk_"
 )
 
-// DefaultOverlap is how long a secret goes on signing after it was replaced, where nobody says otherwise.
+// DefaultOverlap is how long a replaced secret keeps signing, unless the request sets another time.
 const DefaultOverlap = 24 * time.Hour
 
 // NewSecret makes a whsec_ secret of 32 random bytes.
@@ -31,7 +31,7 @@ func NewSecret(random io.Reader) (secret.String, error) {
 	return secret.String(secretPrefix + base64.StdEncoding.EncodeToString(key)), nil
 }
 
-// NewKey makes a whsk_ key for v1a signatures; PublicKey gives what receivers verify with.
+// NewKey creates a whsk_ key for v1a signatures. Receivers verify with its PublicKey.
 func NewKey(random io.Reader) (secret.String, error) {
 	_, key, err := ed25519.GenerateKey(random)
 	if err != nil {
@@ -78,8 +78,9 @@ func ParseKey(raw string) (secret.String, error) {
 	return ParseSecret(raw)
 }
 
-// Rotate gives the endpoint with a new secret in front. The live ones of the same kind go on signing for the overlap; 0 ends them at once. Those
-// that have ended are dropped. It fails with fault.Invalid where there are MaxSecrets live ones already.
+// Rotate returns the endpoint with a new first secret. Live secrets of the same kind keep signing
+// for the overlap; 0 ends them at once. Expired secrets are dropped. It fails with fault.Invalid if
+// there are MaxSecrets live secrets already.
 func (e Endpoint) Rotate(fresh SigningSecret, overlap time.Duration, now time.Time) (Endpoint, error) {
 	list := []SigningSecret{fresh}
 	for _, s := range e.Secrets {
@@ -100,8 +101,8 @@ func (e Endpoint) Rotate(fresh SigningSecret, overlap time.Duration, now time.Ti
 	return e, nil
 }
 
-// Revoke gives the endpoint without the secret. It fails with fault.NotFound where there is none of the id, and with fault.Conflict for the last
-// live one: nothing could be signed after it.
+// Revoke returns the endpoint without the secret. It fails with fault.NotFound if no secret has the
+// ID, and with fault.Conflict for the last live one, because nothing could be signed after it.
 func (e Endpoint) Revoke(id string, now time.Time) (Endpoint, error) {
 	at := slices.IndexFunc(e.Secrets, func(s SigningSecret) bool { return s.ID == id })
 	if at < 0 {

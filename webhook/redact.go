@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// minHidden is how long a value must be to be looked for in an answer, in bytes: shorter ones stand in any text, and keep no secret.
+// minHidden is the length in bytes from which a value is searched for in answers. Shorter values
+// occur in any text and protect nothing.
 const minHidden = 6
 
-// hideSecrets takes the endpoint's secret values out of what the receiver answered: one that repeats the request, as some do when they fail, would
-// otherwise put them into the log of attempts.
+// hideSecrets removes the endpoint's secret values from the receiver's answer. A receiver that
+// echoes the request, as some do when they fail, would otherwise put them into the log of attempts.
 func (a *Attempt) hideSecrets(e *Endpoint) {
 	if len(a.Response) == 0 && len(a.Detail.Headers) == 0 && a.Error == "" {
 		return
@@ -26,7 +27,8 @@ func (a *Attempt) hideSecrets(e *Endpoint) {
 	}
 	for _, v := range hidden {
 		a.Response = bytes.ReplaceAll(a.Response, []byte(v), []byte("[secret]"))
-		a.Error = strings.ReplaceAll(a.Error, v, "[secret]") // which may quote where a redirect leads
+		// It may quote the target of a redirect.
+		a.Error = strings.ReplaceAll(a.Error, v, "[secret]")
 		for i := range a.Detail.Headers {
 			a.Detail.Headers[i].Value = strings.ReplaceAll(a.Detail.Headers[i].Value, v, "[secret]")
 		}
@@ -36,7 +38,8 @@ func (a *Attempt) hideSecrets(e *Endpoint) {
 	}
 }
 
-// hidden lists the endpoint's secret values as they stand in a request, and as JSON writes them; the longest first, since one may hold another.
+// hidden lists the endpoint's secret values as they appear in a request and in JSON, longest first,
+// because one may contain another.
 func (e *Endpoint) hidden() []string {
 	var values []string
 	for _, s := range e.Secrets {
@@ -63,7 +66,7 @@ func (e *Endpoint) hidden() []string {
 	return out
 }
 
-// begun tells how many bytes at the end of an answer that was cut may be the beginning of a value.
+// begun returns how many bytes at the end of a truncated answer may be the beginning of a value.
 func begun(b []byte, values []string) int {
 	n := 0
 	for _, v := range values {

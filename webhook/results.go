@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// storeHealth keeps what is sent to a little where results cannot be stored, on a full disk for one: all of it would be sent again.
+// storeHealth reduces sending while results cannot be stored, for example on a full disk:
+// deliveries without a stored result are all sent again.
 type storeHealth struct {
 	mu     sync.Mutex
 	failed int       // deliveries whose result was refused since the last one that was stored
@@ -35,8 +36,9 @@ func (h *storeHealth) fails(began time.Time) {
 	}
 }
 
-// allow gives what free does, and where several results in a row could not be stored, one attempt for each lease that has passed. A single one is no reason: it may
-// be its own fault.
+// allow returns the result of free. After several results in a row that could not be stored, it
+// allows one attempt per lease. A single failure may be the delivery's own fault and changes
+// nothing.
 func (h *storeHealth) allow(lease time.Duration, free func() (attempts, tests int)) (attempts, tests int) {
 	attempts, tests = free()
 	h.mu.Lock()
@@ -56,7 +58,8 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 	ctx, cancel := context.WithDeadline(r.stores, leaseEnds)
 	defer cancel()
 	ends := leaseEnds.Add(-leaseSlack / 2)
-	if stopping || time.Until(ends) < minAttempt { // the claim took so long that an attempt would outlast its lease
+	// The claim took so long that an attempt would outlast its lease.
+	if stopping || time.Until(ends) < minAttempt {
 		ended(ticket, d.Urgent, unknown, r.c.Now())
 		land()
 		r.tell(ctx, d, "release", func(ctx context.Context) error { return r.c.Queue.Release(ctx, d) })
@@ -64,7 +67,8 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 	}
 	out := r.attempt(d, ends)
 	ended(ticket, d.Urgent, judge(out), r.c.Now())
-	if out.OK() { // a failure may disable the endpoint, and nothing more is to be sent before that is stored
+	// A failure may disable the endpoint, so the next attempt waits until that is stored.
+	if out.OK() {
 		land()
 	}
 	if out.ErrorClass == ClassCanceled {
@@ -91,7 +95,8 @@ func (r *run) finish(ctx context.Context, d Delivery, result Result) {
 	}
 }
 
-// attempt sends, and turns a panic into an outcome: one delivery that we cannot handle must not stop the others.
+// attempt sends the delivery, and turns a panic into an outcome: one bad delivery must not stop the
+// others.
 func (r *run) attempt(d Delivery, ends time.Time) (out Outcome) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -107,8 +112,8 @@ func (r *run) attempt(d Delivery, ends time.Time) (out Outcome) {
 	return r.c.Sender.Send(ctx, d)
 }
 
-// tell does a call of the store that ends a claim, again and again until the lease ends: what is not stored by then is sent again,
-// which receivers stand but do not like. It tells whether it was stored.
+// tell makes a store call that ends a claim, and retries it until the lease ends. A result that is
+// not stored by then means that the delivery is sent again. It reports whether the call succeeded.
 func (r *run) tell(ctx context.Context, d Delivery, call string, do func(context.Context) error) bool {
 	for pause, known := finishPause, false; ; pause *= 2 {
 		began := time.Now()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Schedule lists the waits between tries: Schedule[0] after the first, and so on. When it is used up the delivery is dead.
+// Schedule lists the waits between attempts: Schedule[0] follows the first, and so on. A delivery
+// that has used it up is dead.
 type Schedule []time.Duration
 
 // DefaultSchedule is that of Standard Webhooks: ten tries over about 75 hours.
@@ -26,9 +27,10 @@ const (
 // Tries is how many attempts a delivery has.
 func (s Schedule) Tries() int { return len(s) + 1 }
 
-// Wait gives the time until the next try: after the attempt numbered n, of an event of the given age, where the receiver wished
-// for hint and random is in [0,1). It is the list's wait and up to a fifth more (at least a second's worth, so that tries that
-// failed together do not come back together); or the hint, up to 24 h, if that is longer. False means that the list is used up.
+// Wait returns the time until the next attempt: after attempt number n, of an event of the given
+// age, with the receiver's Retry-After as hint and random in [0,1). It is the schedule's wait plus
+// up to a fifth (at least up to a second, so that attempts that failed together are spread), or the
+// hint, up to 24 h, if that is longer. It returns false if the schedule is used up.
 func (s Schedule) Wait(n int, age, hint time.Duration, random float64) (time.Duration, bool) {
 	n = s.step(n, age)
 	if n >= s.Tries() {
@@ -39,9 +41,10 @@ func (s Schedule) Wait(n int, age, hint time.Duration, random float64) (time.Dur
 	return max(wait, min(hint, maxHint), MinRetryWait), true
 }
 
-// step gives the place in the list. It is the attempt's number, but not beyond what the event's age allows: a server that
-// is killed again and again during attempts spends numbers without trying, and must not use the list up in a minute. The
-// allowance ends after lostAttempts, so that a clock set back does not make a delivery immortal.
+// step returns the position in the schedule. It is the attempt's number, but not more than the
+// event's age allows: a server that is killed repeatedly during attempts counts numbers without
+// sending, and must not use up the schedule in a minute. The allowance ends after lostAttempts, so
+// that a clock that was set back does not make a delivery immortal.
 func (s Schedule) step(n int, age time.Duration) int {
 	byAge, sum := 1, time.Duration(0)
 	for _, wait := range s {
@@ -53,7 +56,8 @@ func (s Schedule) step(n int, age time.Duration) int {
 	return max(min(n, byAge), n-lostAttempts, 1)
 }
 
-// retryAfter reads Retry-After where the status allows one: seconds or an HTTP date. Anything else, and what lies in the past, is 0.
+// retryAfter reads Retry-After if the status allows one: seconds or an HTTP date. It returns 0 for
+// anything else and for times in the past.
 func retryAfter(resp *http.Response, now time.Time) time.Duration {
 	if resp.StatusCode < 300 || resp.StatusCode > 599 {
 		return 0

@@ -21,8 +21,9 @@ const (
 // MaxSecret is the length of the longest secret that is plain text, in bytes.
 const MaxSecret = 256
 
-// ParseSecret checks a signing secret as an operator gives it: whsec_ and 24 to 64 bytes of base64, or any other text of up to
-// MaxSecret bytes. It fails with fault.Missing or fault.Invalid, and the text never repeats the secret.
+// ParseSecret checks a signing secret as an operator enters it: whsec_ and 24 to 64 bytes of
+// base64, or any other text of up to MaxSecret bytes. It fails with fault.Missing or fault.Invalid,
+// and the error never repeats the secret.
 func ParseSecret(raw string) (secret.String, error) {
 	switch {
 	case raw == "":
@@ -30,7 +31,8 @@ func ParseSecret(raw string) (secret.String, error) {
 	case strings.TrimSpace(raw) != raw:
 		return "", fault.At(fault.Invalid, "secret", "begins or ends with white space; was it pasted with a line break?")
 	case strings.HasPrefix(raw, "v1,") || strings.HasPrefix(raw, "v1a,"):
-		// Seen in the wild: the version of the signature header pasted in front of the secret; every signature is then wrong.
+		// People paste the version of the signature header in front of the secret, and every
+		// signature is then wrong.
 		return "", fault.At(fault.Invalid, "secret", `begins with "v1,", which belongs to the signature header; give only what follows the comma`)
 	case strings.HasPrefix(raw, "whsk_") || strings.HasPrefix(raw, "whpk_"):
 		return "", fault.At(fault.Invalid, "secret", "is a key pair of v1a signatures; a whsec_ secret or plain text is needed")
@@ -45,14 +47,15 @@ func ParseSecret(raw string) (secret.String, error) {
 	return secret.String(raw), nil
 }
 
-// standardKey gives the HMAC key of Standard Webhooks signatures: the decoded bytes of a whsec_ secret, the text itself of any other.
+// standardKey returns the HMAC key of Standard Webhooks signatures: the decoded bytes of a whsec_
+// secret, or the text of any other.
 func standardKey(s secret.String) ([]byte, error) {
 	text, ok := strings.CutPrefix(string(s), secretPrefix)
 	if !ok {
 		return []byte(s), nil
 	}
 	key, err := base64.StdEncoding.DecodeString(text)
-	if err != nil { // the library's error names an offset only, but nothing of a secret needs to be told
+	if err != nil { // the library's error holds only an offset, but no detail of a secret is needed
 		return nil, fault.At(fault.Invalid, "secret", "begins with %s, but what follows is not base64", secretPrefix)
 	}
 	if len(key) < minKey || len(key) > maxKey {
@@ -61,7 +64,8 @@ func standardKey(s secret.String) ([]byte, error) {
 	return key, nil
 }
 
-// checkAgora refuses Agora's signatures where no live secret can make them: they are HMACs with its text, and a key pair has none.
+// checkAgora refuses Agora's signatures if no live secret can make them: they are HMACs with the
+// secret's text, and a key pair has none.
 func (e Endpoint) checkAgora(now time.Time) error {
 	if !e.Agora {
 		return nil
@@ -74,7 +78,7 @@ func (e Endpoint) checkAgora(now time.Time) error {
 	return fault.At(fault.Invalid, "agora_signatures", "are made with a secret of kind %s, and there is no live one: add one to secrets, or set this to false", KindHMAC)
 }
 
-// live gives the endpoint's secrets that sign at the time.
+// live returns the secrets of the endpoint that sign at the time.
 func (e Endpoint) live(now time.Time) []secret.String {
 	var out []secret.String
 	for _, s := range e.Secrets {

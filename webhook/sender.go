@@ -19,11 +19,12 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// The time limits of an attempt (reference/webhooks.md section 1).
+// The time limits of an attempt.
 const (
-	DialTimeout   = 5 * time.Second  // name lookup and connection
-	TLSTimeout    = 5 * time.Second  // handshake
-	HeaderTimeout = 15 * time.Second // from the end of our request to the end of the answer's headers
+	DialTimeout = 5 * time.Second // name lookup and connection
+	TLSTimeout  = 5 * time.Second // handshake
+	// From the end of the request to the end of the answer's headers.
+	HeaderTimeout = 15 * time.Second
 	TotalTimeout  = 20 * time.Second // everything, the answer's body included
 )
 
@@ -35,28 +36,32 @@ const maxHeaderBytes = 64 << 10
 
 // SenderConfig is what a Sender needs.
 type SenderConfig struct {
-	// Dial makes connections. It must refuse addresses that may not be called, with an error that carries fault.Forbidden:
-	// nothing else here looks at addresses. Required.
+	// Dial opens connections. It must refuse addresses that may not be called, with an error that
+	// wraps fault.Forbidden; no other code checks addresses. Required.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// CheckURL, if set, judges an endpoint's URL before each attempt, beside the sender's own check. Its text is shown to the operator.
+	// CheckURL, if set, checks an endpoint's URL before each attempt, in addition to the sender's
+	// own check. Its text is shown to the operator.
 	CheckURL func(raw string) error
 	// TLS holds root certificates and the like; nil trusts the system's.
 	TLS *tls.Config
-	// Now gives the time for signatures; nil is time.Now.
+	// Now returns the time for signatures; nil means time.Now.
 	Now func() time.Time
 	// UserAgent is sent with each attempt; empty is "Heardlog-Webhook/1".
 	UserAgent string
-	// Thin makes the small events for endpoints that want them, and for bodies that are longer than an endpoint takes; nil sends every body whole.
+	// Thin makes thin events for endpoints that want them, and for bodies that are over an
+	// endpoint's limit. If it is nil, every body is sent whole.
 	Thin *Thin
-	// Total bounds an attempt, and so every step of it; 0 is TotalTimeout. An endpoint's own timeout may be shorter.
+	// Total bounds an attempt, and thus every step of it; 0 means TotalTimeout. An endpoint's own
+	// timeout may be shorter.
 	Total time.Duration
-	// Proxy is a forward proxy that all attempts go through: http, https or socks5. Dial then gets the proxy's address and no receiver's, so
-	// that it is the proxy which keeps receivers' addresses in bounds. nil is none; the environment is not looked at.
+	// Proxy is a forward proxy for all attempts: http, https or socks5. Dial then gets only the
+	// proxy's address, and the proxy has to keep receivers' addresses in bounds. nil means no
+	// proxy; the environment is ignored.
 	Proxy *url.URL
 }
 
-// Sender makes attempts. It never follows a redirect, uses no proxy but the one of its settings, keeps no cookies, and reads a bounded part of an answer.
-// It is safe for concurrent use.
+// Sender makes attempts. It never follows a redirect, uses no proxy but the configured one, keeps
+// no cookies, and reads a bounded part of an answer. It is safe for concurrent use.
 type Sender struct {
 	c         SenderConfig
 	transport *http.Transport
@@ -107,17 +112,20 @@ func (s *Sender) newTransport(config *tls.Config) *http.Transport {
 		TLSHandshakeTimeout:    min(TLSTimeout, c.Total),
 		ResponseHeaderTimeout:  min(HeaderTimeout, c.Total),
 		MaxResponseHeaderBytes: maxHeaderBytes,
-		DisableCompression:     true, // what is kept of an answer is kept as it came; nothing is unpacked
+		DisableCompression:     true, // answers are kept as they came, so nothing is decompressed
 		MaxIdleConns:           128,
-		MaxIdleConnsPerHost:    64, // as many as there are attempts, for receivers behind one address
-		IdleConnTimeout:        30 * time.Second,
+		// As many as there are attempts, for receivers behind one address.
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     30 * time.Second,
 	}
 }
 
-// maxCertified bounds the transports that are kept for client certificates; past it they are all made anew.
+// maxCertified bounds how many transports are kept for client certificates; past it all are
+// dropped.
 const maxCertified = 64
 
-// transportOf gives the transport of the endpoint: connections that showed one client's certificate must not carry another's events.
+// transportOf returns the transport of the endpoint. Connections that presented one client
+// certificate must not carry another endpoint's events.
 func (s *Sender) transportOf(c ClientCert) (*http.Transport, error) {
 	if c.Zero() {
 		return s.transport, nil
@@ -150,8 +158,8 @@ func (s *Sender) transportOf(c ClientCert) (*http.Transport, error) {
 	return t, nil
 }
 
-// Lease is how long a claim must last for one attempt: derived from the limits, so that nobody can set it below them and have
-// an event sent twice at once (reference/webhooks.md section 3, operations).
+// Lease returns how long a claim must last for one attempt. It is derived from the limits, so that
+// no setting can make it shorter than an attempt, which would send an event twice at once.
 func (s *Sender) Lease() time.Duration { return s.c.Total + leaseSlack }
 
 // Close closes idle connections.
@@ -171,7 +179,8 @@ type Outcome struct {
 	RetryAfter time.Duration
 	// Stop is the receiver's webhook-delivery header where it is StopMessage or StopEndpoint.
 	Stop string
-	// Cause is the error behind ErrorClass, for tests and errors.Is; it may quote the receiver and belongs in no log. Nil for a status.
+	// Cause is the error behind ErrorClass, for tests and errors.Is; nil for a status. It may quote
+	// the receiver and must not be logged.
 	Cause error
 }
 
@@ -181,12 +190,13 @@ const (
 	StopEndpoint = "disable"       // do not send anything again
 )
 
-// OK tells whether the receiver took the event: any 2xx. The status decides, and not the body after it: a receiver that
-// said 200 has the event, and sending it again because its body came too slowly would help nobody.
+// OK reports whether the receiver accepted the event: any 2xx status. The body does not count: a
+// receiver that answered 200 has the event, and sending it again because its body was slow would
+// not help.
 func (o Outcome) OK() bool { return o.ErrorClass == "" }
 
-// Send makes one attempt at the delivery and says how it went; it never fails otherwise. It takes at most the total time limit, or
-// the endpoint's own.
+// Send makes one attempt at the delivery and returns its outcome; every failure is an outcome too.
+// It takes at most the total time limit, or the endpoint's own.
 func (s *Sender) Send(ctx context.Context, d Delivery) Outcome {
 	started := time.Now() // monotonic, unlike the injected clock
 	out := Outcome{Attempt: Attempt{N: d.Attempt, StartedMS: s.c.Now().UnixMilli()}}
@@ -231,7 +241,8 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 			return
 		}
 		out.ErrorClass, out.Error = classify(err, p.phase(), ctx.Err() != nil)
-		if s.c.Proxy != nil && p.phase() == dialing { // or whoever reads it looks for the fault at the receiver
+		// Or the reader would look for the fault at the receiver.
+		if s.c.Proxy != nil && p.phase() == dialing {
 			out.Error = "at the forward proxy: " + out.Error
 		}
 		return
@@ -243,7 +254,8 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 	if v := strings.ToLower(strings.TrimSpace(resp.Header.Get("webhook-delivery"))); v == StopMessage || v == StopEndpoint {
 		out.Stop = v
 	}
-	if resp.StatusCode != http.StatusSwitchingProtocols { // there the body is the connection and has no end
+	// After a protocol switch the body is the connection and has no end.
+	if resp.StatusCode != http.StatusSwitchingProtocols {
 		out.Response, out.Truncated = readSome(resp.Body)
 	}
 	if resp.StatusCode/100 != 2 {
@@ -252,7 +264,8 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 	}
 }
 
-// request makes the signed request of one attempt, or gives the class of what is wrong with the endpoint or the delivery.
+// request returns the signed request of one attempt, or the class of what is wrong with the
+// endpoint or the delivery.
 func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string, error) {
 	if err := checkID(d.EventID); err != nil {
 		return nil, ClassBroken, err
@@ -281,8 +294,9 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", s.c.UserAgent)
-	// An empty list is not sent, but tells the transport that it may send again on a new connection when the receiver had
-	// closed the kept one just then; otherwise that common race would cost an attempt. Receivers de-duplicate anyway.
+	// An empty list is not sent, but it lets the transport retry on a new connection if the
+	// receiver has just closed the idle one. Otherwise that common race would cost an attempt.
+	// Receivers drop repeats anyway.
 	req.Header["X-Idempotency-Key"] = []string{}
 	if err := sign(req.Header, d, s.c.Now()); err != nil {
 		return nil, ClassEndpoint, err
@@ -290,8 +304,8 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 	return req, "", nil
 }
 
-// dress puts the endpoint's own headers on a request. They are judged again here: what was stored by an earlier version, or by hand, must not be
-// able to forge a header of ours.
+// dress sets the endpoint's own headers on a request. They are checked again here: a header stored
+// by other means must not forge one of Heardlog's.
 func (e *Endpoint) dress(req *http.Request) error {
 	if err := e.checkHeaders(); err != nil {
 		return err
@@ -311,7 +325,7 @@ func (e *Endpoint) dress(req *http.Request) error {
 	return nil
 }
 
-// readSome reads at most MaxResponse bytes and tells whether there was, or may have been, more.
+// readSome reads at most MaxResponse bytes, and reports whether there was, or may have been, more.
 func readSome(body io.Reader) ([]byte, bool) {
 	b, err := io.ReadAll(io.LimitReader(body, MaxResponse+1))
 	if len(b) > MaxResponse {
@@ -345,7 +359,7 @@ func statusText(resp *http.Response) string {
 	return text
 }
 
-// shown gives the part of an error that may be shown.
+// shown returns the part of an error that may be shown.
 func shown(err error) string {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return e.Msg
@@ -356,8 +370,8 @@ func shown(err error) string {
 // maxShownURL bounds a URL in texts, in bytes.
 const maxShownURL = 300
 
-// ShowURL gives a URL for logs and texts: scheme, host and path, without user name, password, query and fragment, where
-// secrets stand. What is no absolute URL is "".
+// ShowURL returns a URL for logs and messages: scheme, host and path, without user name, password,
+// query and fragment, which may hold secrets. It returns "" for anything but an absolute URL.
 func ShowURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {

@@ -16,18 +16,21 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-// Service owns the rules about endpoints and deliveries that do not hang on the store. Every field but Thin is required.
+// Service implements the rules about endpoints and deliveries that do not depend on the store.
+// Every field but Thin is required.
 type Service struct {
 	Store interface {
 		Endpoints
 		Log
 	}
-	// CheckURL refuses addresses that may not be called, as far as a URL alone tells; where a name leads is judged when it is dialled.
+	// CheckURL refuses addresses that may not be called, as far as the URL alone shows it. Host
+	// names are checked when they are dialled.
 	CheckURL func(raw string) error
-	Thin     *Thin // nil where receivers could not reach the server: then no endpoint can ask for thin events
-	Now      func() time.Time
-	NewID    func() string
-	Random   io.Reader // for secrets
+	// Nil if receivers could not reach the server: then no endpoint can ask for thin events.
+	Thin   *Thin
+	Now    func() time.Time
+	NewID  func() string
+	Random io.Reader // for secrets
 }
 
 // The kinds of signing secrets.
@@ -43,7 +46,8 @@ type NewSigner struct {
 	NotAfter time.Time     // zero = no end
 }
 
-// signer makes the secret that was asked for. id names it; field is where it stands in the caller's input.
+// signer returns the secret that was requested. id is its ID; field is its place in the caller's
+// input.
 func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 	now := s.Now()
 	out := SigningSecret{ID: id, Value: n.Value, CreatedMS: now.UnixMilli(), NotAfter: n.NotAfter}
@@ -75,13 +79,16 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 	return out, err
 }
 
-// Create stores a new endpoint of e.Project with these signers, one of KindHMAC where there are none. With a key the call can be repeated: if it was
-// made with the same key and request, nothing is stored and again is true. It fails with fault.Invalid or fault.Missing for what cannot be, fault.Conflict
-// for a key of another request, and fault.Quota where the project has MaxEndpoints.
+// Create stores a new endpoint of e.Project with these signers, or one of KindHMAC if there are
+// none. A key makes the call idempotent: if the endpoint was created with the same key and request,
+// nothing is stored and again is true. It fails with fault.Invalid or fault.Missing for bad input,
+// with fault.Conflict if the key was used for another request, and with fault.Quota if the project
+// has MaxEndpoints.
 func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, key string, request []byte) (_ Endpoint, again bool, err error) {
 	e.ID = "ep_" + s.NewID()
 	if key != "" {
-		// The id is made of the key, so that a repeated call finds what the first has made, and two at a time make one.
+		// The ID is derived from the key, so that a repeated call finds the first result, and two
+		// concurrent calls create one endpoint.
 		e.ID = "ep_" + digest(16, e.Project, key)
 		if e.MadeOf, err = s.madeOf(ctx, request); err != nil {
 			return Endpoint{}, false, err
@@ -125,7 +132,7 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	return e, false, nil
 }
 
-// made gives the endpoint of an earlier call with the same key; fault.NotFound where there is none.
+// made returns the endpoint of an earlier call with the same key, or fault.NotFound.
 func (s *Service) made(ctx context.Context, e Endpoint) (Endpoint, error) {
 	old, err := s.Store.Endpoint(ctx, e.Project, e.ID)
 	if err == nil && old.MadeOf != e.MadeOf {
@@ -134,7 +141,8 @@ func (s *Service) made(ctx context.Context, e Endpoint) (Endpoint, error) {
 	return old, err
 }
 
-// madeOf gives a hash of a request, which may hold secrets: it tells nobody anything who has not the store's own key.
+// madeOf returns a keyed hash of a request, which may hold secrets. Without the store's own key it
+// reveals nothing.
 func (s *Service) madeOf(ctx context.Context, request []byte) (string, error) {
 	key, err := s.Store.ServerKey(ctx, "webhook idempotency")
 	if err != nil {
@@ -174,8 +182,9 @@ func fixed() error {
 	return fault.New(fault.Conflict, "the endpoint comes from the server's settings (HEARDLOG_WEBHOOK_URL): change it there; here it can be enabled, disabled and tested")
 }
 
-// Update stores what edit makes of the endpoint. rev, if not 0, is the revision that the caller has seen. It fails with fault.NotFound, with
-// fault.Conflict for another revision or an endpoint of the settings, with what edit fails with, and with fault.Invalid.
+// Update stores the endpoint as edit changes it. rev, if not 0, is the revision that the caller has
+// seen. It fails with fault.NotFound, with fault.Conflict for another revision or an endpoint from
+// the settings, with the error of edit, and with fault.Invalid.
 func (s *Service) Update(ctx context.Context, project, id string, rev int64, edit func(*Endpoint) error) (Endpoint, error) {
 	return s.Store.UpdateEndpoint(ctx, project, id, rev, func(old Endpoint) (Endpoint, error) {
 		if old.Fixed {
@@ -198,8 +207,8 @@ func (s *Service) Update(ctx context.Context, project, id string, rev int64, edi
 	})
 }
 
-// Switch enables or disables an endpoint. What waits for a disabled one stays, and goes out when it is enabled; one that is enabled is judged anew, as
-// if it had never failed. It fails with fault.NotFound.
+// Switch enables or disables an endpoint. Pending deliveries of a disabled endpoint stay, and go
+// out when it is enabled; its earlier failures then no longer count. It fails with fault.NotFound.
 func (s *Service) Switch(ctx context.Context, project, id string, enable bool) (Endpoint, error) {
 	return s.Store.UpdateEndpoint(ctx, project, id, 0, func(old Endpoint) (Endpoint, error) {
 		next := old.Clone()
@@ -210,7 +219,8 @@ func (s *Service) Switch(ctx context.Context, project, id string, enable bool) (
 	})
 }
 
-// Delete removes an endpoint; what waits for it ends as dead. It fails with fault.NotFound, and with fault.Conflict for one of the settings.
+// Delete removes an endpoint; its pending deliveries become dead. It fails with fault.NotFound, and
+// with fault.Conflict for an endpoint from the settings.
 func (s *Service) Delete(ctx context.Context, project, id string) error {
 	e, err := s.Store.Endpoint(ctx, project, id)
 	if err != nil {
@@ -222,7 +232,8 @@ func (s *Service) Delete(ctx context.Context, project, id string) error {
 	return s.Store.DeleteEndpoint(ctx, project, id)
 }
 
-// DeleteAll removes the project's endpoints but those of the settings, and gives their number.
+// DeleteAll removes the project's endpoints, except those from the settings, and returns how many
+// it removed.
 func (s *Service) DeleteAll(ctx context.Context, project string) (n int, err error) {
 	list, err := s.Store.Endpoints(ctx, project)
 	for _, e := range list {
@@ -230,7 +241,7 @@ func (s *Service) DeleteAll(ctx context.Context, project string) (n int, err err
 			continue
 		}
 		err := s.Store.DeleteEndpoint(ctx, project, e.ID)
-		if fault.Is(err, fault.NotFound) { // somebody else did
+		if fault.Is(err, fault.NotFound) { // deleted by a concurrent call
 			continue
 		}
 		if err != nil {
@@ -241,8 +252,9 @@ func (s *Service) DeleteAll(ctx context.Context, project string) (n int, err err
 	return n, err
 }
 
-// Rotate gives the endpoint a new signing secret and gives both; the old ones of its kind go on signing for the overlap. With a key the call can be
-// repeated as long as that secret lives: then nothing changes and again is true. It fails with fault.Conflict for a key of another secret.
+// Rotate adds a new signing secret to the endpoint and returns both; the old secrets of its kind
+// keep signing for the overlap. A key makes the call idempotent while that secret lives: nothing
+// changes and again is true. It fails with fault.Conflict if the key was used for another secret.
 func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, overlap time.Duration, key string) (e Endpoint, fresh SigningSecret, again bool, err error) {
 	secretID := "sec_" + s.NewID()
 	if key != "" {
@@ -284,7 +296,8 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 // errRepeated leaves an endpoint as it is.
 var errRepeated = fault.New(fault.Conflict, "the secret is there already")
 
-// Revoke ends a secret at once. It fails with fault.NotFound, and with fault.Conflict for the last one that signs.
+// Revoke ends a secret at once. It fails with fault.NotFound, and with fault.Conflict for the last
+// secret that signs.
 func (s *Service) Revoke(ctx context.Context, project, id, secretID string) (Endpoint, error) {
 	return s.Update(ctx, project, id, 0, func(e *Endpoint) error {
 		next, err := e.Revoke(secretID, s.Now())
@@ -299,8 +312,9 @@ func (s *Service) Revoke(ctx context.Context, project, id, secretID string) (End
 	})
 }
 
-// Test sends a webhook.test to the endpoint, by the worker and the sender that send everything else. With a key the call can be repeated. It fails
-// with fault.NotFound, and with fault.Conflict for a disabled endpoint.
+// Test sends a webhook.test event to the endpoint, through the same worker and sender as every
+// other event. A key makes the call idempotent. It fails with fault.NotFound, and with
+// fault.Conflict for a disabled endpoint.
 func (s *Service) Test(ctx context.Context, project, id, key string) (Record, error) {
 	e, err := s.Store.Endpoint(ctx, project, id)
 	if err != nil {
@@ -320,13 +334,14 @@ func (s *Service) Test(ctx context.Context, project, id, key string) (Record, er
 	if err == nil || key == "" || !fault.Is(err, fault.Conflict) {
 		return r, err
 	}
-	if first, ok := s.tested(ctx, DeliveryQuery{Project: project, Endpoint: id, EventID: m.ID, Limit: MaxPage}); ok { // the first call made it
+	// Created by the first call.
+	if first, ok := s.tested(ctx, DeliveryQuery{Project: project, Endpoint: id, EventID: m.ID, Limit: MaxPage}); ok {
 		return first, nil
 	}
 	return r, err
 }
 
-// tested gives the delivery that a test made, and not one of its replays.
+// tested returns the delivery that a test created, not one of its replays.
 func (s *Service) tested(ctx context.Context, q DeliveryQuery) (Record, bool) {
 	for {
 		page, err := s.Store.Deliveries(ctx, q)
@@ -344,12 +359,14 @@ func (s *Service) tested(ctx context.Context, q DeliveryQuery) (Record, bool) {
 	}
 }
 
-// Replay sends the message of a delivery again, whatever became of it: each time, or, with a key, once for all calls of the key.
+// Replay sends the event of a delivery again, whatever the delivery's state: on every call, or once
+// for all calls with the same key.
 func (s *Service) Replay(ctx context.Context, project string, id int64, key string) (Record, error) {
 	return s.Store.Replay(ctx, project, id, s.Now().UnixMilli(), keyName(key))
 }
 
-// ReplayAll does so for many. It goes on when its caller leaves, so that what was asked for is not done by half.
+// ReplayAll does the same for many deliveries. It continues if its caller leaves, so that it is not
+// half done.
 func (s *Service) ReplayAll(ctx context.Context, r Replay, key string) (Replayed, error) {
 	r.NowMS, r.Name = s.Now().UnixMilli(), keyName(key)
 	if r.DryRun {
@@ -359,7 +376,7 @@ func (s *Service) ReplayAll(ctx context.Context, r Replay, key string) (Replayed
 	return s.Store.ReplayAll(context.WithoutCancel(ctx), r)
 }
 
-// keyName gives the name under which a replay's key is kept.
+// keyName returns the name under which a replay's key is stored.
 func keyName(key string) string {
 	if key == "" {
 		return ""
@@ -367,8 +384,8 @@ func keyName(key string) string {
 	return digest(16, "replay", key)
 }
 
-// Fetch gives the full body that a thin event stood in for. It fails as Thin.Open does, and with fault.NotFound where the endpoint is deleted or the
-// message is past the retention.
+// Fetch returns the full body behind a thin event. It fails like Thin.Open, and with fault.NotFound
+// if the endpoint is deleted or the retention of the event is over.
 func (s *Service) Fetch(ctx context.Context, token string) ([]byte, error) {
 	if s.Thin == nil {
 		return nil, fault.New(fault.NotFound, "this server makes no fetch URLs: HEARDLOG_PUBLIC_URL is not set")
@@ -385,7 +402,8 @@ func (s *Service) Fetch(ctx context.Context, token string) ([]byte, error) {
 	return m.Body, err
 }
 
-// digest gives n bytes of a hash over the parts, in hex; no two lists of parts run together.
+// digest returns n bytes of a hash over the parts, in hex. Different lists of parts have different
+// inputs.
 func digest(n int, parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {

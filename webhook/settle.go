@@ -12,10 +12,11 @@ const (
 	DefaultDisableAfter = 5 * 24 * time.Hour
 )
 
-// Policy decides what becomes of deliveries after their attempts.
+// Policy decides the state of deliveries after their attempts.
 type Policy struct {
 	Schedule Schedule // of endpoints that have none of their own
-	// ParkAfter is the attempt from which on a status that says that the request itself is wrong (400, 401, 403, 404, 405, 422) ends the delivery; 0 is never.
+	// ParkAfter is the attempt from which on a status that blames the request itself (400, 401,
+	// 403, 404, 405, 422) ends the delivery; 0 means never.
 	ParkAfter int
 	// DisableAfter is how long an endpoint may fail without one success; 0 is for ever.
 	DisableAfter time.Duration
@@ -26,8 +27,9 @@ func (s Schedule) Settle(d Delivery, o Outcome, now time.Time, random float64) R
 	return Policy{Schedule: s}.Settle(d, o, now, random)
 }
 
-// Settle decides what becomes of a delivery after an attempt: delivered, pending until its next try, or dead with a reason. Nothing
-// is dropped: a dead delivery is kept and can be sent again. now is the end of the attempt, random is in [0,1).
+// Settle decides the state of a delivery after an attempt: delivered, pending until the next
+// attempt, or dead with a reason. A dead delivery is kept and can be replayed. now is the end of
+// the attempt, random is in [0,1).
 func (p Policy) Settle(d Delivery, o Outcome, now time.Time, random float64) Result {
 	r := Result{State: Pending, AtMS: now.UnixMilli(), Try: o.Attempt, DisableAfter: p.DisableAfter}
 	if o.Stop == StopEndpoint {
@@ -65,7 +67,8 @@ func (p Policy) final(d Delivery, o Outcome) string {
 	return ""
 }
 
-// permanent tells whether a status says that the request is wrong, and not that the time is.
+// permanent reports whether a status blames the request, so that the same request will not succeed
+// later.
 func permanent(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
@@ -74,7 +77,8 @@ func permanent(status int) bool {
 	return false
 }
 
-// again sets the time of the next try, or gives the delivery up where the schedule or the endpoint's age limit has none.
+// again sets the time of the next attempt, or ends the delivery if the schedule or the endpoint's
+// age limit allows none.
 func (p Policy) again(r Result, d Delivery, o Outcome, now time.Time, random float64) Result {
 	schedule := p.Schedule
 	if d.Endpoint.Retry != nil {
@@ -92,8 +96,8 @@ func (p Policy) again(r Result, d Delivery, o Outcome, now time.Time, random flo
 	return r
 }
 
-// Overdue ends a delivery whose endpoint's max_age is over before the attempt that was claimed has begun, as when it waited for its breaker, its rate or a
-// disabled endpoint; ok is false for any other.
+// Overdue ends a delivery whose max_age passed before the claimed attempt began, for example while
+// it waited for a breaker, a rate limit or a disabled endpoint. For any other delivery ok is false.
 func (p Policy) Overdue(d Delivery, now time.Time) (_ Result, ok bool) {
 	most := d.Endpoint.MaxAge
 	if most <= 0 || d.age(now) <= most {

@@ -21,13 +21,15 @@ import (
 const (
 	HeaderID        = "webhook-id"        // the event's noticeId, the same on every attempt
 	HeaderTimestamp = "webhook-timestamp" // the attempt's time, Unix seconds
-	HeaderSignature = "webhook-signature" // v1 and v1a signatures, one a live secret, separated by spaces
-	HeaderAttempt   = "webhook-attempt"   // number of the attempt, from 1; not signed
+	// V1 and v1a signatures, one for each live secret, separated by spaces.
+	HeaderSignature = "webhook-signature"
+	HeaderAttempt   = "webhook-attempt" // number of the attempt, from 1; not signed
 	HeaderAgora     = "Agora-Signature"
 	HeaderAgoraV2   = "Agora-Signature-V2"
 )
 
-// SignStandard gives the Standard Webhooks v1 signature of one secret, "v1,…". It fails with fault.Invalid if the secret cannot be used.
+// SignStandard returns the Standard Webhooks v1 signature of one secret, "v1,…". It fails with
+// fault.Invalid if the secret cannot be used.
 func SignStandard(secret secret.String, id string, at time.Time, body []byte) (string, error) {
 	key, err := standardKey(secret)
 	if err != nil {
@@ -39,8 +41,8 @@ func SignStandard(secret secret.String, id string, at time.Time, body []byte) (s
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// SignAsymmetric gives the Standard Webhooks v1a signature of a whsk_ key, "v1a,…": ed25519 over the same text as v1. It fails with
-// fault.Invalid if the key cannot be used.
+// SignAsymmetric returns the Standard Webhooks v1a signature of a whsk_ key, "v1a,…": ed25519 over
+// the same text as v1. It fails with fault.Invalid if the key cannot be used.
 func SignAsymmetric(secret secret.String, id string, at time.Time, body []byte) (string, error) {
 	key, err := signingKey(secret)
 	if err != nil {
@@ -50,18 +52,20 @@ func SignAsymmetric(secret secret.String, id string, at time.Time, body []byte) 
 	return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)), nil
 }
 
-// SignAgora gives the values of Agora-Signature and Agora-Signature-V2: lower-case hex of HMAC-SHA1 and HMAC-SHA256 over the
-// body (reference/agora-api.md 5.3). The key is the secret's text as it stands, a whsec_ in front included.
+// SignAgora returns the values of Agora-Signature and Agora-Signature-V2: lower-case hex of
+// HMAC-SHA1 and HMAC-SHA256 over the body. The key is the text of the secret, including a whsec_
+// prefix.
 func SignAgora(secret secret.String, body []byte) (v1, v2 string) {
-	h1 := hmac.New(sha1.New, []byte(secret)) // SHA-1 is what receivers of Agora's first form check; V2 is beside it
+	// Older receivers of Agora's events check SHA-1; V2 is sent beside it.
+	h1 := hmac.New(sha1.New, []byte(secret))
 	h1.Write(body)
 	h2 := hmac.New(sha256.New, []byte(secret))
 	h2.Write(body)
 	return hex.EncodeToString(h1.Sum(nil)), hex.EncodeToString(h2.Sum(nil))
 }
 
-// sign sets the headers of one attempt at the delivery. They are made anew for each attempt: the timestamp must be fresh for
-// receivers that refuse old ones, and a secret revoked since must not sign.
+// sign sets the headers of one attempt. They are made for each attempt: the timestamp must be fresh
+// for receivers that refuse old ones, and a secret revoked since must not sign.
 func sign(h http.Header, d Delivery, now time.Time) error {
 	h.Set(HeaderID, d.EventID)
 	h.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
@@ -87,7 +91,8 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 	}
 	h.Set(HeaderSignature, strings.Join(signatures, " "))
 	shared := slices.IndexFunc(secrets, func(s secret.String) bool { return !Asymmetric(s) })
-	if d.Endpoint.Agora && shared >= 0 { // Agora's kind has one signature: that of the newest secret
+	// Agora's form has one signature: that of the newest secret.
+	if d.Endpoint.Agora && shared >= 0 {
 		v1, v2 := SignAgora(secrets[shared], d.Body)
 		h.Set(HeaderAgora, v1)
 		h.Set(HeaderAgoraV2, v2)

@@ -12,16 +12,17 @@ const sweepEvery = 10 * time.Minute
 type Sweeper struct {
 	Log  Log           // the log of deliveries, not the server's
 	Keep time.Duration // how long they are kept after they ended; 0 = as long as their agent
-	// KeepAgentless is how long those are kept whose event tells of no agent, where Keep is 0; 0 = for ever.
+	// KeepAgentless is how long events without an agent are kept if Keep is 0; 0 = for ever.
 	KeepAgentless time.Duration
 	// Every is how often they are looked for; 0 is ten minutes.
-	Every   time.Duration
-	Now     func() time.Time // nil is time.Now
-	OnError func(error)      // told of a sweep that failed; the next one does its work. May be nil
+	Every time.Duration
+	Now   func() time.Time // nil is time.Now
+	// Called after a sweep that failed; the next one does its work. May be nil.
+	OnError func(error)
 }
 
-// Run sweeps, at once and then again and again, until ctx is done, and returns nil. A sweep is many small calls of the store, between which
-// deliveries go on.
+// Run sweeps at once and then periodically until ctx is done, and returns nil. A sweep is many
+// small store calls, between which deliveries go on.
 func (s *Sweeper) Run(ctx context.Context) error {
 	keep, agentless := s.Keep, false
 	if keep <= 0 {

@@ -17,17 +17,21 @@ import (
 // FetchPath is where the full body of a thin event is fetched; the token stands behind it.
 const FetchPath = "/v1/webhooks/fetch/"
 
-// thinFor is how long a fetch URL is good at least: longer than the default schedule lasts, so that the last try's URL still leads somewhere.
+// thinFor is how long a fetch URL is valid at least. It is longer than the default schedule, so
+// that the URL of the last attempt still works.
 const thinFor = 7 * 24 * time.Hour
 
-// Thin makes the small events that stand in for whole bodies, and the signed URLs in them. It is safe for concurrent use.
+// Thin makes thin events, which replace large bodies, and the signed fetch URLs in them. It is safe
+// for concurrent use.
 type Thin struct {
 	key  []byte
 	base string
 }
 
-// NewThin makes one. key is secret, at least 32 bytes, and must outlive the process (Log.ServerKey): URLs are opened long after they were made. base is
-// the server's address as receivers reach it, such as https://heardlog.example; a path in it stays in front of FetchPath.
+// NewThin returns a Thin. key is secret, at least 32 bytes, and must outlive the process (see
+// Log.ServerKey), because URLs are opened long after they were made. base is the server's address
+// as receivers reach it, such as https://heardlog.example; a path in it stays in front of
+// FetchPath.
 func NewThin(key []byte, base string) (*Thin, error) {
 	if len(key) < sha256.Size {
 		return nil, fault.New(fault.Invalid, "the key of fetch URLs is %d bytes long; at least %d are needed", len(key), sha256.Size)
@@ -39,7 +43,8 @@ func NewThin(key []byte, base string) (*Thin, error) {
 	return &Thin{key: key, base: strings.TrimRight(base, "/")}, nil
 }
 
-// Wanted tells whether the delivery's endpoint takes its body thin: always, or because it is longer than it takes.
+// Wanted reports whether the delivery's endpoint gets a thin event: because it always wants one, or
+// because the body is over its limit.
 func (t *Thin) Wanted(d Delivery) bool {
 	limit := d.Endpoint.MaxBodyBytes
 	if limit <= 0 {
@@ -48,9 +53,10 @@ func (t *Thin) Wanted(d Delivery) bool {
 	return d.Endpoint.Payload == PayloadThin || int64(len(d.Body)) > limit
 }
 
-// Body gives the thin event of a delivery: the same envelope, with a payload that says where the full body is. It is the same bytes on each attempt of a
-// delivery as long as the endpoint's schedule stays as it is and its URL has half a day left; a replay has a fresh URL. It fails with fault.Invalid where
-// the body is no event.
+// Body returns the thin event of a delivery: the same envelope, with a payload that says where the
+// full body is. It returns the same bytes on each attempt as long as the endpoint's schedule stays
+// the same and its URL is valid for another half day; a replay gets a fresh URL. It fails with
+// fault.Invalid if the body is not an event.
 func (t *Thin) Body(d Delivery, now time.Time) ([]byte, error) {
 	e, err := Decode(d.Body)
 	if err != nil {
@@ -71,9 +77,10 @@ func (t *Thin) Body(d Delivery, now time.Time) ([]byte, error) {
 	return Encode(Notice{SID: e.SID, ID: e.NoticeID, AtMS: e.NotifyMS, Payload: p})
 }
 
-// expiry gives when a delivery's fetch URL ends, Unix ms: a day after the last try that its endpoint's schedule allows. It hangs on nothing that
-// differs between two attempts, unless they are further apart than the schedule: a delivery waits as long as its endpoint is disabled, and a receiver's
-// Retry-After counts too. Such a late attempt has a URL that lasts as long again.
+// expiry returns when a delivery's fetch URL expires, Unix ms: a day after the last attempt that
+// the schedule allows. It depends on nothing that differs between two attempts, unless they are
+// further apart than the schedule, because the endpoint was disabled or the receiver sent
+// Retry-After. Such a late attempt gets a URL that lasts as long again.
 func expiry(d Delivery, now time.Time) int64 {
 	lasts := time.Duration(0)
 	for _, w := range d.Endpoint.Retry {
@@ -104,10 +111,12 @@ func (t *Thin) Token(eventID, endpointID string, expires time.Time) string {
 // maxToken bounds a token before anything is computed over it, in bytes.
 const maxToken = 1024
 
-// Open reads a token. It fails with fault.NotFound for one that this server has not signed, and with fault.Stopped for one whose time is over.
+// Open checks a token. It fails with fault.NotFound for a token that this server has not signed,
+// and with fault.Stopped for an expired one.
 func (t *Thin) Open(token string, now time.Time) (eventID, endpointID string, err error) {
 	unknown := fault.New(fault.NotFound, "the fetch URL is none that this server has made; was it copied whole?")
-	if len(token) > maxToken || strings.ContainsAny(token, "\r\n") { // which the decoder passes over
+	// The decoder would skip line breaks.
+	if len(token) > maxToken || strings.ContainsAny(token, "\r\n") {
 		return "", "", unknown
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
@@ -132,12 +141,12 @@ func (t *Thin) Open(token string, now time.Time) (eventID, endpointID string, er
 
 func (t *Thin) sum(b []byte) []byte {
 	mac := hmac.New(sha256.New, t.key)
-	mac.Write([]byte("heardlog fetch 1\n")) // so that a mac made for anything else with the key opens nothing here
+	mac.Write([]byte("heardlog fetch 1\n")) // separates this use of the key from any other
 	mac.Write(b)
 	return mac.Sum(nil)
 }
 
-// thinPayload stands in an event where its own payload would be.
+// thinPayload replaces an event's own payload.
 type thinPayload struct {
 	kind      int
 	agentID   string

@@ -38,8 +38,8 @@ const (
 	MinRateLimit   = 0.01
 )
 
-// Validate checks every field but ID and Project. It fails with fault.Missing or fault.Invalid, names the field and never repeats a
-// secret. Whether the address may be called is not looked at here.
+// Validate checks every field but ID and Project. It fails with fault.Missing or fault.Invalid,
+// names the field and never repeats a secret. It does not check whether the address may be called.
 func (e *Endpoint) Validate() error {
 	for _, check := range []func() error{
 		func() error { return CheckURL("url", e.URL) }, e.checkText, func() error { return CheckFilter("events", e.Events) }, e.checkSecrets, e.checkHeaders,
@@ -76,7 +76,8 @@ func CheckURL(field, raw string) error {
 	return nil
 }
 
-// SameOrigin tells whether two URLs lead to the same scheme, host and port. What cannot be read leads nowhere else.
+// SameOrigin reports whether two URLs have the same scheme, host and port. A URL that cannot be
+// parsed has no other origin.
 func SameOrigin(a, b string) bool {
 	x, err := url.Parse(a)
 	y, err2 := url.Parse(b)
@@ -130,7 +131,7 @@ func (e *Endpoint) checkHeaders() error {
 	}
 	seen := map[string]bool{}
 	for _, h := range e.Headers {
-		// The name stands in the path only where it is one: it may be anything.
+		// Only a valid name goes into the field's path: the input may be anything.
 		field := "headers"
 		if !token(h.Name) || len(h.Name) > MaxHeaderName {
 			return fault.At(fault.Invalid, field, "a name is not one of a header: up to %d letters, digits and hyphens", MaxHeaderName)
@@ -154,7 +155,8 @@ func (e *Endpoint) checkHeaders() error {
 	return nil
 }
 
-// reserved tells whether a header is ours or the transport's. name is in canonical form.
+// reserved reports whether a header belongs to Heardlog or to the transport. name is in canonical
+// form.
 func reserved(name string) bool {
 	for _, start := range []string{"Webhook-", "Agora-", "Content-", "Proxy-", "Sec-"} {
 		if strings.HasPrefix(name, start) {
@@ -214,10 +216,12 @@ func (e *Endpoint) checkCert() error {
 	case len(c.Cert)+len(c.Key) > MaxCertificate:
 		return fault.At(fault.Invalid, "client_cert", "%d bytes long; at most %d are allowed", len(c.Cert)+len(c.Key), MaxCertificate)
 	}
-	if strings.Contains(c.Cert, "PRIVATE KEY") { // as files that hold both do: but the certificate is shown
+	// Some files hold both, but the certificate is shown in answers.
+	if strings.Contains(c.Cert, "PRIVATE KEY") {
 		return fault.At(fault.Invalid, "client_cert.cert", "holds a private key, too; give that as client_cert.key alone, which is never shown")
 	}
-	if _, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key.Reveal())); err != nil { // its text may quote the key's block type, which nobody needs
+	// The library's text may quote the key's block type.
+	if _, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key.Reveal())); err != nil {
 		return fault.At(fault.Invalid, "client_cert", "is not a certificate and its own key, both in PEM")
 	}
 	return nil
@@ -254,7 +258,8 @@ func (e *Endpoint) checkLimits() error {
 		return fault.At(fault.Invalid, "timeout", "is %s; %s to %s are allowed", e.Timeout, MinTimeout, MaxTimeout)
 	case e.MaxInFlight < 0 || e.MaxInFlight > MaxMaxInFlight:
 		return fault.At(fault.Invalid, "max_in_flight", "is %d; 1 to %d are allowed", e.MaxInFlight, MaxMaxInFlight)
-	case e.RateLimit != 0 && !(e.RateLimit >= MinRateLimit && e.RateLimit <= MaxRateLimit): // so that NaN is refused, too
+	// Written so that NaN is refused too.
+	case e.RateLimit != 0 && !(e.RateLimit >= MinRateLimit && e.RateLimit <= MaxRateLimit):
 		return fault.At(fault.Invalid, "rate_limit", "is %g; %g to %g attempts a second are allowed", e.RateLimit, MinRateLimit, MaxRateLimit)
 	}
 	return nil

@@ -14,13 +14,15 @@ import (
 // Tolerance is how far an attempt's timestamp may be from the receiver's clock, to either side.
 const Tolerance = 5 * time.Minute
 
-// maxSignatures bounds what VerifyStandard compares: the header comes from anybody.
+// maxSignatures bounds how many signatures VerifyStandard compares, because anyone can send the
+// header.
 const maxSignatures = 32
 
-// VerifyStandard tells whether a request carries a Standard Webhooks v1 signature of the secret over the raw body, made within
-// Tolerance of now. It compares in constant time and fails with fault.Unauthenticated, or fault.Invalid for a secret that cannot be used.
+// VerifyStandard checks that a request carries a Standard Webhooks v1 signature of the secret over
+// the raw body, made within Tolerance of now. It compares in constant time and fails with
+// fault.Unauthenticated, or fault.Invalid for a secret that cannot be used.
 //
-// The body must be the bytes as they came: decoding and encoding them again changes them.
+// The body must be the bytes as received: decoding and encoding them again changes them.
 func VerifyStandard(secret secret.String, h http.Header, body []byte, now time.Time) error {
 	id, stamp, signatures := h.Get(HeaderID), h.Get(HeaderTimestamp), h.Get(HeaderSignature)
 	if id == "" || stamp == "" || signatures == "" {
@@ -30,7 +32,8 @@ func VerifyStandard(secret secret.String, h http.Header, body []byte, now time.T
 	if err != nil || strconv.FormatInt(unix, 10) != stamp {
 		return fault.New(fault.Unauthenticated, "%s is not a time in Unix seconds", HeaderTimestamp)
 	}
-	// Compared as seconds: a time.Duration overflows on a timestamp in milliseconds and would let it pass.
+	// Compare in seconds: a time.Duration would overflow on a timestamp in milliseconds and accept
+	// it.
 	if limit := int64(Tolerance / time.Second); unix < now.Unix()-limit || unix > now.Unix()+limit {
 		return fault.New(fault.Unauthenticated, "%s is more than %d s away from this machine's clock", HeaderTimestamp, limit)
 	}
@@ -53,8 +56,9 @@ func VerifyStandard(secret secret.String, h http.Header, body []byte, now time.T
 	return nil
 }
 
-// VerifyAgora tells whether a request carries the Agora-Signature-V2 of the secret over the raw body. It compares in constant
-// time and fails with fault.Unauthenticated. Agora's signature holds no time: a recorded request can be sent again.
+// VerifyAgora checks that a request carries the Agora-Signature-V2 of the secret over the raw body.
+// It compares in constant time and fails with fault.Unauthenticated. Agora's signature holds no
+// time: a recorded request can be sent again.
 func VerifyAgora(secret secret.String, h http.Header, body []byte) error {
 	got := h.Get(HeaderAgoraV2)
 	if got == "" {

@@ -36,23 +36,27 @@ type Deliverer interface {
 	Lease() time.Duration
 }
 
-// WorkerConfig is what a Worker needs. Queue and Sender are required; a zero value elsewhere is the default.
+// WorkerConfig holds the settings of a Worker. Queue and Sender are required; elsewhere a zero
+// value means the default.
 type WorkerConfig struct {
 	Queue    Queue
 	Sender   Deliverer
 	Schedule Schedule // nil is DefaultSchedule; empty is one try
-	// ParkAfter and DisableAfter are Policy's, BreakAfter is how many failures in a row hold an endpoint back; 0 is the default, below 0 is never.
+	// ParkAfter and DisableAfter are those of Policy. BreakAfter is how many failures in a row open
+	// an endpoint's breaker. 0 means the default, a negative value never.
 	ParkAfter, BreakAfter int
 	DisableAfter          time.Duration
-	// InFlight and PerEndpoint bound the attempts under way at once, in all and for one endpoint. As long as fewer than
-	// InFlight/PerEndpoint endpoints are stuck, the others are not held up; where stuck ones ask for more than PerEndpoint, fewer than half as many.
+	// InFlight and PerEndpoint bound the attempts in progress, in all and for one endpoint. As long
+	// as fewer than InFlight/PerEndpoint endpoints are stuck, the others are not delayed; if stuck
+	// endpoints want more than PerEndpoint, fewer than half as many.
 	InFlight, PerEndpoint int
-	Poll                  time.Duration         // between claims when nothing wakes the worker
-	Drain                 time.Duration         // what attempts under way may still take after Run's ctx ended
-	Now                   func() time.Time      // nil is time.Now
-	Random                func() float64        // in [0,1), for jitter; nil is math/rand/v2's
-	Registerer            prometheus.Registerer // nil registers no metrics
-	Log                   zerolog.Logger
+	Poll                  time.Duration // between claims when nothing wakes the worker
+	// How long attempts in progress may still take after Run's ctx is done.
+	Drain      time.Duration
+	Now        func() time.Time      // nil is time.Now
+	Random     func() float64        // in [0,1), for jitter; nil is math/rand/v2's
+	Registerer prometheus.Registerer // nil registers no metrics
+	Log        zerolog.Logger
 }
 
 // Worker takes due deliveries from the queue and sends them.
@@ -63,7 +67,8 @@ type Worker struct {
 	metrics *metrics
 }
 
-// NewWorker makes a worker. It fails with fault.Missing without a queue or a sender, and when its metrics are already registered.
+// NewWorker returns a worker. It fails with fault.Missing without a queue or a sender, and if its
+// metrics are already registered.
 func NewWorker(c WorkerConfig) (*Worker, error) {
 	if c.Queue == nil || c.Sender == nil {
 		return nil, fault.New(fault.Missing, "webhook worker: Queue or Sender is missing")
@@ -90,7 +95,7 @@ func NewWorker(c WorkerConfig) (*Worker, error) {
 	return &Worker{c: c, policy: policy, gates: gates, metrics: m}, nil
 }
 
-// orNever gives the default for 0, and 0, which is never, for what is below.
+// orNever returns the default for 0, and 0, which means never, for a negative value.
 func orNever[T int | time.Duration](v, def T) T {
 	if v == 0 {
 		return def
@@ -105,8 +110,9 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// Run sends what is due until ctx is done; what was due before it started goes first, at once. Then it claims nothing more, lets attempts
-// under way end within Drain, gives back the claims of those that did not, and returns nil, some seconds later if the store is stuck.
+// Run sends what is due until ctx is done, starting at once with what became due before. Then it
+// claims nothing more, lets attempts in progress end within Drain, releases the claims of those
+// that did not, and returns nil, some seconds later if the store hangs.
 func (w *Worker) Run(ctx context.Context) error {
 	stores, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -149,8 +155,9 @@ type run struct {
 	store    storeHealth
 }
 
-// claim is the loop: claim as many as there is room for, then wait for a reason to look again. One that fails waits
-// longer each time, whatever wakes it: a store that is down is not made busier by those who wait for it.
+// claim is the main loop: claim as many deliveries as there is room for, then wait for a reason to
+// claim again. After an error it waits longer each time, whatever wakes it, so that a store that is
+// down gets no extra load.
 func (r *run) claim(ctx context.Context) {
 	poll := time.NewTicker(r.c.Poll)
 	defer poll.Stop()
@@ -159,7 +166,8 @@ func (r *run) claim(ctx context.Context) {
 	most := r.c.InFlight / 4 // how many attempts that end are waited for
 	look := true             // there may be a test that came while all attempts were under way
 	for ctx.Err() == nil {
-		woken := r.c.Queue.Woken() // taken before the claim, so that what is committed during it wakes us
+		// Taken before the claim, so that a commit during the claim wakes the loop.
+		woken := r.c.Queue.Woken()
 		if free, tests := r.store.allow(r.c.Sender.Lease(), r.free); free > 0 || tests > 0 && look {
 			look = false
 			n, err := r.claimOnce(ctx, free, tests)
@@ -186,18 +194,20 @@ func (r *run) claim(ctx context.Context) {
 			if more {
 				most = r.together(ctx, most)
 			}
-		case <-held.C: // somebody may go on who was held back
+		case <-held.C: // an endpoint that was held back may go on
 		}
 		held.Stop()
 	}
 }
 
-// gatherFor is how long an attempt that has ended waits for others to end, where more is waiting than can be sent at a time: a claim looks at every endpoint that
-// something is due for, and costs other writers the same whether it takes one delivery or eight.
+// gatherFor is how long an attempt that has ended waits for others to end, if more is pending than
+// can be sent at a time. A claim reads every endpoint that has something due, and costs the same
+// whether it takes one delivery or eight.
 const gatherFor = 2 * time.Millisecond
 
-// together waits, not long, for so many attempts to have ended, and gives how many it should be the next time: where fewer end in time, since the others hang at
-// receivers that say nothing, those that do end must not wait for them again and again.
+// together waits briefly until the given number of attempts have ended, and returns the number to
+// wait for the next time. The number shrinks if fewer end in time, because the others hang at
+// silent receivers and must not delay those that end.
 func (r *run) together(ctx context.Context, most int) int {
 	t := time.NewTimer(gatherFor)
 	defer t.Stop()
@@ -216,13 +226,16 @@ func (r *run) together(ctx context.Context, most int) int {
 	}
 }
 
-// claimBytes is how long the bodies of one claim may be together: the first is to be on its way before all have been read.
+// claimBytes bounds the bodies of one claim, so that the first delivery is sent before all bodies
+// are read.
 const claimBytes = 8 << 20
 
-// claimOnce takes up to free deliveries, and tests beside them, and starts an attempt for each. It gives how many of the first kind there were, free if there may be more.
+// claimOnce takes up to free deliveries, and tests in addition, and starts an attempt for each. It
+// returns how many ordinary deliveries it took, or free if there may be more.
 func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	lease := r.c.Sender.Lease()
-	// Not under ctx: a claim that is cut off midway may have happened, and its deliveries would wait for the lease to end.
+	// Not under ctx: an aborted claim may have been committed, and its deliveries would wait for
+	// the lease to end.
 	claimCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
@@ -245,7 +258,8 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 			continue
 		}
 		ticket := r.gates.began(&d.Endpoint, d.Urgent, now)
-		r.start(d, func(land func()) { r.deliver(d, ticket, ends, ctx.Err() != nil, land) }) // claimed, perhaps, while Run was asked to end
+		// The claim may have returned after Run was asked to stop.
+		r.start(d, func(land func()) { r.deliver(d, ticket, ends, ctx.Err() != nil, land) })
 	}
 	if bytes >= claimBytes/2 {
 		return free, nil // there may be more that was too long for this claim
@@ -253,8 +267,8 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	return n, nil
 }
 
-// start runs what is to be done with a claimed delivery on a goroutine of its own, for which Run waits. do calls land when the attempt has ended: the next one
-// may begin while the result is being stored.
+// start handles a claimed delivery in a goroutine of its own, for which Run waits. do calls land
+// when the attempt has ended: the next attempt may begin while the result is being stored.
 func (r *run) start(d Delivery, do func(land func())) {
 	r.add(d, 1, 0)
 	r.wg.Go(func() {
@@ -271,7 +285,7 @@ func (r *run) start(d Delivery, do func(land func())) {
 	})
 }
 
-// signal tells claim that there is room.
+// signal wakes claim, because there is room.
 func (r *run) signal() {
 	select {
 	case r.freed <- struct{}{}:
@@ -279,11 +293,12 @@ func (r *run) signal() {
 	}
 }
 
-// maxTests is how many tests may be under way beside InFlight: who asks whether his receiver can be reached is not told to wait for others'.
+// maxTests is how many tests may be in progress in addition to InFlight, so that a test does not
+// wait for other deliveries.
 const maxTests = 4
 
-// free gives how many attempts may begin, and how many tests beside them. Results that wait for the store count, so that a store that is slow slows what fills it: what goes
-// on while they wait is the next attempt at the same endpoint, and not more in all.
+// free returns how many attempts may begin, and how many tests in addition. Results that wait to be
+// stored count, so that a slow store slows the work that fills it.
 func (r *run) free() (attempts, tests int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,22 +327,24 @@ func count(of map[string]int, key string, n int) {
 	}
 }
 
-// ended gives how many of an endpoint's attempts have ended whose results are not stored yet.
+// ended returns how many of an endpoint's attempts have ended while their results are not stored
+// yet.
 func (r *run) ended(e *Endpoint) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.landed[e.ID]
 }
 
-// under gives how many attempts a project and an endpoint have under way.
+// under returns how many attempts of a project and of an endpoint are in progress.
 func (r *run) under(e *Endpoint) (project, endpoint int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tenants[e.Project], r.flying[e.ID]
 }
 
-// room gives how many more attempts an endpoint may begin in one claim. Each has PerEndpoint of its own; what one asks for beyond comes from a part that all
-// who ask share, so that, however many of their receivers are stuck, they do not hold up the others. One alone gets half of all attempts.
+// room returns how many more attempts an endpoint may begin in one claim. Each endpoint has
+// PerEndpoint of its own. Beyond that, endpoints share one part, so that any number of stuck
+// receivers cannot delay the others. A single endpoint gets half of all attempts.
 func (r *run) room(now time.Time) func(*Endpoint) int {
 	granted := map[string]int{} // from the shared part, in this claim
 	return func(e *Endpoint) int {
@@ -377,7 +394,7 @@ func (r *run) log(d Delivery, result Result) {
 	e.Msg("webhook attempt")
 }
 
-// wait waits and tells whether ctx is still good.
+// wait waits for d, and reports whether ctx is still valid.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

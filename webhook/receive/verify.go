@@ -1,16 +1,20 @@
-// Package receive is the receiving side of Heardlog's webhooks: it verifies what came, reads it into types, and serves a URL that takes each event
-// once. It needs nothing but the standard library, so that importing it brings nothing else along.
+// Package receive is the receiving side of Heardlog's webhooks. It verifies requests, decodes them into
+// types, and serves a URL that handles each event once. It depends only on the standard library.
 //
-// A whole receiver:
+// A complete receiver:
 //
 //	v, err := receive.NewVerifier("whsec_…")
 //	…
-//	http.Handle("/hook", &receive.Handler{Verifier: v, Once: receive.NewMemory(10_000).Once, Handle: func(ctx context.Context, e receive.Event) error {
-//		if h, ok := e.Data.(receive.History); ok {
-//			return store(ctx, h)
-//		}
-//		return nil
-//	}})
+//	http.Handle("/hook", &receive.Handler{
+//		Verifier: v,
+//		Once:     receive.NewMemory(10_000).Once,
+//		Handle: func(ctx context.Context, e receive.Event) error {
+//			if h, ok := e.Data.(receive.History); ok {
+//				return store(ctx, h)
+//			}
+//			return nil
+//		},
+//	})
 package receive
 
 import (

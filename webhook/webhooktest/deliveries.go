@@ -67,7 +67,8 @@ func testClaimPerEndpoint(r rig) {
 	same(r.t, "two each", names(first), []string{"e0>a", "e1>a", "x>b"})
 	same(r.t, "those in flight count", names(r.claimPer(101, 10, 2)), []string{})
 	more, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 101, Limit: 10, PerEndpoint: 2, Lease: lease, Ended: func(e *webhook.Endpoint) int {
-		return map[string]int{"a": 1, "b": 7}[e.ID] // b has fewer than that, and nothing more to be sent
+		// B has fewer than that in progress, and nothing more to send.
+		return map[string]int{"a": 1, "b": 7}[e.ID]
 	}})
 	if err != nil {
 		r.t.Fatal(err)
@@ -314,7 +315,8 @@ func testSweepWaitsForPending(r rig) {
 	}
 }
 
-// testErasePending: of an agent that is erased nothing is sent any more, not even what was claimed, and its neighbours' deliveries stay.
+// testErasePending checks that nothing of an erased agent is sent any more, not even claimed
+// deliveries, and that its neighbours' deliveries stay.
 func testErasePending(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	other := r.agent
@@ -356,7 +358,8 @@ func testErasePending(r rig) {
 	}
 }
 
-// testManyEvents has retries, new events and expired leases at once and wants everything delivered in the end.
+// testManyEvents mixes retries, new events and expired leases, and expects everything to be
+// delivered in the end.
 func testManyEvents(r rig) {
 	r.put(endpoint("a"), endpoint("b", 102), endpoint("c", 101))
 	const events = 60

@@ -157,7 +157,7 @@ func testWoken(r rig) {
 	if woken() {
 		r.t.Error("woken by an event that nobody wants")
 	}
-	for range 100 { // a slow receiver holds nobody up and still learns of it
+	for range 100 { // a slow reader does not block the store, and still gets a signal
 		r.emit(event(time.Now().String(), 102, 30))
 	}
 	if !woken() {
@@ -165,7 +165,7 @@ func testWoken(r rig) {
 	}
 }
 
-// full gives an endpoint with a value in every field.
+// full returns an endpoint with a value in every field.
 func full(id string) webhook.Endpoint {
 	return webhook.Endpoint{
 		ID: id, Project: "acme", URL: "https://full.example/hook?token=x", Description: "the one", Events: []string{"agent.*", "10011"}, Agora: true,
@@ -190,7 +190,8 @@ func testCreateEndpoint(r rig) {
 	code(r.t, r.queue.CreateEndpoint(r.ctx, e, 2), fault.Conflict)
 	other := full("a")
 	other.Project = "other"
-	code(r.t, r.queue.CreateEndpoint(r.ctx, other, 2), fault.Conflict) // an id is unique over all projects
+	// An ID is unique over all projects.
+	code(r.t, r.queue.CreateEndpoint(r.ctx, other, 2), fault.Conflict)
 	code(r.t, r.queue.CreateEndpoint(r.ctx, webhook.Endpoint{}, 2), fault.Missing)
 	if err := r.queue.CreateEndpoint(r.ctx, full("b"), 2); err != nil {
 		r.t.Fatal(err)
@@ -198,7 +199,8 @@ func testCreateEndpoint(r rig) {
 	code(r.t, r.queue.CreateEndpoint(r.ctx, full("c"), 2), fault.Quota)
 	_, err = r.queue.Endpoint(r.ctx, "other", "a")
 	code(r.t, err, fault.NotFound)
-	got.Secrets[0].Value, got.Events[0] = "changed", "changed" // a copy: nobody else sees it
+	// A copy: the stored value does not change.
+	got.Secrets[0].Value, got.Events[0] = "changed", "changed"
 	again, err := r.queue.Endpoint(r.ctx, "", "a")
 	if err != nil {
 		r.t.Fatal(err)
@@ -276,5 +278,6 @@ func testRoom(r rig) {
 	same(r.t, "claimed", claim(10), []string{"p>own", "p>free", "q>free"})
 	same(r.t, "claimed again", claim(11), []string{"r>free", "s>free"})
 	same(r.t, "the server's number is full", claim(12), []string{})
-	r.wantBacklog(webhook.Backlog{Pending: 15, OldestDue: 1}) // the oldest due is that of the held one: nothing is excluded
+	// The oldest due is that of the disabled one: nothing is excluded.
+	r.wantBacklog(webhook.Backlog{Pending: 15, OldestDue: 1})
 }

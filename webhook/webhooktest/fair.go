@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// testReplayNamed wants calls of one name to be one, and a name of one project to say nothing to another.
+// testReplayNamed checks that calls with one name act once, and that names of different projects
+// are independent.
 func testReplayNamed(r rig) {
 	other := endpoint("b")
 	other.Project = "other"
@@ -59,7 +60,8 @@ func testReplayNamed(r rig) {
 	if err != nil || elsewhere.Count != 0 {
 		r.t.Errorf("in another project: %+v, %v", elsewhere, err)
 	}
-	if _, err := r.queue.ForgetDone(r.ctx, 1000, false); err != nil { // names go with what was done at their time
+	// Names are dropped together with rows of their time.
+	if _, err := r.queue.ForgetDone(r.ctx, 1000, false); err != nil {
 		r.t.Fatal(err)
 	}
 	if got, err := r.queue.ReplayAll(r.ctx, webhook.Replay{Filter: webhook.DeliveryQuery{Project: "acme", EventID: "e1"}, NowMS: 1000, Name: "m"}); err != nil {
@@ -134,7 +136,7 @@ func testTestsFirst(r rig) {
 	d := got[0]
 	r.finish(d, webhook.Pending, 30)
 	same(r.t, "a retry", names(claim(webhook.Claim{Urgent: 4, Room: none})), []string{})
-	// Nobody's tests hold up another's: of one endpoint two go before the rest.
+	// Tests of one endpoint do not delay another endpoint's: two of each go before the rest.
 	for i := range 5 {
 		test(fmt.Sprint("m", i), "a")
 	}
@@ -146,7 +148,7 @@ func testTestsFirst(r rig) {
 	}
 }
 
-// testUntried wants a delivery that was ended before its attempt to tell of none.
+// testUntried checks that a delivery that ended before its attempt records none.
 func testUntried(r rig) {
 	r.put(endpoint("a"), endpoint("b", eventtype.DeliveryDead))
 	r.emit(event("e1", 102, 10))
@@ -169,7 +171,8 @@ func testUntried(r rig) {
 	}
 }
 
-// testReplayNamedAtOnce wants calls of one name that come at the same time, as when a caller loses patience and asks again, to make each delivery once.
+// testReplayNamedAtOnce checks that concurrent calls with one name, as from a caller that retries,
+// create each delivery once.
 func testReplayNamedAtOnce(r rig) {
 	const events, calls = 1300, 4 // of several slices
 	r.put(endpoint("a"))
@@ -197,7 +200,7 @@ func testReplayNamedAtOnce(r rig) {
 	}
 }
 
-// testClaimFair wants those to go first who have the fewest attempts under way.
+// testClaimFair checks that endpoints with the fewest attempts in progress go first.
 func testClaimFair(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	for i := range 3 {
@@ -237,7 +240,8 @@ func testClaimBytes(r rig) {
 	}
 }
 
-// testForgetAgentless wants what tells of an agent to be kept where only the rest is to go.
+// testForgetAgentless checks that rows of agents are kept when only rows without an agent are to be
+// erased.
 func testForgetAgentless(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))

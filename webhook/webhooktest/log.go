@@ -25,7 +25,7 @@ func (r rig) list(q webhook.DeliveryQuery) []webhook.Record {
 	return page.Deliveries
 }
 
-// shown gives records as "event>endpoint".
+// shown returns records as "event>endpoint".
 func shown(list []webhook.Record) []string {
 	out := []string{}
 	for _, d := range list {
@@ -162,12 +162,13 @@ func testEvents(r rig) {
 	code(r.t, err, fault.NotFound)
 }
 
-// testReplay wants a replay to be sent as often as it is asked for, with the same bytes, attempts counted anew.
+// testReplay checks that each replay sends the same bytes again and counts its attempts from 1.
 func testReplay(r rig) {
 	r.put(endpoint("a"))
 	r.emit(event("e1", 102, 10))
 	first := r.one(10)
-	if _, err := r.queue.Replay(r.ctx, "acme", first.ID, 20, ""); err != nil { // while it is pending
+	// While it is pending.
+	if _, err := r.queue.Replay(r.ctx, "acme", first.ID, 20, ""); err != nil {
 		r.t.Fatal(err)
 	}
 	r.finish(first, webhook.Dead, 0)
@@ -355,9 +356,11 @@ func testServerKey(r rig) {
 	}
 }
 
-// testDeadTells wants an event for the others, in the same transaction, and none about an event of that kind.
+// testDeadTells checks that a dead delivery makes an event for the other endpoints in the same
+// transaction, and that the failure of such an event makes none.
 func testDeadTells(r rig) {
-	r.put(endpoint("a", 102, eventtype.DeliveryDead), endpoint("b", eventtype.DeliveryDead), endpoint("c")) // a is not told of itself
+	// A gets no event about itself.
+	r.put(endpoint("a", 102, eventtype.DeliveryDead), endpoint("b", eventtype.DeliveryDead), endpoint("c"))
 	r.emit(event("e1", 102, 10))
 	dead := webhook.Result{State: webhook.Dead, Reason: "given up", AtMS: 100, Try: webhook.Attempt{N: 1, Status: 500, ErrorClass: webhook.Class5xx}}
 	for _, d := range r.claim(10, 10) {
@@ -382,7 +385,8 @@ func testDeadTells(r rig) {
 	same(r.t, "about its own kind", names(r.claim(1000, 10)), []string{})
 }
 
-// testDisabledAfter has an endpoint fail for days: it is disabled with the attempt that makes them full, and goes on where it stopped when enabled.
+// testDisabledAfter lets an endpoint fail for days. It is disabled with the attempt that completes
+// the period, and continues where it stopped when it is enabled.
 func testDisabledAfter(r rig) {
 	const day = 24 * 60 * 60 * 1000
 	r.put(endpoint("a", 102), endpoint("b", eventtype.EndpointDisabled))
@@ -417,7 +421,7 @@ func testDisabledAfter(r rig) {
 		r.t.Errorf("after a success: %+v", e)
 	}
 	finish(webhook.Pending, day+1)   // one, and none for two days
-	finish(webhook.Pending, 3*day+1) // too long after the one before: the days begin anew
+	finish(webhook.Pending, 3*day+1) // too long after the previous one: the period starts again
 	for _, now := range []int64{4 * day, 5 * day, 6 * day, 7 * day} {
 		finish(webhook.Pending, now)
 	}
@@ -433,7 +437,8 @@ func testDisabledAfter(r rig) {
 	if e.KeepUntilMS != 15*day+1 {
 		r.t.Errorf("events are kept until %d", e.KeepUntilMS)
 	}
-	r.emit(event("kept", 102, 9*day), event("unwanted", 102, 15*day+1)) // a week is kept, and no more
+	// Events of one week are kept, and no more.
+	r.emit(event("kept", 102, 9*day), event("unwanted", 102, 15*day+1))
 	list := r.claim(9*day, 10)
 	if len(list) != 1 || list[0].Endpoint.ID != "b" || list[0].Type != eventtype.EndpointDisabled {
 		r.t.Fatalf("claimed while it is disabled: %v", names(list))
@@ -465,7 +470,8 @@ func testDisabledAfter(r rig) {
 	}
 }
 
-// testOldestPending has attempts fail: the due time moves on, how long the event has waited does not.
+// testOldestPending checks that failed attempts move the due time, but not the time since when the
+// event has waited.
 func testOldestPending(r rig) {
 	r.put(endpoint("a", 101), endpoint("b"))
 	r.emit(event("e1", 101, 30), event("e2", 102, 20))
@@ -484,14 +490,16 @@ func testOldestPending(r rig) {
 		r.finish(d, webhook.Pending, 6000)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 2, OldestDue: 6000, OldestPending: 30})
-	if _, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 7000, ""); err != nil { // counts from its own making
+	// Counts from its own creation.
+	if _, err := r.queue.Replay(r.ctx, "acme", list[0].ID, 7000, ""); err != nil {
 		r.t.Fatal(err)
 	}
 	for _, d := range r.claim(6500, 10) {
 		r.finish(d, webhook.Dead, 0)
 	}
 	r.wantBacklog(webhook.Backlog{Pending: 1, Dead: 2, OldestDue: 7000, OldestPending: 7000})
-	// What a replay at a pace sends later has not waited before its turn, and counts from then on, whatever becomes of its tries.
+	// A delivery that a paced replay sends later does not wait before its turn, and counts from
+	// then on, whatever its attempts return.
 	for _, d := range r.claim(7000, 10) {
 		r.finish(d, webhook.Dead, 0)
 	}
@@ -506,7 +514,8 @@ func testOldestPending(r rig) {
 	r.wantBacklog(webhook.Backlog{Pending: 1, Dead: 3, OldestDue: 20_000, OldestPending: 10_000})
 }
 
-// testHealthInOneGroup ends claims of several endpoints at the same time: none of them loses what another one noted.
+// testHealthInOneGroup ends claims of several endpoints at the same time and checks that no
+// endpoint loses another one's update.
 func testHealthInOneGroup(r rig) {
 	const n = 40
 	for i := range n {

@@ -1,4 +1,5 @@
-// Package webhooktest is the contract of webhook.Store (Queue, Endpoints and Log) as tests, on the store whose changes fill it. Every driver runs it.
+// Package webhooktest is the contract of webhook.Store (Queue, Endpoints and Log) as a test suite.
+// Every driver runs it on a store whose changes fill the queue.
 package webhooktest
 
 import (
@@ -25,7 +26,8 @@ type rig struct {
 	agent memory.Agent
 }
 
-// Run runs the contract; open gives an empty store and its queue and closes them when the test ends.
+// Run runs the contract. open returns an empty store and its queue, and closes them when the test
+// ends.
 func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 	for name, test := range map[string]func(rig){
 		"Endpoints":              testEndpoints,
@@ -96,7 +98,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 	}
 }
 
-// endpoint gives an endpoint of the agent's project that wants the types.
+// endpoint returns an endpoint of the agent's project that wants the types.
 func endpoint(id string, types ...int) webhook.Endpoint {
 	e := webhook.Endpoint{ID: id, Project: "acme", URL: "https://" + id + ".example/hook"}
 	for _, t := range types {
@@ -105,7 +107,7 @@ func endpoint(id string, types ...int) webhook.Endpoint {
 	return e
 }
 
-// attempts gives the attempts of an event's deliveries, by delivery and number.
+// attempts returns the attempts of an event's deliveries, ordered by delivery and number.
 func (r rig) attempts(eventID string) ([]webhook.Attempt, error) {
 	page, err := r.queue.Deliveries(r.ctx, webhook.DeliveryQuery{Project: "acme", EventID: eventID, Limit: 100})
 	if err != nil {
@@ -132,7 +134,7 @@ func (r rig) put(list ...webhook.Endpoint) {
 	}
 }
 
-// event gives an event whose time is ms.
+// event returns an event whose time is ms.
 func event(id string, eventType int, ms int64) memory.Event {
 	return memory.Event{ID: id, Type: eventType, CreatedMS: ms, Body: []byte(`{"noticeId":"` + id + `"}`)}
 }
@@ -195,7 +197,7 @@ func (r rig) wantBacklog(want webhook.Backlog) {
 	same(r.t, "backlog", got, want)
 }
 
-// names gives the deliveries as "event>endpoint".
+// names returns the deliveries as "event>endpoint".
 func names(list []webhook.Delivery) []string {
 	out := []string{}
 	for _, d := range list {
