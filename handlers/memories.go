@@ -223,7 +223,7 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 		Category: category, Importance: in.Importance,
 	}
 	if status != window.Accepted {
-		m.Status = memory.MessageStatus(status)
+		m.Status = status
 	}
 	return m, nil
 }
@@ -312,7 +312,7 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 		return &s
 	}
 	out := memoryJSON{
-		ID: it.Row.ID, Content: m.Parts, Type: names.of(m.Role), Status: string(it.ShownStatus()), Category: m.Category(), Importance: m.Importance(),
+		ID: it.Row.ID, Content: m.Parts, Type: names.of(m.Role), Status: string(m.Status.Named()), Category: m.Category(), Importance: m.Importance(),
 		Metadata:  memoryMetadataJSON{orNil(it.Row.UserID), orNil(it.Row.SessionID), orNil(it.Row.TaskID), orNil(it.Row.AgentID), json.RawMessage("{}")},
 		CreatedAt: iso(m.Timestamp), UpdatedAt: iso(m.Timestamp),
 	}
@@ -460,8 +460,8 @@ func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
 		if err != nil {
 			return q, 0, err
 		}
-		if q.Role = window.Role(role); role == memory.Developer { // which counts as a system message
-			q.Role = window.System
+		if q.Role = role; role == memory.Developer { // which counts as a system message
+			q.Role = memory.System
 		}
 	}
 	if in.Status != "" {

@@ -63,7 +63,7 @@ func (s *Service) Context(ctx context.Context, project, id string, r ContextRequ
 	}
 	for _, e := range read.Entries {
 		m := ContextMessage{
-			Role: Role(e.Message.Role), Text: e.Message.Text, Parts: e.Message.Parts, ToolCalls: e.Message.ToolCalls, ToolCallID: e.Message.ToolCallID, ToolName: e.Message.ToolName,
+			Role: e.Message.Role, Text: e.Message.Text, Parts: e.Message.Parts, ToolCalls: e.Message.ToolCalls, ToolCallID: e.Message.ToolCallID, ToolName: e.Message.ToolName,
 		}
 		if string(m.Parts) == "null" {
 			m.Parts = nil
@@ -116,7 +116,7 @@ func (l *LLMSettings) instructions() []window.Message {
 		if json.Unmarshal(raw, &m) != nil {
 			continue // a join does not take such a one
 		}
-		w := window.Message{Role: window.Role(m.Role)}
+		w := window.Message{Role: Role(m.Role)}
 		if len(m.Content) == 0 {
 			m.Content = m.Parts
 		}

@@ -213,7 +213,7 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 		if err != nil {
 			return Change{}, err
 		}
-		if err := m.Status.shown().To(next); err != nil {
+		if err := m.Status.To(next); err != nil {
 			return Change{}, err
 		}
 		item := Item{AgentID: it.AgentID}
@@ -221,7 +221,7 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 			item = *was
 		}
 		item.UpdatedMS = s.nowMS()
-		if m.Status = MessageStatus(next); next == rules.Accepted {
+		if m.Status = next; next == rules.Accepted {
 			m.Status = Accepted
 		}
 		m.Rev = h.Rev + 1
@@ -231,17 +231,6 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 	})
 	return it, err
 }
-
-// shown gives the status by its name.
-func (s MessageStatus) shown() rules.Status {
-	if s == Accepted {
-		return rules.Accepted
-	}
-	return rules.Status(s)
-}
-
-// ShownStatus gives an item's status by its name.
-func (it *StoredItem) ShownStatus() rules.Status { return it.Message.Status.shown() }
 
 // ItemSearch is a search over a project's items (003-7). Its SearchQuery.Scope and Level say whose.
 type ItemSearch struct {
@@ -331,8 +320,8 @@ func askFor(level rules.Level, scope rules.Scope) ItemQuery {
 func (it *StoredItem) view(ref int) rules.Message {
 	m := &it.Message
 	out := rules.Message{
-		Ref: ref, Role: rules.Role(m.Role), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
-		Status: m.Status.shown(), Category: m.Category(),
+		Ref: ref, Role: m.Role, Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
+		Status: m.Status.Named(), Category: m.Category(),
 		Scope: &rules.Scope{UserID: it.Row.UserID, SessionID: it.Row.SessionID, TaskID: it.Row.TaskID, AgentID: it.Row.AgentID},
 	}
 	if m.Role == Developer { // which is no type of its own here

@@ -1,29 +1,33 @@
 package memory
 
-import "encoding/json"
+import (
+	"encoding/json"
 
-// Role is who a message is from.
-type Role string
-
-// The roles that the ledger keeps. An agent's own system messages live in llm.system_messages and are no part of the ledger.
-const (
-	User      Role = "user"
-	Assistant Role = "assistant"
-	Tool      Role = "tool" // kept in the ledger, not shown in history
-	// System and Developer are instructions that a client appended. They are never in history (reference/memory-semantics.md 002-2); whether they are in
-	// the context is the policy's to say.
-	System    Role = "system"
-	Developer Role = "developer"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
-// MessageStatus says whether who wrote a message stands by it (reference/memory-semantics.md 003-6).
-type MessageStatus string
+// Role is the author of a message.
+type Role = window.Role
 
-// The statuses. The zero value is a message that counts; drafts and discarded messages reach neither an LLM nor history.
+// The roles that the ledger keeps. The system messages of an agent's settings are not in the ledger.
 const (
-	Accepted  MessageStatus = ""
-	Draft     MessageStatus = "draft"
-	Discarded MessageStatus = "discard"
+	User      = window.User
+	Assistant = window.Assistant
+	Tool      = window.Tool // not in history
+	// System and Developer are instructions that a client appended. They are never in history; the
+	// policy decides whether they are in the context.
+	System    = window.System
+	Developer = window.Developer
+)
+
+// MessageStatus is whether a message is accepted, a draft or discarded.
+type MessageStatus = window.Status
+
+// The statuses. Drafts and discarded messages are neither in history nor in the context.
+const (
+	Accepted  MessageStatus = "" // as stored; window.Accepted is its name in the API
+	Draft                   = window.Draft
+	Discarded               = window.Discard
 )
 
 // Scope says whose a message is, beside its agent (reference/memory-semantics.md 003-5). An empty id is one that was not given.

@@ -358,20 +358,17 @@ func (s *Service) Remembered(ctx context.Context, project, id string) (Head, []M
 	return h, out, nil
 }
 
-// notRemembered is the status of a view whose message is not in memory.
-const notRemembered = window.Status("discard")
-
 // view gives what the rules of a window look at of a message.
 func (m *Message) view() window.Message {
 	v := window.Message{
-		Role: window.Role(m.WireRole()), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
+		Role: m.WireRole(), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
 		Chars: int(m.Size()), Importance: m.Importance(), Interrupted: m.Interrupted, Category: m.Category(),
 	}
 	if m.Content == "" && len(m.Parts) == 0 && len(m.ToolCalls) > 0 {
 		v.Parts = json.RawMessage("null")
 	}
 	if !m.InMemory() {
-		v.Status = notRemembered
+		v.Status = window.Discard
 	}
 	if s := m.Scope(); s != (Scope{}) {
 		v.Scope = &window.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}

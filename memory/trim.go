@@ -174,10 +174,10 @@ func (r *recalled) told(d reworked) (Trimmed, []Message) {
 		units += d.counter.Size(&r.views[i])
 		for _, w := range behind[i] {
 			m := Message{
-				Role: Role(w.Role), Content: w.Text, Parts: w.Parts, ToolCallID: w.ToolCallID, TurnID: r.stored[i].TurnID, Timestamp: r.stored[i].Timestamp,
+				Role: w.Role, Content: w.Text, Parts: w.Parts, ToolCallID: w.ToolCallID, TurnID: r.stored[i].TurnID, Timestamp: r.stored[i].Timestamp,
 			}
 			m.scopeOr(r.stored[i].Scope())
-			if w.Role == window.User { // results in blocks
+			if w.Role == User { // results in blocks
 				m.Role = Tool
 			}
 			list = append(list, m.copied(r.stored[i].Seq))

@@ -188,7 +188,7 @@ func accepted(list []Message, x Extras) []slot {
 	s := make([]slot, 0, len(list))
 	for i := range list {
 		m := &list[i]
-		if m.Status.orAccepted() != Accepted || x.Scope != nil && !x.Level.Matches(*x.Scope, m.Scope) {
+		if m.Status.Named() != Accepted || x.Scope != nil && !x.Level.Matches(*x.Scope, m.Scope) {
 			continue
 		}
 		s = append(s, newSlot(m, i, Kept))

@@ -77,13 +77,13 @@ func ParseStatus(field, name string) (Status, error) {
 	return "", notOneOf(field, name, string(Accepted), string(Draft), string(Discard))
 }
 
-// orAccepted gives the status, Accepted where it is not set.
-func (s Status) orAccepted() Status { return or(s, Accepted) }
+// Named returns the status, with Accepted for the zero value.
+func (s Status) Named() Status { return or(s, Accepted) }
 
 // To tells whether a message may go from one status to another: from draft to the others, from accepted to discard. Any other change, also to
 // the same status, fails with fault.Conflict.
 func (s Status) To(next Status) error {
-	switch from := s.orAccepted(); {
+	switch from := s.Named(); {
 	case from == Draft && (next == Accepted || next == Discard), from == Accepted && next == Discard:
 		return nil
 	case from == Discard:

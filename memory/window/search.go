@@ -45,7 +45,7 @@ func Search(list []Message, q SearchQuery) []int {
 func (q *SearchQuery) matches(m *Message) bool {
 	return q.Level.Matches(q.Scope, m.Scope) &&
 		(q.Role == "" || q.Role == m.Role) &&
-		(q.Status == "" || q.Status == m.Status.orAccepted()) &&
+		(q.Status == "" || q.Status == m.Status.Named()) &&
 		(q.Category == "" || q.Category == m.Category)
 }
 

@@ -26,7 +26,7 @@ func TrimToRecent(list []Message, keepRecent int) []int {
 // recent gives the places of the accepted messages that are not of the system, and which of them is the first to be kept.
 func recent(list []Message, keepRecent int) (others []int, cut int) {
 	for i := range list {
-		if !list[i].IsSystem() && list[i].Status.orAccepted() == Accepted {
+		if !list[i].IsSystem() && list[i].Status.Named() == Accepted {
 			others = append(others, i)
 		}
 	}
@@ -117,7 +117,7 @@ const (
 func (p Policy) SummaryDue(list []Message, c Counter) bool {
 	t := Tally{Counter: c}
 	for i := range list {
-		if m := &list[i]; m.Status.orAccepted() == Accepted {
+		if m := &list[i]; m.Status.Named() == Accepted {
 			t.Add(m)
 			if m.IsSystem() {
 				t.Messages--

@@ -51,7 +51,7 @@ func leaving(list []Message, s []slot) []int {
 			next++
 			continue
 		}
-		if list[i].Status.orAccepted() == Accepted {
+		if list[i].Status.Named() == Accepted {
 			out = append(out, i)
 		}
 	}
