@@ -89,12 +89,12 @@ func (c *Access) byBearer(token string) string {
 }
 
 // enter finds out which project the request speaks for, and refuses it without one.
-func (a *API) enter(style errorStyle) func(http.Handler) http.Handler {
+func (c *Access) enter(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			project, err := a.projectFor(r)
+			project, err := c.projectFor(r)
 			if err != nil {
-				a.answerError(w, r, style, err)
+				answerError(w, r, style, err)
 				return
 			}
 			infoOf(r).project = project
@@ -103,13 +103,13 @@ func (a *API) enter(style errorStyle) func(http.Handler) http.Handler {
 	}
 }
 
-func (a *API) projectFor(r *http.Request) (string, error) {
+func (c *Access) projectFor(r *http.Request) (string, error) {
 	appid := chi.URLParam(r, "appid")
-	if a.Access.open() {
+	if c.open() {
 		if appid == "" {
-			return a.Access.DefaultProject, nil
+			return c.DefaultProject, nil
 		}
-		if !a.Access.ValidProject(appid) {
+		if !c.ValidProject(appid) {
 			return "", fault.New(fault.NotFound, "project not found")
 		}
 		return appid, nil
@@ -118,7 +118,7 @@ func (a *API) projectFor(r *http.Request) (string, error) {
 	if header == "" {
 		return "", fault.New(fault.Unauthenticated, "Missing authorization header")
 	}
-	project := a.Access.project(header)
+	project := c.project(header)
 	if project == "" {
 		return "", fault.New(fault.Unauthenticated, "the credentials are not valid")
 	}
@@ -130,7 +130,7 @@ func (a *API) projectFor(r *http.Request) (string, error) {
 
 // localOnly guards an open server from the web pages that its user visits: one could reach this machine under a name of its own, or send a
 // request that needs no permission. Whether the server is alive is no secret.
-func (a *API) localOnly(next http.Handler) http.Handler {
+func localOnly(next http.Handler) http.Handler {
 	pages := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
@@ -142,7 +142,7 @@ func (a *API) localOnly(next http.Handler) http.Handler {
 			err = fault.New(fault.Forbidden, "this server has no credentials configured and takes no requests from web pages of other sites")
 		}
 		if err != nil {
-			a.answerError(w, r, styleOf(r), err)
+			answerError(w, r, styleOf(r), err)
 			return
 		}
 		next.ServeHTTP(w, r)

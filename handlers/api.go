@@ -1,77 +1,68 @@
-// Package handlers is the HTTP face of Heardlog: the whole URL map, wire types, and the mapping of errors to statuses.
-// A handler decodes, calls a service, encodes, and returns its error; handle alone answers and logs errors.
+// Package handlers serves Heardlog's HTTP API: the URL map, the wire types and the HTTP status of
+// each error. New returns the whole map, which routes.go shows on one page.
+//
+// Each noun has a group of handlers, a small struct with what it needs, in a file of the noun's
+// name. A handler decodes the request, calls one service, encodes the answer and returns its error;
+// handle alone turns errors into answers. Each answer is checked against openapi.yaml by the tests.
 package handlers
 
 import (
 	"context"
 	"net/http"
-	"sync/atomic"
 	"time"
 
-	"github.com/go-playground/validator/v10"
+	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Config is what an API is made of.
+// Config holds what the handlers call and their settings.
 type Config struct {
-	Memory  *memory.Service
-	Answers *turn.Runner
-	// Conversations are what clients save under names of their own.
+	Memory        *memory.Service
+	Answers       *turn.Runner
 	Conversations memory.Conversations
-	// Webhooks are endpoints, and what was and is to be sent to them.
-	Webhooks *webhook.Service
-	Access   *Access
-	Log      zerolog.Logger
-	Metrics  *Metrics
-	// Ready tells whether the server can take work; its error says why not.
-	Ready func(ctx context.Context) error
-	// MetricsPage serves /metrics.
-	MetricsPage http.Handler
+	Webhooks      *webhook.Service
+	Access        *Access
+	Log           zerolog.Logger
+	Metrics       *Metrics
+	// Ready returns why the server cannot take work, nil if it can.
+	Ready       func(ctx context.Context) error
+	MetricsPage http.Handler           // serves /metrics
 	Spec        []byte                 // openapi.yaml
-	DocsPage    func() ([]byte, error) // HTML made of it
+	DocsPage    func() ([]byte, error) // returns an HTML page made of Spec
 	MaxBody     int64                  // bytes
-	BodyTimeout time.Duration          // how long a client may take to send its body; 0 = DefaultBodyTimeout
-	// Now gives the time; nil is time.Now.
-	Now       func() time.Time
-	RateLimit int // requests a second and project; 0 = no limit
-	// DefaultLLM tells that agents without an llm.url have one all the same.
+	BodyTimeout time.Duration          // time for a client to send a body; 0 = DefaultBodyTimeout
+	Now         func() time.Time       // nil = time.Now
+	RateLimit   int                    // requests a second of one project; 0 = no limit
+	// DefaultLLM is set if the server has an LLM for agents without an llm.url.
 	DefaultLLM bool
-	// AutoJoin makes an agent of an unknown id, or, with id "", of an unknown key, and gives its id; nil refuses both.
+	// AutoJoin creates an agent for an unknown id or, if id is "", for an unknown key, and returns
+	// its ID. nil refuses such calls.
 	AutoJoin func(ctx context.Context, project, id string, call memory.Call) (string, error)
-	// Platforms knows how platforms name their calls; nil knows those that are built in.
+	// Platforms finds the agent of a call by the keys that platforms send; nil = the built-in ones.
 	Platforms *platform.Set
-	// NoKey is what becomes of a chat completion that names neither an agent nor a call: NoKeyRefuse (also for "") or NoKeyWords.
+	// NoKey says what happens to a chat completion that names neither an agent nor a call:
+	// NoKeyRefuse, the default, or NoKeyWords.
 	NoKey string
-	// PassThrough lists the paths under /v1 that go through to the upstream: whole paths, such as /v1/embeddings, paths that end in /* for all beneath them,
-	// or * for all. Our own paths are ours in any case.
+	// PassThrough lists the paths under /v1 that are sent on to the upstream: a path such as
+	// /v1/files, a path and all below it (/v1/files/*), or * for all. Our own paths never are.
 	PassThrough []string
-	// Ingest holds the secrets that sign Agora's notifications, by project; none takes no notifications.
+	// Ingest holds the secrets that sign Agora's notifications, by project. Without any, no
+	// notifications are taken.
 	Ingest map[string][]secret.String
-	// Tail bounds the live tails.
-	Tail tail.Limits
-	// Done is closed when the server begins to stop: endless streams end then.
+	Tail   tail.Limits
+	// Done is closed when the server begins to stop; live tails end then.
 	Done <-chan struct{}
 }
 
-// API serves the URL map. Make it with New.
-type API struct {
-	Config
-	validate *validator.Validate
-	tails    *tail.Hub
-	own      map[string]bool // first names of our own paths under /v1; set by Router
-	// unverified is how many bytes of notifications are being read of which nobody knows yet who sent them.
-	unverified atomic.Int64
-}
-
-// New makes an API.
-func New(c Config) *API {
+func (c Config) withDefaults() Config {
 	if c.BodyTimeout == 0 {
 		c.BodyTimeout = DefaultBodyTimeout
 	}
@@ -79,14 +70,59 @@ func New(c Config) *API {
 		c.Now = time.Now
 	}
 	if c.Platforms == nil {
-		c.Platforms, _ = platform.NewSet(nil) // which has nothing to refuse
+		c.Platforms, _ = platform.NewSet(nil) // fails only for profiles of the caller's
 	}
 	if c.NoKey == "" {
 		c.NoKey = NoKeyRefuse
 	}
-	a := &API{Config: c, validate: newValidator()}
-	a.tails = tail.New(tail.Config{
+	return c
+}
+
+// api holds the groups of handlers.
+type api struct {
+	agents        agentAPI
+	speech        speechAPI
+	messages      messageAPI
+	context       contextAPI
+	items         itemAPI
+	working       workingAPI
+	conversations conversationAPI
+	evidence      evidenceAPI
+	tails         tailAPI
+	webhooks      webhookAPI
+	notices       *noticeAPI
+	proxy         *proxyAPI
+	erase         eraseAPI
+	ops           opsAPI
+}
+
+// New returns the whole URL map.
+func New(c Config) *chi.Mux {
+	c = c.withDefaults()
+	b := bodies{limit: c.MaxBody, validate: newValidator()}
+	hub := tail.New(tail.Config{
 		Memory: c.Memory, Encode: appendLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
-	return a
+	a := &api{
+		agents:        agentAPI{bodies: b, memory: c.Memory, now: c.Now, defaultLLM: c.DefaultLLM},
+		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
+		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
+		context:       contextAPI{bodies: b, memory: c.Memory, now: c.Now},
+		items:         itemAPI{bodies: b, memory: c.Memory, now: c.Now},
+		working:       workingAPI{bodies: b, memory: c.Memory},
+		conversations: conversationAPI{bodies: b, conversations: c.Conversations},
+		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},
+		tails:         tailAPI{hub: hub},
+		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
+		notices: &noticeAPI{
+			bodies: b, archive: archive.Service{Memory: c.Memory, Now: c.Now}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
+			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
+		},
+		proxy: &proxyAPI{
+			bodies: b, memory: c.Memory, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough,
+		},
+		erase: eraseAPI{memory: c.Memory, conversations: c.Conversations, webhooks: c.Webhooks, now: c.Now},
+		ops:   opsAPI{ready: c.Ready, openapi: c.Spec, docsPage: c.DocsPage, metricsPage: c.MetricsPage},
+	}
+	return a.routes(c)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -12,8 +13,15 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// policy reads one level of the policy; nil where the field is absent or null.
-func (a *API) policy(field string, raw json.RawMessage) (*window.Policy, error) {
+// contextAPI serves the part of an agent's memory that its LLM gets, and what changes it.
+type contextAPI struct {
+	bodies
+	memory *memory.Service
+	now    func() time.Time
+}
+
+// readPolicy reads one level of the policy. It returns nil if the field is absent or null.
+func readPolicy(m *memory.Service, field string, raw json.RawMessage) (*window.Policy, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
@@ -21,15 +29,15 @@ func (a *API) policy(field string, raw json.RawMessage) (*window.Policy, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &p, a.Memory.CheckPolicy(field, &p)
+	return &p, m.CheckPolicy(field, &p)
 }
 
 // policies tells the presets in full and the server's own policy.
-func (a *API) policies(w http.ResponseWriter, _ *http.Request) error {
+func (a contextAPI) policies(w http.ResponseWriter, _ *http.Request) error {
 	return encode(w, http.StatusOK, struct {
 		Presets []window.Named `json:"presets"`
 		Default window.Policy  `json:"default"`
-	}{window.Presets(), a.Memory.ServerPolicy()})
+	}{window.Presets(), a.memory.ServerPolicy()})
 }
 
 // contextRequest is the body of the context call; all of it may be absent.
@@ -50,19 +58,19 @@ type messageScope struct {
 	TaskID    string `json:"task_id" validate:"max=256"`
 }
 
-func (a *API) context(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.optionalBody(w, r)
+func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readOptional(w, r)
 	if err != nil {
 		return err
 	}
 	var in contextRequest
 	if body != nil {
-		if err := a.decodeBytes(body, &in, true); err != nil {
+		if err := a.unmarshal(body, &in, true); err != nil {
 			return err
 		}
 	}
 	q := memory.ContextRequest{WithoutSummary: in.Inject.Summary != nil && !*in.Inject.Summary}
-	if q.Policy, err = a.policy("policy", in.Policy); err != nil {
+	if q.Policy, err = readPolicy(a.memory, "policy", in.Policy); err != nil {
 		return err
 	}
 	if in.Utterance != nil {
@@ -75,7 +83,7 @@ func (a *API) context(w http.ResponseWriter, r *http.Request) error {
 	if s := in.Scope; s != nil {
 		q.Scope = &window.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
 	}
-	c, err := a.Memory.Context(r.Context(), projectOf(r), chi.URLParam(r, "id"), q)
+	c, err := a.memory.Context(r.Context(), projectOf(r), chi.URLParam(r, "id"), q)
 	if err != nil {
 		return err
 	}

@@ -1,38 +1,91 @@
 package handlers
 
 import (
-	"bytes"
 	"net/http"
+	"time"
 
-	"github.com/go-chi/chi/v5"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/webhook"
 )
 
-// erase takes an agent away with all that belongs to it, live or ended. No event tells of it.
-func (a *API) erase(w http.ResponseWriter, r *http.Request) error {
-	if err := a.Memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+// eraseAPI erases all data of a user or a project.
+type eraseAPI struct {
+	memory        *memory.Service
+	conversations memory.Conversations
+	webhooks      *webhook.Service
+	now           func() time.Time
 }
 
-// clear empties an agent's memory; the summary stays, and so does the ledger.
-func (a *API) clear(w http.ResponseWriter, r *http.Request) error {
-	if err := a.noBody(w, r); err != nil {
-		return err
-	}
-	if _, err := a.Memory.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+// receiptJSON tells what was erased, without content.
+type receiptJSON struct {
+	Project  string     `json:"project"`
+	User     string     `json:"user,omitempty"`
+	ErasedAt string     `json:"erased_at"` // RFC 3339, UTC
+	Erased   erasedJSON `json:"erased"`
+	// Shared names agents that were left since others were heard there, too.
+	Shared  []string `json:"shared_agents,omitempty"`
+	SharedN int      `json:"shared_total,omitempty"`
 }
 
-// noBody reads the body of a call that takes none; an empty object is as good.
-func (a *API) noBody(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
-	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+type erasedJSON struct {
+	Agents        int  `json:"agents"`
+	Memories      int  `json:"memories"`
+	Conversations *int `json:"conversations,omitempty"`
+	Endpoints     *int `json:"endpoints,omitempty"`
+}
+
+func newReceipt(project string, e memory.Erased, at time.Time) receiptJSON {
+	return receiptJSON{
+		Project: project, ErasedAt: at.UTC().Format(time.RFC3339), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories}, Shared: e.Shared, SharedN: e.SharedN,
+	}
+}
+
+// eraseUser takes away all that belongs to a user of the project.
+func (a eraseAPI) user(w http.ResponseWriter, r *http.Request) error {
+	user, err := pathName(r, "user")
+	if err != nil {
 		return err
 	}
-	return a.decodeBytes(body, &struct{}{}, true)
+	if len(user) > maxScopeID {
+		return fault.At(fault.Invalid, "user", "has %d bytes, allowed are %d", len(user), maxScopeID)
+	}
+	e, err := a.memory.EraseUser(r.Context(), projectOf(r), user)
+	if err != nil {
+		return err
+	}
+	out := newReceipt(projectOf(r), e, a.now())
+	out.User = user
+	return encode(w, http.StatusOK, out)
+}
+
+// eraseProject takes away all that the caller's project has. The path names it, so that nobody does so by a slip.
+func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
+	named, err := pathName(r, "project")
+	if err != nil {
+		return err
+	}
+	project := projectOf(r)
+	if named != project {
+		return fault.At(fault.NotFound, "project", "%q is not the project of these credentials", clip(named, 80))
+	}
+	ctx := r.Context()
+	gone := 0
+	if a.webhooks != nil { // a store without deliveries has no endpoints
+		var err error
+		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil { // first of all, so that nothing more is sent
+			return err
+		}
+	}
+	e, err := a.memory.EraseProject(ctx, project)
+	if err != nil {
+		return err
+	}
+	saved, err := a.conversations.Clear(ctx, project)
+	if err != nil {
+		return err
+	}
+	out := newReceipt(project, e, a.now())
+	out.Erased.Conversations, out.Erased.Endpoints = &saved, &gone
+	return encode(w, http.StatusOK, out)
 }

@@ -91,3 +91,55 @@ func nameTaken(err error) *memory.NameTakenError {
 	taken, _ := errors.AsType[*memory.NameTakenError](err)
 	return taken
 }
+
+// openAIErrorBody is the error form that OpenAI's clients read.
+type openAIErrorBody struct {
+	Error struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	} `json:"error"`
+}
+
+// openAIError is the error style of the OpenAI-compatible paths.
+func openAIError(w http.ResponseWriter, e *fault.Error) {
+	var body openAIErrorBody
+	body.Error.Message, body.Error.Code, body.Error.Type = e.Msg, string(e.Code), openAIType(e.Code)
+	if e.Field != "" {
+		body.Error.Param = &e.Field
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	errorHeaders(w.Header(), e.Code)
+	writeJSON(w, openAIStatus(e.Code), append(b, '\n'))
+}
+
+// openAIStatus is Status for the OpenAI-compatible paths. OpenAI's clients send again by themselves what was answered with 409, and it would be
+// refused again, so that a conflict is a 400 there; its code says what it is.
+func openAIStatus(c fault.Code) int {
+	if c == fault.Conflict {
+		return http.StatusBadRequest
+	}
+	return Status(c)
+}
+
+// openAIType gives the type that OpenAI's clients know for a code.
+func openAIType(c fault.Code) string {
+	switch c {
+	case fault.Unauthenticated:
+		return "authentication_error"
+	case fault.Forbidden:
+		return "permission_error"
+	case fault.RateLimited, fault.Quota:
+		return "rate_limit_error"
+	case fault.Upstream, fault.UpstreamTimeout:
+		return "upstream_error"
+	}
+	if Status(c) >= http.StatusInternalServerError {
+		return "server_error"
+	}
+	return "invalid_request_error"
+}

@@ -12,6 +12,14 @@ import (
 	"github.com/heardlog/heardlog/platform"
 )
 
+// evidenceAPI takes the events of platforms that report what a caller heard.
+type evidenceAPI struct {
+	bodies
+	memory    *memory.Service
+	platforms *platform.Set
+	events    *prometheus.CounterVec // by platform and result
+}
+
 // evidenceAnswer says which answers an event was found to speak of.
 type evidenceAnswer struct {
 	AgentID string `json:"agent_id,omitempty"` // absent where the event tells nothing and names no call
@@ -32,8 +40,8 @@ type recordedEvidence struct {
 }
 
 // evidence takes a vendor's event about an agent that the path names.
-func (a *API) evidence(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+func (a evidenceAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
@@ -45,8 +53,8 @@ func (a *API) evidence(w http.ResponseWriter, r *http.Request) error {
 }
 
 // evidenceOfCall takes a vendor's event that names its call, or whose agent a header names.
-func (a *API) evidenceOfCall(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
@@ -71,17 +79,17 @@ func (a *API) evidenceOfCall(w http.ResponseWriter, r *http.Request) error {
 	if err := a.record(w, r, id, event); err != nil {
 		return err
 	}
-	a.Memory.Touch(projectOf(r), id)
+	a.memory.Touch(projectOf(r), id)
 	return nil
 }
 
 // agentOfEvent finds the agent of an event by its keys, running or not, since some platforms tell most after the call. "" for an event that tells nothing
 // and whose call is not known.
-func (a *API) agentOfEvent(r *http.Request, name string, body []byte, event platform.Event) (string, error) {
-	keys := a.Platforms.EventKeys(projectOf(r), name, r.Header.Get, body, event)
+func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, event platform.Event) (string, error) {
+	keys := a.platforms.EventKeys(projectOf(r), name, r.Header.Get, body, event)
 	var tried []string
 	for _, k := range keys {
-		agent, err := a.Memory.ByKey(r.Context(), projectOf(r), k.Text)
+		agent, err := a.memory.ByKey(r.Context(), projectOf(r), k.Text)
 		if err == nil {
 			return agent.ID, nil
 		}
@@ -100,17 +108,17 @@ func (a *API) agentOfEvent(r *http.Request, name string, body []byte, event plat
 }
 
 // record stores an event's evidence and answers.
-func (a *API) record(w http.ResponseWriter, r *http.Request, id string, event platform.Event) error {
+func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, event platform.Event) error {
 	out := evidenceAnswer{AgentID: id, Event: event.Type, Recorded: []recordedEvidence{}}
 	reports, err := reportsOf(event.Evidence)
 	if err != nil {
 		return err
 	}
-	list, err := a.Memory.Record(r.Context(), projectOf(r), id, reports)
+	list, err := a.memory.Record(r.Context(), projectOf(r), id, reports)
 	if err != nil {
 		return err
 	}
-	count := a.Metrics.evidence.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")}) // a known one, or it had not been read
+	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")}) // a known one, or it had not been read
 	for _, rec := range list {
 		result := "known"
 		if rec.Pending {

@@ -36,7 +36,7 @@ func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *memor
 	if edit != nil {
 		edit(&c)
 	}
-	srv := httptest.NewServer(handlers.New(c).Router())
+	srv := httptest.NewServer(handlers.New(c))
 	t.Cleanup(srv.Close)
 	return srv, mem
 }

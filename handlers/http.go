@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
-	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,17 +28,17 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 type errorStyle func(w http.ResponseWriter, e *fault.Error)
 
 // handle is the one place where a handler's error becomes an answer and a log line.
-func (a *API) handle(style errorStyle, h handlerFunc) http.HandlerFunc {
+func handle(style errorStyle, h handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := h(w, r)
 		if err == nil {
 			return
 		}
-		a.answerError(w, r, style, err)
+		answerError(w, r, style, err)
 	}
 }
 
-func (a *API) answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err error) {
+func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err error) {
 	info := infoOf(r)
 	info.err = err
 	e, ok := errors.AsType[*fault.Error](err)
@@ -56,130 +53,6 @@ func (a *API) answerError(w http.ResponseWriter, r *http.Request, style errorSty
 		return
 	}
 	style(w, e)
-}
-
-// decode reads a JSON body into T within the limits of the server. On routes of our own (strict) unknown fields are refused.
-func decode[T any](a *API, w http.ResponseWriter, r *http.Request, strict bool) (T, error) {
-	var v T
-	body, err := a.readBody(w, r)
-	if err != nil {
-		return v, err
-	}
-	return v, a.decodeBytes(body, &v, strict)
-}
-
-// decodeBytes is decode for a body already read.
-func (a *API) decodeBytes(body []byte, v any, strict bool) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if strict {
-		dec.DisallowUnknownFields()
-	}
-	if err := dec.Decode(v); err != nil {
-		return jsonFault(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "the body holds more than one JSON value")
-	}
-	return a.check(v)
-}
-
-// readBody is readRaw for JSON, whose depth it checks.
-func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return a.readBodyUpTo(w, r, a.MaxBody)
-}
-
-// readBodyUpTo is readBody with a limit of its own.
-func (a *API) readBodyUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := a.readUpTo(w, r, limit)
-	if err != nil {
-		return nil, err
-	}
-	if depth := jsonDepth(body); depth > MaxDepth {
-		return nil, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
-	}
-	return body, nil
-}
-
-// readRaw reads the whole body (which also arms the server's watch on the connection) and checks its size.
-func (a *API) readRaw(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return a.readUpTo(w, r, a.MaxBody)
-}
-
-// readUpTo is readRaw with a limit of its own.
-func (a *API) readUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if ct := r.Header.Get("Content-Type"); ct != "" {
-		// Clients send application/json;charset=utf-8 and, with -d of curl, a form type: the body decides.
-		if _, _, err := mime.ParseMediaType(ct); err != nil {
-			return nil, fault.New(fault.BadRequest, "Content-Type %q cannot be read; send application/json", clip(ct, 80))
-		}
-	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", clip(enc, 40))
-	}
-	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
-	if r.ContentLength != 0 && err == nil {
-		// observe has set a deadline. The server goes on reading, to notice a client that leaves: that must not end.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	}
-	if err != nil {
-		if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", tooBig.Limit)
-		}
-		return nil, fault.Wrap(fault.BadRequest, err, "the body could not be read")
-	}
-	return body, nil
-}
-
-// readAll is io.ReadAll for a body of so many bytes, as its sender says; below 0 if he does not. What he says is believed up to
-// maxTrusted: memory is given for bytes that came, not for a number in a head.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	const maxTrusted = 64 << 10
-	b := make([]byte, 0, max(512, min(size, maxTrusted)+1)) // one more, so that the end is seen without growing
-	for {
-		n, err := r.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if errors.Is(err, io.EOF) {
-			return b, nil
-		}
-		if err != nil {
-			return b, err
-		}
-		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
-		}
-	}
-}
-
-// jsonDepth gives the deepest nesting of brackets outside strings; it does not check the JSON. Strings, most of any body, are
-// passed over by bytes.IndexByte.
-func jsonDepth(b []byte) int {
-	depth, deepest := 0, 0
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			for { // to the quote that no backslash stands before
-				n := bytes.IndexByte(b[i+1:], '"')
-				if n < 0 {
-					return deepest
-				}
-				start := i + 1
-				i += 1 + n
-				slashes := 0
-				for k := i - 1; k >= start && b[k] == '\\'; k-- {
-					slashes++
-				}
-				if slashes%2 == 0 {
-					break
-				}
-			}
-		case '{', '[':
-			depth++
-			deepest = max(deepest, depth)
-		case '}', ']':
-			depth--
-		}
-	}
-	return deepest
 }
 
 // encode answers with v as JSON; nothing is written if v cannot be encoded.
@@ -209,34 +82,6 @@ func writeBody(w http.ResponseWriter, body []byte) {
 		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	}
 	_, _ = w.Write(body) // a client that is gone cannot be told
-}
-
-// jsonFault turns an error of encoding/json into one that names the field.
-func jsonFault(err error) error {
-	if errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
-	}
-	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := wireField(typ.Field)
-		if field == "" {
-			return fault.New(fault.BadRequest, "the body is a JSON %s; an object is wanted", typ.Value)
-		}
-		return fault.At(fault.Invalid, field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, jsonName(typ.Type))
-	}
-	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok { // encoding/json has no type for it
-		return fault.At(fault.Invalid, strings.TrimSuffix(name, `"`), "is not a field of this call")
-	}
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f
-	}
-	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
-}
-
-// wireField gives a field's path without the names of Go's embedded structs, which encoding/json puts into it: names on the wire are lower case.
-func wireField(path string) string {
-	parts := strings.Split(path, ".")
-	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p })
-	return strings.Join(parts, ".")
 }
 
 func clip(s string, n int) string {

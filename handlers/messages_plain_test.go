@@ -22,7 +22,7 @@ func FuzzReadPlain(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	a := New(Config{Metrics: &Metrics{}})
+	a := bodies{validate: newValidator()}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var plain, full appendRequest
 		if !plain.readPlain(body) {
@@ -31,7 +31,7 @@ func FuzzReadPlain(f *testing.F) {
 			}
 			return
 		}
-		if err := a.decodeBytes(body, &full, true); err != nil {
+		if err := a.unmarshal(body, &full, true); err != nil {
 			t.Fatalf("%q is wrong, and was read: %v", body, err)
 		}
 		if d := cmp.Diff(full, plain, cmp.AllowUnexported(appendRequest{})); d != "" {
@@ -57,10 +57,10 @@ func TestReadPlain(t *testing.T) {
 }
 
 func BenchmarkDecodeAppend(b *testing.B) {
-	a := New(Config{Metrics: &Metrics{}})
+	a := bodies{validate: newValidator()}
 	for name, decode := range map[string]func(*appendRequest) error{
 		"plain":         func(in *appendRequest) error { in.readPlain([]byte(plainBody)); return nil },
-		"encoding-json": func(in *appendRequest) error { return a.decodeBytes([]byte(plainBody), in, true) },
+		"encoding-json": func(in *appendRequest) error { return a.unmarshal([]byte(plainBody), in, true) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,9 +14,13 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/go-chi/httprate"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -69,8 +74,15 @@ func newRequestID() string {
 	return u.String()
 }
 
-// observe gives every request its id, its log line and its metrics, and turns a panic into a 500.
-func (a *API) observe(next http.Handler) http.Handler {
+// observer logs and counts requests.
+type observer struct {
+	log         zerolog.Logger
+	metrics     *Metrics
+	bodyTimeout time.Duration
+}
+
+// middleware gives each request an ID, a log line and metrics, and turns a panic into a 500.
+func (o observer) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		info := &requestInfo{id: requestID(r)}
@@ -82,26 +94,26 @@ func (a *API) observe(next http.Handler) http.Handler {
 			aborted := p == http.ErrAbortHandler //nolint:errorlint // the value itself is what net/http documents
 			if p != nil && !aborted {
 				info.err = fmt.Errorf("panic: %v", p)
-				a.Log.Error().Str("request_id", info.id).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
+				o.log.Error().Str("request_id", info.id).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
 				if !begun {
 					styleOf(r)(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
 				}
 			}
-			a.finish(r, ww, info, time.Since(start), aborted)
+			o.finish(r, ww, info, time.Since(start), aborted)
 			if aborted || (p != nil && begun) {
 				panic(http.ErrAbortHandler) // the client must not take a broken answer for a whole one
 			}
 		}()
 		if r.ContentLength != 0 {
 			// Also for the paths that do not read it: after them the server waits for the rest of the body.
-			_ = http.NewResponseController(w).SetReadDeadline(start.Add(a.BodyTimeout)) // every connection of net/http takes one
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(o.bodyTimeout)) // every connection of net/http takes one
 		}
 		next.ServeHTTP(ww, r)
 	})
 }
 
 // finish writes the request's log line and counts it.
-func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *requestInfo, took time.Duration, aborted bool) {
+func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info *requestInfo, took time.Duration, aborted bool) {
 	status := ww.Status()
 	if status == 0 {
 		status = http.StatusOK
@@ -109,10 +121,10 @@ func (a *API) finish(r *http.Request, ww middleware.WrapResponseWriter, info *re
 	if aborted && r.Context().Err() != nil {
 		status = statusClientClosed
 	}
-	a.Metrics.request(r.Method, chi.RouteContext(r.Context()), status, took)
-	ev := a.Log.Info()
+	o.metrics.request(r.Method, chi.RouteContext(r.Context()), status, took)
+	ev := o.log.Info()
 	if status >= 500 {
-		ev = a.Log.Error()
+		ev = o.log.Error()
 	}
 	if !ev.Enabled() {
 		return
@@ -171,15 +183,70 @@ func validID(id string) bool {
 }
 
 // agentPath checks the id in the path and notes that somebody asked for the agent.
-func (a *API) agentPath(style errorStyle) func(http.Handler) http.Handler {
+func agentPath(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id := chi.URLParam(r, "id")
 			if !validID(id) {
-				a.answerError(w, r, style, fault.New(fault.NotFound, "agent not found"))
+				answerError(w, r, style, fault.New(fault.NotFound, "agent not found"))
 				return
 			}
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// touching counts the agent as used once a call has found it in the caller's project.
+func touching(m *memory.Service, next handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		err := next(w, r)
+		if err == nil {
+			m.Touch(projectOf(r), chi.URLParam(r, "id"))
+		}
+		return err
+	}
+}
+
+// rateLimit limits the requests a second of a project, over all bases together. 0 is no limit.
+func rateLimit(limit int, refused prometheus.Counter) func(errorStyle) func(http.Handler) http.Handler {
+	if limit <= 0 {
+		return func(errorStyle) func(http.Handler) http.Handler {
+			return func(next http.Handler) http.Handler { return next }
+		}
+	}
+	byProject := func(r *http.Request) (string, error) { return projectOf(r), nil }
+	counter := httprate.NewLocalLimitCounter(time.Second)
+	return func(style errorStyle) func(http.Handler) http.Handler {
+		return httprate.LimitBy(limit, time.Second, byProject, httprate.WithLimitCounter(counter),
+			httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
+				refused.Inc()
+				answerError(w, r, style, fault.New(fault.RateLimited, "the project makes more than %d requests a second", limit))
+			}))
+	}
+}
+
+// methodNotAllowed answers 405 with the methods of the path in Allow. flat holds every route.
+func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimSuffix(cmp.Or(r.URL.RawPath, r.URL.Path), "/")
+		var methods []string
+		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
+			if flat.Match(chi.NewRouteContext(), m, path) {
+				methods = append(methods, m)
+			}
+		}
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
+			Detail: "method " + clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
+		}, fault.Invalid)
+	}
+}
+
+// flatten adds every route of r to flat by its whole pattern. A mounted router would match every
+// method where it begins.
+func flatten(r chi.Routes, flat *chi.Mux) {
+	_ = chi.Walk(r, func(method, pattern string, h http.Handler, _ ...func(http.Handler) http.Handler) error {
+		flat.Method(method, cmp.Or(strings.TrimSuffix(pattern, "/"), "/"), h)
+		return nil
+	})
 }

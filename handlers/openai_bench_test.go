@@ -47,7 +47,7 @@ func BenchmarkChatCancel(b *testing.B) {
 				Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 				Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 1 << 20, MetricsPage: http.NotFoundHandler(),
 			})
-			srv := httptest.NewServer(api.Router())
+			srv := httptest.NewServer(api)
 			defer srv.Close()
 			if _, err := mem.Join(b.Context(), memory.JoinRequest{Project: "p1", Name: "n"}); err != nil {
 				b.Fatal(err)

@@ -73,7 +73,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 			t.Errorf("close: %v", err)
 		}
 	})
-	api := handlers.New(handlers.Config{
+	routes := handlers.New(handlers.Config{
 		Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 		Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 4 << 20,
 		Ready: func(context.Context) error { return nil }, MetricsPage: http.NotFoundHandler(),
@@ -85,7 +85,6 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 			return id, err
 		},
 	})
-	routes := api.Router()
 	srv := httptest.NewServer(routes)
 	t.Cleanup(srv.Close)
 	described, err := spec()

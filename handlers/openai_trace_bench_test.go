@@ -48,7 +48,7 @@ func BenchmarkChatTraced(b *testing.B) {
 			api := handlers.New(handlers.Config{
 				Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 				Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 1 << 20, MetricsPage: http.NotFoundHandler(),
-			}).Router()
+			})
 			if _, err := mem.Join(b.Context(), memory.JoinRequest{Project: "p1", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: 4}}}); err != nil {
 				b.Fatal(err)
 			}

@@ -7,6 +7,14 @@ import (
 	"time"
 )
 
+// opsAPI serves what operators and readers of the API description use.
+type opsAPI struct {
+	ready       func(ctx context.Context) error
+	openapi     []byte
+	docsPage    func() ([]byte, error)
+	metricsPage http.Handler
+}
+
 // readyTimeout bounds the check of the store.
 const readyTimeout = 2 * time.Second
 
@@ -20,10 +28,10 @@ type readyAnswer struct {
 }
 
 // readyz tells whether the server can take work: the store can be written and the server is not stopping.
-func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
+func (a opsAPI) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := context.WithTimeout(r.Context(), readyTimeout)
 	defer stop()
-	if err := a.Ready(ctx); err != nil {
+	if err := a.ready(ctx); err != nil {
 		infoOf(r).err = err
 		w.Header().Set("Retry-After", "1")
 		return encode(w, http.StatusServiceUnavailable, readyAnswer{Status: "unavailable", Detail: "the store cannot be written or the server is stopping; the log has more"})
@@ -31,13 +39,13 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, readyAnswer{Status: "ok"})
 }
 
-func (a *API) spec(w http.ResponseWriter, _ *http.Request) {
+func (a opsAPI) spec(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(a.Spec)
+	_, _ = w.Write(a.openapi)
 }
 
-func (a *API) docs(w http.ResponseWriter, _ *http.Request) error {
-	page, err := a.DocsPage()
+func (a opsAPI) docs(w http.ResponseWriter, _ *http.Request) error {
+	page, err := a.docsPage()
 	if err != nil {
 		return fmt.Errorf("make the page of openapi.yaml: %w", err)
 	}

@@ -18,7 +18,7 @@ const passedBase = "/v1"
 
 // passThrough answers a path of the upstream's that is none of ours, as far as the settings allow it: the request goes up as it is, with the key of the
 // server, or of the agent that X-Agent-Id names, and leaves no trace in any memory.
-func (a *API) passThrough(w http.ResponseWriter, r *http.Request) error {
+func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 	path, err := a.passed(r)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (a *API) passThrough(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	err = a.Answers.PassThrough(w, r, llm, in)
+	err = a.turns.PassThrough(w, r, llm, in)
 	if errors.Is(err, turn.ErrAborted) {
 		infoOf(r).err = err
 		panic(http.ErrAbortHandler) // the client must not take a part for the whole
@@ -49,11 +49,11 @@ func (a *API) passThrough(w http.ResponseWriter, r *http.Request) error {
 }
 
 // llmOf gives the LLM settings of an agent of the caller's project.
-func (a *API) llmOf(r *http.Request, id string) (memory.LLMSettings, error) {
+func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error) {
 	if !validID(id) {
 		return memory.LLMSettings{}, fault.New(fault.NotFound, "agent not found")
 	}
-	agent, err := a.Memory.Agent(r.Context(), projectOf(r), id)
+	agent, err := a.memory.Agent(r.Context(), projectOf(r), id)
 	if err != nil {
 		return memory.LLMSettings{}, err
 	}
@@ -63,9 +63,9 @@ func (a *API) llmOf(r *http.Request, id string) (memory.LLMSettings, error) {
 
 // passed gives the path beneath the upstream's base, if it may go through. It is compared and sent as it was written, so that no two readings of it can
 // differ: what is escaped, doubled or leads upwards is refused.
-func (a *API) passed(r *http.Request) (string, error) {
+func (a *proxyAPI) passed(r *http.Request) (string, error) {
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), passedBase)
-	if !ok || !plainPath(path) || a.ours(path) || !slices.ContainsFunc(a.PassThrough, func(allowed string) bool { return allows(allowed, passedBase+path) }) {
+	if !ok || !plainPath(path) || a.ours(path) || !slices.ContainsFunc(a.allowed, func(allowed string) bool { return allows(allowed, passedBase+path) }) {
 		return "", fault.New(fault.NotFound, "no Route matched with those values")
 	}
 	return path, nil
@@ -100,7 +100,7 @@ func allows(entry, path string) bool {
 
 // ours tells whether a path begins like one of our own, which are never passed on, not even where they do not exist. Case does not matter: an upstream for which it
 // does not either would answer chat without a memory.
-func (a *API) ours(path string) bool {
+func (a *proxyAPI) ours(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return a.own[strings.ToLower(first)]
 }

@@ -1,166 +1,166 @@
 package handlers
 
 import (
-	"cmp"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/httprate"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Router gives the whole URL map.
-func (a *API) Router() http.Handler {
-	r := chi.NewRouter()
-	r.Use(a.observe)
-	if a.Access.open() {
-		r.Use(a.localOnly)
+// agora and openAI turn a handler into one that answers errors in the form of its path.
+func agora(f handlerFunc) http.HandlerFunc  { return handle(agoraError, f) }
+func openAI(f handlerFunc) http.HandlerFunc { return handle(openAIError, f) }
+
+// routes returns the URL map.
+func (a *api) routes(c Config) *chi.Mux {
+	enter, limit := c.Access.enter, rateLimit(c.RateLimit, c.Metrics.limited)
+	r, flat := chi.NewRouter(), chi.NewRouter() // flat is filled below
+	r.Use(observer{c.Log, c.Metrics, c.BodyTimeout}.middleware)
+	if c.Access.open() {
+		r.Use(localOnly)
 	}
-	r.NotFound(a.handle(agoraError, func(http.ResponseWriter, *http.Request) error {
-		return fault.New(fault.NotFound, "no Route matched with those values")
-	}))
-	flat := chi.NewRouter() // filled below
+	r.NotFound(agora(noRoute))
 	r.MethodNotAllowed(methodNotAllowed(flat))
 
 	r.Get("/healthz", healthz)
-	r.Get("/readyz", a.handle(agoraError, a.readyz))
-	r.Method(http.MethodGet, "/metrics", a.MetricsPage)
-	r.Get("/openapi.yaml", a.spec)
-	r.Get("/docs", a.handle(agoraError, a.docs))
+	r.Get("/readyz", agora(a.ops.readyz))
+	r.Method(http.MethodGet, "/metrics", a.ops.metricsPage)
+	r.Get("/openapi.yaml", a.ops.spec)
+	r.Get("/docs", agora(a.ops.docs))
 
-	limit := a.rateLimit()
 	for base, kind := range map[string]joinKind{
 		"/api/conversational-ai-agent/v2/projects/{appid}":    joinAgora,
 		"/cn/api/conversational-ai-agent/v2/projects/{appid}": joinCN,
 	} {
 		r.Route(base, func(r chi.Router) {
-			r.Use(a.enter(agoraError), limit(agoraError))
+			r.Use(enter(agoraError), limit(agoraError))
 			a.agentRoutes(r, kind)
 		})
 	}
 	r.Route("/v1", func(r chi.Router) {
 		r.Group(func(r chi.Router) {
-			r.Use(a.enter(agoraError), limit(agoraError))
+			r.Use(enter(agoraError), limit(agoraError))
 			a.agentRoutes(r, joinV1)
-			r.Post("/agents", a.handle(agoraError, a.join(joinV1)))
-			r.Post("/evidence/{platform}", a.handle(agoraError, a.evidenceOfCall))
-			r.Get("/profiles", a.handle(agoraError, a.profiles))
-			r.Get("/policies", a.handle(agoraError, a.policies))
-			r.Post("/memory-model/validate", a.handle(agoraError, a.validateModel))
+			a.projectRoutes(r)
 			r.Route("/webhooks", a.webhookRoutes)
-			a.conversationRoutes(r)
-			a.memoryRoutes(r)
-			r.Delete("/users/{user}", a.handle(agoraError, a.eraseUser))
-			r.Delete("/projects/{project}", a.handle(agoraError, a.eraseProject))
 		})
-		r.Post("/ingest/agora", a.handle(agoraError, a.ingestAgora))    // who calls is told by its signature
-		r.Get("/webhooks/fetch/{token}", a.handle(agoraError, a.fetch)) // the token is the permission
-		r.Group(func(r chi.Router) {                                    // the OpenAI-compatible part
-			r.Use(a.enter(openAIError), limit(openAIError))
-			r.Post("/chat/completions", a.handle(openAIError, a.chatCompletions))
-			r.Get("/models", a.handle(openAIError, a.models))
-			r.Post("/embeddings", a.handle(openAIError, a.passThrough))
-			r.With(a.agentPath(openAIError)).Post("/agents/{id}/chat/completions", a.handle(openAIError, a.chatCompletions))
-			r.With(a.agentPath(openAIError)).Get("/agents/{id}/models", a.handle(openAIError, a.models))
+		r.Post("/ingest/agora", agora(a.notices.receive))         // a signature takes the place of credentials
+		r.Get("/webhooks/fetch/{token}", agora(a.webhooks.fetch)) // so does the token
+		r.Group(func(r chi.Router) {
+			r.Use(enter(openAIError), limit(openAIError))
+			a.chatRoutes(r)
 		})
-		if len(a.PassThrough) > 0 {
-			pass := a.enter(openAIError)(limit(openAIError)(a.handle(openAIError, a.passThrough)))
-			r.NotFound(pass.ServeHTTP)
+		if len(c.PassThrough) > 0 {
+			r.NotFound(enter(openAIError)(limit(openAIError)(openAI(a.proxy.passThrough))).ServeHTTP)
 		}
 	})
 	flatten(r, flat)
-	a.own = ownNames(r)
+	a.proxy.own = ownNames(r)
 	return r
 }
 
-// agentRoutes are the paths that exist under every base.
-func (a *API) agentRoutes(r chi.Router, kind joinKind) {
-	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
-	r.Post("/join", h(a.join(kind)))
-	r.Post("/join/", h(a.join(kind))) // as some of Agora's material writes it
-	r.Get("/agents", h(a.agents))
+// agentRoutes adds the paths that exist under every base.
+func (a *api) agentRoutes(r chi.Router, kind joinKind) {
+	h := func(f handlerFunc) http.HandlerFunc { return agora(touching(a.agents.memory, f)) }
+	r.Post("/join", agora(a.agents.join(kind)))
+	r.Post("/join/", agora(a.agents.join(kind))) // some of Agora's material has the slash
+	r.Get("/agents", agora(a.agents.list))
 	r.Route("/agents/{id}", func(r chi.Router) {
-		r.Use(a.agentPath(agoraError))
-		r.Get("/", h(a.touching(a.agent)))
-		r.Delete("/", h(a.erase))
-		r.Post("/leave", h(a.touching(a.leave)))
-		r.Post("/update", h(a.touching(a.update)))
-		r.Get("/history", h(a.touching(a.history)))
-		r.Get("/turns", h(a.touching(a.turns)))
-		r.Post("/speak", h(a.touching(a.speak)))
-		r.Post("/think", h(a.touching(a.think)))
-		r.Post("/interrupt", h(a.touching(a.interrupt)))
-		r.Post("/evidence/{platform}", h(a.touching(a.evidence)))
-		r.Post("/messages", h(a.touching(a.appendMessages)))
-		r.Get("/messages", h(a.touching(a.ledger)))
-		r.Get("/events", h(a.touching(a.tail)))
-		r.Post("/context", h(a.touching(a.context)))
-		r.Get("/snapshot", h(a.touching(a.snapshot)))
-		r.Put("/snapshot", h(a.touching(a.putSnapshot)))
-		r.Get("/summarizable", h(a.touching(a.summarizable)))
-		r.Post("/trim", h(a.touching(a.trim)))
-		r.Post("/repair", h(a.touching(a.repair)))
-		r.Post("/clear", h(a.touching(a.clear)))
-		r.Get("/summary", h(a.touching(a.summary)))
-		r.Put("/summary", h(a.touching(a.putSummary)))
-		r.Delete("/summary", h(a.touching(a.deleteSummary)))
-		a.workingRoutes(r)
+		r.Use(agentPath(agoraError))
+		r.Get("/", h(a.agents.get))
+		r.Delete("/", agora(a.agents.erase))
+		r.Post("/leave", h(a.agents.leave))
+		r.Post("/update", h(a.agents.update))
+
+		r.Post("/speak", h(a.speech.speak))
+		r.Post("/think", h(a.speech.think))
+		r.Post("/interrupt", h(a.speech.interrupt))
+		r.Post("/evidence/{platform}", h(a.evidence.ofAgent))
+
+		r.Get("/history", h(a.messages.history))
+		r.Get("/turns", h(a.messages.turns))
+		r.Post("/messages", h(a.messages.append))
+		r.Get("/messages", h(a.messages.list))
+		r.Get("/events", h(a.tails.stream))
+
+		r.Post("/context", h(a.context.build))
+		r.Get("/snapshot", h(a.context.snapshot))
+		r.Put("/snapshot", h(a.context.restore))
+		r.Get("/summarizable", h(a.context.summarizable))
+		r.Post("/trim", h(a.context.trim))
+		r.Post("/repair", h(a.context.repair))
+		r.Post("/clear", h(a.context.clear))
+		r.Get("/summary", h(a.context.summary))
+		r.Put("/summary", h(a.context.putSummary))
+		r.Delete("/summary", h(a.context.deleteSummary))
+
+		r.Get("/working-memory", h(a.working.list))
+		r.Delete("/working-memory", h(a.working.clear))
+		r.Get("/working-memory/{key}", h(a.working.get))
+		r.Put("/working-memory/{key}", h(a.working.put))
+		r.Delete("/working-memory/{key}", h(a.working.delete))
 	})
 }
 
-// touching notes, once the call has found the agent in the caller's project, that somebody asked for it.
-func (a *API) touching(next handlerFunc) handlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		err := next(w, r)
-		if err == nil {
-			a.Memory.Touch(projectOf(r), chi.URLParam(r, "id"))
-		}
-		return err
-	}
+// projectRoutes adds what belongs to a project and exists under /v1 alone.
+func (a *api) projectRoutes(r chi.Router) {
+	r.Post("/agents", agora(a.agents.join(joinV1)))
+	r.Post("/evidence/{platform}", agora(a.evidence.ofCall))
+	r.Get("/profiles", agora(a.proxy.profiles))
+	r.Get("/policies", agora(a.context.policies))
+	r.Post("/memory-model/validate", agora(a.context.validateModel))
+
+	r.Get("/conversations", agora(a.conversations.list))
+	r.Delete("/conversations", agora(a.conversations.clear))
+	r.Put("/conversations/{id}", agora(a.conversations.save))
+	r.Get("/conversations/{id}", agora(a.conversations.get))
+	r.Delete("/conversations/{id}", agora(a.conversations.delete))
+
+	r.Post("/memories", agora(a.items.add))
+	r.Post("/memories/search", agora(a.items.search))
+	r.Post("/memories/clear", agora(a.items.clear))
+	r.Get("/memories/{id}", agora(a.items.get))
+	r.Post("/memories/{id}/status", agora(a.items.setStatus))
+
+	r.Delete("/users/{user}", agora(a.erase.user))
+	r.Delete("/projects/{project}", agora(a.erase.project))
 }
 
-// rateLimit makes one limit for all bases, counted by project.
-func (a *API) rateLimit() func(errorStyle) func(http.Handler) http.Handler {
-	if a.RateLimit <= 0 {
-		return func(errorStyle) func(http.Handler) http.Handler {
-			return func(next http.Handler) http.Handler { return next }
-		}
-	}
-	byProject := func(r *http.Request) (string, error) { return projectOf(r), nil }
-	counter := httprate.NewLocalLimitCounter(time.Second)
-	return func(style errorStyle) func(http.Handler) http.Handler {
-		return httprate.LimitBy(a.RateLimit, time.Second, byProject, httprate.WithLimitCounter(counter),
-			httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
-				a.Metrics.limited.Inc()
-				a.answerError(w, r, style, fault.New(fault.RateLimited, "the project makes more than %d requests a second", a.RateLimit))
-			}))
-	}
+// webhookRoutes adds the calls about webhooks that need credentials.
+func (a *api) webhookRoutes(r chi.Router) {
+	r.Get("/event-types", agora(a.webhooks.eventTypes))
+
+	r.Post("/endpoints", agora(a.webhooks.createEndpoint))
+	r.Get("/endpoints", agora(a.webhooks.endpoints))
+	r.Get("/endpoints/{id}", agora(a.webhooks.endpoint))
+	r.Patch("/endpoints/{id}", agora(a.webhooks.patchEndpoint))
+	r.Put("/endpoints/{id}", agora(a.webhooks.putEndpoint))
+	r.Delete("/endpoints/{id}", agora(a.webhooks.deleteEndpoint))
+	r.Post("/endpoints/{id}/secrets", agora(a.webhooks.rotateSecret))
+	r.Delete("/endpoints/{id}/secrets/{secret_id}", agora(a.webhooks.revokeSecret))
+	r.Post("/endpoints/{id}/enable", agora(a.webhooks.switchEndpoint(true)))
+	r.Post("/endpoints/{id}/disable", agora(a.webhooks.switchEndpoint(false)))
+	r.Post("/endpoints/{id}/test", agora(a.webhooks.testEndpoint))
+
+	r.Get("/messages", agora(a.webhooks.messages))
+	r.Get("/messages/{id}", agora(a.webhooks.message))
+	r.Get("/deliveries", agora(a.webhooks.deliveries))
+	r.Get("/deliveries/{id}", agora(a.webhooks.delivery))
+	r.Post("/deliveries/{id}/replay", agora(a.webhooks.replayDelivery))
+	r.Post("/deliveries/{id}/cancel", agora(a.webhooks.cancelDelivery))
+	r.Post("/replays", agora(a.webhooks.replays))
 }
 
-// methodNotAllowed answers 405 and names in Allow the methods that the path has; flat holds every route of the map.
-func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		path := strings.TrimSuffix(cmp.Or(r.URL.RawPath, r.URL.Path), "/")
-		var has []string
-		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
-			if flat.Match(chi.NewRouteContext(), m, path) {
-				has = append(has, m)
-			}
-		}
-		w.Header().Set("Allow", strings.Join(has, ", "))
-		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
-			Detail: "method " + clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
-		}, fault.Invalid)
-	}
+// chatRoutes adds the paths that imitate OpenAI's.
+func (a *api) chatRoutes(r chi.Router) {
+	r.Post("/chat/completions", openAI(a.proxy.chat))
+	r.Get("/models", openAI(a.proxy.models))
+	r.Post("/embeddings", openAI(a.proxy.passThrough))
+	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(a.proxy.chat))
+	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(a.proxy.models))
 }
 
-// flatten puts every route of r into flat by its whole pattern: a router that is mounted in another matches all methods where it begins.
-func flatten(r chi.Routes, flat *chi.Mux) {
-	_ = chi.Walk(r, func(method, pattern string, h http.Handler, _ ...func(http.Handler) http.Handler) error {
-		flat.Method(method, cmp.Or(strings.TrimSuffix(pattern, "/"), "/"), h)
-		return nil
-	})
+func noRoute(http.ResponseWriter, *http.Request) error {
+	return fault.New(fault.NotFound, "no Route matched with those values")
 }

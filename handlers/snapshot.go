@@ -23,8 +23,8 @@ const maxSnapshotBody = 16 << 20
 const maxToolExchange = 64 << 10
 
 // snapshot answers the whole memory: messages and summary (reference/memory-semantics.md 001-26).
-func (a *API) snapshot(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.Memory.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+func (a contextAPI) snapshot(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.memory.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (a *API) snapshot(w http.ResponseWriter, r *http.Request) error {
 }
 
 // notRestorable says why putSnapshot would refuse a snapshot of so many messages and bytes; "" where it takes it.
-func (a *API) notRestorable(messages, size int) string {
+func (a contextAPI) notRestorable(messages, size int) string {
 	switch limit := a.snapshotBody(); {
 	case messages > memory.MaxSnapshot:
 		return fmt.Sprintf("it holds %d messages; at most %d can be restored at once", messages, memory.MaxSnapshot)
@@ -63,7 +63,7 @@ func (a *API) notRestorable(messages, size int) string {
 }
 
 // snapshotBody is how long a snapshot may be that is restored, in bytes.
-func (a *API) snapshotBody() int64 { return max(a.MaxBody, maxSnapshotBody) }
+func (a contextAPI) snapshotBody() int64 { return max(a.limit, maxSnapshotBody) }
 
 // appendSnapshotMessage appends a message as it was given, or, of one that was not given so, what restoring it needs.
 func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
@@ -89,8 +89,8 @@ func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
 }
 
 // putSnapshot restores a memory from what snapshot gives, or from a plain list of messages, all or nothing (001-27).
-func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBodyUpTo(w, r, a.snapshotBody())
+func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readUpTo(w, r, a.snapshotBody())
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 		if err := json.Unmarshal(body, &in.Messages); err != nil {
 			return jsonFault(err)
 		}
-	} else if err := a.decodeBytes(body, &in, true); err != nil {
+	} else if err := a.unmarshal(body, &in, true); err != nil {
 		return err
 	}
 	if n := len(in.Messages); n > memory.MaxSnapshot {
@@ -127,11 +127,11 @@ func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 		s.ToolExchange = string(x)
 	}
 	for i, raw := range in.Messages {
-		if s.Messages[i], err = a.restored("messages["+strconv.Itoa(i)+"]", raw); err != nil {
+		if s.Messages[i], err = a.restoredMessage("messages["+strconv.Itoa(i)+"]", raw); err != nil {
 			return err
 		}
 	}
-	agent, err := a.Memory.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
+	agent, err := a.memory.Restore(r.Context(), projectOf(r), chi.URLParam(r, "id"), s)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (a *API) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 }
 
 // restored reads a message of a snapshot. Fields that we do not know are kept with it and otherwise ignored: snapshots come from others too.
-func (a *API) restored(at string, raw json.RawMessage) (memory.Message, error) {
+func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return memory.Message{}, fault.At(fault.Invalid, at, "is not an object")
 	}
@@ -167,7 +167,7 @@ func (a *API) restored(at string, raw json.RawMessage) (memory.Message, error) {
 	if c := in.Content[0]; c != '"' && c != '[' && c != 'n' { // an object, a number: allowed here, and only here
 		object, in.Content = in.Content, json.RawMessage(`""`)
 	}
-	m, err := in.message(at+".", a.Now())
+	m, err := in.message(at+".", a.now())
 	if err != nil {
 		return m, err
 	}

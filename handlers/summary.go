@@ -23,8 +23,8 @@ func newSummaryBody(s memory.Summary) summaryBody {
 	return summaryBody{&s.Text, s.MS, s.UpTo}
 }
 
-func (a *API) summary(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.Memory.Summary(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.memory.Summary(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -32,11 +32,11 @@ func (a *API) summary(w http.ResponseWriter, r *http.Request) error {
 }
 
 // putSummary sets the summary. With up_to_seq the messages up to there leave the memory in the same change.
-func (a *API) putSummary(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Summary *string `json:"summary"`
 		UpToSeq int64   `json:"up_to_seq" validate:"min=0,max=9007199254740992"`
-	}](a, w, r, true)
+	}](a.bodies, w, r, true)
 	switch {
 	case err != nil:
 		return err
@@ -45,15 +45,15 @@ func (a *API) putSummary(w http.ResponseWriter, r *http.Request) error {
 	case *in.Summary == "":
 		return fault.At(fault.Invalid, "summary", "is empty; DELETE takes the summary away")
 	}
-	s, err := a.Memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
+	s, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
 	if err != nil {
 		return err
 	}
 	return encode(w, http.StatusOK, newSummaryBody(s))
 }
 
-func (a *API) deleteSummary(w http.ResponseWriter, r *http.Request) error {
-	if _, err := a.Memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0); err != nil {
+func (a contextAPI) deleteSummary(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), "", 0); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

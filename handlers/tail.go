@@ -8,6 +8,11 @@ import (
 	"github.com/heardlog/heardlog/internal/tail"
 )
 
+// tailAPI serves live tails.
+type tailAPI struct {
+	hub *tail.Hub
+}
+
 // connection is a client's connection as tail.Reader writes to it.
 type connection struct {
 	http.ResponseWriter
@@ -15,7 +20,7 @@ type connection struct {
 }
 
 // tail streams an agent's events until the agent ends. Last-Event-ID, or after, resumes a stream.
-func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
+func (a tailAPI) stream(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	kinds, err := tail.ParseKinds(query["types"])
 	if err != nil {
@@ -25,7 +30,7 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) error {
 	if after == "" {
 		after = query.Get("after")
 	}
-	reader, err := a.tails.Open(r.Context(), projectOf(r), chi.URLParam(r, "id"), kinds, after)
+	reader, err := a.hub.Open(r.Context(), projectOf(r), chi.URLParam(r, "id"), kinds, after)
 	if err != nil {
 		return err
 	}

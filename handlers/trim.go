@@ -36,11 +36,11 @@ func newTrimAnswer(r *http.Request, t memory.Trimmed) trimAnswer {
 }
 
 // trim cuts the memory for good, to a budget of tokens or to the newest messages.
-func (a *API) trim(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		MaxTokens  *int `json:"max_tokens"`
 		KeepRecent *int `json:"keep_recent"`
-	}](a, w, r, true)
+	}](a.bodies, w, r, true)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (a *API) trim(w http.ResponseWriter, r *http.Request) error {
 			return fault.At(fault.Invalid, f.name, "%d is not from %d to %d", *f.v, f.low, f.high)
 		}
 	}
-	t, err := a.Memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
+	t, err := a.memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
 	if err != nil {
 		return err
 	}
@@ -61,11 +61,11 @@ func (a *API) trim(w http.ResponseWriter, r *http.Request) error {
 }
 
 // repair tells what is wrong with the memory's tool calls, and gives results that are missing a stand-in.
-func (a *API) repair(w http.ResponseWriter, r *http.Request) error {
-	if err := a.noBody(w, r); err != nil {
+func (a contextAPI) repair(w http.ResponseWriter, r *http.Request) error {
+	if err := a.readNone(w, r); err != nil {
 		return err
 	}
-	t, err := a.Memory.Repair(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	t, err := a.memory.Repair(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (a *API) repair(w http.ResponseWriter, r *http.Request) error {
 }
 
 // summarizable tells which messages a summary should tell of before they leave.
-func (a *API) summarizable(w http.ResponseWriter, r *http.Request) error {
+func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	keep := window.DefaultKeepRecent
 	if r.URL.Query().Get("keep_recent") == "0" { // which is no "absent" here: all of it
 		keep = 0
@@ -86,7 +86,7 @@ func (a *API) summarizable(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		keep = n
 	}
-	agent, msgs, err := a.Memory.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
+	agent, msgs, err := a.memory.Summarizable(r.Context(), projectOf(r), chi.URLParam(r, "id"), keep)
 	if err != nil {
 		return err
 	}
@@ -96,4 +96,16 @@ func (a *API) summarizable(w http.ResponseWriter, r *http.Request) error {
 			e.number("up_to_seq", msgs[n-1].Seq)
 		}
 	})
+}
+
+// clear empties an agent's memory; the summary stays, and so does the ledger.
+func (a contextAPI) clear(w http.ResponseWriter, r *http.Request) error {
+	if err := a.readNone(w, r); err != nil {
+		return err
+	}
+	if _, err := a.memory.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

@@ -25,8 +25,8 @@ func newValidator() *validator.Validate {
 type checker interface{ check() error }
 
 // check runs the tags and then the type's own rules.
-func (a *API) check(v any) error {
-	if err := a.validate.Struct(v); err != nil {
+func (b bodies) check(v any) error {
+	if err := b.validate.Struct(v); err != nil {
 		return tagFault(err)
 	}
 	if c, ok := v.(checker); ok {

@@ -20,14 +20,10 @@ func (p *workingProperties) settings() memory.WorkingSettings {
 	return memory.WorkingSettings{Off: p.Enabled != nil && !*p.Enabled, MaxSizeMB: p.MaxSizeMB, TTL: p.TTLSeconds}
 }
 
-// workingRoutes are the calls about an agent's working memory.
-func (a *API) workingRoutes(r chi.Router) {
-	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, a.touching(f)) }
-	r.Get("/working-memory", h(a.workingKeys))
-	r.Delete("/working-memory", h(a.clearWorking))
-	r.Get("/working-memory/{key}", h(a.working))
-	r.Put("/working-memory/{key}", h(a.putWorking))
-	r.Delete("/working-memory/{key}", h(a.deleteWorking))
+// workingAPI serves the working memory of an agent.
+type workingAPI struct {
+	bodies
+	memory *memory.Service
 }
 
 // workingKeyJSON is an entry without its value.
@@ -48,8 +44,8 @@ type putWorkingRequest struct {
 	TTLSeconds *int            `json:"ttl_seconds" validate:"omitempty,min=60,max=86400"`
 }
 
-func (a *API) putWorking(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[putWorkingRequest](a, w, r, true)
+func (a workingAPI) put(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[putWorkingRequest](a.bodies, w, r, true)
 	if err != nil {
 		return err
 	}
@@ -61,19 +57,19 @@ func (a *API) putWorking(w http.ResponseWriter, r *http.Request) error {
 	if in.TTLSeconds != nil {
 		ttl = *in.TTLSeconds
 	}
-	e, err := a.Memory.PutWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key, in.Value, ttl)
+	e, err := a.memory.PutWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key, in.Value, ttl)
 	if err != nil {
 		return err
 	}
 	return encode(w, http.StatusOK, newWorkingKey(&e))
 }
 
-func (a *API) working(w http.ResponseWriter, r *http.Request) error {
+func (a workingAPI) get(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathName(r, "key")
 	if err != nil {
 		return err
 	}
-	e, err := a.Memory.Working(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	e, err := a.memory.Working(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
 	if err != nil {
 		return err
 	}
@@ -86,12 +82,12 @@ func (a *API) working(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) deleteWorking(w http.ResponseWriter, r *http.Request) error {
+func (a workingAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathName(r, "key")
 	if err != nil {
 		return err
 	}
-	found, err := a.Memory.DeleteWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	found, err := a.memory.DeleteWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
 	if err != nil {
 		return err
 	}
@@ -115,7 +111,7 @@ type workingList struct {
 	NextCursor string           `json:"next_cursor,omitempty"`
 }
 
-func (a *API) workingKeys(w http.ResponseWriter, r *http.Request) error {
+func (a workingAPI) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	limit, err := intParam(query, "limit", defaultWorkingPage, 1, maxWorkingPage)
 	if err != nil {
@@ -127,7 +123,7 @@ func (a *API) workingKeys(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	page, most, err := a.Memory.WorkingKeys(r.Context(), projectOf(r), chi.URLParam(r, "id"), after, limit+1)
+	page, most, err := a.memory.WorkingKeys(r.Context(), projectOf(r), chi.URLParam(r, "id"), after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -142,8 +138,8 @@ func (a *API) workingKeys(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-func (a *API) clearWorking(w http.ResponseWriter, r *http.Request) error {
-	n, err := a.Memory.ClearWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+func (a workingAPI) clear(w http.ResponseWriter, r *http.Request) error {
+	n, err := a.memory.ClearWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}

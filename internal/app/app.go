@@ -120,7 +120,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
 	a.server = &http.Server{
-		Handler: api.Router(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: api, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: serverLog(log),
 	}
 	return a, nil

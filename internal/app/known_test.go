@@ -139,7 +139,7 @@ func TestChatPanic(t *testing.T) {
 	api := handlers.New(handlers.Config{ // without a service behind it each call of an agent panics
 		Access: &handlers.Access{DefaultProject: "p"}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20,
 	})
-	srv := httptest.NewServer(api.Router())
+	srv := httptest.NewServer(api)
 	t.Cleanup(srv.Close)
 	s := &server{t: t, url: srv.URL, client: &http.Client{Transport: sp.Transport(t, nil)}}
 	s.chat(agent("a", "/chat/completions"), "x", false).failed(500, "internal", "internal error")

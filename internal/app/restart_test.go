@@ -209,7 +209,7 @@ func TestNotReady(t *testing.T) {
 		Access: &handlers.Access{}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), Log: zerolog.Nop(),
 		Ready: func(context.Context) error { return errors.New("disk full at /secret/path") },
 	})
-	srv := httptest.NewServer(api.Router())
+	srv := httptest.NewServer(api)
 	t.Cleanup(srv.Close)
 	s := &server{t: t, url: srv.URL, client: &http.Client{Transport: sp.Transport(t, nil)}}
 	got := s.get("/readyz")

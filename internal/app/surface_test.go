@@ -31,7 +31,7 @@ func TestRoutesAreDescribed(t *testing.T) {
 	api := handlers.New(handlers.Config{
 		Access: &handlers.Access{}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(),
 	})
-	differ, err := sp.Routes(api.Router())
+	differ, err := sp.Routes(api)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestPanic(t *testing.T) {
 	api := handlers.New(handlers.Config{
 		Access: &handlers.Access{DefaultProject: "p"}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20,
 	})
-	srv := httptest.NewServer(api.Router())
+	srv := httptest.NewServer(api)
 	t.Cleanup(srv.Close)
 	s := &server{t: t, url: srv.URL, client: &http.Client{Transport: sp.Transport(t, nil)}}
 	for range 2 {

@@ -74,7 +74,7 @@ func newTails(t *testing.T, limits tail.Limits) *tailServer {
 		Memory: s.mem, Access: &handlers.Access{DefaultProject: "p"}, Log: zerolog.Nop(), Metrics: handlers.NewMetrics(s.reg), MaxBody: 4 << 20,
 		Ready: func(context.Context) error { return nil }, MetricsPage: http.NotFoundHandler(), Tail: limits, Done: s.done,
 	})
-	srv := httptest.NewServer(api.Router())
+	srv := httptest.NewServer(api)
 	s.url = srv.URL
 	t.Cleanup(func() {
 		s.stop()

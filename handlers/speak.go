@@ -9,8 +9,16 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 )
+
+// speechAPI serves what makes an agent speak or be silent.
+type speechAPI struct {
+	bodies
+	memory *memory.Service
+	turns  *turn.Runner
+}
 
 // sayAnswer is what speak, think and interrupt answer (reference/agora-api.md 1.10).
 type sayAnswer struct {
@@ -30,8 +38,8 @@ type speakRequest struct {
 	Interrupt     *bool  `json:"interrupt"` // the name one client has for it (7.2)
 }
 
-func (a *API) speak(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[speakRequest](a, w, r, false)
+func (a speechAPI) speak(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[speakRequest](a.bodies, w, r, false)
 	if err != nil {
 		return err
 	}
@@ -47,7 +55,7 @@ func (a *API) speak(w http.ResponseWriter, r *http.Request) error {
 	if in.Priority != "" {
 		p = memory.Priority(in.Priority)
 	}
-	agent, err := a.Memory.Speak(r.Context(), projectOf(r), chi.URLParam(r, "id"), text, p, key)
+	agent, err := a.memory.Speak(r.Context(), projectOf(r), chi.URLParam(r, "id"), text, p, key)
 	if err != nil {
 		return err
 	}
@@ -61,14 +69,14 @@ type interruptRequest struct {
 	At      int64   `json:"at" validate:"min=0"` // Unix ms; ten digits are taken for seconds
 }
 
-func (a *API) interrupt(w http.ResponseWriter, r *http.Request) error {
+func (a speechAPI) interrupt(w http.ResponseWriter, r *http.Request) error {
 	var in interruptRequest
-	body, err := a.readBody(w, r)
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
 	if len(bytes.TrimSpace(body)) > 0 { // an empty body is the usual one
-		if err := a.decodeBytes(body, &in, false); err != nil {
+		if err := a.unmarshal(body, &in, false); err != nil {
 			return err
 		}
 	}
@@ -83,7 +91,7 @@ func (a *API) interrupt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, err := a.Memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.InterruptRequest{
+	agent, err := a.memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.InterruptRequest{
 		TurnID: in.TurnID, Heard: in.Heard, HeardMS: in.HeardMS, AtMS: at,
 	})
 	if err != nil {
@@ -103,8 +111,8 @@ type thinkRequest struct {
 
 // think runs a turn without a client. We have no ears, so that an agent that is neither thinking nor speaking counts as free, and the
 // listening actions make no difference.
-func (a *API) think(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[thinkRequest](a, w, r, false)
+func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[thinkRequest](a.bodies, w, r, false)
 	if err != nil {
 		return err
 	}
@@ -117,7 +125,7 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	project, id := projectOf(r), chi.URLParam(r, "id")
-	agent, err := a.Memory.Agent(r.Context(), project, id)
+	agent, err := a.memory.Agent(r.Context(), project, id)
 	if err != nil {
 		return err
 	}
@@ -128,13 +136,13 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if known, err := a.Memory.Stored(r.Context(), project, id, message); err != nil || known {
+	if known, err := a.memory.Stored(r.Context(), project, id, message); err != nil || known {
 		if err != nil {
 			return err
 		}
 		return encodeSay(w, agent) // the same call again: it has its answer, or will have
 	}
-	if phase, busy := a.Memory.Busy(r.Context(), project, id); busy {
+	if phase, busy := a.memory.Busy(r.Context(), project, id); busy {
 		action := in.Thinking
 		if phase == memory.Speaking {
 			action = in.Speaking
@@ -146,14 +154,14 @@ func (a *API) think(w http.ResponseWriter, r *http.Request) error {
 		case "ignore":
 			return encodeSay(w, agent)
 		case "append":
-			if err := a.Memory.WaitIdle(r.Context(), project, id); err != nil {
+			if err := a.memory.WaitIdle(r.Context(), project, id); err != nil {
 				return fault.Wrap(fault.Unavailable, err, "the answer in flight took too long")
 			}
 		default:
-			a.Memory.Cut(r.Context(), project, id, memory.ErrThink)
+			a.memory.Cut(r.Context(), project, id, memory.ErrThink)
 		}
 	}
-	if err := a.Answers.Think(context.WithoutCancel(r.Context()), project, id, message); err != nil {
+	if err := a.turns.Think(context.WithoutCancel(r.Context()), project, id, message); err != nil {
 		return err
 	}
 	return encodeSay(w, agent)

@@ -14,14 +14,11 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// memoryRoutes are the calls about memories: messages of all of a project's ledgers by whose they are (reference/memory-semantics.md, system 003).
-func (a *API) memoryRoutes(r chi.Router) {
-	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
-	r.Post("/memories", h(a.addMemory))
-	r.Post("/memories/search", h(a.searchMemories))
-	r.Post("/memories/clear", h(a.clearMemories))
-	r.Get("/memories/{id}", h(a.oneMemory))
-	r.Post("/memories/{id}/status", h(a.setMemoryStatus))
+// itemAPI serves memories: single messages of all of a project's ledgers, found by their scope.
+type itemAPI struct {
+	bodies
+	memory *memory.Service
+	now    func() time.Time
 }
 
 // Bounds of a memory's smaller parts.
@@ -137,8 +134,8 @@ func categoryOf(name string) (string, error) {
 	return "", fault.At(fault.Invalid, "category", "%q is not one of user_profile, semantic, episodic, variable, summary, conversation", clip(name, 40))
 }
 
-func (a *API) addMemory(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[addMemoryRequest](a, w, r, true)
+func (a itemAPI) add(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[addMemoryRequest](a.bodies, w, r, true)
 	if err != nil {
 		return err
 	}
@@ -150,14 +147,14 @@ func (a *API) addMemory(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := in.message(a.Now())
+	m, err := in.message(a.now())
 	if err != nil {
 		return err
 	}
 	if key != "" {
 		m.ID = key + ":0"
 	}
-	it, err := a.Memory.AddItem(r.Context(), projectOf(r), m)
+	it, err := a.memory.AddItem(r.Context(), projectOf(r), m)
 	if err != nil {
 		return err
 	}
@@ -347,7 +344,7 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 // noMemory is the refusal of what cannot be a memory's id.
 func noMemory(id string) error { return memory.ErrNoItem(clip(id, 40)) }
 
-func (a *API) oneMemory(w http.ResponseWriter, r *http.Request) error {
+func (a itemAPI) get(w http.ResponseWriter, r *http.Request) error {
 	names, err := openAINames(r.URL.Query().Get("role_names"))
 	if err != nil {
 		return err
@@ -356,7 +353,7 @@ func (a *API) oneMemory(w http.ResponseWriter, r *http.Request) error {
 	if !memoryID(id) {
 		return noMemory(id)
 	}
-	it, err := a.Memory.Item(r.Context(), projectOf(r), id)
+	it, err := a.memory.Item(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
@@ -369,8 +366,8 @@ type memoryStatusRequest struct {
 	RoleNames string `json:"role_names"`
 }
 
-func (a *API) setMemoryStatus(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[memoryStatusRequest](a, w, r, true)
+func (a itemAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[memoryStatusRequest](a.bodies, w, r, true)
 	if err != nil {
 		return err
 	}
@@ -386,7 +383,7 @@ func (a *API) setMemoryStatus(w http.ResponseWriter, r *http.Request) error {
 	if !memoryID(id) {
 		return noMemory(id)
 	}
-	it, err := a.Memory.SetItemStatus(r.Context(), projectOf(r), id, next)
+	it, err := a.memory.SetItemStatus(r.Context(), projectOf(r), id, next)
 	if err != nil {
 		return err
 	}
@@ -413,14 +410,14 @@ type foundJSON struct {
 	Truncated bool         `json:"truncated"`
 }
 
-func (a *API) searchMemories(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.optionalBody(w, r)
+func (a itemAPI) search(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readOptional(w, r)
 	if err != nil {
 		return err
 	}
 	var in searchRequest
 	if body != nil {
-		if err := a.decodeBytes(body, &in, true); err != nil {
+		if err := a.unmarshal(body, &in, true); err != nil {
 			return err
 		}
 	}
@@ -432,7 +429,7 @@ func (a *API) searchMemories(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.Memory.SearchItems(r.Context(), projectOf(r), q)
+	found, err := a.memory.SearchItems(r.Context(), projectOf(r), q)
 	if err != nil {
 		return err
 	}
@@ -486,8 +483,8 @@ func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
 	return q, limit, nil
 }
 
-func (a *API) clearMemories(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.optionalBody(w, r)
+func (a itemAPI) clear(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readOptional(w, r)
 	if err != nil {
 		return err
 	}
@@ -496,7 +493,7 @@ func (a *API) clearMemories(w http.ResponseWriter, r *http.Request) error {
 		Scope string `json:"scope"`
 	}
 	if body != nil {
-		if err := a.decodeBytes(body, &in, true); err != nil {
+		if err := a.unmarshal(body, &in, true); err != nil {
 			return err
 		}
 	}
@@ -508,7 +505,7 @@ func (a *API) clearMemories(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.Memory.ClearItems(r.Context(), projectOf(r), level, scope)
+	n, err := a.memory.ClearItems(r.Context(), projectOf(r), level, scope)
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,14 @@ package handlers
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -20,32 +18,15 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// webhookRoutes are the calls about webhooks that need credentials.
-func (a *API) webhookRoutes(r chi.Router) {
-	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
-	r.Get("/event-types", h(a.eventTypes))
-	r.Post("/endpoints", h(a.createEndpoint))
-	r.Get("/endpoints", h(a.endpoints))
-	r.Get("/endpoints/{id}", h(a.endpoint))
-	r.Patch("/endpoints/{id}", h(a.patchEndpoint))
-	r.Put("/endpoints/{id}", h(a.putEndpoint))
-	r.Delete("/endpoints/{id}", h(a.deleteEndpoint))
-	r.Post("/endpoints/{id}/secrets", h(a.rotateSecret))
-	r.Delete("/endpoints/{id}/secrets/{secret_id}", h(a.revokeSecret))
-	r.Post("/endpoints/{id}/enable", h(a.switchEndpoint(true)))
-	r.Post("/endpoints/{id}/disable", h(a.switchEndpoint(false)))
-	r.Post("/endpoints/{id}/test", h(a.testEndpoint))
-	r.Get("/messages", h(a.webhookMessages))
-	r.Get("/messages/{id}", h(a.webhookMessage))
-	r.Get("/deliveries", h(a.deliveries))
-	r.Get("/deliveries/{id}", h(a.delivery))
-	r.Post("/deliveries/{id}/replay", h(a.replayDelivery))
-	r.Post("/deliveries/{id}/cancel", h(a.cancelDelivery))
-	r.Post("/replays", h(a.replays))
+// webhookAPI serves webhook endpoints, and what was and will be sent to them.
+type webhookAPI struct {
+	bodies
+	webhooks *webhook.Service
+	now      func() time.Time
 }
 
 // eventTypes answers with the catalogue.
-func (a *API) eventTypes(w http.ResponseWriter, _ *http.Request) error {
+func (a webhookAPI) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 	list, err := webhook.Catalogue()
 	if err != nil {
 		return err
@@ -55,23 +36,14 @@ func (a *API) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 
 // fetch answers with the full body of an event, by the token of a thin one: the bytes that were hashed and would have been signed. The token is all the
 // permission that is needed, so that receivers need no credentials.
-func (a *API) fetch(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.Webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
+func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "private, no-store")
 	writeJSON(w, http.StatusOK, body)
 	return nil
-}
-
-// optionalBody reads the body of a call that may come without one; nil is none.
-func (a *API) optionalBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := a.readBody(w, r)
-	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, err
-	}
-	return body, err
 }
 
 // members reads a JSON object without looking into its members, so that what is absent and what is null can be told apart.
@@ -123,19 +95,6 @@ func entries[T any](name string, raw json.RawMessage, most int) ([]T, error) {
 		out = append(out, v)
 	}
 	return out, nil
-}
-
-// knownParams refuses parameters that a call has not: a slip of the pen must not be a filter that lets everything through.
-func knownParams(v url.Values, names ...string) error {
-	for _, name := range slices.Sorted(maps.Keys(v)) {
-		switch {
-		case !slices.Contains(names, name):
-			return fault.At(fault.Invalid, clip(name, 80), "is not a parameter of this call; there are %s", cmp.Or(strings.Join(names, ", "), "none"))
-		case len(v[name]) > 1:
-			return fault.At(fault.Invalid, name, "is given %d times; several values stand in one, with commas, where they are allowed", len(v[name]))
-		}
-	}
-	return nil
 }
 
 // inside puts a name in front of what is wrong with a part of it.
@@ -210,17 +169,4 @@ func statesOf(field string, names []string) ([]webhook.DeliveryState, error) {
 		}
 	}
 	return out, nil
-}
-
-// listParam reads a parameter that holds several values with commas.
-func listParam(v url.Values, name string) []string {
-	s := v.Get(name)
-	if s == "" {
-		return nil
-	}
-	out := strings.Split(s, ",")
-	for i := range out {
-		out[i] = strings.TrimSpace(out[i])
-	}
-	return out
 }

@@ -30,7 +30,7 @@ func newMessageJSON(m webhook.Event) messageJSON {
 	}
 }
 
-func (a *API) webhookMessages(w http.ResponseWriter, r *http.Request) (err error) {
+func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) (err error) {
 	v := r.URL.Query()
 	if err := knownParams(v, "type", "agent", "from", "to", "cursor", "limit"); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (a *API) webhookMessages(w http.ResponseWriter, r *http.Request) (err error
 	if q.Types, err = typesOf("type", listParam(v, "type")); err != nil {
 		return err
 	}
-	page, err := a.Webhooks.Store.Events(r.Context(), q)
+	page, err := a.webhooks.Store.Events(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -59,21 +59,21 @@ func (a *API) webhookMessages(w http.ResponseWriter, r *http.Request) (err error
 	return encode(w, http.StatusOK, out)
 }
 
-func (a *API) webhookMessage(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) message(w http.ResponseWriter, r *http.Request) error {
 	id := chi.URLParam(r, "id")
 	if r.URL.RawPath != "" { // ids hold a colon, which many clients escape; the router then gives the part as it came
 		if plain, err := url.PathUnescape(id); err == nil {
 			id = plain
 		}
 	}
-	m, err := a.Webhooks.Store.Event(r.Context(), projectOf(r), id)
+	m, err := a.webhooks.Store.Event(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
 	return encode(w, http.StatusOK, newMessageJSON(m))
 }
 
-func (a *API) deliveries(w http.ResponseWriter, r *http.Request) (err error) {
+func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) (err error) {
 	v := r.URL.Query()
 	if err := knownParams(v, "endpoint", "state", "type", "agent", "message", "from", "to", "cursor", "limit"); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (a *API) deliveries(w http.ResponseWriter, r *http.Request) (err error) {
 	if q.States, err = statesOf("state", listParam(v, "state")); err != nil {
 		return err
 	}
-	page, err := a.Webhooks.Store.Deliveries(r.Context(), q)
+	page, err := a.webhooks.Store.Deliveries(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func deliveryParam(r *http.Request) (int64, error) {
 	return id, nil
 }
 
-func (a *API) delivery(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) delivery(w http.ResponseWriter, r *http.Request) error {
 	id, err := deliveryParam(r)
 	if err != nil {
 		return err
 	}
-	rec, tries, err := a.Webhooks.Store.Delivery(r.Context(), projectOf(r), id)
+	rec, tries, err := a.webhooks.Store.Delivery(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *API) delivery(w http.ResponseWriter, r *http.Request) error {
 }
 
 // replayDelivery sends the message of a delivery again, whatever became of it, each time it is asked to under another Idempotency-Key or none.
-func (a *API) replayDelivery(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) replayDelivery(w http.ResponseWriter, r *http.Request) error {
 	id, err := deliveryParam(r)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (a *API) replayDelivery(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rec, err := a.Webhooks.Replay(r.Context(), projectOf(r), id, key)
+	rec, err := a.webhooks.Replay(r.Context(), projectOf(r), id, key)
 	if err != nil {
 		return err
 	}
@@ -154,12 +154,12 @@ func (a *API) replayDelivery(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusAccepted, newDeliveryJSON(rec))
 }
 
-func (a *API) cancelDelivery(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) cancelDelivery(w http.ResponseWriter, r *http.Request) error {
 	id, err := deliveryParam(r)
 	if err != nil {
 		return err
 	}
-	rec, err := a.Webhooks.Store.Cancel(r.Context(), projectOf(r), id, a.Now().UnixMilli())
+	rec, err := a.webhooks.Store.Cancel(r.Context(), projectOf(r), id, a.now().UnixMilli())
 	if err != nil {
 		return err
 	}
@@ -249,8 +249,8 @@ type replayAnswer struct {
 }
 
 // replays makes deliveries of many again. States that are not named are not touched: without any, what was given up.
-func (a *API) replays(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[replayRequest](a, w, r, true)
+func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[replayRequest](a.bodies, w, r, true)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (a *API) replays(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	done, err := a.Webhooks.ReplayAll(r.Context(), webhook.Replay{Filter: q, PerSecond: in.PerSecond, DryRun: in.DryRun}, key)
+	done, err := a.webhooks.ReplayAll(r.Context(), webhook.Replay{Filter: q, PerSecond: in.PerSecond, DryRun: in.DryRun}, key)
 	if err != nil {
 		return err
 	}

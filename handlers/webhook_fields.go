@@ -234,7 +234,7 @@ func (in signerRequest) signer(at string) (webhook.NewSigner, error) {
 }
 
 // newSigners reads the secrets of a request to create an endpoint.
-func (a *API) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSigner, error) {
+func (a webhookAPI) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSigner, error) {
 	list, err := entries[signerRequest]("secrets", orNull(obj["secrets"]), webhook.MaxSecrets)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); r
 
 // history answers the newest max_history messages in Agora's form, also after the end. limit=N gives the newest N, limit=all everything from after_seq
 // on, in pages of historyPage with next_after_seq until the last.
-func (a *API) history(w http.ResponseWriter, r *http.Request) error {
+func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	id, project := chi.URLParam(r, "id"), projectOf(r)
 	var head memory.Head
 	var msgs []memory.Message
@@ -27,7 +27,7 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.RawQuery
 	switch {
 	case query == "":
-		head, msgs, err = a.Memory.History(r.Context(), project, id, 0)
+		head, msgs, err = a.memory.History(r.Context(), project, id, 0)
 	case r.URL.Query().Get("limit") == "all":
 		head, msgs, next, err = a.wholeHistory(r, project, id)
 	default:
@@ -35,7 +35,7 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) error {
 		if n, err = intParam(r.URL.Query(), "limit", 0, 1, historyPage); err != nil {
 			return fault.At(fault.Invalid, "limit", "%q is neither all nor a whole number from 1 to %d", clip(r.URL.Query().Get("limit"), 40), historyPage)
 		}
-		head, msgs, err = a.Memory.History(r.Context(), project, id, n)
+		head, msgs, err = a.memory.History(r.Context(), project, id, n)
 	}
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(b)))
 	writeBody(w, b)
-	a.Metrics.history.Add(float64(len(b)))
+	a.historyBytes.Add(float64(len(b)))
 	if cap(b) <= 1<<20 {
 		*buf = b
 		historyBuffers.Put(buf)
@@ -54,17 +54,17 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) wholeHistory(r *http.Request, project, id string) (memory.Head, []memory.Message, int64, error) {
+func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.Head, []memory.Message, int64, error) {
 	after, err := intParam(r.URL.Query(), "after_seq", 0, 0, 1<<53)
 	if err != nil {
 		return memory.Head{}, nil, 0, err
 	}
-	head, err := a.Memory.Head(r.Context(), project, id)
+	head, err := a.memory.Head(r.Context(), project, id)
 	if err != nil {
 		return memory.Head{}, nil, 0, err
 	}
 	from := max(int64(after), head.Agent.Settings.Memory.BaseSeq-1)
-	msgs, err := a.Memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
+	msgs, err := a.memory.Messages(r.Context(), project, id, memory.MessageQuery{AfterSeq: from, Limit: historyPage + 1, HistoryOnly: true})
 	if err != nil || len(msgs) <= historyPage {
 		return head, msgs, 0, err
 	}

@@ -1,6 +1,8 @@
 package handlers
 
-import "encoding/json"
+import (
+	"encoding/json"
+)
 
 // joinProperties is what is known of a join's properties, with the limits of reference/agora-api.md section 2. Zero values count as absent,
 // since clients send them for optional fields. Keys that the documentation lacks or has dropped are ignored.

@@ -39,9 +39,9 @@ const (
 	joinCN                    // the same without the token
 )
 
-func (a *API) join(kind joinKind) handlerFunc {
+func (a agentAPI) join(kind joinKind) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		in, err := decode[joinRequest](a, w, r, false)
+		in, err := decode[joinRequest](a.bodies, w, r, false)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (a *API) join(kind joinKind) handlerFunc {
 		if err != nil {
 			return err
 		}
-		agent, err := a.Memory.Join(r.Context(), memory.JoinRequest{
+		agent, err := a.memory.Join(r.Context(), memory.JoinRequest{
 			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key, Inherit: inherit,
 		})
 		if err != nil {
@@ -78,7 +78,7 @@ type joinWrap struct {
 }
 
 // settings reads and checks what is known of a join's properties.
-func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
+func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
 	var wrap joinWrap
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
 		body := slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
@@ -96,12 +96,12 @@ func (a *API) settings(in joinRequest, kind joinKind) (memory.Settings, memory.I
 		return memory.Settings{}, "", err
 	}
 	if kind != joinV1 {
-		if err := p.agoraRules(kind, in.PipelineID != "" || in.Preset != "", a.DefaultLLM); err != nil {
+		if err := p.agoraRules(kind, in.PipelineID != "" || in.Preset != "", a.defaultLLM); err != nil {
 			return memory.Settings{}, "", err
 		}
 	}
 	out := p.settings()
-	policy, err := a.policy("properties.heardlog.policy", p.Heardlog.Policy)
+	policy, err := readPolicy(a.memory, "properties.heardlog.policy", p.Heardlog.Policy)
 	out.Memory.Policy = policy
 	return out, p.Heardlog.Session.inherit(), err
 }

@@ -34,7 +34,7 @@ func FuzzIngest(f *testing.F) {
 		return handlers.New(handlers.Config{
 			Memory: memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now}), Access: &handlers.Access{DefaultProject: "p"},
 			Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20, Ingest: map[string][]secret.String{"p": {"s"}},
-		}).Router()
+		})
 	}
 	f.Fuzz(func(t *testing.T, kind int, payload string) {
 		router := api()

@@ -13,8 +13,8 @@ import (
 // maxIdempotencyKey is how long an Idempotency-Key may be where only a hash of it is kept.
 const maxIdempotencyKey = maxKey
 
-func (a *API) createEndpoint(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
@@ -35,15 +35,15 @@ func (a *API) createEndpoint(w http.ResponseWriter, r *http.Request) error {
 	if err := setEndpoint(&e, obj); err != nil {
 		return err
 	}
-	e, again, err := a.Webhooks.Create(r.Context(), e, signers, key, body)
+	e, again, err := a.webhooks.Create(r.Context(), e, signers, key, body)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/endpoints/"+e.ID)
 	if again {
-		return encode(w, http.StatusOK, newEndpointJSON(e, a.Now()))
+		return encode(w, http.StatusOK, newEndpointJSON(e, a.now()))
 	}
-	out := newEndpointJSON(e, a.Now())
+	out := newEndpointJSON(e, a.now())
 	for i := range out.Secrets {
 		if i >= len(signers) || signers[i].Value == "" { // what the caller gave, he has
 			out.Secrets[i].Secret = e.Secrets[i].Value.Reveal()
@@ -52,11 +52,11 @@ func (a *API) createEndpoint(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusCreated, out)
 }
 
-func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
 	if err := knownParams(r.URL.Query()); err != nil {
 		return err
 	}
-	list, err := a.Webhooks.Store.Endpoints(r.Context(), projectOf(r))
+	list, err := a.webhooks.Store.Endpoints(r.Context(), projectOf(r))
 	if err != nil {
 		return err
 	}
@@ -64,30 +64,30 @@ func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
 		Endpoints []endpointJSON `json:"endpoints"`
 	}{[]endpointJSON{}}
 	for _, e := range list {
-		out.Endpoints = append(out.Endpoints, newEndpointJSON(e, a.Now()))
+		out.Endpoints = append(out.Endpoints, newEndpointJSON(e, a.now()))
 	}
 	return encode(w, http.StatusOK, out)
 }
 
-func (a *API) endpoint(w http.ResponseWriter, r *http.Request) error {
-	e, err := a.Webhooks.Store.Endpoint(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+func (a webhookAPI) endpoint(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.webhooks.Store.Endpoint(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	return a.answerEndpoint(w, e, err)
 }
 
-func (a *API) answerEndpoint(w http.ResponseWriter, e webhook.Endpoint, err error) error {
+func (a webhookAPI) answerEndpoint(w http.ResponseWriter, e webhook.Endpoint, err error) error {
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, newEndpointJSON(e, a.Now()))
+	return encode(w, http.StatusOK, newEndpointJSON(e, a.now()))
 }
 
 // patchEndpoint changes the fields that the body names.
-func (a *API) patchEndpoint(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) patchEndpoint(w http.ResponseWriter, r *http.Request) error {
 	return a.changeEndpoint(w, r, func(*webhook.Endpoint) {})
 }
 
 // putEndpoint gives fields that the body does not name their defaults. Signing secrets stay, as they have calls of their own.
-func (a *API) putEndpoint(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 	return a.changeEndpoint(w, r, func(e *webhook.Endpoint) {
 		was := *e
 		*e = webhook.Endpoint{Agora: true, URL: was.URL, Secrets: was.Secrets, ID: was.ID, Project: was.Project}
@@ -98,8 +98,8 @@ func (a *API) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (a *API) changeEndpoint(w http.ResponseWriter, r *http.Request, begin func(*webhook.Endpoint)) error {
-	body, err := a.readBody(w, r)
+func (a webhookAPI) changeEndpoint(w http.ResponseWriter, r *http.Request, begin func(*webhook.Endpoint)) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (a *API) changeEndpoint(w http.ResponseWriter, r *http.Request, begin func(
 			}
 		}
 	}
-	e, err := a.Webhooks.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), rev, func(e *webhook.Endpoint) error {
+	e, err := a.webhooks.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), rev, func(e *webhook.Endpoint) error {
 		begin(e)
 		if err := forgetHidden(e, obj); err != nil {
 			return err
@@ -155,8 +155,8 @@ func forgetHidden(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 	return nil
 }
 
-func (a *API) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
-	if err := a.Webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+func (a webhookAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
+	if err := a.webhooks.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -169,14 +169,14 @@ type secretAnswer struct {
 	Endpoint endpointJSON `json:"endpoint"`
 }
 
-func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	var in rotateRequest
-	body, err := a.optionalBody(w, r)
+	body, err := a.readOptional(w, r)
 	if err != nil {
 		return err
 	}
 	if body != nil {
-		if err := a.decodeBytes(body, &in, true); err != nil {
+		if err := a.unmarshal(body, &in, true); err != nil {
 			return err
 		}
 	}
@@ -194,11 +194,11 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, fresh, again, err := a.Webhooks.Rotate(r.Context(), projectOf(r), chi.URLParam(r, "id"), n, overlap, key)
+	e, fresh, again, err := a.webhooks.Rotate(r.Context(), projectOf(r), chi.URLParam(r, "id"), n, overlap, key)
 	if err != nil {
 		return err
 	}
-	out := secretAnswer{newSecretJSON(fresh, a.Now()), newEndpointJSON(e, a.Now())}
+	out := secretAnswer{newSecretJSON(fresh, a.now()), newEndpointJSON(e, a.now())}
 	if again {
 		return encode(w, http.StatusOK, out)
 	}
@@ -208,25 +208,25 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusCreated, out)
 }
 
-func (a *API) revokeSecret(w http.ResponseWriter, r *http.Request) error {
-	e, err := a.Webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id"))
+func (a webhookAPI) revokeSecret(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id"))
 	return a.answerEndpoint(w, e, err)
 }
 
-func (a *API) switchEndpoint(enable bool) handlerFunc {
+func (a webhookAPI) switchEndpoint(enable bool) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		e, err := a.Webhooks.Switch(r.Context(), projectOf(r), chi.URLParam(r, "id"), enable)
+		e, err := a.webhooks.Switch(r.Context(), projectOf(r), chi.URLParam(r, "id"), enable)
 		return a.answerEndpoint(w, e, err)
 	}
 }
 
 // testEndpoint answers when the test is stored; what came of it is read from its delivery, as with any other.
-func (a *API) testEndpoint(w http.ResponseWriter, r *http.Request) error {
+func (a webhookAPI) testEndpoint(w http.ResponseWriter, r *http.Request) error {
 	key, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {
 		return err
 	}
-	rec, err := a.Webhooks.Test(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	rec, err := a.webhooks.Test(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
 	if err != nil {
 		return err
 	}

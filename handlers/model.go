@@ -15,15 +15,15 @@ type modelRequest struct {
 }
 
 // validateModel says whether an OSSA MemoryModel document is right, and what of it has which effect here. It stores nothing.
-func (a *API) validateModel(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+func (a contextAPI) validateModel(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
 	in := modelRequest{Document: body}
 	if wrapped(body) {
 		in.Document = nil
-		if err := a.decodeBytes(body, &in, true); err != nil {
+		if err := a.unmarshal(body, &in, true); err != nil {
 			return err
 		}
 	}

@@ -2,41 +2,20 @@ package handlers
 
 import (
 	"net/http"
-	"net/url"
 
-	"github.com/go-chi/chi/v5"
-
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// conversationRoutes are the calls about saved conversations.
-func (a *API) conversationRoutes(r chi.Router) {
-	h := func(f handlerFunc) http.HandlerFunc { return a.handle(agoraError, f) }
-	r.Get("/conversations", h(a.conversations))
-	r.Delete("/conversations", h(a.clearConversations))
-	r.Put("/conversations/{id}", h(a.saveConversation))
-	r.Get("/conversations/{id}", h(a.conversation))
-	r.Delete("/conversations/{id}", h(a.deleteConversation))
+// conversationAPI serves saved conversations.
+type conversationAPI struct {
+	bodies
+	conversations memory.Conversations
 }
 
 func conversationID(r *http.Request) (string, error) { return pathName(r, "id") }
 
-// pathName gives a part of the path as its client meant it. Where a path holds escapes that matter, such as %2F, chi gives its parts as they were sent.
-func pathName(r *http.Request, param string) (string, error) {
-	name := chi.URLParam(r, param)
-	if r.URL.RawPath == "" {
-		return name, nil
-	}
-	plain, err := url.PathUnescape(name)
-	if err != nil {
-		return "", fault.At(fault.Invalid, param, "%q cannot be read: a percent sign is written %%25", clip(name, 80))
-	}
-	return plain, nil
-}
-
-func (a *API) saveConversation(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
@@ -44,7 +23,7 @@ func (a *API) saveConversation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Conversations.Save(r.Context(), projectOf(r), id, body); err != nil {
+	if err := a.conversations.Save(r.Context(), projectOf(r), id, body); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -52,12 +31,12 @@ func (a *API) saveConversation(w http.ResponseWriter, r *http.Request) error {
 }
 
 // conversation answers with the bytes that were saved, and no others.
-func (a *API) conversation(w http.ResponseWriter, r *http.Request) error {
+func (a conversationAPI) get(w http.ResponseWriter, r *http.Request) error {
 	id, err := conversationID(r)
 	if err != nil {
 		return err
 	}
-	body, err := a.Conversations.Load(r.Context(), projectOf(r), id)
+	body, err := a.conversations.Load(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
@@ -65,12 +44,12 @@ func (a *API) conversation(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) deleteConversation(w http.ResponseWriter, r *http.Request) error {
+func (a conversationAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	id, err := conversationID(r)
 	if err != nil {
 		return err
 	}
-	if err := a.Conversations.Delete(r.Context(), projectOf(r), id); err != nil {
+	if err := a.conversations.Delete(r.Context(), projectOf(r), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -90,7 +69,7 @@ type conversationList struct {
 	NextCursor    string   `json:"next_cursor,omitempty"`
 }
 
-func (a *API) conversations(w http.ResponseWriter, r *http.Request) error {
+func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	limit, err := intParam(query, "limit", defaultConversationPage, 1, maxConversationPage)
 	if err != nil {
@@ -102,7 +81,7 @@ func (a *API) conversations(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	ids, total, err := a.Conversations.List(r.Context(), projectOf(r), after, limit+1)
+	ids, total, err := a.conversations.List(r.Context(), projectOf(r), after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -120,8 +99,8 @@ type removedJSON struct {
 	Removed int `json:"removed"`
 }
 
-func (a *API) clearConversations(w http.ResponseWriter, r *http.Request) error {
-	n, err := a.Conversations.Clear(r.Context(), projectOf(r))
+func (a conversationAPI) clear(w http.ResponseWriter, r *http.Request) error {
+	n, err := a.conversations.Clear(r.Context(), projectOf(r))
 	if err != nil {
 		return err
 	}

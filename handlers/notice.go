@@ -7,9 +7,14 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -30,6 +35,18 @@ const (
 	ingestRefused = "refused"
 )
 
+// noticeAPI takes Agora's notifications about agents that run there.
+type noticeAPI struct {
+	bodies
+	archive        archive.Service
+	secrets        map[string][]secret.String // by project
+	defaultProject string
+	log            zerolog.Logger
+	events         *prometheus.CounterVec // by type and result
+	leftOut        prometheus.Counter
+	unverified     atomic.Int64 // bytes of bodies that are being read, whose sender is not known yet
+}
+
 // ingestAnswer is what Agora's senders want to see (reference/agora-api.md 5.2).
 type ingestAnswer struct {
 	Code int    `json:"code"` // 0
@@ -37,28 +54,28 @@ type ingestAnswer struct {
 }
 
 // ingestAgora takes one notification of Agora's. Who sends it is told by the signature, not by credentials: Agora's console takes a URL and nothing else.
-func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.verifiedNotice(w, r)
+func (a *noticeAPI) receive(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.verified(w, r)
 	if err != nil {
-		a.Metrics.ingest.WithLabelValues("none", ingestRefused).Inc()
+		a.events.WithLabelValues("none", ingestRefused).Inc()
 		return err
 	}
 	if depth := jsonDepth(body); depth > MaxDepth {
-		return a.lostNotice(r, noticeRequest{}, body, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth))
+		return a.logRefused(r, noticeRequest{}, body, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth))
 	}
 	var in noticeRequest
 	if err := json.Unmarshal(body, &in); err != nil {
 		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field != "" { // names that jsonFault would take for Go's
 			err = fault.At(fault.Invalid, typ.Field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, jsonName(typ.Type))
 		}
-		return a.lostNotice(r, in, body, jsonFault(err))
+		return a.logRefused(r, in, body, jsonFault(err))
 	}
 	kind := "other"
 	if in.filed() {
 		kind = strconv.Itoa(int(in.EventType))
 	}
 	done := func(result, msg string) error {
-		a.Metrics.ingest.WithLabelValues(kind, result).Inc()
+		a.events.WithLabelValues(kind, result).Inc()
 		return encode(w, http.StatusOK, ingestAnswer{Msg: msg})
 	}
 	switch {
@@ -70,10 +87,10 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 	var left omitted
 	n, err := in.notice(&left)
 	if err != nil {
-		return a.lostNotice(r, in, body, err)
+		return a.logRefused(r, in, body, err)
 	}
 	infoOf(r).agent = n.AgentID
-	changed, err := archive.Service{Memory: a.Memory, Now: a.Now}.File(r.Context(), projectOf(r), n)
+	changed, err := a.archive.File(r.Context(), projectOf(r), n)
 	switch {
 	case fault.Is(err, fault.Stopped): // refused, it would come again
 		return done(ingestIgnored, "ignored: "+err.Error())
@@ -83,7 +100,7 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 		return done(ingestKnown, "success, known already")
 	}
 	if left.n > 0 {
-		a.Metrics.ingestLeft.Add(float64(left.n))
+		a.leftOut.Add(float64(left.n))
 		infoOf(r).note = "left out of the notification: " + left.String()
 		return done(ingestFiled, "success; left out: "+left.String())
 	}
@@ -92,32 +109,32 @@ func (a *API) ingestAgora(w http.ResponseWriter, r *http.Request) error {
 
 // lostNotice writes a line of its own about a notification that is refused though its signature is right: Agora sends it three times more, and then nobody does. What
 // was said is not in it, and the hash tells whether two lines are of one body.
-func (a *API) lostNotice(r *http.Request, in noticeRequest, body []byte, err error) error {
+func (a *noticeAPI) logRefused(r *http.Request, in noticeRequest, body []byte, err error) error {
 	sum := sha256.Sum256(body)
-	a.Log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", clip(string(in.NoticeID), maxNoticeID)).Int("type", int(in.EventType)).
+	a.log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", clip(string(in.NoticeID), maxNoticeID)).Int("type", int(in.EventType)).
 		Int("bytes", len(body)).Hex("sha256", sum[:]).Str("error", clip(causeOf(err), 1024)).Msg("a notification of Agora's cannot be filed")
 	return err
 }
 
 // verifiedNotice reads the body and checks that a secret of the project signed it. Nothing is read for a caller who could not be right.
-func (a *API) verifiedNotice(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if len(a.Ingest) == 0 {
+func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if len(a.secrets) == 0 {
 		return nil, fault.New(fault.NotFound, "no secret is configured, so that nothing is taken here; see HEARDLOG_INGEST_SECRETS")
 	}
-	project := a.Access.DefaultProject
+	project := a.defaultProject
 	if names := r.URL.Query()["project"]; len(names) > 0 {
 		project = names[0]
-	} else if len(a.Ingest) == 1 {
-		for only := range a.Ingest {
+	} else if len(a.secrets) == 1 {
+		for only := range a.secrets {
 			project = only
 		}
 	}
 	wrong := fault.New(fault.Unauthenticated, "%s does not fit the body and a secret of the project", webhook.HeaderAgoraV2)
-	secrets := a.Ingest[project]
+	secrets := a.secrets[project]
 	if len(secrets) == 0 || len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
 		return nil, wrong
 	}
-	limit := max(a.MaxBody, maxNotice)
+	limit := max(a.limit, maxNotice)
 	size := min(r.ContentLength, limit)
 	if size < 0 {
 		size = limit
@@ -126,7 +143,7 @@ func (a *API) verifiedNotice(w http.ResponseWriter, r *http.Request) ([]byte, er
 	if a.unverified.Add(size) > maxUnverified {
 		return nil, fault.New(fault.Unavailable, "too many notifications are being read; send it again")
 	}
-	body, err := a.readUpTo(w, r, limit)
+	body, err := a.readRawUpTo(w, r, limit)
 	if err != nil {
 		return nil, err
 	}

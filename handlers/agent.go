@@ -14,6 +14,14 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
+// agentAPI serves agents: their start, settings and end.
+type agentAPI struct {
+	bodies
+	memory     *memory.Service
+	now        func() time.Time
+	defaultLLM bool // the server has an LLM for agents without one
+}
+
 type agentAnswer struct {
 	Message string            `json:"message"`
 	StartTS int64             `json:"start_ts"`
@@ -31,8 +39,8 @@ type agentAnswer struct {
 	Inherited *inheritedJSON `json:"inherited,omitempty"`
 }
 
-func (a *API) agent(w http.ResponseWriter, r *http.Request) error {
-	agent, err := a.Memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
+	agent, err := a.memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -78,11 +86,11 @@ type listEntry struct {
 	Channel string `json:"channel,omitempty"`
 }
 
-func (a *API) agents(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
 	out := listAnswer{Status: "ok"}
 	out.Data.List = []listEntry{}
 	query := r.URL.Query()
-	q, err := listQuery(query, a.Now())
+	q, err := listQuery(query, a.now())
 	if err != nil {
 		return err
 	}
@@ -91,7 +99,7 @@ func (a *API) agents(w http.ResponseWriter, r *http.Request) error {
 		// A client that was told "no more" asks for the page of the empty cursor all the same, and would never end (7.5).
 		return encode(w, http.StatusOK, out)
 	}
-	page, err := a.Memory.Agents(r.Context(), q)
+	page, err := a.memory.Agents(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -145,28 +153,12 @@ func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 	return q, nil
 }
 
-// intParam reads a whole number from the query.
-func intParam(v url.Values, name string, def, low, high int) (int, error) {
-	s := v.Get(name)
-	if s == "" {
-		return def, nil
-	}
-	n, err := strconv.Atoi(s)
-	if err == nil && n == 0 {
-		return def, nil // clients send zero for what they leave open (reference/agora-api.md 7.11)
-	}
-	if err != nil || n < low || n > high {
-		return 0, fault.At(fault.Invalid, name, "%q is not a whole number from %d to %d", clip(s, 40), low, high)
-	}
-	return n, nil
-}
-
-func (a *API) leave(w http.ResponseWriter, r *http.Request) error {
+func (a agentAPI) leave(w http.ResponseWriter, r *http.Request) error {
 	key, err := idempotencyKey(r, maxKey)
 	if err != nil {
 		return err
 	}
-	if err := a.Memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id"), key); err != nil {
+	if err := a.memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id"), key); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK) // with an empty body; a 204 makes one client try again (7.6)
@@ -200,8 +192,8 @@ type updateAnswer struct {
 	State    string `json:"state"` // the same, for the client that reads this one (7.3)
 }
 
-func (a *API) update(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[updateRequest](a, w, r, false)
+func (a agentAPI) update(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[updateRequest](a.bodies, w, r, false)
 	if err != nil {
 		return err
 	}
@@ -228,13 +220,13 @@ func (a *API) update(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if h := fields.Heardlog; h != nil && len(h.Policy) > 0 {
-		policy, err := a.policy(prefix+"heardlog.policy", h.Policy)
+		policy, err := readPolicy(a.memory, prefix+"heardlog.policy", h.Policy)
 		if err != nil {
 			return err
 		}
 		u.Policy, u.PolicySet = policy, true
 	}
-	agent, err := a.Memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
+	agent, err := a.memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
 	if err != nil {
 		return err
 	}
@@ -251,4 +243,13 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 		return nil, fault.At(fault.Invalid, field, "is not an object")
 	}
 	return b, nil
+}
+
+// erase takes an agent away with all that belongs to it, live or ended. No event tells of it.
+func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
+	if err := a.memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

@@ -60,7 +60,7 @@ const (
 	minTurnPage, maxTurnPage = 10, 200
 )
 
-func (a *API) turns(w http.ResponseWriter, r *http.Request) error {
+func (a messageAPI) turns(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	size, err := intParam(query, "page_size", defaultTurnPage, minTurnPage, maxTurnPage)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *API) turns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, rows, err := a.Memory.Turns(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	agent, rows, err := a.memory.Turns(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}

@@ -41,9 +41,9 @@ type sourceJSON struct {
 }
 
 // profiles lists how the agent of a call is found, in the order in which it is looked for.
-func (a *API) profiles(w http.ResponseWriter, r *http.Request) error {
-	out := profilesAnswer{Profiles: []profileJSON{}, NoKey: a.NoKey}
-	for _, p := range a.Platforms.List(projectOf(r)) {
+func (a *proxyAPI) profiles(w http.ResponseWriter, r *http.Request) error {
+	out := profilesAnswer{Profiles: []profileJSON{}, NoKey: a.noKey}
+	for _, p := range a.platforms.List(projectOf(r)) {
 		j := profileJSON{Name: p.Name, Own: p.Trust == "", Keys: []sourceJSON{}, Strip: []string{}, Events: []string{}, Trust: p.Trust}
 		for _, s := range p.Sources {
 			j.Keys = append(j.Keys, sourceJSON{Name: s.Name, Header: s.Header, Path: s.Path, Event: s.Event, Weak: s.Weak})
@@ -56,11 +56,11 @@ func (a *API) profiles(w http.ResponseWriter, r *http.Request) error {
 }
 
 // keyOfCall gives the key by which a chat request names its call.
-func (a *API) keyOfCall(r *http.Request, req *llmadapter.Request) (platform.Key, error) {
-	if k, ok := a.Platforms.Key(projectOf(r), r.Header.Get, req.Member); ok {
+func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform.Key, error) {
+	if k, ok := a.platforms.Key(projectOf(r), r.Header.Get, req.Member); ok {
 		return k, nil
 	}
-	if a.NoKey == NoKeyWords {
+	if a.noKey == NoKeyWords {
 		var texts []string
 		for i := range req.Messages {
 			m := &req.Messages[i]
@@ -78,17 +78,17 @@ func (a *API) keyOfCall(r *http.Request, req *llmadapter.Request) (platform.Key,
 
 // agentByKey gives the running agent that a key names. Where there is none it is made, linked to the one that had the key before, if agents join
 // by themselves; else it is fault.NotFound.
-func (a *API) agentByKey(ctx context.Context, project string, key platform.Key) (string, error) {
-	agent, err := a.Memory.ByKey(ctx, project, key.Text)
+func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.Key) (string, error) {
+	agent, err := a.memory.ByKey(ctx, project, key.Text)
 	switch {
 	case err == nil && !agent.Status.Ended():
 		return agent.ID, nil
 	case err != nil && !fault.Is(err, fault.NotFound):
 		return "", err
-	case a.AutoJoin == nil:
+	case a.autoJoin == nil:
 		return "", unknownKey(key.Text)
 	}
-	id, err := a.AutoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak})
+	id, err := a.autoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak})
 	if taken := nameTaken(err); taken != nil {
 		return taken.AgentID, nil // another request of the call made it meanwhile
 	}

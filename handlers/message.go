@@ -12,11 +12,20 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/heard"
 )
+
+// messageAPI serves an agent's messages: its ledger, its history and its turns.
+type messageAPI struct {
+	bodies
+	memory       *memory.Service
+	now          func() time.Time
+	historyBytes prometheus.Counter
+}
 
 // messageRequest is one message to append.
 type messageRequest struct {
@@ -64,8 +73,8 @@ const (
 	maxToolName      = 256
 )
 
-func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.readBody(w, r)
+func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.read(w, r)
 	if err != nil {
 		return err
 	}
@@ -80,7 +89,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list is held to the same rules
 	}
 	if !in.readPlain(body) {
-		if err := a.decodeBytes(body, &in, true); err != nil {
+		if err := a.unmarshal(body, &in, true); err != nil {
 			return err
 		}
 	}
@@ -96,7 +105,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	msgs, now := make([]memory.Message, len(list)), a.Now()
+	msgs, now := make([]memory.Message, len(list)), a.now()
 	for i, m := range list {
 		at := "messages[" + strconv.Itoa(i) + "]."
 		if one {
@@ -109,7 +118,7 @@ func (a *API) appendMessages(w http.ResponseWriter, r *http.Request) error {
 			msgs[i].ID = key + ":" + strconv.Itoa(i)
 		}
 	}
-	done, err := a.Memory.Put(r.Context(), projectOf(r), chi.URLParam(r, "id"), msgs)
+	done, err := a.memory.Put(r.Context(), projectOf(r), chi.URLParam(r, "id"), msgs)
 	if err != nil {
 		return err
 	}
@@ -432,26 +441,13 @@ func repairUTF8(field string, b []byte) ([]byte, error) {
 	return []byte(s), err
 }
 
-// millis takes Unix milliseconds; ten digits are seconds (reference/agora-api.md section 9.3). 0 stays 0.
-func millis(field string, v int64) (int64, error) {
-	switch {
-	case v == 0:
-		return 0, nil
-	case v >= 1e9 && v < 1e10:
-		return v * 1000, nil
-	case v < 0 || v > 1e14:
-		return 0, fault.At(fault.Invalid, field, "%d is not a time in Unix milliseconds", v)
-	}
-	return v, nil
-}
-
 // Page sizes of the ledger.
 const (
 	defaultLedgerPage = 100
 	maxLedgerPage     = 1000
 )
 
-func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
+func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	limit, err := intParam(query, "limit", defaultLedgerPage, 1, maxLedgerPage)
 	if err != nil {
@@ -462,7 +458,7 @@ func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := chi.URLParam(r, "id")
-	msgs, err := a.Memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(after), Limit: limit + 1})
+	msgs, err := a.memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(after), Limit: limit + 1})
 	if err != nil {
 		return err
 	}
@@ -471,7 +467,7 @@ func (a *API) ledger(w http.ResponseWriter, r *http.Request) error {
 		msgs = msgs[:limit]
 		next = msgs[limit-1].Seq
 	}
-	head, err := a.Memory.Head(r.Context(), projectOf(r), id)
+	head, err := a.memory.Head(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
