@@ -1,5 +1,6 @@
-// Package platform knows voice platforms: how each names its calls, what it adds to a request that no LLM may see, and what its events tell of what
-// the caller heard (reference/platforms.md). It reads bytes and gives values; it keeps nothing and calls nothing.
+// Package platform knows voice platforms: how each identifies its calls (Profile, Key), which
+// fields it adds to a request that no LLM may see, and what its events say about what the caller
+// heard (Evidence). It keeps no state and calls nothing.
 package platform
 
 import (
@@ -17,26 +18,29 @@ const MaxRows = 1000
 // MaxWords is how many word times of one event are read.
 const MaxWords = 2000
 
-// Evidence is what one event tells of one answer, in no platform's words. A zero field says nothing.
+// Evidence is what one event says about one answer, independent of the platform's wording. A zero
+// field says nothing.
 type Evidence struct {
-	// Which answer it speaks of, best first: the platform's id of it, all that was generated, the turn. With none of them it is the last answer
-	// that the heard text is part of.
+	// The answer it is about, best first: the platform's ID of it, the whole generated text, the
+	// turn. Without any of them it is the last answer that contains the heard text.
 	ItemID    string
 	Generated string
 	Turn      *int64 // as the platform counts, from 0 or 1
-	// Ordinal tells that Turn may count from another number than ours.
+	// Ordinal means that Turn may count from another number than Heardlog's.
 	Ordinal bool
 
-	Heard   *string // the heard text, or, with Playing, the text that is known to have been played by now
+	Heard   *string // the heard text or, with Playing, the text known to have been played so far
 	HeardMS *int64  // how much audio was played, ms
 	Words   []Word  // times within the audio, or within the stretch of audio that began at StartMS
 	Full    bool    // heard to its end
 	Cut     bool    // the caller cut it
 	Playing bool    // it is being played: what is told may still grow
-	Account bool    // with Playing: Heard is from the platform's account of the conversation, not from its speech
-	StartMS int64   // Unix ms at which the stretch of audio began; with Playing
-	AtMS    int64   // Unix ms that the evidence speaks of
-	By      string  // end.metadata.caused_by of Agora's turn table, where the platform says it
+	// With Playing: Heard is from the platform's account of the conversation, not from its speech
+	// events.
+	Account bool
+	StartMS int64  // Unix ms at which the stretch of audio began; with Playing
+	AtMS    int64  // Unix ms that the evidence speaks of
+	By      string // end.metadata.caused_by of Agora's turn table, where the platform says it
 }
 
 // Word is a word's place in the audio, ms.
@@ -54,12 +58,14 @@ type Event struct {
 
 // source is how one platform's events are read.
 type source struct {
-	name   string
-	kind   string // paths of the event's type, the first that is there; "" = the platform has one kind
+	name string
+	// Paths of the event's type, the first that exists; "" = the platform has one type.
+	kind   string
 	events map[string]rule
 }
 
-// rule maps one event by paths into it (gjson's). A path may name alternatives with "|" between: the first that is there counts.
+// rule maps one event by gjson paths into it. A path may name alternatives separated by "|": the
+// first that exists counts.
 type rule struct {
 	rows string // path of the list of rows; "" = the event itself is the one row
 	role string // path of a row's role; rows of others than role's owner are passed over
@@ -67,7 +73,7 @@ type rule struct {
 
 	item, turn, generated, heard, heardMS, words, cut, at string
 	ordinal                                               bool
-	// settles tells that a row which does not say that it was cut was heard to its end.
+	// settles means that a row which does not say it was interrupted was heard in full.
 	settles bool
 	// more is for what paths cannot say; false drops the row.
 	more func(row gjson.Result, rows []gjson.Result, i int, e *Evidence) bool
@@ -83,11 +89,12 @@ func Names() []string {
 	return names
 }
 
-// Known tells whether the events of a platform are understood.
+// Known reports whether the events of a platform are understood.
 func Known(name string) bool { return slices.Contains(Names(), name) }
 
-// Read reads the body of one event of a platform. It fails with fault.NotFound for a platform that is not known, fault.BadRequest for what is not a
-// JSON object, and fault.Missing for an event that does not say which it is. Events that tell nothing of what was heard give no evidence.
+// Read decodes the body of one event of a platform. It fails with fault.NotFound for an unknown
+// platform, fault.BadRequest for a body that is not a JSON object, and fault.Missing for an event
+// without a type. Events that say nothing about what was heard yield no evidence.
 func Read(name string, body []byte) (Event, error) {
 	all := sources()
 	at := slices.IndexFunc(all, func(s source) bool { return s.name == name })
@@ -109,14 +116,14 @@ func Read(name string, body []byte) (Event, error) {
 	out := Event{Keys: bodyKeys(name, root)}
 	r, ok := s.events[kind.String()]
 	if !ok {
-		return out, nil // an event that tells nothing of what was heard
+		return out, nil // an event that says nothing about what was heard
 	}
 	out.Type = kind.String()
 	out.Evidence = r.read(root)
 	return out, nil
 }
 
-// Types lists the events of a platform that tell what was heard, in order.
+// Types lists the events of a platform that say what was heard, in order.
 func Types(name string) []string {
 	var out []string
 	for _, s := range sources() {
@@ -173,7 +180,7 @@ func (r rule) row(row gjson.Result) Evidence {
 	return e
 }
 
-// first gives what the first of the paths finds; nothing for "".
+// first returns the value at the first path that exists; the zero value for "".
 func first(v gjson.Result, paths string) gjson.Result {
 	if paths == "" {
 		return gjson.Result{}
@@ -193,7 +200,8 @@ func text(v gjson.Result) string {
 	return v.Str
 }
 
-// number tells whether a value is a number, or a text that holds one: Twilio writes "460" where Telnyx writes 460.
+// number reports whether a value is a number or a text that holds one: Twilio writes "460" where
+// Telnyx writes 460.
 func number(v gjson.Result) bool {
 	if v.Type == gjson.Number {
 		return true
@@ -204,7 +212,8 @@ func number(v gjson.Result) bool {
 	return strings.Trim(v.Str, "0123456789.") == "" && strings.Count(v.Str, ".") <= 1
 }
 
-// millis reads a time: Unix ms, or Unix seconds (of ten digits, perhaps with a fraction). Anything else is no time.
+// millis reads a time: Unix ms, or Unix seconds (of ten digits, perhaps with a fraction). It
+// returns 0 for anything else.
 func millis(v gjson.Result) int64 {
 	if !number(v) {
 		return 0
@@ -219,7 +228,8 @@ func millis(v gjson.Result) int64 {
 	return int64(f)
 }
 
-// words reads a list of words with their times, ms: word or text; start_ms, startMs or start (seconds); the same with end.
+// words reads a list of words with their times, ms: word or text; start_ms, startMs or start
+// (seconds); the same with end.
 func words(list gjson.Result) []Word {
 	if !list.IsArray() {
 		return nil

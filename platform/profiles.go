@@ -8,10 +8,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Key names a call, as a platform does: "vapi.call:5f0c…". What stands before the colon is a Source's name.
+// Key identifies a call as a platform does: "vapi.call:5f0c…". The part before the colon is the
+// name of a Source.
 type Key struct {
 	Text string
-	// Weak tells that the value names a caller and not a call, so that two calls of one caller are one conversation.
+	// Weak means that the value identifies a caller rather than a call, so that two calls of one
+	// caller become one conversation.
 	Weak bool
 }
 
@@ -24,7 +26,7 @@ type Source struct {
 	Weak   bool
 }
 
-// event gives the path into an event's body.
+// event returns the path into the body of an event.
 func (s Source) event() string {
 	if s.Event != "" {
 		return s.Event
@@ -37,15 +39,17 @@ type Profile struct {
 	Name    string
 	Sources []Source // best first
 	Strip   []string // members of a chat request that no upstream sees
-	// Resends tells that the platform sends its whole list each time, also one that holds no answer yet.
+	// Resends means that the platform sends its whole message list each time, even one that holds
+	// no answer yet.
 	Resends bool
-	Trust   string // of what it says was heard: high, medium or low (reference/platforms.md 1.1)
+	Trust   string // how far its account of what was heard can be trusted: high, medium or low
 }
 
 // maxValue is how long a key's value may be to be kept as it is; of a longer one the hash is kept.
 const maxValue = 128
 
-// newKey makes a key. A value that names a person, is long or holds anything but ASCII letters, digits and -_.:/+=@ is kept as a hash.
+// newKey returns a key. A value that names a person, is long, or holds anything but ASCII letters,
+// digits and -_.:/+=@ is kept as a hash.
 func newKey(s Source, value string) Key {
 	plain := !s.Weak && len(value) <= maxValue
 	for i := 0; i < len(value) && plain; i++ {
@@ -59,7 +63,7 @@ func newKey(s Source, value string) Key {
 	return Key{Text: s.Name + ":" + value, Weak: s.Weak}
 }
 
-// Profiles is the table of the platforms that are known (reference/platforms.md 2.1 and 2.4), in the order in which a request is asked for their keys.
+// Profiles returns the known platforms, in the order in which a request is searched for their keys.
 func Profiles() []Profile {
 	return []Profile{
 		{Name: "livekit", Trust: "medium", Resends: true, Sources: []Source{
@@ -75,7 +79,7 @@ func Profiles() []Profile {
 		}},
 		{Name: "agora", Trust: "high", Resends: true, Strip: []string{
 			"turn_id", "timestamp", "interruptable", "context",
-			// What the engine's users put into llm.params for their own LLM servers (reference/agora-api.md 4.1).
+			// Fields that users of Agora's engine put into llm.params for their own LLM servers.
 			"channel", "app_id", "appId", "user_uid", "userId", "agent_uid", "user_name", "rtm_token",
 		}, Sources: []Source{
 			{Name: "agora.agent", Header: "X-Agora-Agent-Id", Event: "payload.agent_id"},
@@ -106,8 +110,8 @@ func Profiles() []Profile {
 	}
 }
 
-// ParseKey reads a key as people write it: the name of a Source, a colon and the value, as in "vapi.call:5f0c". It gives the key that a request with
-// that value has. false for what is none.
+// ParseKey reads a key as people write it: the name of a Source, a colon and the value, as in
+// "vapi.call:5f0c". It returns the key that a request with that value has, or false.
 func ParseKey(s string) (Key, bool) {
 	name, v, ok := strings.Cut(s, ":")
 	if !ok || name == "" || v == "" || strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f }) >= 0 {
@@ -123,10 +127,10 @@ func ParseKey(s string) (Key, bool) {
 	return newKey(Source{Name: name}, v), true
 }
 
-// ChannelKey gives the key of an Agora channel.
+// ChannelKey returns the key of an Agora channel.
 func ChannelKey(channel string) string { return newKey(Source{Name: "agora.channel"}, channel).Text }
 
-// bodyKeys gives the keys that an event's body holds, by the platform's own profile.
+// bodyKeys returns the keys in the body of an event, by the platform's own profile.
 func bodyKeys(name string, root gjson.Result) []Key {
 	var out []Key
 	for _, p := range Profiles() {

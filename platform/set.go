@@ -10,7 +10,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Own is a profile that a project adds: one header, or one path into the body of requests and events.
+// Own is a profile that a project adds: one header, or one path into the body of requests and
+// events.
 type Own struct {
 	Project string // "" = every project
 	Name    string
@@ -40,10 +41,10 @@ func NewSet(own []Own) (*Set, error) {
 	return s, nil
 }
 
-// source gives an own profile as a Source.
+// source returns an own profile as a Source.
 func (o Own) source() Source { return Source{Name: o.Name, Header: o.Header, Path: o.Path} }
 
-// of gives the own profiles that a project has.
+// of returns the project's own profiles.
 func (s *Set) of(project string) []Source {
 	var out []Source
 	for _, o := range s.own {
@@ -54,8 +55,10 @@ func (s *Set) of(project string) []Source {
 	return out
 }
 
-// Key gives the key by which a chat request names its call: by the project's own profiles first, then by those of the platforms. header gives a
-// header's value, member the JSON of a member of the body; both give nothing for what is not there. false if it names none.
+// Key returns the key of the call that a chat request belongs to, by the project's own profiles
+// first, then by those of the platforms. header returns the value of a header, member the JSON of a
+// member of the body; both return nothing for what does not exist. It returns false if there is no
+// key.
 func (s *Set) Key(project string, header func(string) string, member func(string) []byte) (Key, bool) {
 	for _, o := range s.own {
 		if o.Project != "" && o.Project != project {
@@ -73,7 +76,8 @@ func (s *Set) Key(project string, header func(string) string, member func(string
 	return Key{}, false
 }
 
-// Resends tells whether a chat request carries the key of a platform that sends its whole list each time. header and member are those of Key.
+// Resends reports whether a chat request carries the key of a platform that sends its whole list
+// each time. header and member are those of Key.
 func (s *Set) Resends(header func(string) string, member func(string) []byte) bool {
 	for _, src := range s.resends {
 		if _, ok := find(src, header, member); ok {
@@ -108,7 +112,8 @@ func find(s Source, header func(string) string, member func(string) []byte) (Key
 	return Key{}, false
 }
 
-// EventKeys gives the keys that an event of a platform brings, best first: the project's own, those in the body, those in headers.
+// EventKeys returns the keys in an event of a platform, best first: the project's own, those in the
+// body, those in headers.
 func (s *Set) EventKeys(project, name string, header func(string) string, body []byte, e Event) []Key {
 	var out []Key
 	for _, src := range s.of(project) {
@@ -133,8 +138,9 @@ func (s *Set) EventKeys(project, name string, header func(string) string, body [
 	return out
 }
 
-// WordsKey gives the weak key of a request that names no call: the hash of its system messages and its first user message. It holds only while
-// the client sends its list from the beginning, and two calls that begin with the same words share it.
+// WordsKey returns the weak key of a request that identifies no call: the hash of its system
+// messages and its first user message. It works only while the client sends its list from the
+// beginning, and two calls that begin with the same words share it.
 func WordsKey(texts []string) Key {
 	h := sha256.New()
 	for _, t := range texts {
@@ -143,7 +149,7 @@ func WordsKey(texts []string) Key {
 	return Key{Text: "words:sha256-" + hex.EncodeToString(h.Sum(nil)[:16]), Weak: true}
 }
 
-// List gives all profiles that a project has, its own first.
+// List returns all profiles of a project, its own first.
 func (s *Set) List(project string) []Profile {
 	var out []Profile
 	for _, src := range s.of(project) {

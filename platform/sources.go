@@ -6,7 +6,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// sources is the table of platforms and their events (reference/platforms.md section 1). Event numbers and names are data: a new one is a row.
+// sources returns the table of platforms and their events. Event numbers and names are data: a new
+// event is a new row.
 func sources() []source {
 	relay := map[string]rule{"interrupt": {heard: "utteranceUntilInterrupt", heardMS: "durationUntilInterruptMs", more: relayInterrupt}}
 	transcript := rule{
@@ -20,7 +21,8 @@ func sources() []source {
 	}
 	return []source{
 		{name: "agora", kind: "eventType", events: map[string]rule{
-			"103": transcript, "1002": transcript, "112": turns, "1004": turns, // the four-digit numbers are those of the Platform preview
+			// The four-digit numbers are those of the Platform preview.
+			"103": transcript, "1002": transcript, "112": turns, "1004": turns,
 		}},
 		{name: "elevenlabs", kind: "type", events: map[string]rule{
 			"agent_response_correction": {
@@ -63,7 +65,8 @@ func spoken(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return e.Heard != nil || e.Generated != ""
 }
 
-// relayInterrupt is ConversationRelay's word on what was spoken. Without a text, the time that was spoken counts.
+// relayInterrupt reads ConversationRelay's account of what was spoken. Without a text, the spoken
+// time counts.
 func relayInterrupt(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	e.Cut = true
 	if e.Heard != nil && *e.Heard == "" && e.HeardMS != nil && *e.HeardMS > 0 {
@@ -72,7 +75,8 @@ func relayInterrupt(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return true
 }
 
-// agoraContent is a row of the engine's short-term memory. Where it has no metadata its content is what was heard, of whatever was generated.
+// agoraContent reads a row of the engine's short-term memory. Without metadata its content is what
+// was heard, whatever was generated.
 func agoraContent(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	if e.Heard == nil {
 		return false
@@ -99,7 +103,7 @@ func agoraTurn(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return true
 }
 
-// causedBy gives a cause of an interruption if it is one of the documented ones.
+// causedBy returns a cause of an interruption if it is a documented one, else "".
 func causedBy(s string) string {
 	switch s {
 	case "start_of_speech", "api_speak", "api_interrupt", "api_leave":
@@ -114,8 +118,8 @@ func truncated(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return e.HeardMS != nil
 }
 
-// livekitItem is a chat item as it was committed: its text is what was heard. Its own id is that of the worker's list, which we never saw; the
-// upstream's ids we know.
+// livekitItem reads a chat item as it was committed: its text is what was heard. Its own ID is that
+// of the worker's list, which Heardlog never sees; the upstream's IDs are known.
 func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	item := row.Get("item")
 	if item.Get("role").String() != "assistant" {
@@ -148,7 +152,8 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return true
 }
 
-// botOutput is RTVI's account of one stretch of text: spoken to its end, or up to spoken_progress.accumulated.
+// botOutput reads RTVI's account of one stretch of text: spoken to its end, or up to
+// spoken_progress.accumulated.
 func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	d := row.Get("data")
 	switch d.Get("spoken_status").String() {
@@ -164,8 +169,8 @@ func botOutput(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
 }
 
-// retellRow is a row of a transcript that grows: what stands before a user's row was cut there or heard to its end, and the last row is still
-// being spoken, unless the call is over.
+// retellRow reads a row of a growing transcript. The row before a user's row was interrupted there
+// or heard in full, and the last row is still being spoken unless the call is over.
 func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
 	if e.Heard == nil || strings.TrimSpace(*e.Heard) == "" {
 		return false
@@ -179,14 +184,15 @@ func retellRow(_ gjson.Result, rows []gjson.Result, i int, e *Evidence) bool {
 	return true
 }
 
-// vapiInterrupted names the moment; what had been spoken by then is told by the events of its speech.
+// vapiInterrupted reads the moment of an interruption; its speech events say what had been spoken
+// by then.
 func vapiInterrupted(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	e.Cut = true
 	return true
 }
 
-// vapiSpeech is a stretch of speech that begins now. Its text is the whole turn's, so that it says which answer this is; what of it is spoken
-// and when stands in timing, if the voice has any.
+// vapiSpeech reads a stretch of speech that begins now. Its text is that of the whole turn and
+// identifies the answer; timing, if the voice has any, says what is spoken when.
 func vapiSpeech(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	m := row
 	if row.Get("message").IsObject() {
@@ -221,7 +227,7 @@ func aligned(t gjson.Result) []Word {
 	return out
 }
 
-// leading gives the first n words of a text.
+// leading returns the first n words of a text.
 func leading(s string, n int64) string {
 	words := strings.Fields(s)
 	return strings.Join(words[:max(0, min(n, int64(len(words))))], " ")

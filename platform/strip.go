@@ -2,9 +2,10 @@ package platform
 
 import "github.com/tidwall/gjson"
 
-// Extra tells whether a top-level member of a chat request is one that a platform adds for its own endpoint: strict upstreams refuse them, and some
-// hold the platform's secrets (reference/platforms.md 2.4). With engine the upstream is one that understands Agora's engine: its fields stay. It is asked for
-// every member of every request, so that it is a switch; a test holds it to Profiles.
+// Extra reports whether a platform adds this top-level member of a chat request for its own
+// endpoint. Strict upstreams refuse such members, and some hold the platform's secrets. With engine
+// set, the upstream understands Agora's engine, and its fields stay. Extra is called for every
+// member of every request, so it is a switch; a test compares it with Profiles.
 func Extra(name string, value []byte, engine bool) bool {
 	switch name {
 	case "call", "customer", "phoneNumber", "elevenlabs_extra_body", "user_id", "call_id":

@@ -1,6 +1,8 @@
-// Package fault is the error vocabulary of Heardlog: every error that may reach a caller carries one of its codes.
+// Package fault is the error vocabulary of Heardlog: every error that may reach a caller carries
+// one of its codes.
 //
-// An Error has two texts. Msg is written for the caller and may be shown; Err is the cause and goes to the log only.
+// An Error has two texts. Msg is written for the caller and may be shown; Err is the cause and goes
+// only to the log.
 package fault
 
 import (
@@ -8,10 +10,11 @@ import (
 	"fmt"
 )
 
-// Code says what went wrong, independent of transport. Codes are API: they are added to, never renamed.
+// Code classifies an error independently of any transport. Codes are API: new ones may be added,
+// none may be renamed.
 type Code string
 
-// The codes. The HTTP status and Agora's reason that belong to each stand in package handlers.
+// The codes. Package handlers maps each to an HTTP status and to a reason of Agora's API.
 const (
 	// Internal is anything unforeseen; its text is never shown to a caller.
 	Internal Code = "internal"
@@ -27,13 +30,15 @@ const (
 	Forbidden Code = "forbidden"
 	// NotFound is a thing that does not exist, or belongs to another project.
 	NotFound Code = "not_found"
-	// Conflict is a state that forbids the call: a name in use, an id with other content, a user message to interrupt.
+	// Conflict means that the current state forbids the call: a name in use, an ID with other
+	// content, an interruption of a user message.
 	Conflict Code = "conflict"
 	// Stopped is an agent that takes no more messages; the text says when and why it stopped.
 	Stopped Code = "stopped"
 	// TooLarge is a body over its limit.
 	TooLarge Code = "too_large"
-	// Quota is a limit on how many of something there may be: agents that run, messages of one agent.
+	// Quota means that a limit on a number of things is reached, such as running agents or messages
+	// of one agent.
 	Quota Code = "quota"
 	// RateLimited is a limit on calls in time.
 	RateLimited Code = "rate_limited"
@@ -45,7 +50,7 @@ const (
 	Upstream Code = "upstream"
 	// UpstreamTimeout is an LLM that did not answer in time.
 	UpstreamTimeout Code = "upstream_timeout"
-	// Canceled is a caller that went away before the answer; nobody reads it.
+	// Canceled means that the caller left before the answer.
 	Canceled Code = "canceled"
 )
 
@@ -65,7 +70,7 @@ type Error struct {
 	Err   error  // cause, for the log only; may be nil
 }
 
-// Error gives the text for logs: message and cause.
+// Error returns the text for logs: message and cause.
 func (e *Error) Error() string {
 	if e.Err != nil {
 		return e.Msg + ": " + e.Err.Error()
@@ -73,7 +78,7 @@ func (e *Error) Error() string {
 	return e.Msg
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // New makes an error whose text may be shown to a caller.
@@ -86,12 +91,12 @@ func At(code Code, field, format string, args ...any) error {
 	return &Error{Code: code, Field: field, Msg: field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// Wrap gives a cause a code and a text for the caller; the cause stays in the log.
+// Wrap adds a code and a text for the caller to a cause. The cause stays in the log.
 func Wrap(code Code, err error, msg string) error {
 	return &Error{Code: code, Msg: msg, Err: err}
 }
 
-// CodeOf gives the first code in the chain, Internal where there is none, and "" for nil.
+// CodeOf returns the first code in the chain of err, Internal if there is none, and "" for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -102,5 +107,5 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// Is tells whether err carries the code.
+// Is reports whether err carries the code.
 func Is(err error, code Code) bool { return CodeOf(err) == code }

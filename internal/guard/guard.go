@@ -1,8 +1,9 @@
-// Package guard decides which addresses Heardlog may call: LLM upstreams and webhook endpoints alike.
+// Package guard decides which addresses Heardlog may call, for LLM upstreams and webhook endpoints
+// alike. A Guard checks each address when it is dialled.
 //
-// The check happens when a connection is dialled, on the address that the name resolved to, because a check of the URL
-// when it is saved is walked around by redirects and by names whose address changes between two lookups
-// (reference/webhooks.md section 4). Everything special is refused unless the operator allows its network.
+// Checking a URL when it is saved is not enough: redirects and names whose address changes between
+// two lookups get around that check. Every special address is refused unless the operator allows
+// its network.
 package guard
 
 import (
@@ -26,7 +27,7 @@ const Setting = "HEARDLOG_OUTBOUND_ALLOW"
 
 // Options says what may be called beside the public internet.
 type Options struct {
-	// Allow lists networks that may be called whatever they are. It wins over every rule of this package.
+	// Allow lists networks that may always be called. It overrides every rule of this package.
 	Allow []netip.Prefix
 	// AllowLoopback allows 127.0.0.0/8 and ::1; for a server that itself serves this machine only.
 	AllowLoopback bool
@@ -41,8 +42,8 @@ type Guard struct {
 	dialer net.Dialer
 }
 
-// azureWire is Azure's metadata and DNS address. It stands in no registry of special addresses, so that the library's
-// table, like every other, lets it through.
+// azureWire returns Azure's metadata and DNS address. No registry of special addresses lists it, so
+// the library's table lets it through.
 func azureWire() netip.Prefix { return netip.MustParsePrefix("168.63.129.16/32") }
 
 // New makes a guard.
@@ -61,7 +62,8 @@ func New(o Options) *Guard {
 	return g
 }
 
-// plain gives an IPv4-mapped prefix (::ffff:10.0.0.0/104) its IPv4 form, in which addresses are compared.
+// plain returns the IPv4 form of an IPv4-mapped prefix (::ffff:10.0.0.0/104), in which addresses
+// are compared.
 func plain(p netip.Prefix) netip.Prefix {
 	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
@@ -69,13 +71,13 @@ func plain(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// Check tells whether the address may be called: nil, or a *Blocked.
+// Check returns a *Blocked if the address may not be called.
 func (g *Guard) Check(addr netip.Addr) error {
 	zone := addr.Zone() != ""
 	// A mapped address reaches the IPv4 host, whatever it is written like.
 	ip := addr.WithZone("").Unmap()
 	if g.allowed(ip) {
-		// Who allows the NAT64 prefix means the IPv4 internet behind it, not 64:ff9b::7f00:1.
+		// Allowing the NAT64 prefix means the IPv4 internet behind it, not 64:ff9b::7f00:1.
 		if v4, ok := nat64(ip); ok {
 			if err := g.Check(v4); err != nil {
 				return &Blocked{Addr: addr, Why: fmt.Sprintf("it leads to %s, which is not", v4)}
@@ -101,7 +103,7 @@ func (g *Guard) allowed(ip netip.Addr) bool {
 	return false
 }
 
-// nat64 gives the IPv4 address inside one of the well-known NAT64 prefix.
+// nat64 returns the IPv4 address inside an address of the well-known NAT64 prefix.
 func nat64(ip netip.Addr) (netip.Addr, bool) {
 	if !ssrf.IPv6NAT64Prefix.Contains(ip) {
 		return netip.Addr{}, false
@@ -127,7 +129,8 @@ func why(ip netip.Addr) string {
 	return "it is not public"
 }
 
-// Control is a net.Dialer's Control hook: it refuses the connection with a *Blocked before a packet is sent.
+// Control is a Control hook for net.Dialer. It refuses the connection with a *Blocked before a
+// packet is sent.
 func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return &Blocked{Why: fmt.Sprintf("network %q is not TCP", network)}
@@ -144,14 +147,14 @@ func (g *Guard) ControlContext(_ context.Context, network, address string, c sys
 	return g.Control(network, address, c)
 }
 
-// DialContext dials within DialTimeout, for http.Transport. Of the addresses that a name has, those that are not allowed
-// are passed over; where none is left the error holds a *Blocked.
+// DialContext dials within DialTimeout, for http.Transport. It skips addresses of the name that are
+// not allowed; if none is left the error wraps a *Blocked.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return g.dialer.DialContext(ctx, network, address)
 }
 
-// Blocked is the refusal of an address. It carries fault.Forbidden, by which packages that do not know this one tell it
-// from a failed connection.
+// Blocked is the refusal of an address. It carries fault.Forbidden, so that other packages can tell
+// it from a failed connection.
 type Blocked struct {
 	Addr netip.Addr // the address; not valid where there was none to judge
 	Why  string
@@ -165,5 +168,5 @@ func (b *Blocked) Error() string {
 	return fmt.Sprintf("outbound call to %s refused: %s; to allow it, add its network to %s", b.Addr, b.Why, Setting)
 }
 
-// Unwrap gives the coded error.
+// Unwrap returns the coded error.
 func (b *Blocked) Unwrap() error { return fault.New(fault.Forbidden, "%s", b.Error()) }

@@ -12,18 +12,19 @@ import (
 // MaxURL is the length of the longest URL that CheckURL takes, in bytes.
 const MaxURL = 2048
 
-// CheckURL tells whether raw can be the address of an outbound HTTP call: an absolute http or https URL of at most MaxURL
-// bytes with a host, without user name or password, and with no port that belongs to another protocol. It fails with
-// fault.Missing or fault.Invalid and never repeats the URL, which may hold a secret.
+// CheckURL checks that raw can be the address of an outbound HTTP call: an absolute http or https
+// URL of at most MaxURL bytes with a host, without user name or password, and with no port that
+// belongs to another protocol. It fails with fault.Missing or fault.Invalid and never repeats the
+// URL, which may hold a secret.
 //
-// It says nothing about where a name leads: that is decided when it is dialled.
+// It does not resolve the host: that is checked when the address is dialled.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
 }
 
-// CheckURL is the function of that name and refuses, too, a host that is written as an address which the guard blocks: the
-// one who saves the URL learns it at once instead of by a failing call.
+// CheckURL does what the function of that name does, and also refuses a host that is written as a
+// blocked address, so that the error comes when the URL is saved and not with the first call.
 func (g *Guard) CheckURL(raw string) error {
 	u, err := parseURL(raw)
 	if err != nil {
@@ -78,8 +79,8 @@ func checkPort(port string) error {
 	return nil
 }
 
-// otherProtocol tells the ports that browsers refuse, too (the "bad ports" of the Fetch standard): an HTTP request there is
-// taken for something else, a mail or a command.
+// otherProtocol reports whether a port is one that browsers refuse too (the "bad ports" of the
+// Fetch standard), because its protocol could take an HTTP request for a mail or a command.
 func otherProtocol(port uint16) bool {
 	switch port {
 	case 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,

@@ -9,11 +9,13 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// maxResult is how much of a tool's result goes into a transcript, in code points: what it was good for was said.
+// maxResult is how much of a tool result goes into a transcript, in code points. What matters of it
+// was said in the answer.
 const maxResult = 2_000
 
-// Transcript gives one line for each message, in their order; a message that says nothing has an empty one. What stands in it is what was heard: of an answer
-// that was cut off, the part before the cut; of one that nobody heard, nothing.
+// Transcript returns one line for each message, in order; the line of a message without words is
+// empty. A line holds what was heard: of an interrupted answer the part before the interruption, of
+// an unheard answer nothing.
 func Transcript(msgs []memory.Message) []Line {
 	out := make([]Line, len(msgs))
 	for i := range msgs {
@@ -45,7 +47,8 @@ func text(m *memory.Message) string {
 	return s
 }
 
-// blocks gives the texts of a content that is a list of blocks. Pictures, sounds and the input of tools are left out.
+// blocks returns the texts of a content that is a list of blocks, without pictures, sounds and tool
+// input.
 func blocks(parts json.RawMessage) []string {
 	if trimmed := bytes.TrimSpace(parts); len(trimmed) == 0 || trimmed[0] != '[' {
 		return nil
@@ -82,7 +85,7 @@ func blocks(parts json.RawMessage) []string {
 	return out
 }
 
-// calls gives the names of the tools that a message calls.
+// calls returns the names of the tools that a message calls.
 func calls(raw json.RawMessage) []string {
 	var list []struct{ Function struct{ Name string } }
 	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil {
@@ -97,13 +100,14 @@ func calls(raw json.RawMessage) []string {
 	return out
 }
 
-// said tells whether anything was.
+// said reports whether any line has words.
 func said(lines []Line) bool {
 	return slices.ContainsFunc(lines, func(l Line) bool { return strings.TrimSpace(l.Text) != "" })
 }
 
-// whole moves a cut behind the first n messages back to where no call stands before it whose result stands behind it; where that leaves nothing, the cut stays: a reader of
-// the memory leaves out results without their call.
+// whole moves a cut after the first n messages back, so that no tool call before it has its result
+// after it. If nothing would be left, the cut stays: readers of the memory leave out results
+// without their call.
 func whole(msgs []memory.Message, n int) int {
 	if n >= len(msgs) {
 		return len(msgs)

@@ -8,7 +8,8 @@ import (
 // Prompt is one call: the instructions and what they are about.
 type Prompt struct{ System, User string }
 
-// The instructions. docs/guides/summaries.md shows them; {words} is replaced by the length that is asked for.
+// The instructions, as docs/guides/summaries.md shows them. {words} is replaced by the wanted
+// length.
 const (
 	mapSystem = `You keep the memory of a voice agent. You are given a part of the conversation between a caller (USER) and the agent (ASSISTANT), one line for each message; TOOL lines are results of tools. What the agent said stands as far as the caller heard it: an answer that was cut off ends where it was cut off.
 
@@ -31,17 +32,20 @@ Write in the language of the summaries, in short sentences, at most {words} word
 	partSeparator = "\n\n---\n\n"
 )
 
-// promptSize is the room that is kept for the instructions and headings: the longer of them, with space for the number.
+// promptSize is the room reserved for instructions and headings: the longest of them, with space
+// for the number.
 const promptSize = len(mapSystem) + len(earlierHead) + len(partHead) + 16
 
-// wordsIn is how many words a text of so many code points has, counted so that languages of long words keep within it.
+// wordsIn returns how many words fit into a text of that many code points, with room for languages
+// of long words.
 func wordsIn(codePoints int) int { return max(50, codePoints/8) }
 
 func system(text string, l Limits) string {
 	return strings.ReplaceAll(text, "{words}", strconv.Itoa(wordsIn(l.Output)))
 }
 
-// mapPrompt asks for the summary of a part of a transcript, and of what came before it unless earlier is empty.
+// mapPrompt asks for a summary of a part of a transcript, and of the earlier summary unless it is
+// empty.
 func mapPrompt(earlier, transcript string, l Limits) Prompt {
 	user := partHead + transcript
 	if earlier != "" {

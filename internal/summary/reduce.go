@@ -11,7 +11,7 @@ import (
 // Answer is what a model said.
 type Answer struct {
 	Text string
-	// Finish is the finish_reason; "" where the model gives none.
+	// Finish is the finish_reason, or "" if the model sends none.
 	Finish string
 }
 
@@ -28,7 +28,8 @@ var (
 	ErrCalls   = errors.New("the conversation takes more calls than one summary may")
 )
 
-// Take gives how many of the lines, from the first on, one summary can be made of within the limits; 0 only where there are none. What is left is for the next.
+// Take returns how many of the first lines one summary can cover within the limits. It is 0 only if
+// there are none. The rest is left for the next summary.
 func Take(lines []Line, earlier string, l Limits) int {
 	l = l.within()
 	lines = clipped(lines, l)
@@ -46,9 +47,10 @@ func Take(lines []Line, earlier string, l Limits) int {
 	return max(1, list[n-1].done)
 }
 
-// Make makes one summary of a conversation and of an earlier summary of what came before it. No call is given more than Limits.Input code points, and there are at
-// most Limits.Calls of them. It fails with what asking failed with, with ErrBlank, ErrCut or ErrTooLong for an answer that is no summary, and with ErrCalls for more lines than
-// Take says.
+// Make makes one summary of a conversation and of an earlier summary of what came before. No call
+// gets more than Limits.Input code points, and there are at most Limits.Calls of them. It fails
+// with the error of a call; with ErrBlank, ErrCut or ErrTooLong for an answer that is not a
+// summary; and with ErrCalls for more lines than Take allows.
 func Make(ctx context.Context, ask Asker, lines []Line, earlier string, l Limits) (string, error) {
 	l = l.within()
 	m := maker{ctx, ask, l, l.Calls}
@@ -118,8 +120,8 @@ func (m *maker) call(p Prompt) (string, error) {
 	return text, nil
 }
 
-// clipped bounds each message, so that a single one can be summarised within the limits: what is longer than two calls take loses its middle. Cut at white space, it may
-// take three.
+// clipped bounds each message, so that a single one can be summarized within the limits: a message
+// too long for two calls loses its middle. Split at white space, it may take three calls.
 func clipped(lines []Line, l Limits) []Line {
 	out := make([]Line, len(lines))
 	for i, line := range lines {
@@ -129,7 +131,7 @@ func clipped(lines []Line, l Limits) []Line {
 	return out
 }
 
-// fits tells whether one call takes it all.
+// fits reports whether everything fits into one call.
 func fits(lines []Line, earlier string, l Limits) bool {
 	n := utf8.RuneCountInString(earlier)
 	for _, line := range lines {
@@ -140,7 +142,8 @@ func fits(lines []Line, earlier string, l Limits) bool {
 	return true
 }
 
-// earlierParts gives an earlier summary in parts as long as a summary may be. One that we made is one part; others may be of any length, and lose their middle beyond the limits.
+// earlierParts splits an earlier summary into parts of at most the length of a summary. A summary
+// made here is one part; others may have any length, and lose their middle beyond the limits.
 func earlierParts(earlier string, l Limits) []string {
 	if earlier = strings.TrimSpace(earlier); earlier == "" {
 		return nil

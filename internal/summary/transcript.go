@@ -1,8 +1,10 @@
-// Package summary keeps long conversations short: in the background, it has an agent's LLM summarise the messages that are about to leave the agent's
-// memory, and stores the summary in their place.
+// Package summary keeps long conversations short. In the background, a Worker has an agent's LLM
+// summarize the messages that are about to leave the agent's memory, and stores the summary in
+// their place.
 //
-// The pure part makes a summary of any length of conversation by calls that are each bounded: the transcript is cut into chunks, each chunk is summarised
-// (map), and the summaries are summarised together until one is left (reduce). The Worker decides when that is due, for whom, and what becomes of it.
+// Make summarizes a conversation of any length by calls that are each bounded: the transcript is
+// split into chunks, each chunk is summarized (map), and the summaries are summarized together
+// until one is left (reduce). The Worker decides when a summary is due, and for which agent.
 package summary
 
 import (
@@ -19,7 +21,7 @@ type Line struct {
 
 // Limits bounds the making of one summary. All sizes are in code points.
 type Limits struct {
-	Input  int // of the words that one call is given, the prompt around them included; at least MinInput
+	Input  int // what one call is given, including the prompt; at least MinInput
 	Output int // of a summary, as the model is asked for it; at most a sixth of Input
 	Calls  int // for one summary; at least MinCalls
 }
@@ -33,7 +35,7 @@ const (
 // DefaultLimits are those where nothing else is set: some 6,000 tokens in, some 1,000 out.
 func DefaultLimits() Limits { return Limits{Input: 24_000, Output: 4_000, Calls: 16} }
 
-// within gives the limits within their own bounds.
+// within returns the limits moved into their own bounds.
 func (l Limits) within() Limits {
 	l.Input, l.Calls = max(l.Input, MinInput), max(l.Calls, MinCalls)
 	l.Output = min(max(l.Output, 500), l.Input/6)
@@ -43,7 +45,8 @@ func (l Limits) within() Limits {
 // room is how many code points of a conversation one call takes beside its prompt.
 func (l Limits) room() int { return l.Input - promptSize }
 
-// MaxSummary is how long a summary may be, in code points: models do not count, so it is twice what they are asked for.
+// MaxSummary returns how long a summary may be, in code points. Models do not count, so it is twice
+// what they are asked for.
 func (l Limits) MaxSummary() int { return 2 * l.within().Output }
 
 // fanIn is how many summaries one call takes, if each is as long as it may be.
@@ -71,7 +74,8 @@ func (l Limits) parts() int {
 	return k
 }
 
-// oneLine makes one line of a text, whatever breaks are in it: a line of a transcript that began another could pass for somebody else's words.
+// oneLine replaces all line breaks by spaces, so that no message can pass for a line of another
+// speaker.
 func oneLine(s string) string { return strings.Join(strings.FieldsFunc(s, isBreak), " ") }
 
 func isBreak(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
@@ -79,7 +83,7 @@ func isBreak(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 // clipMark stands where the middle of an overlong message was left out.
 const clipMark = " […] "
 
-// clip shortens a text to most code points: two thirds of them from its beginning, the rest from its end.
+// clip shortens a text to most code points: two thirds from its beginning, the rest from its end.
 func clip(s string, most int) string {
 	n := utf8.RuneCountInString(s)
 	if n <= most {
@@ -91,7 +95,8 @@ func clip(s string, most int) string {
 	return string(r[:head]) + clipMark + string(r[n-(keep-head):])
 }
 
-// pieces cuts a text into pieces of at most most code points, at white space where there is some in the last quarter of a piece.
+// pieces splits a text into pieces of at most most code points, at white space if there is some in
+// the last quarter of a piece.
 func pieces(s string, most int) []string {
 	var out []string
 	r := []rune(s)
@@ -112,14 +117,16 @@ func pieces(s string, most int) []string {
 	return append(out, strings.TrimSpace(string(r)))
 }
 
-// chunk is a part of a transcript that one call takes, and how many of the lines are complete at its end.
+// chunk is a part of a transcript for one call, and the number of lines that are complete at its
+// end.
 type chunk struct {
 	text string
 	done int
 }
 
-// chunks cuts a transcript into texts of at most most code points, each line of which begins with its role. A message that does not fit into
-// what is left of a chunk begins the next; one that fits into no chunk goes through several, its role before each part.
+// chunks splits a transcript into texts of at most most code points, each line of which begins with
+// its role. A message that does not fit into the rest of a chunk begins the next; a message too
+// long for any chunk is split over several, with its role before each part.
 func chunks(lines []Line, most int) []chunk {
 	var out []chunk
 	var b strings.Builder

@@ -21,26 +21,31 @@ import (
 type Memory interface {
 	// Live calls each for every live agent; each must not call the memory.
 	Live(ctx context.Context, each func(memory.Head) error) error
-	// Leaving gives what is due to be summarised: see memory.Service.Leaving.
+	// Leaving returns what is due to be summarized: see memory.Service.Leaving.
 	Leaving(ctx context.Context, project, id string) (memory.Leaving, error)
-	// Summarised stores a summary and takes what it tells of out of the memory: see memory.Service.Summarised.
+	// Summarised stores a summary and removes the messages that it covers from the memory: see
+	// memory.Service.Summarised.
 	Summarised(ctx context.Context, s memory.Summarised) error
 }
 
 // Config is what a Worker is made of. Memory and Ask are required.
 type Config struct {
 	Memory Memory
-	// Ask asks the agent's LLM, or another model where its policy names one. It is called from several goroutines.
+	// Ask asks the agent's LLM, or the other model that its policy names. It is called from several
+	// goroutines.
 	Ask func(ctx context.Context, a memory.Agent, model string, p Prompt) (Answer, error)
-	// Lease makes this process the only one that summarises the agent, until the lease ends or is given back; ok is false while another has it. nil where no other
-	// process serves the memory.
+	// Lease makes this process the only one that summarizes the agent, until the lease ends or is
+	// returned; ok is false while another process holds it. nil if no other process serves the
+	// memory.
 	Lease func(ctx context.Context, project, id string, lease time.Duration) (giveBack func(), ok bool, err error)
-	// RetryAfter gives how long the upstream that failed with err asks to be left alone; nil never.
+	// RetryAfter returns how long the upstream that failed with err asks to be left alone; nil
+	// means never.
 	RetryAfter func(err error) time.Duration
 	// Outcome names what asking failed with, for metrics; nil calls everything failed.
 	Outcome func(err error) string
 	Limits  Limits // the zero value is DefaultLimits
-	// Places is how many summaries are made at a time, over all agents; of one project at most half of them, but one. 0 = 8.
+	// Places is how many summaries are made at a time, over all agents. One project gets at most
+	// half of them, but at least one. 0 = 8.
 	Places  int
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer // nil registers nowhere
@@ -52,24 +57,26 @@ const (
 	longestGap = 10 * time.Minute
 )
 
-// Leases: how long one lasts, which a summary takes at most as a rule (where it takes longer another process may make it, too, and the later one is stale), and
-// when an agent is looked at again that another process has in hand.
+// How long a lease lasts, and when an agent is checked again that another process is summarizing. A
+// summary that takes longer than its lease may be made twice; the later one is then stale.
 const (
 	leaseFor   = time.Minute
 	leaseAgain = 5 * time.Second
 )
 
-// errElsewhere tells that another process is summarising the agent.
+// errElsewhere means that another process is summarizing the agent.
 var errElsewhere = errors.New("another server is summarising it")
 
-// gap gives how long nothing is tried after n failures in a row, from 1: it doubles, and half of it is jitter, so that agents that failed together do not come back together.
+// gap returns the pause after n failures in a row, counted from 1. It doubles each time, and half
+// of it is jitter, so that agents that failed together are spread.
 func gap(n int) time.Duration {
 	d := min(firstGap<<min(n-1, 10), longestGap)
 	return d/2 + rand.N(d/2)
 }
 
-// Worker makes summaries in the background: one at a time for an agent, at most Places over all. What it knows can be lost with the process: Run finds again what is due.
-// It implements memory.Summaries.
+// Worker makes summaries in the background: one at a time for each agent, at most Places in all.
+// Its state may be lost with the process: Run finds again what is due. It implements
+// memory.Summaries.
 type Worker struct {
 	cfg     Config
 	metrics *metrics
@@ -79,23 +86,26 @@ type Worker struct {
 	agents  map[agentKey]*entry
 	queue   queue
 	running int
-	of      map[string]int      // how many run, by project
-	parked  map[string][]*entry // what is due and waits for a place of its project, by project, the first in front
+	of      map[string]int // how many run, by project
+	// Due agents that wait for a place of their project, by project, first in first out.
+	parked map[string][]*entry
 }
 
 var _ memory.Summaries = (*Worker)(nil)
 
 type agentKey struct{ project, id string }
 
-// entry is what is known of an agent. It is looked at again when what it may still grow by is used up.
+// entry is the state of one agent. The agent is checked again once it has grown by the remaining
+// allowance.
 type entry struct {
 	agentKey
-	chars, messages int64 // what may come before a look finds something due; at or below 0 a look is wanted
-	fails           int   // in a row
+	// How much may be added before a check can find something due; at or below 0 a check is wanted.
+	chars, messages int64
+	fails           int // in a row
 	at              time.Time
 	place           int  // in the queue; -1 = it is not there
 	parked          bool // see Worker.parked
-	busy, again     bool // being looked at, and to be looked at again
+	busy, again     bool // being checked, and to be checked again
 	cancel          context.CancelCauseFunc
 }
 
@@ -155,7 +165,7 @@ func (w *Worker) Ended(project, id string) {
 	}
 }
 
-// errEnded ends the making of a summary that nobody needs any more.
+// errEnded cancels a summary of an agent that has ended.
 var errEnded = errors.New("the agent has ended")
 
 // forget drops an entry; w.mu is held.
@@ -170,7 +180,8 @@ func (w *Worker) forget(e *entry) {
 	w.unpark(e.project) // it may have been this one that had the place
 }
 
-// unpark queues the next that waits for a place of its project; w.mu is held. Each end of a summary has it called, so that whatever waits is never looked through.
+// unpark queues the next agent that waits for a place of its project; w.mu is held. Each end of a
+// summary calls it, so that the waiting agents are never searched.
 func (w *Worker) unpark(project string) {
 	list := w.parked[project]
 	for len(list) > 0 {
@@ -205,8 +216,8 @@ func (w *Worker) poke() {
 	}
 }
 
-// Run makes summaries until ctx is done, gives up those under way, waits for them and returns nil. It begins with every live agent: what was due when the process ended is
-// due now.
+// Run makes summaries until ctx is done, cancels those in progress, waits for them and returns nil.
+// It starts with every live agent: what was due when the process ended is due now.
 func (w *Worker) Run(ctx context.Context) error {
 	err := w.cfg.Memory.Live(ctx, func(h memory.Head) error {
 		w.Changed(h.Agent.Project, h.Agent.ID)
@@ -231,7 +242,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// begin starts what is due and has a place, and gives how long nothing else is due.
+// begin starts what is due and has a place, and returns the time until something else is due.
 func (w *Worker) begin(ctx context.Context, group *sync.WaitGroup) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,7 +320,8 @@ func (w *Worker) look(ctx context.Context, e *entry) {
 	w.want(e)
 }
 
-// guarded is summarise; a panic is a failed attempt like any other, and does not take the server with it.
+// guarded calls summarise and turns a panic into a failed attempt, so that it does not take the
+// server down.
 func (w *Worker) guarded(ctx context.Context, e *entry) (l memory.Leaving, outcome string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -392,7 +404,7 @@ func (w *Worker) outcome(err error) string {
 	return w.cfg.Outcome(err)
 }
 
-// queue holds the entries that are to be looked at, the first due in front.
+// queue holds the entries to be checked, the first due in front.
 type queue []*entry
 
 func (q queue) Len() int           { return len(q) }
