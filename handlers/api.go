@@ -34,13 +34,12 @@ type Config struct {
 	Metrics       *Metrics
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
-	MetricsPage http.Handler           // serves /metrics
-	Spec        []byte                 // openapi.yaml
-	DocsPage    func() ([]byte, error) // returns an HTML page made of Spec
-	MaxBody     int64                  // bytes
-	BodyTimeout time.Duration          // time for a client to send a body; 0 = DefaultBodyTimeout
-	Now         func() time.Time       // nil = time.Now
-	RateLimit   int                    // requests a second of one project; 0 = no limit
+	MetricsPage http.Handler     // serves /metrics
+	Spec        []byte           // openapi.yaml
+	MaxBody     int64            // bytes
+	BodyTimeout time.Duration    // time for a client to send a body; 0 = DefaultBodyTimeout
+	Now         func() time.Time // nil = time.Now
+	RateLimit   int              // requests a second of one project; 0 = no limit
 	// DefaultLLM is set if the server has an LLM for agents without an llm.url.
 	DefaultLLM bool
 	// AutoJoin creates an agent for an unknown id or, if id is "", for an unknown key, and returns
@@ -122,7 +121,7 @@ func New(c Config) *chi.Mux {
 			bodies: b, memory: c.Memory, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough,
 		},
 		erase: eraseAPI{memory: c.Memory, conversations: c.Conversations, webhooks: c.Webhooks, now: c.Now},
-		ops:   opsAPI{ready: c.Ready, openapi: c.Spec, docsPage: c.DocsPage, metricsPage: c.MetricsPage},
+		ops:   opsAPI{ready: c.Ready, openapi: c.Spec, metricsPage: c.MetricsPage},
 	}
 	return a.routes(c)
 }

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -11,7 +10,6 @@ import (
 type opsAPI struct {
 	ready       func(ctx context.Context) error
 	openapi     []byte
-	docsPage    func() ([]byte, error)
 	metricsPage http.Handler
 }
 
@@ -42,16 +40,4 @@ func (a opsAPI) readyz(w http.ResponseWriter, r *http.Request) error {
 func (a opsAPI) spec(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(a.openapi)
-}
-
-func (a opsAPI) docs(w http.ResponseWriter, _ *http.Request) error {
-	page, err := a.docsPage()
-	if err != nil {
-		return fmt.Errorf("make the page of openapi.yaml: %w", err)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	_, _ = w.Write(page)
-	return nil
 }

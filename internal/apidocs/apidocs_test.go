@@ -1,0 +1,121 @@
+package apidocs_test
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/internal/apidocs"
+)
+
+func get(t *testing.T, h http.HandlerFunc, header ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/docs", nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h(w, r)
+	return w.Result()
+}
+
+func read(t *testing.T, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestPolicy: the browser may load from this server and from nowhere else, and runs no inline script.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	policy := get(t, apidocs.Page).Header.Get("Content-Security-Policy")
+	sources := map[string][]string{}
+	for directive := range strings.SplitSeq(policy, "; ") {
+		words := strings.Fields(directive)
+		sources[words[0]] = words[1:]
+		for _, s := range words[1:] {
+			inline := s == "'unsafe-inline'" && words[0] == "style-src"
+			if !inline && !slices.Contains([]string{"'none'", "'self'", "data:"}, s) {
+				t.Errorf("%s allows %s", words[0], s)
+			}
+		}
+	}
+	if got := sources["default-src"]; !slices.Equal(got, []string{"'none'"}) {
+		t.Errorf("default-src is %v, so what no other directive names may come from there", got)
+	}
+	if got := sources["script-src"]; !slices.Equal(got, []string{"'self'"}) {
+		t.Errorf("script-src is %v", got)
+	}
+}
+
+// TestPage: every address on the page is relative, and what the viewer would fetch from its maker's
+// hosts is switched off.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	page := read(t, get(t, apidocs.Page).Body)
+	addresses := regexp.MustCompile(`(?:src|href|data-url)="([^"]*)"`).FindAllStringSubmatch(page, -1)
+	want := []string{"data:,", "openapi.yaml", "openapi.yaml", "docs/viewer.js"}
+	var got []string
+	for _, a := range addresses {
+		got = append(got, a[1])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the page names %q, want %q", got, want)
+	}
+	if strings.Contains(page, "//") {
+		t.Error("the page names another host")
+	}
+	for _, off := range []string{`"withDefaultFonts": false`, `"telemetry": false`, `"agent": {"disabled": true}`, `"mcp": {"disabled": true}`} {
+		if !strings.Contains(page, off) {
+			t.Errorf("the page lacks %s", off)
+		}
+	}
+}
+
+// TestViewer reads the script with and without compression and compares the file with its checksum.
+func TestViewer(t *testing.T) {
+	t.Parallel()
+	plain := get(t, apidocs.Viewer)
+	if got := plain.Header.Get("Content-Encoding"); got != "" {
+		t.Errorf("a client that takes no compression is sent %q", got)
+	}
+	zipped := get(t, apidocs.Viewer, "Accept-Encoding", "br, gzip")
+	if got := zipped.Header.Get("Content-Encoding"); got != "gzip" {
+		t.Fatalf("Content-Encoding %q", got)
+	}
+	file := read(t, zipped.Body)
+	z, err := gzip.NewReader(strings.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read(t, z) != read(t, plain.Body) {
+		t.Error("the script differs with compression")
+	}
+	sums, err := os.ReadFile("scalar/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(file))
+	if want := hex.EncodeToString(sum[:]) + "  viewer.js.gz\n"; string(sums) != want {
+		t.Errorf("scalar/SHA256SUMS holds %q, the file is %q", sums, want)
+	}
+	version, err := os.ReadFile("scalar/VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plainText := read(t, get(t, apidocs.Viewer).Body)
+	if !strings.Contains(plainText, strings.TrimSpace(string(version))) {
+		t.Errorf("the script does not name version %s", version)
+	}
+}
