@@ -19,14 +19,14 @@ import (
 
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // newAPI starts the URL map on a store in memory, without an LLM behind it.
 func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *memory.Service) {
 	t.Helper()
 	mem := memory.NewService(memory.Config{
-		Store: inmem.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+		Store: memorytest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
 	c := handlers.Config{
 		Memory: mem, Access: &handlers.Access{DefaultProject: "p", ValidProject: func(string) bool { return true }}, Log: zerolog.Nop(),

@@ -20,7 +20,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // BenchmarkChatCancel measures how long it takes until the upstream sees that the client went away, in each phase of a call.
@@ -38,7 +38,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			llm := fake.New(fake.Options{Script: tt.script, Cancelled: func(fake.Seen) { seen <- time.Now() }})
 			back := httptest.NewServer(llm)
 			defer back.Close()
-			mem := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			mem := memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
 				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL},

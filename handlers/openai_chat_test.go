@@ -26,7 +26,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // proxy is a whole server with a fake LLM behind it.
@@ -53,7 +53,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	back := httptest.NewServer(llm)
 	t.Cleanup(back.Close)
 	mem := memory.NewService(memory.Config{
-		Store: inmem.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+		Store: memorytest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
 	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)

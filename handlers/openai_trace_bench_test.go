@@ -18,7 +18,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // silent is an answer whose body nobody keeps.
@@ -40,7 +40,7 @@ func BenchmarkChatTraced(b *testing.B) {
 		"off": {}, "on": {Tracer: sdktrace.NewTracerProvider().Tracer("bench")},
 	} {
 		b.Run(name, func(b *testing.B) {
-			mem := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			mem := memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
 				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL}, Tracing: tracing,

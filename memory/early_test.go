@@ -8,7 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // lateStore is a store whose disk takes, or refuses, what it was told early when the test says so.
@@ -42,7 +42,7 @@ func (s lateStore) UpdateEarly(ctx context.Context, project, id string, decide m
 
 func newLate(t *testing.T) (*memory.Service, lateStore, string) {
 	t.Helper()
-	store := lateStore{inmem.New(), make(chan error, 1)}
+	store := lateStore{memorytest.New(), make(chan error, 1)}
 	s := newService(func(c *memory.Config) { c.Store = store })
 	return s, store, join(t, s, nil).ID
 }

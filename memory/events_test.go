@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // outbox is a store that notes the events of what was written, and the wish for some types. Their bodies are lines that a test can read.
@@ -31,7 +31,7 @@ type outbox struct {
 }
 
 func newOutbox(types ...int) *outbox {
-	o := &outbox{Ledger: inmem.New(), want: map[int]bool{}, ids: map[string]bool{}, last: map[string]int64{}}
+	o := &outbox{Ledger: memorytest.New(), want: map[int]bool{}, ids: map[string]bool{}, last: map[string]int64{}}
 	for _, t := range types {
 		o.want[t] = true
 	}

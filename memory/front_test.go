@@ -14,7 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -121,7 +121,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 5))
-			store := inmem.New()
+			store := memorytest.New()
 			s := newService(func(c *memory.Config) { c.Store = store })
 			a := join(t, s, nil)
 			for i := 0; i < 3500; {
@@ -251,7 +251,7 @@ func TestFrontIsKept(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 6))
-			store := inmem.New()
+			store := memorytest.New()
 			s := newService(func(c *memory.Config) { c.Store = store })
 			a := join(t, s, nil)
 			check := func(err error) {
@@ -307,8 +307,8 @@ func TestLongMemoryIsCutOnWrite(t *testing.T) {
 			if name == "more than is read" {
 				most = 6000
 			}
-			first := &rows{Ledger: inmem.New(), blind: true}
-			second := &rows{Ledger: inmem.New()}
+			first := &rows{Ledger: memorytest.New(), blind: true}
+			second := &rows{Ledger: memorytest.New()}
 			var ledgers [2][]memory.Message
 			reads := int64(0)
 			for i, store := range []*rows{first, second} {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // A short text that names a long value many times is refused, not made.
@@ -193,7 +193,7 @@ func TestTimersUnderLoad(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var errs []error
-			store := inmem.New()
+			store := memorytest.New()
 			s := newService(func(c *memory.Config) {
 				c.Store, c.Retention = store, time.Second
 				c.OnError = func(what string, err error) { errs = append(errs, errors.New(what+": "+err.Error())) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // readCounter counts what is read of a store.
@@ -30,7 +30,7 @@ func (s *readCounter) Recent(ctx context.Context, project, id string, n int, his
 func TestHistoryIsOneRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ own, said, want, reads int }{{4, 60, 4, 1}, {0, 60, 32, 1}, {50, 60, 50, 2}, {50, 10, 10, 1}} {
-		store := &readCounter{Ledger: inmem.New()}
+		store := &readCounter{Ledger: memorytest.New()}
 		s := newService(func(c *memory.Config) { c.Store = store })
 		a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: c.own}}})
 		if err != nil {

@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // largestPage notes how many bytes of texts a search was given at a time.
 type largestPage struct {
-	*inmem.Store
+	*memorytest.InMemory
 	most, reads int
 }
 
 func (p *largestPage) Items(ctx context.Context, project string, q memory.ItemQuery) ([]memory.StoredItem, int64, error) {
-	list, next, err := p.Store.Items(ctx, project, q)
+	list, next, err := p.InMemory.Items(ctx, project, q)
 	n := 0
 	for i := range list {
 		n += len(list[i].Message.Content)
@@ -44,7 +44,7 @@ func TestSearchHolds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			store := &largestPage{Store: inmem.New()}
+			store := &largestPage{InMemory: memorytest.New()}
 			made := 0
 			s := memory.NewService(memory.Config{Store: store, Items: store, Now: time.Now, NewID: func() string { made++; return fmt.Sprintf("%032d", made) }})
 			for range tt.n {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // awayStore is a store that cannot list its live agents the first times.
@@ -29,7 +29,7 @@ func (s *awayStore) Live(ctx context.Context, each func(memory.Head) error) erro
 func TestRunWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &awayStore{Ledger: inmem.New()}
+		store := &awayStore{Ledger: memorytest.New()}
 		store.away.Store(3)
 		told := 0
 		s := newService(func(c *memory.Config) {

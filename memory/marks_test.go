@@ -7,12 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 func marksService(t *testing.T) (*memory.Service, string) {
 	t.Helper()
-	s := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a" }})
+	s := memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return "a" }})
 	a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "n"})
 	if err != nil {
 		t.Fatal(err)

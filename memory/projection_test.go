@@ -14,7 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // cut is an answer of which some was heard.
@@ -257,7 +257,7 @@ func BenchmarkProjection(b *testing.B) {
 // begun is a turn behind these messages.
 func begun(b *testing.B, msgs []memory.Message) *memory.Turn {
 	b.Helper()
-	s := memory.NewService(memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return "a1" }})
+	s := memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 	a, err := s.Join(b.Context(), memory.JoinRequest{Project: "p", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: len(msgs)}}})
 	if err != nil {
 		b.Fatal(err)

@@ -11,14 +11,14 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // itemService makes a service on a store in memory that finds items, of which a project may hold most.
 func itemService(t *testing.T, most int) *memory.Service {
 	t.Helper()
-	store := inmem.New()
+	store := memorytest.New()
 	return newService(func(c *memory.Config) { c.Store, c.Items, c.MaxItems = store, store, most })
 }
 
@@ -44,7 +44,7 @@ func (b *between) UpdateEarly(ctx context.Context, project, id string, decide me
 // TestTrimOfABusyAgent: a memory that is written to all the time is trimmed all the same, and what came meanwhile is seen.
 func TestTrimOfABusyAgent(t *testing.T) {
 	t.Parallel()
-	store := &between{Ledger: inmem.New()}
+	store := &between{Ledger: memorytest.New()}
 	s := newService(func(c *memory.Config) { c.Store = store })
 	other := newService(func(c *memory.Config) { c.Store = store.Ledger })
 	a := join(t, s, nil)
@@ -74,7 +74,7 @@ func TestTrimOfABusyAgent(t *testing.T) {
 func TestSummaryUpToWhatComes(t *testing.T) {
 	t.Parallel()
 	for _, writes := range []int{1, 100} {
-		store := &between{Ledger: inmem.New()}
+		store := &between{Ledger: memorytest.New()}
 		s := newService(func(c *memory.Config) { c.Store = store })
 		other := newService(func(c *memory.Config) { c.Store = store.Ledger })
 		a := join(t, s, nil)

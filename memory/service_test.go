@@ -15,14 +15,14 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // newService makes a service on a store in memory, with ids that count up.
 func newService(edit func(*memory.Config)) *memory.Service {
 	var n atomic.Int64
 	c := memory.Config{
-		Store: inmem.New(), Now: time.Now,
+		Store: memorytest.New(), Now: time.Now,
 		NewID: func() string { return fmt.Sprintf("agent-%04d", n.Add(1)) },
 	}
 	if edit != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or not, and what has expired is erased by itself.
@@ -17,7 +17,7 @@ import (
 func TestWorkingMemoryExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := inmem.New()
+		store := memorytest.New()
 		s := newService(func(c *memory.Config) { c.Store, c.Working = store, store })
 		a := join(t, s, func(s *memory.Settings) { s.IdleTimeoutS = 0; s.Memory.Working.TTL = 90 })
 		put := func(key string, ttl int) {

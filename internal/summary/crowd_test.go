@@ -13,7 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // readings counts whose memories are read.
@@ -31,7 +31,7 @@ func (r *readings) Recent(ctx context.Context, project, id string, n int, histor
 func TestWorkerUnwanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := inmem.New()
+		store := memorytest.New()
 		w := begin(t, store, 0, nil)
 		plain, cut := w.join("p", `{}`), w.join("p", `{"preset":"ovos"}`)
 		w.say("p", plain, 0, 40)

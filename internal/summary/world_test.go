@@ -15,7 +15,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	windows "github.com/heardlog/heardlog/memory/window"
 )
 
@@ -47,7 +47,7 @@ var made atomic.Int64
 func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 	t.Helper()
 	if store == nil {
-		store = inmem.New()
+		store = memorytest.New()
 	}
 	w := &world{t: t, store: store, reg: prometheus.NewRegistry()}
 	w.worker = summary.New(summary.Config{

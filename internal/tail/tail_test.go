@@ -23,7 +23,7 @@ import (
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 // tailServer is a server whose live tails are read over real connections, and the service behind it.
@@ -68,7 +68,7 @@ func (s *countingStore) Messages(ctx context.Context, project, id string, q memo
 
 func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	t.Helper()
-	s := &tailServer{t: t, store: &countingStore{Ledger: inmem.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
+	s := &tailServer{t: t, store: &countingStore{Ledger: memorytest.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
 	s.mem = newService(s.store)
 	api := handlers.New(handlers.Config{
 		Memory: s.mem, Access: &handlers.Access{DefaultProject: "p"}, Log: zerolog.Nop(), Metrics: handlers.NewMetrics(s.reg), MaxBody: 4 << 20,

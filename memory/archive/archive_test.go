@@ -20,7 +20,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -33,7 +33,7 @@ func (s service) File(ctx context.Context, project string, n archive.Notice) (ch
 
 func newService(edit func(*memory.Config)) service {
 	var made atomic.Int64
-	c := memory.Config{Store: inmem.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
+	c := memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
 	if edit != nil {
 		edit(&c)
 	}

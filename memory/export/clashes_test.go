@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -21,7 +21,7 @@ func TestClashes(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := inmem.New()
+			a := memorytest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{}, true)
 			b := open(t)
@@ -72,7 +72,7 @@ func TestClashes(t *testing.T) {
 		})
 		t.Run(name+" resumed", func(t *testing.T) {
 			t.Parallel()
-			a := inmem.New()
+			a := memorytest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{}, true)
 			target, done := open(t).target(t)
@@ -111,7 +111,7 @@ func TestTwoImports(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := inmem.New()
+			a := memorytest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{Project: "p"}, true)
 			target, done := open(t).target(t)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/inmem"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -27,7 +27,7 @@ type place struct {
 func places() map[string]func(t *testing.T) place {
 	return map[string]func(t *testing.T) place{
 		"inmem": func(*testing.T) place {
-			s := inmem.New()
+			s := memorytest.New()
 			return place{
 				func(_ *testing.T, fn func(whole)) { fn(s) }, func(*testing.T) export.Source { return s }, func(*testing.T) (export.Target, func()) { return s, func() {} },
 			}
@@ -150,7 +150,7 @@ func TestResume(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := inmem.New()
+			a := memorytest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{}, true)
 			for _, left := range []int{0, 1, 7, 20, 40} {
@@ -180,7 +180,7 @@ func TestResume(t *testing.T) {
 // TestDamaged: an export that was changed, cut or made longer is refused, with the line.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
-	a := inmem.New()
+	a := memorytest.New()
 	fill(t, a)
 	good := dump(t, a, export.Scope{}, true)
 	for _, tt := range []struct{ name, text, want string }{

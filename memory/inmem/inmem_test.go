@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/webhooktest"
@@ -14,27 +13,27 @@ import (
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(*testing.T) memory.Ledger { return inmem.New() })
+	memorytest.Run(t, func(*testing.T) memory.Ledger { return memorytest.New() })
 }
 
 func TestQueue(t *testing.T) {
 	webhooktest.Run(t, func(*testing.T) (memory.Ledger, webhook.Store) {
-		s := inmem.New()
+		s := memorytest.New()
 		return s, s
 	})
 }
 
 func TestConversations(t *testing.T) {
-	memorytest.RunConversations(t, func(*testing.T) memory.ConversationStore { return inmem.New() })
+	memorytest.RunConversations(t, func(*testing.T) memory.ConversationStore { return memorytest.New() })
 }
 
 // TestWorking runs the contract of working memories.
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	memorytest.RunWorking(t, func(*testing.T) memorytest.WorkingStore { return inmem.New() })
+	memorytest.RunWorking(t, func(*testing.T) memorytest.WorkingStore { return memorytest.New() })
 }
 
 func TestItems(t *testing.T) {
-	memorytest.RunItems(t, func(*testing.T) memorytest.ItemStore { return inmem.New() })
+	memorytest.RunItems(t, func(*testing.T) memorytest.ItemStore { return memorytest.New() })
 }

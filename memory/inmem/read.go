@@ -9,50 +9,49 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Head gives the agent's head.
-func (s *Store) Head(ctx context.Context, project, id string) (memory.Head, error) {
-	h, _, err := s.Recent(ctx, project, id, 0, false)
-	return h, err
-}
-
-// Recent gives the head and the newest n messages.
-func (s *Store) Recent(ctx context.Context, project, id string, n int, historyOnly bool) (memory.Head, []memory.Message, error) {
+// Load implements memory.Store.
+func (s *Store) Load(ctx context.Context, project, id string, n int, known memory.Version) (memory.Stored, error) {
 	if err := s.enter(ctx); err != nil {
-		return memory.Head{}, nil, err
+		return memory.Stored{}, err
 	}
 	defer s.mu.Unlock()
 	a, err := s.find(project, id)
 	if err != nil {
-		return memory.Head{}, nil, err
+		return memory.Stored{}, err
 	}
-	list := a.list
-	if historyOnly {
-		list = slices.DeleteFunc(slices.Clone(list), func(m memory.Message) bool { return !m.InHistory() })
+	if known == (memory.Version{No: int64(a.no), Rev: a.head.Rev}) {
+		return memory.Stored{}, memory.ErrUnchanged
 	}
-	return a.head, newest(list, n), nil
+	return memory.Stored{No: int64(a.no), Head: a.head, Tail: newest(a.list, n)}, nil
 }
 
-// Messages pages through the ledger.
-func (s *Store) Messages(ctx context.Context, project, id string, q memory.MessageQuery) ([]memory.Message, error) {
+// Page implements memory.Store.
+func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]memory.Message, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	a, err := s.find(project, id)
-	if err != nil {
-		return nil, err
-	}
 	var out []memory.Message
-	for _, m := range a.list {
-		if len(out) < max(q.Limit, 1) && m.Seq > q.AfterSeq && m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) {
-			out = append(out, m)
+	for _, a := range s.agents {
+		if int64(a.no) != no {
+			continue
+		}
+		for i := range a.list {
+			if m := &a.list[i]; len(out) < max(q.Limit, 1) && selects(&q, m) {
+				out = append(out, *m)
+			}
 		}
 	}
 	return out, nil
 }
 
-// Agents lists a project's agents, newest id first.
-func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentPage, error) {
+func selects(q *memory.MessageQuery, m *memory.Message) bool {
+	return m.Seq > q.AfterSeq && m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) &&
+		(len(q.IDs) == 0 || m.ID != "" && slices.Contains(q.IDs, m.ID)) && (q.Turn == nil || *q.Turn == m.TurnID)
+}
+
+// List implements memory.Store.
+func (s *Store) List(ctx context.Context, q memory.AgentQuery) (memory.AgentPage, error) {
 	if err := s.enter(ctx); err != nil {
 		return memory.AgentPage{}, err
 	}
@@ -85,51 +84,48 @@ func matches(a memory.Agent, q memory.AgentQuery) bool {
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, a.Status))
 }
 
-// LastNamed gives the id of the agent of that name which ended last.
-func (s *Store) LastNamed(ctx context.Context, project, name string) (string, error) {
-	if err := s.enter(ctx); err != nil {
-		return "", err
-	}
-	defer s.mu.Unlock()
-	var last *agent
-	for k, a := range s.agents {
-		if h := &a.head.Agent; k.project == project && h.Name == name && h.Status.Ended() {
-			if last == nil || h.StopMS > last.head.Agent.StopMS || h.StopMS == last.head.Agent.StopMS && a.no > last.no {
-				last = a
-			}
-		}
-	}
-	if last == nil {
-		return "", fault.New(fault.NotFound, "no agent of the name %q has ended", name)
-	}
-	return last.head.Agent.ID, nil
-}
-
-// ByKey gives the id of the agent that a key finds.
-func (s *Store) ByKey(ctx context.Context, project, callKey string) (string, error) {
+// Find implements memory.Store.
+func (s *Store) Find(ctx context.Context, project string, by memory.Lookup) (string, error) {
 	if err := s.enter(ctx); err != nil {
 		return "", err
 	}
 	defer s.mu.Unlock()
 	var best *agent
 	for k, a := range s.agents {
-		call := a.head.Agent.Settings.Call
-		if k.project != project || !slices.Contains(call.Keys, callKey) && !slices.Contains(call.Shared, callKey) {
-			continue
-		}
-		if best == nil || best.head.Agent.Status.Ended() != a.head.Agent.Status.Ended() && best.head.Agent.Status.Ended() ||
-			best.head.Agent.Status.Ended() == a.head.Agent.Status.Ended() && a.no > best.no {
+		if k.project == project && found(by, &a.head.Agent) && (best == nil || before(by, a, best)) {
 			best = a
 		}
 	}
-	if best == nil {
-		return "", fault.New(fault.NotFound, "no agent has the key %q", callKey)
+	switch {
+	case best != nil:
+		return best.head.Agent.ID, nil
+	case by.Key != "":
+		return "", fault.New(fault.NotFound, "no agent has the key %q", by.Key)
 	}
-	return best.head.Agent.ID, nil
+	return "", fault.New(fault.NotFound, "no agent of the name %q has ended", by.Ended)
 }
 
-// Live calls each for every live agent.
-func (s *Store) Live(ctx context.Context, each func(memory.Head) error) error {
+func found(by memory.Lookup, a *memory.Agent) bool {
+	if by.Key != "" {
+		return slices.Contains(a.Settings.Call.Keys, by.Key) || slices.Contains(a.Settings.Call.Shared, by.Key)
+	}
+	return a.Name == by.Ended && a.Status.Ended()
+}
+
+// before reports whether a is found rather than b.
+func before(by memory.Lookup, a, b *agent) bool {
+	x, y := &a.head.Agent, &b.head.Agent
+	switch {
+	case by.Key != "" && x.Status.Ended() != y.Status.Ended():
+		return y.Status.Ended()
+	case by.Key == "" && x.StopMS != y.StopMS:
+		return x.StopMS > y.StopMS
+	}
+	return a.no > b.no
+}
+
+// Scan implements memory.Store.
+func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -148,7 +144,7 @@ func (s *Store) Live(ctx context.Context, each func(memory.Head) error) error {
 	return nil
 }
 
-// Count gives how many agents have each status.
+// Count implements memory.Store.
 func (s *Store) Count(ctx context.Context) (out [memory.Statuses]int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return out, err
@@ -162,58 +158,54 @@ func (s *Store) Count(ctx context.Context) (out [memory.Statuses]int, err error)
 	return out, nil
 }
 
-// Sweep erases agents that ended before the time.
-func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (int, error) {
+// Erase implements memory.Store.
+func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
 	if err := s.enter(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer s.mu.Unlock()
+	var gone []memory.Ref
+	if e.Ref != (memory.Ref{}) {
+		if _, err := s.find(e.Project, e.ID); err != nil {
+			return nil, err
+		}
+		gone = append(gone, e.Ref)
+	} else {
+		gone = s.over(e.BeforeMS, e.Limit)
+	}
+	erased := map[key]bool{}
+	for _, ref := range gone {
+		k := key{ref.Project, ref.ID}
+		erased[k] = true
+		delete(s.joins, key{k.project, s.agents[k].head.Agent.JoinKey})
+		delete(s.agents, k)
+	}
+	for i, d := range s.deliveries {
+		if d != nil && erased[d.event.agent] {
+			delete(s.events, d.event.ID)
+			s.deliveries[i] = nil
+		}
+	}
+	return gone, nil
+}
+
+// over returns at most limit agents that ended before the time and have no pending deliveries.
+func (s *Store) over(beforeMS int64, limit int) (list []memory.Ref) {
 	busy := map[key]bool{}
 	for _, d := range s.deliveries {
 		if d != nil && d.state == pending {
 			busy[d.event.agent] = true
 		}
 	}
-	erased := map[key]bool{}
 	for k, a := range s.agents {
-		if len(erased) < limit && a.head.Agent.Status.Ended() && a.head.Agent.StopMS < beforeMS && !busy[k] {
-			erased[k] = true
-			delete(s.agents, k)
-			delete(s.joins, key{k.project, a.head.Agent.JoinKey})
+		if h := &a.head.Agent; len(list) < limit && h.Status.Ended() && h.StopMS < beforeMS && !busy[k] {
+			list = append(list, memory.Ref{Project: k.project, ID: k.id})
 		}
 	}
-	s.eraseEvents(func(k key) bool { return erased[k] })
-	return len(erased), nil
+	return list
 }
 
-// eraseEvents erases what agents were to send or have sent.
-func (s *Store) eraseEvents(of func(key) bool) {
-	for i, d := range s.deliveries {
-		if d != nil && of(d.event.agent) {
-			delete(s.events, d.event.ID)
-			s.deliveries[i] = nil
-		}
-	}
-}
-
-// Erase takes an agent away with all that belongs to it.
-func (s *Store) Erase(ctx context.Context, project, id string) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	a, err := s.find(project, id)
-	if err != nil {
-		return err
-	}
-	k := key{project, id}
-	delete(s.agents, k)
-	delete(s.joins, key{project, a.head.Agent.JoinKey})
-	s.eraseEvents(func(of key) bool { return of == k })
-	return nil
-}
-
-// Ping tells whether the store is open.
+// Ping implements memory.Store. It fails only if the store is closed.
 func (s *Store) Ping(ctx context.Context) error {
 	err := s.enter(ctx)
 	if err == nil {
@@ -222,7 +214,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// Close ends the store; later calls fail with fault.Unavailable.
+// Close implements memory.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

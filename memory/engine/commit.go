@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// write is a decided change on its way to the disk.
+type write struct {
+	memory.Write
+	agent *agent
+	after *snapshot // the agent after it
+	fails int       // agent.fails when it was decided
+	since time.Time // when it was queued
+	kept  func(error)
+	left  atomic.Int32 // see writeQueued
+	err   error        // set before done is closed
+	done  chan struct{}
+}
+
+// What write.left holds. A caller whose context ends takes its write back if no committer has taken it before.
+const (
+	writeQueued int32 = iota
+	writeTaken
+	writeLeft
+)
+
+func (w *write) bytes() (n int) {
+	for _, b := range w.Bodies {
+		n += len(b)
+	}
+	return n + len(w.Private)
+}
+
+// committer commits the writes of some of the agents, one group after the other. It has a goroutine only while there is
+// something to do. A caller who finds it idle commits by itself: waking a goroutine would cost a tenth of a commit.
+type committer struct {
+	e *Engine
+
+	mu      sync.Mutex
+	waiting []*write
+	busy    bool // a goroutine or a caller commits
+
+	serving sync.Mutex // held while a commit is under way, until memory shows it
+	expect  float64    // size of the next group, as the last ones were; used by whoever is busy
+}
+
+// queue puts a write at the end of its committer's queue and makes it the agent's tip. The caller holds the agent's turn.
+// If commit is not nil, the committer was idle, and the caller must run commit.
+func (e *Engine) queue(w *write) (commit func(), err error) {
+	a := w.agent
+	c := e.committers[w.No%int64(len(e.committers))]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) >= e.o.QueueLen {
+		return nil, fault.New(fault.Unavailable, "too many writes are waiting; try again")
+	}
+	a.stripe.mu.Lock()
+	defer a.stripe.mu.Unlock()
+	if a.fails != w.fails {
+		return nil, memory.ErrStale
+	}
+	a.users++
+	a.tip, a.last = w.after, w
+	if w.kept != nil {
+		a.early = w
+	}
+	c.waiting = append(c.waiting, w)
+	if c.busy {
+		return nil, nil
+	}
+	c.busy = true
+	return c.lead, nil
+}
+
+// await waits for the outcome of a write, unless its caller goes on early. commit is what queue returned.
+func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool, err error) {
+	switch {
+	case w.kept != nil:
+		if commit != nil {
+			e.work.Go(commit)
+		}
+		return true, nil
+	case commit != nil:
+		commit()
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if w.left.CompareAndSwap(writeQueued, writeLeft) {
+			return false, ended(ctx)
+		}
+		<-w.done
+	}
+	return false, w.err
+}
+
+// lead commits one group, and leaves the others to a goroutine.
+func (c *committer) lead() {
+	c.commitNext()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy = len(c.waiting) > 0; c.busy {
+		c.e.work.Go(c.drain)
+	}
+}
+
+// drain commits until nothing waits.
+func (c *committer) drain() {
+	for {
+		c.commitNext()
+		c.mu.Lock()
+		c.busy = len(c.waiting) > 0
+		more := c.busy
+		c.mu.Unlock()
+		if !more {
+			return
+		}
+	}
+}
+
+// gatherFor bounds how long a group waits for callers who were just answered and are about to come back.
+const gatherFor = 300 * time.Microsecond
+
+// gather lets other goroutines run while the group is smaller than the last ones were: one commit for all is better than
+// two. A lone caller never waits.
+func (c *committer) gather() {
+	want := min(int(c.expect*0.9), c.e.o.MaxGroup)
+	if want < 2 {
+		return
+	}
+	for began, still, had := time.Now(), 0, -1; still < 8 && time.Since(began) < gatherFor; still++ {
+		c.mu.Lock()
+		n := len(c.waiting)
+		c.mu.Unlock()
+		if n >= want {
+			return
+		}
+		if n > had {
+			had, still = n, 0
+		}
+		runtime.Gosched()
+	}
+}
+
+// take takes a group from the queue.
+func (c *committer) take() []*write {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(c.waiting) && n < c.e.o.MaxGroup {
+		if bytes += c.waiting[n].bytes(); n > 0 && bytes > c.e.o.MaxGroupBytes {
+			break
+		}
+		n++
+	}
+	group := c.waiting[:n:n]
+	if c.waiting = c.waiting[n:]; len(c.waiting) == 0 {
+		c.waiting = nil
+	}
+	c.expect = max(float64(n), c.expect-(c.expect-float64(n))/8)
+	return group
+}
+
+// commitNext commits the next group and answers its callers.
+func (c *committer) commitNext() {
+	c.gather()
+	c.serving.Lock()
+	defer c.serving.Unlock()
+	var group []*write
+	var batch []memory.Write
+	messages := 0
+	for _, w := range c.take() {
+		if err := w.refused(c.e.o.Timeout); err != nil {
+			c.e.fail(w, err)
+			continue
+		}
+		group, batch = append(group, w), append(batch, w.Write)
+		messages += len(w.Change.Append) + len(w.Change.Replace)
+	}
+	if len(group) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.e.o.Timeout, fault.New(fault.Unavailable, "the store did not answer in time"))
+	defer cancel()
+	began := time.Now()
+	errs, err := c.e.store.Apply(ctx, batch)
+	c.e.o.Observe(Commit{Items: len(group), Messages: messages, Took: time.Since(began), Err: err})
+	for i, w := range group {
+		switch {
+		case err != nil:
+			c.e.fail(w, err)
+		case errs[i] != nil:
+			c.e.fail(w, errs[i])
+		default:
+			c.e.stored(w)
+		}
+	}
+}
+
+// refused takes the write for a commit, or returns why it is not to be stored.
+func (w *write) refused(timeout time.Duration) error {
+	if !w.left.CompareAndSwap(writeQueued, writeTaken) {
+		return fault.New(fault.Canceled, "the call was given up")
+	}
+	w.agent.stripe.mu.Lock()
+	defer w.agent.stripe.mu.Unlock()
+	if w.agent.fails != w.fails {
+		return memory.ErrStale
+	}
+	if time.Since(w.since) > timeout/2 {
+		return fault.New(fault.Unavailable, "the store is too slow just now; nothing was written; try again")
+	}
+	return nil
+}
+
+// stored shows a write that is on disk and answers its caller.
+func (e *Engine) stored(w *write) {
+	a := w.agent
+	a.stripe.mu.Lock()
+	a.stripe.changes++
+	e.put(w.Ref, w.after)
+	if a.last == w {
+		a.tip, a.last = nil, nil
+	}
+	e.answer(w, nil)
+}
+
+// fail answers a write that is not stored, or whose outcome is unknown. What was decided on it is stale from now on, and
+// the next decision builds on what the store holds.
+func (e *Engine) fail(w *write, err error) {
+	a := w.agent
+	a.stripe.mu.Lock()
+	if a.fails == w.fails {
+		a.stripe.changes++
+		e.cache.Drop(w.Ref)
+		a.fails++
+		a.failure, a.tip, a.last = err, nil, nil
+	}
+	if w.kept != nil && errors.Is(err, memory.ErrStale) { // it is not decided again
+		err = fault.Wrap(fault.Unavailable, a.failure, "an earlier change of the agent was not stored")
+	}
+	e.answer(w, err)
+}
+
+// answer ends a write. The caller holds the agent's stripe; answer releases it.
+func (e *Engine) answer(w *write, err error) {
+	a := w.agent
+	if a.early == w {
+		a.early = nil
+	}
+	a.release()
+	w.err = err
+	close(w.done)
+	a.stripe.mu.Unlock()
+	if w.kept != nil {
+		e.work.Go(func() { w.kept(err) })
+	}
+}
