@@ -1,6 +1,6 @@
 # make        what CI checks: format, vet, lint, tidy modules, race tests
 # make test   the tests alone, as the README names them
-# make bench  the ratios of docs/internals/performance.md
+# make bench  the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
 .PHONY: all check test bench build fuzz demo
 
 # Races are looked for in our own code and what works with it. SQLite translated from C and scrypt, whose work is millions of loads a test, are left as they are built: three
@@ -22,16 +22,19 @@ check:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }
 	go vet ./...
 	cd compat && go vet ./...
+	cd bench && go vet ./...
 	$(tool) staticcheck ./...
 	go mod tidy -diff
 	cd compat && go mod tidy -diff
+	cd bench && go mod tidy -diff
 
 test:
 	go test $(race) -timeout 20m ./...
 	cd compat && go test $(race) -count=1 -timeout 20m ./... # -count=1: a cached result would be of another binary
+	cd bench && go test $(race) -count=1 -timeout 20m ./...
 
 bench:
-	go run ./bench
+	cd bench && go run . $(ARGS)
 
 # Each fuzz target for a while; not part of CI.
 FUZZTIME ?= 30s

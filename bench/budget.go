@@ -9,13 +9,10 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// The budget of what a voice turn may lose to its memory, over a direct call on the same host, ms at p50, p95 and p99
-// (reference/platforms.md section 4). In-turn recall is not in it: there is none.
+// The budget of what a voice turn may lose to its memory, over a direct call on the same host, in ms at
+// p50, p95 and p99.
 var (
 	budgetPass   = [3]float64{.5, 2, 5}
 	budgetMerge  = [3]float64{1, 3, 8}
@@ -29,9 +26,6 @@ const listTurns = 200
 // benchBudget is part 5.
 func (b *bench) benchBudget(ctx context.Context) error {
 	b.sayf("\n5. latency budget of a voice turn: what is added to a direct call")
-	if err := b.benchReconcile(); err != nil {
-		return err
-	}
 	x, err := b.startProxies(ctx)
 	if err != nil {
 		return err
@@ -41,31 +35,6 @@ func (b *bench) benchBudget(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// benchReconcile times the comparison of a long list with the ledger, alone: the platform's last echo was cut by the caller.
-func (b *bench) benchReconcile() error {
-	var known []llmadapter.Known
-	for i := range listTurns - 1 {
-		known = append(known, llmadapter.Known{Role: "user", Text: question(i), Original: question(i)},
-			llmadapter.Known{Role: "assistant", Text: reply(i), Original: reply(i), Provisional: i == listTurns-2})
-	}
-	whole := reply(listTurns - 2)
-	req, err := llmadapter.ParseRequest(listBody(0, whole[:len(whole)/2]))
-	if err != nil {
-		return err
-	}
-	times := make(samples, max(100, b.calls/4))
-	for i := range times {
-		start := time.Now()
-		got := llmadapter.Reconcile(req.Messages, known, heard.Align)
-		times[i] = time.Since(start)
-		if len(got.New) != 1 {
-			return fmt.Errorf("reconciliation found %d new messages, want 1", len(got.New))
-		}
-	}
-	b.atMost(5, fmt.Sprintf("reconciliation of %d turns, p50", listTurns), micros(times.at(.5))/1000, "ms", 1, "p99 %.2f ms", micros(times.at(.99))/1000)
 	return nil
 }
 

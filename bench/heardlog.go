@@ -18,7 +18,10 @@ const sentence = "I would like to move my appointment from Tuesday morning to so
 
 // joinBody gives a join of a text agent, which answers from the upstream at url.
 func joinBody(name, url string, maxHistory int) []byte {
-	llm := map[string]any{"max_history": maxHistory}
+	llm := map[string]any{}
+	if maxHistory > 0 {
+		llm["max_history"] = maxHistory
+	}
 	if url != "" {
 		llm["url"] = url
 	}
@@ -95,17 +98,9 @@ func populate(ctx context.Context, addr, name string, agents int, batch []byte, 
 }
 
 func populateOne(c *conn, addr, name string, maxHistory int, url string, batch []byte) (string, error) {
-	if err := wantOK(c, request("POST", "/v1/join", addr, joinBody(name, url, maxHistory), "")); err != nil {
-		return "", err
+	id, err := joined(c, request("POST", "/v1/join", addr, joinBody(name, url, maxHistory), ""))
+	if err != nil || batch == nil {
+		return id, err
 	}
-	var joined struct {
-		AgentID string `json:"agent_id"`
-	}
-	if err := json.Unmarshal(c.body, &joined); err != nil {
-		return "", err
-	}
-	if batch == nil {
-		return joined.AgentID, nil
-	}
-	return joined.AgentID, wantOK(c, request("POST", "/v1/agents/"+joined.AgentID+"/messages", addr, batch, ""))
+	return id, wantOK(c, request("POST", "/v1/agents/"+id+"/messages", addr, batch, ""))
 }

@@ -1,12 +1,17 @@
-// Command bench measures Heardlog against what it is built of, in one run on one machine, and prints ratios: a bare chi handler,
-// the disk's own fdatasync, one transaction an append, pgbench, and httputil.ReverseProxy. docs/internals/performance.md tells what came out.
+// Command bench measures Heardlog against what it is built on, in one run on one machine, and prints
+// ratios: against a bare chi handler, the disk's fdatasync, one transaction an append, pgbench and
+// httputil.ReverseProxy. docs/internals/performance.md has the results.
 //
-//	go run ./bench              # everything, about ten minutes
-//	go run ./bench -quick       # a few seconds a part; figures for orientation only
-//	go run ./bench -only 1,2
+//	go run .              # everything, about fifteen minutes
+//	go run . -quick       # a few seconds a part, for orientation
+//	go run . -only 1,2
+//	go run . -only 11,12 -against ../heardlog-old
 //
-// It builds the real server and runs it and its peers as processes of their own, so that CPU and memory can be told apart;
-// load comes from this process, over loopback. Rounds are interleaved and medians taken. Linux only: it reads /proc.
+// It builds the server and runs it, and what it is compared with, as processes of their own, so that
+// CPU and memory are told apart. The load comes from this process, over loopback. Rounds are
+// interleaved and medians taken. Linux only: it reads /proc.
+//
+// The module imports nothing of the server: any server's binary can be measured.
 package main
 
 import (

@@ -39,7 +39,7 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, rows := range []int{2, 5, 11, 3, 16, 2, 6, 8, 4, 9, 12, 3} {
+	for i, rows := range []int{2, 5, 11, 3, 15, 2, 6, 6, 4, 6, 12, 3} {
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
 			t.Parallel()
 			quickly(t, i+1, rows, server)

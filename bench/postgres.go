@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,14 +12,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/postgres"
 )
 
 // defaultPostgres is where the tests look for a server, too.
@@ -31,7 +25,7 @@ func defaultPostgres() string {
 	return "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
 }
 
-// benchPostgres is part 10: appends on PostgreSQL, over HTTP and at the driver, against pgbench and its single-row insert on the same server within the
+// benchPostgres is part 10: appends on PostgreSQL, against pgbench and its single-row insert on the same server within the
 // same seconds; histories against the bare chi handler; pages of a long ledger; interrupts through another server. Without a server or pgbench it is left out, and says so.
 func (b *bench) benchPostgres(ctx context.Context) (err error) {
 	b.sayf("\n10. PostgreSQL")
@@ -107,11 +101,6 @@ const pgSessions = 64
 
 // pgAppend measures appends of one message, each caller with an agent of its own.
 func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
-	s, err := postgres.Open(ctx, postgres.Options{URL: base})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	callers := min(pgClients[len(pgClients)-1], b.live)
 	agents, err := populate(ctx, p.addr, "pg", callers, nil, 32, "")
 	if err != nil {
@@ -132,19 +121,14 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 		over := &contender{name: "heardlog", proc: p, load: load{addr: p.addr, clients: clients, total: total, request: func(i int) []byte {
 			return request("POST", agoraPath+"/agents/"+agents.ids[i]+"/messages", p.addr, body, "")
 		}}}
-		var direct, peer, overDB, directDB, peerDB []float64
+		var peer, overDB, peerDB []float64
 		for round := range b.rounds + 1 { // the first to be warm
 			before := cpuOf(ctx, base, "heardlog")
 			if err := interleave(ctx, 1, over); err != nil {
 				return err
 			}
-			http := cpuOf(ctx, base, "heardlog") - before
-			rate, err := appendAt(ctx, s, agents.ids[:clients], total)
-			if err != nil {
-				return err
-			}
-			driver := cpuOf(ctx, base, "heardlog") - before - http
-			own, of, err := g.run(ctx, min(clients, pgSessions), total)
+			database := cpuOf(ctx, base, "heardlog") - before
+			rate, cpu, err := g.run(ctx, min(clients, pgSessions), total)
 			if err != nil {
 				return err
 			}
@@ -152,43 +136,16 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 				over.got = nil
 				continue
 			}
-			direct, peer = append(direct, rate), append(peer, own)
-			// interleave runs a quarter more, to be warm.
-			overDB, directDB, peerDB = append(overDB, micros(http)/float64(total+max(clients, total/4))), append(directDB, micros(driver)/float64(total)), append(peerDB, micros(of))
+			appended := total + max(clients, total/4) // interleave begins with a quarter of a round
+			peer = append(peer, rate)
+			overDB, peerDB = append(overDB, micros(database)/float64(appended)), append(peerDB, micros(cpu))
 		}
-		of := fmt.Sprintf("pgbench with %d sessions %.0f/s, its sessions' CPU %.0f µs, their start included", min(clients, pgSessions), median(peer), median(peerDB))
-		b.atLeast(10, fmt.Sprintf("append over HTTP, clients: %d, against pgbench", clients), ratio(over.rates(), peer), "x", limit,
-			"%.0f/s (p50 %.0f, p99 %.0f µs, CPU %.0f + the database's %.0f µs); %s", median(over.rates()), median(over.quantiles(.5)), median(over.quantiles(.99)),
-			median(over.cpus()), median(overDB), of)
-		b.atLeast(10, fmt.Sprintf("append at the driver, callers: %d, against pgbench", clients), ratio(direct, peer), "x", limit, "%.0f/s (CPU of the database %.0f µs); %s",
-			median(direct), median(directDB), of)
+		b.atLeast(10, fmt.Sprintf("append, clients: %d, against pgbench", clients), ratio(over.rates(), peer), "x", limit,
+			"%.0f/s (p50 %.0f, p99 %.0f µs, CPU %.0f + the database's %.0f µs); pgbench with %d sessions %.0f/s, its sessions' CPU %.0f µs, their start included",
+			median(over.rates()), median(over.quantiles(.5)), median(over.quantiles(.99)), median(over.cpus()), median(overDB),
+			min(clients, pgSessions), median(peer), median(peerDB))
 	}
 	return nil
-}
-
-// appendAt gives the rate of appends at a driver, one caller an agent.
-func appendAt(ctx context.Context, s memory.Ledger, ids []string, total int) (float64, error) {
-	var left atomic.Int64
-	left.Store(int64(total))
-	errs := make([]error, len(ids))
-	says := func(t memory.AgentView) (memory.Change, error) {
-		h := t.Head()
-		return memory.Change{Append: []memory.Message{{
-			Seq: h.NextSeq, Rev: h.Rev + 1, TurnID: h.LastTurn + 1, Role: memory.User, Source: "asr", Content: sentence, Timestamp: 1780000000000,
-			Metadata: map[string]json.RawMessage{"publisher": json.RawMessage(`"1001"`)},
-		}}}, nil
-	}
-	start := time.Now()
-	var wg sync.WaitGroup
-	for i, id := range ids {
-		wg.Go(func() {
-			for left.Add(-1) >= 0 && errs[i] == nil {
-				errs[i] = s.Update(ctx, "default", id, says)
-			}
-		})
-	}
-	wg.Wait()
-	return float64(total) / time.Since(start).Seconds(), errors.Join(errs...)
 }
 
 // historyOf compares the history of 32 messages with the bare chi handler, as part 1 does, for a server on a store of another part.

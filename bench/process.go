@@ -63,7 +63,8 @@ func (p *process) memory(field string) (float64, error) {
 // build builds the server.
 func build(ctx context.Context, dir string) (string, error) {
 	bin := filepath.Join(dir, "heardlog")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "github.com/heardlog/heardlog/cmd/api")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/api")
+	cmd.Dir = ".." // the server's module; this one imports nothing of it
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the server: %w\n%s", err, out)
@@ -85,8 +86,9 @@ func (b *bench) startServer(ctx context.Context, db, level string) (*process, ti
 	return b.startOn(ctx, "sqlite:"+db, db, level)
 }
 
-// startOn is startServer on any store; the log stands beside db.
-func (b *bench) startOn(ctx context.Context, store, db, level string) (*process, time.Duration, error) {
+// startOn is startServer on any store; the log stands beside db. env holds more settings, as
+// NAME=value.
+func (b *bench) startOn(ctx context.Context, store, db, level string, env ...string) (*process, time.Duration, error) {
 	addr, err := freePort(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -102,6 +104,7 @@ func (b *bench) startOn(ctx context.Context, store, db, level string) (*process,
 	p.cmd.Stderr = log
 	p.cmd.Env = append(os.Environ(), "HEARDLOG_ADDR="+addr, "HEARDLOG_STORE="+store, "HEARDLOG_LOG_LEVEL="+level, "HEARDLOG_LOG_FORMAT=json",
 		"HEARDLOG_WEBHOOK_URL=", "HEARDLOG_CREDENTIALS=", "HEARDLOG_RATE_LIMIT=0", "HEARDLOG_MAX_AGENTS=0", "HEARDLOG_MAX_MESSAGES=0")
+	p.cmd.Env = append(p.cmd.Env, env...)
 	start := time.Now()
 	if err := p.cmd.Start(); err != nil {
 		return nil, 0, errors.Join(err, log.Close())

@@ -109,7 +109,6 @@ func rules() map[string]rule {
 		"internal/archtest":            {},
 		"internal/ruletest":            {},
 		"internal/spectest":            {[]string{"internal/event"}, []string{kinOpenAPI, jsonSchema, chi}},
-		"bench":                        {[]string{anything}, []string{anything}},
 	}
 }
 
@@ -185,7 +184,7 @@ func check(p pkg, rules map[string]rule) []string {
 	if len(p.CgoFiles) > 0 || slices.Contains(p.Imports, "C") {
 		problem("uses cgo, and the binary is built without it")
 	}
-	r, ok := ruleOf(path, rules)
+	r, ok := rules[path]
 	if !ok {
 		problem("has no rule: decide what it may import and add a row to the table in internal/archtest")
 		return problems
@@ -200,22 +199,13 @@ func check(p pkg, rules map[string]rule) []string {
 			}
 		case strings.Contains(first, "."):
 			if !slices.ContainsFunc(r.others, func(m string) bool {
-				return m == anything || imp == m || strings.HasPrefix(imp, m+"/")
+				return imp == m || strings.HasPrefix(imp, m+"/")
 			}) {
 				problem("must not import %s; of others it may import %s", imp, orNothing(r.others))
 			}
 		}
 	}
 	return problems
-}
-
-// ruleOf gives a package's rule; packages under bench share one.
-func ruleOf(path string, rules map[string]rule) (rule, bool) {
-	if strings.HasPrefix(path, "bench/") {
-		path = "bench"
-	}
-	r, ok := rules[path]
-	return r, ok
 }
 
 // within gives a package's path in the module.
@@ -253,7 +243,6 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	table := map[string]rule{
 		".": {}, "domain": {[]string{"fault"}, []string{"example.com/lib"}}, "app": {[]string{anything}, nil},
-		"bench": {[]string{anything}, []string{anything}},
 	}
 	for _, tt := range []struct {
 		name string
@@ -270,7 +259,6 @@ func TestCheck(t *testing.T) {
 		{"no rule below a package that has one", pkg{ImportPath: module + "/domain/sub"}, []string{"domain/sub: has no rule"}},
 		{"anything", pkg{ImportPath: module + "/app", Imports: []string{module + "/domain", module}}, nil},
 		{"anything but programs and suites", pkg{ImportPath: module + "/app", Imports: []string{module + "/cmd/api", module + "/examples/x", module + "/domain/domaintest"}}, []string{"cmd/api", "examples/x", "domaintest"}},
-		{"bench and what is below it", pkg{ImportPath: module + "/bench/proxy", Imports: []string{module + "/app", "example.com/x"}}, nil},
 		{"cgo", pkg{ImportPath: module + "/domain", CgoFiles: []string{"c.go"}}, []string{"domain: uses cgo"}},
 		{"a package that is broken", pkg{ImportPath: module + "/domain", Error: &struct{ Err string }{"no such file"}}, []string{"domain: cannot be listed: no such file"}},
 	} {
