@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // agentAPI serves agents: their start, settings and end.
@@ -114,7 +115,7 @@ func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
 
 func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage, Cursor: v.Get("cursor")}
-	if q.Cursor != "" && !validID(q.Cursor) {
+	if q.Cursor != "" && !input.AgentID(q.Cursor) {
 		return q, fault.At(fault.Invalid, "cursor", "is not one that a list gave")
 	}
 	var err error

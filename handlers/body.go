@@ -7,13 +7,13 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-playground/validator/v10"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // bodies reads and checks request bodies. The groups of handlers embed it.
@@ -39,7 +39,7 @@ func (b bodies) unmarshal(body []byte, v any, strict bool) error {
 		dec.DisallowUnknownFields()
 	}
 	if err := dec.Decode(v); err != nil {
-		return jsonFault(err)
+		return input.Error(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return fault.New(fault.BadRequest, "the body holds more than one JSON value")
@@ -162,32 +162,4 @@ func (b bodies) readNone(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return b.unmarshal(body, &struct{}{}, true)
-}
-
-// jsonFault turns an error of encoding/json into one that names the field.
-func jsonFault(err error) error {
-	if errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
-	}
-	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := wireField(typ.Field)
-		if field == "" {
-			return fault.New(fault.BadRequest, "the body is a JSON %s; an object is wanted", typ.Value)
-		}
-		return fault.At(fault.Invalid, field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, jsonName(typ.Type))
-	}
-	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok { // encoding/json has no type for it
-		return fault.At(fault.Invalid, strings.TrimSuffix(name, `"`), "is not a field of this call")
-	}
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f
-	}
-	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
-}
-
-// wireField gives a field's path without the names of Go's embedded structs, which encoding/json puts into it: names on the wire are lower case.
-func wireField(path string) string {
-	parts := strings.Split(path, ".")
-	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p })
-	return strings.Join(parts, ".")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
 )
 
@@ -102,7 +103,7 @@ func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request) (string
 		}
 		return a.agentByKey(r.Context(), projectOf(r), key)
 	}
-	if !validID(id) {
+	if !input.AgentID(id) {
 		return "", fault.New(fault.NotFound, "agent not found")
 	}
 	return id, nil

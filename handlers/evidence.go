@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
 )
 
@@ -64,7 +65,7 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.Header.Get(agentIDHeader)
-	if id != "" && !validID(id) {
+	if id != "" && !input.AgentID(id) {
 		return fault.New(fault.NotFound, "agent not found")
 	}
 	if id == "" {

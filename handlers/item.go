@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -236,7 +237,7 @@ func (in addMemoryRequest) instruction(role memory.Role) (m memory.Message, err 
 		return m, fault.At(fault.Missing, "content", "is required")
 	}
 	m.Role = role
-	m.Content, m.Parts, err = contentOf("content", in.Content)
+	m.Content, m.Parts, err = input.Content("content", in.Content)
 	return m, err
 }
 
@@ -253,12 +254,12 @@ func extraOf(raw json.RawMessage) (json.RawMessage, error) {
 		return nil, nil
 	case raw[0] != '{':
 		return nil, fault.At(fault.Invalid, field, "is not an object")
-	case len(raw) > maxMetadataBytes:
-		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(raw), maxMetadataBytes)
-	case hasNUL(raw):
+	case len(raw) > input.MaxMetadataBytes:
+		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(raw), input.MaxMetadataBytes)
+	case input.HasNUL(raw):
 		return nil, fault.At(fault.Invalid, field, "holds a NUL character, which is not allowed")
 	}
-	return compact(raw)
+	return input.Compact(raw)
 }
 
 // memoryJSON is a memory in answers.

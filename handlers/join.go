@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as Agora does.
@@ -83,7 +84,7 @@ func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memo
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
 		body := slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
 		if err := json.Unmarshal(body, &wrap); err != nil {
-			return memory.Settings{}, "", jsonFault(err)
+			return memory.Settings{}, "", input.Error(err)
 		}
 	} else if kind != joinV1 {
 		return memory.Settings{}, "", fault.At(fault.Missing, "properties", "is required")

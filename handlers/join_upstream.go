@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // upstreamProperties is one of properties.heardlog.upstreams: an LLM to ask when the one in front of it fails before its first data.
@@ -27,7 +28,7 @@ func (p *joinProperties) upstreamRules() error {
 		u := &p.Heardlog.Upstreams[i]
 		at := "properties.heardlog.upstreams[" + strconv.Itoa(i) + "]"
 		name := u.named(i)
-		if !validID(name) {
+		if !input.AgentID(name) {
 			return fault.At(fault.Invalid, at+".name", "may hold letters, digits, dot, dash and underscore")
 		}
 		if seen[name] {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +16,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/heard"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // messageAPI serves an agent's messages: its ledger, its history and its turns.
@@ -67,10 +67,8 @@ func (l *messageList) UnmarshalJSON(b []byte) error {
 
 // Bounds of a message's smaller parts.
 const (
-	maxMetadata      = 64       // keys
-	maxMetadataBytes = 16 << 10 // in all
-	maxToolCalls     = 64 << 10 // bytes
-	maxToolName      = 256
+	maxToolCalls = 64 << 10 // bytes
+	maxToolName  = 256
 )
 
 func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
@@ -84,7 +82,7 @@ func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
 		var bare json.RawMessage
 		if err := json.Unmarshal(body, &bare); err != nil {
-			return jsonFault(err)
+			return input.Error(err)
 		}
 		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list is held to the same rules
 	}
@@ -146,10 +144,10 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 		out.TurnID, out.GivenTurn = *m.TurnID, true
 	}
 	var err error
-	if out.Timestamp, err = millis(at+"timestamp", m.Timestamp); err != nil {
+	if out.Timestamp, err = input.Millis(at+"timestamp", m.Timestamp); err != nil {
 		return out, err
 	}
-	if out.Content, out.Parts, err = contentOf(at+"content", m.Content); err != nil {
+	if out.Content, out.Parts, err = input.Content(at+"content", m.Content); err != nil {
 		return out, err
 	}
 	if err := m.roleFields(&out, at); err != nil {
@@ -191,21 +189,6 @@ func (m messageRequest) itemFields(out *memory.Message, at string) error {
 	return m.Scope.into(out, at+"scope")
 }
 
-// sourcesOf gives the sources that a message of a role may have, the one that is meant by none first; nil for a role that is none.
-func sourcesOf(role memory.Role) []string {
-	switch role {
-	case memory.User:
-		return []string{"message", "asr", "command"}
-	case memory.Assistant:
-		return []string{"llm", "greeting", "llm_failure", "silence", "command"}
-	case memory.Tool:
-		return []string{""}
-	case memory.System, memory.Developer:
-		return []string{"message"}
-	}
-	return nil
-}
-
 // roleFields checks what belongs to the role: its source and tool fields.
 func (m messageRequest) roleFields(out *memory.Message, at string) error {
 	source := m.Source
@@ -214,7 +197,7 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 			return fault.At(fault.Invalid, at+"metadata.source", "is not a string")
 		}
 	}
-	allowed := sourcesOf(out.Role)
+	allowed := input.Sources(out.Role)
 	switch {
 	case m.Role == "":
 		return fault.At(fault.Missing, at+"role", "is required: user, assistant, tool, system or developer")
@@ -247,7 +230,7 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 				return fault.At(fault.Invalid, at+"tool_calls["+strconv.Itoa(i)+"]", "is not an object")
 			}
 		}
-		if hasNUL(m.ToolCalls) {
+		if input.HasNUL(m.ToolCalls) {
 			return fault.At(fault.Invalid, at+"tool_calls", "holds a NUL character, which is not allowed")
 		}
 		if len(calls) > 0 {
@@ -273,69 +256,13 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 	return nil
 }
 
-// foreignMetadata gives the metadata that is not ours, checked; nil if there is none. Our own keys are made of what we know, never of what a client says.
-func foreignMetadata(field string, in map[string]json.RawMessage) (map[string]json.RawMessage, error) {
-	size := 0
-	var out map[string]json.RawMessage
-	for k, v := range in {
-		size += len(k) + len(v)
-		switch k {
-		case "source", "interrupted", "interrupt_timestamp", "original":
-			continue
-		}
-		clean, err := memory.CleanText(field, k, maxMetadataBytes)
-		if err != nil {
-			return nil, err
-		}
-		if hasNUL(v) {
-			return nil, fault.At(fault.Invalid, field+"."+clip(k, 60), "holds a NUL character, which is not allowed")
-		}
-		if v, err = compact(v); err != nil {
-			return nil, fault.At(fault.Invalid, field+"."+clip(k, 60), "is not valid JSON")
-		}
-		if out == nil {
-			out = make(map[string]json.RawMessage, len(in))
-		}
-		out[clean] = v
-	}
-	if size > maxMetadataBytes {
-		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", size, maxMetadataBytes)
-	}
-	return out, nil
-}
-
-// compact takes the white space out of a JSON value, and bytes that are no UTF-8. Strings, numbers and words hold none, and are given as they are.
-func compact(v json.RawMessage) (json.RawMessage, error) {
-	if len(v) > 0 && v[0] != '{' && v[0] != '[' && utf8.Valid(v) {
-		return v, nil
-	}
-	var b bytes.Buffer
-	if err := json.Compact(&b, v); err != nil {
-		return nil, err
-	}
-	return bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), nil
-}
-
-// hasNUL tells whether a string in a JSON value holds a NUL: the escape \u0000 that is not itself escaped.
-func hasNUL(v json.RawMessage) bool {
-	for i := 0; i+5 < len(v); i++ {
-		if v[i] == '\\' {
-			if string(v[i+1:i+6]) == "u0000" {
-				return true
-			}
-			i++ // the escaped character
-		}
-	}
-	return false
-}
-
 // applyMetadata keeps what we do not know and reads what we do: an assistant message may come with its interruption.
 func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.Time) error {
-	if len(m.Metadata) > maxMetadata {
-		return fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), maxMetadata)
+	if len(m.Metadata) > input.MaxMetadata {
+		return fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), input.MaxMetadata)
 	}
 	var err error
-	if out.Metadata, err = foreignMetadata(at+"metadata", m.Metadata); err != nil {
+	if out.Metadata, err = input.Metadata(at+"metadata", m.Metadata); err != nil {
 		return err
 	}
 	if out.Role != memory.Assistant {
@@ -372,7 +299,7 @@ func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.T
 		if json.Unmarshal(raw, &ms) != nil {
 			return fault.At(fault.Invalid, at+"metadata.interrupt_timestamp", "is not a whole number of milliseconds")
 		}
-		if ms, err = millis(at+"metadata.interrupt_timestamp", ms); err != nil {
+		if ms, err = input.Millis(at+"metadata.interrupt_timestamp", ms); err != nil {
 			return err
 		}
 		if ms != 0 { // zero and null count as absent (reference/agora-api.md 7.11)
@@ -380,65 +307,6 @@ func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.T
 		}
 	}
 	return nil
-}
-
-// contentOf reads content: a string, an array of parts (whose text parts are the text), or null.
-func contentOf(field string, raw json.RawMessage) (string, json.RawMessage, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return "", nil, nil
-	}
-	var text string
-	var parts json.RawMessage
-	switch raw[0] {
-	case '"':
-		raw, err := repairUTF8(field, raw)
-		if err != nil {
-			return "", nil, err
-		}
-		if bytes.IndexByte(raw, '\\') < 0 { // there is nothing to undo
-			text = string(raw[1 : len(raw)-1])
-		} else if err := json.Unmarshal(raw, &text); err != nil {
-			return "", nil, fault.At(fault.Invalid, field, "is not a valid string")
-		}
-	case '[':
-		var list []struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}
-		if err := json.Unmarshal(raw, &list); err != nil {
-			return "", nil, fault.At(fault.Invalid, field, "is not an array of parts such as {\"type\":\"text\",\"text\":…}")
-		}
-		if hasNUL(raw) {
-			return "", nil, fault.At(fault.Invalid, field, "must not contain NUL (U+0000); every other character is allowed")
-		}
-		var texts []string
-		for _, p := range list {
-			if p.Type == "text" {
-				texts = append(texts, p.Text)
-			}
-		}
-		var b bytes.Buffer
-		if err := json.Compact(&b, raw); err != nil {
-			return "", nil, fault.At(fault.Invalid, field, "is not valid JSON")
-		}
-		if b.Len() > memory.MaxText {
-			return "", nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", b.Len(), memory.MaxText)
-		}
-		text, parts = strings.Join(texts, "\n"), bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD"))
-	default:
-		return "", nil, fault.At(fault.Invalid, field, "is neither a string nor an array of parts")
-	}
-	text, err := memory.CleanText(field, text, memory.MaxText)
-	return text, parts, err
-}
-
-// repairUTF8 mends bytes that are no UTF-8 before encoding/json sees them, which would take each of them for a character of its own.
-func repairUTF8(field string, b []byte) ([]byte, error) {
-	if utf8.Valid(b) {
-		return b, nil
-	}
-	s, err := memory.CleanText(field, string(b), 3*len(b)) // a byte becomes at most three
-	return []byte(s), err
 }
 
 // Page sizes of the ledger.

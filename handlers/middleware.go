@@ -21,6 +21,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -166,28 +167,12 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// validID tells whether a path's agent id can be one at all: nothing else is looked up.
-func validID(id string) bool {
-	if id == "" || len(id) > 128 {
-		return false
-	}
-	for i := 0; i < len(id); i++ {
-		c := id[i]
-		if c < 'a' || c > 'z' {
-			if (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // agentPath checks the id in the path and notes that somebody asked for the agent.
 func agentPath(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id := chi.URLParam(r, "id")
-			if !validID(id) {
+			if !input.AgentID(id) {
 				answerError(w, r, style, fault.New(fault.NotFound, "agent not found"))
 				return
 			}

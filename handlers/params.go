@@ -83,16 +83,3 @@ func listParam(v url.Values, name string) []string {
 	}
 	return out
 }
-
-// millis takes Unix milliseconds; ten digits are seconds (reference/agora-api.md section 9.3). 0 stays 0.
-func millis(field string, v int64) (int64, error) {
-	switch {
-	case v == 0:
-		return 0, nil
-	case v >= 1e9 && v < 1e10:
-		return v * 1000, nil
-	case v < 0 || v > 1e14:
-		return 0, fault.At(fault.Invalid, field, "%d is not a time in Unix milliseconds", v)
-	}
-	return v, nil
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // passedBase is what the paths stand under that may go through to an upstream.
@@ -50,7 +51,7 @@ func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 
 // llmOf gives the LLM settings of an agent of the caller's project.
 func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error) {
-	if !validID(id) {
+	if !input.AgentID(id) {
 		return memory.LLMSettings{}, fault.New(fault.NotFound, "agent not found")
 	}
 	agent, err := a.memory.Agent(r.Context(), projectOf(r), id)

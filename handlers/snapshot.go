@@ -14,6 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // maxSnapshotBody is how long a snapshot may be that is restored, in bytes, where HEARDLOG_MAX_BODY allows less.
@@ -108,7 +109,7 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 	}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
 		if err := json.Unmarshal(body, &in.Messages); err != nil {
-			return jsonFault(err)
+			return input.Error(err)
 		}
 	} else if err := a.unmarshal(body, &in, true); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 		s.Summary = *in.Summary
 	}
 	if x := in.ToolExchange; len(x) > 0 && string(x) != "null" {
-		if len(x) > maxToolExchange || hasNUL(x) {
+		if len(x) > maxToolExchange || input.HasNUL(x) {
 			return fault.At(fault.Invalid, "tool_exchange", "is longer than %d bytes or holds a NUL character", maxToolExchange)
 		}
 		s.ToolExchange = string(x)
@@ -146,17 +147,17 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 	if len(raw) == 0 || raw[0] != '{' {
 		return memory.Message{}, fault.At(fault.Invalid, at, "is not an object")
 	}
-	if hasNUL(raw) {
+	if input.HasNUL(raw) {
 		return memory.Message{}, fault.At(fault.Invalid, at, "holds a NUL character, which is not allowed")
 	}
 	var in messageRequest
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return memory.Message{}, within(at, jsonFault(err))
+		return memory.Message{}, within(at, input.Error(err))
 	}
 	in.ID, in.TurnID = "", nil
 	if raw, ok := in.Metadata["source"]; ok { // how it came about, where the role can have come so: it is no business of a tool's
 		var source string
-		if json.Unmarshal(raw, &source) != nil || !slices.Contains(sourcesOf(memory.Role(in.Role)), source) || memory.OnlyResults(in.Content) {
+		if json.Unmarshal(raw, &source) != nil || !slices.Contains(input.Sources(memory.Role(in.Role)), source) || memory.OnlyResults(in.Content) {
 			delete(in.Metadata, "source")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/input"
 )
 
 // speechAPI serves what makes an agent speak or be silent.
@@ -87,7 +88,7 @@ func (a speechAPI) interrupt(w http.ResponseWriter, r *http.Request) error {
 		}
 		in.Heard = &text
 	}
-	at, err := millis("at", in.At)
+	at, err := input.Millis("at", in.At)
 	if err != nil {
 		return err
 	}
@@ -175,6 +176,6 @@ func thinkMessage(text, key string, metadata map[string]string) (memory.Message,
 		raw[k] = memory.AppendString(nil, v)
 	}
 	var err error
-	m.Metadata, err = foreignMetadata("metadata", raw)
+	m.Metadata, err = input.Metadata("metadata", raw)
 	return m, err
 }

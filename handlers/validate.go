@@ -80,22 +80,3 @@ func amount(v any) string {
 	}
 	return fmt.Sprint(v)
 }
-
-// jsonName gives a Go type as a caller of the API knows it.
-func jsonName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return jsonName(t.Elem())
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice, reflect.Array:
-		return "an array"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	}
-	return "a whole number"
-}

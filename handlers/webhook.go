@@ -15,6 +15,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -50,7 +51,7 @@ func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
 func members(body []byte) (map[string]json.RawMessage, error) {
 	var obj map[string]json.RawMessage
 	if err := json.Unmarshal(body, &obj); err != nil {
-		return nil, jsonFault(err)
+		return nil, input.Error(err)
 	}
 	if obj == nil {
 		return nil, fault.New(fault.BadRequest, "the body is null; a JSON object is wanted")
@@ -67,9 +68,9 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
 		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" { // the member itself, or an entry of it
-			return v, fault.At(fault.Invalid, name, "is or holds a JSON %s, where %s is wanted", typ.Value, jsonName(typ.Type))
+			return v, fault.At(fault.Invalid, name, "is or holds a JSON %s, where %s is wanted", typ.Value, input.TypeName(typ.Type))
 		}
-		return v, inside(name, jsonFault(err))
+		return v, inside(name, input.Error(err))
 	}
 	return v, nil
 }
@@ -126,7 +127,7 @@ func spanParams(v url.Values) (from, to int64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
-		if *p.at, err = millis(p.name, int64(n)); err != nil {
+		if *p.at, err = input.Millis(p.name, int64(n)); err != nil {
 			return 0, 0, err
 		}
 	}

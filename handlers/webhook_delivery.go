@@ -10,6 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -202,10 +203,10 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 			}
 		}
 	}
-	if q.FromMS, err = millis("filter.from", f.From); err != nil {
+	if q.FromMS, err = input.Millis("filter.from", f.From); err != nil {
 		return q, err
 	}
-	if q.ToMS, err = millis("filter.to", f.To); err != nil {
+	if q.ToMS, err = input.Millis("filter.to", f.To); err != nil {
 		return q, err
 	}
 	if q.ToMS != 0 && q.ToMS <= q.FromMS {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -226,7 +227,7 @@ func (in rotateRequest) signer(at string) (webhook.NewSigner, error) {
 
 func (in signerRequest) signer(at string) (webhook.NewSigner, error) {
 	n := webhook.NewSigner{Kind: in.Kind, Value: secret.String(in.Secret)}
-	ms, err := millis(at+"not_after", in.NotAfter)
+	ms, err := input.Millis(at+"not_after", in.NotAfter)
 	if err == nil && ms != 0 {
 		n.NotAfter = time.UnixMilli(ms)
 	}

@@ -1,0 +1,266 @@
+// Package input reads and checks the parts of messages that clients and platforms send as JSON:
+// content, metadata and times. What it refuses it refuses with fault.Invalid, naming the field.
+package input
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Limits of a message's metadata.
+const (
+	MaxMetadata      = 64       // keys
+	MaxMetadataBytes = 16 << 10 // of keys and values together
+)
+
+// Content reads a message's content: a string, an array of parts, or null. The texts of the text
+// parts, joined by line breaks, are the text then. parts is nil unless the content is an array.
+func Content(field string, raw json.RawMessage) (text string, parts json.RawMessage, err error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil, nil
+	}
+	switch raw[0] {
+	case '"':
+		text, err = stringOf(field, raw)
+	case '[':
+		text, parts, err = partsOf(field, raw)
+	default:
+		err = fault.At(fault.Invalid, field, "is neither a string nor an array of parts")
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	text, err = memory.CleanText(field, text, memory.MaxText)
+	return text, parts, err
+}
+
+func stringOf(field string, raw json.RawMessage) (string, error) {
+	if !utf8.Valid(raw) {
+		// Repair it before encoding/json, which would replace each broken byte on its own. A byte
+		// becomes at most three.
+		s, err := memory.CleanText(field, string(raw), 3*len(raw))
+		if err != nil {
+			return "", err
+		}
+		raw = []byte(s)
+	}
+	if bytes.IndexByte(raw, '\\') < 0 { // no escapes
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return "", fault.At(fault.Invalid, field, "is not a valid string")
+	}
+	return text, nil
+}
+
+func partsOf(field string, raw json.RawMessage) (string, json.RawMessage, error) {
+	var list []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return "", nil, fault.At(fault.Invalid, field, "is not an array of parts such as {\"type\":\"text\",\"text\":…}")
+	}
+	if HasNUL(raw) {
+		return "", nil, fault.At(fault.Invalid, field, "must not contain NUL (U+0000); every other character is allowed")
+	}
+	var texts []string
+	for _, p := range list {
+		if p.Type == "text" {
+			texts = append(texts, p.Text)
+		}
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return "", nil, fault.At(fault.Invalid, field, "is not valid JSON")
+	}
+	if b.Len() > memory.MaxText {
+		return "", nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", b.Len(), memory.MaxText)
+	}
+	return strings.Join(texts, "\n"), bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), nil
+}
+
+// Metadata returns the metadata that clients may set, checked; nil if there is none. It leaves out
+// the keys that are derived from the message itself.
+func Metadata(field string, in map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	size := 0
+	var out map[string]json.RawMessage
+	for k, v := range in {
+		size += len(k) + len(v)
+		switch k {
+		case "source", "interrupted", "interrupt_timestamp", "original":
+			continue
+		}
+		key, err := memory.CleanText(field, k, MaxMetadataBytes)
+		if err != nil {
+			return nil, err
+		}
+		if HasNUL(v) {
+			return nil, fault.At(fault.Invalid, field+"."+clip(k), "holds a NUL character, which is not allowed")
+		}
+		if v, err = Compact(v); err != nil {
+			return nil, fault.At(fault.Invalid, field+"."+clip(k), "is not valid JSON")
+		}
+		if out == nil {
+			out = make(map[string]json.RawMessage, len(in))
+		}
+		out[key] = v
+	}
+	if size > MaxMetadataBytes {
+		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", size, MaxMetadataBytes)
+	}
+	return out, nil
+}
+
+// Sources returns the sources that a message of a role may have, the default first. It returns nil
+// for an unknown role.
+func Sources(role memory.Role) []string {
+	switch role {
+	case memory.User:
+		return []string{"message", "asr", "command"}
+	case memory.Assistant:
+		return []string{"llm", "greeting", "llm_failure", "silence", "command"}
+	case memory.Tool:
+		return []string{""}
+	case memory.System, memory.Developer:
+		return []string{"message"}
+	}
+	return nil
+}
+
+// Millis returns a time in Unix milliseconds. Ten digits are taken for seconds; 0 stays 0.
+func Millis(field string, v int64) (int64, error) {
+	switch {
+	case v == 0:
+		return 0, nil
+	case v >= 1e9 && v < 1e10:
+		return v * 1000, nil
+	case v < 0 || v > 1e14:
+		return 0, fault.At(fault.Invalid, field, "%d is not a time in Unix milliseconds", v)
+	}
+	return v, nil
+}
+
+// AgentID reports whether id can be an agent's ID.
+func AgentID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for i := 0; i < len(id); i++ {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// Compact removes white space and replaces broken UTF-8 in a JSON value.
+func Compact(v json.RawMessage) (json.RawMessage, error) {
+	if len(v) > 0 && v[0] != '{' && v[0] != '[' && utf8.Valid(v) {
+		return v, nil // a string, a number or a word has no white space to remove
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, v); err != nil {
+		return nil, err
+	}
+	return bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), nil
+}
+
+// HasNUL reports whether a string in a JSON value holds a NUL: an escape \u0000 that is not itself
+// escaped.
+func HasNUL(v json.RawMessage) bool {
+	for i := 0; i+5 < len(v); i++ {
+		if v[i] == '\\' {
+			if string(v[i+1:i+6]) == "u0000" {
+				return true
+			}
+			i++ // the escaped character
+		}
+	}
+	return false
+}
+
+// ReplaceNUL returns the JSON value with U+FFFD in place of each NUL.
+func ReplaceNUL(raw json.RawMessage) json.RawMessage {
+	if !HasNUL(raw) {
+		return raw
+	}
+	out := bytes.Clone(raw)
+	for i := 0; i+5 < len(out); i++ {
+		if out[i] == '\\' {
+			if string(out[i+1:i+6]) == "u0000" {
+				copy(out[i+1:], "ufffd")
+			}
+			i++ // the escaped character
+		}
+	}
+	return out
+}
+
+// Error turns an error of encoding/json into one that names the field and what is allowed.
+func Error(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
+	}
+	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		field := wireField(typ.Field)
+		if field == "" {
+			return fault.New(fault.BadRequest, "the body is a JSON %s; an object is wanted", typ.Value)
+		}
+		return fault.At(fault.Invalid, field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, TypeName(typ.Type))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok { // encoding/json has no type for it
+		return fault.At(fault.Invalid, strings.TrimSuffix(name, `"`), "is not a field of this call")
+	}
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
+}
+
+// wireField returns a field's path without the names of embedded structs, which encoding/json adds
+// to it. Names on the wire are in lower case.
+func wireField(path string) string {
+	parts := strings.Split(path, ".")
+	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p })
+	return strings.Join(parts, ".")
+}
+
+// TypeName returns what a client calls a Go type.
+func TypeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return TypeName(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}
+
+// clip shortens a key for an error message.
+func clip(s string) string {
+	const limit = 60
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
