@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/secret"
@@ -14,7 +13,6 @@ type storedEndpoint struct {
 	URL         string   `json:"url"`
 	Description string   `json:"description,omitempty"`
 	Events      []string `json:"events,omitempty"`
-	Types       []int    `json:"types,omitempty"` // of databases from before Events
 	Agora       bool     `json:"agora,omitempty"`
 	Payload     string   `json:"payload,omitempty"`
 	MaxBody     int64    `json:"max_body,omitempty"`
@@ -93,15 +91,8 @@ func DecodeEndpoint(id, project, body string, secrets []byte) (Endpoint, error) 
 	if err := json.Unmarshal([]byte(body), &in); err != nil {
 		return Endpoint{}, err
 	}
-	for _, t := range in.Types {
-		in.Events = append(in.Events, strconv.Itoa(t))
-	}
 	var hidden storedSecrets
-	into := any(&hidden)
-	if len(secrets) > 0 && secrets[0] == '[' {
-		into = &hidden.Signing
-	}
-	if err := json.Unmarshal(secrets, into); err != nil {
+	if err := json.Unmarshal(secrets, &hidden); err != nil {
 		return Endpoint{}, err
 	}
 	e := Endpoint{

@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Version is the form of an export that this program writes; it reads that and older ones.
+// Version is the version of the export format.
 const Version = 1
 
 // MaxLine is how long a line may be, in bytes.

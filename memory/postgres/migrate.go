@@ -16,7 +16,7 @@ import (
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// migrations gives the schema's steps; the one with number n is at n-1. Their files are numbered from 0001 without a gap.
+// migrations returns the steps of the schema in their order. Their files are numbered from 0001 without a gap.
 func migrations() ([]string, error) {
 	names, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
@@ -37,18 +37,41 @@ func migrations() ([]string, error) {
 	return out, nil
 }
 
-// migrationLock is the number of the advisory lock under which one replica at a time looks at the schema: "hear" in ASCII. Where a database
-// has no such locks, the number's primary key in table heardlog_schema makes the second of two fail, and it looks again.
+// migrationLock is the number of the advisory lock under which one replica at a time looks at the schema: "hear" in ASCII. In a
+// database without such locks, the primary key of table heardlog_schema makes the second of two replicas fail. It then tries again.
 const migrationLock = 0x68656172
 
-// worksFrom is the oldest schema whose programs do right on the newest: a step that adds indexes, tables, or columns with defaults leaves it, any other sets it to its own number. It stands in
-// table meta, so that a program that is taken back after an upgrade knows that it may serve. (Programs from before it look only at the number.)
+// worksFrom is the oldest schema whose programs work correctly on the newest schema. A migration that adds indexes, tables, or
+// columns with defaults leaves it as it is; any other sets it to its own number. It is stored in table meta, so that a program that
+// is rolled back after an upgrade knows whether it may serve.
 const (
-	worksFrom = 5
+	worksFrom = 1
 	worksMark = "works_from"
 )
 
-// newer refuses a database with steps that this program does not know, unless programs of its own schema do right on it.
+// schemaVersion returns the number of the database's last migration, 0 for an empty database. It fails if the database is from
+// before the first release.
+func schemaVersion(ctx context.Context, q interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) (int, error) {
+	var there bool
+	if err := q.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	have := 0
+	if err := q.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have); err != nil || have == 0 {
+		return 0, err
+	}
+	var released bool
+	err := q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'released')").Scan(&released)
+	if err == nil && !released {
+		err = fault.New(fault.Invalid, "the database has schema %d of a build from before the first release, which this program cannot read: "+
+			"export it with that build and import the export here, or start with an empty database", have)
+	}
+	return have, err
+}
+
+// newer refuses a database with migrations that this program does not know, unless programs of its schema work correctly on it.
 func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
 	var from []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = '"+worksMark+"'").Scan(&from)
@@ -61,12 +84,8 @@ func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
 	return fault.New(fault.Invalid, "the database has schema %d and this program knows schemas up to %d: it was written by a newer version; use that one or a newer one", have, known)
 }
 
-// migrate brings the schema up to this binary's, all in one transaction, and settles the key of the secrets.
-func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, key []byte) error {
-	steps, err := migrations()
-	if err != nil {
-		return err
-	}
+// migrate brings the schema up to the last step in one transaction, and checks or sets the key of the secrets.
+func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key []byte) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -82,19 +101,15 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, key []byte) error {
 	if err != nil && !unsupported(err) {
 		return err
 	}
-	// Only who changes the schema needs the right to: whoever serves one that is up to date may have less.
-	var there bool
-	if err := tx.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there); err != nil {
+	// A user who serves an up-to-date schema may lack the right to change it.
+	have, err := schemaVersion(ctx, tx)
+	if err != nil {
 		return err
 	}
-	if !there {
+	if have == 0 {
 		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS heardlog_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"); err != nil {
 			return err
 		}
-	}
-	have := 0
-	if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have); err != nil {
-		return err
 	}
 	if have > len(steps) {
 		if err := newer(ctx, tx, have, len(steps)); err != nil {

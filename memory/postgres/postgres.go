@@ -144,13 +144,17 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 // open settles the schema and reads what every replica keeps in memory.
 func (s *Store) open(ctx context.Context, o Options) error {
+	steps, err := migrations()
+	if err != nil {
+		return err
+	}
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
 	for try := 0; ; try++ {
-		if err = s.migrate(ctx, conn.Conn(), o.SealKey); err == nil {
+		if err = s.migrate(ctx, conn.Conn(), steps, o.SealKey); err == nil {
 			break
 		}
 		// Where there is no advisory lock, another replica may have been quicker.

@@ -58,7 +58,7 @@ func Probe(ctx context.Context, url string) (Probed, error) {
 		if err := p.rights(ctx, conn); err != nil {
 			return p, classify(err, "ask the server")
 		}
-		err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&p.Schema)
+		p.Schema, err = schemaVersion(ctx, conn)
 	}
 	return p, classify(err, "ask the server")
 }

@@ -57,15 +57,9 @@ func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err er
 	if err != nil {
 		return false, err
 	}
-	var there bool
-	if err := s.pool.QueryRow(ctx, "SELECT to_regclass('heardlog_schema') IS NOT NULL").Scan(&there); err != nil {
+	have, err := schemaVersion(ctx, s.pool)
+	if err != nil {
 		return false, err
-	}
-	have := 0
-	if there {
-		if err := s.pool.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM heardlog_schema").Scan(&have); err != nil {
-			return false, err
-		}
 	}
 	if have != len(steps) {
 		return false, fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))

@@ -67,8 +67,8 @@ func (g *group) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, erro
 		f.urgent = n-g.s.tested(e.no) < webhook.MaxUrgent
 		g.tests = g.tests || f.urgent
 	}
-	_, id, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason, created_ms, replay_of, first_ms, urgent)
-		VALUES (?, ?, 0, 0, ?, 0, 0, '', ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, first, boolean(f.urgent))
+	_, id, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, first_ms, urgent)
+		VALUES (?, ?, 0, 0, ?, 0, '', ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, first, boolean(f.urgent))
 	g.pages += 5
 	g.wake = true
 	g.noteDue(e.no, f.dueMS)

@@ -307,7 +307,7 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 			}
 			more = true
 			no := integer(row[0])
-			n, _, err := g.exec("give up deliveries", `UPDATE delivery SET state = 2, claimed = 0, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
+			n, _, err := g.exec("give up deliveries", `UPDATE delivery SET state = 2, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
 				WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, no, int64(sweepRows))
 			g.pages += int(n) * 4
 			if err != nil || n >= sweepRows {

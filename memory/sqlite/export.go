@@ -200,17 +200,16 @@ func anyText(v driver.Value) []byte {
 
 func (x *exporter) deliveries() error {
 	where, args := deliveryScope(x.scope)
-	return x.c.each(`SELECT d.id, e.id, e.project, p.id, p.gone_id, d.state, d.attempt, d.due_ms, d.fence, d.claimed, d.reason, d.created_ms, d.done_ms, d.first_ms, d.urgent, d.replay_of, e.created_ms
+	return x.c.each(`SELECT d.id, e.id, e.project, p.id, p.gone_id, d.state, d.attempt, d.due_ms, d.fence, d.reason, d.created_ms, d.done_ms, d.first_ms, d.urgent, d.replay_of
 		FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE `+where+" ORDER BY d.id", args, func(row []driver.Value) error {
 		d := export.Delivery{
 			ID: integer(row[0]), Event: text(row[1]), Project: text(row[2]), Endpoint: text(row[3]), Gone: row[3] == nil, State: stateName(integer(row[5])), Attempt: int(integer(row[6])),
-			DueMS: integer(row[7]), Fence: integer(row[8]), Reason: export.Text(text(row[10])), Created: integer(row[11]), DoneMS: integer(row[12]), FirstMS: integer(row[13]),
-			Urgent: integer(row[14]) != 0, ReplayOf: integer(row[15]),
+			DueMS: integer(row[7]), Fence: integer(row[8]), Reason: export.Text(text(row[9])), Created: integer(row[10]), DoneMS: integer(row[11]), FirstMS: integer(row[12]),
+			Urgent: integer(row[13]) != 0, ReplayOf: integer(row[14]),
 		}
 		if d.Gone {
 			d.Endpoint = text(row[4])
 		}
-		d.Free(integer(row[9]) != 0, integer(row[16]))
 		err := x.c.each(`SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
 			FROM attempt WHERE delivery_id = ? ORDER BY n, fence`, []driver.Value{d.ID}, func(row []driver.Value) error {
 			detail, err := decodeDetail(text(row[8]))

@@ -3,19 +3,16 @@ package sqlite_test
 import (
 	"bytes"
 	"database/sql"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
-	"github.com/heardlog/heardlog/webhook"
 )
 
 // rawSQL runs SQL on a closed store's file, as an operator's shell would.
@@ -42,85 +39,6 @@ func refused(t *testing.T, o sqlite.Options) string {
 	return err.Error()
 }
 
-// oldFile makes a file of an earlier schema, with rows of its time.
-func oldFile(t *testing.T, version int, rows string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "old.db")
-	steps, err := filepath.Glob("schema/*.sql")
-	if err != nil || len(steps) < version {
-		t.Fatalf("%d steps of the schema: %v", len(steps), err)
-	}
-	for _, step := range steps[:version] {
-		text, err := os.ReadFile(step)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rawSQL(t, path, string(text))
-	}
-	rawSQL(t, path, fmt.Sprintf("PRAGMA application_id = 0x68656172; PRAGMA user_version = %d; %s", version, rows))
-	return path
-}
-
-// TestSchemaOne: a file of the first schema is brought up to this one, and keeps what it holds.
-func TestSchemaOne(t *testing.T) {
-	t.Parallel()
-	s := open(t, sqlite.Options{Path: oldFile(t, 1, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash)
-		VALUES ('p', 'a1', 'old', 'room', 2, 1, 0, '', 1, '', ''); INSERT INTO agent_settings VALUES (1, x'00027b7d')`)})
-	if h, err := s.Head(t.Context(), "p", "a1"); err != nil || h.Agent.Name != "old" || len(h.Agent.Settings.Call.Keys) != 0 {
-		t.Errorf("%+v, %v", h.Agent, err)
-	}
-	if id, err := s.ByKey(t.Context(), "p", "agora.channel:room"); err != nil || id != "a1" {
-		t.Errorf("by its channel: %q, %v", id, err)
-	}
-	fresh := memory.Agent{ID: "a2", Project: "p", Name: "new", Status: memory.Running, StartMS: 1, Rev: 1}
-	fresh.Settings.Call.Keys = []string{"k"}
-	if _, _, err := s.Create(t.Context(), fresh, 0, memory.Change{}); err != nil {
-		t.Fatal(err)
-	}
-	if id, err := s.ByKey(t.Context(), "p", "k"); err != nil || id != "a2" {
-		t.Errorf("%q, %v", id, err)
-	}
-}
-
-// TestSchemaTwo: endpoints with a list of numbers and of secrets become what they are now; deliveries get the times that lists go by.
-func TestSchemaTwo(t *testing.T) {
-	t.Parallel()
-	s := open(t, sqlite.Options{Path: oldFile(t, 2, `
-		INSERT INTO endpoint VALUES (1, 'e', 'p', '{"url":"https://e.example","types":[102,103],"agora":true}',
-			CAST(x'00' || '[{"value":"whsec_x","not_after":"2026-06-01T00:00:00Z"}]' AS BLOB));
-		INSERT INTO endpoint VALUES (2, 'f', 'p', '{"url":"https://f.example"}', CAST(x'00' || '[]' AS BLOB));
-		INSERT INTO event VALUES (1, 'ev1', 1, 'a1', 'p', 102, 10, '{}');
-		INSERT INTO delivery VALUES (1, 1, 1, 0, 1, 90, 1, 0, ''), (2, 1, 2, 1, 1, 0, 1, 0, ''), (3, 1, 2, 2, 1, 0, 1, 0, 'why');
-		INSERT INTO attempt VALUES (2, 1, 1, 50, 5, 200, '', '', NULL, 0)`)})
-	got, err := s.Endpoint(t.Context(), "p", "e")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := webhook.Endpoint{
-		ID: "e", Project: "p", URL: "https://e.example", Events: []string{"102", "103"}, Agora: true,
-		Secrets: []webhook.SigningSecret{{Value: "whsec_x", NotAfter: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)}},
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("endpoint (-want +got):\n%s", d)
-	}
-	page, err := s.Deliveries(t.Context(), webhook.DeliveryQuery{Project: "p", Limit: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := webhook.Record{EventID: "ev1", Type: 102, Project: "p", AgentID: "a1", EndpointID: "f", Attempt: 1, EventMS: 10, CreatedMS: 10, Size: 2}
-	one, two, three := record, record, record
-	one.ID, one.EndpointID, one.State, one.DueMS = 1, "e", webhook.Pending, 90
-	two.ID, two.State, two.DoneMS, two.LastStatus = 2, webhook.Delivered, 55, 200
-	three.ID, three.State, three.DoneMS, three.Reason = 3, webhook.Dead, 10, "why"
-	if d := cmp.Diff([]webhook.Record{three, two, one}, page.Deliveries); d != "" {
-		t.Errorf("deliveries (-want +got):\n%s", d)
-	}
-	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 100, Limit: 10, Lease: time.Minute})
-	if err != nil || len(list) != 1 || list[0].ID != 1 || list[0].Attempt != 2 {
-		t.Errorf("claimed %+v, %v", list, err)
-	}
-}
-
 func TestForeignFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	newer := filepath.Join(t.TempDir(), "newer.db")
@@ -128,6 +46,15 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	rawSQL(t, newer, "PRAGMA user_version = 999")
 	if msg := refused(t, sqlite.Options{Path: newer}); !strings.Contains(msg, "schema 999") || !strings.Contains(msg, "newer version") {
 		t.Errorf("newer schema: %s", msg)
+	}
+	old := filepath.Join(t.TempDir(), "old.db")
+	open(t, sqlite.Options{Path: old}).Close()
+	rawSQL(t, old, "DELETE FROM meta WHERE key = 'released'; PRAGMA user_version = 12")
+	if msg := refused(t, sqlite.Options{Path: old}); !strings.Contains(msg, "schema 12") || !strings.Contains(msg, "before the first release") || !strings.Contains(msg, "export it") {
+		t.Errorf("a build from before the first release: %s", msg)
+	}
+	if r, err := sqlite.OpenReader(sqlite.Options{Path: old}); err == nil || !strings.Contains(err.Error(), "before the first release") {
+		t.Errorf("read: %v, %v", r, err)
 	}
 	other := filepath.Join(t.TempDir(), "other.db")
 	rawSQL(t, other, "CREATE TABLE accounts (x)")

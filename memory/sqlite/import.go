@@ -377,8 +377,8 @@ func (m *Importer) delivery(d *export.Delivery) error {
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "a delivery's state is none")
 	}
-	_, err = w.run(`INSERT INTO delivery (id, event_no, endpoint_no, state, attempt, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms, urgent, replay_of)
-		VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)`, d.ID, event, to, state, int64(d.Attempt), d.DueMS, d.Fence, string(d.Reason), d.Created, d.DoneMS,
+	_, err = w.run(`INSERT INTO delivery (id, event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, done_ms, first_ms, urgent, replay_of)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, event, to, state, int64(d.Attempt), d.DueMS, d.Fence, string(d.Reason), d.Created, d.DoneMS,
 		d.FirstMS, boolean(d.Urgent), d.ReplayOf)
 	if err != nil {
 		return clash(err, "delivery %d", d.ID)

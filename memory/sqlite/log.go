@@ -134,7 +134,7 @@ func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event,
 }
 
 // recordColumns are those that readRecord reads.
-const recordColumns = `d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.claimed, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
+const recordColumns = `d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
 	d.reason, d.replay_of, length(e.body), d.event_no FROM delivery d JOIN event e ON e.no = d.event_no `
 
 // deliveryRow is a record with the rows that it refers to.
@@ -148,9 +148,9 @@ func (r deliveryRow) place() webhook.Cursor { return webhook.Cursor{MS: r.Create
 func readRecord(row []driver.Value) deliveryRow {
 	r := deliveryRow{webhook.Record{
 		ID: integer(row[0]), EventID: text(row[1]), Type: int(integer(row[2])), Project: text(row[3]), AgentID: text(row[4]), State: stateName(integer(row[6])),
-		Claimed: integer(row[7]) != 0, Attempt: int(integer(row[8])), EventMS: integer(row[9]), CreatedMS: integer(row[10]), DueMS: integer(row[11]),
-		DoneMS: integer(row[12]), Reason: text(row[13]), ReplayOf: integer(row[14]), Size: int(integer(row[15])),
-	}, integer(row[5]), integer(row[16])}
+		Attempt: int(integer(row[7])), EventMS: integer(row[8]), CreatedMS: integer(row[9]), DueMS: integer(row[10]),
+		DoneMS: integer(row[11]), Reason: text(row[12]), ReplayOf: integer(row[13]), Size: int(integer(row[14])),
+	}, integer(row[5]), integer(row[15])}
 	if r.State != webhook.Pending {
 		r.DueMS = 0
 	}

@@ -51,17 +51,13 @@ func (r *Reader) check(key []byte) error {
 	if err != nil {
 		return err
 	}
-	id, err := r.c.number("PRAGMA application_id")
-	if err != nil {
-		return err
-	}
-	have, err := r.c.number("PRAGMA user_version")
+	have, err := schemaVersion(r.c)
 	switch {
 	case err != nil:
 		return err
-	case id != applicationID:
+	case have == 0:
 		return fault.New(fault.Invalid, "%s is no database of this program", r.path)
-	case int(have) != len(steps):
+	case have != len(steps):
 		return fault.New(fault.Invalid, "the database has schema %d and this program reads %d: serve it once with this version, or use the version that wrote it", have, len(steps))
 	}
 	row, err := r.c.first("SELECT value FROM meta WHERE key = 'seal'")

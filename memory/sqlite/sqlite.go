@@ -219,7 +219,11 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	if mode, err := w.first("PRAGMA journal_mode"); err != nil || text(mode[0]) != "wal" {
 		return errors.Join(err, fault.New(fault.Unavailable, "the file system does not allow a write-ahead log"))
 	}
-	if err := migrate(w); err != nil {
+	steps, err := migrations()
+	if err != nil {
+		return err
+	}
+	if err := migrate(w, steps); err != nil {
 		return err
 	}
 	sealer, converted, err := openSealer(w, o.SealKey)

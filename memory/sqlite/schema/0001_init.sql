@@ -1,13 +1,15 @@
--- The first schema. Times are Unix milliseconds. PRAGMA user_version holds the number of the last file applied.
+-- Times are Unix milliseconds. PRAGMA user_version holds the number of the last migration that was applied.
 
--- What belongs to the file as a whole; key 'seal' holds salt and key check of the at-rest encryption.
+-- What belongs to the file as a whole. The key 'seal' holds the salt and the check value of the encryption at rest. The key
+-- 'released' is missing in files from before the first release.
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value BLOB NOT NULL
 ) WITHOUT ROWID;
+INSERT INTO meta (key, value) VALUES ('released', x'');
 
--- An agent's frequently changing and searched columns. no is what messages and events refer to: eight bytes at most where the
--- id has 36. hint_* hold what cannot be told from the last message alone: see hints in write.go.
+-- The columns of an agent that change often or are searched. Messages and events refer to no, which is shorter than the id.
+-- hint_* hold what cannot be derived from the last message alone.
 CREATE TABLE agent (
   no        INTEGER PRIMARY KEY AUTOINCREMENT,
   project   TEXT NOT NULL,
@@ -29,18 +31,32 @@ CREATE UNIQUE INDEX agent_id ON agent (project, id);
 CREATE UNIQUE INDEX agent_live_name ON agent (project, name) WHERE status NOT IN (4, 6) AND name <> '';
 CREATE UNIQUE INDEX agent_join_key ON agent (project, join_key) WHERE join_key <> '';
 CREATE INDEX agent_live ON agent (project) WHERE status NOT IN (4, 6);
-CREATE INDEX agent_start ON agent (project, start_ms, status);
 CREATE INDEX agent_ended ON agent (stop_ms) WHERE status IN (4, 6);
+CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN (4, 6) AND name <> '';
+CREATE INDEX agent_state_start ON agent (project, status, start_ms, id);
+CREATE INDEX agent_state_id ON agent (project, status, id);
+CREATE INDEX agent_channel ON agent (project, channel, id, status);
 
--- Settings and properties, apart because they are large, seldom change and are sealed: see seal.go.
+-- Settings and properties, encoded by package codec and sealed. They are large and seldom change, so they have a table of their own.
 CREATE TABLE agent_settings (
   agent_no INTEGER PRIMARY KEY,
   body     BLOB NOT NULL
 );
 
--- The ledger: an append-only log in order of arrival, so that the messages of one commit stand on the same few pages
--- whichever agents they belong to. There is no foreign key to agent: a sweep takes the agent away first, at once, and its
--- messages after it, in slices (table erased).
+-- The keys by which platforms name a call. A live agent's own key (shared = 0) belongs to no other live agent of the project. A
+-- shared key, such as a channel, may belong to several.
+CREATE TABLE agent_key (
+  project  TEXT NOT NULL,
+  key      TEXT NOT NULL,
+  agent_no INTEGER NOT NULL,
+  shared   INTEGER NOT NULL,
+  PRIMARY KEY (project, key, agent_no)
+) WITHOUT ROWID;
+CREATE INDEX agent_key_agent ON agent_key (agent_no);
+
+-- The ledger: an append-only log in order of arrival, so that the messages of one commit stand on the same few pages whichever
+-- agents they belong to. There is no foreign key to agent: a sweep deletes the agent first, at once, and its messages after it, in
+-- slices (table erased).
 CREATE TABLE message (
   id        INTEGER PRIMARY KEY,
   agent_no  INTEGER NOT NULL,
@@ -49,23 +65,87 @@ CREATE TABLE message (
   turn      INTEGER NOT NULL,
   shown     INTEGER NOT NULL, -- memory.Message.InHistory
   client_id TEXT,
-  body      TEXT NOT NULL     -- JSON of the other fields: see codec.go
+  body      TEXT NOT NULL     -- the other fields, encoded by package codec
 );
 CREATE UNIQUE INDEX message_seq ON message (agent_no, seq);
 CREATE UNIQUE INDEX message_client_id ON message (agent_no, client_id) WHERE client_id IS NOT NULL;
 
--- Agents that are gone and whose rows are still being erased.
+-- Messages that have a scope or came as items, by whom they belong to. no is the order in which they came. An ID that is not set is
+-- empty.
+CREATE TABLE item (
+  no         INTEGER PRIMARY KEY AUTOINCREMENT,
+  project    TEXT NOT NULL, -- of the item; see memory.ItemProject
+  id         TEXT NOT NULL,
+  agent_no   INTEGER NOT NULL,
+  seq        INTEGER NOT NULL,
+  user_id    TEXT NOT NULL,
+  session_id TEXT NOT NULL,
+  task_id    TEXT NOT NULL,
+  agent_id   TEXT NOT NULL
+);
+CREATE UNIQUE INDEX item_message ON item (agent_no, seq);
+CREATE INDEX item_id ON item (project, id);
+CREATE INDEX item_project ON item (project);
+CREATE INDEX item_user ON item (project, user_id) WHERE user_id <> '';
+CREATE INDEX item_session ON item (project, session_id) WHERE session_id <> '';
+CREATE INDEX item_task ON item (project, task_id) WHERE task_id <> '';
+CREATE INDEX item_agent ON item (project, agent_id) WHERE agent_id <> '';
+
+-- Agents that were erased and whose rows are still being deleted.
 CREATE TABLE erased (
   agent_no INTEGER PRIMARY KEY
 );
 
--- Where events go. A deleted endpoint has no id and stays until its deliveries are closed.
-CREATE TABLE endpoint (
-  no      INTEGER PRIMARY KEY AUTOINCREMENT,
-  id      TEXT UNIQUE,
+-- Working memories: an agent's own keys and values, each with its end. body is sealed. size is what an entry counts against its
+-- agent's limit: key and value as the client sent them.
+CREATE TABLE working (
+  no         INTEGER PRIMARY KEY,
+  agent_no   INTEGER NOT NULL,
+  key        TEXT NOT NULL,
+  size       INTEGER NOT NULL,
+  updated_ms INTEGER NOT NULL,
+  expires_ms INTEGER NOT NULL,
+  body       BLOB NOT NULL
+);
+CREATE UNIQUE INDEX working_key ON working (agent_no, key);
+CREATE INDEX working_live ON working (agent_no, expires_ms, size);
+CREATE INDEX working_expires ON working (expires_ms);
+-- How much of an agent's working memory is stored, expired or not, so that no write has to add it up.
+CREATE TABLE working_total (
+  agent_no INTEGER PRIMARY KEY,
+  n        INTEGER NOT NULL,
+  size     INTEGER NOT NULL
+);
+
+-- Saved conversations: snapshots under names that their owner chose. body is sealed. size is its length, by which a clear cuts its
+-- work into slices.
+CREATE TABLE conversation (
+  no      INTEGER PRIMARY KEY,
   project TEXT NOT NULL,
-  body    TEXT NOT NULL,
-  secrets BLOB NOT NULL -- sealed as agent_settings.body
+  id      TEXT NOT NULL,
+  size    INTEGER NOT NULL,
+  body    BLOB NOT NULL
+);
+CREATE UNIQUE INDEX conversation_id ON conversation (project, id);
+-- How many conversations a project has, so that neither its limit nor a list has to count them.
+CREATE TABLE conversation_count (
+  project TEXT PRIMARY KEY,
+  n       INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Where events go. Health stands beside the body because it changes with deliveries. A deleted endpoint has no id; it keeps the old
+-- one in gone_id and stays while deliveries refer to it. closed = 1 when nothing is pending for it any more.
+CREATE TABLE endpoint (
+  no               INTEGER PRIMARY KEY AUTOINCREMENT,
+  id               TEXT UNIQUE,
+  gone_id          TEXT,
+  project          TEXT NOT NULL,
+  body             TEXT NOT NULL,
+  secrets          BLOB NOT NULL, -- sealed
+  closed           INTEGER NOT NULL DEFAULT 0,
+  last_success_ms  INTEGER NOT NULL DEFAULT 0,
+  first_failure_ms INTEGER NOT NULL DEFAULT 0,
+  last_failure_ms  INTEGER NOT NULL DEFAULT 0 -- a run of failures ends with a success or with a long silence
 );
 
 -- The outbox. Bodies stand apart from deliveries, which change with every attempt.
@@ -80,28 +160,39 @@ CREATE TABLE event (
   body       BLOB NOT NULL
 );
 CREATE INDEX event_agent ON event (agent_no);
+CREATE INDEX event_list ON event (project, created_ms, no);
 
+-- Claims are kept in memory: one process owns the file, and a claim ends with it.
 CREATE TABLE delivery (
   id          INTEGER PRIMARY KEY AUTOINCREMENT,
   event_no    INTEGER NOT NULL REFERENCES event (no),
   endpoint_no INTEGER NOT NULL,
-  state       INTEGER NOT NULL, -- 0 pending, 1 delivered, 2 dead
+  state       INTEGER NOT NULL, -- 0 pending, 1 delivered, 2 dead, 3 canceled
   attempt     INTEGER NOT NULL, -- attempts begun and not given back
   due_ms      INTEGER NOT NULL,
   fence       INTEGER NOT NULL,
-  claimed     INTEGER NOT NULL, -- 1 from claim to finish or release
-  reason      TEXT NOT NULL
+  reason      TEXT NOT NULL,
+  created_ms  INTEGER NOT NULL, -- the event's time, or that of the replay
+  done_ms     INTEGER NOT NULL DEFAULT 0,
+  first_ms    INTEGER NOT NULL DEFAULT 0, -- when the first try was due, if that is not created_ms: a paced replay; else 0
+  urgent      INTEGER NOT NULL DEFAULT 0, -- 1 for a test that nobody has claimed yet: it goes before what waits for its endpoint
+  replay_of   INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX delivery_due ON delivery (endpoint_no, attempt > 0, due_ms, id) WHERE state = 0;
-CREATE INDEX delivery_claimed ON delivery (endpoint_no, due_ms) WHERE state = 0 AND claimed = 1;
-CREATE INDEX delivery_oldest ON delivery (due_ms) WHERE state = 0;
+-- The oldest delivery that waits after a first try, by when that was due. What has not been tried is found by delivery_due, and is
+-- not written to this index.
+CREATE INDEX delivery_first ON delivery (endpoint_no, CASE first_ms WHEN 0 THEN created_ms ELSE first_ms END) WHERE state = 0 AND attempt > 0;
+CREATE INDEX delivery_urgent ON delivery (id) WHERE state = 0 AND urgent = 1;
 CREATE INDEX delivery_dead ON delivery (id) WHERE state = 2;
 CREATE INDEX delivery_event ON delivery (event_no);
+-- A list merges an endpoint's states, and a project's endpoints.
+CREATE INDEX delivery_list ON delivery (endpoint_no, state, created_ms, id);
+CREATE INDEX delivery_done ON delivery (done_ms) WHERE state <> 0;
 
 CREATE TABLE attempt (
   delivery_id INTEGER NOT NULL REFERENCES delivery (id),
   n           INTEGER NOT NULL,
-  fence       INTEGER NOT NULL, -- of the claim: a released claim's number is used again
+  fence       INTEGER NOT NULL, -- of the claim: the number of a released claim is used again
   started_ms  INTEGER NOT NULL,
   duration_ms INTEGER NOT NULL,
   status      INTEGER NOT NULL,
@@ -109,5 +200,21 @@ CREATE TABLE attempt (
   error       TEXT NOT NULL,
   response    BLOB,
   truncated   INTEGER NOT NULL,
+  detail      TEXT, -- JSON of webhook.Detail
   PRIMARY KEY (delivery_id, n, fence)
+) WITHOUT ROWID;
+
+-- Replays that a caller has named, and those under way. upto is the newest delivery that there was when the replay began: those that
+-- it makes come after.
+CREATE TABLE replay (
+  id          TEXT PRIMARY KEY,
+  project     TEXT NOT NULL,
+  request     TEXT NOT NULL,    -- JSON of the request
+  now_ms      INTEGER NOT NULL,
+  upto        INTEGER NOT NULL,
+  made        INTEGER NOT NULL, -- deliveries so far
+  delivery_id INTEGER NOT NULL, -- of a replay of one delivery: the delivery that it made
+  more        INTEGER NOT NULL,
+  to_ms       INTEGER NOT NULL,
+  done        INTEGER NOT NULL
 ) WITHOUT ROWID;
