@@ -8,26 +8,23 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
-// What becomes of a request that is identical to one whose answer is still being made (memory.LLMSettings.Duplicates).
+// Values of memory.LLMSettings.Duplicates: what happens to a request that is identical to one whose
+// answer is still being made.
 const (
-	DuplicatesSupersede = "supersede" // it replaces the first, as any other call for the same turn
-	DuplicatesJoin      = "join"      // it is given the answer of the first
+	DuplicatesSupersede = "supersede" // it replaces the first, like any other call for the same turn
+	DuplicatesJoin      = "join"      // it gets the answer of the first
 )
 
-// JoinedHeader tells a client that its answer is that of an earlier, identical request.
-const JoinedHeader = "X-Heardlog-Joined"
-
-// maxShared is how much of a stream is kept for requests that join it. One that has become longer cannot be joined any more, and who follows it
-// must not lie further behind.
+// maxShared is how many bytes of a stream are kept for requests that join it. A stream that is longer
+// cannot be joined any more, and a request that has joined it must not be further behind.
 const maxShared = 256 << 10
 
-// joins knows the answers that can be joined.
+// joins holds the answers that can be joined.
 type joins struct {
-	seen atomic.Bool // some agent joins, so that digests are worth making early
+	used atomic.Bool // some agent joins, so that digests are worth making early
 
 	mu      sync.Mutex
 	running map[joinKey]*share
@@ -38,77 +35,95 @@ type joinKey struct {
 	request        [sha256.Size]byte
 }
 
-// share is an answer that identical requests follow: the first one's exchange makes it, the others read it from here.
+// share is an answer that identical requests join. The exchange of the first request makes it, and the
+// others read it here.
 type share struct {
 	x   *exchange
 	key joinKey
 
 	mu        sync.Mutex
-	base      int64       // bytes of the stream that are no longer in log
+	base      int64       // how many bytes of the stream are no longer in log
 	log       []byte      //
 	status    int         // 0 until the answer begins
 	header    http.Header // of the answer
 	whole     []byte      // an answer in one piece
 	followers int
-	flushed   int64 // how far the foremost follower has come
-	gone      bool  // the first client is
-	dead      bool  // nobody is left, or all of it is over: it cannot be joined any more
+	flushed   int64 // how many bytes the foremost follower has sent
+	gone      bool  // the first client is gone
+	dead      bool  // it cannot be joined any more
 	over      bool  // nothing more comes
 	err       error // what the first request ended with
 	changed   chan struct{}
-	leaving   sync.WaitGroup // calls into the exchange by followers
+	leaving   sync.WaitGroup // calls of followers into the exchange
 }
 
-// joined is no failure: the request is to follow another's answer.
-type joined struct{ *share }
+// errJoined ends a decision: the request joins another's answer.
+var errJoined = errors.New("the answer is being made for an identical request")
 
-// Error implements error.
-func (joined) Error() string { return "the answer is made for an identical request already" }
+// beginOrJoin begins a turn for the call, or, if an identical request is being answered and the agent
+// wants that, serves the call with that answer to its end.
+func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call, p *plan) (joined bool, err error) {
+	err = x.begin(c.Project, c.AgentID, p, x.decideOrJoin(p))
+	switch {
+	case err == nil:
+		return false, nil
+	case x.joined == nil:
+		x.share.finish(err)
+		return false, err
+	}
+	defer x.joined.leave()
+	if !errors.Is(err, errJoined) {
+		return false, err
+	}
+	x.metrics.joined.Inc()
+	f := follower{share: x.joined, client: x.newWriter(w, &x.timing), ctx: req.Context()}
+	return true, f.run()
+}
 
-// planned gives the plan of a call whose agent may want duplicates joined. It decides within the decision about the turn, so that of two requests that come
-// together one finds the other.
-func (x *exchange) planned(p *plan) func(memory.Head, []memory.Message) (memory.Plan, error) {
-	if x.cfg.Defaults.Duplicates == DuplicatesJoin || x.joins.seen.Load() {
-		p.identify()
+// decideOrJoin returns the plan's decision, which fails with errJoined if the request joins another.
+// Both happen within one decision about the turn, so that of two requests that arrive together one
+// finds the other.
+func (x *exchange) decideOrJoin(p *plan) decision {
+	if x.cfg.Defaults.Duplicates == DuplicatesJoin || x.joins.used.Load() {
+		p.digest()
 	}
 	return func(head memory.Head, recent []memory.Message) (memory.Plan, error) {
-		wish := head.Agent.Settings.LLM.Duplicates
-		if wish == "" {
-			wish = x.cfg.Defaults.Duplicates
+		duplicates := head.Agent.Settings.LLM.Duplicates
+		setDefault(&duplicates, x.cfg.Defaults.Duplicates)
+		if duplicates == DuplicatesJoin {
+			p.digest() // before fillers are taken out of the list
 		}
-		if wish == DuplicatesJoin {
-			p.identify() // before fillers are taken out of the list
-		}
-		out, err := p.make(head, recent)
-		if err != nil || wish != DuplicatesJoin {
+		out, err := p.decide(head, recent)
+		if err != nil || duplicates != DuplicatesJoin {
 			return out, err
 		}
-		x.joins.seen.Store(true)
-		if x.follows == nil {
-			x.follows = x.joins.take(joinKey{head.Agent.Project, head.Agent.ID, p.identify()}, x)
+		x.joins.used.Store(true)
+		if x.joined == nil {
+			x.joined = x.joins.join(joinKey{head.Agent.Project, head.Agent.ID, p.digest()}, x)
 		}
-		if x.follows != nil {
-			return memory.Plan{}, joined{x.follows}
+		if x.joined != nil {
+			return memory.Plan{}, errJoined
 		}
 		return out, nil
 	}
 }
 
-// identify gives what an identical request has in common with this one.
-func (p *plan) identify() [sha256.Size]byte {
-	if !p.identified {
+// digest returns a hash of what makes requests identical.
+func (p *plan) digest() [sha256.Size]byte {
+	if !p.hashed {
 		d := p.req.Digest()
 		b := d[:]
 		for _, s := range []string{p.header, p.key, string(p.projection)} {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
-		p.identity, p.identified = sha256.Sum256(b), true
+		p.hash, p.hashed = sha256.Sum256(b), true
 	}
-	return p.identity
+	return p.hash
 }
 
-// take gives the answer that x is to follow; nil if it has to make its own, which others may follow then.
-func (j *joins) take(key joinKey, x *exchange) *share {
+// join returns the answer that x joins. It returns nil if x has to make its own, which others may join
+// then.
+func (j *joins) join(key joinKey, x *exchange) *share {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.running[key]
@@ -125,10 +140,10 @@ func (j *joins) take(key joinKey, x *exchange) *share {
 	return nil
 }
 
-// attach takes a follower, unless the answer is stored already: the same words again are a turn of their own then, even if the upstream still
-// holds the connection.
+// attach adds a follower. It reports false if the answer is stored already: the same words again are
+// then a turn of their own, even if the upstream still holds the connection.
 func (s *share) attach() bool {
-	if s.x.isSettling() {
+	if s.x.answer.isSettling() {
 		return false
 	}
 	s.mu.Lock()
@@ -140,7 +155,7 @@ func (s *share) attach() bool {
 	return true
 }
 
-// wake tells all who wait that something has changed. The caller holds mu.
+// wake reports a change to all who wait for one. The caller holds mu.
 func (s *share) wake() {
 	if s.changed != nil {
 		close(s.changed)
@@ -148,16 +163,16 @@ func (s *share) wake() {
 	}
 }
 
-// wait gives what is closed at the next change. The caller holds mu.
-func (s *share) wait() <-chan struct{} {
+// nextChange returns a channel that is closed at the next change. The caller holds mu.
+func (s *share) nextChange() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
 	return s.changed
 }
 
-// begin notes the head of the answer. The caller holds mu.
-func (s *share) begin(status int, h http.Header) {
+// setHead notes the status and headers of the answer. The caller holds mu.
+func (s *share) setHead(status int, h http.Header) {
 	if s.status == 0 {
 		s.status, s.header = status, h.Clone()
 		s.header.Del("X-Request-Id") // each request has its own
@@ -165,10 +180,10 @@ func (s *share) begin(status int, h http.Header) {
 	}
 }
 
-// write passes a piece of a stream on, to the first client and to those who follow.
+// write sends a piece of a stream to the first client and to the followers.
 func (s *share) write(c *client, b []byte) (int, error) {
 	s.mu.Lock()
-	s.begin(http.StatusOK, c.w.Header())
+	s.setHead(http.StatusOK, c.w.Header())
 	s.log = append(s.log, b...)
 	if over := len(s.log) - maxShared; over > maxShared/4 || over > 0 && s.base == 0 {
 		s.base += int64(over)
@@ -184,10 +199,11 @@ func (s *share) write(c *client, b []byte) (int, error) {
 		s.firstLeft()
 	}
 	c.begun = true
-	return len(b), nil // flush tells whether it reached anybody
+	return len(b), nil // flush finds out whether it reached a follower
 }
 
-// flush returns when what was written has left a socket: the first client's, or, once it is gone, that of the foremost follower.
+// flush returns when what was written has left a socket: the first client's, or, once that is gone,
+// the foremost follower's.
 func (s *share) flush(c *client) error {
 	s.mu.Lock()
 	gone := s.gone
@@ -200,10 +216,10 @@ func (s *share) flush(c *client) error {
 	}
 	for {
 		s.mu.Lock()
-		there, followers, changed := s.flushed >= s.base+int64(len(s.log)), s.followers, s.wait()
+		sent, followers, changed := s.flushed >= s.base+int64(len(s.log)), s.followers, s.nextChange()
 		s.mu.Unlock()
 		switch {
-		case there:
+		case sent:
 			return nil
 		case followers == 0:
 			return memory.ErrClientGone
@@ -211,24 +227,25 @@ func (s *share) flush(c *client) error {
 		select {
 		case <-changed:
 		case <-s.x.ctx.Done():
-			return nil // cut: what ends the stream is still to be written
+			return nil // the answer was cut: the end of the stream is still to be written
 		}
 	}
 }
 
-// answer notes an answer in one piece; s may be nil.
+// answer notes an answer in one piece. s may be nil.
 func (s *share) answer(status int, h http.Header, body []byte) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin(status, h)
+	s.setHead(status, h)
 	s.whole = body
 	s.wake()
 }
 
-// firstLeft notes that the first client is gone, and tells whether others keep the answer alive; s may be nil.
+// firstLeft notes that the first client is gone, and reports whether followers keep the answer going.
+// s may be nil.
 func (s *share) firstLeft() bool {
 	if s == nil {
 		return false
@@ -241,7 +258,7 @@ func (s *share) firstLeft() bool {
 	return s.followers > 0
 }
 
-// leave ends a follower. The last one takes the answer with it if the first client is gone too.
+// leave removes a follower. If the first client is gone too, the last follower ends the answer.
 func (s *share) leave() {
 	s.mu.Lock()
 	s.followers--
@@ -258,7 +275,7 @@ func (s *share) leave() {
 	}
 }
 
-// finish tells the followers that nothing more comes; s may be nil. Nobody touches the exchange afterwards.
+// finish ends the answer for the followers. None of them uses the exchange afterwards. s may be nil.
 func (s *share) finish(err error) {
 	if s == nil {
 		return
@@ -276,95 +293,8 @@ func (s *share) finish(err error) {
 	s.leaving.Wait()
 }
 
-// begins takes up a call: as one of its own, or (followed) as one that follows an identical one to its end.
-func (x *exchange) begins(c *Call, p *plan) (followed bool, err error) {
-	err = x.begin(c.Project, c.AgentID, x.planned(p))
-	switch {
-	case err == nil:
-		return false, nil
-	case x.follows == nil:
-		x.share.finish(err)
-		return false, err
-	}
-	defer x.follows.leave()
-	if _, ok := errors.AsType[joined](err); !ok {
-		return false, err
-	}
-	x.metrics.joined.Inc()
-	return true, x.follow(x.follows)
-}
-
-// follow gives the client the answer of an identical request, from its beginning. Errors are as those of Serve.
-func (x *exchange) follow(s *share) error {
-	out := newClient(x)
-	defer out.done()
-	var pos int64
-	buf := make([]byte, 0, 4<<10)
-	for {
-		s.mu.Lock()
-		behind := s.base + int64(len(s.log)) - pos
-		switch {
-		case s.whole != nil:
-			status, h, body := s.status, s.header, s.whole
-			s.mu.Unlock()
-			x.headers(h)
-			x.w.WriteHeader(status)
-			writeAll(x.w, body, x.cfg.WriteTimeout)
-			return nil
-		case pos < s.base: // reads too slowly
-			s.mu.Unlock()
-			return x.broken(out, fault.New(fault.Upstream, "the answer went on faster than it was read"))
-		case behind > 0:
-			buf = append(buf[:0], s.log[pos-s.base:][:min(behind, maxPiece)]...)
-			h := s.header
-			s.mu.Unlock()
-			if err := x.passOn(out, h, buf); err != nil {
-				return fault.Wrap(fault.Canceled, err, "the client went away")
-			}
-			pos += int64(len(buf))
-			s.reached(pos)
-			continue
-		case s.over:
-			err := s.err
-			s.mu.Unlock()
-			return x.broken(out, err)
-		}
-		changed := s.wait()
-		s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-x.req.Context().Done():
-			return fault.New(fault.Canceled, "the client went away")
-		}
-	}
-}
-
-// maxPiece is how much a follower writes at once.
-const maxPiece = 32 << 10
-
-// headers puts the head of another's answer on this one.
-func (x *exchange) headers(h http.Header) {
-	own := x.w.Header()
-	for k, v := range h {
-		own[k] = v
-	}
-	own.Set(JoinedHeader, "true")
-	own.Set(timingHeader, string(appendDur([]byte("joined;dur="), x.cfg.Now().Sub(x.arrived))))
-}
-
-// passOn writes a piece of another's stream.
-func (x *exchange) passOn(out *client, h http.Header, b []byte) error {
-	if !out.begun {
-		x.headers(h)
-	}
-	if _, err := out.write(b); err != nil {
-		return err
-	}
-	return out.Flush()
-}
-
-// reached notes how far a follower has come.
-func (s *share) reached(pos int64) {
+// sentTo notes how many bytes a follower has sent.
+func (s *share) sentTo(pos int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pos > s.flushed {
@@ -373,12 +303,4 @@ func (s *share) reached(pos int64) {
 			s.wake()
 		}
 	}
-}
-
-// broken ends a follower as the answer ended, in good order for a nil err: what was said of an error within the stream was passed on with it.
-func (x *exchange) broken(out *client, err error) error {
-	if err != nil && out.begun && !errors.Is(err, ErrAborted) {
-		return errors.Join(ErrAborted, err)
-	}
-	return err
 }

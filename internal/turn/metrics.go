@@ -22,26 +22,26 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	seconds := []float64{.05, .1, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30}
 	m := &metrics{
 		joined: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "heardlog_joined_requests_total", Help: "Requests that were given the answer of an identical one that was still being made.",
+			Name: "heardlog_joined_requests_total", Help: "Requests that got the answer of an identical request that was still being answered.",
 		}),
 		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "heardlog_proxy_overhead_seconds", Help: "From a call's arrival until its request goes upstream: what the memory costs before the first token.",
+			Name: "heardlog_proxy_overhead_seconds", Help: "Time from a call's arrival until its request goes upstream: what the memory adds to the time to the first token.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5},
 		}),
 		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "heardlog_upstream_ttfb_seconds", Help: "From the request's going upstream until the first byte of the answer, tries that failed included.", Buckets: seconds,
+			Name: "heardlog_upstream_ttfb_seconds", Help: "Time from the first request upstream until the first byte of the answer, failed attempts included.", Buckets: seconds,
 		}),
 		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "heardlog_time_to_first_token_seconds", Help: "From a call's arrival until the first words were sent.", Buckets: seconds,
+			Name: "heardlog_time_to_first_token_seconds", Help: "Time from a call's arrival until the first words were sent.", Buckets: seconds,
 		}),
 		firstSentence: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "heardlog_time_to_first_sentence_seconds", Help: "From a call's arrival until the first sentence was sent.", Buckets: seconds,
+			Name: "heardlog_time_to_first_sentence_seconds", Help: "Time from a call's arrival until the first sentence was sent.", Buckets: seconds,
 		}),
 		ghosts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "heardlog_ghost_requests_total", Help: "Calls that asked anew for a user message that was asked before, and whose earlier answer they replace.",
+			Name: "heardlog_ghost_requests_total", Help: "Calls that repeat an earlier call for the same user message and replace its answer.",
 		}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "heardlog_answers_total", Help: "Answers by how they ended. client_closed is a client who went away (499), which is no fault of the upstream.",
+			Name: "heardlog_answers_total", Help: "Answers by how they ended. client_closed means that the client went away (499), which is not a fault of the upstream.",
 		}, []string{"outcome"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_upstream_attempts_total", Help: "Requests to LLMs by what came of them before the first data. upstream is a name of the settings, or agent for all that agents bring; abandoned is a call that ended for reasons of its own.",
@@ -59,7 +59,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// outcome gives the label of an end; there are ten.
+// outcome returns the label for how an answer ended; there are ten.
 func outcome(err error) string {
 	switch {
 	case err == nil:
@@ -84,6 +84,7 @@ func outcome(err error) string {
 	return "upstream_error"
 }
 
+// times observes the times of an answer: of its first word and of its first sentence.
 func (m *metrics) times(t *timing, token, sentence time.Time) {
 	if t.first.Load() > 0 {
 		m.firstByte.Observe(t.upstream().Seconds())

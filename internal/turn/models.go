@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -10,10 +11,11 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// modelsTimeout bounds a look at the upstream's models where no total is set.
+// modelsTimeout limits a request for the upstream's models.
 const modelsTimeout = 30 * time.Second
 
-// Models answers with the upstream's list of models. agent holds the settings to use; its zero value means the server's default LLM.
+// Models answers with the upstream's list of models. agent holds the settings to use; its zero value
+// means the server's default LLM.
 func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings) error {
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server")
@@ -37,23 +39,23 @@ func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.L
 		URL: url, APIKey: llm.APIKey.Reveal(), Headers: reveal(llm.Headers), Client: req.Header, Azure: azure,
 		Connect: time.Duration(llm.ConnectTimeoutMS) * time.Millisecond,
 	})
-	x := exchange{Runner: r, w: w, llm: llm}
 	if err != nil {
-		return x.plainError(err)
+		return r.upstreamFault(w, err)
 	}
 	defer res.Body.Close()
 	body, err := readWhole(res)
 	if err != nil {
-		return x.plainError(llmadapter.ReadFault(ctx, err))
+		return llmadapter.ReadFault(ctx, err)
 	}
-	x.writeWhole(body)
+	w.Header().Set("Content-Type", "application/json")
+	r.newWriter(w, &timing{}).writeBody(http.StatusOK, body)
 	return nil
 }
 
-// plainError passes an upstream's error on, or gives it to the handler.
-func (x *exchange) plainError(err error) error {
-	if up, ok := err.(*llmadapter.UpstreamError); ok { //nolint:errorlint // Do returns it bare
-		x.passError(up)
+// upstreamFault passes on an upstream's error. It returns any other error to the handler.
+func (r *Runner) upstreamFault(w http.ResponseWriter, err error) error {
+	if up, ok := errors.AsType[*llmadapter.UpstreamError](err); ok {
+		r.newWriter(w, &timing{}).passError(up)
 		return nil
 	}
 	return err

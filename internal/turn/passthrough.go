@@ -13,13 +13,14 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// maxPassed is how much of an answer is passed through, in bytes.
+// maxPassed limits a response that is passed through, in bytes.
 const maxPassed = 64 << 20
 
-// Passed is a request that goes to an upstream as it is: no memory in front, none kept.
+// Passed is a request that is sent to an upstream as it is, without the memory.
 type Passed struct {
 	Method string // GET, POST or DELETE
-	// Path begins with a slash and stands beneath the upstream's base, such as /embeddings; whoever makes a Passed has checked that it leads nowhere else.
+	// Path begins with a slash and is relative to the upstream's base, such as /embeddings. The caller
+	// has checked that it does not lead elsewhere.
 	Path        string
 	Query       string // without its question mark
 	ContentType string
@@ -27,8 +28,9 @@ type Passed struct {
 	Body        []byte // nil sends none
 }
 
-// PassThrough gives a client what the upstream answers. agent holds the settings to use; its zero value means the server's own LLM. Neither retries nor
-// fallbacks apply. A nil error means that all was written; ErrAborted that the connection must be aborted.
+// PassThrough sends a request to the upstream and its response to the client. agent holds the settings
+// to use; its zero value means the server's own LLM. Neither retries nor fallbacks apply. A nil error
+// means that all was written, ErrAborted that the connection must be aborted.
 func (r *Runner) PassThrough(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings, p Passed) error {
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server")
@@ -48,8 +50,7 @@ func (r *Runner) PassThrough(w http.ResponseWriter, req *http.Request, agent mem
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	x := exchange{Runner: r, w: w, llm: llm}
-	limits := x.limits()
+	limits := limitsOf(&llm)
 	watch := llmadapter.NewWatch(limits, false, r.cfg.Now, cancel)
 	defer watch.Stop()
 	res, err := r.cfg.Client.Do(ctx, &llmadapter.Call{
@@ -57,29 +58,25 @@ func (r *Runner) PassThrough(w http.ResponseWriter, req *http.Request, agent mem
 		Body: p.Body, ContentType: p.ContentType, Accept: p.Accept, Connect: limits.Connect,
 	})
 	if err != nil {
-		return x.plainError(err)
+		return r.upstreamFault(w, err)
 	}
 	defer res.Body.Close()
 	if err := readable(res); err != nil {
 		return err
 	}
 	if res.ContentLength > maxPassed {
-		return tooLong()
+		return tooLarge(maxPassed)
 	}
 	passHeaders(w.Header(), res)
 	w.WriteHeader(res.StatusCode)
-	if err := x.copyOut(res, watch); err != nil {
+	if err := r.copyOut(w, res, watch); err != nil {
 		return errors.Join(ErrAborted, llmadapter.ReadFault(ctx, err))
 	}
 	return nil
 }
 
-func tooLong() error {
-	return fault.New(fault.Upstream, "the LLM's answer is larger than %d bytes", maxPassed)
-}
-
-// passHeaders sets what a client may see of an upstream's headers (reference/proxies.md rule 10). A browser is to take the body for nothing that acts in
-// this server's name.
+// passHeaders copies those headers of an upstream that a client may see. A browser must not run the body
+// as if it came from this server.
 func passHeaders(h http.Header, res *http.Response) {
 	for _, name := range []string{"Content-Type", "Content-Disposition", "Retry-After"} {
 		if v := res.Header.Get(name); v != "" {
@@ -87,32 +84,32 @@ func passHeaders(h http.Header, res *http.Response) {
 		}
 	}
 	if h.Get("Content-Type") == "" {
-		h.Set("Content-Type", "application/octet-stream") // else it would be guessed
+		h.Set("Content-Type", "application/octet-stream") // else net/http would guess it
 	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	rateLimits(h, res.Header)
+	copyRateLimits(h, res.Header)
 	if res.ContentLength >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
 }
 
-// copyOut passes the body on as it comes. Between two pieces of it the limit for idle streams holds.
-func (x *exchange) copyOut(res *http.Response, watch *llmadapter.Watch) error {
-	rc := http.NewResponseController(x.w)
+// copyOut passes on the body as it arrives. Between two pieces of it the limit for idle streams holds.
+func (r *Runner) copyOut(w http.ResponseWriter, res *http.Response, watch *llmadapter.Watch) error {
+	rc := http.NewResponseController(w)
 	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
 	buf := make([]byte, 16<<10)
 	for total := int64(0); ; {
 		n, err := res.Body.Read(buf)
 		if total += int64(n); total > maxPassed {
-			return tooLong()
+			return tooLarge(maxPassed)
 		}
 		if n > 0 {
 			watch.Data()
-			_ = rc.SetWriteDeadline(time.Now().Add(x.cfg.WriteTimeout)) // every connection of net/http takes one
-			if _, werr := x.w.Write(buf[:n]); werr != nil {
+			_ = rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout)) // a writer without deadlines has none
+			if _, werr := w.Write(buf[:n]); werr != nil {
 				return &llmadapter.WriteError{Err: werr}
 			}
 			if res.ContentLength < 0 {

@@ -1,9 +1,8 @@
 package turn
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -14,48 +13,65 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// The ways a client talks to the proxy (DESIGN, section 6).
+// Modes: how a client uses the proxy.
 const (
-	ModeInject    = "inject"
-	ModeReconcile = "reconcile"
+	ModeInject    = "inject"    // it sends only what is new
+	ModeReconcile = "reconcile" // it sends its whole history with each call
 )
 
-// ModeHeader chooses the way for one call; it wins over the agent's setting.
+// ModeHeader chooses the mode for one call. It wins over the agent's setting.
 const ModeHeader = "X-Heardlog-Mode"
 
-// plan is what a request brings, worked out anew on each run of Plan.
-type plan struct {
-	req     *llmadapter.Request
-	speaks  func(memory.LLMSettings) error
-	header  string      // ModeHeader of the call, "" for none
-	key     string      // Idempotency-Key of the call, the id of its user message
-	resends func() bool // Call.Resends
-	// projection is that of ProjectionHeader, "" for none
-	projection memory.Projection
-	// policy is that of the body's own member, nil for none
-	policy *window.Policy
+// decision is a memory.TurnRequest.Plan.
+type decision = func(head memory.Head, recent []memory.Message) (memory.Plan, error)
 
+// plan is what a client's request adds to the memory.
+type plan struct {
+	req        *llmadapter.Request
+	check      func(memory.LLMSettings) error
+	header     string            // ModeHeader of the call, or ""
+	key        string            // Call.Key
+	resends    func() bool       // Call.Resends
+	projection memory.Projection // of ProjectionHeader, or ""
+	policy     *window.Policy    // of the request's body, or nil
+
+	// Set by decide.
 	mode  string
 	rec   llmadapter.Reconciliation
 	known []int64 // Seq of each message that was given to Reconcile
-	ghost bool
+	ghost bool    // the call asks again for an answer that was asked for before
 
-	identity   [sha256.Size]byte // see identify
-	identified bool
+	hash   [sha256.Size]byte // see digest
+	hashed bool
 }
 
-// make implements memory.TurnRequest.Plan.
-func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, error) {
-	if err := p.speaks(head.Agent.Settings.LLM); err != nil {
+// newPlan checks what a call asks for.
+func (r *Runner) newPlan(req *http.Request, c *Call) (*plan, error) {
+	if r.cfg.Client.Looped(req.Header) {
+		return nil, fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
+	}
+	p := &plan{req: c.Request, check: r.checkLLM, header: req.Header.Get(ModeHeader), key: c.Key, resends: c.Resends}
+	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
+		return nil, fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
+	}
+	var err error
+	if p.projection, err = projectionOf(req); err != nil {
+		return nil, err
+	}
+	p.policy, err = policyOf(c.Request)
+	return p, err
+}
+
+// decide is the plan's decision. It may run more than once, and then starts again.
+func (p *plan) decide(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+	if err := p.check(head.Agent.Settings.LLM); err != nil {
 		return memory.Plan{}, err
 	}
 	p.mode = p.header
-	if p.mode == "" {
-		p.mode = head.Agent.Settings.LLM.Mode
-	}
+	setDefault(&p.mode, head.Agent.Settings.LLM.Mode)
 	if p.mode == "" {
 		p.mode = ModeInject
-		if slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" }) || resent(p.req.Messages, recent) || p.resends != nil && p.resends() {
+		if p.hasAnswer() || resent(p.req.Messages, recent) || p.resends != nil && p.resends() {
 			p.mode = ModeReconcile
 		}
 	}
@@ -65,9 +81,14 @@ func (p *plan) make(head memory.Head, recent []memory.Message) (memory.Plan, err
 	return p.inject(head, recent)
 }
 
-// resent tells whether a list without an answer is one that a platform sent again: one whose answers all remained unheard begins with the first words of the
-// call, and the first words themselves come again, perhaps longer, while their answer is still being made or was cut. Whoever sends only what is new
-// sends something else.
+// hasAnswer reports whether the request's list has an assistant message.
+func (p *plan) hasAnswer() bool {
+	return slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" })
+}
+
+// resent reports whether a list without an answer is a platform's whole history all the same. It is if
+// it begins with the caller's first words and goes on, since no answer was heard so far, or if it has
+// only the first words, perhaps longer, while their answer is being made or was cut.
 func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 	first, users := "", 0
 	for i := range in {
@@ -81,7 +102,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 		return false
 	}
 	var stored *memory.Message
-	whole := false // an answer that nobody cut
+	whole := false // there is an answer that was not cut
 	for i := range recent {
 		switch m := &recent[i]; {
 		case m.Role == memory.User && stored == nil:
@@ -93,7 +114,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 		}
 	}
 	switch {
-	case stored == nil || stored.TurnID > 1: // only a greeting may stand before the first words
+	case stored == nil || stored.TurnID > 1: // only a greeting may precede the first words
 		return false
 	case users > 1:
 		return llmadapter.Normalise(stored.Content) == first
@@ -102,6 +123,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 	return ok && !whole && (more == "" || more[0] == ' ')
 }
 
+// inject plans a request that holds only what is new.
 func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, error) {
 	var all []int
 	for i := range p.req.Messages {
@@ -115,7 +137,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 		return out, err
 	}
 	p.ghost = false
-	if p.key != "" { // the same call again: its first answer, if nobody heard it for certain, is replaced
+	if p.key != "" { // if the call is repeated, its first answer is replaced unless it is known to be heard
 		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
 		if at >= 0 && recent[at].TurnID == head.LastTurn {
 			for _, m := range recent[at+1:] {
@@ -129,8 +151,9 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 	return out, nil
 }
 
+// reconcile plans a request that holds the whole history of a platform.
 func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan, error) {
-	p.withoutFillers(recent)
+	p.removeFillers(recent)
 	known := make([]llmadapter.Known, 0, len(recent))
 	p.known = p.known[:0]
 	command := false // the last user message was not the caller's
@@ -144,7 +167,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 			continue
 		}
 		if m.Status != memory.Accepted || m.Role == memory.System || m.Role == memory.Developer {
-			continue // no platform knows of it
+			continue // platforms do not have it
 		}
 		k := llmadapter.Known{
 			Role: string(m.Role), Text: m.Content, Original: m.Original(),
@@ -166,7 +189,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
 		return out, err
 	}
-	p.placed(recent, head.LastTurn, out.Append)
+	p.placeInTurn(recent, head.LastTurn, out.Append)
 	for _, f := range p.rec.Answers {
 		e := memory.Evidence{Seq: p.known[f.Known], Method: memory.Method(f.Method), Confidence: int64(f.Confidence)}
 		switch f.Outcome {
@@ -200,9 +223,9 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	return out, nil
 }
 
-// placed puts what the platform said instead of an answer into that answer's turn, where no later one has begun, and with it what it said before that in the same
-// place, which would open a turn otherwise: turn numbers never go down.
-func (p *plan) placed(recent []memory.Message, lastTurn int64, add []memory.Message) {
+// placeInTurn puts what the platform said in place of an answer into that answer's turn, unless a later
+// turn has begun. What the platform said before that goes with it, since turn numbers never decrease.
+func (p *plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory.Message) {
 	for i := range add {
 		k, ok := p.rec.Place[p.rec.New[i]]
 		if !ok {
@@ -218,8 +241,8 @@ func (p *plan) placed(recent []memory.Message, lastTurn int64, add []memory.Mess
 	}
 }
 
-// askedBefore tells whether the list ends with words of the caller to which an answer was asked for before, and gives (by Seq) the answers to them of which nothing
-// came because their client went away: no text of theirs has to be replaced, but ghosts they are.
+// askedBefore reports whether the list ends with a user message for which an answer was requested
+// before. It returns the Seq of the answers to it that have no text because their client went away.
 func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64) {
 	last := len(p.req.Messages) - 1
 	for last >= 0 && p.req.Messages[last].IsSystem() {
@@ -241,141 +264,4 @@ func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 		}
 	}
 	return asked, ghosts
-}
-
-// messages gives incoming messages as the ledger takes them. The last user message carries the call's key.
-func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
-	var out []memory.Message
-	afterUser := false
-	reached := lastTurn // the latest turn that the messages before may have opened
-	for _, i := range which {
-		in := &p.req.Messages[i]
-		m, err := toMemory(in, i, afterUser)
-		if err != nil {
-			return nil, err
-		}
-		if text, ok := p.rec.Part[i]; ok && p.mode == ModeReconcile {
-			if m.Content, err = memory.CleanText(field(i), text, memory.MaxText); err != nil {
-				return nil, err
-			}
-			m.Parts = nil
-		}
-		afterUser = in.Role == "user" || afterUser && in.Role != "assistant" || in.ToolCalls != nil
-		switch {
-		case in.Role == "user" && in.HasTurn && in.TurnID > lastTurn && in.TurnID >= reached:
-			m.TurnID, m.GivenTurn = in.TurnID, true
-			lastTurn, reached = in.TurnID, in.TurnID
-		case in.Role == "user", m.Role == memory.Assistant && m.Source != memory.SourceLLM:
-			reached++
-		}
-		out = append(out, m)
-	}
-	if p.key != "" {
-		for i, m := range slices.Backward(out) {
-			if m.Role == memory.User {
-				out[i].ID = p.key
-				break
-			}
-		}
-	}
-	return out, nil
-}
-
-// toMemory gives message i for the ledger. What it keeps is copied: the ledger outlives the request.
-func toMemory(in *llmadapter.Incoming, i int, afterUser bool) (memory.Message, error) {
-	m := memory.Message{Role: memory.Role(in.Role), ToolCallID: in.ToolCallID, ToolName: in.Name, ToolCalls: bytes.Clone(in.ToolCalls)}
-	if in.Role == "function" {
-		m.Role = memory.Tool
-	}
-	var err error
-	if m.Content, err = memory.CleanText(field(i), in.Text(), memory.MaxText); err != nil {
-		return m, err
-	}
-	if in.IsParts() {
-		m.Parts = bytes.Clone(in.Content)
-	}
-	if in.Timestamp > 0 {
-		m.Timestamp = in.Timestamp
-		if m.Timestamp < 1e11 { // printed examples have seconds
-			m.Timestamp *= 1000
-		}
-	}
-	m.Source = given(in, memory.SourceMessage, memory.SourceASR, memory.SourceCommand)
-	if m.Role != memory.User {
-		m.Source = given(in, memory.SourceCommand, memory.SourceLLM, memory.SourceGreeting, memory.SourceSilence, memory.SourceLLMFailure)
-		if m.Source == memory.SourceCommand && afterUser {
-			m.Source = memory.SourceLLM
-		}
-		m.Method = memory.EchoDiff // the platform's own account of what it said
-	}
-	if m.Role == memory.Tool {
-		m.Source, m.Method = "", ""
-	}
-	return m, metadata(in, &m)
-}
-
-func field(i int) string {
-	return "messages[" + itoa(i) + "].content"
-}
-
-// given gives the source that a message names itself, if it is one of those allowed; else the first.
-func given(in *llmadapter.Incoming, allowed ...memory.Source) memory.Source {
-	s := memory.Source(in.MetadataString("source"))
-	if slices.Contains(allowed, s) {
-		return s
-	}
-	return allowed[0]
-}
-
-// metadata takes over a message's metadata; our own keys are not kept twice.
-func metadata(in *llmadapter.Incoming, m *memory.Message) error {
-	if in.Metadata == nil {
-		return nil
-	}
-	all := map[string]json.RawMessage{}
-	if err := json.Unmarshal(in.Metadata, &all); err != nil {
-		return fault.Wrap(fault.Invalid, err, "metadata of a message is not a JSON object")
-	}
-	for _, own := range []string{"source", "interrupted", "interrupt_timestamp", "original", "agent_id"} {
-		if raw, ok := all[own]; ok {
-			if m.Role == memory.Assistant {
-				takeInterruption(m, own, raw)
-			}
-			delete(all, own)
-		}
-	}
-	if len(all) > 0 {
-		m.Metadata = all
-	}
-	if !m.Interrupted {
-		m.InterruptMS, m.Generated = 0, ""
-	}
-	return nil
-}
-
-// takeInterruption reads what a platform says itself about an answer that was cut.
-func takeInterruption(m *memory.Message, key string, raw json.RawMessage) {
-	switch key {
-	case "interrupted":
-		m.Interrupted = string(raw) == "true"
-	case "interrupt_timestamp":
-		_ = json.Unmarshal(raw, &m.InterruptMS) // anything but a number is none
-	case "original":
-		_ = json.Unmarshal(raw, &m.Generated)
-		if strings.TrimSpace(m.Generated) == strings.TrimSpace(m.Content) {
-			m.Generated = ""
-		}
-	}
-}
-
-// speaks refuses an agent that has no LLM, or one that wants another form than OpenAI's: such an agent has history, turns and
-// webhooks, but no proxy. It is asked before anything is stored.
-func (r *Runner) speaks(l memory.LLMSettings) error {
-	switch {
-	case l.Style != "" && l.Style != "openai":
-		return fault.At(fault.Unsupported, "llm.style", "%q: only the style openai can be called", l.Style)
-	case l.URL == "" && r.cfg.Defaults.URL == "":
-		return fault.At(fault.Missing, "llm.url", "is not set for this agent, and the server has no default")
-	}
-	return nil
 }

@@ -1,9 +1,3 @@
-// Package answer runs turns: it joins the memory (memory.Turns) and the upstream LLM (package llmadapter) into one call for
-// an answer, with or without a client who waits for it.
-//
-// A call goes: plan what it brings to the memory, Begin (the caller's words are on disk from here on), assemble, call the
-// upstream, relay, Settle. Whatever happens, each turn that began is settled once: when the answer is complete, before the
-// client is told so; when the client goes away, at once, since his next words come within milliseconds.
 package turn
 
 import (
@@ -20,59 +14,59 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Config is what a Runner is made of. Turns and Client are required.
+// Config configures a Runner. Turns and Client are required.
 type Config struct {
 	Turns  memory.Turns
 	Client *llmadapter.Client
-	// Defaults hold for agents that bring no setting of their own. The URL, key, headers and vendor go together: the
-	// server's key is never sent to an agent's URL.
+	// Defaults apply where an agent has no setting of its own. URL, key, headers and vendor go
+	// together: the server's key is never sent to an agent's URL.
 	Defaults memory.LLMSettings
 	Now      func() time.Time      // nil: time.Now
 	Log      zerolog.Logger        //
 	Metrics  prometheus.Registerer // nil registers nowhere
-	// WriteTimeout is how long one write to a client may take before he counts as gone; 0 = 30 s.
+	// WriteTimeout is how long one write may take before the client counts as gone; 0 means 30 s.
 	WriteTimeout time.Duration
 	Drain        DrainLimits
-	Fallbacks    []Fallback // behind Defaults, for agents that use those; names are unique
+	Fallbacks    []Fallback // after Defaults, for agents that use those; names are unique
 	Retries      Retries
 	Tracing      Tracing
 }
 
-// DrainLimits bounds what is read of an upstream after its client went away (on_disconnect "drain"). Zero fields take the
-// defaults: 2 minutes, 4 MiB, 64 at once. Over the number, the call is cancelled.
+// DrainLimits limits reading an upstream whose client went away (on_disconnect "drain"). Zero fields
+// mean 2 minutes, 4 MiB and 64 calls at once. A call over the limits is cancelled.
 type DrainLimits struct {
 	Time  time.Duration
 	Bytes int64
 	Calls int64
 }
 
-// Runner runs turns. It is safe for concurrent use; make it with New.
+// Runner runs turns. It is created by New and safe for concurrent use.
 type Runner struct {
 	cfg      Config
 	metrics  *metrics
 	joins    joins
 	breakers *breakers
 	draining atomic.Int64
-	zones    sync.Map // by name: *time.Location of each zone that timestamps are told in
+	zones    sync.Map // *time.Location by name, see Runner.zone
 
 	mu      sync.Mutex
 	closing bool
-	running sync.WaitGroup // turns on their way, with a client or without
+	running sync.WaitGroup // turns in progress
 	life    context.Context
 	end     context.CancelCauseFunc
 }
 
-// errShutdown ends what nobody waits for when the server goes down.
+// errShutdown ends turns without a client when the server goes down.
 var errShutdown = errors.New("the server is going down")
 
-// errDrained is the end of a drain that passed its bounds.
-var errDrained = errors.New("drained as far as the bounds allow")
+// errDrained ends a drain that exceeded its limits.
+var errDrained = errors.New("drained up to the limits")
 
-// ErrAborted tells that the client has the beginning of a broken answer: the connection must be aborted, so that no
-// client takes it for a whole one.
+// ErrAborted means that the client was sent the beginning of a broken answer. The connection must be
+// aborted, so that the client does not take it for a whole one.
 var ErrAborted = errors.New("the answer broke off after its beginning was sent")
 
-// New makes a Runner and registers its metrics.
+// New returns a Runner and registers its metrics.
 func New(c Config) *Runner {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -94,7 +88,7 @@ func New(c Config) *Runner {
 	return r
 }
 
-// start notes work that Close waits for; false if there may be no more of it.
+// start registers work that Close waits for. It reports false if the server is going down.
 func (r *Runner) start() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,9 +99,9 @@ func (r *Runner) start() bool {
 	return true
 }
 
-// Close lets the turns without a client and the drains finish until ctx is done, ends the rest, and waits for all to be
-// stored. Calls with a client end with their requests, which the server has ended before; Close waits until they are stored too,
-// since the store closes behind it.
+// Close lets turns without a client and drains finish until ctx is done, cancels the rest, and waits
+// until all are stored. Calls with a client end with their requests, which the server ends first; Close
+// waits until they are stored too, since the store is closed after it.
 func (r *Runner) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closing = true
@@ -123,6 +117,6 @@ func (r *Runner) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	r.end(errShutdown)
-	<-done // they settle within the store's own bounds
+	<-done // they settle within the store's own limits
 	return context.Cause(ctx)
 }

@@ -8,21 +8,23 @@ import (
 	"time"
 )
 
-// timingHeader tells a client where the time of its call went (reference/platforms.md section 4).
+// timingHeader reports to a client where the time of its call went.
 const timingHeader = "Server-Timing"
 
-// timing is what is measured of one call beside its words.
+// timing holds the times of one call.
 type timing struct {
 	arrived time.Time
-	begun   time.Time // the call's words were written and its context at hand
+	begun   time.Time // the turn began: its messages are written and its context is loaded
 	asked   time.Time // the request went upstream, for the first time
-	// first is when the first byte of an answer's body came, in ns after arrived, 0 while none has; bytes is how many came. A client that leaves
-	// makes another goroutine read them.
+	// first is when the first byte of the response's body arrived, in ns after arrived, or 0; bytes is
+	// how many bytes arrived. A client that leaves makes another goroutine read them.
 	first, bytes atomic.Int64
 }
 
-// header gives the value of Server-Timing; "" before the turn has begun. In ms: proxy is all that passed here before the request went upstream, memory
-// the part of it that writing and looking up took (the disk's is in the wait for the upstream), upstream_ttfb the wait from then on for the first byte of the answer, tries that failed included.
+// header returns the value of Server-Timing, or "" before the turn has begun. All durations are in ms:
+// proxy is the time until the request went upstream; memory is the part of it that the memory took
+// (waiting for the disk is not in it, since the upstream is asked meanwhile); upstream_ttfb is the time
+// from then until the first byte of the response, failed attempts included.
 func (t *timing) header() string {
 	if t.begun.IsZero() {
 		return ""
@@ -39,7 +41,7 @@ func (t *timing) header() string {
 	return string(b)
 }
 
-// upstream gives how long the upstream took to its first byte; first is set.
+// upstream returns the time from the request to the first byte. first must be set.
 func (t *timing) upstream() time.Duration {
 	return max(0, time.Duration(t.first.Load())-t.asked.Sub(t.arrived))
 }
@@ -49,14 +51,14 @@ func appendDur(b []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(b, float64(d.Microseconds())/1000, 'f', -1, 64)
 }
 
-// set puts the header on an answer that has not begun.
+// set sets the header of a response that has not begun.
 func (t *timing) set(h http.Header) {
 	if v := t.header(); v != "" {
 		h[timingHeader] = []string{v}
 	}
 }
 
-// firstMS gives when the first byte came, in ms after the arrival, at least 1; 0 if none has.
+// firstMS returns when the first byte arrived, in ms after the call, at least 1, or 0.
 func (t *timing) firstMS() int64 {
 	first := t.first.Load()
 	if first == 0 {
@@ -65,7 +67,7 @@ func (t *timing) firstMS() int64 {
 	return max(1, time.Duration(first).Milliseconds())
 }
 
-// meter reads an upstream's answer and notes how much of it came, and when the first of it.
+// meter reads a response's body, counts its bytes and notes when the first arrived.
 type meter struct {
 	io.ReadCloser
 	t   *timing

@@ -19,18 +19,19 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Tracing says how turns are traced; its zero value traces nothing and costs nothing. The names are those of OpenTelemetry's conventions for
-// generative AI (reference/platforms.md 5.6); what they have no name for is called heardlog.….
+// Tracing sets how turns are traced; its zero value traces nothing. Names are those of OpenTelemetry's
+// semantic conventions for generative AI; those of our own begin with heardlog.
 //
-// A turn is a span invoke_agent, the caller's trace above it. Below it stand two spans upsert_memory, for the caller's words and for the answer, and the span
-// chat of each attempt, which is named to the upstream in traceparent.
+// A turn is a span invoke_agent below the client's trace. Its children are two spans upsert_memory, for
+// the caller's words and for the answer, and a span chat for each attempt, which the upstream gets in
+// traceparent.
 type Tracing struct {
 	Tracer trace.Tracer // nil traces nothing
-	// Content puts what was said into the spans, at most maxTraced bytes of each side. Without it nothing of it is in a trace.
+	// Content adds what was said to the spans, at most maxTraced bytes of each side.
 	Content bool
 }
 
-// turnTrace holds the spans of one turn. All of its methods do nothing on nil, which is a turn that is not traced.
+// turnTrace holds the spans of one turn. A nil turnTrace traces nothing.
 type turnTrace struct {
 	Tracing
 	ctx   context.Context // of root
@@ -39,13 +40,8 @@ type turnTrace struct {
 	asked time.Time  // when that began
 }
 
-// traced begins the trace of a turn that arrived now; h are the client's headers, nil for a turn without a client.
-func (r *Runner) traced(h http.Header, project, agent string, arrived time.Time) *turnTrace {
-	return r.tracedAs("invoke_agent", h, project, agent, arrived)
-}
-
-// tracedAs is traced for what has another name than a turn.
-func (r *Runner) tracedAs(name string, h http.Header, project, agent string, arrived time.Time) *turnTrace {
+// startTrace starts the root span of a turn or a question. h are the client's headers, or nil.
+func (r *Runner) startTrace(name string, h http.Header, project, agent string, arrived time.Time) *turnTrace {
 	if r.cfg.Tracing.Tracer == nil {
 		return nil
 	}
@@ -61,7 +57,7 @@ func (r *Runner) tracedAs(name string, h http.Header, project, agent string, arr
 	return t
 }
 
-// memory adds a span for what the memory did.
+// memory adds a span for an operation of the memory.
 func (t *turnTrace) memory(from, to time.Time) {
 	if t == nil {
 		return
@@ -70,7 +66,7 @@ func (t *turnTrace) memory(from, to time.Time) {
 	s.End(trace.WithTimestamp(to))
 }
 
-// asks begins the span of an attempt now, and names it to the upstream.
+// asks starts the span of an attempt and adds it to the request's headers.
 func (t *turnTrace) asks(x *exchange, call *llmadapter.Call, now time.Time) {
 	if t == nil {
 		return
@@ -87,14 +83,14 @@ func (t *turnTrace) asks(x *exchange, call *llmadapter.Call, now time.Time) {
 		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider(host)),
 		attribute.String("gen_ai.request.model", clipped(model)), attribute.Bool("gen_ai.request.stream", call.Stream),
 		attribute.String("gen_ai.conversation.id", x.turn.Agent.ID), attribute.String("server.address", host), attribute.Int("server.port", port),
-		attribute.String("heardlog.upstream", x.upstream),
+		attribute.String("heardlog.upstream", x.answer.upstream),
 	)
 	if t.Content {
 		s.SetAttributes(attribute.String("gen_ai.input.messages", inputMessages(call.Body)))
 	}
 }
 
-// withSpan gives a client's headers with ctx's span in place of his own.
+// withSpan returns a client's headers with ctx's span in place of the client's.
 func withSpan(ctx context.Context, client http.Header) http.Header {
 	h := make(http.Header, len(client)+2)
 	for k, v := range client {
@@ -106,26 +102,26 @@ func withSpan(ctx context.Context, client http.Header) http.Header {
 	return h
 }
 
-// failed ends the span of an attempt that brought no answer.
+// failed ends the span of an attempt without an answer.
 func (t *turnTrace) failed(x *exchange, err error) {
 	if t == nil {
 		return
 	}
-	if context.Cause(x.ctx) == nil || fault.Is(err, fault.UpstreamTimeout) { // else it was ended by somebody, which is no failure
-		fails(t.chat, x.failure(err))
+	if context.Cause(x.ctx) == nil || fault.Is(err, fault.UpstreamTimeout) { // else it was cancelled
+		setFailed(t.chat, failureOf(err))
 	}
 	t.chat.End(trace.WithTimestamp(x.cfg.Now()))
 	t.chat = nil
 }
 
-// end ends the spans of a turn; nothing works on the exchange any more. err is what its beginning failed with, if it did.
+// end ends the spans of a turn that is over. err is why the turn did not begin, or nil.
 func (t *turnTrace) end(x *exchange, err error) {
 	if t == nil {
 		return
 	}
 	now := trace.WithTimestamp(x.cfg.Now())
 	defer t.root.End(now)
-	if x.follows != nil && (err == nil || fault.Is(err, fault.Canceled)) {
+	if x.joined != nil && (err == nil || fault.Is(err, fault.Canceled)) {
 		t.root.SetAttributes(attribute.String("heardlog.outcome", "joined"))
 		return
 	}
@@ -138,24 +134,25 @@ func (t *turnTrace) end(x *exchange, err error) {
 		if !x.aside {
 			t.root.SetAttributes(attribute.Int64("heardlog.turn_id", x.turn.TurnID))
 		}
+		rec := &x.answer.relay.Record
 		t.root.SetAttributes(
-			attribute.String("heardlog.outcome", x.outcome),
-			attribute.Int("heardlog.generated_chars", len(x.relay.Record.Generated())), attribute.Int("heardlog.sent_chars", len(x.relay.Record.Sent())),
+			attribute.String("heardlog.outcome", x.answer.outcome),
+			attribute.Int("heardlog.generated_chars", len(rec.Generated())), attribute.Int("heardlog.sent_chars", len(rec.Sent())),
 		)
-		if x.w != nil {
-			t.root.SetAttributes(attribute.String("heardlog.request_id", x.w.Header().Get("X-Request-Id")))
+		if x.client != nil {
+			t.root.SetAttributes(attribute.String("heardlog.request_id", x.client.w.Header().Get("X-Request-Id")))
 		}
 	}
-	fails(t.root, x.failed)
+	setFailed(t.root, x.answer.failure)
 	if t.chat != nil {
 		t.answered(x)
-		fails(t.chat, x.failed)
+		setFailed(t.chat, x.answer.failure)
 		t.chat.End(now)
 	}
 }
 
-// fails marks a span as failed where the upstream failed. Its own words stay out: they may quote what was said.
-func fails(s trace.Span, f *memory.Failure) {
+// setFailed marks a span as failed. The upstream's message is left out: it may quote what was said.
+func setFailed(s trace.Span, f *memory.Failure) {
 	if f == nil {
 		return
 	}
@@ -163,12 +160,12 @@ func fails(s trace.Span, f *memory.Failure) {
 	s.SetStatus(codes.Error, "")
 }
 
-// answered says what is known of the answer.
+// answered adds the attributes of the answer.
 func (t *turnTrace) answered(x *exchange) {
 	if !t.chat.IsRecording() {
 		return
 	}
-	rec := &x.relay.Record
+	rec := &x.answer.relay.Record
 	if rec.ID != "" {
 		t.chat.SetAttributes(attribute.String("gen_ai.response.id", clipped(rec.ID)))
 	}
@@ -192,15 +189,7 @@ func (t *turnTrace) answered(x *exchange) {
 	}
 }
 
-// stored notes what the trace says of an answer once it is settled.
-func (x *exchange) stored(from time.Time, outcome string, f *memory.Failure) {
-	x.outcome, x.failed = outcome, f
-	if x.trace != nil {
-		x.trace.memory(from, x.cfg.Now())
-	}
-}
-
-// clipped bounds what others chose and a span names.
+// clipped limits the length of a string that a client or an upstream chose.
 func clipped(s string) string {
 	const most = 256
 	if len(s) > most {
@@ -209,7 +198,7 @@ func clipped(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// serverOf gives the host and port of an address. Nothing else of it goes into a trace: paths and queries may hold keys.
+// serverOf returns the host and port of an address. Paths and queries may hold keys and are not traced.
 func serverOf(address string) (string, int) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -225,7 +214,7 @@ func serverOf(address string) (string, int) {
 	return u.Hostname(), port
 }
 
-// provider gives the convention's name for who answers under a host; for any other it is the name of the API that is spoken.
+// provider returns the conventions' name for the provider at a host, or the name of the API.
 func provider(host string) string {
 	for _, p := range []struct{ host, name string }{
 		{"azure.com", "azure.ai.openai"}, {"anthropic.com", "anthropic"}, {"groq.com", "groq"}, {"mistral.ai", "mistral_ai"},

@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
-// maxTraced is how many bytes of one side of a call a trace holds, where it may hold any.
+// maxTraced limits how many bytes of each side of a call a trace holds.
 const maxTraced = 64 << 10
 
 // tracedMessage is a message as the conventions for generative AI write it.
@@ -28,7 +28,7 @@ type tracedPart struct {
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
-// inputMessages gives what a request tells the model: the newest messages, as many as there is room for.
+// inputMessages returns the newest messages of a request, as many as fit.
 func inputMessages(body []byte) string {
 	out := []tracedMessage{}
 	size := 0
@@ -40,25 +40,25 @@ func inputMessages(body []byte) string {
 			if len(out) > 0 {
 				break
 			}
-			text, calls = newest(text), "" // else nothing would be left of the message that asks
+			text, calls = newest(text), "" // else the question itself would be missing
 		}
 		out = append(out, tracedMessage{Role: m.Get("role").String(), Parts: parts(text, calls)})
 	}
 	slices.Reverse(out)
-	return marshalled(out)
+	return encodeTraced(out)
 }
 
-// outputMessages gives what the model said.
+// outputMessages returns what the model said.
 func outputMessages(rec *llmadapter.Record) string {
 	text, calls := rec.Generated(), string(rec.ToolCalls())
 	text = newest(text)
 	if len(text)+len(calls) > maxTraced {
 		calls = ""
 	}
-	return marshalled([]tracedMessage{{Role: "assistant", Parts: parts(text, calls), Finish: rec.Finish}})
+	return encodeTraced([]tracedMessage{{Role: "assistant", Parts: parts(text, calls), Finish: rec.Finish}})
 }
 
-// newest gives the end of a text, as far as a trace holds it.
+// newest returns the end of a text, at most maxTraced bytes.
 func newest(text string) string {
 	if len(text) <= maxTraced {
 		return text
@@ -78,9 +78,10 @@ func parts(text, calls string) []tracedPart {
 	return out
 }
 
-func marshalled(msgs []tracedMessage) string {
+// encodeTraced returns messages as JSON, or an empty list if tool arguments are not valid JSON.
+func encodeTraced(msgs []tracedMessage) string {
 	b, err := json.Marshal(msgs)
-	if err != nil { // arguments that are no JSON
+	if err != nil {
 		return "[]"
 	}
 	return string(b)

@@ -13,20 +13,21 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// UpstreamHeader names the LLM that answered, or the last that was asked.
+// UpstreamHeader names the upstream that answered, or the last that was asked.
 const UpstreamHeader = "X-Heardlog-Upstream"
 
-// PrimaryUpstream is the name of the LLM that is asked first: the agent's, or the server's.
+// PrimaryUpstream is the name of the upstream that is asked first: the agent's, or the server's.
 const PrimaryUpstream = "primary"
 
-// Fallback is one of the server's own upstreams behind its first.
+// Fallback is one of the server's upstreams after its first.
 type Fallback struct {
 	memory.Upstream
 	Projects []string // whose agents it serves; empty = all
 }
 
-// Retries bounds asking the same upstreams again when all have failed. A voice turn cannot wait: what would begin later than Budget after the call's
-// first attempt is not tried, whatever Retry-After says. Zero fields mean none.
+// Retries limits how often the same upstreams are asked again when all have failed. A voice turn cannot
+// wait: no attempt begins later than Budget after the first, whatever Retry-After says. Zero fields mean
+// no retries.
 type Retries struct {
 	Times  int
 	Budget time.Duration
@@ -34,7 +35,7 @@ type Retries struct {
 
 // target is one upstream of a call.
 type target struct {
-	name, label string // label is the name in metrics, "agent" for those of agents
+	name, label string // label is the name in metrics
 	url         string // of its chat completions
 	azure       bool
 	custom      bool // every message field is sent
@@ -48,20 +49,21 @@ type target struct {
 	wait  time.Duration // Retry-After
 }
 
-// targets gives the upstreams of a call in their order. A fallback of the server serves agents that use the server's own LLM, and agents that bring
-// a list use that alone: nobody's words go where they were not meant to.
+// targets returns the upstreams of a call in their order. The server's fallbacks serve only agents that
+// use the server's own LLM, and an agent with a list of its own uses that alone, so that no words go
+// where they were not meant to.
 func (x *exchange) targets() []target {
 	l, agent := &x.llm, &x.turn.Agent.Settings.LLM
 	own := agent.URL == ""
 	azure := llmadapter.IsAzure(l.URL, l.Vendor)
-	out := x.alone[:]
-	out[0] = target{
+	first := target{
 		name: PrimaryUpstream, label: agentLabel, url: llmadapter.ChatURL(l.URL, azure, !own), azure: azure,
 		custom: l.Vendor == memory.VendorCustom, key: l.APIKey.Reveal(), headers: l.Headers,
 	}
 	if own && agent.APIKey == "" {
-		out[0].label = PrimaryUpstream
+		first.label = PrimaryUpstream
 	}
+	out := []target{first}
 	switch {
 	case len(l.Upstreams) > 0:
 		for i := range l.Upstreams {
@@ -75,12 +77,12 @@ func (x *exchange) targets() []target {
 			}
 		}
 	}
-	if x.aside { // what is asked has no turn, and no fields beyond the standard's
+	if x.aside { // a question has no turn, and no fields beyond OpenAI's
 		for i := range out {
 			out[i].custom = false
 		}
 	}
-	if len(out) > 1 { // with one alone there is nothing to choose
+	if len(out) > 1 { // a single one needs no breaker
 		for i := range out {
 			out[i].breaker = x.breakers.of(x.turn.Agent.Project, &out[i])
 		}
@@ -88,9 +90,11 @@ func (x *exchange) targets() []target {
 	return out
 }
 
-// agentLabel stands in metrics for all upstreams that agents bring: their number has no bound.
+// agentLabel is the label in metrics for all upstreams that agents bring, since their number is not
+// limited.
 const agentLabel = "agent"
 
+// newTarget returns the target for an upstream of a list.
 func newTarget(u *memory.Upstream, label string) target {
 	azure := llmadapter.IsAzure(u.URL, u.Vendor)
 	return target{
@@ -99,7 +103,8 @@ func newTarget(u *memory.Upstream, label string) target {
 	}
 }
 
-// breakers holds the breakers of upstreams: one for each of the server's own, and, in a bounded number, one for each project and address of agents.
+// breakers holds the circuit breakers of upstreams: one for each of the server's own, and one for each
+// project and address of agents, up to maxBreakers.
 type breakers struct {
 	own map[string]*breaker.Breaker // by label; never changed
 
@@ -107,14 +112,15 @@ type breakers struct {
 	agents map[breakerKey]*breaker.Breaker
 }
 
-// breakerKey has the project in it: what one project's key is refused says nothing of another's.
+// breakerKey includes the project, since an upstream may refuse one project's key and accept another's.
 type breakerKey struct{ project, url string }
 
 // upstreamBreaker are the settings of the breakers of upstreams. An upstream that names a longer pause
 // in Retry-After gets it, up to a minute.
 var upstreamBreaker = breaker.Settings{Failures: 5, Pause: 10 * time.Second, Longest: time.Minute}
 
-// maxBreakers is how many breakers of agents' upstreams are kept. Losing one forgets a few failures.
+// maxBreakers limits how many breakers of agents' upstreams are kept. Dropping one forgets a few
+// failures.
 const maxBreakers = 4096
 
 func newBreakers(c Config) *breakers {
@@ -139,6 +145,7 @@ func newBreakers(c Config) *breakers {
 	return b
 }
 
+// of returns the breaker of an upstream.
 func (b *breakers) of(project string, t *target) *breaker.Breaker {
 	if own := b.own[t.label]; own != nil {
 		return own

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// policyOf gives the policy that a request brings in its member "heardlog", which is ours alone; nil for none. Other fields of it are refused: a policy that
-// is spelled wrong must not be taken for none.
+// policyOf returns the policy in a request's member "heardlog", or nil. The member is ours alone; other
+// fields in it are refused, so that a misspelled policy is not ignored.
 func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 	raw := req.Member(llmadapter.OwnMember)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -29,9 +29,10 @@ func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 	return &p, nil
 }
 
-// obey cuts a platform's own list to the policy that holds for the turn. What the platform sends is what it remembers, so that nothing is put in from the ledger.
-func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
-	w := x.turn.Window
+// applyWindow cuts a platform's own list to the turn's policy. Nothing is added from the ledger: the
+// list is what the platform remembers.
+func (p *prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
+	w := p.turn.Window
 	if w == nil {
 		return list
 	}
@@ -50,11 +51,11 @@ func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
 			}
 		}
 	}
-	p := w.Policy
-	if p.ToolCallIntegrity == window.IntegrityNone || p.ToolCallIntegrity == window.IntegrityTrailing {
-		p.ToolCallIntegrity = window.IntegrityAtomic // no LLM takes a result without its call, and all is refused for it
+	policy := w.Policy
+	if policy.ToolCallIntegrity == window.IntegrityNone || policy.ToolCallIntegrity == window.IntegrityTrailing {
+		policy.ToolCallIntegrity = window.IntegrityAtomic // LLMs refuse a list with a result without its call
 	}
-	read := p.Read(views, w.Counter, window.Extras{})
+	read := policy.Read(views, w.Counter, window.Extras{})
 	out := make([]llmadapter.Message, 0, len(read.Entries))
 	for _, e := range read.Entries {
 		if e.Kind == window.Kept {
@@ -68,12 +69,12 @@ func (x *exchange) obey(list []llmadapter.Message) []llmadapter.Message {
 		out = append(out, m)
 	}
 	if !slices.ContainsFunc(out, func(m llmadapter.Message) bool { return m.Role != "system" && m.Role != "developer" }) {
-		return lastWords(list) // what tools answered is more than the limit has room for
+		return lastWords(list) // tool results alone exceed the limit
 	}
 	return out
 }
 
-// lastWords gives the user's newest words and what follows them.
+// lastWords returns the user's newest message and what follows it.
 func lastWords(list []llmadapter.Message) []llmadapter.Message {
 	for i, m := range slices.Backward(list) {
 		if m.Role == "user" {

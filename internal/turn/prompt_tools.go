@@ -7,26 +7,26 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// This file keeps what tools have done in front of the model. A caller who talks into an answer makes platforms drop the tool's result together with it,
-// and a model that does not see the result runs the tool again: a second booking, a second payment (reference/platforms.md section 3, pain 2).
+// toolCalls completes the tool calls of a list for an upstream, with what the ledger knows of them.
 //
-// Upstreams refuse a list in which an assistant message with tool_calls is not followed by the results of all of them, or a result follows
-// no call. Whatever the platform and the ledger lack, the list that goes up has that form.
-
-// effects is a list on its way up, with what the ledger knows of its tool calls.
-type effects struct {
-	shown
+// If a caller talks into an answer, platforms drop the tool's result together with the answer. A model
+// that does not see the result runs the tool again: a second booking, a second payment. Upstreams also
+// refuse a list in which an assistant message with tool_calls is not followed by the results of all of
+// them, or in which a result follows no call.
+type toolCalls struct {
+	texts
 	recent []memory.Message // the ledger's newest, oldest first
-	ids    [][]string       // of the calls of each of them
-	turns  map[int64]int64  // of each of them, by Seq
+	ids    [][]string       // call IDs of each message in recent
+	turns  map[int64]int64  // turn of each message in recent, by Seq
 	list   []llmadapter.Message
-	seqs   []int64 // of each message of the list; 0 = not in the ledger
-	// platforms tells that the list is the platform's own: the calls in it were made, and what it lacks was dropped.
-	platforms bool
+	seqs   []int64 // Seq of each message in list; 0 if it is not in the ledger
+	// fromPlatform is set if the list is the platform's own: the calls in it were made, and what it
+	// lacks was dropped.
+	fromPlatform bool
 }
 
-func newEffects(v shown, recent []memory.Message, list []llmadapter.Message, seqs []int64) *effects {
-	e := &effects{shown: v, recent: recent, list: list, seqs: seqs, ids: make([][]string, len(recent)), turns: make(map[int64]int64, len(recent))}
+func newToolCalls(v texts, recent []memory.Message, list []llmadapter.Message, seqs []int64) *toolCalls {
+	e := &toolCalls{texts: v, recent: recent, list: list, seqs: seqs, ids: make([][]string, len(recent)), turns: make(map[int64]int64, len(recent))}
 	for i := range recent {
 		m := &recent[i]
 		e.turns[m.Seq] = m.TurnID
@@ -37,15 +37,17 @@ func newEffects(v shown, recent []memory.Message, list []llmadapter.Message, seq
 	return e
 }
 
-// isResult tells whether a message is the result of a call that it names. The older form names a function only and is left alone.
+// isResult reports whether a message is the result of a call that it names. The older form, which names
+// only a function, is left alone.
 func isResult(m *llmadapter.Message) bool {
 	return (m.Role == "tool" || m.Role == "function") && m.ToolCallID != ""
 }
 
 func isCall(m *llmadapter.Message) bool { return m.Role == "assistant" && len(m.ToolCalls) > 0 }
 
-// complete tells whether each call of a list is followed by its results, and nothing else is a result.
-func complete(list []llmadapter.Message) bool {
+// toolCallsComplete reports whether each call of a list is followed by its results, and no result
+// stands elsewhere.
+func toolCallsComplete(list []llmadapter.Message) bool {
 	var open []string
 	for i := range list {
 		m := &list[i]
@@ -67,8 +69,9 @@ func complete(list []llmadapter.Message) bool {
 	return len(open) == 0
 }
 
-// results gives the ledger's results of the calls of recent[at], nil for each that it lacks. Ids may come again in a later turn.
-func (e *effects) results(at int) []*memory.Message {
+// results returns the ledger's results of the calls of recent[at], nil for each that it lacks. A later
+// turn may use the same IDs again.
+func (e *toolCalls) results(at int) []*memory.Message {
 	ids := e.ids[at]
 	out := make([]*memory.Message, len(ids))
 	for i, id := range ids {
@@ -82,8 +85,9 @@ func (e *effects) results(at int) []*memory.Message {
 	return out
 }
 
-// call gives where in recent the call stands that a message of the list makes or answers: by its Seq, else the newest of that id. -1 for none.
-func (e *effects) call(seq int64, id string) int {
+// call returns the index in recent of the call that a message of the list makes or answers, or -1. If
+// the message has no Seq, it is the newest call with that ID.
+func (e *toolCalls) call(seq int64, id string) int {
 	for i := len(e.recent) - 1; i >= 0; i-- {
 		if slices.Contains(e.ids[i], id) && (seq == 0 || e.recent[i].Seq <= seq) {
 			return i
@@ -92,11 +96,12 @@ func (e *effects) call(seq int64, id string) int {
 	return -1
 }
 
-// restore puts back what the platform dropped when the caller talked into an answer: calls whose results the ledger has, and answers of which nothing was
-// heard, where the view tells those. Calls of a turn whose answer was heard to its end stay away: it tells what they did.
-func (e *effects) restore() {
-	held := e.holds()
-	var others []string // calls of the list that the ledger does not know by Seq
+// restore puts back what the platform dropped when the caller talked into an answer: calls whose
+// results the ledger has, and unheard answers, if the view shows those. Calls of a turn whose answer
+// was heard to its end stay away: the answer says what they did.
+func (e *toolCalls) restore() {
+	present := e.present()
+	var others []string // IDs of calls in the list that are not in the ledger
 	for i, seq := range e.seqs {
 		if seq == 0 && isCall(&e.list[i]) {
 			others = append(others, llmadapter.CallIDs(e.list[i].ToolCalls)...)
@@ -105,10 +110,10 @@ func (e *effects) restore() {
 	for at := range e.recent {
 		g := &e.recent[at]
 		switch {
-		case held[g.Seq]:
-		case e.dropped(at, held, others):
+		case present[g.Seq]:
+		case e.dropped(at, present, others):
 			if i := e.place(g); i >= 0 {
-				e.insert(i, g.Seq, e.group(nil, at, e.note(at, held))...)
+				e.insert(i, g.Seq, e.group(nil, at, e.note(at, present))...)
 			}
 		case len(e.ids[at]) == 0 && e.Shows(g) && !g.InContext():
 			if i := e.place(g); i >= 0 {
@@ -120,32 +125,34 @@ func (e *effects) restore() {
 	}
 }
 
-// dropped tells whether recent[at] is a call that has its result in the ledger, and neither in the list, nor an answer there that was heard to its end.
-func (e *effects) dropped(at int, held map[int64]bool, others []string) bool {
+// dropped reports whether recent[at] is a call whose result is in the ledger but not in the list, and
+// whose answer was not heard to its end.
+func (e *toolCalls) dropped(at int, present map[int64]bool, others []string) bool {
 	if len(e.ids[at]) == 0 || slices.ContainsFunc(e.ids[at], func(id string) bool { return slices.Contains(others, id) }) {
 		return false
 	}
 	known := false
 	for _, m := range e.results(at) {
-		if m != nil && held[m.Seq] {
+		if m != nil && present[m.Seq] {
 			return false
 		}
 		known = known || m != nil
 	}
-	return known && !e.heardOut(at, held)
+	return known && !e.heardOut(at, present)
 }
 
-// insert puts messages into the list, of which the first is seq of the ledger.
-func (e *effects) insert(i int, seq int64, msgs ...llmadapter.Message) {
+// insert puts messages into the list at i. The first has the given Seq in the ledger.
+func (e *toolCalls) insert(i int, seq int64, msgs ...llmadapter.Message) {
 	e.list = slices.Insert(e.list, i, msgs...)
 	e.seqs = slices.Insert(e.seqs, i, make([]int64, len(msgs))...)
 	e.seqs[i] = seq
 }
 
-// place gives where in the list a message of the ledger belongs: behind what came before it, else in front of what came after it. The list must hold something of
-// that turn or of one beside it; -1 otherwise: what a window or a summary took away stays away. The caller's words of the turn itself may be gone: some
-// platforms put those that he spoke into the answer behind them, as one message.
-func (e *effects) place(g *memory.Message) int {
+// place returns the index at which a message of the ledger belongs in the list: after what came before
+// it, else in front of what came after it. It returns -1 unless the list has a message of that turn or
+// of one beside it, so that what a window or a summary removed stays away. The user message of the turn
+// itself may be gone: some platforms merge it with what the caller said into the answer.
+func (e *toolCalls) place(g *memory.Message) int {
 	before, after := e.turnsAround(g)
 	at, near, behind := 0, false, false
 	for i, seq := range e.seqs {
@@ -169,8 +176,8 @@ func (e *effects) place(g *memory.Message) int {
 	return at
 }
 
-// turnsAround gives the caller's turns before and after that of g; -1 for none.
-func (e *effects) turnsAround(g *memory.Message) (before, after int64) {
+// turnsAround returns the caller's turns before and after that of g, or -1.
+func (e *toolCalls) turnsAround(g *memory.Message) (before, after int64) {
 	before, after = -1, -1
 	for i := range e.recent {
 		m := &e.recent[i]
@@ -185,14 +192,15 @@ func (e *effects) turnsAround(g *memory.Message) (before, after int64) {
 	return before, after
 }
 
-// heardOut tells whether the list holds an answer to the calls of recent[at] that was heard to its end.
-func (e *effects) heardOut(at int, held map[int64]bool) bool {
+// heardOut reports whether the list has an answer to the calls of recent[at] that was heard to its end.
+func (e *toolCalls) heardOut(at int, present map[int64]bool) bool {
 	a := e.answer(at)
-	return a != nil && held[a.Seq] && a.State == memory.Final && a.Content != "" && !a.WasCut()
+	return a != nil && present[a.Seq] && a.State == memory.Final && a.Content != "" && !a.WasCut()
 }
 
-// answer gives what the model said last about the results of recent[at], before the caller's next words; nil for nothing.
-func (e *effects) answer(at int) *memory.Message {
+// answer returns what the model said last about the results of recent[at] before the caller's next
+// words, or nil.
+func (e *toolCalls) answer(at int) *memory.Message {
 	var last *memory.Message
 	for i := at + 1; i < len(e.recent); i++ {
 		m := &e.recent[i]
@@ -207,10 +215,11 @@ func (e *effects) answer(at int) *memory.Message {
 	return last
 }
 
-// note gives the words below a result that is put back. An answer that only our socket speaks for, and that the list lacks, was not heard.
-func (e *effects) note(at int, held map[int64]bool) string {
+// note returns the words to put below a restored result. An answer that was sent, that the platform did
+// not confirm and that the list lacks was not heard.
+func (e *toolCalls) note(at int, present map[int64]bool) string {
 	a := e.answer(at)
-	if a != nil && !held[a.Seq] && a.Method.Rank() < memory.EchoDiff.Rank() {
+	if a != nil && !present[a.Seq] && a.Method.Rank() < memory.EchoDiff.Rank() {
 		unheard := *a
 		unheard.Content, unheard.Generated = "", a.Original()
 		a = &unheard
@@ -219,19 +228,19 @@ func (e *effects) note(at int, held map[int64]bool) string {
 }
 
 // group appends the call of recent[at] and its results, with a note below the last that is known.
-func (e *effects) group(out []llmadapter.Message, at int, note string) []llmadapter.Message {
+func (e *toolCalls) group(out []llmadapter.Message, at int, note string) []llmadapter.Message {
 	g := &e.recent[at]
 	call := fromMemory(g, e.custom)
 	if g.State == memory.Final {
 		e.rewrite(&call, g)
 	} else {
-		call.Text, call.Content = "", nil // what a ghost said is told nowhere; what its tools did is
+		call.Text, call.Content = "", nil // a replaced answer is never shown, but what its tools did is
 	}
 	return e.answers(append(out, call), e.ids[at], e.results(at), note)
 }
 
 // answers appends the results of calls.
-func (e *effects) answers(out []llmadapter.Message, ids []string, results []*memory.Message, note string) []llmadapter.Message {
+func (e *toolCalls) answers(out []llmadapter.Message, ids []string, results []*memory.Message, note string) []llmadapter.Message {
 	last := -1
 	for i, m := range results {
 		if m != nil {
@@ -252,9 +261,10 @@ func (e *effects) answers(out []llmadapter.Message, ids []string, results []*mem
 	return out
 }
 
-// mend gives the list with each call followed by its results: those of the list, wherever they stand in it, then the ledger's, then a word that none is known. A
-// result without its call gets it from the ledger, or, where nobody knows it, one without arguments.
-func (e *effects) mend() []llmadapter.Message {
+// mend returns the list with each call followed by its results: those of the list, wherever they
+// stand, else the ledger's, else a text that says that the result is unknown. A result without a call
+// gets the ledger's, or one without arguments.
+func (e *toolCalls) mend() []llmadapter.Message {
 	out := make([]llmadapter.Message, 0, len(e.list)+4)
 	used := make([]bool, len(e.list))
 	for i := range e.list {
@@ -273,7 +283,7 @@ func (e *effects) mend() []llmadapter.Message {
 }
 
 // withResults appends call i of the list and its results.
-func (e *effects) withResults(out []llmadapter.Message, i int, used []bool) []llmadapter.Message {
+func (e *toolCalls) withResults(out []llmadapter.Message, i int, used []bool) []llmadapter.Message {
 	ids := llmadapter.CallIDs(e.list[i].ToolCalls)
 	out = append(out, e.list[i])
 	head := len(out) - 1
@@ -281,7 +291,7 @@ func (e *effects) withResults(out []llmadapter.Message, i int, used []bool) []ll
 	for j := i + 1; j < len(e.list) && len(open) > 0; j++ {
 		m := &e.list[j]
 		if isCall(m) && slices.ContainsFunc(llmadapter.CallIDs(m.ToolCalls), func(id string) bool { return slices.Contains(open, id) }) {
-			break // the same id again, of another call
+			break // another call with the same ID
 		}
 		if at := slices.Index(open, m.ToolCallID); at >= 0 && isResult(m) && !used[j] {
 			out, used[j] = append(out, *m), true
@@ -301,8 +311,8 @@ func (e *effects) withResults(out []llmadapter.Message, i int, used []bool) []ll
 				known = known || all[n] != nil
 			}
 		}
-		if e.platforms {
-			note = e.note(at, e.holds())
+		if e.fromPlatform {
+			note = e.note(at, e.present())
 		} else if e.recent[at].CutGenerated && !known {
 			return e.withoutCalls(out, head)
 		}
@@ -310,8 +320,9 @@ func (e *effects) withResults(out []llmadapter.Message, i int, used []bool) []ll
 	return e.answers(out, open, results, note)
 }
 
-// withoutCalls takes back the calls of a message that was cut before they were complete: nobody can have made them.
-func (e *effects) withoutCalls(out []llmadapter.Message, at int) []llmadapter.Message {
+// withoutCalls removes the calls of a message that was cut before they were complete: they cannot have
+// been made.
+func (e *toolCalls) withoutCalls(out []llmadapter.Message, at int) []llmadapter.Message {
 	out[at].ToolCalls = nil
 	if out[at].Text == "" && (out[at].Content == nil || string(out[at].Content) == "null") {
 		return out[:at]
@@ -319,16 +330,18 @@ func (e *effects) withoutCalls(out []llmadapter.Message, at int) []llmadapter.Me
 	return out
 }
 
-func (e *effects) holds() map[int64]bool {
-	held := make(map[int64]bool, len(e.seqs))
+// present returns the Seq numbers that the list has.
+func (e *toolCalls) present() map[int64]bool {
+	out := make(map[int64]bool, len(e.seqs))
 	for _, seq := range e.seqs {
-		held[seq] = true
+		out[seq] = true
 	}
-	return held
+	return out
 }
 
-// withCall appends result i of the list, whose call does not stand in front of it, with its call. A result that comes twice is left out.
-func (e *effects) withCall(out []llmadapter.Message, i int, used []bool) []llmadapter.Message {
+// withCall appends result i of the list, which does not follow its call, together with the call. A
+// result that appears twice is left out.
+func (e *toolCalls) withCall(out []llmadapter.Message, i int, used []bool) []llmadapter.Message {
 	id := e.list[i].ToolCallID
 	if slices.ContainsFunc(out, func(m llmadapter.Message) bool { return m.ToolCallID == id && isResult(&m) }) {
 		return out

@@ -3,78 +3,18 @@ package turn
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
 
-func itoa(i int) string { return strconv.Itoa(i) }
-
-// ProjectionHeader chooses for one call what the model is told of answers that were cut; it wins over the agent's setting.
-const ProjectionHeader = "X-Heardlog-Projection"
-
-// told returns the conversation as it goes to the model.
-func (x *exchange) told(custom bool) []llmadapter.Message {
-	v := x.llm.View
-	if x.turn.Window != nil {
-		v = x.turn.Window.View
-	}
-	if x.plan != nil {
-		v = v.With(x.plan.projection)
-	}
-	s := shown{View: v, custom: custom}
-	if v.Prefixes() && v.Timestamp != nil {
-		s.zone = x.zone(v.Timestamp)
-	}
-	if x.plan != nil && x.plan.mode == ModeReconcile {
-		return x.obey(x.plan.corrected(x.turn, s))
-	}
-	context := x.turn.ContextAs(v)
-	out := make([]llmadapter.Message, 0, len(context))
-	for _, m := range context {
-		out = append(out, fromMemory(m, custom))
-	}
-	if x.plan != nil && custom {
-		x.plan.keepUnknown(out)
-	}
-	if s.Changes() {
-		for i, m := range context {
-			s.rewrite(&out[i], m)
-		}
-	}
-	if !complete(out) {
-		seqs := make([]int64, len(context))
-		for i, m := range context {
-			seqs[i] = m.Seq
-		}
-		return newEffects(s, x.turn.Recent(), out, seqs).mend()
-	}
-	return out
-}
-
-// keepUnknown gives the messages that this request brought, which stand last, the fields that the ledger does not know.
-func (p *plan) keepUnknown(out []llmadapter.Message) {
-	i := len(p.req.Messages) - 1
-	for j := len(out) - 1; j >= 0; j-- {
-		for i >= 0 && p.req.Messages[i].IsSystem() {
-			i--
-		}
-		if i < 0 || out[j].Role != p.req.Messages[i].Role || out[j].Text != p.req.Messages[i].Text() {
-			return
-		}
-		out[j].Raw = p.req.Messages[i].Raw
-		i--
-	}
-}
-
-// corrected gives the platform's own list, in which what the ledger knows better replaces what the platform believes was
-// heard: an answer of which stronger evidence than the platform's echo has come. What the view says holds for the messages that the list
-// pairs with the ledger, and for those that tell themselves what they are.
-func (p *plan) corrected(t *memory.Turn, v shown) []llmadapter.Message {
+// correctedList returns the platform's own list, corrected where the ledger knows better what was
+// heard: answers for which stronger evidence than the platform's echo has arrived. The view applies to
+// the messages that the ledger has, and to those whose own fields say what they are.
+func (p *plan) correctedList(t *memory.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
-	lost := false // the ledger has what the platform may have dropped: results of tools, answers that nobody heard
+	lost := false // the ledger has what the platform may have dropped: tool results, unheard answers
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
@@ -100,7 +40,8 @@ func (p *plan) corrected(t *memory.Turn, v shown) []llmadapter.Message {
 			s = appended[i]
 		}
 		if s != nil && t.Left(s) || s == nil && t.Agent.Settings.Memory.BaseSeq > 0 && !slices.Contains(p.rec.New, i) {
-			// It was cleared or cut, or stands before what was. What is asked now goes up all the same, be it asked once more.
+			// It has left the memory, or stands before something that has. The current question is
+			// sent all the same, even if it repeats an old one.
 			if i < asked || s != nil && (s.Status != memory.Accepted || s.State == memory.Removed) {
 				continue
 			}
@@ -114,21 +55,22 @@ func (p *plan) corrected(t *memory.Turn, v shown) []llmadapter.Message {
 			seqs = append(seqs, seqOf(s))
 		}
 	}
-	if !lost && complete(out) {
+	if !lost && toolCallsComplete(out) {
 		return out
 	}
 	if seqs == nil {
 		seqs = make([]int64, len(out))
 	}
-	e := newEffects(v, recent, out, seqs)
-	e.platforms = true
-	if e.restore(); complete(e.list) {
+	e := newToolCalls(v, recent, out, seqs)
+	e.fromPlatform = true
+	if e.restore(); toolCallsComplete(e.list) {
 		return e.list
 	}
 	return e.mend()
 }
 
-// lastUser gives where the user's newest words stand in the list; its length where he says nothing.
+// lastUser returns the index of the newest user message in the list, or the list's length if it has
+// none.
 func (p *plan) lastUser() int {
 	for i := range slices.Backward(p.req.Messages) {
 		if p.req.Messages[i].Role == "user" {
@@ -138,6 +80,7 @@ func (p *plan) lastUser() int {
 	return len(p.req.Messages)
 }
 
+// seqOf returns the Seq of m, or 0 if m is nil.
 func seqOf(m *memory.Message) int64 {
 	if m == nil {
 		return 0
@@ -145,16 +88,17 @@ func seqOf(m *memory.Message) int64 {
 	return m.Seq
 }
 
-// correct gives message i of a list as the model is told it; s is what the ledger has of it, or nil, and more what the platform said behind our words in the
-// same message. It is false for an answer of which nothing is told.
-func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int, more string) (llmadapter.Message, bool) {
+// correct returns message i of a list as the model is shown it. s is the ledger's record of it, or nil;
+// more is what the platform said after our words in the same message. correct reports false for an
+// answer that is left out.
+func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more string) (llmadapter.Message, bool) {
 	m := llmadapter.FromIncoming(in)
 	if s != nil && v.custom {
 		content, raw := m.Content, m.Raw
 		m = fromMemory(s, true)
 		m.Content, m.Raw = content, raw
 	}
-	if s == nil && v.Changes() { // not of ours: its own fields may say when, by whom and how much of it
+	if s == nil && v.Changes() { // its own fields may say when it was said, by whom, and how much of it
 		if own, err := toMemory(in, i, false); err == nil {
 			s = &own
 		}
@@ -182,7 +126,8 @@ func (v shown) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 	return m, text != "" || !better || len(s.ToolCalls) > 0
 }
 
-// pairNew finds the ledger's records of the messages that this request brought: the newest of recent, in the same order.
+// pairNew finds the ledger's records of the messages that this request brought. They are the newest of
+// recent, in the same order.
 func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 	j := len(recent) - 1
 	for _, i := range slices.Backward(p.rec.New) {
@@ -202,7 +147,7 @@ func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 	}
 }
 
-// fromMemory gives a message of the ledger for the way up. What only the custom form shows is left out otherwise.
+// fromMemory returns a message of the ledger for an upstream. With custom, it has all fields.
 func fromMemory(m *memory.Message, custom bool) llmadapter.Message {
 	out := llmadapter.Message{
 		Role: string(m.WireRole()), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,

@@ -9,13 +9,14 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// maxFillerWork is how many bytes of our own words, and of what follows their fillers in one list, are compared: others wait for it.
+// maxFillerWork limits how many bytes of answers and of what follows their fillers are compared for one
+// list.
 const maxFillerWork = 4 << 20
 
-// withoutFillers takes what we said ourselves in front of an answer out of a platform's list, which holds it as part of the answer, or alone where the
-// caller cut in. What is left is the model's words: those are compared with the ledger, and those the model is told. It is done once: a list that was
-// cleaned holds no filler any more.
-func (p *plan) withoutFillers(recent []memory.Message) {
+// removeFillers removes our fillers from a platform's list, which has them in front of the answer, or
+// alone if the caller cut in. What is left are the model's words: they are compared with the ledger,
+// and the model is shown them. A list without fillers is not changed.
+func (p *plan) removeFillers(recent []memory.Message) {
 	last, work := len(p.req.Messages), 0
 	for _, m := range slices.Backward(recent) {
 		if m.Filler() == "" || m.State == memory.Superseded {
@@ -26,11 +27,11 @@ func (p *plan) withoutFillers(recent []memory.Message) {
 			if in.Role != "assistant" {
 				continue
 			}
-			rest, ok := behindFiller(in.Text(), &m, &work)
+			rest, ok := afterFiller(in.Text(), &m, &work)
 			if !ok {
 				continue
 			}
-			last = i // an earlier filler stands before this one
+			last = i // earlier fillers come before this one
 			switch {
 			case rest != "":
 				in.Content = llmadapter.QuoteJSON(rest)
@@ -44,9 +45,9 @@ func (p *plan) withoutFillers(recent []memory.Message) {
 	}
 }
 
-// behindFiller gives what a text of a list says behind m's filler; ok is false unless the filler stands in front and the rest is of m's own words.
-// work is what was compared so far.
-func behindFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
+// afterFiller returns what text says after m's filler. ok is false unless text begins with the filler
+// and the rest is m's own words. work counts the bytes compared so far.
+func afterFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
 	if rest, ok = llmadapter.WithoutOpening(text, m.Filler()); !ok {
 		return "", false
 	}
@@ -55,7 +56,7 @@ func behindFiller(text string, m *memory.Message, work *int) (rest string, ok bo
 		return "", false
 	}
 	if rest == "" {
-		// Perhaps the model began with the same words, and those are all that was heard.
+		// The model may have begun with the same words, and only those were heard.
 		_, both := llmadapter.WithoutOpening(text, own)
 		return "", own == "" || !both || strings.HasPrefix(own, m.Filler())
 	}

@@ -1,0 +1,138 @@
+package turn
+
+import (
+	"slices"
+
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// ProjectionHeader chooses for one call how cut answers are shown to the model. It wins over the
+// agent's setting.
+const ProjectionHeader = "X-Heardlog-Projection"
+
+// prompt is what a turn asks of an LLM: the conversation as the model is shown it, and the request
+// body around it.
+type prompt struct {
+	*Runner
+	turn      *memory.Turn
+	llm       memory.LLMSettings
+	plan      *plan // nil without a client
+	arrivedMS int64
+	stream    bool // a stream is asked for
+}
+
+// newPrompt returns the prompt of a turn that has begun; p is nil without a client.
+func (x *exchange) newPrompt(p *plan) *prompt {
+	return &prompt{
+		Runner: x.Runner, turn: x.turn, llm: x.llm, plan: p, arrivedMS: x.arrived.UnixMilli(),
+		stream: p == nil || p.req.Stream,
+	}
+}
+
+// release frees what bodies are made of. An answer may take minutes, and does not need its question.
+func (p *prompt) release() {
+	p.plan = nil
+	p.turn.Release()
+}
+
+// body returns the request body for an upstream.
+func (p *prompt) body(t *target) []byte {
+	var req *llmadapter.Request
+	if p.plan != nil {
+		req = p.plan.req
+	}
+	a := llmadapter.Assembly{
+		Summary: p.summary(),
+		System:  p.llm.SystemMessages, Variables: p.llm.Variables, Request: req,
+		Messages: p.messages(t.custom), Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
+		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
+	}
+	return a.Append(make([]byte, 0, p.bodySize(req)))
+}
+
+// bodySize estimates the size of the body, so that it is allocated once.
+func (p *prompt) bodySize(req *llmadapter.Request) int {
+	n := 512 + len(p.llm.Params) + len(p.turn.Summary)
+	for _, s := range p.llm.SystemMessages {
+		n += len(s) + 64
+	}
+	if req != nil {
+		n += req.Size()
+	}
+	for _, m := range p.turn.Context {
+		n += len(m.Content) + len(m.Parts) + 96
+	}
+	return n
+}
+
+// summary returns the summary that the model is shown. A platform's own list still has what was
+// summarized, unless that has left the memory: then it is removed from the list too.
+func (p *prompt) summary() string {
+	if m := &p.turn.Agent.Settings.Memory; p.reconciles() && m.BaseSeq == 0 && m.SummaryUpTo == 0 {
+		return ""
+	}
+	return p.turn.Summary
+}
+
+func (p *prompt) reconciles() bool { return p.plan != nil && p.plan.mode == ModeReconcile }
+
+// messages returns the conversation for the model. With custom, every field of a message is sent.
+func (p *prompt) messages(custom bool) []llmadapter.Message {
+	v := p.llm.View
+	if p.turn.Window != nil {
+		v = p.turn.Window.View
+	}
+	if p.plan != nil {
+		v = v.With(p.plan.projection)
+	}
+	text := texts{View: v, custom: custom}
+	if v.Prefixes() && v.Timestamp != nil {
+		text.zone = p.zone(v.Timestamp)
+	}
+	if p.reconciles() {
+		return p.applyWindow(p.plan.correctedList(p.turn, text))
+	}
+	return p.ledgerList(text)
+}
+
+// ledgerList returns the conversation as the ledger has it.
+func (p *prompt) ledgerList(text texts) []llmadapter.Message {
+	context := p.turn.ContextAs(text.View)
+	out := make([]llmadapter.Message, 0, len(context))
+	for _, m := range context {
+		out = append(out, fromMemory(m, text.custom))
+	}
+	if p.plan != nil && text.custom {
+		p.plan.keepUnknownFields(out)
+	}
+	if text.Changes() {
+		for i, m := range context {
+			text.rewrite(&out[i], m)
+		}
+	}
+	if toolCallsComplete(out) {
+		return out
+	}
+	seqs := make([]int64, len(context))
+	for i, m := range context {
+		seqs[i] = m.Seq
+	}
+	return newToolCalls(text, p.turn.Recent(), out, seqs).mend()
+}
+
+// keepUnknownFields gives the messages that this request brought, which stand last, the fields that
+// the ledger does not know.
+func (p *plan) keepUnknownFields(out []llmadapter.Message) {
+	i := len(p.req.Messages) - 1
+	for j := range slices.Backward(out) {
+		for i >= 0 && p.req.Messages[i].IsSystem() {
+			i--
+		}
+		if i < 0 || out[j].Role != p.req.Messages[i].Role || out[j].Text != p.req.Messages[i].Text() {
+			return
+		}
+		out[j].Raw = p.req.Messages[i].Raw
+		i--
+	}
+}

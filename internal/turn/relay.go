@@ -1,0 +1,185 @@
+package turn
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// relayStream passes on a stream, byte for byte, and stores the answer before the client learns that
+// it is complete.
+func (x *exchange) relayStream(a *attempt) error {
+	relay := &x.answer.relay
+	rec := &relay.Record
+	speaking := false
+	relay.Alive = func(*llmadapter.Record) {
+		a.hear(rec)
+		// This comes before the client has the words: its next call must find the agent speaking.
+		if !speaking && (rec.Spoke() || rec.Calls()) {
+			speaking = true
+			x.client.endFiller()
+			x.cfg.Turns.Progress(x.turn, memory.Speaking)
+		}
+	}
+	relay.Ending = func() error {
+		if !rec.Spoke() && !rec.Complete() && rec.Error == nil && rec.ID == "" && !rec.Cut() {
+			return errNoWords
+		}
+		return x.settleEnd(a)
+	}
+	relay.StopOnError = x.failureText() != ""
+	if c := x.client; c != nil {
+		c.whileSilent(func() { c.open(a.res.Header.Get("Content-Type"), a.res.Header) })
+		relay.Out = c.streamWriter()
+		defer c.done()
+	}
+	src := &drainLimit{Reader: a.res.Body, x: x}
+	err := relay.Run(src)
+	if gone, ok := errors.AsType[*llmadapter.WriteError](err); ok {
+		x.cfg.Log.Debug().Err(gone).Str("agent", x.turn.Agent.ID).Msg("a client could not be written to")
+		x.clientLeft()
+		err = memory.ErrClientGone
+		if x.answer.isDrained() {
+			err = relay.Run(src)
+		}
+	}
+	return x.endRelay(a, err)
+}
+
+// endRelay ends a call whose relay returned err.
+func (x *exchange) endRelay(a *attempt, err error) error {
+	rec := &x.answer.relay.Record
+	lost, unstored := errors.AsType[*notStored](err)
+	if err != nil && !unstored && !errors.Is(err, llmadapter.ErrStream) && !errors.Is(err, errNoWords) {
+		err = llmadapter.ReadFault(a.ctx, err)
+	}
+	if errors.Is(err, llmadapter.ErrGrace) { // the upstream had finished and kept the connection open
+		err = x.answer.relay.End()
+		lost, unstored = errors.AsType[*notStored](err)
+	}
+	switch {
+	case unstored:
+		a.answered()
+		return x.failStored(lost)
+	case errors.Is(err, llmadapter.ErrStream):
+		return x.broke(a, a.streamFault(rec.Error))
+	case err != nil:
+		return x.broke(a, err)
+	}
+	if rec.Error != nil {
+		a.failed(a.streamFault(rec.Error))
+	}
+	a.answered() // a last event without its blank line is only read at the end
+	return nil
+}
+
+// hear notes a data event of the response.
+func (a *attempt) hear(rec *llmadapter.Record) {
+	a.watch.Event(rec)
+	if rec.Error == nil && rec.Begun() {
+		a.answered()
+	}
+}
+
+// settleEnd stores an answer that the upstream ended, perhaps with an error object that the client
+// was sent.
+func (x *exchange) settleEnd(a *attempt) error {
+	x.answer.mu.Lock()
+	rec := &x.answer.relay.Record
+	broken, unsent := rec.Error, x.answer.drained && rec.Sent() != rec.Generated()
+	x.answer.mu.Unlock()
+	switch {
+	case unsent: // it ended before what the client was sent of it was stored
+		return x.settle(memory.ErrClientGone, nil, "")
+	case broken == nil:
+		return x.settle(nil, nil, "")
+	}
+	err := a.streamFault(broken)
+	return x.settle(err, failureOf(err), "")
+}
+
+// relayWhole passes on an answer in one piece, unchanged, once it is stored.
+func (x *exchange) relayWhole(a *attempt) error {
+	body, err := a.readWhole()
+	if err != nil {
+		return x.broke(a, err)
+	}
+	x.answer.mu.Lock()
+	rec := &x.answer.relay.Record
+	isAnswer := rec.Unary(body)
+	broken := rec.Error
+	drained := x.answer.drained
+	x.answer.mu.Unlock()
+	switch {
+	case !isAnswer:
+		err = errNoAnswer
+		a.failed(err)
+	case broken != nil:
+		err = a.streamFault(broken)
+		a.failed(err)
+	default:
+		a.answered()
+	}
+	if drained {
+		return errClientLeft()
+	}
+	if !isAnswer || broken != nil && x.failureText() != "" {
+		return x.fail(err)
+	}
+	x.answer.mu.Lock()
+	if !x.answer.settling { // else the client left meanwhile
+		rec.Delivered(x.cfg.Now())
+	}
+	x.answer.mu.Unlock()
+	if err := x.settleEnd(a); err != nil {
+		return x.failStored(err)
+	}
+	if x.client == nil {
+		return nil
+	}
+	if x.client.endFiller(); x.client.opened { // a filler has begun a stream
+		return x.wholeAsStream(rec)
+	}
+	h := x.client.w.Header()
+	if typ := a.res.Header.Get("Content-Type"); typ != "" {
+		h.Set("Content-Type", typ)
+	}
+	copyRateLimits(h, a.res.Header)
+	x.client.writeBody(http.StatusOK, body)
+	return nil
+}
+
+// wholeAsStream sends an answer that came in one piece to a client whose stream has begun. A tool call
+// cannot be sent that way.
+func (x *exchange) wholeAsStream(rec *llmadapter.Record) error {
+	if rec.Calls() {
+		err := fault.New(fault.Upstream, "the LLM called a tool without a stream, behind a filler")
+		x.client.breakStream(err)
+		return errors.Join(ErrAborted, err)
+	}
+	_ = x.client.say(rec.Generated()) // the client may be gone
+	x.client.endStream()
+	return nil
+}
+
+// drainLimit reads a response and cancels the call when a drain has read too much.
+type drainLimit struct {
+	io.Reader
+	x *exchange
+	n int64
+}
+
+// Read implements io.Reader.
+func (d *drainLimit) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	if d.x.answer.isDrained() {
+		if d.n += int64(n); d.n > d.x.cfg.Drain.Bytes {
+			d.x.cancel(errDrained)
+		}
+	}
+	return n, err
+}

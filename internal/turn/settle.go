@@ -1,0 +1,181 @@
+package turn
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// answer is what has been read and sent of a turn's answer, and whether it is stored. A client that
+// leaves makes another goroutine read and store it.
+type answer struct {
+	toVoice string // the words that the LLM was asked to voice, normalised; "" for none
+
+	mu       sync.Mutex // guards relay.Record and what follows
+	relay    llmadapter.Relay
+	upstream string          // name of the upstream that answers, or was asked last
+	settling bool            // settle was called
+	drained  bool            // the client is gone and the upstream is still read
+	sentAll  <-chan struct{} // set with drained; closed when relay.Record has all that the client was sent
+
+	settled chan struct{} // closed when the answer is stored, or could not be
+	// What follows may be read after settled.
+	unstored error
+	outcome  string
+	failure  *memory.Failure
+}
+
+// generated returns what has been read of the answer so far.
+func (a *answer) generated() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.relay.Record.Generated()
+}
+
+// spoke reports whether the client was sent any words.
+func (a *answer) spoke() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.relay.Record.FirstTokenAt.IsZero()
+}
+
+func (a *answer) isSettling() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.settling
+}
+
+func (a *answer) isDrained() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.drained
+}
+
+func (a *answer) setUpstream(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.upstream = name
+}
+
+// settle stores the answer as it stands. Only the first call does; later ones wait for it. err is why
+// the answer ended, nil for a complete one. settle fails with *notStored: the client must not be told
+// then that the answer is complete.
+func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
+	filler := x.client.endFiller()
+	x.answer.mu.Lock()
+	if x.answer.settling {
+		x.answer.mu.Unlock()
+		<-x.answer.settled
+		return x.answer.lost()
+	}
+	x.answer.settling = true
+	rec := &x.answer.relay.Record
+	out := memory.Answer{
+		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
+		UpstreamID: rec.ID, Upstream: x.answer.upstream, Filler: filler,
+		Repeats:  failureText == "" && !rec.Calls() && x.answer.voices(rec.Generated()),
+		Complete: (err == nil || rec.Complete()) && !rec.Cut(),
+		Err:      err, Failure: f, FailureText: failureText,
+		Timings: memory.Timings{
+			StartMS: x.arrived.UnixMilli(), FirstTokenMS: x.since(rec.FirstTokenAt), FirstSentenceMS: x.since(rec.FirstSentenceAt),
+			TotalMS: x.since(x.cfg.Now()), UpstreamFirstByteMS: x.firstMS(), UpstreamBytes: x.bytes.Load(),
+		},
+	}
+	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
+	x.answer.mu.Unlock()
+	defer close(x.answer.settled)
+
+	x.metrics.times(&x.timing, token, sentence)
+	label := outcome(err)
+	if failureText != "" {
+		label = "failure_message"
+	}
+	x.metrics.answers.WithLabelValues(label).Inc()
+	from := x.cfg.Now()
+	if _, err := x.cfg.Turns.Settle(x.ctx, x.turn, out); err != nil {
+		x.cfg.Log.Error().Err(err).Str("agent", x.turn.Agent.ID).Int64("turn_id", x.turn.TurnID).Msg("an answer could not be stored")
+		x.answer.unstored = err
+	}
+	x.answer.outcome, x.answer.failure = label, f
+	x.trace.memory(from, x.cfg.Now())
+	return x.answer.lost()
+}
+
+// lost returns, once the answer is settled, the error that kept it from being stored.
+func (a *answer) lost() error {
+	if a.unstored == nil {
+		return nil
+	}
+	return &notStored{a.unstored}
+}
+
+// notStored is an answer that the store did not accept.
+type notStored struct{ err error }
+
+// Error returns the store's error.
+func (e *notStored) Error() string { return "the answer could not be stored: " + e.err.Error() }
+
+// Unwrap returns the store's error.
+func (e *notStored) Unwrap() error { return e.err }
+
+// failStored ends a call whose answer is complete but could not be stored. A client must not take it
+// for one that is remembered.
+func (x *exchange) failStored(err error) error {
+	x.client.endFiller()
+	if x.client != nil && x.client.begun {
+		x.client.breakStream(fault.Wrap(fault.Unavailable, err, "the answer could not be stored"))
+		return errors.Join(ErrAborted, err)
+	}
+	return fault.Wrap(fault.Unavailable, err, "the answer could not be stored; try again")
+}
+
+// abandon ends a call whose words the disk did not take: the turn does not exist, and the upstream was
+// asked in vain. a is nil if no upstream answered.
+func (x *exchange) abandon(a *attempt, lost error) error {
+	if a != nil {
+		a.answered()
+	}
+	x.cancel(lost)
+	_ = x.settle(lost, nil, "") // fails as the turn did, and closes it
+	return lost
+}
+
+// since returns the ms from the call's arrival to t, at least 1, or 0 for the zero time.
+func (x *exchange) since(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(1, t.Sub(x.arrived).Milliseconds())
+}
+
+// wasCut reports whether an answer ended because that was asked for.
+func wasCut(err error) bool {
+	return slices.ContainsFunc([]error{
+		memory.ErrInterrupted, memory.ErrBargeIn, memory.ErrSpeak, memory.ErrThink, memory.ErrLeave, memory.ErrSuperseded, memory.ErrOvertaken,
+	}, func(cut error) bool { return errors.Is(err, cut) })
+}
+
+// wordsToVoice returns the words that a call asks to be voiced, normalised: those of an assistant
+// message at its end, or "". The message may also be an answer to be continued; the answer shows which.
+func wordsToVoice(r *llmadapter.Request) string {
+	last := &r.Messages[len(r.Messages)-1]
+	if last.Role != "assistant" || last.ToolCalls != nil {
+		return ""
+	}
+	return llmadapter.Normalise(last.Text())
+}
+
+// voices reports whether generated is the words to be voiced, or their beginning.
+func (a *answer) voices(generated string) bool {
+	if a.toVoice == "" {
+		return false
+	}
+	said := llmadapter.Normalise(generated)
+	return said != "" && strings.HasPrefix(a.toVoice, said)
+}

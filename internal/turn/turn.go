@@ -1,0 +1,201 @@
+// Package turn runs the turns of a conversation: it connects the memory (memory.Turns) with an
+// upstream LLM (package llmadapter). Runner is its main type: Serve answers a client's call, Think
+// runs a turn without a client, and Ask puts a question to an agent's LLM that is not a turn.
+//
+// A turn goes through steps, each of which hands its result to the next:
+//
+//	plan     what a request adds to the memory: plan.go, and join.go for identical requests
+//	begin    the memory stores it and opens the turn
+//	prompt   the messages and the request body for the LLM: prompt.go and prompt_*.go
+//	ask      upstreams are asked until one answers; the result is an attempt: attempt.go
+//	relay    the response is passed on and read on the side: relay.go
+//	settle   the memory stores the answer: settle.go
+//
+// A turn that began is settled exactly once, whatever happens: before the client learns that the
+// answer is complete, or as soon as the client goes away.
+package turn
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Response headers that name the agent and the turn of an answer.
+const (
+	AgentHeader = "X-Heardlog-Agent"
+	TurnHeader  = "X-Heardlog-Turn"
+)
+
+// Call is a client's chat completions call.
+type Call struct {
+	Project, AgentID string
+	Request          *llmadapter.Request
+	// Key is the client's Idempotency-Key and becomes the ID of its user message. It has at most
+	// memory.MaxMessageID characters.
+	Key string
+	// Resends reports whether the client is known to send its whole history with each call. It is
+	// called only if neither a setting nor the list itself decides that. It may be nil.
+	Resends func() bool
+}
+
+// exchange is one turn in progress.
+type exchange struct {
+	*Runner
+	timing
+	ctx    context.Context // of the upstream call; its cause is why the call ended
+	cancel context.CancelCauseFunc
+	trace  *turnTrace
+
+	turn   *memory.Turn       // set by begin
+	llm    memory.LLMSettings // the agent's, completed with the server's defaults
+	client *client            // nil without one
+	answer answer
+
+	share, joined *share // see join.go; nil unless the agent joins duplicates
+	aside         bool   // it is a question, not a turn: see Ask
+}
+
+func (r *Runner) newExchange(ctx context.Context) *exchange {
+	x := &exchange{Runner: r}
+	x.arrived = r.cfg.Now()
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	x.answer.settled = make(chan struct{})
+	x.answer.relay.Now, x.answer.relay.Lock = r.cfg.Now, &x.answer.mu
+	return x
+}
+
+// Serve answers a client's call. An error means that nothing was written, except for ErrAborted.
+// Upstream responses other than 2xx are passed on unchanged.
+//
+// Serve clears c.Request and c.Resends once the turn has begun, which frees their memory while the
+// answer is made.
+func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err error) {
+	p, err := r.newPlan(req, c)
+	if err != nil {
+		return err
+	}
+	if !r.start() {
+		return fault.Wrap(fault.Unavailable, errShutdown, "the server is going down")
+	}
+	defer r.running.Done()
+	r.metrics.active.Inc()
+	defer r.metrics.active.Dec()
+
+	x := r.newExchange(context.WithoutCancel(req.Context()))
+	defer x.cancel(nil)
+	x.trace = r.startTrace("invoke_agent", req.Header, c.Project, c.AgentID, x.arrived)
+	if joined, err := x.beginOrJoin(w, req, c, p); joined || err != nil {
+		x.trace.end(x, err)
+		return err
+	}
+	if p.ghost || x.turn.Took > 0 {
+		r.metrics.ghosts.Inc()
+	}
+	x.client = x.newClient(w, req, c.Request)
+	x.answer.toVoice = wordsToVoice(c.Request)
+	prompt := x.newPrompt(p)
+	c.Request, c.Resends = nil, nil
+	x.startFiller()
+
+	stopWatching := x.watchClient(req.Context())
+	err = ErrAborted // if run panics, no joined request may take the answer for a whole one
+	defer func() {
+		stopWatching()
+		x.share.finish(err)
+		x.finishDrain()
+		x.trace.end(x, nil)
+	}()
+	if err = x.run(prompt); err != nil && !x.client.begun {
+		x.timing.set(w.Header()) // the handler answers
+	}
+	return err
+}
+
+// beginTimeout limits how long a turn may take to begin. The client may be gone by then.
+const beginTimeout = 30 * time.Second
+
+// begin stores the call's messages and opens its turn; see memory.Turns.Durable. p is the client's
+// plan, or nil, and decide says what to store. The client's leaving does not stop it: what was said
+// was said.
+func (x *exchange) begin(project, agentID string, p *plan, decide decision) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
+	defer stop()
+	r := memory.TurnRequest{
+		Plan: decide, ArrivedMS: x.arrived.UnixMilli(),
+		Cut: func(cause error) { x.cancel(cause) }, Generated: x.answer.generated,
+	}
+	if p != nil {
+		// The ledger has more messages than the list, such as replaced answers and tool results.
+		r.Projection, r.Depth, r.Policy = p.projection, 2*len(p.req.Messages)+16, p.policy
+	}
+	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)
+	if err != nil {
+		return err
+	}
+	x.turn, x.begun = t, x.cfg.Now()
+	x.trace.memory(x.arrived, x.begun)
+	x.llm = x.settings(t.Agent.Settings.LLM)
+	return nil
+}
+
+// run asks the upstreams and passes on the answer.
+func (x *exchange) run(p *prompt) error {
+	defer x.client.endFiller()
+	a, err := x.ask(p)
+	if err == nil {
+		defer a.close()
+	}
+	// The caller's words were written to disk in the meantime. Nothing of the answer may go out
+	// before they are durable.
+	if lost := x.cfg.Turns.Durable(x.turn); lost != nil {
+		return x.abandon(a, lost)
+	}
+	if err != nil {
+		return x.fail(err)
+	}
+	if a.isStream() {
+		return x.relayStream(a)
+	}
+	return x.relayWhole(a)
+}
+
+// Think runs a turn without a client. When it returns, the message is durable and the turn has
+// begun; the answer is made in the background and stored. Think fails with fault.Unavailable if the
+// server is going down, and otherwise as memory.Turns.Begin does.
+func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Message) error {
+	if !r.start() {
+		return fault.New(fault.Unavailable, "the server is going down")
+	}
+	x := r.newExchange(context.WithoutCancel(ctx))
+	x.trace = r.startTrace("invoke_agent", nil, project, agentID, x.arrived)
+	err := x.begin(project, agentID, nil, func(head memory.Head, _ []memory.Message) (memory.Plan, error) {
+		return memory.Plan{Append: []memory.Message{m}}, r.checkLLM(head.Agent.Settings.LLM)
+	})
+	if err == nil {
+		if err = r.cfg.Turns.Durable(x.turn); err != nil {
+			_ = x.settle(err, nil, "")
+		}
+	}
+	if err != nil {
+		x.trace.end(x, err)
+		x.cancel(nil)
+		r.running.Done()
+		return err
+	}
+	stop := context.AfterFunc(r.life, func() { x.cancel(errShutdown) })
+	go func() { // Close waits for it
+		defer r.running.Done()
+		defer x.cancel(nil)
+		defer x.trace.end(x, nil)
+		defer stop()
+		if err := x.run(x.newPrompt(nil)); err != nil && !wasCut(err) {
+			r.cfg.Log.Warn().Err(err).Str("agent", agentID).Int64("turn_id", x.turn.TurnID).Msg("a turn without a client failed")
+		}
+	}()
+	return nil
+}
