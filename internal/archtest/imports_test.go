@@ -80,7 +80,7 @@ func rules() map[string]rule {
 		"memory/seal":                  {},
 		"memory/window":                {[]string{"internal/fault"}, nil},
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
-		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, nil},
+		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, []string{jsonSchema}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
 		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp, gjson}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},

@@ -5,33 +5,34 @@ import (
 	"strings"
 )
 
-// MaxExpanded is how many bytes all that variables stand for may have in one document.
+// MaxExpanded limits the bytes of all texts with variables in one document, after replacement.
 const MaxExpanded = 1 << 20
 
-// maxNested is how deep the default of a variable may hold others.
+// maxNested limits how deep defaults of variables may hold other variables.
 const maxNested = 16
 
-// expander puts in what ${NAME} and ${NAME:-default} stand for (004-2). It knows the variables that it was given and no others: what this process has in
-// its environment is not the business of who sends a document.
+// expander replaces ${NAME} and ${NAME:-default}. It knows only the variables of the request: the
+// environment of this process may hold secrets, which the sender of a document must not read.
 type expander struct {
 	variables map[string]string
 	left      int // bytes that may still be put in
 }
 
-// expand gives the text with its variables put in, and whether there were any. As in a shell, a default stands for a variable that is not given or
-// empty, and may itself hold variables. What was put in is not looked at again.
+// expand returns the text with its variables replaced, and whether it had any. As in a shell, the
+// default replaces a variable that is missing or empty, and may itself hold variables. Values are
+// not expanded again.
 func (e *expander) expand(s string) (out string, found bool, err error) {
 	if !strings.Contains(s, "${") {
 		return s, false, nil
 	}
 	var b strings.Builder
-	if err := e.into(&b, s, 0); err != nil {
+	if err := e.write(&b, s, 0); err != nil {
 		return "", true, err
 	}
 	return b.String(), true, nil
 }
 
-func (e *expander) into(b *strings.Builder, s string, depth int) error {
+func (e *expander) write(b *strings.Builder, s string, depth int) error {
 	if depth > maxNested {
 		return fmt.Errorf("has defaults that nest deeper than %d levels", maxNested)
 	}
@@ -60,7 +61,7 @@ func (e *expander) into(b *strings.Builder, s string, depth int) error {
 			}
 			b.WriteString(value)
 		case hasDef:
-			if err := e.into(b, def, depth+1); err != nil {
+			if err := e.write(b, def, depth+1); err != nil {
 				return err
 			}
 		default:
@@ -70,7 +71,7 @@ func (e *expander) into(b *strings.Builder, s string, depth int) error {
 	}
 }
 
-// closing gives the place of the brace that ends a variable; below 0 if there is none.
+// closing returns the index of the brace that ends a variable, or -1.
 func closing(s string) int {
 	open := 0
 	for i := 0; i < len(s); i++ {

@@ -4,7 +4,7 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// section gives an object of the effective document, nil if it has none.
+// section returns an object of the effective document, or nil if there is none.
 func section(m map[string]any, path ...string) map[string]any {
 	for _, name := range path {
 		m, _ = m[name].(map[string]any)
@@ -12,13 +12,15 @@ func section(m map[string]any, path ...string) map[string]any {
 	return m
 }
 
+// isOn reports whether an object is enabled, which is the default.
 func isOn(m map[string]any) bool {
-	v, said := m["enabled"].(bool)
-	return !said || v
+	v, ok := m["enabled"].(bool)
+	return !ok || v
 }
 
-// means says what the short-term half means here (004-3 to 004-7). The document is valid, so that its values are of their kinds.
-func (r *Report) means() {
+// setMeaning sets Policy, Session and WorkingMemory from short_term. The document is valid, so its
+// values have the types of the schema.
+func (r *Report) setMeaning() {
 	short := section(r.Effective, "short_term")
 	if short == nil {
 		return
@@ -41,7 +43,8 @@ func (r *Report) means() {
 	}
 }
 
-// policy gives the window policy of a conversation_context. Its preset is named, so that what wider levels say has no part in it.
+// policy returns the window policy of a conversation_context. It names a preset, so policies of the
+// project and the server have no part in it.
 func policy(m map[string]any, on bool) *window.Policy {
 	p := &window.Policy{Preset: "ossa"}
 	if !on || !isOn(m) {
@@ -63,29 +66,30 @@ func policy(m map[string]any, on bool) *window.Policy {
 	return p
 }
 
-// unsupported notes what a document holds that is right and has no effect, beside what is not known.
-func (c *checker) unsupported(m map[string]any) {
-	note := func(path, why string) { c.idle = append(c.idle, Problem{path, why}) }
+// addUnsupported notes the parts of a valid document that have no effect. It reads the effective
+// document and, where a default must not be reported, the given one.
+func (c *checker) addUnsupported(m, given map[string]any) {
+	note := func(path, why string) { c.unsupported = append(c.unsupported, Problem{path, why}) }
 	if short := section(m, "short_term"); short != nil {
 		if p, _ := short["provider"].(string); p != "in_memory" && p != "" {
 			note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
 		}
 		if short["connection"] != nil {
-			note("short_term.connection", "nothing is connected to: the memory is in this server's store")
+			note("short_term.connection", "Heardlog connects to nothing: the memory is in this server's store")
 		}
 		if w := section(short, "working_memory"); w != nil && w["namespaced"] == false {
 			note("short_term.working_memory.namespaced", "each agent has its own working memory")
 		}
-		if c.sessions {
-			note("short_term.session_state.max_sessions", "the server says how many agents a project may run: HEARDLOG_MAX_AGENTS, HEARDLOG_OVER_MAX_AGENTS")
+		if _, ok := section(given, "short_term", "session_state")["max_sessions"]; ok {
+			note("short_term.session_state.max_sessions", "the server limits the agents of a project: HEARDLOG_MAX_AGENTS, HEARDLOG_OVER_MAX_AGENTS")
 		}
 	}
 	if long := section(m, "long_term"); long != nil && isOn(long) {
-		note("long_term", "is read and checked only")
+		note("long_term", "is only checked")
 	}
 	for _, name := range []string{"provider_interface", "lifecycle"} {
 		if section(m, name) != nil {
-			note(name, "is read and checked only")
+			note(name, "is only checked")
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package ossa reads memory models of the Open Standard for Software Agents (reference/memory-semantics.md, system 004): it checks a document against the
-// published schema and tells what of it Heardlog does, and by which settings. It is made of pure functions, and reads neither files nor the environment.
+// Package ossa reads memory models of the Open Standard for Software Agents (OSSA). Validate checks a
+// Document against schema.json and returns a Report: its mistakes, or what Heardlog does with it and
+// by which settings. The package is pure: it reads neither files nor the environment.
 package ossa
 
 import (
@@ -8,81 +9,82 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Bounds of a report. What is beyond them is counted and not told.
+// Limits of a report and of a document. Problems beyond MaxProblems are only counted.
 const (
 	MaxProblems  = 100
 	MaxVariables = 1000
 )
 
-// Problem is something that a document may not hold, or that has no effect here.
+// Problem is a mistake in a document, or a part of it that has no effect here.
 type Problem struct {
 	Path    string `json:"path"` // from the root of a whole document; "" is the document itself
 	Message string `json:"message"`
 }
 
-// Session is the form of properties.heardlog.session.
+// Session has the form of properties.heardlog.session.
 type Session struct {
 	TTLSeconds int64 `json:"session_ttl_seconds"`
 	Persist    bool  `json:"persist_across_invocations"`
 }
 
-// WorkingMemory is the form of properties.heardlog.working_memory.
+// WorkingMemory has the form of properties.heardlog.working_memory.
 type WorkingMemory struct {
 	Enabled    bool  `json:"enabled"`
 	MaxSizeMB  int64 `json:"max_size_mb,omitempty"`
 	TTLSeconds int64 `json:"ttl_seconds,omitempty"`
 }
 
-// Report is what is to be said of a document. All but Errors is set only for a valid one, and what a part says nothing of is not set.
+// Report is the result of Validate. A document with errors has nothing else set. Fields about parts
+// that the document lacks are not set either.
 type Report struct {
 	Valid  bool      `json:"valid"`
 	Errors []Problem `json:"errors"`
-	// Effective is the document with its variables put in and its defaults filled in.
+	// Effective is the document with its variables replaced and its defaults filled in.
 	Effective map[string]any `json:"effective,omitempty"`
-	// Policy, Session and WorkingMemory are what the short-term half means here, as join takes it under properties.heardlog.
+	// Policy, Session and WorkingMemory are the settings that short_term means here, in the form
+	// that join takes under properties.heardlog.
 	Policy        *window.Policy `json:"policy,omitempty"`
 	Session       *Session       `json:"session,omitempty"`
 	WorkingMemory *WorkingMemory `json:"working_memory,omitempty"`
-	// NotSupported is what of the document is accepted and has no effect.
+	// NotSupported lists what the document may hold but has no effect.
 	NotSupported []Problem `json:"not_supported"`
 }
 
-// Document is what is to be checked.
+// Document is the input of Validate.
 type Document struct {
-	// JSON is a document, or a part of one; its depth is for the caller to bound.
+	// JSON is a document or a part of one. The caller limits its depth.
 	JSON []byte
-	// Part is where in a document JSON stands, as in short_term.working_memory, or All. Of a part nothing is required (004-1). "" is a whole document.
+	// Part is the path of JSON in a document, such as short_term.working_memory, or All. Nothing is
+	// required in a part. "" means that JSON is a whole document.
 	Part string
-	// Variables are what ${NAME} stands for in values (004-2).
+	// Variables holds the values of ${NAME} in texts.
 	Variables map[string]string
 }
 
-// All is the Part of a document that may lack what is required.
+// All is the Part of a document that may lack required values.
 const All = "model"
 
-// version is the form of apiVersion. Each published schema pins its own; all are taken (004-1).
-var version = regexp.MustCompile(`^ossa/v[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}$`)
-
-// Validate reads a document. It fails only where there is nothing to report on: with fault.BadRequest for what is not a JSON object, and with fault.Invalid
-// for a Part that the model does not have.
+// Validate checks a document. It returns fault.BadRequest if JSON is no JSON object, and
+// fault.Invalid if the model has no such Part or there are too many Variables. Any other mistake is
+// in the report.
 func Validate(d Document) (Report, error) {
 	at := d.Part
 	if at == All {
 		at = ""
 	}
-	place := model().part(at)
-	if place == nil {
+	schema := findPart(at)
+	if schema == nil {
 		return Report{}, fault.At(fault.Invalid, "part", "%q is no object of the model; there are %s, short_term, long_term, provider_interface, lifecycle and what stands in them, such as short_term.working_memory",
 			clip(d.Part), All)
 	}
@@ -93,19 +95,22 @@ func Validate(d Document) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	c := checker{strict: d.Part == "", expander: expander{d.Variables, MaxExpanded}}
-	effective := c.object(place, at, given)
-	for _, path := range slices.Backward(split(at)) {
-		effective = map[string]any{path: effective}
+	c := checker{
+		strict: d.Part == "", expander: expander{d.Variables, MaxExpanded}, document: given, part: at, schema: schema,
+		settled: map[string]bool{},
 	}
-	out := Report{Valid: len(c.errors) == 0, Errors: c.told(c.errors), NotSupported: []Problem{}}
+	effective := c.object(schema, at, given)
+	if err := c.check(effective); err != nil {
+		return Report{}, err
+	}
+	out := Report{Valid: len(c.errors) == 0, Errors: atMost(c.errors), NotSupported: []Problem{}}
 	if !out.Valid {
 		return out, nil
 	}
-	out.Effective = effective
-	out.means()
-	c.unsupported(effective)
-	out.NotSupported = c.told(c.idle)
+	out.Effective = wrap(at, effective)
+	out.setMeaning()
+	c.addUnsupported(out.Effective, wrap(at, given))
+	out.NotSupported = atMost(c.unsupported)
 	return out, nil
 }
 
@@ -114,6 +119,14 @@ func split(path string) []string {
 		return nil
 	}
 	return strings.Split(path, ".")
+}
+
+// wrap returns the whole document whose object at path is m.
+func wrap(path string, m map[string]any) map[string]any {
+	for _, name := range slices.Backward(split(path)) {
+		m = map[string]any{name: m}
+	}
+	return m
 }
 
 // decode reads one JSON object.
@@ -129,25 +142,102 @@ func decode(b []byte) (map[string]any, error) {
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, fault.New(fault.BadRequest, "the document is %s; an object is wanted", name(v))
+		return nil, fault.New(fault.BadRequest, "the document is %s; an object is wanted", show(v))
 	}
 	return m, nil
 }
 
-// checker walks through a document beside the model.
+// checker holds what is known of one document while it is checked.
 type checker struct {
 	expander
-	strict       bool // what is required has to be there
-	errors, idle []Problem
-	sessions     bool // the document says how many sessions there may be
+	strict   bool // required values must be there
+	document map[string]any
+	part     string // path of document in the model
+	schema   *jsonschema.Schema
+	// settled holds the paths of values that the schema does not judge: references to secrets, and
+	// texts whose variables already made an error.
+	settled     map[string]bool
+	errors      []Problem
+	unsupported []Problem
+}
+
+// check compares the effective document with the schema and adds its errors in the order of their
+// paths.
+func (c *checker) check(effective map[string]any) error {
+	err := c.schema.Validate(effective)
+	if err == nil {
+		return nil
+	}
+	var all *jsonschema.ValidationError
+	if !errors.As(err, &all) {
+		return fault.Wrap(fault.Internal, err, "the document could not be checked")
+	}
+	leaves := leavesOf(all)
+	slices.SortStableFunc(leaves, func(a, b *jsonschema.ValidationError) int {
+		return slices.CompareFunc(a.InstanceLocation, b.InstanceLocation, compareKeys)
+	})
+	for _, leaf := range leaves {
+		c.addError(leaf)
+	}
+	return nil
+}
+
+func leavesOf(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
+	if len(e.Causes) == 0 {
+		return []*jsonschema.ValidationError{e}
+	}
+	var out []*jsonschema.ValidationError
+	for _, c := range e.Causes {
+		out = append(out, leavesOf(c)...)
+	}
+	return out
+}
+
+// compareKeys orders keys by name and places in a list by number.
+func compareKeys(a, b string) int {
+	i, errA := strconv.Atoi(a)
+	j, errB := strconv.Atoi(b)
+	if errA == nil && errB == nil {
+		return i - j
+	}
+	return strings.Compare(a, b)
+}
+
+// addError adds the problems of one failed keyword. They show values as the document has them, since
+// a variable may stand for a secret.
+func (c *checker) addError(leaf *jsonschema.ValidationError) {
+	schema, path, written := c.schema, c.part, any(c.document)
+	for _, key := range leaf.InstanceLocation {
+		path = joinPath(schema, path, key)
+		schema = property(schema, key)
+		switch v := written.(type) {
+		case map[string]any:
+			written = v[key]
+		case []any:
+			i, _ := strconv.Atoi(key)
+			written = v[i]
+		}
+	}
+	if r, ok := leaf.ErrorKind.(*kind.Required); ok {
+		for _, name := range r.Missing {
+			if c.strict {
+				c.fail(joinPath(schema, path, name), "is missing, and is required in a whole document; name a part to leave it out")
+			}
+		}
+		return
+	}
+	if !c.settled[path] {
+		c.settled[path] = true // a value may break several keywords
+		c.fail(path, "%s %s", show(written), wants(schema))
+	}
 }
 
 func (c *checker) fail(path, format string, args ...any) {
 	c.errors = append(c.errors, Problem{path, fmt.Sprintf(format, args...)})
 }
 
-// told bounds a list, and says how many more there are.
-func (*checker) told(list []Problem) []Problem {
+// atMost returns the first MaxProblems of a list, and the number of the others as a last entry.
+func atMost(list []Problem) []Problem {
 	out := append([]Problem{}, list[:min(len(list), MaxProblems)]...)
 	if more := len(list) - len(out); more > 0 {
 		out = append(out, Problem{"", fmt.Sprintf("there are %d more", more)})
@@ -155,169 +245,32 @@ func (*checker) told(list []Problem) []Problem {
 	return out
 }
 
-func join(path, name string) string {
-	if path == "" {
-		return clip(name)
-	}
-	return path + "." + clip(name)
-}
-
-// object gives an object with its values read and its defaults filled in. What the model does not know stays as it is (004-1).
-func (c *checker) object(n *node, path string, given map[string]any) map[string]any {
-	out := make(map[string]any, len(n.names))
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		child, v := n.children[key], given[key]
-		switch {
-		case child != nil:
-			out[key] = c.value(child, join(path, key), v)
-			c.sessions = c.sessions || key == "max_sessions"
-		case len(n.names) == 0: // one without keys of its own, which may hold anything
-			out[key] = v
-		default:
-			out[key] = v
-			c.idle = append(c.idle, Problem{join(path, key), "is not known here"})
-		}
-	}
-	for _, key := range n.names {
-		child := n.children[key]
-		if _, there := given[key]; there {
-			continue
-		}
-		switch {
-		case child.required && c.strict:
-			c.fail(join(path, key), "is missing, and is required in a whole document; name a part to leave it out")
-		case child.kind == kindObject && !child.given:
-			out[key] = c.object(child, join(path, key), nil)
-		case child.def != nil:
-			out[key] = c.value(child, join(path, key), child.def)
-		}
-	}
-	return out
-}
-
-// value gives a value as it is meant.
-func (c *checker) value(n *node, path string, v any) any {
-	shown := show(v) // as it was written: what variables stand for is not told
-	if s, ok := v.(string); ok {
-		if n.opaque && strings.Contains(s, "${") {
-			return v
-		}
-		text, found, err := c.expand(s)
-		if err != nil {
-			c.fail(path, "%s %s", shown, err)
-			return v
-		}
-		v = text
-		if found && (n.kind == kindFlag || n.kind == kindNumber) { // JSON has no other place for a variable than a text
-			var meant any
-			dec := json.NewDecoder(strings.NewReader(text))
-			dec.UseNumber()
-			if dec.Decode(&meant) == nil && !dec.More() {
-				v = meant
-			}
-		}
-	}
-	switch n.kind {
-	case kindObject:
-		if m, ok := v.(map[string]any); ok {
-			return c.object(n, path, m)
-		}
-		c.fail(path, "%s is not an object", shown)
-	case kindFlag:
-		if _, ok := v.(bool); ok {
-			return v
-		}
-		c.fail(path, "%s is neither true nor false", shown)
-	case kindNumber:
-		if i, ok := integer(v); ok && i >= n.min && i <= n.max {
-			return i
-		}
-		c.fail(path, "%s is not an integer%s", shown, n.bounds())
-	case kindText:
-		s, ok := v.(string)
-		switch {
-		case !ok:
-			c.fail(path, "%s is not a text", shown)
-		case len(n.values) > 0 && !slices.Contains(n.values, s):
-			c.fail(path, "%s is not %s", shown, oneOf(n.values))
-		case path == "apiVersion" && !version.MatchString(s):
-			c.fail(path, "%s is not of the form ossa/vX.Y.Z", shown)
-		}
-	case kindList:
-		l, ok := v.([]any)
-		if !ok {
-			c.fail(path, "%s is not a list", shown)
-			return v
-		}
-		out := make([]any, 0, len(l))
-		for i, item := range l {
-			out = append(out, c.value(n.items, path+"["+strconv.Itoa(i)+"]", item))
-		}
-		return out
-	}
-	return v
-}
-
-// integer reads a number that is whole, as 100, 100.0 and 1e2 are.
-func integer(v any) (int64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return v, true
-	case json.Number:
-		f, err := strconv.ParseFloat(string(v), 64)
-		if err != nil || f != math.Trunc(f) || math.Abs(f) > noLimit {
-			return 0, false
-		}
-		return int64(f), true
-	}
-	return 0, false
-}
-
-func (n *node) bounds() string {
+// joinPath returns the path of a value in the object or list at path.
+func joinPath(parent *jsonschema.Schema, path, key string) string {
 	switch {
-	case n.min == -noLimit:
-		return ""
-	case n.max == noLimit:
-		return fmt.Sprintf(" of at least %d", n.min)
+	case parent.Items2020 != nil:
+		return path + "[" + key + "]"
+	case path == "":
+		return clip(key)
 	}
-	return fmt.Sprintf(" from %d to %d", n.min, n.max)
+	return path + "." + clip(key)
 }
 
-func oneOf(values []string) string {
-	if len(values) == 1 {
-		return values[0]
-	}
-	return "one of " + strings.Join(values, ", ")
-}
-
-// name gives what kind of JSON value something is.
-func name(v any) string {
-	switch v.(type) {
-	case nil:
-		return "null"
-	case map[string]any:
-		return "an object"
-	case []any:
-		return "a list"
-	case string:
-		return "a text"
-	case bool:
-		return "a boolean"
-	}
-	return "a number"
-}
-
-// show gives a value for an error.
+// show returns a value for an error, shortened, or its kind if it is an object or a list.
 func show(v any) string {
 	switch v := v.(type) {
+	case nil:
+		return "null"
 	case string:
 		return strconv.Quote(clip(v))
 	case json.Number:
 		return clip(string(v))
 	case bool:
 		return strconv.FormatBool(v)
+	case []any:
+		return "a list"
 	}
-	return name(v)
+	return "an object"
 }
 
 func clip(s string) string {
