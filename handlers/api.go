@@ -114,7 +114,7 @@ func New(c Config) *chi.Mux {
 		tails:         tailAPI{hub: hub},
 		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
 		notices: &noticeAPI{
-			bodies: b, archive: archive.Service{Memory: c.Memory, Now: c.Now}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
+			bodies: b, archive: archive.Service{Memory: c.Memory}, secrets: c.Ingest, defaultProject: c.Access.DefaultProject, log: c.Log,
 			events: c.Metrics.ingest, leftOut: c.Metrics.ingestLeft,
 		},
 		proxy: &proxyAPI{

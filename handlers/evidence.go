@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
 )
@@ -115,7 +116,7 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	if err != nil {
 		return err
 	}
-	list, err := a.memory.Record(r.Context(), projectOf(r), id, reports)
+	list, err := evidence.Service{Memory: a.memory}.Record(r.Context(), projectOf(r), id, reports)
 	if err != nil {
 		return err
 	}
@@ -140,10 +141,10 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 }
 
 // reportsOf gives evidence as the domain takes it.
-func reportsOf(list []platform.Evidence) ([]memory.Report, error) {
-	out := make([]memory.Report, 0, len(list))
+func reportsOf(list []platform.Evidence) ([]evidence.Report, error) {
+	out := make([]evidence.Report, 0, len(list))
 	for _, e := range list {
-		r := memory.Report{
+		r := evidence.Report{
 			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
 			Playing: e.Playing, Account: e.Account, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
 		}
@@ -159,7 +160,7 @@ func reportsOf(list []platform.Evidence) ([]memory.Report, error) {
 			r.Heard = &text
 		}
 		for _, w := range e.Words {
-			r.Words = append(r.Words, memory.WordTime{Text: w.Text, StartMS: w.StartMS, EndMS: w.EndMS})
+			r.Words = append(r.Words, evidence.WordTime{Text: w.Text, StartMS: w.StartMS, EndMS: w.EndMS})
 		}
 		out = append(out, r)
 	}

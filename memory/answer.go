@@ -123,7 +123,7 @@ func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn,
 			}
 			return Change{}, errElsewhere
 		}
-		p := planner{view: view, head: h, rev: h.Rev + 1, now: s.nowMS(), recent: recent}
+		p := planner{view: view, head: h, rev: h.Rev + 1, now: s.NowMS(), recent: recent}
 		if err := p.run(plan, answering || slices.Contains(b.elsewhere, h.LastTurn)); err != nil {
 			return Change{}, err
 		}
@@ -161,7 +161,7 @@ type planner struct {
 
 func (p *planner) run(plan Plan, answering bool) error {
 	for _, e := range plan.Evidence {
-		if err := p.replace(e.Seq, func(m Message) (Message, bool, error) { return applyEvidence(m, e, p.now) }); err != nil {
+		if err := p.replace(e.Seq, func(m Message) (Message, bool, error) { return m.WithEvidence(e, p.now) }); err != nil {
 			return err
 		}
 	}
@@ -287,10 +287,10 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer stop()
-	now := s.nowMS()
+	now := s.NowMS()
 	out := a.message(now)
 	out.Seq, out.TurnID, out.TurnHasUser = t.AnswerSeq, t.TurnID, true
-	out = t.flight.noted(out, now) // not within the decision, which holds up all other writes of the server
+	out = t.flight.amended(out, now) // not within the decision, which holds up all other writes of the server
 	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(view AgentView) (Change, error) {
 		h := view.Head()
 		// Also of an agent that has ended meanwhile: what was said belongs into its ledger.
@@ -310,7 +310,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 		return c, s.cutBehind(view, &c)
 	})
 	if err == nil {
-		s.recordOthers(ctx, t, &out)
+		s.amendOthers(ctx, t.flight, &out)
 	}
 	if err == nil && out.State == Superseded && !a.Repeats {
 		s.cfg.Observe.Ghost()

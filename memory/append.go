@@ -51,7 +51,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 				out.Messages = append(out.Messages, stored)
 				continue
 			}
-			m, err := h.Place(m, view.Head().Rev+1, s.nowMS(), answering && h.LastTurn == view.Head().LastTurn)
+			m, err := h.Place(m, view.Head().Rev+1, s.NowMS(), answering && h.LastTurn == view.Head().LastTurn)
 			if err != nil {
 				return Change{}, err
 			}

@@ -83,7 +83,7 @@ func (a Agent) ShownName() string {
 
 // PastRetention reports whether an agent that ended at endMS would have been erased by now.
 func (s *Service) PastRetention(endMS int64) bool {
-	return s.cfg.Retention > 0 && endMS < s.nowMS()-s.cfg.Retention.Milliseconds()
+	return s.cfg.Retention > 0 && endMS < s.NowMS()-s.cfg.Retention.Milliseconds()
 }
 
 // CreateArchived stores an archived agent and its messages. The limit on live agents does not apply.

@@ -76,7 +76,7 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 		return nil
 	}
 	var told []Message
-	now := s.nowMS()
+	now := s.NowMS()
 	nth := int64(nthAnswer)
 	each := func(old, m *Message) error {
 		if messages && m.tellsMore(old) {

@@ -68,7 +68,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 			}
 			return Change{}, err
 		}
-		m, changed, err := applyEvidence(m, r.evidence(m), s.nowMS())
+		m, changed, err := m.WithEvidence(r.evidence(m), s.NowMS())
 		if err != nil || !changed {
 			return Change{}, err
 		}

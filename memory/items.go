@@ -68,7 +68,7 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 		if err := s.checkItems(view, &h); err != nil {
 			return Change{}, err
 		}
-		if out, err = h.Place(m, view.Head().Rev+1, s.nowMS(), false); err != nil {
+		if out, err = h.Place(m, view.Head().Rev+1, s.NowMS(), false); err != nil {
 			return Change{}, err
 		}
 		return Change{Append: []Message{out}}, nil
@@ -220,7 +220,7 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 		if was := m.Item(); was != nil {
 			item = *was
 		}
-		item.UpdatedMS = s.nowMS()
+		item.UpdatedMS = s.NowMS()
 		if m.Status = next; next == rules.Accepted {
 			m.Status = Accepted
 		}

@@ -188,7 +188,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 			if h.Rev != rev {
 				return Change{}, errMoved
 			}
-			m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.nowMS(), upTo
+			m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.NowMS(), upTo
 			if seqs == nil {
 				m.BaseSeq = upTo + 1
 				return Change{}, nil

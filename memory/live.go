@@ -52,8 +52,9 @@ type flight struct {
 	made  func() string // what is made of the answer so far; may be nil, and is after landing; under agent.mu
 	once  sync.Once     // for cut
 	done  chan struct{} // closed when the answer is settled
-	notes []Report      // see note; under agent.mu, as taken
-	taken bool
+	// amendments are applied when the answer is stored, and closed is set then; under agent.mu.
+	amendments []Amendment
+	closed     bool
 }
 
 // noTurn is the turn of a flight whose turn is not decided yet.

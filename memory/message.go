@@ -225,11 +225,11 @@ func (m Message) SentText() string {
 	if m.Sent != "" {
 		return m.Sent
 	}
-	return m.sentUnsaid()
+	return m.defaultSent()
 }
 
-// sentUnsaid gives what left our socket where Sent does not say.
-func (m *Message) sentUnsaid() string {
+// defaultSent returns what left our socket if Sent is empty.
+func (m *Message) defaultSent() string {
 	if m.Method == DisconnectOnly {
 		return m.Content
 	}

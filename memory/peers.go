@@ -236,7 +236,7 @@ func (s *Service) beat() func(context.Context) error {
 
 // unseen gives what was seen of agents since it was told last.
 func (s *Service) unseen() []Seen {
-	now := s.nowMS()
+	now := s.NowMS()
 	fresh := make(map[agentKey]Seen, len(s.peers.told))
 	var out []Seen
 	s.live.mu.RLock()

@@ -105,7 +105,8 @@ func (noObserver) Interrupted(string) {}
 func (noObserver) Ghost()             {}
 func (noObserver) Unheard(int64)      {}
 
-func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
+// NowMS returns the current time, Unix ms.
+func (s *Service) NowMS() int64 { return s.cfg.Now().UnixMilli() }
 
 // JoinRequest is a new agent.
 type JoinRequest struct {
@@ -126,7 +127,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if err := r.Settings.checkTemplates(); err != nil {
 		return Agent{}, err
 	}
-	now := s.nowMS()
+	now := s.NowMS()
 	a := Agent{
 		ID: s.cfg.NewID(), Project: r.Project, Name: r.Name, Status: Running, StartMS: now, Rev: 1,
 		Settings: r.Settings, Properties: r.Properties, JoinKey: r.Key,
@@ -334,6 +335,12 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 		}
 		after = msgs[len(msgs)-1].Seq
 	}
+}
+
+// Change applies a decision to an agent, as every other method does: the change is on disk when Change
+// returns, events are sent and followers are notified. It is for packages that build on the Service.
+func (s *Service) Change(ctx context.Context, project, id string, decide Decision) error {
+	return s.update(ctx, project, id, decide)
 }
 
 // update runs decide and, once it is stored, tells those who watch the agent.

@@ -243,7 +243,7 @@ func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text strin
 		}
 		m.Inherited = &in
 		if text != m.Summary {
-			m.Summary, m.SummaryMS = text, s.nowMS()
+			m.Summary, m.SummaryMS = text, s.NowMS()
 		}
 		return Change{}, nil
 	})

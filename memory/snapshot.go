@@ -50,7 +50,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 		m.Summary, m.SummaryMS, m.SummaryUpTo, m.ToolExchange = summary, 0, 0, in.ToolExchange
 		m.disown()
 		if summary != "" {
-			m.SummaryMS = s.nowMS()
+			m.SummaryMS = s.NowMS()
 		}
 		return c, nil
 	})
@@ -60,7 +60,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 func (s *Service) refill(h *Head, m *Memory, msgs []Message) (Change, error) {
 	var c Change
 	m.BaseSeq = h.NextSeq
-	rev, now := h.Rev+1, s.nowMS()
+	rev, now := h.Rev+1, s.NowMS()
 	for _, msg := range msgs {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
 		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil // measured once, of the message that was copied

@@ -89,7 +89,7 @@ func (s *Service) say(ctx context.Context, project, id string, m Message, still 
 		}
 		put := m
 		put.Method = AssumedFull
-		if put, err = h.Place(put, h.Rev+1, s.nowMS(), false); err != nil {
+		if put, err = h.Place(put, h.Rev+1, s.NowMS(), false); err != nil {
 			return Change{}, err
 		}
 		return Change{Append: []Message{put}}, nil

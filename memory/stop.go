@@ -126,7 +126,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 				return err
 			}
 		}
-		now := s.nowMS()
+		now := s.NowMS()
 		a := h.Agent
 		a.Status, a.StopMS, a.Rev = Stopped, now, h.Rev+1
 		if a.Message == "" {

@@ -67,7 +67,7 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 		if upToSeq >= h.NextSeq {
 			return Change{}, fault.At(fault.Conflict, "up_to_seq", "%d is beyond the ledger, which has come to %d", upToSeq, h.NextSeq-1)
 		}
-		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.nowMS(), upToSeq
+		m.Summary, m.SummaryMS, m.SummaryUpTo = text, s.NowMS(), upToSeq
 		if text == "" {
 			m.SummaryMS = 0
 			m.disown()

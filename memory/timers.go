@@ -357,7 +357,7 @@ func (s *Service) warn(ctx context.Context, a Agent) error {
 			if a.Status.Ended() || a.Settings.WarnedMS != 0 {
 				return Change{}, nil
 			}
-			a.Rev, a.Settings.WarnedMS = h.Rev+1, s.nowMS()
+			a.Rev, a.Settings.WarnedMS = h.Rev+1, s.NowMS()
 			ev, err := s.event(&a, event.Expiring, a.Rev, 0, a.Settings.WarnedMS, EventFacts{})
 			return Change{Agent: &a, Events: ev}, err
 		})

@@ -76,22 +76,6 @@ type Extension struct {
 	Content string
 }
 
-// Evidence tells what was heard of one answer.
-type Evidence struct {
-	Seq    int64
-	Method Method
-	// Heard is the heard text; with Full set it is the whole answer and Heard is not looked at.
-	Heard string
-	Full  bool
-	// State, if not Final, is Unplayed or Replaced: nothing was heard. Heard and Full are not looked at then.
-	State State
-	// Confidence is how sure the evidence is of itself, in percent; 0 = it does not say.
-	Confidence int64
-	// AtMS is when the caller cut it, Unix ms; 0 = unknown.
-	AtMS int64
-	By   string // Message.InterruptBy; "" = not known, which is taken for start_of_speech until something says otherwise
-}
-
 // Turn is a turn whose answer is being made. It must be settled, whatever happens.
 type Turn struct {
 	Agent     Agent

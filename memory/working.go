@@ -137,7 +137,7 @@ func (s *Service) PutWorking(ctx context.Context, project, id, key string, value
 			ttl = own
 		}
 	}
-	now := s.nowMS()
+	now := s.NowMS()
 	e := WorkingEntry{Key: key, Value: bytes.Clone(value), UpdatedMS: now, ExpiresMS: now + int64(ttl)*1000}
 	return e, s.cfg.Working.PutWorking(ctx, project, id, e, limit, now)
 }
@@ -150,7 +150,7 @@ func (s *Service) Working(ctx context.Context, project, id, key string) (Working
 	if _, _, err := s.working(ctx, project, id); err != nil {
 		return WorkingEntry{}, err
 	}
-	return s.cfg.Working.Working(ctx, project, id, key, s.nowMS())
+	return s.cfg.Working.Working(ctx, project, id, key, s.NowMS())
 }
 
 // DeleteWorking takes a key away and tells whether it was there.
@@ -161,7 +161,7 @@ func (s *Service) DeleteWorking(ctx context.Context, project, id, key string) (b
 	if _, _, err := s.working(ctx, project, id); err != nil {
 		return false, err
 	}
-	return s.cfg.Working.DeleteWorking(ctx, project, id, key, s.nowMS())
+	return s.cfg.Working.DeleteWorking(ctx, project, id, key, s.NowMS())
 }
 
 // WorkingKeys lists an agent's keys after the given one, and gives what its working memory may hold.
@@ -170,7 +170,7 @@ func (s *Service) WorkingKeys(ctx context.Context, project, id, after string, li
 	if err != nil {
 		return WorkingPage{}, most, err
 	}
-	page, err := s.cfg.Working.WorkingKeys(ctx, project, id, after, limit, s.nowMS())
+	page, err := s.cfg.Working.WorkingKeys(ctx, project, id, after, limit, s.NowMS())
 	return page, most, err
 }
 
@@ -179,7 +179,7 @@ func (s *Service) ClearWorking(ctx context.Context, project, id string) (int, er
 	if _, _, err := s.working(ctx, project, id); err != nil {
 		return 0, err
 	}
-	return s.cfg.Working.ClearWorking(ctx, project, id, s.nowMS())
+	return s.cfg.Working.ClearWorking(ctx, project, id, s.NowMS())
 }
 
 // workingSweepEvery is how often what has expired is erased: no entry lives for less than MinWorkingTTL.
@@ -193,7 +193,7 @@ func (s *Service) sweepWorkingUntil(ctx context.Context) {
 	tick := time.NewTicker(workingSweepEvery)
 	defer tick.Stop()
 	for {
-		if _, err := s.cfg.Working.SweepWorking(ctx, s.nowMS()); err != nil && ctx.Err() == nil {
+		if _, err := s.cfg.Working.SweepWorking(ctx, s.NowMS()); err != nil && ctx.Err() == nil {
 			s.cfg.OnError("erase expired working memory", err)
 		}
 		select {

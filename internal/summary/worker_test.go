@@ -17,6 +17,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/evidence"
 )
 
 // TestWorker: when the estimate reaches its share of the window, and not before, what is older than keep_recent becomes a summary; the next holds the one before; what is
@@ -238,7 +239,7 @@ func TestWorkerEvidence(t *testing.T) {
 		w.say("p", id, 2, 9)
 		synctest.Wait() // the model thinks
 		heard := "heard"
-		got, err := w.Record(t.Context(), "p", id, []memory.Report{{ItemID: "a1", Heard: &heard, Cut: true}})
+		got, err := evidence.Service{Memory: w.Service}.Record(t.Context(), "p", id, []evidence.Report{{ItemID: "a1", Heard: &heard, Cut: true}})
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
+	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
@@ -28,7 +29,7 @@ import (
 type service struct{ *memory.Service }
 
 func (s service) File(ctx context.Context, project string, n archive.Notice) (changed bool, err error) {
-	return archive.Service{Memory: s.Service, Now: time.Now}.File(ctx, project, n)
+	return archive.Service{Memory: s.Service}.File(ctx, project, n)
 }
 
 func newService(edit func(*memory.Config)) service {
@@ -317,7 +318,10 @@ func TestFileRefuses(t *testing.T) {
 			_, err := s.Interrupt(t.Context(), "p", "a", memory.InterruptRequest{Heard: &heard})
 			return err
 		}(),
-		"record": func() error { _, err := s.Record(t.Context(), "p", "a", []memory.Report{{Heard: &heard}}); return err }(),
+		"record": func() error {
+			_, err := evidence.Service{Memory: s.Service}.Record(t.Context(), "p", "a", []evidence.Report{{Heard: &heard}})
+			return err
+		}(),
 	} {
 		if e, ok := errors.AsType[*fault.Error](err); !ok || !strings.Contains(e.Msg, "runs at Agora") {
 			t.Errorf("%s: %v", what, err)

@@ -4,17 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
 // Service files notices about agents that run elsewhere.
-type Service struct {
-	Memory *memory.Service
-	Now    func() time.Time
-}
+type Service struct{ Memory *memory.Service }
 
 // maxTries is how often File tries again after another call created the agent, or erased it.
 const maxTries = 3
@@ -44,7 +40,7 @@ func (s Service) create(ctx context.Context, project string, n Notice) error {
 		return fault.New(fault.Stopped, "it tells of an agent that is past the retention")
 	}
 	f, _ := facts{}.merge(n)
-	a := f.agent(memory.Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.Now().UnixMilli())
+	a := f.agent(memory.Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.Memory.NowMS())
 	msgs := f.messages(n.History, a.StartMS)
 	for i := range msgs {
 		msgs[i].Seq, msgs[i].Rev = int64(i+1), 1
@@ -85,7 +81,7 @@ func (s Service) update(ctx context.Context, project string, n Notice) (changed 
 func (s Service) change(view memory.AgentView, h *memory.Head, n Notice) (memory.Change, error) {
 	old := facts(*h.Agent.Settings.Archive)
 	f, better := old.merge(n)
-	a := f.agent(h.Agent, n, s.Now().UnixMilli())
+	a := f.agent(h.Agent, n, s.Memory.NowMS())
 	a.Rev = h.Rev + 1
 	c := memory.Change{Agent: &a}
 	if !better && a.StartMS == h.Agent.StartMS && slices.Equal(f.Turns, old.Turns) && slices.Equal(f.Errors, old.Errors) {

@@ -1,10 +1,11 @@
-package memory_test
+package evidence_test
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,10 +13,50 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/heard"
+	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
 const told = "The train leaves at nine from platform two. Shall I book a seat?"
+
+func newService(edit func(*memory.Config)) *memory.Service {
+	var n atomic.Int64
+	c := memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}
+	if edit != nil {
+		edit(&c)
+	}
+	return memory.NewService(c)
+}
+
+func user(text string) memory.Message {
+	return memory.Message{Role: memory.User, Source: memory.SourceASR, Content: text}
+}
+
+func llm(text string) memory.Message {
+	return memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: text, Method: memory.AssumedFull}
+}
+
+// begin starts a turn whose answer is still to come.
+func begin(t *testing.T, s *memory.Service, id string, cut func(error), msgs ...memory.Message) *memory.Turn {
+	t.Helper()
+	turn, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{
+		Plan: func(memory.Head, []memory.Message) (memory.Plan, error) { return memory.Plan{Append: msgs}, nil }, Cut: cut,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return turn
+}
+
+func settle(t *testing.T, s *memory.Service, turn *memory.Turn, a memory.Answer) memory.Message {
+	t.Helper()
+	m, err := s.Settle(t.Context(), turn, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
 func text(s string) *string { return &s }
 func number(n int64) *int64 { return &n }
@@ -50,9 +91,9 @@ func lastOf(t *testing.T, s *memory.Service, id string) memory.Message {
 	return list[0]
 }
 
-func record(t *testing.T, s *memory.Service, id string, reports ...memory.Report) []memory.Recorded {
+func record(t *testing.T, s *memory.Service, id string, reports ...evidence.Report) []evidence.Recorded {
 	t.Helper()
-	out, err := s.Record(t.Context(), "p", id, reports)
+	out, err := (evidence.Service{Memory: s}).Record(t.Context(), "p", id, reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,66 +101,66 @@ func record(t *testing.T, s *memory.Service, id string, reports ...memory.Report
 }
 
 // spoken gives word times of 300 ms each.
-func spoken(s string) []memory.WordTime {
-	var out []memory.WordTime
+func spoken(s string) []evidence.WordTime {
+	var out []evidence.WordTime
 	for i, w := range strings.Fields(s) {
-		out = append(out, memory.WordTime{Text: w, StartMS: int64(i) * 300, EndMS: int64(i)*300 + 280})
+		out = append(out, evidence.WordTime{Text: w, StartMS: int64(i) * 300, EndMS: int64(i)*300 + 280})
 	}
 	return out
 }
 
 // stories are events of one answer as the platforms tell them, and what was heard in the end.
 func stories() map[string]struct {
-	reports []memory.Report
+	reports []evidence.Report
 	heard   string
 	method  memory.Method
 } {
 	const start = 1_780_000_012_000
 	type story = struct {
-		reports []memory.Report
+		reports []evidence.Report
 		heard   string
 		method  memory.Method
 	}
 	return map[string]story{
-		"word times and a cut": {[]memory.Report{
+		"word times and a cut": {[]evidence.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken("The train leaves at nine from platform two.")},
 			{Playing: true, Generated: told, StartMS: start + 2600, Words: spoken("Shall I book a seat?")},
 			{Cut: true, AtMS: start + 3300},
 			{Cut: true, AtMS: start + 3300},
 		}, "The train leaves at nine from platform two. Shall I", memory.WordTimes},
-		"cut in the first stretch": {[]memory.Report{
+		"cut in the first stretch": {[]evidence.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken("The train leaves at nine from platform two.")},
 			{Playing: true, Generated: told, StartMS: start + 2600, Words: spoken("Shall I book a seat?")},
 			{Cut: true, AtMS: start + 1000},
 		}, "The train leaves", memory.WordTimes},
-		"cut before the first word": {[]memory.Report{
+		"cut before the first word": {[]evidence.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 100},
 		}, "", memory.WordTimes},
-		"two cuts": {[]memory.Report{
+		"two cuts": {[]evidence.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 700}, {Cut: true, AtMS: start + 1600, By: memory.ByStartOfSpeech},
 		}, "The train leaves at nine", memory.WordTimes},
-		"progress and a cut": {[]memory.Report{
+		"progress and a cut": {[]evidence.Report{
 			{Playing: true, Generated: told, Heard: text("")},
 			{Playing: true, Generated: told, Heard: text("The train leaves")},
 			{Playing: true, Generated: told, Heard: text("The train leaves at nine")},
 			{Cut: true, AtMS: start + 1500},
 		}, "The train leaves at nine", memory.WordTimes},
-		"sentences": {[]memory.Report{
+		"sentences": {[]evidence.Report{
 			{Playing: true, Heard: text("The train leaves at nine from platform two.")},
 			{Playing: true, Heard: text("Shall I")},
 			{Cut: true},
 		}, "The train leaves at nine from platform two. Shall I", memory.WordTimes},
-		"to the end": {[]memory.Report{
+		"to the end": {[]evidence.Report{
 			{Playing: true, Heard: text("The train leaves at nine from platform two.")}, {Playing: true, Heard: text("Shall I book a seat?")},
 		}, told, memory.WordTimes},
-		"a cut after the end": {[]memory.Report{{Playing: true, Heard: text(told)}, {Cut: true}}, told, memory.WordTimes},
-		"a beginning and a cut": {[]memory.Report{{Playing: true, Generated: told, StartMS: start}, {Cut: true, AtMS: start + 1500}},
+		"a cut after the end": {[]evidence.Report{{Playing: true, Heard: text(told)}, {Cut: true}}, told, memory.WordTimes},
+		"a beginning and a cut": {[]evidence.Report{{Playing: true, Generated: told, StartMS: start}, {Cut: true, AtMS: start + 1500}},
 			heard.Estimate(told, 1500), memory.AudioMS},
-		"a transcript that grows": {[]memory.Report{
+		"a transcript that grows": {[]evidence.Report{
 			{Playing: true, Account: true, Heard: text("The train")}, {Playing: true, Account: true, Heard: text("The train leaves at")},
 			{Playing: true, Account: true, Cut: true, Heard: text("The train leaves at nine")}, {HeardMS: number(90_000)},
 		}, "The train leaves at nine", memory.VendorText},
-		"the platform's text wins": {[]memory.Report{
+		"the platform's text wins": {[]evidence.Report{
 			{Playing: true, Generated: told, StartMS: start, Words: spoken(told)}, {Cut: true, AtMS: start + 1500},
 			{Cut: true, Generated: told, Heard: text("The train leaves")}, {HeardMS: number(90_000)},
 		}, "The train leaves", memory.VendorText},
@@ -183,11 +224,11 @@ func TestTranscript(t *testing.T) {
 	s := fixed(t)
 	a := conversation(t, s, llm("Hello."), user("a"), llm("Say that again, please."), user("b"), llm("Say that again, please."), user("c"), llm(told))
 	got := record(t, s, a.ID,
-		memory.Report{Full: true, Generated: "Hello."},
-		memory.Report{Full: true, Generated: "Nothing of ours."},
-		memory.Report{Cut: true, Generated: "Say that again, please.", Heard: text("Say that...")},
-		memory.Report{Full: true, Generated: "Say that again, please."},
-		memory.Report{Heard: text("The train leaves")},
+		evidence.Report{Full: true, Generated: "Hello."},
+		evidence.Report{Full: true, Generated: "Nothing of ours."},
+		evidence.Report{Cut: true, Generated: "Say that again, please.", Heard: text("Say that...")},
+		evidence.Report{Full: true, Generated: "Say that again, please."},
+		evidence.Report{Heard: text("The train leaves")},
 	)
 	var lines []string
 	for _, r := range got {
@@ -210,9 +251,9 @@ func TestTurnsCountFromZeroOrOne(t *testing.T) {
 		s := fixed(t)
 		a := conversation(t, s, user("a"), answer("One.", 2000), user("b"), answer("Two.", 4000), user("c"), answer("Three.", 6000))
 		got := record(t, s, a.ID,
-			memory.Report{Ordinal: true, Turn: number(first), Full: true, AtMS: 3000},
-			memory.Report{Ordinal: true, Turn: number(first + 1), Cut: true, AtMS: 5000, By: memory.ByStartOfSpeech},
-			memory.Report{Ordinal: true, Turn: number(first + 2), Full: true, AtMS: 7000},
+			evidence.Report{Ordinal: true, Turn: number(first), Full: true, AtMS: 3000},
+			evidence.Report{Ordinal: true, Turn: number(first + 1), Cut: true, AtMS: 5000, By: memory.ByStartOfSpeech},
+			evidence.Report{Ordinal: true, Turn: number(first + 2), Full: true, AtMS: 7000},
 		)
 		if len(got) != 3 || got[0].Message.Content != "One." || !got[1].Message.Interrupted || got[1].Message.Original() != "Two." || got[2].Message.Interrupted {
 			t.Errorf("from %d: %+v", first, got)
@@ -227,7 +268,7 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 	a := conversation(t, s, user("Hi"), llm("The train leaves in the morning."))
 	fly := func(cut func(error)) *memory.Turn {
 		turn := begin(t, s, a.ID, cut, user("When?"))
-		if got := record(t, s, a.ID, memory.Report{Cut: true}); len(got) != 1 || got[0].Pending || got[0].Message.TurnID != 0 {
+		if got := record(t, s, a.ID, evidence.Report{Cut: true}); len(got) != 1 || got[0].Pending || got[0].Message.TurnID != 0 {
 			t.Errorf("before its first word: %+v", got)
 		}
 		s.Progress(turn, memory.Speaking)
@@ -235,13 +276,13 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 	}
 	turn := fly(func(error) { t.Error("cut") })
 	for _, said := range []string{"The train leaves", "The train leaves at nine"} {
-		if got := record(t, s, a.ID, memory.Report{Playing: true, Heard: text(said)}); len(got) != 1 || !got[0].Pending {
+		if got := record(t, s, a.ID, evidence.Report{Playing: true, Heard: text(said)}); len(got) != 1 || !got[0].Pending {
 			t.Errorf("%+v", got)
 		}
 	}
-	record(t, s, a.ID, memory.Report{Playing: true, Heard: text("in the morning")}) // late, and of the answer before
+	record(t, s, a.ID, evidence.Report{Playing: true, Heard: text("in the morning")}) // late, and of the answer before
 	settle(t, s, turn, memory.Answer{Generated: told, Sent: told, Complete: true})
-	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_013_000}); len(got) != 1 || got[0].Message.Content != "The train leaves at nine" {
+	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_013_000}); len(got) != 1 || got[0].Message.Content != "The train leaves at nine" {
 		t.Errorf("%+v", got)
 	}
 	_, list, err := s.Recent(t.Context(), "p", a.ID, 9)
@@ -258,7 +299,7 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 		m, _ := s.Settle(context.WithoutCancel(t.Context()), turn2, memory.Answer{Generated: "The bus leaves at ten.", Sent: "The bus leaves", Err: memory.ErrBargeIn})
 		done <- m
 	}()
-	got := record(t, s, a.ID, memory.Report{Cut: true, Heard: text("The bus")})
+	got := record(t, s, a.ID, evidence.Report{Cut: true, Heard: text("The bus")})
 	<-done
 	if len(got) != 1 || got[0].Message.Content != "The bus" || got[0].Message.Method != memory.VendorText || got[0].Message.InterruptBy != memory.ByStartOfSpeech {
 		t.Errorf("%+v", got)
@@ -272,15 +313,15 @@ func TestLateCut(t *testing.T) {
 	first, second := llm("One two three."), llm("Four five six.")
 	first.Timestamp, second.Timestamp = 1_780_000_010_000, 1_780_000_020_000
 	a := conversation(t, s, user("a"), first, user("b"), second)
-	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_015_000}); len(got) != 1 || got[0].Message.Original() != "One two three." {
+	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_015_000}); len(got) != 1 || got[0].Message.Original() != "One two three." {
 		t.Errorf("%+v", got)
 	}
-	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_025_000}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
+	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_025_000}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
 		t.Errorf("%+v", got)
 	}
 	flying := begin(t, s, a.ID, func(error) { t.Error("cut") }, user("c"))
 	s.Progress(flying, memory.Speaking)
-	if got := record(t, s, a.ID, memory.Report{Cut: true, AtMS: 1_780_000_025_001}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
+	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_025_001}); len(got) != 1 || got[0].Message.Original() != "Four five six." {
 		t.Errorf("while the next is sent: %+v", got)
 	}
 	settle(t, s, flying, memory.Answer{Generated: "Seven.", Sent: "Seven.", Complete: true})
@@ -289,17 +330,17 @@ func TestLateCut(t *testing.T) {
 func TestRecordBounds(t *testing.T) {
 	t.Parallel()
 	s := fixed(t)
-	if _, err := s.Record(t.Context(), "p", "nobody", []memory.Report{{Cut: true}}); !fault.Is(err, fault.NotFound) {
+	if _, err := (evidence.Service{Memory: s}).Record(t.Context(), "p", "nobody", []evidence.Report{{Cut: true}}); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
 	a := conversation(t, s, user("x"), llm(told))
-	if _, err := s.Record(t.Context(), "p", a.ID, make([]memory.Report, memory.MaxReports+1)); !fault.Is(err, fault.Invalid) {
+	if _, err := (evidence.Service{Memory: s}).Record(t.Context(), "p", a.ID, make([]evidence.Report, evidence.MaxReports+1)); !fault.Is(err, fault.Invalid) {
 		t.Error(err)
 	}
 	flying := begin(t, s, a.ID, func(error) {}, user("y"))
 	s.Progress(flying, memory.Speaking)
 	for i := range 300 {
-		if got := record(t, s, a.ID, memory.Report{Playing: true, Heard: text(strings.Repeat("word ", i+1))}); len(got) != 1 || !got[0].Pending {
+		if got := record(t, s, a.ID, evidence.Report{Playing: true, Heard: text(strings.Repeat("word ", i+1))}); len(got) != 1 || !got[0].Pending {
 			t.Fatalf("%d: %+v", i, got)
 		}
 	}
@@ -308,7 +349,7 @@ func TestRecordBounds(t *testing.T) {
 	}
 	a = conversation(t, s, user("x"), llm(told))
 	for i := range 200 {
-		record(t, s, a.ID, memory.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
+		record(t, s, a.ID, evidence.Report{Playing: true, Generated: told, StartMS: 1_780_000_000_000 + int64(i), Words: spoken(strings.Repeat("word ", 600))})
 	}
 	last := lastOf(t, s, a.ID)
 	p := last.Playback()
@@ -324,8 +365,8 @@ func TestGrowingTranscriptInFlight(t *testing.T) {
 	a := conversation(t, s, user("a"), llm("The bus leaves at ten."))
 	flying := begin(t, s, a.ID, func(error) { t.Error("cut") }, user("b"))
 	s.Progress(flying, memory.Speaking)
-	row := func(said string, cut bool) memory.Report {
-		return memory.Report{Playing: true, Account: true, Cut: cut, Heard: text(said)}
+	row := func(said string, cut bool) evidence.Report {
+		return evidence.Report{Playing: true, Account: true, Cut: cut, Heard: text(said)}
 	}
 	got := record(t, s, a.ID, row("The bus leaves", true), row("The", false))
 	if len(got) != 2 || got[0].Message.Content != "The bus leaves" || !got[1].Pending || got[1].Report != 1 {
@@ -346,9 +387,9 @@ func TestStrayRow(t *testing.T) {
 	}
 	a := conversation(t, s, msgs...)
 	got := record(t, s, a.ID,
-		memory.Report{Full: true, Generated: "Answer number 28 it is."},
-		memory.Report{Full: true, Generated: "Answer number 29 it is."},
-		memory.Report{Full: true, Generated: "Are you still there?"}, // said by the platform itself
+		evidence.Report{Full: true, Generated: "Answer number 28 it is."},
+		evidence.Report{Full: true, Generated: "Answer number 29 it is."},
+		evidence.Report{Full: true, Generated: "Are you still there?"}, // said by the platform itself
 	)
 	if len(got) != 2 || got[0].Report != 0 || got[1].Report != 1 {
 		t.Errorf("%+v", got)
@@ -368,9 +409,9 @@ func TestRecordWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := conversation(t, s, said...)
-			reports := []memory.Report{{Heard: text("We open at"), Cut: true}}
+			reports := []evidence.Report{{Heard: text("We open at"), Cut: true}}
 			for i := range tt.rows {
-				reports = append(reports, memory.Report{Heard: text(fmt.Sprintf("gamma %d delta epsilon", i)), Cut: true})
+				reports = append(reports, evidence.Report{Heard: text(fmt.Sprintf("gamma %d delta epsilon", i)), Cut: true})
 			}
 			if out := record(t, s, a.ID, reports...); len(out) != tt.want {
 				t.Errorf("%+v", out)

@@ -1,0 +1,162 @@
+package evidence
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
+)
+
+// MaxReports limits the reports of one call of Record.
+const MaxReports = 1000
+
+// Report is a statement about one answer from a party that knows the audio. A zero field states nothing.
+type Report struct {
+	// The answer is identified, best first, by its Message.ID or UpstreamID, by its text (as far as it is
+	// known if it is Playing), or by its turn. A report with none of them is about the newest answer that
+	// Heard is part of.
+	ItemID    string
+	Generated string
+	Turn      *int64
+	// Ordinal is set if Turn may count from another number than the ledger does.
+	Ordinal bool
+
+	Heard   *string
+	HeardMS *int64 // the playing time, used if Heard is nil
+	Words   []WordTime
+	Full    bool // the answer was heard to its end
+	Cut     bool // the caller interrupted it
+	// Playing is set while the answer is being played: Heard is the least that was heard so far, Words a
+	// segment of it that started at StartMS (Unix ms). Such reports are stored with the answer and
+	// evaluated together; see memory.Playback.
+	Playing bool
+	Account bool // with Playing: Heard is from the platform's record of the conversation, as good as its text
+	StartMS int64
+	AtMS    int64  // the time that the report is about, Unix ms
+	By      string // Message.InterruptBy; "" is start_of_speech
+}
+
+// WordTime is a word's place in the audio, in ms from its start.
+type WordTime struct {
+	Text           string
+	StartMS, EndMS int64
+}
+
+// minWords is the number of words that identify an answer. Fewer words could be part of any answer.
+const minWords = 3
+
+// aboutLive reports whether the report is about the answer that is being sent, if there is one, rather
+// than about a stored one.
+func (r *Report) aboutLive() bool {
+	switch {
+	case r.Playing:
+		return !r.Cut
+	case !r.Cut || r.ItemID != "" || r.Generated != "" || r.Turn != nil:
+		return false
+	}
+	return r.Heard == nil || countWords(*r.Heard) < minWords
+}
+
+// countWords counts the words of a text. In scripts without spaces each letter counts as a word.
+func countWords(s string) (n int) {
+	inWord := false
+	for _, r := range s {
+		switch {
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai):
+			n, inWord = n+1, false
+		case unicode.IsSpace(r):
+			inWord = false
+		case !inWord:
+			n, inWord = n+1, true
+		}
+	}
+	return n
+}
+
+// ambiguous reports whether the report identifies its answer by a few words only. Then it is about the
+// newest answer, or about the one before if that begins with these words.
+func (r *Report) ambiguous() bool {
+	return r.ItemID == "" && r.Generated == "" && r.Turn == nil && r.Heard != nil && countWords(*r.Heard) < minWords
+}
+
+// startsAnswer reports whether an answer begins with the heard text.
+func (r *Report) startsAnswer(m *memory.Message) bool {
+	prefix, ok := heard.Align(m.Original(), *r.Heard)
+	return ok && countWords(prefix) <= countWords(*r.Heard)
+}
+
+// size returns the length of the report's texts.
+func (r *Report) size() int {
+	n := len(r.Generated)
+	if r.Heard != nil {
+		n += len(*r.Heard)
+	}
+	return n
+}
+
+// fits reports whether the report may be about the answer. offset is added to the report's turn.
+func (r *Report) fits(m *memory.Message, offset int64) bool {
+	whole := m.Original()
+	switch {
+	case r.ItemID != "" && (r.ItemID == m.ID || r.ItemID == m.UpstreamID):
+		return true
+	case r.Generated != "":
+		prefix, ok := heard.Align(whole, r.Generated)
+		if !ok || !r.Playing && !m.CutGenerated && prefix != whole {
+			return false
+		}
+	case r.Heard != nil && *r.Heard != "": // compared below
+	case r.ItemID != "":
+		return false
+	case r.Turn != nil:
+		return m.TurnID == *r.Turn+offset
+	}
+	if r.Heard != nil {
+		_, ok := heard.Align(whole, *r.Heard)
+		return ok
+	}
+	return true
+}
+
+// apply returns the answer with what the report states about it, and whether that changes it.
+func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error) {
+	whole := m.Original()
+	e := memory.Evidence{Seq: m.Seq, AtMS: r.AtMS, By: r.By}
+	switch {
+	case r.Playing, r.Cut && r.Heard == nil && r.HeardMS == nil:
+		return applyPlayback(m, r, now)
+	case r.Full:
+		e.Method, e.Full = memory.VendorText, true
+		if r.Generated == "" {
+			e.Method = memory.AudioMS // it states that all was played, not what it was
+		}
+	case r.Heard != nil:
+		e.Method, e.Heard = memory.VendorText, *r.Heard
+	case len(r.Words) > 0 && r.HeardMS != nil:
+		e.Method, e.Heard = memory.WordTimes, wordsUntil(r.Words, *r.HeardMS)
+		if _, ok := heard.Align(whole, e.Heard); !ok {
+			e.Method, e.Heard = memory.AudioMS, heard.Estimate(whole, *r.HeardMS)
+		}
+	case r.HeardMS != nil:
+		e.Method, e.Heard = memory.AudioMS, heard.Estimate(whole, *r.HeardMS)
+	default:
+		return m, false, nil
+	}
+	return m.WithEvidence(e, now)
+}
+
+// wordsUntil returns the words that had ended by ms.
+func wordsUntil(words []WordTime, ms int64) string {
+	var b strings.Builder
+	for _, w := range words {
+		if w.EndMS > ms {
+			break
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(strings.TrimSpace(w.Text))
+	}
+	return b.String()
+}
