@@ -100,7 +100,7 @@ func New(c Config) *chi.Mux {
 	c = c.withDefaults()
 	b := bodies{limit: c.MaxBody, validate: newValidator()}
 	hub := tail.New(tail.Config{
-		Memory: c.Memory, Encode: appendLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
+		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
 	a := &api{
 		agents:        agentAPI{bodies: b, memory: c.Memory, now: c.Now, defaultLLM: c.DefaultLLM},

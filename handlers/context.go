@@ -3,7 +3,6 @@ package handlers
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -87,53 +86,53 @@ func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeContext(w, &c, in.Format == "custom")
+	return encode(w, http.StatusOK, newContextAnswer(&c, in.Format == "custom"))
 }
 
-func writeContext(w http.ResponseWriter, c *memory.Context, custom bool) error {
-	e := entryWriter{b: make([]byte, 0, 16<<10)}
-	e.b = append(memory.AppendString(append(e.b, `{"agent_id":`...), c.Agent.ID), `,"messages":[`...)
+// contextAnswer is what an LLM gets of the memory.
+type contextAnswer struct {
+	AgentID   string               `json:"agent_id"`
+	Messages  []contextMessageJSON `json:"messages"`
+	Dropped   int                  `json:"dropped"`
+	Tokens    int                  `json:"estimated_tokens"`
+	Healed    []string             `json:"healed"`
+	Shortened int                  `json:"shortened,omitempty"`
+	Policy    window.Policy        `json:"policy"`
+}
+
+// contextMessageJSON is one message as an LLM gets it.
+type contextMessageJSON struct {
+	Role       memory.Role     `json:"role"`
+	Content    any             `json:"content"`
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
+	Name       string          `json:"name,omitempty"`
+	*customJSON
+}
+
+// customJSON is what Agora sends to custom LLMs with each message.
+type customJSON struct {
+	TurnID    int64           `json:"turn_id"`
+	Timestamp int64           `json:"timestamp"` // Unix ms
+	Metadata  json.RawMessage `json:"metadata"`
+}
+
+func newContextAnswer(c *memory.Context, custom bool) contextAnswer {
+	out := contextAnswer{
+		AgentID: c.Agent.ID, Messages: make([]contextMessageJSON, len(c.Messages)), Dropped: c.Dropped, Tokens: c.Tokens,
+		Healed: append([]string{}, c.Healed...), Shortened: c.Shortened, Policy: c.Policy,
+	}
 	for i := range c.Messages {
-		if i > 0 {
-			e.b = append(e.b, ',')
+		m := &c.Messages[i]
+		j := contextMessageJSON{
+			Role: m.Role, Content: contentJSON(m.Parts, m.Text, m.ToolCalls), ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
 		}
-		e.message(&c.Messages[i], custom)
+		if custom && m.Stored != nil {
+			j.customJSON = &customJSON{TurnID: m.Stored.TurnID, Timestamp: m.Stored.Timestamp, Metadata: m.Stored.AppendMetadata(nil)}
+		}
+		out.Messages[i] = j
 	}
-	e.b = append(e.b, ']')
-	e.number("dropped", int64(c.Dropped))
-	e.number("estimated_tokens", int64(c.Tokens))
-	e.value("healed", append([]string{}, c.Healed...))
-	if c.Shortened > 0 {
-		e.number("shortened", int64(c.Shortened))
-	}
-	e.value("policy", c.Policy)
-	if e.err != nil {
-		return e.err
-	}
-	writeJSON(w, http.StatusOK, append(e.b, "}\n"...))
-	return nil
-}
-
-// message appends one message as an LLM gets it; the custom form has what Agora's custom LLMs get beside (reference/agora-api.md section 4).
-func (e *entryWriter) message(m *memory.ContextMessage, custom bool) {
-	e.b = memory.AppendString(append(e.b, `{"role":`...), string(m.Role))
-	switch {
-	case len(m.Parts) > 0:
-		e.raw("content", m.Parts)
-	case m.Text == "" && len(m.ToolCalls) > 0:
-		e.raw("content", json.RawMessage("null"))
-	default:
-		e.always("content", m.Text)
-	}
-	e.raw("tool_calls", m.ToolCalls)
-	e.text("tool_call_id", m.ToolCallID)
-	e.text("name", m.ToolName)
-	if custom && m.Stored != nil {
-		e.b = strconv.AppendInt(append(e.b, `,"turn_id":`...), m.Stored.TurnID, 10)
-		e.number("timestamp", m.Stored.Timestamp)
-		e.b = m.Stored.AppendMetadata(append(e.b, `,"metadata":`...))
-	}
-	e.b = append(e.b, '}')
+	return out
 }
 
 // into copies the scope into a message; field is the message's path.

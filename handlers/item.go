@@ -265,7 +265,7 @@ func extraOf(raw json.RawMessage) (json.RawMessage, error) {
 // memoryJSON is a memory in answers.
 type memoryJSON struct {
 	ID         string             `json:"id"`
-	Content    json.RawMessage    `json:"content"`
+	Content    any                `json:"content"`
 	Type       string             `json:"memory_type"`
 	Status     string             `json:"status"`
 	Category   string             `json:"category,omitempty"`
@@ -310,12 +310,9 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 		return &s
 	}
 	out := memoryJSON{
-		ID: it.Row.ID, Content: m.Parts, Type: names.of(m.Role), Status: string(m.Status.Named()), Category: m.Category(), Importance: m.Importance(),
+		ID: it.Row.ID, Content: contentJSON(m.Parts, m.Content, nil), Type: names.of(m.Role), Status: string(m.Status.Named()), Category: m.Category(), Importance: m.Importance(),
 		Metadata:  memoryMetadataJSON{orNil(it.Row.UserID), orNil(it.Row.SessionID), orNil(it.Row.TaskID), orNil(it.Row.AgentID), json.RawMessage("{}")},
 		CreatedAt: iso(m.Timestamp), UpdatedAt: iso(m.Timestamp),
-	}
-	if len(m.Parts) == 0 {
-		out.Content = memory.AppendString(nil, m.Content)
 	}
 	if m.Role == memory.Assistant {
 		if out.ToolCalls = m.ToolCalls; len(m.ToolCalls) == 0 {

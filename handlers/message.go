@@ -86,10 +86,8 @@ func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
 		}
 		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list is held to the same rules
 	}
-	if !in.readPlain(body) {
-		if err := a.unmarshal(body, &in, true); err != nil {
-			return err
-		}
+	if err := a.unmarshal(body, &in, true); err != nil {
+		return err
 	}
 	if list = in.Messages; list == nil {
 		list, one = []messageRequest{in.messageRequest}, true
@@ -339,5 +337,6 @@ func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeLedger(w, id, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq, msgs, next)
+	entries := newLedgerEntries(msgs, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq)
+	return encode(w, http.StatusOK, ledgerPage{AgentID: id, Messages: entries, NextAfterSeq: next})
 }

@@ -1,192 +1,164 @@
 package handlers
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
-	"strconv"
-	"sync"
 
 	"github.com/heardlog/heardlog/memory"
 )
 
-// ledgerBuffers has no state but reusable memory.
-var ledgerBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
-
-// maxKeptBuffer is how large a buffer may be to be used again.
-const maxKeptBuffer = 1 << 20
-
-// writeLedger answers a page of the ledger, and an append: agent_id, messages and, unless the page is the last, next_after_seq.
-// It is written by hand, like history, since every append answers with it: encoding/json took a tenth of an append.
-// live tells that the call goes on, so that answers may be provisional; base is where the agent's memory begins.
-func writeLedger(w http.ResponseWriter, id string, live bool, base int64, msgs []memory.Message, next int64) error {
-	return writePage(w, id, live, base, msgs, func(e *entryWriter) {
-		if next > 0 {
-			e.number("next_after_seq", next)
-		}
-	})
+// ledgerEntry is a message with everything that is known of it.
+type ledgerEntry struct {
+	Seq        int64           `json:"seq"`
+	ID         string          `json:"id,omitempty"`
+	Role       memory.Role     `json:"role"`
+	Content    string          `json:"content"`
+	TurnID     int64           `json:"turn_id"`
+	Timestamp  int64           `json:"timestamp"` // Unix ms
+	State      string          `json:"state"`     // final, superseded, empty, unplayed, replaced, dropped, merged or removed
+	Metadata   json.RawMessage `json:"metadata"`
+	Parts      json.RawMessage `json:"parts,omitempty"`
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
+	Name       string          `json:"name,omitempty"`
+	*answerJSON
+	FinishReason string          `json:"finish_reason,omitempty"`
+	Usage        json.RawMessage `json:"usage,omitempty"`
+	Upstream     string          `json:"upstream,omitempty"`
+	Filler       string          `json:"filler,omitempty"`
+	labelsJSON
+	InMemory *bool           `json:"in_memory,omitempty"` // false for what only the ledger holds
+	Timings  *memory.Timings `json:"timings,omitempty"`
+	Failure  *memory.Failure `json:"failure,omitempty"`
 }
 
-// writeAppended answers an append: the messages as stored, and what the agent's policy merged and dropped on the way. What others said is not provisional.
-func writeAppended(w http.ResponseWriter, id string, done memory.Appended) error {
-	return writePage(w, id, false, 0, done.Messages, func(e *entryWriter) {
-		if len(done.Merged) > 0 {
-			type merge struct {
-				Seq  int64 `json:"seq"`
-				Into int64 `json:"into"`
-			}
-			list := make([]merge, len(done.Merged))
-			for i, m := range done.Merged {
-				list[i] = merge(m)
-			}
-			e.value("merged", list)
-		}
-		if len(done.Dropped) > 0 {
-			e.value("dropped", done.Dropped)
-		}
-	})
+// answerJSON is what assistant messages have.
+type answerJSON struct {
+	Generated string        `json:"generated"`
+	Complete  bool          `json:"generated_complete"`
+	Sent      string        `json:"sent"`
+	Heard     string        `json:"heard"`
+	Evidence  *evidenceJSON `json:"evidence,omitempty"`
+	// Provisional: only our own connection shows that the answer was heard, and the agent still runs.
+	Provisional bool `json:"provisional,omitempty"`
+	Ghost       bool `json:"ghost,omitempty"` // a later answer to the same words replaced it
 }
 
-func writePage(w http.ResponseWriter, id string, live bool, base int64, msgs []memory.Message, more func(e *entryWriter)) error {
-	buf := ledgerBuffers.Get().(*[]byte)
-	b := append(memory.AppendString(append((*buf)[:0], `{"agent_id":`...), id), `,"messages":[`...)
-	var err error
-	for i := range msgs {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if b, err = appendLedgerEntry(b, &msgs[i], live, base); err != nil {
-			return err
-		}
-	}
-	e := entryWriter{b: append(b, ']')}
-	if more(&e); e.err != nil {
-		return e.err
-	}
-	b = append(e.b, "}\n"...)
-	writeJSON(w, http.StatusOK, b)
-	if cap(b) <= maxKeptBuffer {
-		*buf = b
-		ledgerBuffers.Put(buf)
-	}
-	return nil
+type evidenceJSON struct {
+	Method     memory.Method `json:"method"`
+	At         int64         `json:"at,omitempty"` // Unix ms
+	Confidence int64         `json:"confidence,omitempty"`
 }
 
-// appendLedgerEntry appends a message with all that is known of it. state is final, superseded, empty, unplayed or replaced; generated,
-// generated_complete, sent, heard and evidence (its method and, where known, the Unix ms that it speaks of) belong to assistant messages. provisional
-// stands with an answer of a live agent that nothing but our own socket speaks for, ghost with one that a later answer to the same words replaced;
-// in_memory, which is false, with what stands in the ledger alone.
-func appendLedgerEntry(b []byte, m *memory.Message, live bool, base int64) ([]byte, error) {
-	e := entryWriter{b: append(b, `{"seq":`...)}
-	e.b = strconv.AppendInt(e.b, m.Seq, 10)
-	e.text("id", m.ID)
-	e.always("role", string(m.Role))
-	e.always("content", m.Content)
-	e.number("turn_id", m.TurnID)
-	e.number("timestamp", m.Timestamp)
-	state := string(m.State)
+// labelsJSON is what the author of a message said about it.
+type labelsJSON struct {
+	Status     memory.MessageStatus `json:"status,omitempty"`
+	Scope      *memory.Scope        `json:"scope,omitempty"`
+	Importance *float64             `json:"importance,omitempty"`
+	Category   string               `json:"category,omitempty"`
+}
+
+func newLabels(m *memory.Message) labelsJSON {
+	out := labelsJSON{Status: m.Status, Importance: m.Importance(), Category: m.Category()}
+	if scope := m.Scope(); scope != (memory.Scope{}) {
+		out.Scope = &scope
+	}
+	return out
+}
+
+// newLedgerEntry returns a message as the ledger shows it. live reports whether the agent still runs;
+// base is the first Seq of its memory.
+func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
+	out := ledgerEntry{
+		Seq: m.Seq, ID: m.ID, Role: m.Role, Content: m.Content, TurnID: m.TurnID, Timestamp: m.Timestamp, State: string(m.State),
+		Metadata: m.AppendMetadata(nil), Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
+		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Upstream(), Filler: m.Filler(), labelsJSON: newLabels(m),
+		Timings: m.Timings, Failure: m.Failure,
+	}
 	if m.State == memory.Final {
-		state = "final"
+		out.State = "final"
 	}
-	e.always("state", state)
-	e.b = m.AppendMetadata(append(e.b, `,"metadata":`...))
-	e.raw("parts", m.Parts)
-	e.raw("tool_calls", m.ToolCalls)
-	e.text("tool_call_id", m.ToolCallID)
-	e.text("name", m.ToolName)
 	if m.Role == memory.Assistant {
-		e.always("generated", m.Original())
-		e.b = strconv.AppendBool(append(e.b, `,"generated_complete":`...), !m.CutGenerated)
-		e.always("sent", m.SentText())
-		e.always("heard", m.Content)
-		if m.Method != "" {
-			e.b = memory.AppendString(append(e.b, `,"evidence":{"method":`...), string(m.Method))
-			if m.EvidenceMS != 0 {
-				e.number("at", m.EvidenceMS)
-			}
-			if m.Confidence != 0 {
-				e.number("confidence", m.Confidence)
-			}
-			e.b = append(e.b, '}')
+		out.answerJSON = &answerJSON{
+			Generated: m.Original(), Complete: !m.CutGenerated, Sent: m.SentText(), Heard: m.Content,
+			Provisional: live && m.Provisional(), Ghost: m.State == memory.Superseded,
 		}
-		e.flag("provisional", live && m.Provisional())
-		e.flag("ghost", m.State == memory.Superseded)
+		if m.Method != "" {
+			out.Evidence = &evidenceJSON{Method: m.Method, At: m.EvidenceMS, Confidence: m.Confidence}
+		}
 	}
-	e.text("finish_reason", m.FinishRsn)
-	e.raw("usage", m.Usage)
-	e.text("upstream", m.Upstream())
-	e.text("filler", m.Filler())
-	e.own(m)
 	switch {
 	case m.Seq < base, m.Status != memory.Accepted, m.State == memory.Dropped, m.State == memory.Merged, m.State == memory.Removed:
-		e.b = append(e.b, `,"in_memory":false`...)
+		out.InMemory = new(bool)
 	}
-	if m.Timings != nil {
-		e.value("timings", m.Timings)
-	}
-	if m.Failure != nil {
-		e.value("failure", m.Failure)
-	}
-	return append(e.b, '}'), e.err
+	return out
 }
 
-// entryWriter writes the members of an object behind its first.
-type entryWriter struct {
-	b   []byte
-	err error
-}
-
-// own appends what who wrote the message said of it: status, scope, importance and category.
-func (e *entryWriter) own(m *memory.Message) {
-	e.text("status", string(m.Status))
-	if scope := m.Scope(); scope != (memory.Scope{}) {
-		e.value("scope", scope)
+func newLedgerEntries(msgs []memory.Message, live bool, base int64) []ledgerEntry {
+	out := make([]ledgerEntry, len(msgs))
+	for i := range msgs {
+		out[i] = newLedgerEntry(&msgs[i], live, base)
 	}
-	if f := m.Importance(); f != nil {
-		e.value("importance", *f)
+	return out
+}
+
+// encodeLedgerEntry returns a message's JSON for a live tail.
+func encodeLedgerEntry(m *memory.Message, live bool, base int64) ([]byte, error) {
+	return marshal(newLedgerEntry(m, live, base))
+}
+
+// ledgerPage is a page of the ledger. NextAfterSeq is absent on the last page.
+type ledgerPage struct {
+	AgentID      string        `json:"agent_id"`
+	Messages     []ledgerEntry `json:"messages"`
+	NextAfterSeq int64         `json:"next_after_seq,omitempty"`
+}
+
+// appendAnswer holds the messages as stored, and what the agent's policy merged and dropped.
+type appendAnswer struct {
+	AgentID  string        `json:"agent_id"`
+	Messages []ledgerEntry `json:"messages"`
+	Merged   []mergedJSON  `json:"merged,omitempty"`
+	Dropped  []int64       `json:"dropped,omitempty"`
+}
+
+type mergedJSON struct {
+	Seq  int64 `json:"seq"`
+	Into int64 `json:"into"`
+}
+
+func writeAppended(w http.ResponseWriter, id string, done memory.Appended) error {
+	// Nothing is provisional here: the caller said it.
+	out := appendAnswer{AgentID: id, Messages: newLedgerEntries(done.Messages, false, 0), Dropped: done.Dropped}
+	for _, m := range done.Merged {
+		out.Merged = append(out.Merged, mergedJSON(m))
 	}
-	e.text("category", m.Category())
+	return encode(w, http.StatusOK, out)
 }
 
-func (e *entryWriter) key(name string) {
-	e.b = append(append(append(e.b, `,"`...), name...), `":`...)
+// marshal returns v as JSON like encode, without the line break at its end.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-func (e *entryWriter) always(name, v string) {
-	e.key(name)
-	e.b = memory.AppendString(e.b, v)
+// appendJSON appends v as JSON.
+func appendJSON(b []byte, v any) ([]byte, error) {
+	raw, err := marshal(v)
+	return append(b, raw...), err
 }
 
-func (e *entryWriter) text(name, v string) {
-	if v != "" {
-		e.always(name, v)
+// contentJSON returns a message's content: its parts, null for tool calls without a text, or the text.
+func contentJSON(parts json.RawMessage, text string, toolCalls json.RawMessage) any {
+	switch {
+	case len(parts) > 0:
+		return parts
+	case text == "" && len(toolCalls) > 0:
+		return nil
 	}
-}
-
-func (e *entryWriter) number(name string, v int64) {
-	e.key(name)
-	e.b = strconv.AppendInt(e.b, v, 10)
-}
-
-func (e *entryWriter) flag(name string, v bool) {
-	if v {
-		e.key(name)
-		e.b = append(e.b, "true"...)
-	}
-}
-
-func (e *entryWriter) raw(name string, v json.RawMessage) {
-	if len(v) > 0 {
-		e.key(name)
-		e.b = append(e.b, v...)
-	}
-}
-
-// value writes what is too rare or too various to be written by hand.
-func (e *entryWriter) value(name string, v any) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		e.err = err
-		return
-	}
-	e.raw(name, raw)
+	return text
 }

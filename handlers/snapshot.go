@@ -23,30 +23,39 @@ const maxSnapshotBody = 16 << 20
 // maxToolExchange bounds what a snapshot holds beside messages and summary, in bytes.
 const maxToolExchange = 64 << 10
 
-// snapshot answers the whole memory: messages and summary (reference/memory-semantics.md 001-26).
+// snapshot answers with the whole memory: its messages and its summary.
 func (a contextAPI) snapshot(w http.ResponseWriter, r *http.Request) error {
 	s, err := a.memory.Snapshot(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
+	// Messages keep the bytes that they were given in, which an encoder would not keep.
 	b := append(make([]byte, 0, 16<<10), `{"messages":[`...)
 	for i := range s.Messages {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendSnapshotMessage(b, &s.Messages[i])
+		m, err := snapshotMessage(&s.Messages[i])
+		if err != nil {
+			return err
+		}
+		b = append(b, m...)
 	}
-	b = append(b, `],"summary":`...)
-	if s.Summary == "" {
-		b = append(b, "null"...)
-	} else {
-		b = memory.AppendString(b, s.Summary)
+	var summary any
+	if s.Summary != "" {
+		summary = s.Summary
+	}
+	if b, err = appendJSON(append(b, `],"summary":`...), summary); err != nil {
+		return err
 	}
 	if s.ToolExchange != "" {
 		b = append(append(b, `,"tool_exchange":`...), s.ToolExchange...)
 	}
-	if why := a.notRestorable(len(s.Messages), len(b)); why != "" { // said when it is saved, and not when it is needed
-		b = memory.AppendString(append(b, `,"not_restorable":`...), why)
+	// The client should know it when it saves the snapshot, not when it needs it.
+	if why := a.notRestorable(len(s.Messages), len(b)); why != "" {
+		if b, err = appendJSON(append(b, `,"not_restorable":`...), why); err != nil {
+			return err
+		}
 	}
 	writeJSON(w, http.StatusOK, append(b, "}\n"...))
 	return nil
@@ -66,27 +75,27 @@ func (a contextAPI) notRestorable(messages, size int) string {
 // snapshotBody is how long a snapshot may be that is restored, in bytes.
 func (a contextAPI) snapshotBody() int64 { return max(a.limit, maxSnapshotBody) }
 
-// appendSnapshotMessage appends a message as it was given, or, of one that was not given so, what restoring it needs.
-func appendSnapshotMessage(b []byte, m *memory.Message) []byte {
+// snapshotJSON is a message that was not given in a snapshot: what restoring it needs.
+type snapshotJSON struct {
+	Role       memory.Role     `json:"role"`
+	Content    any             `json:"content"`
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
+	Name       string          `json:"name,omitempty"`
+	Timestamp  int64           `json:"timestamp"` // Unix ms
+	Metadata   json.RawMessage `json:"metadata"`
+	labelsJSON
+}
+
+// snapshotMessage returns a message's JSON in a snapshot: the bytes that it was given in, if it was.
+func snapshotMessage(m *memory.Message) ([]byte, error) {
 	if given := m.Raw(); given != "" {
-		return append(b, given...)
+		return []byte(given), nil
 	}
-	e := entryWriter{b: memory.AppendString(append(b, `{"role":`...), string(m.WireRole()))}
-	switch {
-	case len(m.Parts) > 0:
-		e.raw("content", m.Parts)
-	case m.Content == "" && len(m.ToolCalls) > 0:
-		e.raw("content", json.RawMessage("null"))
-	default:
-		e.always("content", m.Content)
-	}
-	e.raw("tool_calls", m.ToolCalls)
-	e.text("tool_call_id", m.ToolCallID)
-	e.text("name", m.ToolName)
-	e.b = strconv.AppendInt(append(e.b, `,"timestamp":`...), m.Timestamp, 10)
-	e.b = m.AppendMetadata(append(e.b, `,"metadata":`...))
-	e.own(m) // the scope's ids are texts, importance is a number: both always marshal
-	return append(e.b, '}')
+	return marshal(snapshotJSON{
+		Role: m.WireRole(), Content: contentJSON(m.Parts, m.Content, m.ToolCalls), ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
+		Timestamp: m.Timestamp, Metadata: m.AppendMetadata(nil), labelsJSON: newLabels(m),
+	})
 }
 
 // putSnapshot restores a memory from what snapshot gives, or from a plain list of messages, all or nothing (001-27).
@@ -175,7 +184,11 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 	if object != nil {
 		m.Parts = object
 	}
-	if !m.InMemory() || string(appendSnapshotMessage(nil, &m)) != string(raw) {
+	same, err := snapshotMessage(&m)
+	if err != nil {
+		return m, err
+	}
+	if !m.InMemory() || string(same) != string(raw) {
 		m.Amend(func(r *memory.Rare) { r.Raw = string(raw) })
 	}
 	return m, nil

@@ -169,13 +169,14 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 }
 
 // thinkMessage makes the user message of a think; its metadata is kept with it.
-func thinkMessage(text, key string, metadata map[string]string) (memory.Message, error) {
-	m := memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: text, ID: key}
+func thinkMessage(text, key string, metadata map[string]string) (m memory.Message, err error) {
+	m = memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: text, ID: key}
 	raw := make(map[string]json.RawMessage, len(metadata))
 	for k, v := range metadata {
-		raw[k] = memory.AppendString(nil, v)
+		if raw[k], err = marshal(v); err != nil {
+			return m, err
+		}
 	}
-	var err error
 	m.Metadata, err = input.Metadata("metadata", raw)
 	return m, err
 }

@@ -76,6 +76,14 @@ func (a contextAPI) repair(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
+// summarizablePage holds the messages that a summary should cover.
+type summarizablePage struct {
+	AgentID    string        `json:"agent_id"`
+	Messages   []ledgerEntry `json:"messages"`
+	KeepRecent int           `json:"keep_recent"`
+	UpToSeq    int64         `json:"up_to_seq,omitempty"`
+}
+
 // summarizable tells which messages a summary should tell of before they leave.
 func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	keep := window.DefaultKeepRecent
@@ -90,12 +98,11 @@ func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writePage(w, agent.ID, false, agent.Settings.Memory.BaseSeq, msgs, func(e *entryWriter) {
-		e.number("keep_recent", int64(keep))
-		if n := len(msgs); n > 0 {
-			e.number("up_to_seq", msgs[n-1].Seq)
-		}
-	})
+	out := summarizablePage{AgentID: agent.ID, Messages: newLedgerEntries(msgs, false, agent.Settings.Memory.BaseSeq), KeepRecent: keep}
+	if n := len(msgs); n > 0 {
+		out.UpToSeq = msgs[n-1].Seq
+	}
+	return encode(w, http.StatusOK, out)
 }
 
 // clear empties an agent's memory; the summary stays, and so does the ledger.

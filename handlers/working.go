@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 
@@ -73,12 +74,13 @@ func (a workingAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := entryWriter{b: memory.AppendString(append(make([]byte, 0, len(e.Value)+256), `{"key":`...), e.Key)}
-	out.number("bytes", e.Size())
-	out.number("updated_ms", e.UpdatedMS)
-	out.number("expires_ms", e.ExpiresMS)
-	out.b = append(append(append(out.b, `,"value":`...), e.Value...), "}\n"...) // byte for byte, which an encoder would not do
-	writeJSON(w, http.StatusOK, out.b)
+	b, err := marshal(newWorkingKey(&e))
+	if err != nil {
+		return err
+	}
+	// The value follows as it was stored, byte for byte, which an encoder would not keep.
+	b = append(bytes.TrimSuffix(b, []byte("}")), `,"value":`...)
+	writeJSON(w, http.StatusOK, append(append(b, e.Value...), "}\n"...))
 	return nil
 }
 

@@ -17,7 +17,7 @@ const eventOverhead = 128
 // events of a message depend on the message as it is stored and on nothing else, so that every
 // server makes the same.
 type collector struct {
-	encode func(b []byte, m *memory.Message, live bool, base int64) ([]byte, error)
+	encode func(m *memory.Message, live bool, base int64) ([]byte, error)
 	from   position
 	upTo   int64
 	kinds  Kinds
@@ -32,7 +32,7 @@ type collector struct {
 	cut   bool
 }
 
-func newCollector(encode func([]byte, *memory.Message, bool, int64) ([]byte, error), a *memory.Agent, from position, upTo int64, kinds Kinds) *collector {
+func newCollector(encode func(*memory.Message, bool, int64) ([]byte, error), a *memory.Agent, from position, upTo int64, kinds Kinds) *collector {
 	return &collector{encode: encode, from: from, upTo: upTo, kinds: kinds, live: !a.Status.Ended(), base: a.Settings.Memory.BaseSeq}
 }
 
@@ -126,7 +126,7 @@ func (c *collector) message(m *memory.Message) error {
 	}
 	add(m.MovedRev(), 1, kindTurn, turnEvent{messageRef: ref, Phase: "renumbered"})
 	if at := (position{m.Rev, m.Seq, 2}); failed == nil && c.wants(at, kindMessage) {
-		data, err := c.encode(make([]byte, 0, 256), m, c.live, c.base)
+		data, err := c.encode(m, c.live, c.base)
 		if err != nil {
 			return err
 		}

@@ -60,9 +60,9 @@ func (l Limits) withDefaults() Limits {
 // Config holds the parts of a Hub. Limits and Done may be left out.
 type Config struct {
 	Memory *memory.Service
-	// Encode appends a message as the ledger shows it. live reports whether the agent still runs,
+	// Encode returns a message's JSON as the ledger shows it. live reports whether the agent still runs,
 	// so that its last answers may be provisional; base is the first Seq of its memory.
-	Encode  func(b []byte, m *memory.Message, live bool, base int64) ([]byte, error)
+	Encode  func(m *memory.Message, live bool, base int64) ([]byte, error)
 	Limits  Limits
 	Metrics *Metrics
 	Log     zerolog.Logger
