@@ -17,7 +17,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/internal/event"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -27,7 +29,7 @@ const faultPatience = 30 * time.Second
 
 // site is a store on disk with one agent, and what is needed to deliver its events over real sockets.
 type site struct {
-	*sqlite.Store
+	*store.SQLite
 	t    *testing.T
 	path string
 	// ahead is what the worker's and the sender's clocks show beyond the machine's.
@@ -61,16 +63,16 @@ func newSite(t *testing.T) *site {
 
 func openSite(t *testing.T, path string) *site {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+	opened, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
+		if err := opened.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return &site{Store: store, t: t, path: path, ended: make(chan ended, 1<<15)}
+	return &site{SQLite: opened, t: t, path: path, ended: make(chan ended, 1<<15)}
 }
 
 // killed opens the files as they are at this moment: what a kill -9 would leave. Nothing may be written meanwhile.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	drivers "github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -15,7 +17,7 @@ import (
 func before(t *testing.T, ages map[string]time.Duration, status memory.Status) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "old.db")
-	store, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+	store, err := drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

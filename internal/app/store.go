@@ -9,7 +9,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/config"
+	drivers "github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -27,7 +29,7 @@ type store interface {
 }
 
 var (
-	_ store = (*sqlite.Store)(nil)
+	_ store = (*drivers.SQLite)(nil)
 	_ store = (*postgres.Store)(nil)
 )
 
@@ -43,7 +45,8 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 		}
 		return s, s.Now, nil
 	}
-	s, err := sqlite.Open(ctx, sqlite.Options{Path: c.StorePath, SealKey: key, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }})
+	file := sqlite.Options{Path: c.StorePath, SealKey: key, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
+	s, err := drivers.OpenSQLite(ctx, file, engine.Options{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}

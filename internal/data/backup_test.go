@@ -17,7 +17,9 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/heardlog/heardlog/internal/data"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -37,7 +39,7 @@ var sealKey = strings.Repeat("0123456789abcdef", 4)
 func openStore(t *testing.T, url string) whole {
 	t.Helper()
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
-		return must(sqlite.Open(t.Context(), sqlite.Options{Path: path, SealKey: []byte(sealKey)}))
+		return must(store.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte(sealKey)}, engine.Options{}))
 	}
 	return must(postgres.Open(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}))
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -58,7 +60,7 @@ type eraser interface {
 
 // sqliteEraser reads through a connection of its own, beside the store that erases.
 type sqliteEraser struct {
-	*sqlite.Store
+	*store.SQLite
 	reader *sqlite.Reader
 }
 
@@ -68,7 +70,7 @@ func (s sqliteEraser) Export(ctx context.Context, sc export.Scope, each func(exp
 }
 
 // Close closes both.
-func (s sqliteEraser) Close() error { return errors.Join(s.reader.Close(), s.Store.Close()) }
+func (s sqliteEraser) Close() error { return errors.Join(s.reader.Close(), s.SQLite.Close()) }
 
 // openEraser opens a store that must be there.
 func openEraser(ctx context.Context, c config.Config) (eraser, error) {
@@ -83,7 +85,7 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 		}
 		return openTables(ctx, c)
 	}
-	s, err := sqlite.Open(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())})
+	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, engine.Options{})
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -19,7 +21,9 @@ func TestErase(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (url string, open func() (memory.Ledger, error)){
 		"sqlite": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			path := filepath.Join(t.TempDir(), "h.db")
-			return "sqlite:" + path, func() (memory.Ledger, error) { return sqlite.Open(t.Context(), sqlite.Options{Path: path}) }
+			return "sqlite:" + path, func() (memory.Ledger, error) {
+				return store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
+			}
 		},
 		"postgres": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			url := postgrestest.URL(t)

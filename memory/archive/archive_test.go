@@ -18,8 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -203,11 +205,11 @@ func TestFileInterleaved(t *testing.T) {
 	}
 	all = append(all, all...)
 	for seed := range uint64(10) {
-		store, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "x.db")})
+		file, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "x.db")}, engine.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newService(func(c *memory.Config) { c.Store = store })
+		s := newService(func(c *memory.Config) { c.Store = file })
 		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		var at sync.WaitGroup
 		for worker := range 4 {
@@ -223,7 +225,7 @@ func TestFileInterleaved(t *testing.T) {
 		for _, id := range ids {
 			sameRecord(t, recordOf(t, plain, id), recordOf(t, s, id))
 		}
-		if err := store.Close(); err != nil {
+		if err := file.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if t.Failed() {

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -36,7 +38,7 @@ func places() map[string]func(t *testing.T) place {
 			o := sqlite.Options{Path: filepath.Join(t.TempDir(), "h.db"), SealKey: []byte("of sqlite")}
 			return place{
 				use: func(t *testing.T, fn func(whole)) {
-					s := must(sqlite.Open(t.Context(), o))
+					s := must(store.OpenSQLite(t.Context(), o, engine.Options{}))
 					fn(s)
 					if err := s.Close(); err != nil {
 						t.Fatal(err)

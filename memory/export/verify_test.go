@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
@@ -18,7 +20,7 @@ func damaged() map[string]func(t *testing.T, statement string) export.Source {
 	return map[string]func(t *testing.T, statement string) export.Source{
 		"sqlite": func(t *testing.T, statement string) export.Source {
 			path := filepath.Join(t.TempDir(), "h.db")
-			s := must(sqlite.Open(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}))
+			s := must(store.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}, engine.Options{}))
 			t.Cleanup(func() { _ = s.Close() })
 			fill(t, s)
 			if statement != "" {
@@ -61,8 +63,8 @@ func TestVerify(t *testing.T) {
 			postgres: "INSERT INTO message (agent_no, seq, rev, turn, shown, body) VALUES (99, 1, 1, 0, true, '{}')", want: "1 messages belong to no agent"},
 		{name: "a message that is missing", sql: "DELETE FROM message WHERE agent_no = 2 AND seq = 3", want: "p a messages 3 to 4 are missing"},
 		{name: "the first is missing", sql: "DELETE FROM message WHERE agent_no = 2 AND seq = 1", want: "p a messages 1 to 2 are missing"},
-		{name: "the last is missing", sql: "UPDATE agent SET hint_seq = 12 WHERE no = 2", postgres: "UPDATE agent_head SET next_seq = 12 WHERE agent_no = 2", want: "p a messages 9 to 11 are missing"},
-		{name: "a number that would be given again", sqlite: "-", postgres: "UPDATE agent_head SET next_seq = 5 WHERE agent_no = 2", want: "p a message 7: its number is not below that of the next message, 5"},
+		{name: "the last is missing", sql: "UPDATE agent SET next_seq = 12 WHERE no = 2", postgres: "UPDATE agent_head SET next_seq = 12 WHERE agent_no = 2", want: "p a messages 9 to 11 are missing"},
+		{name: "a number that would be given again", sql: "UPDATE agent SET next_seq = 5 WHERE no = 2", postgres: "UPDATE agent_head SET next_seq = 5 WHERE agent_no = 2", want: "p a message 7: its number is not below that of the next message, 5"},
 		{name: "a number below 1", sql: "UPDATE message SET seq = -3 WHERE agent_no = 2 AND seq = 3", want: "p a message -3: its number is below 1"},
 		{name: "a turn that is opened twice", sql: "UPDATE message SET turn = 1, body = '{\"opens\":true,' || substr(body, 2) WHERE agent_no = 2 AND seq IN (1, 3)",
 			want: "p a message 3: it opens turn 1, which message 1 has opened already"},

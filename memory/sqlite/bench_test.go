@@ -15,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -37,10 +39,9 @@ func agent(project string, n int) memory.Agent {
 	}
 }
 
-func openBench(b *testing.B, o sqlite.Options) *sqlite.Store {
+func openBench(b *testing.B, o engine.Options) *store.SQLite {
 	b.Helper()
-	o.Path = filepath.Join(b.TempDir(), "bench.db")
-	s, err := sqlite.Open(b.Context(), o)
+	s, err := store.OpenSQLite(b.Context(), sqlite.Options{Path: filepath.Join(b.TempDir(), "bench.db")}, o)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -55,19 +56,16 @@ func openBench(b *testing.B, o sqlite.Options) *sqlite.Store {
 const sentence = "I would like to move my appointment from Tuesday morning to some time on Thursday, if you still have anything free after lunch."
 
 // BenchmarkAppend appends one message a call; writers is how many callers wait at the same time, each with an agent of its own.
-func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, sqlite.Options{}) }
-
-// BenchmarkAppendAtOnce does not wait for callers that are about to come back.
-func BenchmarkAppendAtOnce(b *testing.B) { benchmarkAppend(b, sqlite.Options{Gather: -1}) }
+func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, engine.Options{}) }
 
 // BenchmarkAppendOneTxEach is the same without group commit.
-func BenchmarkAppendOneTxEach(b *testing.B) { benchmarkAppend(b, sqlite.Options{MaxGroup: 1}) }
+func BenchmarkAppendOneTxEach(b *testing.B) { benchmarkAppend(b, engine.Options{MaxGroup: 1}) }
 
-func benchmarkAppend(b *testing.B, o sqlite.Options) {
+func benchmarkAppend(b *testing.B, o engine.Options) {
 	for _, writers := range []int{1, 64, 1000, 4000} {
 		b.Run(fmt.Sprint(writers), func(b *testing.B) {
 			var commits atomic.Int64
-			o.Observe = func(sqlite.Commit) { commits.Add(1) }
+			o.Observe = func(engine.Commit) { commits.Add(1) }
 			s := openBench(b, o)
 			for i := range writers {
 				if _, _, err := s.Create(b.Context(), agent("p", i), 0, memory.Change{}); err != nil {
@@ -157,7 +155,7 @@ func BenchmarkRecent(b *testing.B) {
 	const agents = 100
 	for name, bytes := range map[string]int64{"hot": 0, "head": 200 << 10, "cold": 1} {
 		b.Run(name, func(b *testing.B) {
-			s := openBench(b, sqlite.Options{CacheBytes: bytes})
+			s := openBench(b, engine.Options{CacheBytes: bytes})
 			for i := range agents {
 				a := agent("p", i)
 				var c memory.Change

@@ -2,50 +2,46 @@ package sqlite
 
 import "database/sql/driver"
 
-// Checkpoints move the write-ahead log into the database file. SQLite's own does it inside a commit, once the log has a
-// thousand pages, and all callers of that commit wait. Here another connection copies most of the log while commits go on; only what came
-// meanwhile is left for the committer, between two groups, which then starts the log from its beginning: so it stays
-// bounded, and is overwritten in place, which is cheaper to sync than a growing file.
 const (
+	pageSize = 4096
+	// checkpointPages is how many pages the write-ahead log has when it is moved into the database file.
 	checkpointPages = 1000
-	// With so many pages in the log the committer does it itself, however much that is: the helper does not keep up.
-	checkpointHard = 16000
 )
 
-// checkpointNow runs between two groups, in the committer.
-func (s *Store) checkpointNow() {
-	switch {
-	case s.walPages >= checkpointHard, s.walPages >= checkpointPages && s.copied.Load():
-		s.copied.Store(false)
-		left, err := checkpoint(s.writer)
+// SQLite makes its own checkpoints inside a commit, and all callers of that commit wait. Here another connection copies
+// the log while commits go on, and then takes the writer's turn for what came meanwhile. The next commit starts the log
+// from its beginning, so it stays bounded and is overwritten in place, which is cheaper to sync than a growing file.
+
+// logGrew notes how many pages a commit has written; its caller has the turn.
+func (s *Store) logGrew(pages int) {
+	if s.logPages += pages; s.logPages < checkpointPages {
+		return
+	}
+	select {
+	case s.checkpointDue <- struct{}{}:
+	default: // asked for already
+	}
+}
+
+// checkpointLoop makes checkpoints until checkpointDue is closed.
+func (s *Store) checkpointLoop() {
+	defer close(s.checkpointsEnded)
+	for range s.checkpointDue {
+		_, _ = checkpoint(s.helper) // errors show in the second one
+		s.writer.turn <- struct{}{}
+		left, err := checkpoint(s.helper)
 		if err != nil {
 			left = 0 // tried again when the log has grown by as much; what is in it is safe there
 		}
-		s.walPages = left
-	case s.walPages >= checkpointPages:
-		select {
-		case s.copy <- struct{}{}:
-		default:
-		}
+		s.logPages = left
+		<-s.writer.turn
 	}
 }
 
-// copyLoop is the helper.
-func (s *Store) copyLoop() {
-	defer close(s.copyEnded)
-	for range s.copy {
-		if s.copied.Load() {
-			continue
-		}
-		_, _ = checkpoint(s.helper) // the committer's own tells of errors
-		s.copied.Store(true)
-	}
-}
-
-// checkpoint copies what can be copied without waiting for anybody and gives how many pages of the log are still needed.
+// checkpoint copies what can be copied without waiting for anybody, and returns how many pages of the log are still needed.
 func checkpoint(c *conn) (left int, err error) {
 	err = c.each("PRAGMA wal_checkpoint(PASSIVE)", nil, func(row []driver.Value) error {
-		left = int(integer(row[1]) - integer(row[2])) // both are -1 while another connection is at it
+		left = int(integer(row[1]) - integer(row[2])) // both are -1 while another connection makes one
 		return nil
 	})
 	return left, err

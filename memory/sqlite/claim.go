@@ -47,9 +47,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 		return nil, classify(err, "claim deliveries")
 	}
 	if len(idle) > 0 {
-		err := s.do(ctx, func(g *group) error {
+		err := s.write(ctx, func(t *tx) error {
 			for _, id := range idle {
-				if _, _, err := g.exec("update delivery", "UPDATE delivery SET urgent = 0 WHERE id = ?", id); err != nil {
+				if _, _, err := t.exec("update delivery", "UPDATE delivery SET urgent = 0 WHERE id = ?", id); err != nil {
 					return err
 				}
 			}

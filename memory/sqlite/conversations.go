@@ -15,39 +15,38 @@ var _ memory.ConversationStore = (*Store)(nil)
 // SaveConversation stores a conversation.
 func (s *Store) SaveConversation(ctx context.Context, project, id string, body []byte, limit int) error {
 	sealed := s.sealer.Seal(body, conversationOwner(project, id)) // here, and not while everybody waits for the committer
-	return s.do(ctx, func(g *group) error {
-		no, err := g.conversation(project, id)
+	return s.write(ctx, func(t *tx) error {
+		no, err := t.conversation(project, id)
 		if err != nil {
 			return err
 		}
-		g.pages += 4 + len(sealed)/4096
 		if no != 0 {
-			_, _, err := g.exec("replace conversation", "UPDATE conversation SET size = ?, body = ? WHERE no = ?", int64(len(sealed)), sealed, no)
+			_, _, err := t.exec("replace conversation", "UPDATE conversation SET size = ?, body = ? WHERE no = ?", int64(len(sealed)), sealed, no)
 			return err
 		}
-		have, err := g.w.number("SELECT n FROM conversation_count WHERE project = ?", project)
+		have, err := t.w.number("SELECT n FROM conversation_count WHERE project = ?", project)
 		if err != nil {
 			return classify(err, "count conversations")
 		}
 		if limit > 0 && have >= int64(limit) {
 			return memory.TooManyConversations(limit)
 		}
-		if _, _, err := g.exec("insert conversation", "INSERT INTO conversation (project, id, size, body) VALUES (?, ?, ?, ?)", project, id, int64(len(sealed)), sealed); err != nil {
+		if _, _, err := t.exec("insert conversation", "INSERT INTO conversation (project, id, size, body) VALUES (?, ?, ?, ?)", project, id, int64(len(sealed)), sealed); err != nil {
 			return err
 		}
-		return g.countConversations(project, +1)
+		return t.countConversations(project, +1)
 	})
 }
 
 // conversation gives a conversation's row, 0 if there is none.
-func (g *group) conversation(project, id string) (int64, error) {
-	no, err := g.w.number("SELECT no FROM conversation WHERE project = ? AND id = ?", project, id)
+func (t *tx) conversation(project, id string) (int64, error) {
+	no, err := t.w.number("SELECT no FROM conversation WHERE project = ? AND id = ?", project, id)
 	return no, classify(err, "look for the conversation")
 }
 
 // countConversations moves the number of a project's conversations.
-func (g *group) countConversations(project string, by int64) error {
-	_, _, err := g.exec("count conversations", "INSERT INTO conversation_count (project, n) VALUES (?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", project, by)
+func (t *tx) countConversations(project string, by int64) error {
+	_, _, err := t.exec("count conversations", "INSERT INTO conversation_count (project, n) VALUES (?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", project, by)
 	return err
 }
 
@@ -74,16 +73,15 @@ func (s *Store) LoadConversation(ctx context.Context, project, id string) ([]byt
 
 // DeleteConversation takes a conversation away.
 func (s *Store) DeleteConversation(ctx context.Context, project, id string) error {
-	return s.do(ctx, func(g *group) error {
-		no, err := g.conversation(project, id)
+	return s.write(ctx, func(t *tx) error {
+		no, err := t.conversation(project, id)
 		if err != nil || no == 0 {
 			return err
 		}
-		if _, _, err := g.exec("delete conversation", "DELETE FROM conversation WHERE no = ?", no); err != nil {
+		if _, _, err := t.exec("delete conversation", "DELETE FROM conversation WHERE no = ?", no); err != nil {
 			return err
 		}
-		g.pages += 8
-		return g.countConversations(project, -1)
+		return t.countConversations(project, -1)
 	})
 }
 
@@ -124,11 +122,11 @@ func (s *Store) ClearConversations(ctx context.Context, project string) (int, er
 	}
 	for more := true; more; {
 		n := 0
-		err := s.do(ctx, func(g *group) error {
+		err := s.write(ctx, func(t *tx) error {
 			n, more = 0, false
 			var rows []int64
 			size := int64(0)
-			err := g.w.each("SELECT no, size FROM conversation WHERE project = ? AND no <= ? LIMIT ?+0", []driver.Value{project, last, int64(sweepRows)}, func(row []driver.Value) error {
+			err := t.w.each("SELECT no, size FROM conversation WHERE project = ? AND no <= ? LIMIT ?+0", []driver.Value{project, last, int64(sweepRows)}, func(row []driver.Value) error {
 				if size += integer(row[1]); len(rows) == 0 || size <= clearBytes {
 					rows = append(rows, integer(row[0]))
 				}
@@ -138,16 +136,15 @@ func (s *Store) ClearConversations(ctx context.Context, project string) (int, er
 				return classify(err, "look for conversations")
 			}
 			for _, no := range rows {
-				if _, _, err := g.exec("delete conversation", "DELETE FROM conversation WHERE no = ?", no); err != nil {
+				if _, _, err := t.exec("delete conversation", "DELETE FROM conversation WHERE no = ?", no); err != nil {
 					return err
 				}
-				g.pages += 4
 			}
 			n, more = len(rows), size > clearBytes || len(rows) == sweepRows
 			if n == 0 {
 				return nil
 			}
-			return g.countConversations(project, -int64(n))
+			return t.countConversations(project, -int64(n))
 		})
 		if err != nil {
 			return removed, err

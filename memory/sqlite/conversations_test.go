@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -23,7 +24,7 @@ func TestConversationsAtRest(t *testing.T) {
 		}
 		return false
 	}
-	load := func(s *sqlite.Store, id string) {
+	load := func(s *store.SQLite, id string) {
 		t.Helper()
 		if got, err := s.LoadConversation(t.Context(), "p", id); err != nil || string(got) != body {
 			t.Errorf("%s: %q, %v", id, got, err)

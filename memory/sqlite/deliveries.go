@@ -24,22 +24,21 @@ func stateNumber(s webhook.DeliveryState) (int64, error) {
 func stateName(n int64) webhook.DeliveryState { return webhook.StateOf(int(n)) }
 
 // insertEvent puts an event in the outbox with a delivery for each endpoint of its project that is to have it; none, and nothing is stored.
-func (g *group) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool) error {
+func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool) error {
 	var eventNo int64
-	for _, e := range g.s.index.byProject[m.Project] {
+	for _, e := range t.s.index.byProject[m.Project] {
 		if !to(e) {
 			continue
 		}
 		if eventNo == 0 {
-			_, id, err := g.exec("insert event", "INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+			_, id, err := t.exec("insert event", "INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
 				m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, m.Body)
 			if err != nil {
 				return err
 			}
 			eventNo = id
-			g.pages += 5 + len(m.Body)/4096
 		}
-		if _, err := g.insertDelivery(eventNo, e, fresh{dueMS: m.CreatedMS, createdMS: m.CreatedMS, urgent: m.Type == event.Test}); err != nil {
+		if _, err := t.insertDelivery(eventNo, e, fresh{dueMS: m.CreatedMS, createdMS: m.CreatedMS, urgent: m.Type == event.Test}); err != nil {
 			return err
 		}
 	}
@@ -54,24 +53,23 @@ type fresh struct {
 }
 
 // insertDelivery makes a delivery and gives its id.
-func (g *group) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) {
+func (t *tx) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) {
 	first := int64(0)
 	if f.dueMS != f.createdMS {
 		first = f.dueMS
 	}
 	if f.urgent {
-		n, err := g.w.number("SELECT count(*) FROM delivery WHERE state = 0 AND urgent = 1 AND endpoint_no = ?", e.no)
+		n, err := t.w.number("SELECT count(*) FROM delivery WHERE state = 0 AND urgent = 1 AND endpoint_no = ?", e.no)
 		if err != nil {
 			return 0, classify(err, "count tests")
 		}
-		f.urgent = n-g.s.tested(e.no) < webhook.MaxUrgent
-		g.tests = g.tests || f.urgent
+		f.urgent = n-t.s.tested(e.no) < webhook.MaxUrgent
+		t.tests = t.tests || f.urgent
 	}
-	_, id, err := g.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, first_ms, urgent)
+	_, id, err := t.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, first_ms, urgent)
 		VALUES (?, ?, 0, 0, ?, 0, '', ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, first, boolean(f.urgent))
-	g.pages += 5
-	g.wake = true
-	g.noteDue(e.no, f.dueMS)
+	t.wake = true
+	t.noteDue(e.no, f.dueMS)
 	return id, err
 }
 
@@ -88,7 +86,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err != nil {
 		return err
 	}
-	err = s.doLater(ctx, func(g *group) error {
+	err = s.writeLater(ctx, func(t *tx) error {
 		due, done, attempt := r.DueMS, int64(0), h.attempt
 		if state != statePending {
 			due, done = 0, max(r.AtMS, 1)
@@ -96,7 +94,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		if r.Untried {
 			attempt--
 		}
-		n, _, err := g.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, reason = ?, done_ms = ?, attempt = ?, fence = ?, urgent = 0
+		n, _, err := t.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, reason = ?, done_ms = ?, attempt = ?, fence = ?, urgent = 0
 			WHERE id = ? AND state = 0`, state, due, r.Reason, done, int64(attempt), d.Fence, d.ID)
 		if err != nil {
 			return err
@@ -104,17 +102,16 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		if n != 1 {
 			return staleClaim(d)
 		}
-		g.pages += 5
 		if !r.Untried {
-			if err := g.insertAttempt(d, r.Try); err != nil {
+			if err := t.insertAttempt(d, r.Try); err != nil {
 				return err
 			}
 		}
 		if state == statePending {
-			g.noteDue(h.endpoint, due)
+			t.noteDue(h.endpoint, due)
 		}
-		g.after = append(g.after, func() { s.drop(d, false) })
-		return g.conclude(h.endpoint, d, r)
+		t.after = append(t.after, func() { s.drop(d, false) })
+		return t.conclude(h.endpoint, d, r)
 	})
 	if err != nil {
 		s.drop(d, !fault.Is(err, fault.Conflict))
@@ -122,7 +119,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	return err
 }
 
-func (g *group) insertAttempt(d webhook.Delivery, try webhook.Attempt) error {
+func (t *tx) insertAttempt(d webhook.Delivery, try webhook.Attempt) error {
 	resp, truncated := try.Response, try.Truncated
 	if len(resp) > webhook.MaxResponse {
 		resp, truncated = resp[:webhook.MaxResponse], true
@@ -131,10 +128,9 @@ func (g *group) insertAttempt(d webhook.Delivery, try webhook.Attempt) error {
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	_, _, err = g.exec("insert attempt", `INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
+	_, _, err = t.exec("insert attempt", `INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, int64(try.N), d.Fence, try.StartedMS, try.DurationMS, int64(try.Status),
 		try.ErrorClass, try.Error, resp, boolean(truncated), detail)
-	g.pages += 6 + len(resp)/4096
 	return err
 }
 
@@ -143,12 +139,12 @@ func staleClaim(d webhook.Delivery) error {
 }
 
 // noteDue tells an endpoint, by its row, that something is due then, once it is committed.
-func (g *group) noteDue(no, ms int64) {
-	if g.dues == nil {
-		g.dues = map[int64]int64{}
+func (t *tx) noteDue(no, ms int64) {
+	if t.dues == nil {
+		t.dues = map[int64]int64{}
 	}
-	if was, ok := g.dues[no]; !ok || ms < was {
-		g.dues[no] = ms
+	if was, ok := t.dues[no]; !ok || ms < was {
+		t.dues[no] = ms
 	}
 }
 

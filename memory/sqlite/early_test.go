@@ -18,10 +18,7 @@ func TestUpdateEarly(t *testing.T) {
 	t.Parallel()
 	const agents, callers, each = 4, 12, 40
 	path := filepath.Join(t.TempDir(), "e.db")
-	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, sqlite.Options{Path: path})
 	for n := range agents {
 		if _, _, err := s.Create(t.Context(), agent("p", n), 0, memory.Change{}); err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
 // A disk that does not take the commit of what was told early: the caller learns it, nothing of it stands, and the store goes on. The disk is one
@@ -37,7 +37,7 @@ func TestUpdateEarlyDiskRefuses(t *testing.T) {
 }
 
 // helpEarly is the process of TestUpdateEarlyDiskRefuses.
-func helpEarly(ctx context.Context, s *sqlite.Store, path string) error {
+func helpEarly(ctx context.Context, s *store.SQLite, path string) error {
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
 	id := agent("p", 0).ID

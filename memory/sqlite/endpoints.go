@@ -83,13 +83,13 @@ func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 	return out, err
 }
 
-// setEndpoints makes list the endpoints once the group is committed.
-func (g *group) setEndpoints(list []*endpoint) {
-	g.after = append(g.after, func() {
-		g.s.claims.mu.Lock()
-		g.s.endpoints, g.s.index = list, newIndex(list)
-		g.s.claims.mu.Unlock()
-		g.s.publishEndpoints()
+// setEndpoints makes list the endpoints once the transaction is committed.
+func (t *tx) setEndpoints(list []*endpoint) {
+	t.after = append(t.after, func() {
+		t.s.claims.mu.Lock()
+		t.s.endpoints, t.s.index = list, newIndex(list)
+		t.s.claims.mu.Unlock()
+		t.s.publishEndpoints()
 	})
 }
 
@@ -108,6 +108,9 @@ func (s *Store) publishEndpoints() {
 	s.health.Store(&times)
 }
 
+// Published returns all endpoints of all projects, for reading only. The pointer stays the same until an endpoint changes.
+func (s *Store) Published() *[]webhook.Endpoint { return s.published.Load() }
+
 // shown gives a published endpoint with its times as they are now.
 func (s *Store) shown(e webhook.Endpoint) webhook.Endpoint {
 	e = e.Clone()
@@ -122,7 +125,7 @@ func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
 	if e.ID == "" {
 		return fault.At(fault.Missing, "id", "an endpoint needs an id")
 	}
-	return s.doAlone(ctx, func(g *group) error { return g.putEndpoint(e.Clone()) })
+	return s.writeAlone(ctx, func(t *tx) error { return t.putEndpoint(e.Clone()) })
 }
 
 // CreateEndpoint stores a new endpoint.
@@ -130,7 +133,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 	if e.ID == "" {
 		return fault.At(fault.Missing, "id", "an endpoint needs an id")
 	}
-	return s.doAlone(ctx, func(g *group) error {
+	return s.writeAlone(ctx, func(t *tx) error {
 		n := 0
 		for _, old := range s.endpoints {
 			if old.ID == e.ID {
@@ -143,14 +146,14 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 		if limit > 0 && n >= limit {
 			return fault.New(fault.Quota, "the project has %d endpoints already, which is its limit", limit)
 		}
-		return g.putEndpoint(e.Clone())
+		return t.putEndpoint(e.Clone())
 	})
 }
 
 // UpdateEndpoint stores what decide makes of an endpoint.
 func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (webhook.Endpoint, error) {
 	var out webhook.Endpoint
-	err := s.doAlone(ctx, func(g *group) error {
+	err := s.writeAlone(ctx, func(t *tx) error {
 		at := s.endpointAt(project, id)
 		if at < 0 {
 			return noEndpoint(id)
@@ -164,7 +167,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 			return err
 		}
 		out = webhook.Revise(old, next).Clone()
-		return g.putEndpoint(out)
+		return t.putEndpoint(out)
 	})
 	return out.Clone(), err
 }
@@ -177,11 +180,11 @@ func (s *Store) endpointAt(project, id string) int {
 }
 
 // putEndpoint writes an endpoint; its item is alone.
-func (g *group) putEndpoint(e webhook.Endpoint) error {
-	list := slices.Clone(g.s.endpoints)
-	at := g.s.endpointAt("", e.ID)
+func (t *tx) putEndpoint(e webhook.Endpoint) error {
+	list := slices.Clone(t.s.endpoints)
+	at := t.s.endpointAt("", e.ID)
 	if at < 0 {
-		_, no, err := g.exec("insert endpoint", "INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
+		_, no, err := t.exec("insert endpoint", "INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
 		if err != nil {
 			return err
 		}
@@ -190,33 +193,33 @@ func (g *group) putEndpoint(e webhook.Endpoint) error {
 	}
 	changed := &endpoint{Endpoint: &e, no: list[at].no, health: list[at].health, wants: filter(&e)}
 	list[at] = changed
-	if err := g.writeEndpoint(changed); err != nil {
+	if err := t.writeEndpoint(changed); err != nil {
 		return err
 	}
-	g.wake = true // what waited for a disabled endpoint may go now
-	g.setEndpoints(list)
+	t.wake = true // what waited for a disabled endpoint may go now
+	t.setEndpoints(list)
 	return nil
 }
 
-func (g *group) writeEndpoint(e *endpoint) error {
+func (t *tx) writeEndpoint(e *endpoint) error {
 	body, secrets, err := webhook.EncodeEndpoint(e.Endpoint)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	_, _, err = g.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
-		e.Project, body, g.s.sealer.Seal(secrets, endpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
+	_, _, err = t.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
+		e.Project, body, t.s.sealer.Seal(secrets, endpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
 
 // conclude stores what a result means for its endpoint and puts the events that it makes in the outbox. The endpoint is looked up by the
 // row: a deleted one has none, and nothing is concluded for it.
-func (g *group) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
-	e := g.live(no)
+func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
+	e := t.live(no)
 	if e == nil {
 		return nil
 	}
 	now := *e.Endpoint
-	if changed, ok := g.changed[no]; ok {
+	if changed, ok := t.changed[no]; ok {
 		now = changed
 	}
 	c, err := webhook.Conclude(now, d, r)
@@ -224,18 +227,18 @@ func (g *group) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 		return err
 	}
 	if c.Changed {
-		if err := g.changeEndpoint(e, c); err != nil {
+		if err := t.changeEndpoint(e, c); err != nil {
 			return err
 		}
 	}
 	for _, m := range c.Events {
 		of := int64(0)
 		if m.AgentID != "" {
-			if of, err = g.w.number("SELECT e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID); err != nil {
+			if of, err = t.w.number("SELECT e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID); err != nil {
 				return classify(err, "read delivery")
 			}
 		}
-		if err := g.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type, m.CreatedMS) }); err != nil {
+		if err := t.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type, m.CreatedMS) }); err != nil {
 			return err
 		}
 	}
@@ -243,28 +246,27 @@ func (g *group) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 }
 
 // changeEndpoint writes an endpoint's health, or all of it where it was disabled. What is in memory changes after the commit.
-func (g *group) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
+func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	var err error
 	if c.Disabled {
-		err = g.writeEndpoint(&endpoint{Endpoint: &c.Endpoint, no: e.no})
+		err = t.writeEndpoint(&endpoint{Endpoint: &c.Endpoint, no: e.no})
 	} else {
-		_, _, err = g.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
+		_, _, err = t.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
 			c.Endpoint.LastSuccessMS, c.Endpoint.FirstFailureMS, c.Endpoint.LastFailureMS, e.no)
 	}
 	if err != nil {
 		return err
 	}
-	if g.changed == nil {
-		g.changed = map[int64]webhook.Endpoint{}
+	if t.changed == nil {
+		t.changed = map[int64]webhook.Endpoint{}
 	}
-	g.changed[e.no] = c.Endpoint
-	g.pages += 2
-	g.after = append(g.after, func() {
-		g.s.claims.mu.Lock()
+	t.changed[e.no] = c.Endpoint
+	t.after = append(t.after, func() {
+		t.s.claims.mu.Lock()
 		e.Endpoint = &c.Endpoint // whose filter is the same
-		g.s.claims.mu.Unlock()
+		t.s.claims.mu.Unlock()
 		if c.Disabled {
-			g.s.publishEndpoints()
+			t.s.publishEndpoints()
 		} else {
 			e.note()
 		}
@@ -277,17 +279,17 @@ const DeletedReason = "endpoint deleted"
 
 // DeleteEndpoint removes an endpoint and gives its pending deliveries up.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
-	err := s.doAlone(ctx, func(g *group) error {
+	err := s.writeAlone(ctx, func(t *tx) error {
 		at := s.endpointAt(project, id)
 		if at < 0 {
 			return noEndpoint(id)
 		}
 		// Its secrets go at once, the row when no delivery needs it any more.
-		_, _, err := g.exec("delete endpoint", "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?", s.endpoints[at].no)
+		_, _, err := t.exec("delete endpoint", "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?", s.endpoints[at].no)
 		if err != nil {
 			return err
 		}
-		g.setEndpoints(slices.Delete(slices.Clone(s.endpoints), at, at+1))
+		t.setEndpoints(slices.Delete(slices.Clone(s.endpoints), at, at+1))
 		return nil
 	})
 	if err != nil {
@@ -299,24 +301,23 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 // closeDeleted gives up what is pending for deleted endpoints, in slices.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
-		err := s.do(ctx, func(g *group) error {
+		err := s.write(ctx, func(t *tx) error {
 			more = false
-			row, err := g.w.first("SELECT no FROM endpoint WHERE id IS NULL AND closed = 0 LIMIT 1")
+			row, err := t.w.first("SELECT no FROM endpoint WHERE id IS NULL AND closed = 0 LIMIT 1")
 			if err != nil || row == nil {
 				return classify(err, "look for deleted endpoints")
 			}
 			more = true
 			no := integer(row[0])
-			n, _, err := g.exec("give up deliveries", `UPDATE delivery SET state = 2, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
+			n, _, err := t.exec("give up deliveries", `UPDATE delivery SET state = 2, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
 				WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, no, int64(sweepRows))
-			g.pages += int(n) * 4
 			if err != nil || n >= sweepRows {
 				return err
 			}
-			if _, _, err = g.exec("close endpoint", "UPDATE endpoint SET closed = 1 WHERE no = ?", no); err != nil {
+			if _, _, err = t.exec("close endpoint", "UPDATE endpoint SET closed = 1 WHERE no = ?", no); err != nil {
 				return err
 			}
-			return g.dropEndpoints()
+			return t.dropEndpoints()
 		})
 		if err != nil {
 			return err
@@ -326,8 +327,8 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 }
 
 // dropEndpoints erases deleted endpoints that no delivery refers to.
-func (g *group) dropEndpoints() error {
-	_, _, err := g.exec("delete endpoints", `DELETE FROM endpoint WHERE id IS NULL AND closed = 1
+func (t *tx) dropEndpoints() error {
+	_, _, err := t.exec("delete endpoints", `DELETE FROM endpoint WHERE id IS NULL AND closed = 1
 		AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = endpoint.no)`)
 	return err
 }

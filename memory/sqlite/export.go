@@ -109,23 +109,13 @@ func (x *exporter) agents() error {
 		if x.ctx.Err() != nil {
 			return ended(x.ctx)
 		}
-		no, a, h := readAgent(row)
+		no, head := readAgent(row)
+		a := &head.Agent
 		at := fmt.Sprintf("agent %s of project %s", a.ID, a.Project)
-		if err := loadSettings(x.c, x.sealer, no, &a); err != nil {
+		if err := readSettings(x.c, x.sealer, no, a); err != nil {
 			return x.scope.Fail(at, err)
 		}
-		last, err := loadNewest(x.c, no, 1, false)
-		if err != nil {
-			if err := x.scope.Fail(at, err); err != nil {
-				return err
-			}
-		}
-		var m *memory.Message
-		if len(last) > 0 {
-			m = &last[0]
-		}
-		head := makeHead(a, m, h)
-		if err := x.each(export.Record{Agent: &export.Agent{Agent: a, HeadRev: head.Rev, NextSeq: head.NextSeq, LastTurn: head.LastTurn}}); err != nil {
+		if err := x.each(export.Record{Agent: &export.Agent{Agent: *a, HeadRev: head.Rev, NextSeq: head.NextSeq, LastTurn: head.LastTurn}}); err != nil {
 			return err
 		}
 		out := export.Message{Project: a.Project, AgentID: a.ID}

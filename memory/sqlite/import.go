@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
 )
@@ -21,7 +22,7 @@ const importMark = "import"
 type Importer struct {
 	s *Store // of which only the writer is open
 	// agent is the last one that was looked up.
-	agent key
+	agent memory.Ref
 	no    int64
 	// log is the file of the write-ahead log, which is moved into the database when it has so many bytes as next.
 	log  string
@@ -43,7 +44,7 @@ func OpenImporter(o Options) (*Importer, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the store's folder cannot be made")
 	}
-	s := &Store{woken: make(chan struct{}, 1), observe: o.Observe}
+	s := newStore(o)
 	if s.lock, err = lockFile(path); err == nil {
 		var f *os.File
 		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
@@ -79,7 +80,7 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark 
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	w := m.s.writer
+	w := m.s.writer.conn
 	if _, err := w.run("BEGIN IMMEDIATE"); err != nil {
 		return classify(err, "import")
 	}
@@ -92,7 +93,7 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark 
 	}
 	if err != nil {
 		_, _ = w.run("ROLLBACK")
-		m.agent = key{}
+		m.agent = memory.Ref{}
 		return classify(err, "import")
 	}
 	m.checkpoint()
@@ -106,7 +107,7 @@ func (m *Importer) checkpoint() {
 	if err != nil || st.Size() < m.next {
 		return
 	}
-	w := m.s.writer
+	w := m.s.writer.conn
 	busy := int64(1)
 	err = w.script("PRAGMA busy_timeout(0)") // nobody is waited for
 	if err == nil {
@@ -117,6 +118,9 @@ func (m *Importer) checkpoint() {
 	}
 	_ = w.script("PRAGMA busy_timeout(5000)")
 }
+
+// tx returns the transaction that Import has begun.
+func (m *Importer) tx() *tx { return &tx{s: m.s, w: m.s.writer.conn, open: true} }
 
 // move puts a mark in the place of the one before.
 func (m *Importer) move(had, mark []byte) error {
@@ -153,7 +157,7 @@ func (m *Importer) Clashes(ctx context.Context, batch []export.Record, each func
 
 // against says why a record cannot be imported; "" if it can.
 func (m *Importer) against(r *export.Record) (string, error) {
-	w := m.s.writer
+	w := m.s.writer.conn
 	first := func(why, sql string, args ...driver.Value) (string, error) {
 		row, err := w.first(sql, args...)
 		if err != nil || row == nil {
@@ -188,7 +192,7 @@ func (m *Importer) against(r *export.Record) (string, error) {
 			return why, err
 		}
 	}
-	err := (&group{s: m.s, w: w, open: true}).freeKeys(&a.Agent)
+	err := keysAreFree(w, &a.Agent)
 	if fault.Is(err, fault.Conflict) {
 		return export.CallKeyTaken, nil
 	}
@@ -246,7 +250,7 @@ func clash(err error, format string, args ...any) error {
 }
 
 func (m *Importer) agentNo(project, id string) (int64, error) {
-	k := key{project, id}
+	k := memory.Ref{Project: project, ID: id}
 	if m.agent != k {
 		no, err := m.s.writer.number("SELECT no FROM agent WHERE project = ? AND id = ?", project, id)
 		if err != nil {
@@ -265,14 +269,13 @@ func (m *Importer) newAgent(a *export.Agent) error {
 	if err != nil {
 		return err
 	}
-	w := m.s.writer
-	g := &group{s: m.s, w: w, open: true}
+	w := m.s.writer.conn
 	if !a.Status.Ended() {
-		if err := g.freeKeys(&a.Agent); err != nil {
+		if err := keysAreFree(w, &a.Agent); err != nil {
 			return err
 		}
 	}
-	res, err := w.run(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, hint_rev, hint_turn, hint_seq)
+	res, err := w.run(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, head_rev, last_turn, next_seq)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
 		a.Message, a.Rev, a.JoinKey, a.JoinHash, a.HeadRev, a.LastTurn, a.NextSeq)
 	if err != nil {
@@ -285,8 +288,8 @@ func (m *Importer) newAgent(a *export.Agent) error {
 	if _, err := w.run("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, m.s.sealer.Seal(packed, agentOwner(a.Project, a.ID))); err != nil {
 		return err
 	}
-	m.agent, m.no = key{a.Project, a.ID}, no
-	return g.writeKeys(no, &a.Agent)
+	m.agent, m.no = memory.Ref{Project: a.Project, ID: a.ID}, no
+	return m.tx().insertKeys(no, &a.Agent)
 }
 
 func (m *Importer) message(msg *export.Message) error {
@@ -303,7 +306,7 @@ func (m *Importer) message(msg *export.Message) error {
 }
 
 func (m *Importer) endpoint(r *export.Record) error {
-	e, w := r.Endpoint, m.s.writer
+	e, w := r.Endpoint, m.s.writer.conn
 	row, err := w.first("SELECT project FROM endpoint WHERE id = ?", e.ID)
 	if err != nil {
 		return err
@@ -322,7 +325,7 @@ func (m *Importer) endpoint(r *export.Record) error {
 	if err != nil {
 		return err
 	}
-	return (&group{s: m.s, w: w, open: true}).writeEndpoint(&endpoint{Endpoint: e, no: no})
+	return m.tx().writeEndpoint(&endpoint{Endpoint: e, no: no})
 }
 
 func (m *Importer) working(e *export.Working) error {
@@ -345,7 +348,7 @@ func (m *Importer) conversation(c *export.Conversation) error {
 	if err != nil {
 		return clash(err, "conversation %s of project %s", c.ID, c.Project)
 	}
-	return (&group{s: m.s, w: m.s.writer, open: true}).countConversations(c.Project, +1)
+	return m.tx().countConversations(c.Project, +1)
 }
 
 func (m *Importer) event(e *export.Event) (err error) {
@@ -361,7 +364,7 @@ func (m *Importer) event(e *export.Event) (err error) {
 }
 
 func (m *Importer) delivery(d *export.Delivery) error {
-	w := m.s.writer
+	w := m.s.writer.conn
 	event, err := w.number("SELECT no FROM event WHERE id = ? AND project = ?", d.Event, d.Project)
 	if err == nil && event == 0 {
 		err = fault.New(fault.Invalid, "delivery %d is of an event %q that is not there", d.ID, d.Event)
@@ -400,7 +403,7 @@ func (m *Importer) delivery(d *export.Delivery) error {
 
 // endpointNo gives the row of a delivery's endpoint; one that was deleted has one row for all that is left of it.
 func (m *Importer) endpointNo(d *export.Delivery) (int64, error) {
-	w := m.s.writer
+	w := m.s.writer.conn
 	if !d.Gone {
 		no, err := w.number("SELECT no FROM endpoint WHERE id = ? AND project = ?", d.Endpoint, d.Project)
 		if err == nil && no == 0 {

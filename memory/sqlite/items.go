@@ -10,17 +10,15 @@ import (
 var _ memory.ItemStore = (*Store)(nil)
 
 // writeItem keeps the row that finds a message as an item. Most messages are none and cost nothing here.
-func (g *group) writeItem(k key, no int64, m *memory.Message, fresh bool) error {
-	row, ok := m.ItemRow(k.project, k.id)
+func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool) error {
+	row, ok := m.ItemRow(agent.Project, agent.ID)
 	switch {
 	case ok:
-		_, _, err := g.exec("insert item", `INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id)
+		_, _, err := t.exec("insert item", `INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent_no, seq) DO NOTHING`, row.Project, row.ID, no, m.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
-		g.pages += 6
 		return err
 	case m.State == memory.Removed && !fresh:
-		_, _, err := g.exec("delete item", "DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
-		g.pages += 6
+		_, _, err := t.exec("delete item", "DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
 		return err
 	}
 	return nil

@@ -1,66 +1,19 @@
 package sqlite_test
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-func TestFullQueue(t *testing.T) {
-	t.Parallel()
-	s := open(t, sqlite.Options{QueueLen: 4})
-	ctx := t.Context()
-	a := agent("p", 1)
-	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil {
-		t.Fatal(err)
-	}
-	inside, leave := make(chan struct{}), make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() { // holds the committer
-		err := s.Update(ctx, "p", a.ID, func(memory.AgentView) (memory.Change, error) {
-			close(inside)
-			<-leave
-			return memory.Change{}, nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	<-inside
-	const callers = 20
-	answers := make(chan error, callers)
-	for range callers {
-		go func() { answers <- s.Update(ctx, "p", a.ID, appendOne("x")) }()
-	}
-	stored := int64(0)
-	for n := range callers {
-		if n == callers-5 { // four wait in the queue and one perhaps at its head: the others are answered while it is held
-			close(leave)
-		}
-		switch err := <-answers; {
-		case err == nil && n >= callers-5:
-			stored++
-		case fault.CodeOf(err) != fault.Unavailable:
-			t.Errorf("answered with %v", err)
-		}
-	}
-	wg.Wait()
-	if h, err := s.Head(ctx, "p", a.ID); err != nil || h.NextSeq != stored+1 || stored < 4 {
-		t.Errorf("head at %d, %d stored, %v", h.NextSeq, stored, err)
-	}
-}
-
-// TestReadersDoNotWait reads what is hot and what is not while the committer is held inside a decision.
+// TestReadersDoNotWait reads from memory and from the file while a decision runs.
 func TestReadersDoNotWait(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "w.db")
@@ -95,7 +48,7 @@ func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "b.db")
 	var commits, messages atomic.Int64
-	s := open(t, sqlite.Options{Path: path, Observe: func(c sqlite.Commit) {
+	s := openWith(t, sqlite.Options{Path: path}, engine.Options{Observe: func(c engine.Commit) {
 		if c.Err != nil || c.Items < 1 || c.Took <= 0 {
 			t.Errorf("observed %+v", c)
 		}
@@ -129,58 +82,6 @@ func TestLogIsBounded(t *testing.T) {
 	if written := int64(writers * each * len(long)); info.Size() > written/2 {
 		t.Errorf("%d bytes of log for %d bytes of messages", info.Size(), written)
 	}
-}
-
-// TestGoexit: a decision that ends its goroutine, as t.Fatal in a test's decision does, takes nobody with it.
-func TestGoexit(t *testing.T) {
-	t.Parallel()
-	s := open(t, sqlite.Options{})
-	ctx := t.Context()
-	a := agent("p", 1)
-	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil {
-		t.Fatal(err)
-	}
-	leave := func(memory.AgentView) (memory.Change, error) { runtime.Goexit(); return memory.Change{}, nil }
-	var wg sync.WaitGroup
-	wg.Go(func() { // nobody else writes: the caller's own goroutine ends
-		_ = s.Update(ctx, "p", a.ID, leave)
-		t.Error("Goexit returned")
-	})
-	wg.Wait()
-	inside, queued := make(chan struct{}), make(chan struct{})
-	wg.Go(func() {
-		err := s.Update(ctx, "p", a.ID, func(memory.AgentView) (memory.Change, error) {
-			close(inside)
-			<-queued
-			return memory.Change{}, nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	<-inside
-	wg.Go(func() { // behind another: it gets an answer
-		if err := s.Update(queuedContext{ctx, queued}, "p", a.ID, leave); fault.CodeOf(err) != fault.Internal {
-			t.Errorf("answered with %v", err)
-		}
-	})
-	wg.Wait()
-	for i := range 3 {
-		if err := s.Update(ctx, "p", a.ID, appendOne(fmt.Sprint(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// queuedContext tells when a caller begins to wait: that is when its Done is asked for.
-type queuedContext struct {
-	context.Context
-	queued chan struct{}
-}
-
-func (c queuedContext) Done() <-chan struct{} {
-	close(c.queued)
-	return c.Context.Done()
 }
 
 // TestSweepGoesOn erases an agent whose rows need several slices, after a sweep that was cut short.

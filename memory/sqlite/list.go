@@ -42,9 +42,9 @@ func agentIndex(q memory.AgentQuery, st memory.Status, otherwise string) (index,
 	return otherwise, ""
 }
 
-// Agents lists a project's agents, newest id first. Each status is looked at by itself, since an index gives the agents of one in order; no more are counted than
-// memory.MaxCounted.
-func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
+// List lists a project's agents, newest ID first. It reads each status by itself, since an index has the agents of one status
+// in order, and counts up to memory.MaxCounted.
+func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
 	statuses := slices.Clone(q.Statuses)
 	if len(statuses) == 0 {
 		for st := range memory.Statuses {
@@ -82,15 +82,14 @@ func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (page memory.Ag
 			if err != nil {
 				return err
 			}
-			_, a, _ := readAgent(row)
-			if err := loadSettings(c, &s.sealer, f.no, &a); err != nil {
+			_, h := readAgent(row)
+			if err := readSettings(c, &s.sealer, f.no, &h.Agent); err != nil {
 				return err
 			}
-			page.Agents = append(page.Agents, a)
+			page.Agents = append(page.Agents, h.Agent)
 		}
 		return nil
 	})
-	s.afterCommit()
 	return page, classify(err, "list agents")
 }
 

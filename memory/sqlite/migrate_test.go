@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/codec"
 )
 
 // TestMigration brings a file of the first schema up to a second one that only this test knows. What the file holds stays, a
@@ -18,7 +19,12 @@ func TestMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := memory.Agent{ID: "a", Project: "p", Name: "kept", Status: memory.Running, StartMS: 1, Rev: 1}
-	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
+	settings, err := codec.EncodeAgent(&a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := memory.Write{Ref: memory.Ref{Project: a.Project, ID: a.ID}, Head: memory.NewHead(a, nil, 0), Private: settings}
+	if _, _, err := s.Create(t.Context(), w, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -28,28 +34,28 @@ func TestMigration(t *testing.T) {
 	if err != nil || len(first) != 1 {
 		t.Fatalf("%d migrations, %v", len(first), err)
 	}
-	w, err := openConn(path)
+	c, err := openConn(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
+	defer c.close()
 	version := func() int64 {
-		n, err := w.number("PRAGMA user_version")
+		n, err := c.number("PRAGMA user_version")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	const add = "ALTER TABLE agent ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'"
-	if err := migrate(w, append(first, add+"; SELECT nothing FROM nowhere")); err == nil || !strings.Contains(err.Error(), "migration 2") || version() != 1 {
+	if err := migrate(c, append(first, add+"; SELECT nothing FROM nowhere")); err == nil || !strings.Contains(err.Error(), "migration 2") || version() != 1 {
 		t.Errorf("a migration that fails: %v, version %d", err, version())
 	}
 	for range 2 { // the second time there is nothing to do
-		if err := migrate(w, append(first, add)); err != nil || version() != 2 {
+		if err := migrate(c, append(first, add)); err != nil || version() != 2 {
 			t.Fatalf("%v, version %d", err, version())
 		}
 	}
-	row, err := w.first("SELECT name, colour FROM agent")
+	row, err := c.first("SELECT name, colour FROM agent")
 	if err != nil || text(row[0]) != "kept" || text(row[1]) != "red" {
 		t.Errorf("%v, %v", row, err)
 	}

@@ -13,51 +13,51 @@ import (
 )
 
 // live gives an endpoint by its row; nil if it is deleted.
-func (g *group) live(no int64) *endpoint {
-	return g.s.index.byNo[no]
+func (t *tx) live(no int64) *endpoint {
+	return t.s.index.byNo[no]
 }
 
 // Replay makes a delivery again.
 func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (webhook.Record, error) {
 	var out webhook.Record
-	err := s.do(ctx, func(g *group) error {
+	err := s.write(ctx, func(t *tx) error {
 		job := replayJob{id: replayID(project, name), project: project, request: fmt.Sprintf(`{"delivery":%d}`, id), nowMS: nowMS, done: true}
 		if name != "" {
-			if was, err := g.replayJob(job.id); err != nil || was != nil {
+			if was, err := t.replayJob(job.id); err != nil || was != nil {
 				if err == nil {
 					err = was.same(job)
 				}
 				if err != nil {
 					return err
 				}
-				r, err := s.record(g.w, project, was.delivery)
+				r, err := s.record(t.w, project, was.delivery)
 				out = r.Record
 				return err
 			}
 		}
-		old, err := s.record(g.w, project, id)
+		old, err := s.record(t.w, project, id)
 		if err != nil {
 			return err
 		}
-		e := g.live(old.endpoint)
+		e := t.live(old.endpoint)
 		if e == nil {
 			return fault.New(fault.Conflict, "the endpoint of delivery %d is deleted", id)
 		}
-		if kept, err := g.kept(old.event); err != nil || !kept {
+		if kept, err := t.kept(old.event); err != nil || !kept {
 			if err == nil {
 				err = fault.New(fault.NotFound, "there is no delivery %d", id)
 			}
 			return err
 		}
-		if job.delivery, err = g.insertDelivery(old.event, e, fresh{dueMS: nowMS, createdMS: nowMS, replayOf: id}); err != nil {
+		if job.delivery, err = t.insertDelivery(old.event, e, fresh{dueMS: nowMS, createdMS: nowMS, replayOf: id}); err != nil {
 			return err
 		}
 		if name != "" {
-			if err := g.insertReplay(job); err != nil {
+			if err := t.insertReplay(job); err != nil {
 				return err
 			}
 		}
-		r, err := s.record(g.w, project, job.delivery)
+		r, err := s.record(t.w, project, job.delivery)
 		out = r.Record
 		return err
 	})
@@ -65,8 +65,8 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 }
 
 // kept tells whether an event is there and is not being erased with its agent.
-func (g *group) kept(event int64) (bool, error) {
-	row, err := g.w.first("SELECT 1 FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM erased WHERE erased.agent_no = event.agent_no)", event)
+func (t *tx) kept(event int64) (bool, error) {
+	row, err := t.w.first("SELECT 1 FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM erased WHERE erased.agent_no = event.agent_no)", event)
 	return row != nil, classify(err, "read event")
 }
 
@@ -93,8 +93,8 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 	out, err := s.replay(ctx, job, r)
 	if err != nil && !job.named() {
 		// Its caller is told that it failed, and may call again: it must not go on by itself after some restart.
-		_ = s.do(context.WithoutCancel(ctx), func(g *group) error {
-			_, _, err := g.exec("end replay", "DELETE FROM replay WHERE id = ?", job.id)
+		_ = s.write(context.WithoutCancel(ctx), func(t *tx) error {
+			_, _, err := t.exec("end replay", "DELETE FROM replay WHERE id = ?", job.id)
 			return err
 		})
 	}
@@ -112,15 +112,15 @@ func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (we
 	for at := 0; !job.done; {
 		slice := list[at:min(len(list), at+sweepRows)]
 		next := job
-		err := s.do(ctx, func(g *group) error {
+		err := s.write(ctx, func(t *tx) error {
 			next = job
 			next.done = at+len(slice) == len(list)
 			for _, a := range slice {
-				if err := g.replayOne(&next, a, r.PerSecond); err != nil {
+				if err := t.replayOne(&next, a, r.PerSecond); err != nil {
 					return err
 				}
 			}
-			return g.noteReplay(next)
+			return t.noteReplay(next)
 		})
 		if err != nil {
 			return job.result(), err
@@ -132,17 +132,17 @@ func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (we
 }
 
 // replayOne makes one delivery of a job, unless it cannot be made any more or was made before a crash.
-func (g *group) replayOne(job *replayJob, a again, perSecond float64) error {
-	e := g.live(a.endpoint)
+func (t *tx) replayOne(job *replayJob, a again, perSecond float64) error {
+	e := t.live(a.endpoint)
 	if e == nil { // deleted since
 		return nil
 	}
 	// Erased since, perhaps: an event without row would break the foreign key and the slice with it, and one whose agent is gone is about to be erased.
-	if kept, err := g.kept(a.event); err != nil || !kept {
+	if kept, err := t.kept(a.event); err != nil || !kept {
 		return err
 	}
 	if job.resumed {
-		row, err := g.w.first("SELECT 1 FROM delivery WHERE event_no = ? AND id > ? AND replay_of <> 0 AND created_ms = ? AND endpoint_no = ?", a.event, job.upto, job.nowMS, a.endpoint)
+		row, err := t.w.first("SELECT 1 FROM delivery WHERE event_no = ? AND id > ? AND replay_of <> 0 AND created_ms = ? AND endpoint_no = ?", a.event, job.upto, job.nowMS, a.endpoint)
 		if err != nil || row != nil {
 			return classify(err, "read delivery")
 		}
@@ -151,7 +151,7 @@ func (g *group) replayOne(job *replayJob, a again, perSecond float64) error {
 	if perSecond > 0 {
 		due += int64(float64(job.made) / perSecond * float64(time.Second/time.Millisecond))
 	}
-	if _, err := g.insertDelivery(a.event, e, fresh{dueMS: due, createdMS: job.nowMS, replayOf: a.of}); err != nil {
+	if _, err := t.insertDelivery(a.event, e, fresh{dueMS: due, createdMS: job.nowMS, replayOf: a.of}); err != nil {
 		return err
 	}
 	job.made++
@@ -230,21 +230,20 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int6
 // Cancel ends a pending delivery.
 func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
 	var out webhook.Record
-	err := s.do(ctx, func(g *group) error {
-		old, err := s.record(g.w, project, id)
+	err := s.write(ctx, func(t *tx) error {
+		old, err := s.record(t.w, project, id)
 		if err != nil {
 			return err
 		}
 		if old.State != webhook.Pending {
 			return fault.New(fault.Conflict, "delivery %d is %s and not pending", id, old.State)
 		}
-		_, _, err = g.exec("cancel delivery", "UPDATE delivery SET state = 3, due_ms = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
+		_, _, err = t.exec("cancel delivery", "UPDATE delivery SET state = 3, due_ms = 0, reason = ?, done_ms = ? WHERE id = ?", webhook.CanceledReason, max(nowMS, 1), id)
 		if err != nil {
 			return err
 		}
-		g.pages += 4
-		g.after = append(g.after, func() { s.forget(id) })
-		r, err := s.record(g.w, project, id)
+		t.after = append(t.after, func() { s.forget(id) })
+		r, err := s.record(t.w, project, id)
 		out = r.Record
 		return err
 	})
@@ -254,7 +253,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (we
 // Send stores an event for one endpoint.
 func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (webhook.Record, error) {
 	var out webhook.Record
-	err := s.do(ctx, func(g *group) error {
+	err := s.write(ctx, func(t *tx) error {
 		at := s.endpointAt(m.Project, endpointID)
 		if at < 0 {
 			return noEndpoint(endpointID)
@@ -263,20 +262,20 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (w
 		if e.Disabled {
 			return fault.New(fault.Conflict, "the endpoint is disabled: enable it first")
 		}
-		if row, err := g.w.first("SELECT 1 FROM event WHERE id = ?", m.ID); err != nil || row != nil {
+		if row, err := t.w.first("SELECT 1 FROM event WHERE id = ?", m.ID); err != nil || row != nil {
 			if err == nil {
 				err = fault.New(fault.Conflict, "there is an event %q already", m.ID)
 			}
 			return classify(err, "read event")
 		}
-		if err := g.insertEvent(0, m, func(to *endpoint) bool { return to == e }); err != nil {
+		if err := t.insertEvent(0, m, func(to *endpoint) bool { return to == e }); err != nil {
 			return err
 		}
-		id, err := g.w.number("SELECT d.id FROM delivery d JOIN event e ON e.no = d.event_no WHERE e.id = ?", m.ID)
+		id, err := t.w.number("SELECT d.id FROM delivery d JOIN event e ON e.no = d.event_no WHERE e.id = ?", m.ID)
 		if err != nil {
 			return classify(err, "read delivery")
 		}
-		r, err := s.record(g.w, m.Project, id)
+		r, err := s.record(t.w, m.Project, id)
 		out = r.Record
 		return err
 	})
@@ -288,8 +287,8 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 	erased := 0
 	for more := true; more; {
 		n := int64(0)
-		err := s.do(ctx, func(g *group) (err error) {
-			n, err = g.forgetDone(beforeMS, agentless)
+		err := s.write(ctx, func(t *tx) (err error) {
+			n, err = t.forgetDone(beforeMS, agentless)
 			return err
 		})
 		if err != nil {
@@ -298,21 +297,21 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 		erased += int(n)
 		more = n == forgetRows
 	}
-	return erased, s.do(ctx, func(g *group) error {
-		if _, _, err := g.exec("forget replays", "DELETE FROM replay WHERE done = 1 AND now_ms < ?", beforeMS); err != nil {
+	return erased, s.write(ctx, func(t *tx) error {
+		if _, _, err := t.exec("forget replays", "DELETE FROM replay WHERE done = 1 AND now_ms < ?", beforeMS); err != nil {
 			return err
 		}
-		return g.dropEndpoints()
+		return t.dropEndpoints()
 	})
 }
 
 // forgetRows is smaller than sweepRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
 const forgetRows = 64
 
-func (g *group) forgetDone(beforeMS int64, agentless bool) (int64, error) {
+func (t *tx) forgetDone(beforeMS int64, agentless bool) (int64, error) {
 	type row struct{ id, event int64 }
 	var list []row
-	err := g.w.each(`SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ?
+	err := t.w.each(`SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < ?
 		AND (? = 0 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT ?+0`, []driver.Value{beforeMS, boolean(agentless), int64(forgetRows)}, func(r []driver.Value) error {
 		list = append(list, row{integer(r[0]), integer(r[1])})
 		return nil
@@ -322,17 +321,14 @@ func (g *group) forgetDone(beforeMS int64, agentless bool) (int64, error) {
 	}
 	for _, r := range list {
 		for _, sql := range []string{"DELETE FROM attempt WHERE delivery_id = ?", "DELETE FROM delivery WHERE id = ?"} {
-			n, _, err := g.exec("erase delivery", sql, r.id)
-			if err != nil {
+			if _, _, err := t.exec("erase delivery", sql, r.id); err != nil {
 				return 0, err
 			}
-			g.pages += 4 * int(n)
 		}
-		n, _, err := g.exec("erase event", "DELETE FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM delivery WHERE event_no = event.no)", r.event)
+		_, _, err := t.exec("erase event", "DELETE FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM delivery WHERE event_no = event.no)", r.event)
 		if err != nil {
 			return 0, err
 		}
-		g.pages += 4 * int(n)
 	}
 	return int64(len(list)), nil
 }
@@ -340,18 +336,18 @@ func (g *group) forgetDone(beforeMS int64, agentless bool) (int64, error) {
 // ServerKey gives the store's own key of the name.
 func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
 	var out []byte
-	err := s.do(ctx, func(g *group) error {
-		row, err := g.w.first("SELECT value FROM meta WHERE key = ?", keyOwner(name))
+	err := s.write(ctx, func(t *tx) error {
+		row, err := t.w.first("SELECT value FROM meta WHERE key = ?", keyOwner(name))
 		if err != nil {
 			return classify(err, "read key")
 		}
 		if row != nil {
-			out, err = g.s.sealer.Open(blob(row[0]), keyOwner(name))
+			out, err = t.s.sealer.Open(blob(row[0]), keyOwner(name))
 			return classify(err, "read key")
 		}
 		out = make([]byte, 32)
 		rand.Read(out)
-		_, _, err = g.exec("insert key", "INSERT INTO meta (key, value) VALUES (?, ?)", keyOwner(name), g.s.sealer.Seal(out, keyOwner(name)))
+		_, _, err = t.exec("insert key", "INSERT INTO meta (key, value) VALUES (?, ?)", keyOwner(name), t.s.sealer.Seal(out, keyOwner(name)))
 		return err
 	})
 	return out, err

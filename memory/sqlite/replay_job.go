@@ -102,8 +102,8 @@ func readReplay(row []driver.Value) replayJob {
 }
 
 // replayJob gives the replay of an id, nil if there is none.
-func (g *group) replayJob(id string) (*replayJob, error) {
-	row, err := g.w.first(replayColumns+"WHERE id = ?", id)
+func (t *tx) replayJob(id string) (*replayJob, error) {
+	row, err := t.w.first(replayColumns+"WHERE id = ?", id)
 	if err != nil || row == nil {
 		return nil, classify(err, "read replay")
 	}
@@ -111,22 +111,20 @@ func (g *group) replayJob(id string) (*replayJob, error) {
 	return &j, nil
 }
 
-func (g *group) insertReplay(j replayJob) error {
-	_, _, err := g.exec("insert replay", "INSERT INTO replay (id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+func (t *tx) insertReplay(j replayJob) error {
+	_, _, err := t.exec("insert replay", "INSERT INTO replay (id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		j.id, j.project, j.request, j.nowMS, j.upto, j.made, j.delivery, boolean(j.more), j.toMS, boolean(j.done))
-	g.pages += 2
 	return err
 }
 
 // noteReplay keeps how far a replay has come; one that is done is kept only where it has a name.
-func (g *group) noteReplay(j replayJob) error {
+func (t *tx) noteReplay(j replayJob) error {
 	var err error
 	if j.done && !j.named() {
-		_, _, err = g.exec("end replay", "DELETE FROM replay WHERE id = ?", j.id)
+		_, _, err = t.exec("end replay", "DELETE FROM replay WHERE id = ?", j.id)
 	} else {
-		_, _, err = g.exec("note replay", "UPDATE replay SET made = ?, more = ?, to_ms = ?, done = ? WHERE id = ?", j.made, boolean(j.more), j.toMS, boolean(j.done), j.id)
+		_, _, err = t.exec("note replay", "UPDATE replay SET made = ?, more = ?, to_ms = ?, done = ? WHERE id = ?", j.made, boolean(j.more), j.toMS, boolean(j.done), j.id)
 	}
-	g.pages += 2
 	return err
 }
 
@@ -136,9 +134,9 @@ func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (j
 	if err != nil {
 		return job, fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	err = s.do(ctx, func(g *group) error {
+	err = s.write(ctx, func(t *tx) error {
 		job = replayJob{id: id, project: r.Filter.Project, request: string(request), nowMS: r.NowMS}
-		was, err := g.replayJob(id)
+		was, err := t.replayJob(id)
 		if err != nil {
 			return err
 		}
@@ -147,10 +145,10 @@ func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (j
 			job = *was
 			return err
 		}
-		if job.upto, err = g.w.number("SELECT coalesce(max(id), 0) FROM delivery"); err != nil {
+		if job.upto, err = t.w.number("SELECT coalesce(max(id), 0) FROM delivery"); err != nil {
 			return classify(err, "read deliveries")
 		}
-		return g.insertReplay(job)
+		return t.insertReplay(job)
 	})
 	if err != nil {
 		return replayJob{id: id}, err

@@ -19,7 +19,9 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -47,7 +49,7 @@ const helperAgents = 16
 // helper appends with several callers at once and prints each acknowledged message, until it is killed. In mode "hold" it
 // only holds the file.
 func helper(ctx context.Context, path, mode string) error {
-	s, err := sqlite.Open(ctx, sqlite.Options{Path: path})
+	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		return err
 	}
@@ -177,7 +179,7 @@ func TestKill(t *testing.T) {
 }
 
 // everything reads all there is of a store.
-func everything(t *testing.T, s *sqlite.Store) any {
+func everything(t *testing.T, s *store.SQLite) any {
 	t.Helper()
 	ctx := t.Context()
 	type agentData struct {
@@ -234,7 +236,7 @@ func everything(t *testing.T, s *sqlite.Store) any {
 }
 
 // fill writes some of everything, heads among it that cannot be told from the last message alone.
-func fill(t *testing.T, s *sqlite.Store) {
+func fill(t *testing.T, s *store.SQLite) {
 	t.Helper()
 	ctx := t.Context()
 	do := func(err error) {

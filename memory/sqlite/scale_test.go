@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -22,7 +24,7 @@ func BenchmarkScale(b *testing.B) {
 	path := b.TempDir() + "/scale.db"
 	ctx := context.Background()
 	func() {
-		s, err := sqlite.Open(ctx, sqlite.Options{Path: path})
+		s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -49,7 +51,7 @@ func BenchmarkScale(b *testing.B) {
 	before := rss(b)
 	b.ResetTimer()
 	start := time.Now()
-	s, err := sqlite.Open(ctx, sqlite.Options{Path: path})
+	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

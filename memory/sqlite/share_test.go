@@ -19,7 +19,15 @@ func TestAppendsGoBeforeDeliveries(t *testing.T) {
 	t.Parallel()
 	const attempts = 500
 	var most atomic.Int32
-	s := open(t, sqlite.Options{Observe: func(c sqlite.Commit) { most.Store(max(most.Load(), int32(c.Items))) }})
+	hold := make(chan func(), 1) // run while the writer is held
+	s := open(t, sqlite.Options{Observe: func(c sqlite.Commit) {
+		most.Store(max(most.Load(), int32(c.Items)))
+		select {
+		case meanwhile := <-hold:
+			meanwhile()
+		default:
+		}
+	}})
 	a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
 	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
@@ -27,14 +35,9 @@ func TestAppendsGoBeforeDeliveries(t *testing.T) {
 	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "p", URL: "https://e.example"}); err != nil {
 		t.Fatal(err)
 	}
-	update := func(c memory.Change, meanwhile func()) {
+	update := func(c memory.Change) {
 		t.Helper()
-		err := s.Update(t.Context(), "p", "a", func(memory.AgentView) (memory.Change, error) {
-			if meanwhile != nil {
-				meanwhile()
-			}
-			return c, nil
-		})
+		err := s.Update(t.Context(), "p", "a", func(memory.AgentView) (memory.Change, error) { return c, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,14 +46,14 @@ func TestAppendsGoBeforeDeliveries(t *testing.T) {
 	for i := range attempts {
 		events = append(events, memory.Event{ID: fmt.Sprint("n", i), Type: event.Left, CreatedMS: 1, Body: []byte("{}")})
 	}
-	update(memory.Change{Events: events}, nil)
+	update(memory.Change{Events: events})
 	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: 2, Limit: attempts, Lease: time.Hour})
 	if err != nil || len(list) != attempts {
 		t.Fatalf("claimed %d: %v", len(list), err)
 	}
 	var wg sync.WaitGroup
 	var done, begun atomic.Int32
-	update(memory.Change{}, func() { // while the committer is here, all others queue up
+	hold <- func() { // all others queue up meanwhile
 		for _, d := range list {
 			wg.Go(func() {
 				begun.Add(1)
@@ -63,8 +66,11 @@ func TestAppendsGoBeforeDeliveries(t *testing.T) {
 		for turns := 0; begun.Load() < attempts || turns < 1000; turns++ {
 			runtime.Gosched()
 		}
-	})
-	update(memory.Change{Append: []memory.Message{{Seq: 1, Rev: 2, Role: memory.User, Content: "x"}}}, nil)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	update(memory.Change{Append: []memory.Message{{Seq: 1, Rev: 2, Role: memory.User, Content: "x"}}})
 	if n := done.Load(); n > attempts/2 {
 		t.Errorf("the append came after %d of %d results", n, attempts)
 	}

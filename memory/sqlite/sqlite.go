@@ -1,14 +1,13 @@
-// Package sqlite keeps agents, messages and the webhook outbox in one SQLite file: the store of a single server.
+// Package sqlite keeps agents, messages and the webhook outbox in one SQLite file: the store of a single server. Store is
+// a memory.Store, below package engine, and a webhook.Store.
 //
-// All writes go through one connection, the committer's, which lets concurrent calls share a transaction and so an
-// fdatasync (reference/storage.md section 3); a call is answered when its transaction is on disk (WAL, synchronous=FULL). Reads have
-// connections of their own and never wait for it. Heads of agents and the newest messages of hot ones are kept in memory, so that
-// the common reads and the checks in front of a write run no SQL. One process owns the file: a second one is refused.
+// All writes go through one connection. Concurrent calls share a transaction and so an fdatasync, and each returns when
+// its transaction is on disk (WAL, synchronous=FULL). Reads have connections of their own and never wait for a write.
+// One process owns the file; a second one is refused.
 package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -32,40 +30,15 @@ type Options struct {
 	// SealKey encrypts secrets at rest: agents' settings and properties, endpoints' signing secrets. Any length; empty stores
 	// them plain. A file that was used without a key is sealed when first opened with one; from then on it needs it.
 	SealKey []byte
-	// CacheBytes bounds what is kept in memory of agents and messages; 64 MiB.
-	CacheBytes int64
-	// CacheAgents bounds how many agents are kept in memory; 50,000.
-	CacheAgents int
-	// QueueLen is how many writes may wait; past it they fail with fault.Unavailable. 8192.
-	QueueLen int
-	// Gather is how long a group may wait for callers that are about to come back, under load only; 300 µs. Negative: never.
-	Gather time.Duration
-	// MaxGroup is how many calls may share a transaction; 1024. 1 gives each its own.
-	MaxGroup int
 	// Readers is how many reads may be in the database at once; the number of processors, at least 4.
 	Readers int
 	// MaxPages bounds the file, in pages of 4 KiB; a write past it fails like a full disk. 0 = no bound.
 	MaxPages int
-	// Observe is told of every transaction, by the committer: it must be quick. May be nil.
+	// Observe is called after every transaction, before the next one begins: it must be quick. May be nil.
 	Observe func(Commit)
 }
 
 func (o Options) withDefaults() Options {
-	if o.CacheBytes <= 0 {
-		o.CacheBytes = 64 << 20
-	}
-	if o.CacheAgents <= 0 {
-		o.CacheAgents = 50_000
-	}
-	if o.QueueLen <= 0 {
-		o.QueueLen = 8192
-	}
-	if o.Gather == 0 {
-		o.Gather = 300 * time.Microsecond
-	}
-	if o.MaxGroup <= 0 {
-		o.MaxGroup = 1024
-	}
 	if o.Readers <= 0 {
 		o.Readers = max(4, runtime.GOMAXPROCS(0))
 	}
@@ -80,64 +53,47 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	lock    *os.File
 	sealer  seal.Sealer
-	cache   *cache
-	readers *readers
-	helper  *conn // makes checkpoints beside the committer
 	observe func(Commit)
-	window  time.Duration
-	most    int // calls in a group
+	readers *readers
+	writer  writer
+	helper  *conn // makes checkpoints
 
-	replaying replaying
-	pending   pendings
-	tellers   sync.WaitGroup // what goes on beside the committer for early changes
-	closing   sync.RWMutex   // held for reading while something is put into the queue, or committed beside it
-	writing   sync.Mutex     // makes its holder the committer
-	showing   sync.RWMutex   // held while a commit is made and then shown to readers of memory; a list waits for it, so that what it shows is what others read
-	waiting   atomic.Int64   // callers of the queue that are not answered yet, without those for whom company waits
-	closed    atomic.Bool
-	queue     chan *item
-	ended     chan struct{} // closed when the committer has ended
-	copy      chan struct{} // asks the helper for a checkpoint
-	copyEnded chan struct{}
-	copied    atomic.Bool   // the helper has done one since the committer's last
-	released  chan struct{} // closed when everything is
+	closing          sync.Once
+	closeErr         error
+	checkpointDue    chan struct{} // asks checkpointLoop for a checkpoint
+	checkpointsEnded chan struct{} // closed when checkpointLoop has ended
 
-	// The committer's own, under writing.
-	writer    *conn
-	endpoints []*endpoint // replaced under claims.mu, as index is
+	// Guarded by the writer's turn.
+	logPages  int         // estimate of the pages in the write-ahead log
+	endpoints []*endpoint // replaced under claims.mu too, as index is
 	index     index
-	expect    float64       // size of the next group, as the last ones were, without what deliveries are about
-	held      []*item       // the committer's loop's: what was beyond the share of deliveries
-	laterTook time.Duration // what one of those took lately
-	diskTook  time.Duration // what the disk took for a commit lately
-	walPages  int           // estimate of pages in the log
 
-	// Written by the committer, read by all.
-	commits   atomic.Int64 // how many there were
+	// Changed with the writer's turn, read by all.
 	counts    [memory.Statuses]atomic.Int64
 	published atomic.Pointer[[]webhook.Endpoint]
 	health    atomic.Pointer[map[string]*health] // by endpoint
-	urgent    atomic.Bool                        // there may be tests that go before everything
+	urgent    atomic.Bool                        // there may be tests, which go before other deliveries
 	woken     chan struct{}
 
-	claims claims
+	claims    claims
+	replaying replaying
 }
 
 var (
-	_ memory.Ledger = (*Store)(nil)
+	_ memory.Store  = (*Store)(nil)
 	_ webhook.Store = (*Store)(nil)
 )
 
-// Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds the index pages of some 1,500 agents
-// that are written to by turns; more filled with pages of the log that nobody looks at again. A reader's is emptied by every
-// commit, so it serves little more than the inner pages of the trees. The system's own cache stands behind both.
+// Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds the index pages of some
+// 1,500 agents that are written to in turn. A reader's is emptied by every commit, so it serves little more than the inner
+// pages of the trees. The system's own cache stands behind both.
 const (
 	writerCache = "cache_size(-8000)"
 	readerCache = "cache_size(-1500)"
 )
 
-// Open opens the file, makes or migrates its schema and starts the committer. Its errors are for the operator: another process has
-// the file, the file is of a newer version or of another program, the key is missing or wrong, the disk says no.
+// Open opens the file and creates or migrates its schema. Its errors are for the operator: another process has the file,
+// the file is of a newer version or of another program, the key is missing or wrong, or the disk fails.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if o.Path == "" {
@@ -153,24 +109,26 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the store's folder cannot be made")
 	}
-	s := &Store{
-		cache: newCache(o.CacheBytes, int64(o.CacheAgents)), observe: o.Observe, window: o.Gather, most: o.MaxGroup,
-		queue: make(chan *item, o.QueueLen), ended: make(chan struct{}), copy: make(chan struct{}, 1), copyEnded: make(chan struct{}),
-		woken: make(chan struct{}, 1), released: make(chan struct{}), claims: newClaims(),
-	}
+	s := newStore(o)
 	if err := s.open(path, o); err != nil {
 		return nil, errors.Join(classify(err, "open "+path), s.release())
 	}
-	go s.commitLoop()
-	go s.copyLoop()
+	go s.checkpointLoop()
 	if err := s.closeDeleted(ctx); err != nil { // what a crash left of a deletion
 		return nil, errors.Join(err, s.Close())
 	}
-	// One that cannot be finished now, on a full disk, is left for the next opening or call of its name: nobody was told that it is done.
+	// A replay that cannot be finished now, on a full disk, is left for the next Open or the next call of its name.
 	if err := s.resumeReplays(ctx); err != nil && ctx.Err() != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+func newStore(o Options) *Store {
+	return &Store{
+		observe: o.Observe, writer: writer{turn: make(chan struct{}, 1)}, claims: newClaims(), woken: make(chan struct{}, 1),
+		checkpointDue: make(chan struct{}, 1), checkpointsEnded: make(chan struct{}),
+	}
 }
 
 // open takes the lock and opens the connections.
@@ -210,12 +168,12 @@ func lockFile(path string) (*os.File, error) {
 }
 
 func (s *Store) openWriter(path string, o Options) (err error) {
-	s.writer, err = openConn(path, "busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
+	s.writer.conn, err = openConn(path, "busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
 		"wal_autocheckpoint(0)", "journal_size_limit(67108864)", writerCache, "temp_store(MEMORY)")
 	if err != nil {
 		return err
 	}
-	w := s.writer
+	w := s.writer.conn
 	if mode, err := w.first("PRAGMA journal_mode"); err != nil || text(mode[0]) != "wal" {
 		return errors.Join(err, fault.New(fault.Unavailable, "the file system does not allow a write-ahead log"))
 	}
@@ -242,13 +200,7 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 			return err
 		}
 	}
-	err = w.each("SELECT status, count(*) FROM agent INDEXED BY agent_state_start GROUP BY status", nil, func(row []driver.Value) error {
-		if st := integer(row[0]); st >= 0 && int(st) < memory.Statuses {
-			s.counts[st].Store(integer(row[1]))
-		}
-		return nil
-	})
-	if err != nil {
+	if err := s.loadCounts(); err != nil {
 		return err
 	}
 	s.urgent.Store(true)
@@ -260,22 +212,15 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	return nil
 }
 
-// Close serves what is in the queue, ends the committer and gives the file back. Later calls fail with fault.Unavailable.
+// Close commits what waits to be written and releases the file. Later calls fail with fault.Unavailable.
 func (s *Store) Close() error {
-	s.closing.Lock()
-	was := s.closed.Swap(true)
-	s.closing.Unlock()
-	if was {
-		<-s.released
-		return nil
-	}
-	defer close(s.released)
-	close(s.queue)
-	<-s.ended
-	s.tellers.Wait()
-	close(s.copy)
-	<-s.copyEnded
-	return s.release()
+	s.closing.Do(func() {
+		s.closeWriter()
+		close(s.checkpointDue)
+		<-s.checkpointsEnded
+		s.closeErr = s.release()
+	})
+	return s.closeErr
 }
 
 // release closes what is open; the last connection moves the log into the database file.
@@ -287,8 +232,8 @@ func (s *Store) release() error {
 	if s.helper != nil {
 		errs = append(errs, s.helper.close())
 	}
-	if s.writer != nil {
-		errs = append(errs, s.writer.close())
+	if s.writer.conn != nil {
+		errs = append(errs, s.writer.conn.close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
@@ -296,4 +241,4 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-func (s *Store) isClosed() bool { return s.closed.Load() }
+func (s *Store) isClosed() bool { return s.writer.closed.Load() }

@@ -4,7 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -12,12 +14,17 @@ import (
 )
 
 // open opens a store in a folder of the test's own, or the one that o names.
-func open(t *testing.T, o sqlite.Options) *sqlite.Store {
+func open(t *testing.T, o sqlite.Options) *store.SQLite {
+	t.Helper()
+	return openWith(t, o, engine.Options{})
+}
+
+func openWith(t *testing.T, o sqlite.Options, eo engine.Options) *store.SQLite {
 	t.Helper()
 	if o.Path == "" {
 		o.Path = filepath.Join(t.TempDir(), "data", "heardlog.db")
 	}
-	s, err := sqlite.Open(t.Context(), o)
+	s, err := store.OpenSQLite(t.Context(), o, eo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,13 +45,13 @@ func TestStore(t *testing.T) {
 
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
 func TestStoreUncached(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{CacheBytes: 1, CacheAgents: 1}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger { return openWith(t, sqlite.Options{}, engine.Options{CacheBytes: 1}) })
 }
 
 // TestStoreSmallCache has room for a few agents, so that views come and go.
 func TestStoreSmallCache(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger {
-		return open(t, sqlite.Options{CacheBytes: 64 << 10, CacheAgents: 5, SealKey: []byte("key")})
+		return openWith(t, sqlite.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 64 << 10})
 	})
 }
 

@@ -13,10 +13,13 @@ var _ memory.WorkingStore = (*Store)(nil)
 
 // PutWorking stores an entry. Where the agent's limit is reached, what has expired makes room first, in slices between other calls.
 func (s *Store) PutWorking(ctx context.Context, project, agentID string, e memory.WorkingEntry, limit memory.WorkingLimit, nowMS int64) error {
-	sealed := s.sealer.Seal(e.Value, workingOwner(project, agentID, e.Key)) // here, and not while everybody waits for the committer
+	if err := s.mustBeActive(ctx, project, agentID); err != nil {
+		return err
+	}
+	sealed := s.sealer.Seal(e.Value, workingOwner(project, agentID, e.Key)) // here, and not in the writer
 	for again := true; again; {
-		err := s.do(ctx, func(g *group) (err error) {
-			again, err = g.putWorking(key{project, agentID}, &e, sealed, limit, nowMS)
+		err := s.write(ctx, func(t *tx) (err error) {
+			again, err = t.putWorking(project, agentID, &e, sealed, limit, nowMS)
 			return err
 		})
 		if err != nil {
@@ -26,20 +29,31 @@ func (s *Store) PutWorking(ctx context.Context, project, agentID string, e memor
 	return nil
 }
 
+// mustBeActive fails if the agent is not active, with what its settings say about that.
+func (s *Store) mustBeActive(ctx context.Context, project, agentID string) error {
+	return s.readWorking(ctx, project, agentID, func(c *conn, no int64) error {
+		h, err := readHead(c, &s.sealer, no)
+		if err != nil {
+			return err
+		}
+		return h.Agent.MustBeActive(fault.Stopped)
+	})
+}
+
 // putWorking stores an entry, or makes room for it and asks to be called again.
-func (g *group) putWorking(k key, e *memory.WorkingEntry, sealed []byte, limit memory.WorkingLimit, nowMS int64) (again bool, err error) {
-	v, err := g.view(k)
+func (t *tx) putWorking(project, agentID string, e *memory.WorkingEntry, sealed []byte, limit memory.WorkingLimit, nowMS int64) (again bool, err error) {
+	a, no, err := agentStatus(t.w, project, agentID)
 	if err != nil {
 		return false, err
 	}
-	if err := v.head.Agent.MustBeActive(fault.Stopped); err != nil {
+	if err := a.MustBeActive(fault.Stopped); err != nil {
 		return false, err
 	}
-	old, err := g.w.first("SELECT no, size FROM working WHERE agent_no = ? AND key = ?", v.no, e.Key)
+	old, err := t.w.first("SELECT no, size FROM working WHERE agent_no = ? AND key = ?", no, e.Key)
 	if err != nil {
 		return false, classify(err, "look for a key")
 	}
-	total, err := g.w.first("SELECT n, size FROM working_total WHERE agent_no = ?", v.no)
+	total, err := t.w.first("SELECT n, size FROM working_total WHERE agent_no = ?", no)
 	if err != nil {
 		return false, classify(err, "look at the working memory")
 	}
@@ -52,37 +66,36 @@ func (g *group) putWorking(k key, e *memory.WorkingEntry, sealed []byte, limit m
 		keys, size = keys+integer(total[0]), size+integer(total[1])
 	}
 	if full := limit.Check(keys, size); full != nil {
-		n, _, err := g.dropWorking("working_live WHERE agent_no = ? AND expires_ms <= ?", nowMS, v.no, nowMS)
+		n, _, err := t.dropWorking("working_live WHERE agent_no = ? AND expires_ms <= ?", nowMS, no, nowMS)
 		if err != nil || n > 0 {
 			return n > 0, err
 		}
 		return false, full
 	}
 	if old != nil {
-		_, _, err = g.exec("replace key", "UPDATE working SET size = ?, updated_ms = ?, expires_ms = ?, body = ? WHERE no = ?", e.Size(), e.UpdatedMS, e.ExpiresMS, sealed, integer(old[0]))
+		_, _, err = t.exec("replace key", "UPDATE working SET size = ?, updated_ms = ?, expires_ms = ?, body = ? WHERE no = ?", e.Size(), e.UpdatedMS, e.ExpiresMS, sealed, integer(old[0]))
 	} else {
-		_, _, err = g.exec("insert key", "INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?)",
-			v.no, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
+		_, _, err = t.exec("insert key", "INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?)",
+			no, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
 	}
 	if err != nil {
 		return false, err
 	}
-	g.pages += 8 + len(sealed)/4096
-	return false, g.totalWorking(v.no, moreKeys, moreSize)
+	return false, t.totalWorking(no, moreKeys, moreSize)
 }
 
 // totalWorking moves what is stored of an agent's.
-func (g *group) totalWorking(no, keys, size int64) error {
-	_, _, err := g.exec("count keys", "INSERT INTO working_total (agent_no, n, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n, size = size + excluded.size", no, keys, size)
+func (t *tx) totalWorking(no, keys, size int64) error {
+	_, _, err := t.exec("count keys", "INSERT INTO working_total (agent_no, n, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n, size = size + excluded.size", no, keys, size)
 	return err
 }
 
 // dropWorking takes a slice of the entries away that an index gives, and tells how many they were and how many of them had not expired.
-func (g *group) dropWorking(from string, nowMS int64, args ...driver.Value) (n, live int, err error) {
+func (t *tx) dropWorking(from string, nowMS int64, args ...driver.Value) (n, live int, err error) {
 	type row struct{ no, agent, size, expires int64 }
 	var rows []row
 	bytes := int64(0)
-	err = g.w.each("SELECT no, agent_no, size, expires_ms FROM working INDEXED BY "+from+" LIMIT ?+0", append(args, int64(sweepRows)), func(r []driver.Value) error {
+	err = t.w.each("SELECT no, agent_no, size, expires_ms FROM working INDEXED BY "+from+" LIMIT ?+0", append(args, int64(sweepRows)), func(r []driver.Value) error {
 		if bytes += integer(r[2]); len(rows) == 0 || bytes <= clearBytes {
 			rows = append(rows, row{integer(r[0]), integer(r[1]), integer(r[2]), integer(r[3])})
 		}
@@ -93,18 +106,18 @@ func (g *group) dropWorking(from string, nowMS int64, args ...driver.Value) (n, 
 	}
 	gone := map[int64]struct{ keys, size int64 }{}
 	for _, r := range rows {
-		if _, _, err := g.exec("delete key", "DELETE FROM working WHERE no = ?", r.no); err != nil {
+		if _, _, err := t.exec("delete key", "DELETE FROM working WHERE no = ?", r.no); err != nil {
 			return 0, 0, err
 		}
 		sum := gone[r.agent]
 		sum.keys, sum.size = sum.keys+1, sum.size+r.size
 		gone[r.agent] = sum
-		if g.pages += 6; r.expires > nowMS {
+		if r.expires > nowMS {
 			live++
 		}
 	}
 	for agent, sum := range gone {
-		if err := g.totalWorking(agent, -sum.keys, -sum.size); err != nil {
+		if err := t.totalWorking(agent, -sum.keys, -sum.size); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -148,12 +161,12 @@ func (s *Store) Working(ctx context.Context, project, agentID, key string, nowMS
 
 // DeleteWorking takes an entry away.
 func (s *Store) DeleteWorking(ctx context.Context, project, agentID, name string, nowMS int64) (found bool, err error) {
-	err = s.do(ctx, func(g *group) error {
-		v, err := g.view(key{project, agentID})
+	err = s.write(ctx, func(t *tx) error {
+		_, no, err := agentStatus(t.w, project, agentID)
 		if err != nil {
 			return err
 		}
-		n, live, err := g.dropWorking("working_key WHERE agent_no = ? AND key = ?", nowMS, v.no, name)
+		n, live, err := t.dropWorking("working_key WHERE agent_no = ? AND key = ?", nowMS, no, name)
 		found = n > 0 && live > 0
 		return err
 	})
@@ -179,29 +192,29 @@ func (s *Store) WorkingKeys(ctx context.Context, project, agentID, after string,
 
 // ClearWorking takes all of an agent's entries away, in slices between other calls.
 func (s *Store) ClearWorking(ctx context.Context, project, agentID string, nowMS int64) (int, error) {
-	return s.dropAll(ctx, func(g *group) (int, int, error) {
-		v, err := g.view(key{project, agentID})
+	return s.dropAll(ctx, func(t *tx) (int, int, error) {
+		_, no, err := agentStatus(t.w, project, agentID)
 		if err != nil {
 			return 0, 0, err
 		}
-		return g.dropWorking("working_live WHERE agent_no = ?", nowMS, v.no)
+		return t.dropWorking("working_live WHERE agent_no = ?", nowMS, no)
 	})
 }
 
 // SweepWorking erases what has expired, in slices between other calls.
 func (s *Store) SweepWorking(ctx context.Context, nowMS int64) (int, error) {
-	return s.dropAll(ctx, func(g *group) (int, int, error) {
-		n, _, err := g.dropWorking("working_expires WHERE expires_ms <= ?", nowMS, nowMS)
+	return s.dropAll(ctx, func(t *tx) (int, int, error) {
+		n, _, err := t.dropWorking("working_expires WHERE expires_ms <= ?", nowMS, nowMS)
 		return n, n, err
 	})
 }
 
 // dropAll runs a slice of a deletion until there is nothing left of it, and adds up what each counts.
-func (s *Store) dropAll(ctx context.Context, slice func(*group) (n, counted int, err error)) (int, error) {
+func (s *Store) dropAll(ctx context.Context, slice func(*tx) (n, counted int, err error)) (int, error) {
 	for sum := 0; ; {
 		n, counted := 0, 0
-		err := s.do(ctx, func(g *group) (err error) {
-			n, counted, err = slice(g)
+		err := s.write(ctx, func(t *tx) (err error) {
+			n, counted, err = slice(t)
 			return err
 		})
 		if err != nil {

@@ -9,7 +9,7 @@ CREATE TABLE meta (
 INSERT INTO meta (key, value) VALUES ('released', x'');
 
 -- The columns of an agent that change often or are searched. Messages and events refer to no, which is shorter than the id.
--- hint_* hold what cannot be derived from the last message alone.
+-- head_rev, next_seq and last_turn describe its ledger after the last change; a write compares head_rev.
 CREATE TABLE agent (
   no        INTEGER PRIMARY KEY AUTOINCREMENT,
   project   TEXT NOT NULL,
@@ -23,9 +23,9 @@ CREATE TABLE agent (
   rev       INTEGER NOT NULL,
   join_key  TEXT NOT NULL,
   join_hash TEXT NOT NULL,
-  hint_rev  INTEGER NOT NULL DEFAULT 0,
-  hint_turn INTEGER NOT NULL DEFAULT -1,
-  hint_seq  INTEGER NOT NULL DEFAULT 0
+  head_rev  INTEGER NOT NULL,
+  next_seq  INTEGER NOT NULL,
+  last_turn INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX agent_id ON agent (project, id);
 CREATE UNIQUE INDEX agent_live_name ON agent (project, name) WHERE status NOT IN (4, 6) AND name <> '';
