@@ -89,9 +89,6 @@ func Names() []string {
 	return names
 }
 
-// Known reports whether the events of a platform are understood.
-func Known(name string) bool { return slices.Contains(Names(), name) }
-
 // Read decodes the body of one event of a platform. It fails with fault.NotFound for an unknown
 // platform, fault.BadRequest for a body that is not a JSON object, and fault.Missing for an event
 // without a type. Events that say nothing about what was heard yield no evidence.

@@ -17,14 +17,9 @@ const MaxURL = 2048
 // belongs to another protocol. It fails with fault.Missing or fault.Invalid and never repeats the
 // URL, which may hold a secret.
 //
-// It does not resolve the host: that is checked when the address is dialled.
-func CheckURL(raw string) error {
-	_, err := parseURL(raw)
-	return err
-}
-
-// CheckURL does what the function of that name does, and also refuses a host that is written as a
-// blocked address, so that the error comes when the URL is saved and not with the first call.
+// It does not resolve the host: that is checked when the address is dialled. A host that is written
+// as a blocked address is refused here, so that the error comes when the URL is saved and not with
+// the first call.
 func (g *Guard) CheckURL(raw string) error {
 	u, err := parseURL(raw)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestCheckURL(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := guard.CheckURL(tt.raw)
+			err := guard.New(guard.Options{}).CheckURL(tt.raw)
 			if tt.want == "" {
 				if err != nil {
 					t.Fatalf("%v, want it valid", err)
@@ -89,8 +89,9 @@ func FuzzCheckURL(f *testing.F) {
 	for _, s := range []string{"https://example.com/a?b#c", "http://u:p@h", "http://[fe80::1%25e]:1/", "http://h:22", "x:y"} {
 		f.Add(s)
 	}
+	g := guard.New(guard.Options{})
 	f.Fuzz(func(t *testing.T, raw string) {
-		if guard.CheckURL(raw) != nil {
+		if g.CheckURL(raw) != nil {
 			return
 		}
 		u, err := url.Parse(raw)

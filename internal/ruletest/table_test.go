@@ -60,7 +60,7 @@ func table() []rule {
 		{"001-16", "the stand-in's format follows that of the call", ""},
 		{"001-17", "healing twice changes nothing", ""},
 		{"001-18", "what is wrong with calls and results is told with codes", ""},
-		{"001-19", "several results at once", ""},
+		{"001-19", "several results at once", "the results of a batch are stored as they come; nothing joins them"},
 		{"001-20", "a summary can be set and read, replaces the last one and costs nothing", ""},
 		{"001-21", "what is to be summarised: all but the newest messages that are not of the system", ""},
 		{"001-22", "trimming to the newest, system messages in front", ""},

@@ -111,16 +111,6 @@ func TestLongLists(t *testing.T) {
 	if got := window.Summarizable(append([]window.Message{call(ids...)}, batch...), 5); len(got) != 0 {
 		t.Errorf("%d are summarised apart from their results", len(got))
 	}
-	x, err := window.Begin(call(ids...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := x.Commit(batch); err != nil || len(got) != n {
-		t.Errorf("%d results, %v", len(got), err)
-	}
-	if got := x.Abort(window.Cancelled); len(got) != n {
-		t.Errorf("%d results of an abort", len(got))
-	}
 	if v := read(append(append([]window.Message{call(ids...)}, batch...), talk("u next")...), window.Policy{Preset: "ossa", Strategy: window.ImportanceBased}); len(v.Entries) != 1 {
 		t.Errorf("%d entries by importance", len(v.Entries))
 	}

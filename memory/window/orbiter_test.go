@@ -1,7 +1,6 @@
 package window_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -196,20 +195,6 @@ func TestTrailing(t *testing.T) {
 	}
 }
 
-// TestClearScope: the same match as search, system messages too; asking for nothing takes all.
-//
-// Rules: 003-17
-func TestClearScope(t *testing.T) {
-	t.Parallel()
-	list := scoped(talk("s zero", "u one", "u two"), "anna", "anna", "bo")
-	if got := window.InScope(list, window.UserLevel, window.Scope{UserID: "anna"}); !slices.Equal(got, []int{0, 1}) {
-		t.Errorf("anna's: %v", got)
-	}
-	if got := window.InScope(list, "", window.Scope{}); !slices.Equal(got, []int{0, 1, 2}) {
-		t.Errorf("all: %v", got)
-	}
-}
-
 // TestWriteCap: more than twenty messages a round are cut when written.
 //
 // Rules: 003-20
@@ -220,17 +205,7 @@ func TestWriteCap(t *testing.T) {
 		list = append(list, talk("u x")...)
 	}
 	list[5].Role = window.System
-	got := window.CapRounds(list, 1)
-	if d := cmp.Diff([]int{5, 0, 1, 2}, got[:4]); d != "" || len(got) != 21 {
-		t.Errorf("%v", got)
-	}
 	list = append(list, talk("a y")...)
-	if got = window.CapRounds(list, 1); len(got) != 21 || got[0] != 5 || got[1] != 1 || got[20] != 21 {
-		t.Errorf("%v", got)
-	}
-	if got := window.CapRounds(list, 0); len(got) != 22 || !slices.IsSorted(got) {
-		t.Errorf("without rounds: %v", got)
-	}
 	p := window.Policy{Preset: "orbiter", MaxRounds: new(1), Apply: window.OnWrite}
 	if d := cmp.Diff([]int{0}, p.Cut(list, nil)); d != "" {
 		t.Error(d)

@@ -1,7 +1,5 @@
 package window
 
-import "slices"
-
 // Code names what is wrong with the tool calls of a list (001-18).
 type Code string
 
@@ -30,11 +28,6 @@ type Repaired struct {
 	Problems []Problem
 	// Insert are the stand-ins for results that are missing. Put in, a second Repair finds none of those (001-17).
 	Insert []Insertion
-}
-
-// Errors gives the problems that cannot be repaired.
-func (r Repaired) Errors() []Problem {
-	return slices.DeleteFunc(slices.Clone(r.Problems), func(p Problem) bool { return p.Repairable })
 }
 
 // Repair looks at all calls and results of a list (001-18), also at calls that may still be running (001-17). It changes nothing.

@@ -48,14 +48,3 @@ func (q *SearchQuery) matches(m *Message) bool {
 		(q.Status == "" || q.Status == m.Status.Named()) &&
 		(q.Category == "" || q.Category == m.Category)
 }
-
-// InScope gives the places of the messages that a clear of that scope takes: system messages too; asking for nothing takes all (003-17).
-func InScope(list []Message, level Level, asked Scope) []int {
-	var out []int
-	for i := range list {
-		if level.Matches(asked, list[i].Scope) {
-			out = append(out, i)
-		}
-	}
-	return out
-}

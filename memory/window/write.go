@@ -60,33 +60,3 @@ func leaving(list []Message, s []slot) []int {
 
 // CapPerRound is how many messages a round of max_rounds may take of a memory that is cut on write (003-20).
 const CapPerRound = 20
-
-// CapRounds gives the places of the messages that Orbiter's write cap leaves, in its order: where there are more than CapPerRound × maxRounds, the system messages,
-// moved to the front, then the newest of the others, that many; else all. maxRounds 0 is no limit.
-func CapRounds(list []Message, maxRounds int) []int {
-	if maxRounds <= 0 || len(list) <= CapPerRound*maxRounds {
-		return places(len(list))
-	}
-	return systemFirst(list, CapPerRound*maxRounds)
-}
-
-func places(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
-}
-
-// systemFirst gives the places of all system messages, then of the newest n others.
-func systemFirst(list []Message, n int) []int {
-	var system, others []int
-	for i := range list {
-		if list[i].IsSystem() {
-			system = append(system, i)
-		} else {
-			others = append(others, i)
-		}
-	}
-	return append(system, others[max(0, len(others)-n):]...)
-}

@@ -66,15 +66,3 @@ func (p *shard) put(k key, n int32, most int) {
 	}
 	p.young[k] = n
 }
-
-// len gives how many texts are remembered.
-func (c *cache) len() int {
-	n := 0
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
-		n += len(p.young) + len(p.old)
-		p.mu.Unlock()
-	}
-	return n
-}

@@ -51,26 +51,6 @@ func (c *Counters) For(name string) (window.Counter, error) {
 	return c.byName[enc], nil
 }
 
-// Stats is how much work counting was since the start.
-type Stats struct {
-	Encoded    int64 // texts that were encoded
-	Remembered int64 // texts whose count was known
-	Texts      int   // texts whose count is known now
-}
-
-// Stats gives the sum over all families.
-func (c *Counters) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out Stats
-	for _, k := range c.byName {
-		out.Encoded += k.encoded.Load()
-		out.Remembered += k.remembered.Load()
-		out.Texts += k.cache.len()
-	}
-	return out
-}
-
 const (
 	o200k  = "o200k"
 	cl100k = "cl100k"
@@ -88,23 +68,11 @@ func encodingOf(family string) string {
 	return o200k
 }
 
-// FamilyOf gives the family of a model by its name ("gpt-4o-mini" is of "gpt-4o"), false if its vocabulary is not known.
-func FamilyOf(model string) (string, bool) {
-	best := ""
-	for _, f := range window.Families() {
-		rest, ok := strings.CutPrefix(model, f)
-		if ok && len(f) > len(best) && (rest == "" || rest[0] == '-' || rest[0] == '.' || rest[0] == ':') {
-			best = f
-		}
-	}
-	return best, best != ""
-}
-
 // counter counts by one vocabulary.
 type counter struct {
-	codec               *codec.Codec
-	cache               cache
-	encoded, remembered atomic.Int64
+	codec   *codec.Codec
+	cache   cache
+	encoded atomic.Int64 // texts; tests look at it
 }
 
 func newCounter(enc string, entries int) *counter {
@@ -127,7 +95,6 @@ func (k *counter) text(s string) int {
 	}
 	key := k.cache.key(s)
 	if n, ok := k.cache.get(key); ok {
-		k.remembered.Add(1)
 		return n
 	}
 	n := k.encode(s)
@@ -140,7 +107,6 @@ func (k *counter) text(s string) int {
 func (k *counter) json(kind uint64, raw []byte, count func(json.RawMessage) int) int {
 	key := k.cache.keyOf(kind, raw)
 	if n, ok := k.cache.get(key); ok {
-		k.remembered.Add(1)
 		return n
 	}
 	n := count(raw)

@@ -1,0 +1,28 @@
+package tokens
+
+// Encoded returns how many texts have been encoded, over all families.
+func (c *Counters) Encoded() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var n int64
+	for _, k := range c.byName {
+		n += k.encoded.Load()
+	}
+	return n
+}
+
+// Cached returns how many counts are cached, over all families.
+func (c *Counters) Cached() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, k := range c.byName {
+		for i := range k.cache.parts {
+			p := &k.cache.parts[i]
+			p.mu.Lock()
+			n += len(p.young) + len(p.old)
+			p.mu.Unlock()
+		}
+	}
+	return n
+}
