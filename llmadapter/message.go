@@ -227,3 +227,25 @@ func UnknownCall(id, name string) Message {
 	calls = appendQuote(append(calls, `,"type":"function","function":{"name":`...), name)
 	return Message{Role: "assistant", ToolCalls: append(calls, `,"arguments":"{}"}}]`...)}
 }
+
+// maxCallIDs limits how many calls of one message are read.
+const maxCallIDs = 256
+
+// CallIDs returns the IDs of a tool_calls array, at most maxCallIDs.
+func CallIDs(toolCalls []byte) []string {
+	var out []string
+	if len(toolCalls) > 0 && toolCalls[0] == '[' {
+		walkArray(toolCalls, func(call []byte) {
+			if call[0] != '{' {
+				return
+			}
+			if id := stringMember(call, "id"); id != "" && len(out) < maxCallIDs {
+				out = append(out, id)
+			}
+		})
+	}
+	return out
+}
+
+// QuoteJSON returns a string as JSON.
+func QuoteJSON(s string) []byte { return appendQuote(nil, s) }

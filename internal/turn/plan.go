@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/heard"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -37,7 +38,7 @@ type plan struct {
 
 	// Set by decide.
 	mode  string
-	rec   llmadapter.Reconciliation
+	rec   echo.Result
 	known []int64 // Seq of each message that was given to Reconcile
 	ghost bool    // the call asks again for an answer that was asked for before
 
@@ -94,7 +95,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 	for i := range in {
 		if in[i].Role == "user" {
 			if users++; users == 1 {
-				first = llmadapter.Normalise(in[i].Text())
+				first = heard.Normalize(in[i].Text())
 			}
 		}
 	}
@@ -117,9 +118,9 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 	case stored == nil || stored.TurnID > 1: // only a greeting may precede the first words
 		return false
 	case users > 1:
-		return llmadapter.Normalise(stored.Content) == first
+		return heard.Normalize(stored.Content) == first
 	}
-	more, ok := strings.CutPrefix(first, llmadapter.Normalise(stored.Content))
+	more, ok := strings.CutPrefix(first, heard.Normalize(stored.Content))
 	return ok && !whole && (more == "" || more[0] == ' ')
 }
 
@@ -154,7 +155,7 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 // reconcile plans a request that holds the whole history of a platform.
 func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan, error) {
 	p.removeFillers(recent)
-	known := make([]llmadapter.Known, 0, len(recent))
+	known := make([]echo.Known, 0, len(recent))
 	p.known = p.known[:0]
 	command := false // the last user message was not the caller's
 	for i := range recent {
@@ -169,7 +170,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		if m.Status != memory.Accepted || m.Role == memory.System || m.Role == memory.Developer {
 			continue // platforms do not have it
 		}
-		k := llmadapter.Known{
+		k := echo.Known{
 			Role: string(m.Role), Text: m.Content, Original: m.Original(),
 			Provisional: m.Role == memory.Assistant && m.State == memory.Final && m.Method.Rank() < memory.EchoDiff.Rank(),
 			Aside:       command || m.Role == memory.Assistant && (m.Source != memory.SourceLLM || m.Timings == nil),
@@ -183,7 +184,7 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = llmadapter.Reconcile(p.req.Messages, known, heard.Align)
+	p.rec = echo.Reconcile(incoming(p.req.Messages), known)
 	out := memory.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
@@ -193,15 +194,15 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	for _, f := range p.rec.Answers {
 		e := memory.Evidence{Seq: p.known[f.Known], Method: memory.Method(f.Method), Confidence: int64(f.Confidence)}
 		switch f.Outcome {
-		case llmadapter.Full:
+		case echo.Full:
 			e.Full = true
-		case llmadapter.Interrupted:
+		case echo.Interrupted:
 			e.Heard = f.Heard
-		case llmadapter.Unplayed:
+		case echo.Unplayed:
 			e.State = memory.Unplayed
-		case llmadapter.Replaced:
+		case echo.Replaced:
 			e.State = memory.Replaced
-		case llmadapter.Ghost:
+		case echo.Ghost:
 			out.Supersede = append(out.Supersede, e.Seq)
 			continue
 		default:
@@ -264,4 +265,17 @@ func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 		}
 	}
 	return asked, ghosts
+}
+
+// incoming returns a request's messages as package echo takes them.
+func incoming(in []llmadapter.Incoming) []echo.Message {
+	out := make([]echo.Message, len(in))
+	for i := range in {
+		m := &in[i]
+		out[i] = echo.Message{Role: m.Role, CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
+		if !m.IsSystem() {
+			out[i].Text = m.Text()
+		}
+	}
+	return out
 }

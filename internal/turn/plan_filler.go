@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
@@ -48,7 +49,7 @@ func (p *plan) removeFillers(recent []memory.Message) {
 // afterFiller returns what text says after m's filler. ok is false unless text begins with the filler
 // and the rest is m's own words. work counts the bytes compared so far.
 func afterFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
-	if rest, ok = llmadapter.WithoutOpening(text, m.Filler()); !ok {
+	if rest, ok = echo.WithoutOpening(text, m.Filler()); !ok {
 		return "", false
 	}
 	own := m.Original()
@@ -57,13 +58,13 @@ func afterFiller(text string, m *memory.Message, work *int) (rest string, ok boo
 	}
 	if rest == "" {
 		// The model may have begun with the same words, and only those were heard.
-		_, both := llmadapter.WithoutOpening(text, own)
+		_, both := echo.WithoutOpening(text, own)
 		return "", own == "" || !both || strings.HasPrefix(own, m.Filler())
 	}
 	if own == "" {
 		return "", false
 	}
-	a, b := llmadapter.Normalise(rest), llmadapter.Normalise(own)
+	a, b := heard.Normalize(rest), heard.Normalize(own)
 	if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
 		return rest, true
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // answer is what has been read and sent of a turn's answer, and whether it is stored. A client that
@@ -168,7 +169,7 @@ func wordsToVoice(r *llmadapter.Request) string {
 	if last.Role != "assistant" || last.ToolCalls != nil {
 		return ""
 	}
-	return llmadapter.Normalise(last.Text())
+	return heard.Normalize(last.Text())
 }
 
 // voices reports whether generated is the words to be voiced, or their beginning.
@@ -176,6 +177,6 @@ func (a *answer) voices(generated string) bool {
 	if a.toVoice == "" {
 		return false
 	}
-	said := llmadapter.Normalise(generated)
+	said := heard.Normalize(generated)
 	return said != "" && strings.HasPrefix(a.toVoice, said)
 }

@@ -1,4 +1,4 @@
-package llmadapter_test
+package echo_test
 
 import (
 	"fmt"
@@ -7,26 +7,26 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory/heard"
+	"github.com/heardlog/heardlog/memory/echo"
 )
 
 // longCall gives a list of turns and the ledger that knows it all but for the last words.
-func longCall(tb testing.TB, turns int, user, answer func(i int) string) ([]llmadapter.Incoming, []llmadapter.Known) {
+func longCall(tb testing.TB, turns int, user, answer func(i int) string) ([]echo.Message, []echo.Known) {
 	tb.Helper()
 	var body strings.Builder
-	var ledger []llmadapter.Known
+	var ledger []echo.Known
 	body.WriteString(`{"messages":[`)
 	for i := range turns {
 		fmt.Fprintf(&body, `{"role":"user","content":%s},{"role":"assistant","content":%s},`, strconv.Quote(user(i)), strconv.Quote(answer(i)))
-		ledger = append(ledger, llmadapter.Known{Role: "user", Text: user(i)},
-			llmadapter.Known{Role: "assistant", Text: answer(i), Original: answer(i), Provisional: i == turns-1})
+		ledger = append(ledger, echo.Known{Role: "user", Text: user(i)},
+			echo.Known{Role: "assistant", Text: answer(i), Original: answer(i), Provisional: i == turns-1})
 	}
 	body.WriteString(`{"role":"user","content":"and now?"}]}`)
 	req, err := llmadapter.ParseRequest([]byte(body.String()))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return req.Messages, ledger
+	return messages(req.Messages), ledger
 }
 
 // BenchmarkReconcile: a long list must not cost more than a voice turn can bear (reference/platforms.md section 4: a ms for 200 turns), whatever
@@ -38,18 +38,18 @@ func BenchmarkReconcile(b *testing.B) {
 	for _, bb := range []struct {
 		name         string
 		user, answer func(int) string
-		edit         func([]llmadapter.Known)
+		edit         func([]echo.Known)
 	}{
 		{"usual", question, answer, nil},
 		{"other alphabet", func(i int) string { return fmt.Sprintf("вопрос номер %d", i) }, func(i int) string { return fmt.Sprintf("Ответ номер %d, немного длиннее.", i) }, nil},
 		{"always yes", always("yes"), answer, nil},
 		{"always the same", always("yes"), always("Ok, and what else may it be?"), nil},
-		{"nothing in common", question, answer, func(k []llmadapter.Known) {
+		{"nothing in common", question, answer, func(k []echo.Known) {
 			for i := range k {
 				k[i].Text, k[i].Original = "x"+k[i].Text, "x"+k[i].Original
 			}
 		}},
-		{"always yes, every answer otherwise", always("yes"), answer, func(k []llmadapter.Known) {
+		{"always yes, every answer otherwise", always("yes"), answer, func(k []echo.Known) {
 			for i := range k {
 				if k[i].Role == "assistant" {
 					k[i].Text, k[i].Original, k[i].Provisional = "Something that nobody ever heard of "+strconv.Itoa(i), "Something that nobody ever heard of "+strconv.Itoa(i), true
@@ -65,7 +65,7 @@ func BenchmarkReconcile(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				llmadapter.Reconcile(in, ledger, heard.Align)
+				echo.Reconcile(in, ledger)
 			}
 		})
 	}

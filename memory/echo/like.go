@@ -1,4 +1,4 @@
-package llmadapter
+package echo
 
 import (
 	"slices"

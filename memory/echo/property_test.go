@@ -1,4 +1,4 @@
-package llmadapter_test
+package echo_test
 
 import (
 	"encoding/json"
@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/llmadapter"
-	"github.com/heardlog/heardlog/memory/heard"
+	"github.com/heardlog/heardlog/memory/echo"
 )
 
 // platform is a made-up voice platform that talks to a made-up memory: what it sends is known, and so is what truly happened.
 type platform struct {
 	rnd    *rand.Rand
 	list   []map[string]any // its own history
-	ledger []llmadapter.Known
-	truth  map[int]llmadapter.Outcome // of answers in the ledger, by index
+	ledger []echo.Known
+	truth  map[int]echo.Outcome // of answers in the ledger, by index
 	n      int
 }
 
@@ -40,7 +40,7 @@ func (p *platform) text(from []string) string {
 }
 
 // request is the platform's next list: all it has, or a window of it.
-func (p *platform) request(t *testing.T) []llmadapter.Incoming {
+func (p *platform) request(t *testing.T) []echo.Message {
 	t.Helper()
 	list := p.list
 	if n := 6 + p.rnd.IntN(30); p.rnd.IntN(3) == 0 && len(list) > n {
@@ -51,28 +51,28 @@ func (p *platform) request(t *testing.T) []llmadapter.Incoming {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parse(t, string(b)).Messages
+	return parse(t, string(b))
 }
 
 // settle does with the ledger what a reconciliation says.
-func (p *platform) settle(in []llmadapter.Incoming, r llmadapter.Reconciliation) {
+func (p *platform) settle(in []echo.Message, r echo.Result) {
 	for _, f := range r.Answers {
 		k := &p.ledger[f.Known]
 		switch f.Outcome {
-		case llmadapter.Full:
+		case echo.Full:
 			k.Provisional, k.Unheard, k.Text = false, false, k.Original
-		case llmadapter.Interrupted:
+		case echo.Interrupted:
 			k.Provisional, k.Unheard, k.Text = false, false, f.Heard
-		case llmadapter.Unplayed, llmadapter.Replaced:
+		case echo.Unplayed, echo.Replaced:
 			k.Provisional, k.Unheard, k.Text = false, true, ""
 		}
 	}
 	for _, i := range r.New {
 		text, ok := r.Part[i]
 		if !ok {
-			text = in[i].Text()
+			text = in[i].Text
 		}
-		p.ledger = append(p.ledger, llmadapter.Known{Role: in[i].Role, Text: text, Original: text, Aside: in[i].Role == "assistant"})
+		p.ledger = append(p.ledger, echo.Known{Role: in[i].Role, Text: text, Original: text, Aside: in[i].Role == "assistant"})
 	}
 	if x := r.Extend; x != nil {
 		p.ledger[x.Known].Text, p.ledger[x.Known].Original = x.Text, x.Text
@@ -80,10 +80,10 @@ func (p *platform) settle(in []llmadapter.Incoming, r llmadapter.Reconciliation)
 	// Ghosts leave the list, as superseded answers do.
 	gone := map[int]bool{}
 	for _, f := range r.Answers {
-		gone[f.Known] = f.Outcome == llmadapter.Ghost
+		gone[f.Known] = f.Outcome == echo.Ghost
 	}
-	var kept []llmadapter.Known
-	truth := map[int]llmadapter.Outcome{}
+	var kept []echo.Known
+	truth := map[int]echo.Outcome{}
 	for j, k := range p.ledger {
 		if !gone[j] {
 			if o, ok := p.truth[j]; ok {
@@ -102,24 +102,24 @@ func TestReconcileCalls(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 200 {
-		p := &platform{rnd: rnd, truth: map[int]llmadapter.Outcome{}}
+		p := &platform{rnd: rnd, truth: map[int]echo.Outcome{}}
 		generated := map[string]bool{}
 		for range 12 {
 			words := p.text(sayings)
 			p.list = append(p.list, map[string]any{"role": "user", "content": words})
 			for range 1 + rnd.IntN(3) { // a ghost or two before the answer that is played
 				in := p.request(t)
-				r := llmadapter.Reconcile(in, p.ledger, heard.Align)
+				r := echo.Reconcile(in, p.ledger)
 				checkReconciliation(t, seed, in, p.ledger, r)
 				p.check(t, seed, in, r)
 				p.settle(in, r)
-				again := llmadapter.Reconcile(in, p.ledger, heard.Align)
-				if told := slices.ContainsFunc(again.Answers, func(f llmadapter.Finding) bool { return f.Outcome != llmadapter.Unknown }); told || len(again.New) > 0 || again.Extend != nil {
+				again := echo.Reconcile(in, p.ledger)
+				if told := slices.ContainsFunc(again.Answers, func(f echo.Finding) bool { return f.Outcome != echo.Unknown }); told || len(again.New) > 0 || again.Extend != nil {
 					t.Fatalf("seed %d: the same list again brings %+v\nto %+v", seed, again, p.ledger)
 				}
 				answer := p.text(replies)
 				generated[answer] = true
-				p.ledger = append(p.ledger, llmadapter.Known{Role: "assistant", Text: answer, Original: answer, Provisional: true})
+				p.ledger = append(p.ledger, echo.Known{Role: "assistant", Text: answer, Original: answer, Provisional: true})
 			}
 			p.play()
 		}
@@ -152,34 +152,34 @@ func (p *platform) play() {
 		} else {
 			say(strings.Join(words[:n], " "))
 		}
-		p.truth[last] = llmadapter.Interrupted
+		p.truth[last] = echo.Interrupted
 	case 1:
-		p.truth[last] = llmadapter.Unplayed
+		p.truth[last] = echo.Unplayed
 	case 2:
 		p.n++
 		say(fmt.Sprintf("I am sorry, but number %d is something that I must not talk about here.", p.n))
-		p.truth[last] = llmadapter.Replaced
+		p.truth[last] = echo.Replaced
 	case 3:
 		say(strings.ToUpper(strings.ReplaceAll(whole, "*", "")))
-		p.truth[last] = llmadapter.Full
+		p.truth[last] = echo.Full
 	default:
 		say(whole)
-		p.truth[last] = llmadapter.Full
+		p.truth[last] = echo.Full
 	}
 }
 
 // check holds the findings against the truth.
-func (p *platform) check(t *testing.T, seed uint64, in []llmadapter.Incoming, r llmadapter.Reconciliation) {
+func (p *platform) check(t *testing.T, seed uint64, in []echo.Message, r echo.Result) {
 	t.Helper()
 	for _, f := range r.Answers {
 		want, ok := p.truth[f.Known]
 		if !ok {
-			want = llmadapter.Ghost
+			want = echo.Ghost
 		}
 		if f.Outcome != want {
 			var list, ledger []string
 			for i := range in {
-				list = append(list, fmt.Sprintf("%d %s: %s", i, in[i].Role, in[i].Text()))
+				list = append(list, fmt.Sprintf("%d %s: %s", i, in[i].Role, in[i].Text))
 			}
 			for j, k := range p.ledger {
 				ledger = append(ledger, fmt.Sprintf("%d %s: %s", j, k.Role, k.Original))
@@ -191,7 +191,7 @@ func (p *platform) check(t *testing.T, seed uint64, in []llmadapter.Incoming, r 
 }
 
 // checkReconciliation demands what must hold of every reconciliation, whatever the lists are.
-func checkReconciliation(t *testing.T, seed uint64, in []llmadapter.Incoming, ledger []llmadapter.Known, r llmadapter.Reconciliation) {
+func checkReconciliation(t *testing.T, seed uint64, in []echo.Message, ledger []echo.Known, r echo.Result) {
 	t.Helper()
 	bad := func(format string, args ...any) {
 		t.Helper()
@@ -219,11 +219,11 @@ func checkReconciliation(t *testing.T, seed uint64, in []llmadapter.Incoming, le
 		switch {
 		case f.Known <= last, k.Role != "assistant", !k.Provisional && !k.Unheard:
 			bad("a finding of %d", f.Known)
-		case (f.Outcome == llmadapter.Interrupted) != (f.Heard != ""), !strings.HasPrefix(k.Original, f.Heard), f.Heard == k.Original && f.Heard != "":
+		case (f.Outcome == echo.Interrupted) != (f.Heard != ""), !strings.HasPrefix(k.Original, f.Heard), f.Heard == k.Original && f.Heard != "":
 			bad("%q heard of %q, which is %s", f.Heard, k.Original, f.Outcome)
-		case (f.Method == "") != (f.Outcome == llmadapter.Ghost || f.Outcome == llmadapter.Unknown), (f.Confidence == 0) != (f.Outcome == llmadapter.Unknown), f.Confidence > 100:
+		case (f.Method == "") != (f.Outcome == echo.Ghost || f.Outcome == echo.Unknown), (f.Confidence == 0) != (f.Outcome == echo.Unknown), f.Confidence > 100:
 			bad("method %q, confidence %d of %s", f.Method, f.Confidence, f.Outcome)
-		case k.Aside && (f.Outcome == llmadapter.Unplayed || f.Outcome == llmadapter.Replaced || f.Outcome == llmadapter.Ghost):
+		case k.Aside && (f.Outcome == echo.Unplayed || f.Outcome == echo.Replaced || f.Outcome == echo.Ghost):
 			bad("%d was not the model's and is called %s", f.Known, f.Outcome)
 		}
 		last = f.Known
@@ -269,10 +269,10 @@ func FuzzReconcile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var ledger []llmadapter.Known
+		var ledger []echo.Known
 		for _, l := range strings.SplitN(kept, "\n", 40) {
 			kind, text, _ := strings.Cut(l, " ")
-			k := llmadapter.Known{Role: "assistant", Text: text, Original: text}
+			k := echo.Known{Role: "assistant", Text: text, Original: text}
 			switch kind {
 			case "u":
 				k.Role = "user"
@@ -293,8 +293,7 @@ func FuzzReconcile(f *testing.F) {
 			}
 			ledger = append(ledger, k)
 		}
-		for _, align := range []llmadapter.AlignFunc{nil, heard.Align} {
-			checkReconciliation(t, 0, req.Messages, ledger, llmadapter.Reconcile(req.Messages, ledger, align))
-		}
+		in := messages(req.Messages)
+		checkReconciliation(t, 0, in, ledger, echo.Reconcile(in, ledger))
 	})
 }

@@ -1,4 +1,4 @@
-package llmadapter
+package echo
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // This file compares what stands between two user messages of the list with what the ledger has there.
@@ -36,10 +38,10 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 		role := x.in[i].Role
 		paired := (role == "tool" || role == "function" || x.in[i].ToolCalls != nil) && x.pairTool(i, known)
 		switch {
-		case role == "assistant" && !paired && blank(withoutNote(x.texts[i])) && x.in[i].ToolCalls == nil && !x.pairText(i, x.texts[i], known):
+		case role == "assistant" && !paired && blank(withoutNote(x.in[i].Text)) && x.in[i].ToolCalls == nil && !x.pairText(i, x.in[i].Text, known):
 			empty++ // dots or a note are what is left where nothing was said
-		case role == "assistant" && x.texts[i] != "":
-			said := withoutNote(x.texts[i])
+		case role == "assistant" && x.in[i].Text != "":
+			said := withoutNote(x.in[i].Text)
 			if !x.pairText(i, said, known) && !paired && !blank(said) {
 				foreign = append(foreign, i)
 			}
@@ -62,7 +64,7 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 // plain is gap for the usual place, one answer that came back as it was; false if it is anything else.
 func (x *aligner) plain(i, j int) bool {
 	k := &x.known[j]
-	if x.in[i].Role != "assistant" || k.Role != "assistant" || x.in[i].ToolCalls != nil || x.texts[i] != k.Original || k.Original == "" {
+	if x.in[i].Role != "assistant" || k.Role != "assistant" || x.in[i].ToolCalls != nil || x.in[i].Text != k.Original || k.Original == "" {
 		return false
 	}
 	x.pair(i, Finding{Known: j, Outcome: Full, Confidence: sureSame})
@@ -84,7 +86,7 @@ func (x *aligner) pairTool(i int, known []int) bool {
 	if in.ToolCalls != nil {
 		return x.pairCall(i, known)
 	}
-	id := in.ToolCallID
+	id := in.CallID
 	if ours, ok := x.called[id]; ok {
 		id = ours
 	}
@@ -104,7 +106,7 @@ func (x *aligner) pairTool(i int, known []int) bool {
 
 // pairCall pairs a message that calls tools.
 func (x *aligner) pairCall(i int, known []int) bool {
-	ids := CallIDs(x.in[i].ToolCalls)
+	ids := x.in[i].CallIDs
 	for _, j := range known {
 		if k := &x.known[j]; k.Role == "assistant" && slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(k.CallIDs, id) }) {
 			x.result.Pair[i] = j
@@ -134,15 +136,17 @@ func (x *aligner) pairCall(i int, known []int) bool {
 
 // callsIn gives the functions that a tool_calls array calls, with their arguments.
 func callsIn(list []byte) (out []string) {
-	if len(list) > 0 && list[0] == '[' {
-		walkArray(list, func(call []byte) {
-			var c struct {
-				Function struct{ Name, Arguments string }
-			}
-			if json.Unmarshal(call, &c) == nil {
-				out = append(out, c.Function.Name+" "+strings.Join(strings.Fields(c.Function.Arguments), ""))
-			}
-		})
+	var calls []json.RawMessage
+	if json.Unmarshal(list, &calls) != nil {
+		return nil
+	}
+	for _, call := range calls {
+		var c struct {
+			Function struct{ Name, Arguments string }
+		}
+		if json.Unmarshal(call, &c) == nil {
+			out = append(out, c.Function.Name+" "+strings.Join(strings.Fields(c.Function.Arguments), ""))
+		}
 	}
 	return out
 }
@@ -163,7 +167,7 @@ func (x *aligner) callsOf(j int) []string {
 // pairText finds whose words an assistant message of the list holds: those of one message of ours, or of several that the platform merged, with or without words
 // of its own.
 func (x *aligner) pairText(i int, said string, known []int) bool {
-	text := x.texts[i]
+	text := x.in[i].Text
 	for _, j := range known {
 		if k := &x.known[j]; x.speaks(j) && (text == k.Original || x.normIn(i) == x.normKnown(j)) {
 			sure := sureWords
@@ -280,19 +284,19 @@ func (x *aligner) speaks(j int) bool {
 }
 
 // heardOf tells what the words of a platform say about an answer of the ledger.
-func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
+func (x *aligner) heardOf(j int, said string) (Finding, bool) {
 	k := &x.known[j]
 	f := Finding{Known: j, Outcome: Full, Confidence: sureSpoken}
 	if !x.speaks(j) {
 		return f, false
 	}
-	if k.Text != k.Original && k.Text != "" && Normalise(heard) == Normalise(k.Text) { // what is known already, as it is on each later request
+	if k.Text != k.Original && k.Text != "" && heard.Normalize(said) == heard.Normalize(k.Text) { // what is known already, as it is on each later request
 		f.Outcome, f.Heard = Interrupted, k.Text
 		return f, true
 	}
-	prefix, ok := x.beginning(k.Original, heard)
-	if !ok && countWords(heard) >= 4 { // the sentence that was being said, and not what stood before it
-		prefix, ok = x.aligned(k.Original, heard)
+	prefix, ok := x.beginning(k.Original, said)
+	if !ok && countWords(said) >= 4 { // the sentence that was being said, and not what stood before it
+		prefix, ok = x.aligned(k.Original, said)
 		f.Confidence = sureMerged
 	}
 	if !ok {
@@ -300,25 +304,25 @@ func (x *aligner) heardOf(j int, heard string) (Finding, bool) {
 	}
 	if prefix != k.Original {
 		f.Outcome, f.Heard = Interrupted, prefix
-		if countWords(heard) < 3 {
+		if countWords(said) < 3 {
 			f.Confidence = sureFew
 		}
 	}
 	return f, true
 }
 
-// aligned is AlignFunc within the bounds of one reconciliation; what is found is not empty.
-func (x *aligner) aligned(generated, heard string) (string, bool) {
+// aligned is heard.Align within the limits of one reconciliation. It finds nothing empty.
+func (x *aligner) aligned(generated, said string) (string, bool) {
 	x.aligns++
-	x.bytes += len(generated) + len(heard)
+	x.bytes += len(generated) + len(said)
 	if x.aligns > maxAligned || x.bytes > maxAlignedBytes && x.aligns > 1 {
 		return "", false
 	}
-	prefix, ok := x.align(generated, heard)
+	prefix, ok := heard.Align(generated, said)
 	return prefix, ok && prefix != ""
 }
 
-// beginning gives the beginning of generated that heard stands for. An AlignFunc may find heard further on, where a platform
+// beginning gives the beginning of generated that heard stands for. heard.Align may find heard further on, where a platform
 // reports its last utterance only: of a few words such a find is chance.
 func (x *aligner) beginning(generated, heard string) (string, bool) {
 	prefix, ok := x.aligned(generated, heard)
@@ -404,7 +408,7 @@ func (x *aligner) absent(foreign, in, known []int, empty int, kind gapKind) {
 	}
 	instead := -1
 	for _, i := range foreign {
-		if x.in[i].Role == "assistant" && x.texts[i] != "" {
+		if x.in[i].Role == "assistant" && x.in[i].Text != "" {
 			instead = i
 		}
 	}

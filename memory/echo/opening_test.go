@@ -1,9 +1,9 @@
-package llmadapter_test
+package echo_test
 
 import (
 	"testing"
 
-	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory/echo"
 )
 
 func TestWithoutOpening(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWithoutOpening(t *testing.T) {
 		{"Einen Moment, bitte! „Um neun“.", "Einen Moment bitte", "„Um neun“.", true},
 		{"请稍等。九点。", "请稍等", "九点。", true},
 	} {
-		if rest, ok := llmadapter.WithoutOpening(tt.text, tt.opening); rest != tt.rest || ok != tt.ok {
+		if rest, ok := echo.WithoutOpening(tt.text, tt.opening); rest != tt.rest || ok != tt.ok {
 			t.Errorf("%q without %q: %q %v, want %q %v", tt.text, tt.opening, rest, ok, tt.rest, tt.ok)
 		}
 	}

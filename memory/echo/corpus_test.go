@@ -1,4 +1,4 @@
-package llmadapter_test
+package echo_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
@@ -104,15 +105,15 @@ func (e *corpusEntry) provisional() bool {
 // reconcileCorpus runs Reconcile on a case and gives its result in the words of the labels. It is the only place that knows Reconcile.
 func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 	t.Helper()
-	in := parse(t, `{"messages":`+string(c.Incoming)+`}`).Messages
-	var known []llmadapter.Known
+	in := parse(t, `{"messages":`+string(c.Incoming)+`}`)
+	var known []echo.Known
 	var at []int // index into the ledger of each known message
 	for i := range c.Ledger {
 		e := &c.Ledger[i]
 		if e.Superseded {
 			continue
 		}
-		k := llmadapter.Known{Role: e.Role, Text: e.Text + e.Generated, Original: e.Text + e.Generated, Provisional: e.provisional(), Aside: e.Role == "assistant" && e.Source != "llm"}
+		k := echo.Known{Role: e.Role, Text: e.Text + e.Generated, Original: e.Text + e.Generated, Provisional: e.provisional(), Aside: e.Role == "assistant" && e.Source != "llm"}
 		if e.Heard != nil {
 			k.Text = *e.Heard
 		}
@@ -123,12 +124,12 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 		}
 		known, at = append(known, k), append(at, i)
 	}
-	r := llmadapter.Reconcile(in, known, heard.Align)
+	r := echo.Reconcile(in, known)
 	outcome, heard := map[int]string{}, map[int]string{}
 	for _, f := range r.Answers {
 		i := at[f.Known]
 		outcome[i], heard[i] = string(f.Outcome), f.Heard
-		if e := &c.Ledger[i]; f.Outcome == llmadapter.Full && e.Sent != nil && *e.Sent == e.Generated {
+		if e := &c.Ledger[i]; f.Outcome == echo.Full && e.Sent != nil && *e.Sent == e.Generated {
 			outcome[i], heard[i] = "interrupted", e.Generated // the client left before the model's last word
 		}
 	}
@@ -196,7 +197,7 @@ func (s *corpusScore) add(c *corpusCase, got corpusWant) (diff string) {
 	if !slices.Equal(c.Want.New, got.New) {
 		s.wrongNew++
 	}
-	if w := c.Want.Extend; w != nil && got.Extend == nil && llmadapter.Normalise(w.Text) == llmadapter.Normalise(c.Ledger[w.Ledger].Text) {
+	if w := c.Want.Extend; w != nil && got.Extend == nil && heard.Normalize(w.Text) == heard.Normalize(c.Ledger[w.Ledger].Text) {
 		got.Extend = w // the same words: whether case and full stop are taken over is a matter of taste
 	}
 	if !cmp.Equal(c.Want.Extend, got.Extend) {
@@ -347,7 +348,7 @@ func checkCorpusCase(t *testing.T, c *corpusCase) (problems []string) {
 	if len(c.About) < 20 {
 		bad("about says nothing")
 	}
-	in := parse(t, `{"messages":`+string(c.Incoming)+`}`).Messages
+	in := parse(t, `{"messages":`+string(c.Incoming)+`}`)
 	var want, have []int
 	for i := range c.Ledger {
 		e := &c.Ledger[i]
@@ -383,13 +384,13 @@ func checkCorpusCase(t *testing.T, c *corpusCase) (problems []string) {
 		bad("an answer is replaced, but nothing is there in its place")
 	}
 	for _, r := range c.Want.Rest {
-		if r.Incoming < 0 || r.Incoming >= len(in) || in[r.Incoming].Role != "assistant" || r.Text == "" || !strings.Contains(in[r.Incoming].Text(), r.Text) {
+		if r.Incoming < 0 || r.Incoming >= len(in) || in[r.Incoming].Role != "assistant" || r.Text == "" || !strings.Contains(in[r.Incoming].Text, r.Text) {
 			bad("rest %q is no part of answer %d", r.Text, r.Incoming)
 		}
 	}
 	if x := c.Want.Extend; x != nil {
 		ours := x.Ledger >= 0 && x.Ledger < len(c.Ledger) && c.Ledger[x.Ledger].Role == "user" && c.Ledger[x.Ledger].Text != x.Text
-		theirs := slices.ContainsFunc(in, func(m llmadapter.Incoming) bool { return m.Role == "user" && m.Text() == x.Text })
+		theirs := slices.ContainsFunc(in, func(m echo.Message) bool { return m.Role == "user" && m.Text == x.Text })
 		if !ours || !theirs {
 			bad("extend: %q is no incoming user message, or %d no other one of the ledger", x.Text, x.Ledger)
 		}

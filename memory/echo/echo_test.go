@@ -1,4 +1,4 @@
-package llmadapter_test
+package echo_test
 
 import (
 	"fmt"
@@ -9,10 +9,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory/echo"
 )
 
+// parse reads a request's messages.
+func parse(t *testing.T, body string) []echo.Message {
+	t.Helper()
+	req, err := llmadapter.ParseRequest([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return messages(req.Messages)
+}
+
+func messages(in []llmadapter.Incoming) []echo.Message {
+	out := make([]echo.Message, len(in))
+	for i := range in {
+		m := &in[i]
+		out[i] = echo.Message{
+			Role: m.Role, Text: m.Text(), CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls,
+		}
+	}
+	return out
+}
+
 // list makes messages of lines: "u: text", "a: text", "a? text" (provisional), "s: text", "t1: result of call 1", "c1: call 1".
-func incoming(t *testing.T, lines ...string) []llmadapter.Incoming {
+func incoming(t *testing.T, lines ...string) []echo.Message {
 	t.Helper()
 	var parts []string
 	for _, l := range lines {
@@ -29,17 +51,17 @@ func incoming(t *testing.T, lines ...string) []llmadapter.Incoming {
 			t.Fatal(l)
 		}
 	}
-	return parse(t, `{"messages":[`+strings.Join(parts, ",")+`]}`).Messages
+	return parse(t, `{"messages":[`+strings.Join(parts, ",")+`]}`)
 }
 
-func known(t *testing.T, lines ...string) []llmadapter.Known {
+func known(t *testing.T, lines ...string) []echo.Known {
 	t.Helper()
-	var out []llmadapter.Known
+	var out []echo.Known
 	for _, l := range lines {
 		provisional := strings.HasPrefix(l, "a? ")
 		l = strings.Replace(l, "a? ", "a: ", 1)
 		kind, text, _ := strings.Cut(l, ": ")
-		k := llmadapter.Known{Text: text, Original: text, Provisional: provisional}
+		k := echo.Known{Text: text, Original: text, Provisional: provisional}
 		switch {
 		case kind == "u":
 			k.Role = "user"
@@ -62,22 +84,22 @@ func known(t *testing.T, lines ...string) []llmadapter.Known {
 }
 
 // show writes a reconciliation down: what is new, what was heard, what is replaced.
-func show(in []llmadapter.Incoming, r llmadapter.Reconciliation) []string {
+func show(in []echo.Message, r echo.Result) []string {
 	out := []string{}
 	for _, i := range r.New {
 		text, ok := r.Part[i]
 		if !ok {
-			text = in[i].Text()
+			text = in[i].Text
 		}
 		out = append(out, "new "+in[i].Role+": "+text)
 	}
 	for _, f := range r.Answers {
 		switch f.Outcome {
-		case llmadapter.Full:
+		case echo.Full:
 			out = append(out, fmt.Sprintf("heard all of %d", f.Known))
-		case llmadapter.Interrupted:
+		case echo.Interrupted:
 			out = append(out, fmt.Sprintf("heard of %d: %s", f.Known, f.Heard))
-		case llmadapter.Unknown:
+		case echo.Unknown:
 		default:
 			out = append(out, fmt.Sprintf("%s %d", f.Outcome, f.Known))
 		}
@@ -97,7 +119,7 @@ func TestReconcile(t *testing.T) {
 		"a platform with a past":    {list{"u: a", "a: b", "u: c"}, nil, list{"new user: a", "new assistant: b", "new user: c"}},
 		"next turn, all heard":      {list{"u: a", "a: It is  *nine*!", "u: b"}, list{"u: a", "a? It is nine."}, list{"new user: b", "heard all of 1"}},
 		"next turn, cut":            {list{"u: a", "a: It leaves at", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
-		"cut within a word":         {list{"u: a", "a: It leaves at ni", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
+		"cut within a word":         {list{"u: a", "a: It leaves at ni", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at ni"}},
 		"known to be cut already":   {list{"u: a", "a: It leaves", "u: b"}, list{"u: a", "a: It leaves| at nine."}, list{"new user: b"}},
 		"echo says more than sent":  {list{"u: a", "a: It leaves at nine.", "u: b"}, list{"u: a", "a? It leaves| at nine."}, list{"new user: b", "heard all of 1"}},
 		"rewritten answer":          {list{"u: a", "a: Something else", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new assistant: Something else", "new user: b", "replaced 1"}},
@@ -136,7 +158,7 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := incoming(t, tt.in...)
-			if diff := cmp.Diff(tt.want, show(in, llmadapter.Reconcile(in, known(t, tt.known...), nil))); diff != "" {
+			if diff := cmp.Diff(tt.want, show(in, echo.Reconcile(in, known(t, tt.known...)))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -164,65 +186,15 @@ func FuzzReconcileTwice(f *testing.F) {
 		}
 		lines = append(lines, "u: last")
 		in := incoming(t, lines...)
-		var ledger []llmadapter.Known
+		var ledger []echo.Known
 		for _, round := range []int{0, 1} {
-			r := llmadapter.Reconcile(in, ledger, nil)
+			r := echo.Reconcile(in, ledger)
 			if round == 1 && len(r.New) > 0 {
 				t.Fatalf("%q: new again: %v", lines, show(in, r))
 			}
 			for _, i := range r.New {
-				ledger = append(ledger, llmadapter.Known{Role: in[i].Role, Text: in[i].Text(), Original: in[i].Text()})
+				ledger = append(ledger, echo.Known{Role: in[i].Role, Text: in[i].Text, Original: in[i].Text})
 			}
 		}
-	})
-}
-
-func TestPrefixOf(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ generated, heard, want string }{
-		{"The train leaves at nine.", "the train leaves", "The train leaves"},
-		{"The train leaves at nine.", "the train, leaves at nine", "The train leaves at nine."},
-		{"The train leaves at nine.", "the train lea", "The train"},
-		{"**Hello**, world!", "hello", "**Hello**,"},
-		{"Don’t go", "dont", "Don’t"},
-		{"你好，世界", "你好", "你好，"},
-		{"<expr type=\"x\"/>Hi there", "hi", "<expr type=\"x\"/>Hi"},
-		{"The train", "the bus", ""},
-		{"The train", "the train leaves", ""},
-		{"The train", "?", ""},
-		{"", "a", ""},
-	} {
-		got, ok := llmadapter.PrefixOf(tt.generated, tt.heard)
-		if got != tt.want || ok != (tt.want != "") {
-			t.Errorf("%q heard %q: %q %v, want %q", tt.generated, tt.heard, got, ok, tt.want)
-		}
-	}
-}
-
-// The quick way for plain texts gives what the long way gives.
-func TestNormalise(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"Hello,  World!": "hello world", "Don't 'quote' it's'": "dont quote its", "?!": "?!", " ": "", "a-b 3.5": "a b 3 5", "": "",
-	} {
-		if got := llmadapter.Normalise(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-		if got, want := llmadapter.Normalise(in+" é"), strings.TrimSpace(want+" é"); in != "?!" && got != want {
-			t.Errorf("%q the long way: %q, want %q", in, got, want)
-		}
-	}
-}
-
-// What is found is always a beginning of what was generated.
-func FuzzPrefixOf(f *testing.F) {
-	f.Add("The train <b>leaves</b> at nine.", "the train")
-	f.Add("don't é你好<", "dont é你")
-	f.Fuzz(func(t *testing.T, generated, heard string) {
-		got, ok := llmadapter.PrefixOf(generated, heard)
-		if !strings.HasPrefix(generated, got) || !ok && got != "" {
-			t.Fatalf("%q %v", got, ok)
-		}
-		llmadapter.Normalise(generated)
 	})
 }

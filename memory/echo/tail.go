@@ -1,4 +1,4 @@
-package llmadapter
+package echo
 
 import (
 	"slices"
@@ -24,7 +24,7 @@ func (x *aligner) tail(a, b, skip int) {
 	case next < len(x.a) && skip == 1 && x.extends(next, b+1):
 		j := x.b[b+1].user
 		x.result.Pair[x.a[next].user] = j
-		if text := x.texts[x.a[next].user]; text != x.known[j].Text {
+		if text := x.in[x.a[next].user].Text; text != x.known[j].Text {
 			x.result.Extend = &Extended{Known: j, Text: text}
 		}
 		x.ghosts(b+1, -1)
@@ -37,7 +37,7 @@ func (x *aligner) tail(a, b, skip int) {
 	for ; next < len(x.a); next++ {
 		x.result.New = append(x.result.New, x.a[next].user)
 		for _, i := range x.a[next].rest {
-			if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil && blank(withoutNote(x.texts[i])) || x.continues(i, x.texts[i], x.b[b].rest) {
+			if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil && blank(withoutNote(x.in[i].Text)) || x.continues(i, x.in[i].Text, x.b[b].rest) {
 				continue
 			}
 			x.result.New = append(x.result.New, i)

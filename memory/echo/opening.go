@@ -1,4 +1,4 @@
-package llmadapter
+package echo
 
 import "strings"
 
@@ -27,6 +27,3 @@ func WithoutOpening(text, opening string) (rest string, ok bool) {
 	rest = text[cut:]
 	return strings.TrimSpace(rest[marks(rest):]), true
 }
-
-// QuoteJSON gives a string as JSON.
-func QuoteJSON(s string) []byte { return appendQuote(nil, s) }

@@ -1,6 +1,10 @@
-package llmadapter
+package echo
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/heardlog/heardlog/memory/heard"
+)
 
 // This file finds the place where the list and the ledger say the same.
 
@@ -155,7 +159,7 @@ func within(whole, part string) bool {
 func (x *aligner) sameAnswer(i, j int) int {
 	heard := -1
 	for _, at := range x.a[i].rest {
-		if x.in[at].Role == "assistant" && x.texts[at] != "" {
+		if x.in[at].Role == "assistant" && x.in[at].Text != "" {
 			heard = at
 			break
 		}
@@ -166,7 +170,7 @@ func (x *aligner) sameAnswer(i, j int) int {
 	said := 0
 	for _, at := range x.b[j].rest {
 		if k := &x.known[at]; k.Role == "assistant" && k.Original != "" {
-			if strings.HasPrefix(k.Original, x.texts[heard]) {
+			if strings.HasPrefix(k.Original, x.in[heard].Text) {
 				return sameReply
 			}
 			ours, theirs := x.normKnown(at), x.normIn(heard)
@@ -190,7 +194,7 @@ const noWords = " "
 // once gives Normalise of a text that is kept in norm.
 func once(norm *string, text string) string {
 	if *norm == "" {
-		if *norm = Normalise(text); *norm == "" {
+		if *norm = heard.Normalize(text); *norm == "" {
 			*norm = noWords
 		}
 	}
@@ -201,7 +205,7 @@ func once(norm *string, text string) string {
 }
 
 // normIn is Normalise of an incoming text, once for each.
-func (x *aligner) normIn(i int) string { return once(&x.inNorm[i], x.texts[i]) }
+func (x *aligner) normIn(i int) string { return once(&x.inNorm[i], x.in[i].Text) }
 
 // normKnown is Normalise of what was generated, once for each.
 func (x *aligner) normKnown(j int) string { return once(&x.knNorm[j], x.known[j].Original) }

@@ -1,4 +1,4 @@
-package llmadapter_test
+package echo_test
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // TestCorpusBent changes each case in ways that change nothing of what happened in the call, and wants the same result: other forms of the
@@ -174,7 +174,7 @@ func asksAgain(c *corpusCase) bool {
 // words: then the list has as many known user messages as the ledger.
 func showsFirst(t *testing.T, c *corpusCase, at int) bool {
 	t.Helper()
-	in := parse(t, `{"messages":`+string(c.Incoming)+`}`).Messages
+	in := parse(t, `{"messages":`+string(c.Incoming)+`}`)
 	first, theirs, ours := c.Ledger[0], 0, 0
 	for i := range in {
 		if in[i].Role == "user" && !slices.Contains(c.Want.New, i) {
@@ -187,5 +187,5 @@ func showsFirst(t *testing.T, c *corpusCase, at int) bool {
 		}
 	}
 	return at < len(in) && theirs >= ours && in[at].Role == first.Role &&
-		llmadapter.Normalise(in[at].Text()) == llmadapter.Normalise(first.Text+first.Generated)
+		heard.Normalize(in[at].Text) == heard.Normalize(first.Text+first.Generated)
 }

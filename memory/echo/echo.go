@@ -1,63 +1,71 @@
-package llmadapter
+package echo
 
 import (
 	"cmp"
 	"slices"
 )
 
-// This file tells what a platform's own list of messages brings to a memory that has kept a ledger of the same
-// conversation. All of it is pure functions over message lists (reference/platforms.md 2.2 and 2.3).
-//
-// Lists are aligned by user messages, from the end: windows drop old turns, summaries replace them, and the platform cuts
-// or rewrites what we said, but what the caller said last stays as it was. Where nothing aligns, only what follows the
-// last answer counts as new, so that no list, however strange, is stored twice.
+// Message is a message of the list that a platform sent.
+type Message struct {
+	Role      string // user, assistant, tool, function, system or developer
+	Text      string
+	CallID    string   // of the call whose result the message is
+	CallIDs   []string // of the calls that an assistant message makes
+	ToolCalls []byte   // the JSON array of these calls; nil for none
+}
 
-// Known is a message that the ledger has. Superseded and empty answers are left out of the list.
+// IsSystem reports whether the message instructs the model instead of being part of the conversation.
+func (m *Message) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
+
+// Known is a message of the ledger. Superseded and empty answers are left out.
 type Known struct {
 	Role     string // user, assistant or tool
-	Text     string // content: what was heard, as far as is known
-	Original string // what was generated; Text where that is all there is
+	Text     string // what was heard, as far as is known
+	Original string // what was generated; Text if there is nothing else
 	CallIDs  []string
-	// ToolCalls is the JSON array of an assistant message that called tools: clients that make new ids for old calls are known by it.
+	// ToolCalls is the JSON array of an assistant message's calls. Calls whose IDs a client has
+	// replaced are recognized by it.
 	ToolCalls []byte
-	// Provisional is an assistant message that nothing but our own socket speaks for: an echo confirms it, and a second
-	// request for the same user message replaces it unless it is an Aside.
+	// Provisional is set for an answer that was sent but not confirmed by anything. An echo confirms
+	// it, and a second request for the same user message replaces it unless it is an Aside.
 	Provisional bool
-	// Aside is a message that the platform did not get from us or send to us: an assistant message that was not asked for (a greeting, speak), words that
-	// were not the caller's, and what was answered to them. A list may confirm or cut it, but its absence says nothing, and no request replaces it.
+	// Aside is set for a message that the platform need not know: an assistant message that was not
+	// requested (a greeting, speak), a user message that is not the caller's, and its answer. A list may
+	// confirm or cut it, but its absence means nothing, and no request replaces it.
 	Aside bool
-	// Unheard is an answer that an earlier list left out or replaced. Only its words, found after all, say more of it.
+	// Unheard is set for an answer that an earlier list left out or replaced. Only its words, if a list
+	// has them after all, change that.
 	Unheard bool
 }
 
-// Outcome is what an answer of ours turned out to be.
+// Outcome is what happened to an answer.
 type Outcome string
 
 // The outcomes.
 const (
 	Full        Outcome = "full"        // heard to the end
 	Interrupted Outcome = "interrupted" // heard up to a word
-	Unplayed    Outcome = "unplayed"    // not there, although the call went on: nobody heard a word of it
-	Replaced    Outcome = "replaced"    // not there; the platform said something else in its place
-	Ghost       Outcome = "ghost"       // this request asks anew for what it answered
-	Unknown     Outcome = "unknown"     // the list says nothing of it
+	Unplayed    Outcome = "unplayed"    // absent although the conversation went on: nothing was heard
+	Replaced    Outcome = "replaced"    // absent; the platform said something else in its place
+	Ghost       Outcome = "ghost"       // the list asks again for what it answered
+	Unknown     Outcome = "unknown"     // the list does not show
 )
 
-// EchoMethod is the method of every finding that has one: the list is the platform's echo (memory.EchoDiff).
-const EchoMethod = "echo_diff"
+// Method is the method of every finding that is evidence (memory.EchoDiff).
+const Method = "echo_diff"
 
-// Finding is what the list tells of one answer.
+// Finding is what the list shows about one answer.
 type Finding struct {
 	Known   int // index into the known messages
 	Outcome Outcome
 	Heard   string // Interrupted: the beginning of Original that was heard
-	Method  string // EchoMethod; empty for Ghost and Unknown, which are no evidence of what was heard
-	// Confidence is how sure the comparison is, in percent; 0 for Unknown. It says nothing of how good the platform's own
-	// account is.
+	Method  string // Method, or empty for Ghost and Unknown, which are not evidence
+	// Confidence is how sure the comparison is, in percent; 0 for Unknown. It does not rate the
+	// platform's own account.
 	Confidence int
 }
 
-// How sure the kinds of comparison are, in percent: judged, not measured.
+// Confidence by the kind of comparison, in percent. The values are estimates.
 const (
 	sureSame     = 99 // the same characters
 	sureWords    = 97 // the same words
@@ -70,39 +78,38 @@ const (
 	sureRepeated = 95 // a ghost
 )
 
-// Extended is a known user message that came again with more behind it.
+// Extended is a known user message that the list has in a longer form.
 type Extended struct {
 	Known int
 	Text  string
 }
 
-// Reconciliation is what a list brings. Indices of incoming messages refer to the list with its system messages.
-type Reconciliation struct {
+// Result is what a list adds to the ledger. Indices of incoming messages refer to the list with its
+// system messages.
+type Result struct {
 	New  []int          // incoming messages that the ledger lacks, in order
-	Part map[int]string // of New: the text that is new, where the message holds words of ours as well
-	// Place gives, of the assistant messages in New, the known answer in whose place the platform said them.
-	Place   map[int]int
-	Pair    []int     // for each incoming message the known one that it is, -1 for none
-	Answers []Finding // one for each provisional or unheard answer, and each ghost, by Known; an unheard one only where its words were found
+	Part map[int]string // for messages in New that also hold words of ours: the text that is new
+	// Place is, for assistant messages in New, the known answer in whose place the platform said them.
+	Place map[int]int
+	Pair  []int // for each incoming message the known one that it is, or -1
+	// Answers has a finding for each provisional answer, each ghost, and each unheard answer whose
+	// words were found, sorted by Known.
+	Answers []Finding
 	Extend  *Extended
 }
 
-// AlignFunc finds the beginning of generated that heard stands for; ok is false if heard is no part of it.
-type AlignFunc func(generated, heard string) (prefix string, ok bool)
-
-// limits of the search: what is further back decides nothing.
+// Limits of the search.
 const (
 	maxAlignUsers   = 256       // user messages looked at in each list
 	maxSkip         = 4         // newest known user messages that the platform may have dropped
 	maxMerge        = 8         // user messages that one side may have merged into one
 	maxWeighed      = 16        // turns that decide between two places where the lists could align
-	maxAligned      = 64        // calls of AlignFunc
-	maxAlignedBytes = 512 << 10 // of text given to them, but for the first
-	maxDeep         = 32        // texts that are not one answer's words, the newest
+	maxAligned      = 64        // calls of heard.Align
+	maxAlignedBytes = 512 << 10 // of text in these calls, except the first
+	maxDeep         = 32        // texts that are not the words of one answer
 	maxLikened      = 16        // comparisons word by word
-	maxWork         = 8 << 20   // bytes of the list's texts that are looked at for each answer that they may hold
+	maxWork         = 8 << 20   // bytes of texts compared with the answers that they may hold
 	maxLabels       = 4         // times and names in front of one text
-	maxCallIDs      = 256       // calls of one message
 )
 
 // turnOf is a user message with what follows it up to the next one. The first turn of a list has no user message.
@@ -125,10 +132,8 @@ func (t *turnOf) words() (norm, bare string) {
 }
 
 type aligner struct {
-	in     []Incoming
+	in     []Message
 	known  []Known
-	align  AlignFunc
-	texts  []string // of in
 	inNorm []string // Normalise of the texts that were compared, "" for those that were not
 	knNorm []string // the same of Known.Original
 	a, b   []turnOf // incoming, known; [0] is what comes before the first user message
@@ -142,28 +147,21 @@ type aligner struct {
 	loose  bool              // see sameUsers
 	called map[string]string // ids that a client gave to calls of ours, and our ids
 	calls  map[int][]string  // what known messages call: see callsOf
-	result Reconciliation
+	result Result
 }
 
-// Reconcile compares a platform's list with the ledger. align may be nil: then PrefixOf is used.
-func Reconcile(in []Incoming, known []Known, align AlignFunc) Reconciliation {
-	if align == nil {
-		align = PrefixOf
-	}
-	norms, flags := make([]string, 2*len(in)+len(known)), make([]bool, 2*len(known))
+// Reconcile compares a platform's list with the ledger.
+func Reconcile(in []Message, known []Known) Result {
+	norms, flags := make([]string, len(in)+len(known)), make([]bool, 2*len(known))
 	x := aligner{
-		in: in, known: known, align: align,
-		texts: norms[:len(in)], inNorm: norms[len(in) : 2*len(in)], knNorm: norms[2*len(in):],
+		in: in, known: known, inNorm: norms[:len(in)], knNorm: norms[len(in):],
 		said: flags[:len(known)], told: flags[len(known):],
 	}
 	x.result.Pair = make([]int, len(in))
 	for i := range in {
 		x.result.Pair[i] = -1
-		if !in[i].IsSystem() {
-			x.texts[i] = in[i].Text()
-		}
 	}
-	x.a = turnsOf(len(in), func(i int) (role, text string, counts bool) { return in[i].Role, x.texts[i], !in[i].IsSystem() })
+	x.a = turnsOf(len(in), func(i int) (role, text string, counts bool) { return in[i].Role, in[i].Text, !in[i].IsSystem() })
 	x.b = turnsOf(len(known), func(j int) (role, text string, counts bool) { return known[j].Role, known[j].Text, true })
 	x.run()
 	x.unknown()
@@ -276,7 +274,7 @@ func (x *aligner) find(f Finding) {
 	}
 	x.told[f.Known] = true
 	if f.Outcome != Ghost && f.Outcome != Unknown {
-		f.Method = EchoMethod
+		f.Method = Method
 	}
 	x.result.Answers = append(x.result.Answers, f)
 }
@@ -289,20 +287,4 @@ func (x *aligner) unknown() {
 		}
 	}
 	slices.SortFunc(x.result.Answers, func(a, b Finding) int { return cmp.Compare(a.Known, b.Known) })
-}
-
-// CallIDs gives the ids of a tool_calls array, at most maxCallIDs.
-func CallIDs(toolCalls []byte) []string {
-	var out []string
-	if len(toolCalls) > 0 && toolCalls[0] == '[' {
-		walkArray(toolCalls, func(call []byte) {
-			if call[0] != '{' {
-				return
-			}
-			if id := stringMember(call, "id"); id != "" && len(out) < maxCallIDs {
-				out = append(out, id)
-			}
-		})
-	}
-	return out
 }

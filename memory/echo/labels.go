@@ -1,9 +1,11 @@
-package llmadapter
+package echo
 
 import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // This file reads texts as platforms write them: their words, and what stands in front of them.
@@ -147,9 +149,9 @@ func normaliseSaid(s string) (norm, bare string) {
 	} else {
 		s, _ = withoutTime(s)
 	}
-	norm = Normalise(withoutTimes(s))
+	norm = heard.Normalize(withoutTimes(s))
 	if rest, ok := withoutName(s); ok {
-		return norm, Normalise(rest)
+		return norm, heard.Normalize(rest)
 	}
 	return norm, norm
 }
