@@ -14,13 +14,14 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Access says who speaks for which project. The zero value lets everybody in (DESIGN, section 4).
+// Access maps credentials to projects. Without credentials the server is open: every caller is let
+// in, from this machine only.
 type Access struct {
 	// DefaultProject is the project of /v1 on an open server.
 	DefaultProject string
 	byID           map[string]credential
 	byToken        map[[sha256.Size]byte]credential
-	// ValidProject tells whether a path's project can be one.
+	// ValidProject reports whether a name in a path can be a project.
 	ValidProject func(string) bool
 }
 
@@ -29,7 +30,7 @@ type credential struct {
 	hash    [sha256.Size]byte
 }
 
-// Add lets the holder of id and secret into the project. The secret itself is not kept.
+// Add lets the holder of id and secret into the project. Only a hash of the secret is kept.
 func (c *Access) Add(project, id, secret string) {
 	if c.byID == nil {
 		c.byID, c.byToken = map[string]credential{}, map[[sha256.Size]byte]credential{}
@@ -39,10 +40,10 @@ func (c *Access) Add(project, id, secret string) {
 	c.byToken[cred.hash] = cred
 }
 
-// open tells that no credentials are configured.
+// open reports whether no credentials are configured.
 func (c *Access) open() bool { return len(c.byID) == 0 }
 
-// project gives the project of the request's credentials, or "".
+// project returns the project of an Authorization header, "" if it is not valid.
 func (c *Access) project(header string) string {
 	scheme, rest, _ := strings.Cut(header, " ")
 	rest = strings.TrimSpace(rest)
@@ -55,7 +56,7 @@ func (c *Access) project(header string) string {
 		return c.byPair(string(raw))
 	case "bearer":
 		return c.byBearer(rest)
-	case "agora": // agora token=… and agora token="…" (reference/agora-api.md 1.1)
+	case "agora": // agora token=… and agora token="…"
 		token, ok := strings.CutPrefix(rest, "token=")
 		if !ok {
 			return ""
@@ -76,7 +77,8 @@ func (c *Access) byPair(pair string) string {
 	return cred.project
 }
 
-// byBearer takes a secret alone, as OpenAI's clients send it, or id:secret. The map is keyed by the hash, so that the time of the look-up tells nothing of the secret.
+// byBearer takes a secret alone, as OpenAI's clients send it, or id:secret. The map's keys are
+// hashes, so that the time of the lookup reveals nothing of the secret.
 func (c *Access) byBearer(token string) string {
 	hash := sha256.Sum256([]byte(token))
 	if cred, ok := c.byToken[hash]; ok && subtle.ConstantTimeCompare(hash[:], cred.hash[:]) == 1 {
@@ -88,7 +90,7 @@ func (c *Access) byBearer(token string) string {
 	return ""
 }
 
-// enter finds out which project the request speaks for, and refuses it without one.
+// enter finds the project of the request's credentials. It refuses a request without one.
 func (c *Access) enter(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,8 +130,9 @@ func (c *Access) projectFor(r *http.Request) (string, error) {
 	return project, nil
 }
 
-// localOnly guards an open server from the web pages that its user visits: one could reach this machine under a name of its own, or send a
-// request that needs no permission. Whether the server is alive is no secret.
+// localOnly protects an open server from web pages in its user's browser: a page could reach this
+// machine under a host name of its own, or send a request that needs no permission. Health checks
+// are let through.
 func localOnly(next http.Handler) http.Handler {
 	pages := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -149,7 +152,7 @@ func localOnly(next http.Handler) http.Handler {
 	})
 }
 
-// styleOf gives the form of errors on a path that is not routed yet, or where the route is not known any more.
+// styleOf returns the form of errors for a path that was not routed.
 func styleOf(r *http.Request) errorStyle {
 	if strings.HasSuffix(r.URL.Path, "/chat/completions") || strings.HasSuffix(r.URL.Path, "/models") || r.URL.Path == "/v1/embeddings" {
 		return openAIError
@@ -157,7 +160,7 @@ func styleOf(r *http.Request) errorStyle {
 	return agoraError
 }
 
-// localHost tells whether a Host header names this machine.
+// localHost reports whether a Host header names this machine.
 func localHost(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -32,11 +32,12 @@ type agentAnswer struct {
 	AgentID string            `json:"agent_id"`
 	Channel string            `json:"channel,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	// Keys are what finds the agent beside its id; Previous is the agent that had them before; WeakKey: they may stand for several calls.
+	// Keys find the agent instead of its id. Previous is the agent that had them before. WeakKey is
+	// set if the keys may stand for several calls.
 	Keys     []string `json:"keys,omitempty"`
 	Previous string   `json:"previous_agent_id,omitempty"`
 	WeakKey  bool     `json:"weak_key,omitempty"`
-	// Inherited is what was taken over of the agent before; nil for nothing.
+	// Inherited is what the agent took over from the one before, nil for nothing.
 	Inherited *inheritedJSON `json:"inherited,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// listWindow is how far back a list goes that names no from_time (reference/agora-api.md 1.7).
+// listWindow is how far back a list goes without from_time, as in Agora's API.
 const listWindow = 2 * time.Hour
 
 // Page sizes of the list of agents.
@@ -97,7 +98,8 @@ func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.Project = projectOf(r)
 	if query.Has("cursor") && q.Cursor == "" {
-		// A client that was told "no more" asks for the page of the empty cursor all the same, and would never end (7.5).
+		// Some clients ask for the next page with the empty cursor that means "no more". Without
+		// this they would never stop.
 		return encode(w, http.StatusOK, out)
 	}
 	page, err := a.memory.Agents(r.Context(), q)
@@ -135,7 +137,7 @@ func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 		q.FromMS = int64(from) * 1000
 	}
 	if to > 0 {
-		q.ToMS = int64(to)*1000 + 999 // to the end of that second
+		q.ToMS = int64(to)*1000 + 999 // end of that second
 		if q.ToMS < q.FromMS && from > 0 {
 			return q, fault.At(fault.Invalid, "to_time", "%d is before from_time %d", to, from)
 		}
@@ -162,11 +164,12 @@ func (a agentAPI) leave(w http.ResponseWriter, r *http.Request) error {
 	if err := a.memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id"), key); err != nil {
 		return err
 	}
-	w.WriteHeader(http.StatusOK) // with an empty body; a 204 makes one client try again (7.6)
+	w.WriteHeader(http.StatusOK) // empty; one client repeats the call after a 204
 	return nil
 }
 
-// updateFields is what update may change; it comes in properties, or bare from one client (7.1).
+// updateFields are the fields that update may change. They come in properties, or bare from one
+// client.
 type updateFields struct {
 	Token *string `json:"token"`
 	LLM   *struct {
@@ -190,7 +193,7 @@ type updateAnswer struct {
 	AgentID  string `json:"agent_id"`
 	CreateTS int64  `json:"create_ts"`
 	Status   string `json:"status"`
-	State    string `json:"state"` // the same, for the client that reads this one (7.3)
+	State    string `json:"state"` // the same, under the name that one client reads
 }
 
 func (a agentAPI) update(w http.ResponseWriter, r *http.Request) error {
@@ -207,7 +210,7 @@ func (a agentAPI) update(w http.ResponseWriter, r *http.Request) error {
 	if l := fields.LLM; l != nil {
 		if l.SystemMessages != nil {
 			if err := checkSystem(prefix+"llm.system_messages", "gemini", *l.SystemMessages); err != nil {
-				return err // gemini: the agent's style is not known here, and both forms are taken
+				return err // the style is not known here; that of Gemini allows both forms
 			}
 			u.SystemMessages = l.SystemMessages
 		}
@@ -246,7 +249,7 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
-// erase takes an agent away with all that belongs to it, live or ended. No event tells of it.
+// erase deletes an agent with everything that belongs to it. It sends no event.
 func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
 	if err := a.memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
 		return err

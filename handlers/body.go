@@ -22,7 +22,8 @@ type bodies struct {
 	validate *validator.Validate
 }
 
-// decode reads a JSON body into T within the limits of the server. On routes of our own (strict) unknown fields are refused.
+// decode reads a JSON body into T and checks it. strict, for our own routes, refuses unknown
+// fields; routes that imitate another API ignore them.
 func decode[T any](b bodies, w http.ResponseWriter, r *http.Request, strict bool) (T, error) {
 	var v T
 	body, err := b.read(w, r)
@@ -32,7 +33,7 @@ func decode[T any](b bodies, w http.ResponseWriter, r *http.Request, strict bool
 	return v, b.unmarshal(body, &v, strict)
 }
 
-// decodeBytes is decode for a body already read.
+// unmarshal is decode for a body that has been read.
 func (b bodies) unmarshal(body []byte, v any, strict bool) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if strict {
@@ -47,12 +48,12 @@ func (b bodies) unmarshal(body []byte, v any, strict bool) error {
 	return b.check(v)
 }
 
-// readBody is readRaw for JSON, whose depth it checks.
+// read reads a JSON body and checks its size and nesting.
 func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b.readUpTo(w, r, b.limit)
 }
 
-// readBodyUpTo is readBody with a limit of its own.
+// readUpTo is read with another limit.
 func (b bodies) readUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := b.readRawUpTo(w, r, limit)
 	if err != nil {
@@ -64,15 +65,16 @@ func (b bodies) readUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([
 	return body, nil
 }
 
-// readRaw reads the whole body (which also arms the server's watch on the connection) and checks its size.
+// readRaw reads a body of any type and checks its size. Reading to the end also lets the server
+// notice when the client disconnects.
 func (b bodies) readRaw(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b.readRawUpTo(w, r, b.limit)
 }
 
-// readUpTo is readRaw with a limit of its own.
+// readRawUpTo is readRaw with another limit.
 func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
-		// Clients send application/json;charset=utf-8 and, with -d of curl, a form type: the body decides.
+		// The type itself is not checked: curl -d sends JSON as a form.
 		if _, _, err := mime.ParseMediaType(ct); err != nil {
 			return nil, fault.New(fault.BadRequest, "Content-Type %q cannot be read; send application/json", clip(ct, 80))
 		}
@@ -82,7 +84,7 @@ func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64)
 	}
 	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if r.ContentLength != 0 && err == nil {
-		// observe has set a deadline. The server goes on reading, to notice a client that leaves: that must not end.
+		// The deadline was for the body. The server goes on reading to notice a disconnect.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	if err != nil {
@@ -94,11 +96,11 @@ func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64)
 	return body, nil
 }
 
-// readAll is io.ReadAll for a body of so many bytes, as its sender says; below 0 if he does not. What he says is believed up to
-// maxTrusted: memory is given for bytes that came, not for a number in a head.
+// readAll is io.ReadAll for a body of the given length, below 0 if it is unknown. Memory is
+// reserved for at most maxTrusted bytes before they arrive, since the length is only a claim.
 func readAll(r io.Reader, size int64) ([]byte, error) {
 	const maxTrusted = 64 << 10
-	b := make([]byte, 0, max(512, min(size, maxTrusted)+1)) // one more, so that the end is seen without growing
+	b := make([]byte, 0, max(512, min(size, maxTrusted)+1)) // one more byte, so that the end is seen without growing
 	for {
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -114,14 +116,13 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// jsonDepth gives the deepest nesting of brackets outside strings; it does not check the JSON. Strings, most of any body, are
-// passed over by bytes.IndexByte.
+// jsonDepth returns the deepest nesting of brackets outside strings. It does not check the JSON.
 func jsonDepth(b []byte) int {
 	depth, deepest := 0, 0
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			for { // to the quote that no backslash stands before
+			for { // find the quote without a backslash before it
 				n := bytes.IndexByte(b[i+1:], '"')
 				if n < 0 {
 					return deepest
@@ -146,7 +147,7 @@ func jsonDepth(b []byte) int {
 	return deepest
 }
 
-// optionalBody reads the body of a call that may come without one; nil is none.
+// readOptional is read for a body that may be missing. It returns nil then.
 func (b bodies) readOptional(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := b.read(w, r)
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -155,7 +156,7 @@ func (b bodies) readOptional(w http.ResponseWriter, r *http.Request) ([]byte, er
 	return body, err
 }
 
-// noBody reads the body of a call that takes none; an empty object is as good.
+// readNone reads the body of a call that takes none. An empty object is allowed.
 func (b bodies) readNone(w http.ResponseWriter, r *http.Request) error {
 	body, err := b.read(w, r)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {

@@ -30,7 +30,8 @@ type proxyAPI struct {
 // agentIDHeader names the agent of a call to /v1/chat/completions.
 const agentIDHeader = "X-Agent-Id"
 
-// chatCompletions answers POST …/chat/completions: the agent's memory in front of its LLM.
+// chat answers a chat completion: it puts the agent's memory in front of the request and sends it
+// to the agent's LLM.
 func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.read(w, r)
 	if err != nil {
@@ -44,7 +45,7 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := idempotencyKey(r, memory.MaxMessageID) // it becomes the id of the user message as it is
+	key, err := idempotencyKey(r, memory.MaxMessageID) // becomes the ID of the user message
 	if err != nil {
 		return err
 	}
@@ -54,10 +55,11 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 		Resends: func() bool { return a.platforms.Resends(r.Header.Get, req.Member) },
 	}
 	err = a.turns.Serve(w, r, call)
-	// An agent in the path was made by a join, and one that is gone stays gone: only a name in a header or body makes one.
+	// Only an agent that a header or the body names is created. One in the path was joined before,
+	// and has ended or been erased.
 	if fault.Is(err, fault.NotFound) && a.autoJoin != nil && chi.URLParam(r, "id") == "" {
 		if _, err := a.autoJoin(r.Context(), projectOf(r), id, memory.Call{}); err != nil {
-			if taken := nameTaken(err); taken != nil { // Agora's answer to it has another form
+			if taken := nameTaken(err); taken != nil { // answered in OpenAI's form, not in Agora's
 				return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
 			}
 			return err
@@ -66,12 +68,13 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	if errors.Is(err, turn.ErrAborted) {
 		infoOf(r).err = err
-		panic(http.ErrAbortHandler) // the client must not take a broken stream for a whole one
+		panic(http.ErrAbortHandler) // the client must not take a broken stream for a complete one
 	}
 	return err
 }
 
-// models answers GET …/models from the upstream: the agent's where the path or a header names one, else the server's.
+// models lists the models of the upstream: that of the agent in the path or header, or the
+// server's.
 func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 	id := chi.URLParam(r, "id")
 	if id == "" {
@@ -87,7 +90,8 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 	return a.turns.Models(w, r, llm)
 }
 
-// agentOfCall finds out which agent a call is for: the path, then the header, then metadata.agent_id of the body, then the platform's own key.
+// agentOfCall returns the agent of a call, found by the path, then the header, then
+// metadata.agent_id, then the platform's key.
 func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request) (string, error) {
 	id := chi.URLParam(r, "id")
 	if id == "" {

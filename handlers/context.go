@@ -31,7 +31,7 @@ func readPolicy(m *memory.Service, field string, raw json.RawMessage) (*window.P
 	return &p, m.CheckPolicy(field, &p)
 }
 
-// policies tells the presets in full and the server's own policy.
+// policies lists the presets and the server's own policy.
 func (a contextAPI) policies(w http.ResponseWriter, _ *http.Request) error {
 	return encode(w, http.StatusOK, struct {
 		Presets []window.Named `json:"presets"`
@@ -39,7 +39,7 @@ func (a contextAPI) policies(w http.ResponseWriter, _ *http.Request) error {
 	}{window.Presets(), a.memory.ServerPolicy()})
 }
 
-// contextRequest is the body of the context call; all of it may be absent.
+// contextRequest is the body of the context call. Every field is optional.
 type contextRequest struct {
 	Utterance *string         `json:"utterance"`
 	Policy    json.RawMessage `json:"policy"`
@@ -50,7 +50,7 @@ type contextRequest struct {
 	Scope *messageScope `json:"scope"`
 }
 
-// messageScope is the scope of a message on the wire.
+// messageScope names whose message it is.
 type messageScope struct {
 	UserID    string `json:"user_id" validate:"max=256"`
 	SessionID string `json:"session_id" validate:"max=256"`
@@ -135,8 +135,8 @@ func newContextAnswer(c *memory.Context, custom bool) contextAnswer {
 	return out
 }
 
-// into copies the scope into a message; field is the message's path.
-func (s *messageScope) into(out *memory.Message, field string) error {
+// setScope copies the scope into a message. field is its path for errors.
+func (s *messageScope) setScope(out *memory.Message, field string) error {
 	if s == nil {
 		return nil
 	}

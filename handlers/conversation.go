@@ -30,7 +30,7 @@ func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// conversation answers with the bytes that were saved, and no others.
+// get answers with the bytes that were saved.
 func (a conversationAPI) get(w http.ResponseWriter, r *http.Request) error {
 	id, err := conversationID(r)
 	if err != nil {
@@ -62,7 +62,7 @@ const (
 	maxConversationPage     = 1000
 )
 
-// conversationList is a page of ids. NextCursor is the last of them, and the next page's cursor; "" on the last page.
+// conversationList is a page of IDs. NextCursor is the last ID, "" on the last page.
 type conversationList struct {
 	Conversations []string `json:"conversations"`
 	Total         int      `json:"total"`
@@ -94,7 +94,7 @@ func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// removedJSON tells how many were taken away.
+// removedJSON says how many entries were removed.
 type removedJSON struct {
 	Removed int `json:"removed"`
 }

@@ -17,13 +17,13 @@ type eraseAPI struct {
 	now           func() time.Time
 }
 
-// receiptJSON tells what was erased, without content.
+// receiptJSON says what was erased, without content.
 type receiptJSON struct {
 	Project  string     `json:"project"`
 	User     string     `json:"user,omitempty"`
 	ErasedAt string     `json:"erased_at"` // RFC 3339, UTC
 	Erased   erasedJSON `json:"erased"`
-	// Shared names agents that were left since others were heard there, too.
+	// Shared names agents that were kept because other users spoke there, too.
 	Shared  []string `json:"shared_agents,omitempty"`
 	SharedN int      `json:"shared_total,omitempty"`
 }
@@ -41,7 +41,7 @@ func newReceipt(project string, e memory.Erased, at time.Time) receiptJSON {
 	}
 }
 
-// eraseUser takes away all that belongs to a user of the project.
+// user erases everything that belongs to a user of the project.
 func (a eraseAPI) user(w http.ResponseWriter, r *http.Request) error {
 	user, err := pathName(r, "user")
 	if err != nil {
@@ -59,7 +59,8 @@ func (a eraseAPI) user(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// eraseProject takes away all that the caller's project has. The path names it, so that nobody does so by a slip.
+// project erases everything that the caller's project has. The path repeats its name as a
+// safeguard.
 func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	named, err := pathName(r, "project")
 	if err != nil {
@@ -71,9 +72,9 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx := r.Context()
 	gone := 0
-	if a.webhooks != nil { // a store without deliveries has no endpoints
+	if a.webhooks != nil { // optional
 		var err error
-		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil { // first of all, so that nothing more is sent
+		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil { // first, so that nothing more is sent
 			return err
 		}
 	}

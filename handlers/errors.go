@@ -10,10 +10,11 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// statusClientClosed is nginx's status for a client that went away; nobody receives it, logs and metrics show it.
+// statusClientClosed is the status of a request whose client went away, as in nginx. It appears
+// only in logs and metrics.
 const statusClientClosed = 499
 
-// answers gives each code its HTTP status and Agora's reason (reference/agora-api.md 1.2).
+// answers maps each code to its HTTP status and to the reason in Agora's error format.
 var answers = map[fault.Code]struct {
 	status int
 	reason string
@@ -26,7 +27,7 @@ var answers = map[fault.Code]struct {
 	fault.Forbidden:       {http.StatusForbidden, "InvalidPermission"},
 	fault.NotFound:        {http.StatusNotFound, "TaskNotFound"},
 	fault.Conflict:        {http.StatusConflict, "TaskConflict"},
-	fault.Stopped:         {http.StatusGone, "TaskNotFound"}, // not 409: OpenAI's clients repeat a 409
+	fault.Stopped:         {http.StatusGone, "TaskNotFound"}, // not 409, which OpenAI's clients repeat
 	fault.TooLarge:        {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},
 	fault.Quota:           {http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded"},
 	fault.RateLimited:     {http.StatusTooManyRequests, "ConcurrencyLimitExceeded"},
@@ -37,7 +38,7 @@ var answers = map[fault.Code]struct {
 	fault.Canceled:        {statusClientClosed, "TaskOperationTimeout"},
 }
 
-// Status gives the HTTP status of a code.
+// Status returns the HTTP status of a code.
 func Status(c fault.Code) int {
 	if a, ok := answers[c]; ok {
 		return a.status
@@ -48,17 +49,18 @@ func Status(c fault.Code) int {
 type agoraErrorBody struct {
 	Detail string `json:"detail"`
 	Reason string `json:"reason"`
-	// AgentID and TaskID name the running agent in the refusal of a second one of the same name.
+	// AgentID and TaskID name the running agent if its name is taken.
 	AgentID string `json:"agent_id,omitempty"`
 	TaskID  string `json:"taskId,omitempty"`
 }
 
-// agoraError is the error style of Agora's paths and of /v1.
+// agoraError writes errors in the form of Agora's paths and of /v1.
 func agoraError(w http.ResponseWriter, e *fault.Error) {
 	writeAgoraError(w, Status(e.Code), agoraErrorBody{Detail: e.Msg, Reason: answers[e.Code].reason}, e.Code)
 }
 
-// agoraConflict is the answer to a name in use (reference/agora-api.md 1.2: the superset).
+// agoraConflict answers a join whose name is taken, with the fields of both versions of Agora's
+// documentation.
 func agoraConflict(w http.ResponseWriter, taken *memory.NameTakenError) {
 	writeAgoraError(w, http.StatusConflict, agoraErrorBody{
 		Detail: "create agent failed, code: 409, msg: task conflict", Reason: "TaskConflict", AgentID: taken.AgentID, TaskID: taken.AgentID,
@@ -74,7 +76,7 @@ func writeAgoraError(w http.ResponseWriter, status int, body agoraErrorBody, cod
 	writeJSON(w, status, append(b, '\n'))
 }
 
-// errorHeaders sets the headers that tell a client when and how to come back.
+// errorHeaders sets the headers that say how to authenticate and when to retry.
 func errorHeaders(h http.Header, code fault.Code) {
 	switch code {
 	case fault.Unauthenticated:
@@ -86,13 +88,13 @@ func errorHeaders(h http.Header, code fault.Code) {
 	}
 }
 
-// nameTaken gives the refusal of a name in err, or nil.
+// nameTaken returns the NameTakenError in err, or nil.
 func nameTaken(err error) *memory.NameTakenError {
 	taken, _ := errors.AsType[*memory.NameTakenError](err)
 	return taken
 }
 
-// openAIErrorBody is the error form that OpenAI's clients read.
+// openAIErrorBody is an error in the form that OpenAI's clients read.
 type openAIErrorBody struct {
 	Error struct {
 		Message string  `json:"message"`
@@ -102,7 +104,7 @@ type openAIErrorBody struct {
 	} `json:"error"`
 }
 
-// openAIError is the error style of the OpenAI-compatible paths.
+// openAIError writes errors in the form of the OpenAI-compatible paths.
 func openAIError(w http.ResponseWriter, e *fault.Error) {
 	var body openAIErrorBody
 	body.Error.Message, body.Error.Code, body.Error.Type = e.Msg, string(e.Code), openAIType(e.Code)
@@ -117,8 +119,8 @@ func openAIError(w http.ResponseWriter, e *fault.Error) {
 	writeJSON(w, openAIStatus(e.Code), append(b, '\n'))
 }
 
-// openAIStatus is Status for the OpenAI-compatible paths. OpenAI's clients send again by themselves what was answered with 409, and it would be
-// refused again, so that a conflict is a 400 there; its code says what it is.
+// openAIStatus is Status for the OpenAI-compatible paths. A conflict is 400 there, because OpenAI's
+// clients repeat a 409 and would be refused again.
 func openAIStatus(c fault.Code) int {
 	if c == fault.Conflict {
 		return http.StatusBadRequest
@@ -126,7 +128,7 @@ func openAIStatus(c fault.Code) int {
 	return Status(c)
 }
 
-// openAIType gives the type that OpenAI's clients know for a code.
+// openAIType returns the error type that OpenAI's clients know for a code.
 func openAIType(c fault.Code) string {
 	switch c {
 	case fault.Unauthenticated:

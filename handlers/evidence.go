@@ -22,13 +22,13 @@ type evidenceAPI struct {
 	events    *prometheus.CounterVec // by platform and result
 }
 
-// evidenceAnswer says which answers an event was found to speak of.
+// evidenceAnswer names the answers that an event was about.
 type evidenceAnswer struct {
-	AgentID string `json:"agent_id,omitempty"` // absent where the event tells nothing and names no call
-	// Event is the event's type where it is one that tells what was heard, else empty.
+	AgentID string `json:"agent_id,omitempty"` // absent if the event names no call and has no evidence
+	// Event is the type of an event that holds evidence, else "".
 	Event    string             `json:"event"`
 	Recorded []recordedEvidence `json:"recorded"`
-	// Unmatched counts what the event tells of answers that the ledger does not hold.
+	// Unmatched counts evidence about answers that the ledger does not have.
 	Unmatched int `json:"unmatched"`
 }
 
@@ -38,10 +38,10 @@ type recordedEvidence struct {
 	Heard   string `json:"heard"`
 	Method  string `json:"method,omitempty"`
 	Changed bool   `json:"changed"`
-	Pending bool   `json:"pending,omitempty"` // the answer is still being made and gets the evidence when it is stored
+	Pending bool   `json:"pending,omitempty"` // the answer is not stored yet; it gets the evidence then
 }
 
-// evidence takes a vendor's event about an agent that the path names.
+// ofAgent takes a platform's event about the agent in the path.
 func (a evidenceAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.read(w, r)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a evidenceAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
 	return a.record(w, r, chi.URLParam(r, "id"), event)
 }
 
-// evidenceOfCall takes a vendor's event that names its call, or whose agent a header names.
+// ofCall takes a platform's event that names its call, or whose agent a header names.
 func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.read(w, r)
 	if err != nil {
@@ -74,7 +74,7 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if len(event.Evidence) == 0 { // vendors try an address with events of no call, and switch it off when it refuses them
+	if len(event.Evidence) == 0 { // platforms test the URL with events that are about no call
 		return encode(w, http.StatusOK, evidenceAnswer{AgentID: id, Recorded: []recordedEvidence{}})
 	}
 	infoOf(r).agent = id
@@ -85,8 +85,8 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// agentOfEvent finds the agent of an event by its keys, running or not, since some platforms tell most after the call. "" for an event that tells nothing
-// and whose call is not known.
+// agentOfEvent returns the agent of an event by its keys, also one that has ended: some platforms
+// report after the call. It returns "" for an event without evidence whose call is unknown.
 func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, event platform.Event) (string, error) {
 	keys := a.platforms.EventKeys(projectOf(r), name, r.Header.Get, body, event)
 	var tried []string
@@ -120,7 +120,7 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	if err != nil {
 		return err
 	}
-	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")}) // a known one, or it had not been read
+	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")}) // a known platform, or reading had failed
 	for _, rec := range list {
 		result := "known"
 		if rec.Pending {
@@ -140,7 +140,7 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	return encode(w, http.StatusOK, out)
 }
 
-// reportsOf gives evidence as the domain takes it.
+// reportsOf converts evidence for the domain.
 func reportsOf(list []platform.Evidence) ([]evidence.Report, error) {
 	out := make([]evidence.Report, 0, len(list))
 	for _, e := range list {

@@ -11,13 +11,13 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// historyPage is the page size of limit=all: more than any other history holds at once.
+// historyPage is the page size of limit=all, and the maximum of limit.
 const historyPage = 1024
 
-var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }} // scratch, not state
+var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }} // memory for reuse, not state
 
-// history answers the newest max_history messages in Agora's form, also after the end. limit=N gives the newest N, limit=all everything from after_seq
-// on, in pages of historyPage with next_after_seq until the last.
+// history answers with the newest max_history messages in Agora's form. limit=N sets another
+// number; limit=all pages through everything after after_seq.
 func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	id, project := chi.URLParam(r, "id"), projectOf(r)
 	var head memory.Head
@@ -72,7 +72,8 @@ func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.He
 	return head, msgs, msgs[historyPage-1].Seq, nil
 }
 
-// appendHistory writes the answer of reference/agora-api.md 1.8. Reading history costs a copy of the stored text, not a tour through reflection.
+// appendHistory appends the answer as JSON. It is written by hand because history is read at every
+// turn: it takes a tenth of the time of encoding/json (see BenchmarkAnswers).
 func appendHistory(b []byte, a memory.Agent, msgs []memory.Message, next int64) []byte {
 	b = append(b, `{"agent_id":`...)
 	b = memory.AppendString(b, a.ID)

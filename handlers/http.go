@@ -15,19 +15,19 @@ import (
 // MaxDepth is how deep a JSON body may nest.
 const MaxDepth = 64
 
-// DefaultBodyTimeout is how long a client may take to send its body.
+// DefaultBodyTimeout is the time a client has to send its body.
 const DefaultBodyTimeout = 30 * time.Second
 
-// writeTimeout is how long a client may take to receive an answer that is not a stream.
+// writeTimeout is the time a client has to receive an answer that is not a stream.
 const writeTimeout = 60 * time.Second
 
-// handlerFunc handles a request or returns an error, having written nothing when it does.
+// handlerFunc handles a request. If it returns an error it has written nothing.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // errorStyle writes an error in the form that the clients of a path expect.
 type errorStyle func(w http.ResponseWriter, e *fault.Error)
 
-// handle is the one place where a handler's error becomes an answer and a log line.
+// handle answers and logs the error of a handler. Nothing else does.
 func handle(style errorStyle, h handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := h(w, r)
@@ -55,7 +55,7 @@ func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err e
 	style(w, e)
 }
 
-// encode answers with v as JSON; nothing is written if v cannot be encoded.
+// encode answers with v as JSON. It writes nothing if v cannot be encoded.
 func encode(w http.ResponseWriter, status int, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -74,14 +74,14 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	writeBody(w, body)
 }
 
-// writeBody writes an answer's body. One that does not fit the socket's buffers would wait for its reader: not for ever.
+// writeBody writes an answer's body. A long one waits for its reader, but not forever.
 func writeBody(w http.ResponseWriter, body []byte) {
 	if len(body) > 64<<10 {
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // without deadlines the write is unbounded, and still right
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a connection without deadlines is still correct
 		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	}
-	_, _ = w.Write(body) // a client that is gone cannot be told
+	_, _ = w.Write(body) // the client may be gone
 }
 
 func clip(s string, n int) string {

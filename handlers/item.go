@@ -22,7 +22,7 @@ type itemAPI struct {
 	now    func() time.Time
 }
 
-// Bounds of a memory's smaller parts.
+// Limits of a memory's smaller parts.
 const (
 	maxScopeID      = 256  // bytes
 	maxQuery        = 1000 // characters
@@ -30,7 +30,7 @@ const (
 	maxMemoryRounds = 10_000
 )
 
-// memoryScope names whose memories are meant. An id that is empty or null counts as none.
+// memoryScope names whose memories are meant. An empty ID or null means any.
 type memoryScope struct {
 	UserID    string `json:"user_id"`
 	SessionID string `json:"session_id"`
@@ -38,7 +38,7 @@ type memoryScope struct {
 	AgentID   string `json:"agent_id"`
 }
 
-// ids checks the ids; at is the path in front of their names.
+// ids checks the IDs. at is the path in front of their names, for errors.
 func (m memoryScope) ids(at string) (window.Scope, error) {
 	for _, id := range []struct {
 		name, value string
@@ -64,7 +64,7 @@ type memoryMetadata struct {
 	Extra json.RawMessage `json:"extra"`
 }
 
-// addMemoryRequest is a memory to be stored.
+// addMemoryRequest is a memory to store.
 type addMemoryRequest struct {
 	ID         string          `json:"id"`
 	Content    json.RawMessage `json:"content"`
@@ -81,14 +81,14 @@ type addMemoryRequest struct {
 	RoleNames  string          `json:"role_names"`
 }
 
-// memoryRoles gives the role of each name of a type: those of both vocabularies.
+// memoryRoles maps the types of memories to roles, in the vocabularies of both APIs.
 var memoryRoles = map[string]memory.Role{
 	"system": memory.System, "human": memory.User, "user": memory.User, "ai": memory.Assistant, "assistant": memory.Assistant, "tool": memory.Tool, "developer": memory.Developer,
 }
 
 const memoryTypes = "system, human, ai, tool (or user, assistant, developer)"
 
-// roleOf reads a type.
+// roleOf returns the role of a type.
 func roleOf(field, name string) (memory.Role, error) {
 	role, ok := memoryRoles[name]
 	if !ok {
@@ -97,7 +97,7 @@ func roleOf(field, name string) (memory.Role, error) {
 	return role, nil
 }
 
-// roleNames is the vocabulary in which an answer names roles.
+// roleNames is the vocabulary for roles in an answer: OpenAI's if true.
 type roleNames bool
 
 // openAINames reads the option role_names.
@@ -111,7 +111,7 @@ func openAINames(name string) (roleNames, error) {
 	return false, fault.At(fault.Invalid, "role_names", "%q is not one of orbiter, openai", clip(name, 40))
 }
 
-// of gives the name of a role.
+// of returns the name of a role.
 func (openAI roleNames) of(r memory.Role) string {
 	switch {
 	case bool(openAI):
@@ -126,7 +126,7 @@ func (openAI roleNames) of(r memory.Role) string {
 	return string(r)
 }
 
-// categoryOf checks a category (003-21).
+// categoryOf checks a category.
 func categoryOf(name string) (string, error) {
 	switch name {
 	case "", "user_profile", "semantic", "episodic", "variable", "summary", "conversation":
@@ -163,7 +163,7 @@ func (a itemAPI) add(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusCreated, newMemoryJSON(&it, names))
 }
 
-// message checks a memory and gives it in the domain's form.
+// message checks a memory and returns it as a message.
 func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	var m memory.Message
 	if in.Type == "" {
@@ -201,7 +201,7 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	}
 	if role == memory.System || role == memory.Developer {
 		m, err = in.instruction(role)
-	} else { // what a message of a ledger is held to holds here too
+	} else { // the same rules as for a message of a ledger
 		as := messageRequest{Role: string(role), Content: in.Content, ToolCalls: in.ToolCalls, ToolCallID: in.ToolCallID, Name: in.ToolName}
 		m, err = as.message("", now)
 	}
@@ -226,7 +226,7 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	return m, nil
 }
 
-// instruction gives a memory of type system.
+// instruction returns a memory of type system as a message.
 func (in addMemoryRequest) instruction(role memory.Role) (m memory.Message, err error) {
 	switch {
 	case len(in.ToolCalls) > 0 && string(in.ToolCalls) != "null":
@@ -241,12 +241,12 @@ func (in addMemoryRequest) instruction(role memory.Role) (m memory.Message, err 
 	return m, err
 }
 
-// memoryID tells whether a text is the id of a memory.
+// memoryID reports whether a text can be the ID of a memory.
 func memoryID(id string) bool {
 	return len(id) == 32 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// extraOf checks what a client keeps with a memory for itself.
+// extraOf checks the data that a client keeps with a memory.
 func extraOf(raw json.RawMessage) (json.RawMessage, error) {
 	const field = "metadata.extra"
 	switch {
@@ -278,7 +278,7 @@ type memoryJSON struct {
 	Ledger *ledgerPlaceJSON `json:"ledger,omitempty"`
 }
 
-// memoryMetadataJSON is a memory's metadata; an id that is not set is null.
+// memoryMetadataJSON is a memory's metadata. An ID that is not set is null.
 type memoryMetadataJSON struct {
 	UserID    *string         `json:"user_id"`
 	SessionID *string         `json:"session_id"`
@@ -294,7 +294,7 @@ type toolJSON struct {
 	IsError    bool   `json:"is_error"`
 }
 
-// ledgerPlaceJSON tells in which agent's ledger a memory stands, and where.
+// ledgerPlaceJSON says where in which agent's ledger a memory is.
 type ledgerPlaceJSON struct {
 	AgentID string `json:"agent_id"`
 	Seq     int64  `json:"seq"`
@@ -339,7 +339,7 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 	return out
 }
 
-// noMemory is the refusal of what cannot be a memory's id.
+// noMemory refuses a text that cannot be a memory's ID.
 func noMemory(id string) error { return memory.ErrNoItem(clip(id, 40)) }
 
 func (a itemAPI) get(w http.ResponseWriter, r *http.Request) error {
@@ -358,7 +358,7 @@ func (a itemAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newMemoryJSON(&it, names))
 }
 
-// memoryStatusRequest moves a memory to another status.
+// memoryStatusRequest sets the status of a memory.
 type memoryStatusRequest struct {
 	Status    string `json:"status" validate:"required"`
 	RoleNames string `json:"role_names"`
@@ -388,7 +388,7 @@ func (a itemAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newMemoryJSON(&it, names))
 }
 
-// searchRequest is a search; type, status and category are any where they are not set.
+// searchRequest is a search. Fields that are not set match anything.
 type searchRequest struct {
 	memoryScope
 	Scope     string `json:"scope"`
@@ -401,7 +401,7 @@ type searchRequest struct {
 	RoleNames string `json:"role_names"`
 }
 
-// foundJSON is what a search found.
+// foundJSON is the result of a search.
 type foundJSON struct {
 	Memories  []memoryJSON `json:"memories"`
 	Total     int          `json:"total"`
@@ -438,7 +438,7 @@ func (a itemAPI) search(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// search checks a search. limit is how many may be shown; unlike that of the query it may be 0.
+// search checks a search. limit is how many to show and may be 0, unlike the query's limit.
 func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
 	if q.Level, err = window.ParseLevel("scope", in.Scope); err != nil {
 		return q, 0, err
@@ -455,7 +455,7 @@ func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
 		if err != nil {
 			return q, 0, err
 		}
-		if q.Role = role; role == memory.Developer { // which counts as a system message
+		if q.Role = role; role == memory.Developer { // counts as a system message
 			q.Role = memory.System
 		}
 	}

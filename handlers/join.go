@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/input"
 )
 
-// joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as Agora does.
+// joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as by
+// Agora.
 type joinRequest struct {
 	Name       string          `json:"name" validate:"required,max=256"`
 	Properties json.RawMessage `json:"properties"`
@@ -27,17 +28,17 @@ type joinAnswer struct {
 	AgentID  string `json:"agent_id"`
 	CreateTS int64  `json:"create_ts"` // Unix seconds
 	Status   string `json:"status"`
-	// Inherited is what was taken over of the agent before; nil for nothing.
+	// Inherited is what the agent took over from the one before, nil for nothing.
 	Inherited *inheritedJSON `json:"inherited,omitempty"`
 }
 
-// joinKind says how much a join must bring.
+// joinKind says which fields a join requires.
 type joinKind int
 
 const (
-	joinV1    joinKind = iota // name alone: a text bot has no channel, token, RTC or TTS
-	joinAgora                 // reference/agora-api.md section 2: channel, token, agent_rtc_uid, remote_rtc_uids
-	joinCN                    // the same without the token
+	joinV1    joinKind = iota // the name alone
+	joinAgora                 // as Agora: also channel, token, agent_rtc_uid and remote_rtc_uids
+	joinCN                    // as Agora in China: without the token
 )
 
 func (a agentAPI) join(kind joinKind) handlerFunc {
@@ -72,13 +73,13 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 	}
 }
 
-// joinWrap stands around the properties, so that errors name the path as the caller wrote it. It has a name because the validator cuts the
-// first part off a path for the name of the type.
+// joinWrap holds the properties, so that errors name the path as the caller wrote it. It is a named
+// type because the validator cuts the type's name off a path.
 type joinWrap struct {
 	Properties joinProperties `json:"properties"`
 }
 
-// settings reads and checks what is known of a join's properties.
+// settings reads and checks a join's properties.
 func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
 	var wrap joinWrap
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
@@ -107,7 +108,7 @@ func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memo
 	return out, p.Heardlog.Session.inherit(), err
 }
 
-// rules are those that tags cannot say and that hold under every base.
+// rules checks what tags cannot, under every base.
 func (p *joinProperties) rules() error {
 	l := &p.LLM
 	if l.URL != "" {
@@ -146,7 +147,7 @@ func (p *joinProperties) rules() error {
 	if err := p.Heardlog.Session.rules(); err != nil {
 		return err
 	}
-	if err := p.Heardlog.Scope.into(new(memory.Message), "properties.heardlog.scope"); err != nil {
+	if err := p.Heardlog.Scope.setScope(new(memory.Message), "properties.heardlog.scope"); err != nil {
 		return err
 	}
 	if err := p.upstreamRules(); err != nil {
@@ -175,7 +176,7 @@ func (p *joinProperties) rules() error {
 	return nil
 }
 
-// agoraRules are the required fields of Agora's own base.
+// agoraRules checks the fields that Agora's base requires.
 func (p *joinProperties) agoraRules(kind joinKind, pipeline, defaultLLM bool) error {
 	missing := func(field string) error {
 		return fault.At(fault.Missing, "properties."+field, "is required")
@@ -201,10 +202,10 @@ func (p *joinProperties) agoraRules(kind joinKind, pipeline, defaultLLM bool) er
 	return p.mcpNames(kind)
 }
 
-// vertexAI is the vendor that takes its credentials in mllm.params and knows no key.
+// vertexAI is the vendor that takes credentials in mllm.params instead of a key.
 const vertexAI = "vertexai"
 
-// mcpNames holds the names of MCP servers to letters and digits, in China also dots and dashes.
+// mcpNames checks the names of MCP servers: letters and digits, in China also dots and dashes.
 func (p *joinProperties) mcpNames(kind joinKind) error {
 	more, allowed := "", "letters and digits"
 	if kind == joinCN {
@@ -220,13 +221,13 @@ func (p *joinProperties) mcpNames(kind joinKind) error {
 	return nil
 }
 
-// emptyObject tells whether a value is one that clients send for an object that they leave open.
+// emptyObject reports whether a value is what clients send for an object they do not use.
 func emptyObject(b json.RawMessage) bool {
 	var members map[string]json.RawMessage
 	return len(b) == 0 || (json.Unmarshal(b, &members) == nil && len(members) == 0)
 }
 
-// checkSystem wants objects with a role and content, or, in Gemini's style, parts.
+// checkSystem checks system messages: objects with a role and content or, in Gemini's style, parts.
 func checkSystem(field, style string, list []json.RawMessage) error {
 	for i, raw := range list {
 		var m struct {
@@ -276,7 +277,7 @@ func headerName(s string) bool {
 	return true
 }
 
-// settings gives what the domain needs.
+// settings returns the properties as the domain takes them.
 func (p *joinProperties) settings() memory.Settings {
 	l := &p.LLM
 	s := memory.Settings{

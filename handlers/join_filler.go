@@ -8,7 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// The wait before a filler where the join does not say, in ms (reference/agora-api.md 2.3), and the length of a phrase, in bytes.
+// The default wait before a filler in ms, as Agora documents it, and the length of a phrase in
+// bytes.
 const (
 	fillerWaitMS = 1500
 	maxPhrase    = 2048
@@ -27,7 +28,7 @@ func (f *fillerWords) rules() error {
 	return nil
 }
 
-// settings gives what the domain needs: nothing unless fillers are switched on and there are phrases to say.
+// settings returns the filler for the domain: none unless fillers are enabled and have phrases.
 func (f *fillerWords) settings() memory.Filler {
 	if !f.Enable || len(f.Content.Static.Phrases) == 0 {
 		return memory.Filler{}

@@ -5,7 +5,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// projectionWords are the words around what was heard (docs/guides/projections.md).
+// projectionWords are the texts around what was heard; see docs/guides/projections.md.
 type projectionWords struct {
 	Marker   string `json:"marker"`
 	Unsaid   string `json:"unsaid"`
@@ -14,7 +14,7 @@ type projectionWords struct {
 	Nothing  string `json:"nothing"`
 }
 
-// transformProperties say what is written into the texts that the model gets.
+// transformProperties say what is added to the texts that the LLM gets.
 type transformProperties struct {
 	Timestamp *struct {
 		Format    string `json:"format"`
@@ -28,7 +28,7 @@ type transformProperties struct {
 	Original bool `json:"original"`
 }
 
-// view gives how the conversation is shown to the model; nil where nothing is set.
+// view returns how the LLM sees the conversation, nil for the default.
 func (j *joinProperties) view() *memory.View {
 	p := &j.Heardlog
 	v := memory.View{Projection: memory.Projection(p.Projection), Words: memory.Words(p.Words)}
@@ -49,7 +49,7 @@ func (j *joinProperties) view() *memory.View {
 	return &v
 }
 
-// viewRules are those of view that tags cannot say.
+// viewRules checks what tags cannot.
 func (j *joinProperties) viewRules() error {
 	p := &j.Heardlog
 	if p.Transform.Original && p.Projection != "" && p.Projection != string(memory.GeneratedWhole) {

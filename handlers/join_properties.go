@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 )
 
-// joinProperties is what is known of a join's properties, with the limits of reference/agora-api.md section 2. Zero values count as absent,
-// since clients send them for optional fields. Keys that the documentation lacks or has dropped are ignored.
+// joinProperties are the properties of a join that we use or check, with Agora's limits. Clients
+// send zero values for optional fields, so zero means absent. Other keys are ignored.
 type joinProperties struct {
 	Channel     string            `json:"channel" validate:"max=512"`
 	Token       *string           `json:"token"`
@@ -45,9 +45,10 @@ type joinProperties struct {
 	Interrupts interruptionConfig `json:"interruption"`
 	Fillers    fillerWords        `json:"filler_words"`
 	Parameters parameters         `json:"parameters"`
-	// Heardlog holds settings of our own.
+	// Heardlog holds our own settings.
 	Heardlog struct {
-		// Keys are what finds the agent where a request does not name it: "vapi.call:…"; see GET /v1/profiles.
+		// Keys find the agent of a request that does not name it ("vapi.call:…"); see GET
+		// /v1/profiles.
 		Keys         []string            `json:"keys" validate:"max=16,dive,required,max=256"`
 		Projection   string              `json:"projection" validate:"omitempty,oneof=heard_only heard_marked heard_and_unsaid generated"`
 		Words        projectionWords     `json:"projection_words"`

@@ -5,8 +5,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// sessionProperties is properties.heardlog.session: how long an agent is kept without activity, and what it takes over of the last one
-// (reference/memory-semantics.md 004-7).
+// sessionProperties are properties.heardlog.session: how long an agent is kept without activity,
+// and what it takes over from the last one of its name.
 type sessionProperties struct {
 	TTLSeconds int    `json:"session_ttl_seconds" validate:"omitempty,min=60,max=86400"`
 	Persist    *bool  `json:"persist_across_invocations"`
@@ -20,7 +20,7 @@ func (p *sessionProperties) rules() error {
 	return nil
 }
 
-// inherit gives what is taken over: as inherit says, and everything where only persist_across_invocations is said.
+// inherit returns what is taken over. Without inherit, persist_across_invocations means everything.
 func (p *sessionProperties) inherit() memory.Inherit {
 	switch {
 	case p.Inherit != "":
@@ -31,7 +31,7 @@ func (p *sessionProperties) inherit() memory.Inherit {
 	return memory.InheritNone
 }
 
-// idle gives the agent's idle timeout in seconds: of two, the shorter; below 0 for the server's.
+// idle returns the idle timeout in seconds, the shorter of two; below 0 means the server's.
 func (p *sessionProperties) idle(timeout *int) int {
 	switch {
 	case timeout == nil && p.TTLSeconds == 0:
@@ -44,7 +44,7 @@ func (p *sessionProperties) idle(timeout *int) int {
 	return min(*timeout, p.TTLSeconds)
 }
 
-// inheritedJSON tells what an agent took over when it began.
+// inheritedJSON says what an agent took over when it started.
 type inheritedJSON struct {
 	AgentID  string `json:"agent_id"`
 	Mode     string `json:"mode"`
@@ -52,10 +52,10 @@ type inheritedJSON struct {
 	LeftOut  int    `json:"left_out,omitempty"`
 	UpToSeq  int64  `json:"up_to_seq"`
 	Summary  bool   `json:"summary"`
-	Pending  bool   `json:"pending"` // a part of the summary is still to be made
+	Pending  bool   `json:"pending"` // part of the summary is not written yet
 }
 
-// inheritedOf gives nil for an agent that took over nothing.
+// inheritedOf returns nil for an agent that took over nothing.
 func inheritedOf(a *memory.Agent) *inheritedJSON {
 	in := a.Settings.Memory.Inherited
 	if in == nil {

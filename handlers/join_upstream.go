@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory/input"
 )
 
-// upstreamProperties is one of properties.heardlog.upstreams: an LLM to ask when the one in front of it fails before its first data.
+// upstreamProperties is an LLM to call if the one before it fails before its first data.
 type upstreamProperties struct {
 	Name    string            `json:"name" validate:"max=64"`
 	URL     string            `json:"url" validate:"required,max=2048"`
@@ -21,7 +21,7 @@ type upstreamProperties struct {
 	Headers map[string]string `json:"headers" validate:"max=64"`
 }
 
-// upstreamRules are those for the list of upstreams that tags cannot say.
+// upstreamRules checks what tags cannot.
 func (p *joinProperties) upstreamRules() error {
 	seen := map[string]bool{turn.PrimaryUpstream: true}
 	for i := range p.Heardlog.Upstreams {
@@ -52,7 +52,7 @@ func (u *upstreamProperties) named(i int) string {
 	return u.Name
 }
 
-// upstreams gives the list as the domain needs it.
+// upstreams returns the list as the domain takes it.
 func (p *joinProperties) upstreams() []memory.Upstream {
 	var out []memory.Upstream
 	for i := range p.Heardlog.Upstreams {
@@ -75,7 +75,7 @@ func secrets(m map[string]string) map[string]secret.String {
 	return out
 }
 
-// checkSent holds what is sent to an LLM to what a header can carry.
+// checkSent checks that a header can carry the key and the headers.
 func checkSent(at, key string, headers map[string]string) error {
 	for name, value := range headers {
 		if !headerName(name) {

@@ -45,27 +45,27 @@ type messageRequest struct {
 	Category   string                     `json:"category"`
 }
 
-// appendRequest is a batch, or one message as it stands.
+// appendRequest is a batch, or one message without a list.
 type appendRequest struct {
 	messageRequest
 	Messages messageList `json:"messages"`
 }
 
-// messageList is read into a fresh list wherever it stands: of two "messages" in one body the second counts, where encoding/json alone would write
-// it over the first, message by message, and leave standing what it does not name.
+// messageList is read into a new list. Of two members "messages" the second counts; encoding/json
+// alone would write it over the first and keep fields that it does not name.
 type messageList []messageRequest
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *messageList) UnmarshalJSON(b []byte) error {
 	var fresh []messageRequest
 	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields() // the outer decoder's rules end here
+	dec.DisallowUnknownFields() // the outer decoder's setting does not apply here
 	err := dec.Decode(&fresh)
 	*l = fresh
 	return err
 }
 
-// Bounds of a message's smaller parts.
+// Limits of a message's smaller parts.
 const (
 	maxToolCalls = 64 << 10 // bytes
 	maxToolName  = 256
@@ -84,7 +84,7 @@ func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
 		if err := json.Unmarshal(body, &bare); err != nil {
 			return input.Error(err)
 		}
-		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list is held to the same rules
+		body = slices.Concat([]byte(`{"messages":`), bare, []byte(`}`)) // a bare list follows the same rules
 	}
 	if err := a.unmarshal(body, &in, true); err != nil {
 		return err
@@ -121,9 +121,9 @@ func (a messageAPI) append(w http.ResponseWriter, r *http.Request) error {
 	return writeAppended(w, chi.URLParam(r, "id"), done)
 }
 
-// message checks one message and gives it in the domain's form; at is its path for errors.
+// message checks a message and returns it as the domain takes it. at is its path for errors.
 func (m messageRequest) message(at string, now time.Time) (memory.Message, error) {
-	switch m.Role { // the names of others (reference/memory-semantics.md, mapping)
+	switch m.Role { // the names of other APIs
 	case "human":
 		m.Role = "user"
 	case "ai":
@@ -155,12 +155,12 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 		return out, err
 	}
 	if out.Role == memory.User && memory.OnlyResults(out.Parts) {
-		out.Role, out.Source = memory.Tool, "" // a tool's answer in blocks, which nobody said
+		out.Role, out.Source = memory.Tool, "" // a tool's answer in blocks, not something said
 	}
 	return out, m.applyMetadata(&out, at, now)
 }
 
-// maxCategory bounds a message's category, in bytes.
+// maxCategory is the maximum length of a category in bytes.
 const maxCategory = 64
 
 // itemFields checks status, scope, importance and category.
@@ -184,7 +184,7 @@ func (m messageRequest) itemFields(out *memory.Message, at string) error {
 		}
 		out.Amend(func(r *memory.Rare) { r.Category = m.Category })
 	}
-	return m.Scope.into(out, at+"scope")
+	return m.Scope.setScope(out, at+"scope")
 }
 
 // roleFields checks what belongs to the role: its source and tool fields.
@@ -254,7 +254,7 @@ func (m messageRequest) roleFields(out *memory.Message, at string) error {
 	return nil
 }
 
-// applyMetadata keeps what we do not know and reads what we do: an assistant message may come with its interruption.
+// applyMetadata keeps unknown metadata and reads the rest: an assistant message may be interrupted.
 func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.Time) error {
 	if len(m.Metadata) > input.MaxMetadata {
 		return fault.At(fault.Invalid, at+"metadata", "has %d keys; at most %d are allowed", len(m.Metadata), input.MaxMetadata)
@@ -300,7 +300,7 @@ func (m messageRequest) applyMetadata(out *memory.Message, at string, now time.T
 		if ms, err = input.Millis(at+"metadata.interrupt_timestamp", ms); err != nil {
 			return err
 		}
-		if ms != 0 { // zero and null count as absent (reference/agora-api.md 7.11)
+		if ms != 0 { // clients send zero or null for absent
 			out.InterruptMS, out.EvidenceMS = ms, ms
 		}
 	}

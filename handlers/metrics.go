@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/tail"
 )
 
-// Metrics counts requests. Labels are route patterns, methods and statuses, of which there are few.
+// Metrics counts requests. Its labels have few values: route patterns, methods, statuses.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -25,16 +25,17 @@ type Metrics struct {
 	ingestLeft prometheus.Counter
 
 	mu     sync.RWMutex
-	routes map[string]*routeMetrics // by the patterns, method and status: see request
+	routes map[string]*routeMetrics // by status, method and patterns
 }
 
-// routeMetrics is what counts the requests of one route, method and status. Looking a metric up by its labels costs more than counting.
+// routeMetrics counts the requests of one route, method and status. It saves a lookup by labels,
+// which costs more than counting.
 type routeMetrics struct {
 	requests prometheus.Counter
 	seconds  prometheus.Observer
 }
 
-// NewMetrics makes and registers the metrics.
+// NewMetrics returns Metrics that are registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		routes: map[string]*routeMetrics{},
@@ -49,20 +50,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		limited: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_rate_limited_total", Help: "Requests refused by the rate limit."}),
 	}
 	m.evidence = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "heardlog_evidence_total", Help: "What platforms' events told of answers: recorded, known already, pending while the answer is made, or of no answer of ours.",
+		Name: "heardlog_evidence_total", Help: "Evidence in platforms' events, by platform and result: recorded, known, pending until the answer is stored, or unmatched.",
 	}, []string{"platform", "result"})
 	m.ingest = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "heardlog_ingest_total", Help: "Notifications of Agora's by event type: filed, known already, ignored, health checks, or refused for their signature.",
+		Name: "heardlog_ingest_total", Help: "Agora's notifications by event type and result: filed, known, ignored, check (health checks) or refused (wrong signature).",
 	}, []string{"type", "result"})
 	m.ingestLeft = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "heardlog_ingest_left_out_total", Help: "Fields of Agora's notifications that were left out of what was filed, or cut, since they could not be kept as they came.",
+		Name: "heardlog_ingest_left_out_total", Help: "Fields of Agora's notifications that were left out or shortened.",
 	})
 	reg.MustRegister(m.requests, m.seconds, m.history, m.limited, m.evidence, m.ingest, m.ingestLeft)
 	m.tail = tail.NewMetrics(reg)
 	return m
 }
 
-// request counts one request. The route's pattern is put together from its parts when it is first seen.
+// request counts one request.
 func (m *Metrics) request(method string, rc *chi.Context, status int, took time.Duration) {
 	var buf [256]byte
 	key := append(strconv.AppendInt(buf[:0], int64(status), 10), method...)
@@ -81,14 +82,14 @@ func (m *Metrics) request(method string, rc *chi.Context, status int, took time.
 	r.seconds.Observe(took.Seconds())
 }
 
-// maxRoutes bounds what is kept of routes; there are some dozens, each with a few statuses.
+// maxRoutes bounds the routeMetrics that are kept. There are some dozens of routes.
 const maxRoutes = 4096
 
 func (m *Metrics) route(key, method string, rc *chi.Context, status int) *routeMetrics {
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead, http.MethodPatch, http.MethodOptions:
 	default:
-		method, key = "other", "" // a client may invent methods
+		method, key = "other", "" // clients may send any method
 	}
 	route := "none"
 	if rc != nil && rc.RoutePattern() != "" {

@@ -25,18 +25,18 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// requestInfo is what a request's log line and metrics tell beside the request itself.
+// requestInfo is what handlers add to a request's log line and metrics.
 type requestInfo struct {
 	id      string
 	project string
 	agent   string
 	err     error
-	note    string // of what went well but not whole
+	note    string // about a call that succeeded in part
 }
 
 type infoKey struct{}
 
-// infoOf gives the request's info; every request that came through the router has one.
+// infoOf returns the request's info. Every request that came through the router has one.
 func infoOf(r *http.Request) *requestInfo {
 	if info, ok := r.Context().Value(infoKey{}).(*requestInfo); ok {
 		return info
@@ -44,13 +44,13 @@ func infoOf(r *http.Request) *requestInfo {
 	return &requestInfo{}
 }
 
-// projectOf gives the project that the request speaks for.
+// projectOf returns the project of the request's credentials.
 func projectOf(r *http.Request) string { return infoOf(r).project }
 
-// maxRequestID is how long a client's X-Request-Id may be to be taken.
+// maxRequestID is the maximum length of a client's X-Request-Id.
 const maxRequestID = 128
 
-// requestID takes the client's id if it is short and made of letters, digits and -_.:/+=@, since it goes into logs; else it makes one.
+// requestID returns the client's ID if it is short and safe to log, else a new one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	ok := id != "" && len(id) <= maxRequestID
@@ -65,8 +65,8 @@ func requestID(r *http.Request) string {
 	return newRequestID()
 }
 
-// newRequestID gives an id that sorts by time: a UUID of version 7. It is in every answer and grants nothing, so that the runtime's own random
-// numbers do for it; the system's would cost a call to the kernel each time.
+// newRequestID returns an ID that sorts by time: a UUID of version 7. It grants nothing, so the
+// runtime's own random numbers are good enough and save a system call.
 func newRequestID() string {
 	var u uuid.UUID
 	binary.BigEndian.PutUint64(u[:8], uint64(time.Now().UnixMilli())<<16|rand.Uint64()&0xffff)
@@ -102,18 +102,19 @@ func (o observer) middleware(next http.Handler) http.Handler {
 			}
 			o.finish(r, ww, info, time.Since(start), aborted)
 			if aborted || (p != nil && begun) {
-				panic(http.ErrAbortHandler) // the client must not take a broken answer for a whole one
+				panic(http.ErrAbortHandler) // the client must not take a broken answer for a complete one
 			}
 		}()
 		if r.ContentLength != 0 {
-			// Also for the paths that do not read it: after them the server waits for the rest of the body.
-			_ = http.NewResponseController(w).SetReadDeadline(start.Add(o.bodyTimeout)) // every connection of net/http takes one
+			// Also for paths that do not read it: the server waits for the rest of the body after
+			// them.
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(o.bodyTimeout)) // net/http supports it on every connection
 		}
 		next.ServeHTTP(ww, r)
 	})
 }
 
-// finish writes the request's log line and counts it.
+// finish logs and counts the request.
 func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info *requestInfo, took time.Duration, aborted bool) {
 	status := ww.Status()
 	if status == 0 {
@@ -136,7 +137,7 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 		ev = ev.Str("project", info.project)
 	}
 	agent := info.agent
-	if agent == "" && strings.Contains(r.URL.Path, "/agents/") { // other ids are no agents'
+	if agent == "" && strings.Contains(r.URL.Path, "/agents/") { // other paths have other IDs
 		agent = chi.URLParam(r, "id")
 	}
 	if agent != "" {
@@ -151,7 +152,7 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 	ev.Msg("request")
 }
 
-// shownPath gives a path for the log. The token of a fetch URL is a permission, and a log has more readers than an event.
+// shownPath returns a path for the log, without the token of a fetch URL, which is a permission.
 func shownPath(path string) string {
 	if strings.HasPrefix(path, webhook.FetchPath) {
 		return webhook.FetchPath + "…"
@@ -159,7 +160,7 @@ func shownPath(path string) string {
 	return clip(path, 256)
 }
 
-// causeOf gives an error with its cause.
+// causeOf returns an error's text with its cause.
 func causeOf(err error) string {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return e.Error()
@@ -167,7 +168,7 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// agentPath checks the id in the path and notes that somebody asked for the agent.
+// agentPath refuses a path whose agent ID cannot be one.
 func agentPath(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -7,14 +7,15 @@ import (
 	"github.com/heardlog/heardlog/memory/ossa"
 )
 
-// modelRequest is an OSSA document with what it needs to be read.
+// modelRequest is an OSSA document and what is needed to read it.
 type modelRequest struct {
 	Document  json.RawMessage   `json:"document"`
 	Part      string            `json:"part" validate:"max=256"`
 	Variables map[string]string `json:"variables"`
 }
 
-// validateModel says whether an OSSA MemoryModel document is right, and what of it has which effect here. It stores nothing.
+// validateModel checks an OSSA MemoryModel document and reports which of its settings have an
+// effect here. It stores nothing.
 func (a contextAPI) validateModel(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.read(w, r)
 	if err != nil {
@@ -34,7 +35,7 @@ func (a contextAPI) validateModel(w http.ResponseWriter, r *http.Request) error 
 	return encode(w, http.StatusOK, report)
 }
 
-// wrapped tells whether a body holds a document under that name, and is not one itself.
+// wrapped reports whether a body holds a document as a member, instead of being one.
 func wrapped(body []byte) bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(body, &keys) != nil {

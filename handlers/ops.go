@@ -25,7 +25,8 @@ type readyAnswer struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// readyz tells whether the server can take work: the store can be written and the server is not stopping.
+// readyz reports whether the server can take work: the store can be written and the server is not
+// stopping.
 func (a opsAPI) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := context.WithTimeout(r.Context(), readyTimeout)
 	defer stop()

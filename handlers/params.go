@@ -14,10 +14,12 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// maxKey is how long an Idempotency-Key may be where ids of several messages are made of it.
+// maxKey is the maximum length of an Idempotency-Key from which the IDs of several messages are
+// made.
 const maxKey = 100
 
-// idempotencyKey gives the request's Idempotency-Key, "" for none: printable ASCII without spaces, at most limit characters.
+// idempotencyKey returns the request's Idempotency-Key, "" for none: printable ASCII without
+// spaces, at most limit characters.
 func idempotencyKey(r *http.Request, limit int) (string, error) {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > limit {
@@ -37,7 +39,7 @@ func intParam(v url.Values, name string, def, low, high int) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err == nil && n == 0 {
-		return def, nil // clients send zero for what they leave open (reference/agora-api.md 7.11)
+		return def, nil // clients send zero for absent
 	}
 	if err != nil || n < low || n > high {
 		return 0, fault.At(fault.Invalid, name, "%q is not a whole number from %d to %d", clip(s, 40), low, high)
@@ -45,7 +47,8 @@ func intParam(v url.Values, name string, def, low, high int) (int, error) {
 	return n, nil
 }
 
-// pathName gives a part of the path as its client meant it. Where a path holds escapes that matter, such as %2F, chi gives its parts as they were sent.
+// pathName returns an unescaped part of the path. chi leaves parts escaped in a path with escapes
+// that matter, such as %2F.
 func pathName(r *http.Request, param string) (string, error) {
 	name := chi.URLParam(r, param)
 	if r.URL.RawPath == "" {
@@ -58,7 +61,8 @@ func pathName(r *http.Request, param string) (string, error) {
 	return plain, nil
 }
 
-// knownParams refuses parameters that a call has not: a slip of the pen must not be a filter that lets everything through.
+// knownParams refuses unknown parameters, so that a typo does not become a filter that lets
+// everything through.
 func knownParams(v url.Values, names ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		switch {
@@ -71,7 +75,7 @@ func knownParams(v url.Values, names ...string) error {
 	return nil
 }
 
-// listParam reads a parameter that holds several values with commas.
+// listParam reads a parameter that holds values separated by commas.
 func listParam(v url.Values, name string) []string {
 	s := v.Get(name)
 	if s == "" {

@@ -14,13 +14,13 @@ import (
 	"github.com/heardlog/heardlog/memory/input"
 )
 
-// passedBase is what the paths stand under that may go through to an upstream.
+// passedBase is the base of the paths that may be sent on.
 const passedBase = "/v1"
 
-// passThrough answers a path of the upstream's that is none of ours, as far as the settings allow it: the request goes up as it is, with the key of the
-// server, or of the agent that X-Agent-Id names, and leaves no trace in any memory.
+// passThrough sends a request on to the upstream if the settings allow its path, with the key of
+// the server or of the agent that X-Agent-Id names. No memory changes.
 func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
-	path, err := a.passed(r)
+	path, err := a.upstreamPath(r)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// llmOf gives the LLM settings of an agent of the caller's project.
+// llmOf returns the LLM settings of an agent of the caller's project.
 func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error) {
 	if !input.AgentID(id) {
 		return memory.LLMSettings{}, fault.New(fault.NotFound, "agent not found")
@@ -62,17 +62,18 @@ func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error)
 	return agent.Settings.LLM, nil
 }
 
-// passed gives the path beneath the upstream's base, if it may go through. It is compared and sent as it was written, so that no two readings of it can
-// differ: what is escaped, doubled or leads upwards is refused.
-func (a *proxyAPI) passed(r *http.Request) (string, error) {
+// upstreamPath returns the path below the upstream's base. It is compared and sent as it was
+// written, so that two readers cannot read it differently: what is escaped, doubled or leads
+// upwards is refused.
+func (a *proxyAPI) upstreamPath(r *http.Request) (string, error) {
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), passedBase)
-	if !ok || !plainPath(path) || a.ours(path) || !slices.ContainsFunc(a.allowed, func(allowed string) bool { return allows(allowed, passedBase+path) }) {
+	if !ok || !plainPath(path) || a.isOwn(path) || !slices.ContainsFunc(a.allowed, func(allowed string) bool { return allows(allowed, passedBase+path) }) {
 		return "", fault.New(fault.NotFound, "no Route matched with those values")
 	}
 	return path, nil
 }
 
-// plainPath tells whether a path is made of names with single slashes before them, none of which means another place.
+// plainPath reports whether a path consists of plain names, each after a single slash.
 func plainPath(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1024 {
 		return false
@@ -91,7 +92,8 @@ func plainPath(path string) bool {
 	return true
 }
 
-// allows tells whether an entry of the setting lets a path through: the path itself, all beneath a path that ends in /*, or everything.
+// allows reports whether an entry of the setting matches a path: the path itself, a path that ends
+// in /* and all below it, or * for everything.
 func allows(entry, path string) bool {
 	if beneath, ok := strings.CutSuffix(entry, "/*"); ok {
 		return strings.HasPrefix(path, beneath+"/")
@@ -99,14 +101,14 @@ func allows(entry, path string) bool {
 	return entry == "*" || entry == path
 }
 
-// ours tells whether a path begins like one of our own, which are never passed on, not even where they do not exist. Case does not matter: an upstream for which it
-// does not either would answer chat without a memory.
-func (a *proxyAPI) ours(path string) bool {
+// isOwn reports whether a path starts like one of our own, which are never sent on, even if they do
+// not exist. It ignores case: an upstream that does, too, would answer a chat without a memory.
+func (a *proxyAPI) isOwn(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return a.own[strings.ToLower(first)]
 }
 
-// ownNames gives the first names of our own paths under passedBase.
+// ownNames returns the first names of our own paths under passedBase.
 func ownNames(router chi.Routes) map[string]bool {
 	own := map[string]bool{}
 	_ = chi.Walk(router, func(_, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
@@ -116,6 +118,6 @@ func ownNames(router chi.Routes) map[string]bool {
 		}
 		return nil
 	})
-	delete(own, "embeddings") // which is ours in name only
+	delete(own, "embeddings") // it only passes through
 	return own
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/heardlog/heardlog/platform"
 )
 
-// What becomes of a call that names neither an agent nor a call (Config.NoKey).
+// What happens to a chat completion that names neither an agent nor a call.
 const (
 	NoKeyRefuse = "refuse"
-	NoKeyWords  = "words" // see platform.WordsKey
+	NoKeyWords  = "words" // the key is made of the first words, see platform.WordsKey
 )
 
 type profilesAnswer struct {
@@ -25,7 +25,7 @@ type profilesAnswer struct {
 
 type profileJSON struct {
 	Name   string       `json:"name"`
-	Own    bool         `json:"own"` // added by a setting
+	Own    bool         `json:"own"` // from a setting
 	Keys   []sourceJSON `json:"keys"`
 	Strip  []string     `json:"strip"`
 	Events []string     `json:"events"`
@@ -40,7 +40,7 @@ type sourceJSON struct {
 	Weak   bool   `json:"weak_key"`
 }
 
-// profiles lists how the agent of a call is found, in the order in which it is looked for.
+// profiles lists how the agent of a call is found, in order.
 func (a *proxyAPI) profiles(w http.ResponseWriter, r *http.Request) error {
 	out := profilesAnswer{Profiles: []profileJSON{}, NoKey: a.noKey}
 	for _, p := range a.platforms.List(projectOf(r)) {
@@ -55,7 +55,7 @@ func (a *proxyAPI) profiles(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// keyOfCall gives the key by which a chat request names its call.
+// keyOfCall returns the key by which a chat request names its call.
 func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform.Key, error) {
 	if k, ok := a.platforms.Key(projectOf(r), r.Header.Get, req.Member); ok {
 		return k, nil
@@ -76,8 +76,9 @@ func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform
 		"the call names no agent: use /v1/agents/{id}/chat/completions, or the header %s, or metadata.agent_id in the body, or a key that GET /v1/profiles lists", agentIDHeader)
 }
 
-// agentByKey gives the running agent that a key names. Where there is none it is made, linked to the one that had the key before, if agents join
-// by themselves; else it is fault.NotFound.
+// agentByKey returns the running agent that has a key. If there is none it creates one, linked to
+// the last agent that had the key, or fails with fault.NotFound if agents do not join by
+// themselves.
 func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.Key) (string, error) {
 	agent, err := a.memory.ByKey(ctx, project, key.Text)
 	switch {
@@ -90,7 +91,7 @@ func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.
 	}
 	id, err := a.autoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak})
 	if taken := nameTaken(err); taken != nil {
-		return taken.AgentID, nil // another request of the call made it meanwhile
+		return taken.AgentID, nil // another request of the call created it in the meantime
 	}
 	return id, err
 }
@@ -99,7 +100,7 @@ func unknownKey(keys string) error {
 	return fault.New(fault.NotFound, "no agent is known by %s; join one that names the key in properties.heardlog.keys, or name the agent in %s", keys, agentIDHeader)
 }
 
-// keyRules checks the keys that a join names.
+// keyRules checks the keys of a join.
 func (p *joinProperties) keyRules() error {
 	for i, k := range p.Heardlog.Keys {
 		if _, ok := platform.ParseKey(k); !ok {
@@ -110,7 +111,7 @@ func (p *joinProperties) keyRules() error {
 	return nil
 }
 
-// call gives what finds the agent of a join beside its id: the keys that it names, and its channel.
+// call returns the keys by which a join's agent is found: those it names, and its channel.
 func (p *joinProperties) call() memory.Call {
 	var c memory.Call
 	for _, text := range p.Heardlog.Keys {

@@ -17,10 +17,11 @@ import (
 	"github.com/heardlog/heardlog/memory/input"
 )
 
-// maxSnapshotBody is how long a snapshot may be that is restored, in bytes, where HEARDLOG_MAX_BODY allows less.
+// maxSnapshotBody is the maximum length of a snapshot to restore in bytes, unless HEARDLOG_MAX_BODY
+// is more.
 const maxSnapshotBody = 16 << 20
 
-// maxToolExchange bounds what a snapshot holds beside messages and summary, in bytes.
+// maxToolExchange is the maximum length of tool_exchange in bytes.
 const maxToolExchange = 64 << 10
 
 // snapshot answers with the whole memory: its messages and its summary.
@@ -61,7 +62,7 @@ func (a contextAPI) snapshot(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notRestorable says why putSnapshot would refuse a snapshot of so many messages and bytes; "" where it takes it.
+// notRestorable returns why restore would refuse a snapshot, "" if it would not.
 func (a contextAPI) notRestorable(messages, size int) string {
 	switch limit := a.snapshotBody(); {
 	case messages > memory.MaxSnapshot:
@@ -72,7 +73,7 @@ func (a contextAPI) notRestorable(messages, size int) string {
 	return ""
 }
 
-// snapshotBody is how long a snapshot may be that is restored, in bytes.
+// snapshotBody is the maximum length of a snapshot to restore, in bytes.
 func (a contextAPI) snapshotBody() int64 { return max(a.limit, maxSnapshotBody) }
 
 // snapshotJSON is a message that was not given in a snapshot: what restoring it needs.
@@ -98,7 +99,7 @@ func snapshotMessage(m *memory.Message) ([]byte, error) {
 	})
 }
 
-// putSnapshot restores a memory from what snapshot gives, or from a plain list of messages, all or nothing (001-27).
+// restore replaces a memory by a snapshot or a plain list of messages, all or nothing.
 func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.readUpTo(w, r, a.snapshotBody())
 	if err != nil {
@@ -111,9 +112,9 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 		Messages      []json.RawMessage `json:"messages"`
 		Summary       *string           `json:"summary"`
 		ToolExchange  json.RawMessage   `json:"tool_exchange"`
-		NotRestorable json.RawMessage   `json:"not_restorable"` // of what snapshot gave; the bounds are looked at here
+		NotRestorable json.RawMessage   `json:"not_restorable"` // added by snapshot; ignored here
 	}
-	if string(bytes.Trim(body, " \t\r\n")) == "null" { // a caller that lost its snapshot does not mean to lose the memory (001-34)
+	if string(bytes.Trim(body, " \t\r\n")) == "null" { // a client that lost its snapshot does not want to lose the memory
 		return fault.New(fault.BadRequest, "the body is null; an object or an array of messages is wanted")
 	}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
@@ -151,7 +152,8 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 	}{agent.ID, len(s.Messages)})
 }
 
-// restored reads a message of a snapshot. Fields that we do not know are kept with it and otherwise ignored: snapshots come from others too.
+// restoredMessage reads a message of a snapshot. It keeps fields that it does not know, because
+// snapshots come from other programs, too.
 func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return memory.Message{}, fault.At(fault.Invalid, at, "is not an object")
@@ -164,7 +166,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 		return memory.Message{}, within(at, input.Error(err))
 	}
 	in.ID, in.TurnID = "", nil
-	if raw, ok := in.Metadata["source"]; ok { // how it came about, where the role can have come so: it is no business of a tool's
+	if raw, ok := in.Metadata["source"]; ok { // kept only if the role can have it
 		var source string
 		if json.Unmarshal(raw, &source) != nil || !slices.Contains(input.Sources(memory.Role(in.Role)), source) || memory.OnlyResults(in.Content) {
 			delete(in.Metadata, "source")
@@ -174,7 +176,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 		in.Content = json.RawMessage("null")
 	}
 	var object json.RawMessage
-	if c := in.Content[0]; c != '"' && c != '[' && c != 'n' { // an object, a number: allowed here, and only here
+	if c := in.Content[0]; c != '"' && c != '[' && c != 'n' { // an object or a number is allowed only here
 		object, in.Content = in.Content, json.RawMessage(`""`)
 	}
 	m, err := in.message(at+".", a.now())
@@ -194,7 +196,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 	return m, nil
 }
 
-// within puts a path in front of the field of an error.
+// within adds a path in front of the field of an error.
 func within(at string, err error) error {
 	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || e.Field == "" {

@@ -21,7 +21,7 @@ type speechAPI struct {
 	turns  *turn.Runner
 }
 
-// sayAnswer is what speak, think and interrupt answer (reference/agora-api.md 1.10).
+// sayAnswer is the answer of speak, think and interrupt.
 type sayAnswer struct {
 	AgentID string `json:"agent_id"`
 	Channel string `json:"channel"`
@@ -36,7 +36,7 @@ type speakRequest struct {
 	Text          string `json:"text" validate:"required"`
 	Priority      string `json:"priority" validate:"omitempty,oneof=INTERRUPT APPEND IGNORE"`
 	Interruptable *bool  `json:"interruptable"`
-	Interrupt     *bool  `json:"interrupt"` // the name one client has for it (7.2)
+	Interrupt     *bool  `json:"interrupt"` // the name that one client uses
 }
 
 func (a speechAPI) speak(w http.ResponseWriter, r *http.Request) error {
@@ -76,7 +76,7 @@ func (a speechAPI) interrupt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(bytes.TrimSpace(body)) > 0 { // an empty body is the usual one
+	if len(bytes.TrimSpace(body)) > 0 { // an empty body is usual
 		if err := a.unmarshal(body, &in, false); err != nil {
 			return err
 		}
@@ -110,8 +110,8 @@ type thinkRequest struct {
 	Metadata      map[string]string `json:"metadata" validate:"max=64"`
 }
 
-// think runs a turn without a client. We have no ears, so that an agent that is neither thinking nor speaking counts as free, and the
-// listening actions make no difference.
+// think runs a turn without a client. The server does not hear the caller, so an agent that is
+// neither thinking nor speaking counts as idle, and the listening actions make no difference.
 func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[thinkRequest](a.bodies, w, r, false)
 	if err != nil {
@@ -141,7 +141,7 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return encodeSay(w, agent) // the same call again: it has its answer, or will have
+		return encodeSay(w, agent) // a repeat of a call
 	}
 	if phase, busy := a.memory.Busy(r.Context(), project, id); busy {
 		action := in.Thinking
@@ -168,7 +168,7 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 	return encodeSay(w, agent)
 }
 
-// thinkMessage makes the user message of a think; its metadata is kept with it.
+// thinkMessage returns the user message of a think, with its metadata.
 func thinkMessage(text, key string, metadata map[string]string) (m memory.Message, err error) {
 	m = memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: text, ID: key}
 	raw := make(map[string]json.RawMessage, len(metadata))

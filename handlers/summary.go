@@ -9,11 +9,11 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// summaryBody is a summary; null stands for none.
+// summaryBody is a summary; null for none.
 type summaryBody struct {
 	Summary   *string `json:"summary"`
 	UpdatedMS int64   `json:"updated_ms,omitempty"` // Unix ms
-	UpToSeq   int64   `json:"up_to_seq,omitempty"`  // Seq of the last message that it tells of
+	UpToSeq   int64   `json:"up_to_seq,omitempty"`  // Seq of the last message that it covers
 }
 
 func newSummaryBody(s memory.Summary) summaryBody {
@@ -31,7 +31,8 @@ func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newSummaryBody(s))
 }
 
-// putSummary sets the summary. With up_to_seq the messages up to there leave the memory in the same change.
+// putSummary sets the summary. With up_to_seq, messages up to there leave the memory in the same
+// change.
 func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		Summary *string `json:"summary"`

@@ -19,7 +19,7 @@ type connection struct {
 	*http.ResponseController
 }
 
-// tail streams an agent's events until the agent ends. Last-Event-ID, or after, resumes a stream.
+// stream sends an agent's events until the agent ends. Last-Event-ID, or after, resumes a stream.
 func (a tailAPI) stream(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	kinds, err := tail.ParseKinds(query["types"])

@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// trimAnswer is what a trim or a repair did.
+// trimAnswer reports what a trim or a repair did.
 type trimAnswer struct {
 	AgentID string   `json:"agent_id"`
 	Dropped int      `json:"dropped"`
@@ -35,7 +35,7 @@ func newTrimAnswer(r *http.Request, t memory.Trimmed) trimAnswer {
 	return trimAnswer{chi.URLParam(r, "id"), t.Dropped, t.Kept, t.Tokens, append([]string{}, t.Healed...)}
 }
 
-// trim cuts the memory for good, to a budget of tokens or to the newest messages.
+// trim shortens the memory for good, to a budget of tokens or to the newest messages.
 func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[struct {
 		MaxTokens  *int `json:"max_tokens"`
@@ -60,7 +60,7 @@ func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newTrimAnswer(r, t))
 }
 
-// repair tells what is wrong with the memory's tool calls, and gives results that are missing a stand-in.
+// repair reports problems of the memory's tool calls and adds placeholders for missing results.
 func (a contextAPI) repair(w http.ResponseWriter, r *http.Request) error {
 	if err := a.readNone(w, r); err != nil {
 		return err
@@ -84,7 +84,7 @@ type summarizablePage struct {
 	UpToSeq    int64         `json:"up_to_seq,omitempty"`
 }
 
-// summarizable tells which messages a summary should tell of before they leave.
+// summarizable lists the messages that a summary should cover before they leave the memory.
 func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	keep := window.DefaultKeepRecent
 	if r.URL.Query().Get("keep_recent") == "0" { // which is no "absent" here: all of it
@@ -105,7 +105,7 @@ func (a contextAPI) summarizable(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// clear empties an agent's memory; the summary stays, and so does the ledger.
+// clear empties an agent's memory. The summary and the ledger stay.
 func (a contextAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err := a.readNone(w, r); err != nil {
 		return err

@@ -54,7 +54,7 @@ type latency struct {
 	Latency int64  `json:"latency"`
 }
 
-// Page sizes of the turn table (reference/agora-api.md 1.9).
+// Page sizes of the turn table, as in Agora's API.
 const (
 	defaultTurnPage          = 50
 	minTurnPage, maxTurnPage = 10, 200

@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// newValidator makes a validator that names fields as the caller wrote them.
+// newValidator returns a validator that names fields as in JSON.
 func newValidator() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(func(f reflect.StructField) string {
@@ -21,10 +21,10 @@ func newValidator() *validator.Validate {
 	return v
 }
 
-// checker is a wire type with rules that tags cannot say.
+// checker is a wire type with rules that tags cannot express.
 type checker interface{ check() error }
 
-// check runs the tags and then the type's own rules.
+// check checks v by its tags and then by its own rules.
 func (b bodies) check(v any) error {
 	if err := b.validate.Struct(v); err != nil {
 		return tagFault(err)
@@ -35,7 +35,7 @@ func (b bodies) check(v any) error {
 	return nil
 }
 
-// tagFault turns the first failed tag into an error that names the field, its fault and what is allowed.
+// tagFault turns the first failed tag into an error that names the field and what is allowed.
 func tagFault(err error) error {
 	fails, ok := errors.AsType[validator.ValidationErrors](err)
 	if !ok || len(fails) == 0 {
@@ -43,7 +43,7 @@ func tagFault(err error) error {
 	}
 	f := fails[0]
 	_, path, named := strings.Cut(f.Namespace(), ".")
-	if !named { // the request's type has no name that would stand in front
+	if !named { // an anonymous type adds no name
 		path = f.Namespace()
 	}
 	unit := ""
@@ -63,7 +63,7 @@ func tagFault(err error) error {
 		return fault.At(fault.Invalid, path, "is %s; more than %s%s is wanted", amount(f.Value()), f.Param(), unit)
 	case "lt":
 		return fault.At(fault.Invalid, path, "is %s; less than %s%s is wanted", amount(f.Value()), f.Param(), unit)
-	case "eq=-1|min=500": // turn_detection's max_wait_ms, the only one of its kind
+	case "eq=-1|min=500": // max_wait_ms of turn_detection
 		return fault.At(fault.Invalid, path, "is %s; -1 or at least 500 is wanted", amount(f.Value()))
 	case "oneof":
 		return fault.At(fault.Invalid, path, "%q is not one of %s", clip(fmt.Sprint(f.Value()), 60), strings.ReplaceAll(f.Param(), " ", ", "))
@@ -71,7 +71,7 @@ func tagFault(err error) error {
 	return fault.At(fault.Invalid, path, "is not allowed (%s %s)", f.Tag(), f.Param())
 }
 
-// amount gives a number as it is, and how long a text or list is.
+// amount returns a number, or the length of a text or list.
 func amount(v any) string {
 	rv := reflect.ValueOf(v)
 	switch rv.Kind() {

@@ -26,7 +26,7 @@ type webhookAPI struct {
 	now      func() time.Time
 }
 
-// eventTypes answers with the catalogue.
+// eventTypes lists the event types with their schemas.
 func (a webhookAPI) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 	list, err := webhook.Catalogue()
 	if err != nil {
@@ -35,8 +35,8 @@ func (a webhookAPI) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 	return encode(w, http.StatusOK, map[string]any{"event_types": list})
 }
 
-// fetch answers with the full body of an event, by the token of a thin one: the bytes that were hashed and would have been signed. The token is all the
-// permission that is needed, so that receivers need no credentials.
+// fetch answers with the full body of an event, found by the token of a thin one. The token is the
+// permission, so receivers need no credentials.
 func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
 	if err != nil {
@@ -47,7 +47,7 @@ func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// members reads a JSON object without looking into its members, so that what is absent and what is null can be told apart.
+// members reads a JSON object without decoding its members, so that absent and null differ.
 func members(body []byte) (map[string]json.RawMessage, error) {
 	var obj map[string]json.RawMessage
 	if err := json.Unmarshal(body, &obj); err != nil {
@@ -59,7 +59,7 @@ func members(body []byte) (map[string]json.RawMessage, error) {
 	return obj, nil
 }
 
-// member reads one member strictly; null gives the zero value. Errors begin with its name.
+// member decodes one member strictly; null is the zero value. Errors start with its name.
 func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	if string(raw) == "null" {
 		return v, nil
@@ -67,15 +67,16 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
-		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" { // the member itself, or an entry of it
+		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" { // the member itself or an entry of it
 			return v, fault.At(fault.Invalid, name, "is or holds a JSON %s, where %s is wanted", typ.Value, input.TypeName(typ.Type))
 		}
-		return v, inside(name, input.Error(err))
+		return v, inMember(name, input.Error(err))
 	}
 	return v, nil
 }
 
-// entries reads a list strictly; null gives none. Errors begin with the place of the entry. More than most are refused before memory is taken for them.
+// entries decodes a list of at most limit entries strictly; null is none. Errors start with the
+// entry's index.
 func entries[T any](name string, raw json.RawMessage, most int) ([]T, error) {
 	list, err := member[[]json.RawMessage](name, raw)
 	if err != nil {
@@ -98,8 +99,8 @@ func entries[T any](name string, raw json.RawMessage, most int) ([]T, error) {
 	return out, nil
 }
 
-// inside puts a name in front of what is wrong with a part of it.
-func inside(name string, err error) error {
+// inMember adds a member's name to an error about a part of it.
+func inMember(name string, err error) error {
 	text := err.Error()
 	if field, rest, ok := strings.Cut(text, ": "); ok && !strings.Contains(field, " ") {
 		return fault.At(fault.CodeOf(err), name+"."+field, "%s", rest)
@@ -114,10 +115,10 @@ func pageParams(v url.Values) (limit int, cursor string, err error) {
 	return limit, v.Get("cursor"), err
 }
 
-// defaultWebhookPage is how many rows a page has where the caller does not say.
+// defaultWebhookPage is the default page size.
 const defaultWebhookPage = 50
 
-// spanParams reads from and to, Unix ms or, with ten digits, seconds.
+// spanParams reads from and to, in Unix ms or, with ten digits, seconds.
 func spanParams(v url.Values) (from, to int64, err error) {
 	for _, p := range []struct {
 		name string
@@ -141,7 +142,7 @@ func checkSpan(from, to int64) error {
 	return nil
 }
 
-// typesOf gives the numbers of the types that the patterns name, in the form of an endpoint's filter.
+// typesOf returns the numbers of the event types that match the patterns of a filter.
 func typesOf(field string, patterns []string) ([]int, error) {
 	if len(patterns) == 0 {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// messageJSON is an event as it is stored; Body only where one is asked for.
+// messageJSON is a stored event. Lists leave out Body.
 type messageJSON struct {
 	ID        string          `json:"id"`
 	Type      int             `json:"type"`
@@ -62,7 +62,7 @@ func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) (err error)
 
 func (a webhookAPI) message(w http.ResponseWriter, r *http.Request) error {
 	id := chi.URLParam(r, "id")
-	if r.URL.RawPath != "" { // ids hold a colon, which many clients escape; the router then gives the part as it came
+	if r.URL.RawPath != "" { // IDs hold a colon, which many clients escape
 		if plain, err := url.PathUnescape(id); err == nil {
 			id = plain
 		}
@@ -106,7 +106,7 @@ func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) (err erro
 	return encode(w, http.StatusOK, out)
 }
 
-// deliveryParam reads the id of a delivery. What cannot be one is none.
+// deliveryParam reads a delivery's ID from the path.
 func deliveryParam(r *http.Request) (int64, error) {
 	s := chi.URLParam(r, "id")
 	id, err := strconv.ParseInt(s, 10, 64)
@@ -129,7 +129,7 @@ func (a webhookAPI) delivery(w http.ResponseWriter, r *http.Request) error {
 	for _, t := range tries {
 		out.Attempts = append(out.Attempts, newAttemptJSON(t))
 	}
-	b, err := json.Marshal(out) // unlike encode this escapes <, > and &: a receiver wrote part of it
+	b, err := json.Marshal(out) // unlike encode, escapes <, > and &: a receiver wrote part of it
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,8 @@ func (a webhookAPI) delivery(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// replayDelivery sends the message of a delivery again, whatever became of it, each time it is asked to under another Idempotency-Key or none.
+// replayDelivery sends the message of a delivery again, whatever its state. A repeat with the same
+// Idempotency-Key is not sent again.
 func (a webhookAPI) replayDelivery(w http.ResponseWriter, r *http.Request) error {
 	id, err := deliveryParam(r)
 	if err != nil {
@@ -167,7 +168,7 @@ func (a webhookAPI) cancelDelivery(w http.ResponseWriter, r *http.Request) error
 	return encode(w, http.StatusOK, newDeliveryJSON(rec))
 }
 
-// replayRequest selects deliveries to be made again.
+// replayRequest selects deliveries to send again.
 type replayRequest struct {
 	Filter    json.RawMessage `json:"filter"`
 	DryRun    bool            `json:"dry_run"`
@@ -191,7 +192,7 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 		return q, err
 	}
 	q = webhook.DeliveryQuery{Project: project}
-	// What is empty selects nothing, and must not be taken for what is left out, which is everything.
+	// An empty value must not count as absent, which selects everything.
 	for _, m := range []struct {
 		name string
 		in   *string
@@ -249,13 +250,13 @@ type replayAnswer struct {
 	To     int64 `json:"to,omitempty"`
 }
 
-// replays makes deliveries of many again. States that are not named are not touched: without any, what was given up.
+// replays sends many deliveries again: without states in the filter, those that were given up.
 func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
 	in, err := decode[replayRequest](a.bodies, w, r, true)
 	if err != nil {
 		return err
 	}
-	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit { // the last of them would be due in another century
+	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit { // below it the last ones would be due in another century
 		return fault.At(fault.Invalid, "per_second", "is %v; 0, which does not pace, or %v to 1000 are allowed", in.PerSecond, webhook.MinRateLimit)
 	}
 	q, err := in.query(projectOf(r))

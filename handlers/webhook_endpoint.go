@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// maxIdempotencyKey is how long an Idempotency-Key may be where only a hash of it is kept.
+// maxIdempotencyKey is the maximum length of an Idempotency-Key of which only a hash is kept.
 const maxIdempotencyKey = maxKey
 
 func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error {
@@ -45,7 +45,7 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 	}
 	out := newEndpointJSON(e, a.now())
 	for i := range out.Secrets {
-		if i >= len(signers) || signers[i].Value == "" { // what the caller gave, he has
+		if i >= len(signers) || signers[i].Value == "" { // the caller knows those it sent
 			out.Secrets[i].Secret = e.Secrets[i].Value.Reveal()
 		}
 	}
@@ -86,14 +86,15 @@ func (a webhookAPI) patchEndpoint(w http.ResponseWriter, r *http.Request) error 
 	return a.changeEndpoint(w, r, func(*webhook.Endpoint) {})
 }
 
-// putEndpoint gives fields that the body does not name their defaults. Signing secrets stay, as they have calls of their own.
+// putEndpoint resets fields that the body does not name to their defaults. Signing secrets have
+// calls of their own and stay.
 func (a webhookAPI) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 	return a.changeEndpoint(w, r, func(e *webhook.Endpoint) {
 		was := *e
 		*e = webhook.Endpoint{Agora: true, URL: was.URL, Secrets: was.Secrets, ID: was.ID, Project: was.Project}
-		// Nor does a body that says nothing of it enable an endpoint that was disabled meanwhile.
+		// A body that does not say so must not enable an endpoint that was disabled.
 		e.Disabled, e.DisabledWhy, e.DisabledMS, e.KeepUntilMS = was.Disabled, was.DisabledWhy, was.DisabledMS, was.KeepUntilMS
-		// What a value of "[secret]" in the body stands for.
+		// A value of "[secret]" in the body stands for these.
 		e.Headers, e.Auth, e.ClientCert = was.Headers, was.Auth, was.ClientCert
 	})
 }
@@ -124,7 +125,7 @@ func (a webhookAPI) changeEndpoint(w http.ResponseWriter, r *http.Request, begin
 	}
 	e, err := a.webhooks.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), rev, func(e *webhook.Endpoint) error {
 		begin(e)
-		if err := forgetHidden(e, obj); err != nil {
+		if err := dropSecrets(e, obj); err != nil {
 			return err
 		}
 		return setEndpoint(e, obj)
@@ -132,9 +133,10 @@ func (a webhookAPI) changeEndpoint(w http.ResponseWriter, r *http.Request, begin
 	return a.answerEndpoint(w, e, err)
 }
 
-// forgetHidden takes from an endpoint what answers never show of it, where its URL is to lead to another origin: who may change a URL would else read what was
-// meant for the old receiver. Members that the body does not name are refused and not dropped, so that nobody's deliveries fail for want of them unawares.
-func forgetHidden(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
+// dropSecrets removes an endpoint's stored secrets if its URL moves to another origin: whoever may
+// change the URL could read them there. It fails if the body does not name them, so that deliveries
+// do not fail for their lack.
+func dropSecrets(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 	raw, ok := obj["url"]
 	if !ok {
 		return nil
@@ -163,7 +165,7 @@ func (a webhookAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-// secretAnswer shows a secret once.
+// secretAnswer shows a new secret once.
 type secretAnswer struct {
 	Secret   secretJSON   `json:"secret"`
 	Endpoint endpointJSON `json:"endpoint"`
@@ -220,7 +222,7 @@ func (a webhookAPI) switchEndpoint(enable bool) handlerFunc {
 	}
 }
 
-// testEndpoint answers when the test is stored; what came of it is read from its delivery, as with any other.
+// testEndpoint stores a test event. Its result is read from its delivery.
 func (a webhookAPI) testEndpoint(w http.ResponseWriter, r *http.Request) error {
 	key, err := idempotencyKey(r, maxIdempotencyKey)
 	if err != nil {

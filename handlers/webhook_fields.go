@@ -14,13 +14,13 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// hidden stands in answers where a secret value would be; in a change it keeps the value that is stored.
-const hidden = "[secret]"
+// mask stands for a stored secret value in answers. In a change it keeps the stored value.
+const mask = "[secret]"
 
-// maxOverlap bounds how long a replaced secret goes on signing.
+// maxOverlap is the longest time for which a replaced secret goes on signing.
 const maxOverlap = 30 * 24 * time.Hour
 
-// orNull gives null for a member that is absent.
+// orNull returns null for a member that is absent.
 func orNull(raw json.RawMessage) json.RawMessage {
 	if raw == nil {
 		return json.RawMessage("null")
@@ -28,9 +28,10 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// setEndpoint writes the members of a request into the endpoint; null is a field's default. What the values may be is Endpoint.Validate's.
+// setEndpoint sets the fields of an endpoint; null is a field's default. Endpoint.Validate checks
+// the values later.
 func setEndpoint(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
-	for _, name := range slices.Sorted(maps.Keys(obj)) { // so that of two errors it is always the same one
+	for _, name := range slices.Sorted(maps.Keys(obj)) { // so that the same one of two errors is reported
 		if err := setField(e, name, obj[name]); err != nil {
 			return err
 		}
@@ -61,9 +62,9 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	case "retry_schedule":
 		return setRetry(e, raw)
 	case "max_age":
-		e.MaxAge, err = span(name, raw, webhook.MinMaxAge, webhook.MaxMaxAge)
+		e.MaxAge, err = durationOf(name, raw, webhook.MinMaxAge, webhook.MaxMaxAge)
 	case "timeout":
-		e.Timeout, err = span(name, raw, webhook.MinTimeout, webhook.MaxTimeout)
+		e.Timeout, err = durationOf(name, raw, webhook.MinTimeout, webhook.MaxTimeout)
 	case "max_in_flight":
 		e.MaxInFlight, err = positive[int](name, raw)
 	case "rate_limit":
@@ -78,7 +79,7 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	return err
 }
 
-// orDefault gives the default of a member that is null.
+// orDefault returns the default for a member that is null.
 func orDefault(raw json.RawMessage, def string) json.RawMessage {
 	if string(raw) == "null" {
 		return json.RawMessage(def)
@@ -86,7 +87,7 @@ func orDefault(raw json.RawMessage, def string) json.RawMessage {
 	return raw
 }
 
-// positive reads a number above 0; only null leaves it to the default, so that 0 is not taken for "none".
+// positive reads a number above 0. Only null means the default, so that 0 is not taken for "none".
 func positive[T int | int64 | float64](name string, raw json.RawMessage) (T, error) {
 	v, err := member[T](name, raw)
 	if err == nil && v <= 0 && string(raw) != "null" {
@@ -95,8 +96,8 @@ func positive[T int | int64 | float64](name string, raw json.RawMessage) (T, err
 	return v, err
 }
 
-// span reads a duration in seconds, least to most; 0, the default, only for null.
-func span(name string, raw json.RawMessage, least, most time.Duration) (time.Duration, error) {
+// durationOf reads a duration in seconds from least to most. It returns 0, the default, for null.
+func durationOf(name string, raw json.RawMessage, least, most time.Duration) (time.Duration, error) {
 	v, err := positive[float64](name, raw)
 	if err != nil || v == 0 {
 		return 0, err
@@ -104,7 +105,7 @@ func span(name string, raw json.RawMessage, least, most time.Duration) (time.Dur
 	return seconds(name, v, least, most)
 }
 
-// seconds makes a duration of a number of seconds, least to most.
+// seconds returns a duration of v seconds, which must be from least to most.
 func seconds(field string, v float64, least, most time.Duration) (time.Duration, error) {
 	if v < least.Seconds() || v > most.Seconds() {
 		return 0, fault.At(fault.Invalid, field, "is %v; %.0f to %.0f seconds are allowed", v, least.Seconds(), most.Seconds())
@@ -119,7 +120,7 @@ func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
 	}
 	e.Retry = nil
 	if list != nil {
-		e.Retry = make([]time.Duration, 0, len(list)) // an empty list is one try, null the server's schedule
+		e.Retry = make([]time.Duration, 0, len(list)) // an empty list means one try, null the server's schedule
 	}
 	for i, v := range list {
 		d, err := seconds(fmt.Sprintf("retry_schedule[%d]", i), v, webhook.MinRetryWait, webhook.MaxRetryWait)
@@ -150,7 +151,7 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		v, err := kept(field, text, was[strings.ToLower(name)])
+		v, err := secretOf(field, text, was[strings.ToLower(name)])
 		if err != nil {
 			return err
 		}
@@ -159,13 +160,13 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 	return nil
 }
 
-// kept gives the secret that a value means: itself, or, where it is the sign that answers show instead, the one that is stored.
-func kept(field, value string, was secret.String) (secret.String, error) {
-	if value != hidden {
+// secretOf returns the secret that a value means: the value, or the stored one for mask.
+func secretOf(field, value string, was secret.String) (secret.String, error) {
+	if value != mask {
 		return secret.String(value), nil
 	}
 	if was == "" {
-		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none for the url's host", hidden)
+		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none for the url's host", mask)
 	}
 	return was, nil
 }
@@ -183,10 +184,10 @@ func setAuth(e *webhook.Endpoint, raw json.RawMessage) error {
 	}
 	was := e.Auth
 	e.Auth = webhook.Auth{User: in.Username}
-	if e.Auth.Bearer, err = kept("auth.bearer", in.Bearer, was.Bearer); err != nil {
+	if e.Auth.Bearer, err = secretOf("auth.bearer", in.Bearer, was.Bearer); err != nil {
 		return err
 	}
-	e.Auth.Password, err = kept("auth.password", in.Password, was.Password)
+	e.Auth.Password, err = secretOf("auth.password", in.Password, was.Password)
 	return err
 }
 
@@ -202,18 +203,18 @@ func setCert(e *webhook.Endpoint, raw json.RawMessage) error {
 	}
 	was := e.ClientCert.Key
 	e.ClientCert = webhook.ClientCert{Cert: in.Cert}
-	e.ClientCert.Key, err = kept("client_cert.key", in.Key, was)
+	e.ClientCert.Key, err = secretOf("client_cert.key", in.Key, was)
 	return err
 }
 
-// signerRequest asks for a signing secret: a new one, or that of the caller.
+// signerRequest asks for a signing secret: a new one, or the caller's.
 type signerRequest struct {
 	Secret   string `json:"secret"`
 	Kind     string `json:"kind"`
 	NotAfter int64  `json:"not_after"` // Unix ms; 0 = no end
 }
 
-// rotateRequest is signerRequest and what becomes of the secrets there are.
+// rotateRequest is a signerRequest and what happens to the secrets before it.
 type rotateRequest struct {
 	Secret   string   `json:"secret"`
 	Kind     string   `json:"kind"`

@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// endpointJSON is an endpoint as answers show it. Times are Unix ms, durations seconds; null is the server's default.
+// endpointJSON is an endpoint in answers. Times are Unix ms, durations seconds; null is the
+// server's default.
 type endpointJSON struct {
 	ID             string            `json:"id"`
 	URL            string            `json:"url"`
@@ -40,7 +41,7 @@ type endpointJSON struct {
 	Fixed          bool              `json:"fixed"`
 }
 
-// secretJSON is a signing secret; Secret is set in the one answer that shows it.
+// secretJSON is a signing secret. Secret is set only in the answer that creates it.
 type secretJSON struct {
 	ID        string `json:"id"`
 	Kind      string `json:"kind"`
@@ -80,13 +81,13 @@ func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
 		out.Secrets = append(out.Secrets, newSecretJSON(s, now))
 	}
 	for _, h := range e.Headers {
-		out.Headers[h.Name] = hidden
+		out.Headers[h.Name] = mask
 	}
 	if !e.Auth.Zero() {
 		out.Auth = &authJSON{Bearer: hide(e.Auth.Bearer), Username: e.Auth.User, Password: hide(e.Auth.Password)}
 	}
 	if !e.ClientCert.Zero() {
-		out.ClientCert = &certRequest{Cert: e.ClientCert.Cert, Key: hidden}
+		out.ClientCert = &certRequest{Cert: e.ClientCert.Cert, Key: mask}
 	}
 	if e.Payload == "" {
 		out.Payload = webhook.PayloadFull
@@ -112,7 +113,7 @@ func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
 	return out
 }
 
-// secondsOf gives a duration in seconds, nil for none.
+// secondsOf returns a duration in seconds, nil for none.
 func secondsOf(d time.Duration) *float64 {
 	if d == 0 {
 		return nil
@@ -125,10 +126,10 @@ func hide(s secret.String) string {
 	if s == "" {
 		return ""
 	}
-	return hidden
+	return mask
 }
 
-// deliveryJSON is a delivery as lists show it; Attempts only where one is asked for.
+// deliveryJSON is a delivery. Lists leave out Attempts.
 type deliveryJSON struct {
 	ID         string        `json:"id"`
 	MessageID  string        `json:"message_id"`
@@ -151,7 +152,7 @@ type deliveryJSON struct {
 	Attempts   []attemptJSON `json:"attempts,omitempty"`
 }
 
-// attemptJSON is one try. Response is valid UTF-8 whatever the receiver sent.
+// attemptJSON is one try. Response is valid UTF-8, whatever the receiver sent.
 type attemptJSON struct {
 	N           int          `json:"n"`
 	StartedAt   int64        `json:"started_at"`

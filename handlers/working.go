@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// workingProperties is properties.heardlog.working_memory (reference/memory-semantics.md 004-6).
+// workingProperties is properties.heardlog.working_memory.
 type workingProperties struct {
 	Enabled    *bool `json:"enabled"`
 	MaxSizeMB  int   `json:"max_size_mb" validate:"omitempty,min=1,max=1024"`
@@ -104,7 +104,7 @@ const (
 	maxWorkingPage     = 1000
 )
 
-// workingList is a page of keys. NextCursor is the last of them, and the next page's cursor; "" on the last page.
+// workingList is a page of keys. NextCursor is the last key, "" on the last page.
 type workingList struct {
 	Keys       []workingKeyJSON `json:"keys"`
 	Total      int              `json:"total"`
