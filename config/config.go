@@ -1,92 +1,97 @@
-// Package config reads the server's settings from the environment.
+// Package config reads the settings of the server from environment variables. Load returns a Config,
+// or an error that lists every mistake; Settings describes each setting.
+//
+// A setting is a field of Config. Its tags hold the variable (env), the default (envDefault) and what
+// is allowed (validate: a rule of go-playground/validator, or one from rules.go). Its description is
+// in help.go. Settings with a form of their own have a parser, named in load.go.
 package config
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Credential lets its holder into one project.
+// Config holds all settings. Settings are documented in the order of its fields. Fields without a
+// tag are derived from others.
+type Config struct {
+	Addr     string `env:"HEARDLOG_ADDR" envDefault:"127.0.0.1:8080" validate:"hostport"`
+	Loopback bool   // Addr serves this machine only
+
+	// StoreURL is set for a PostgreSQL store, StorePath for an SQLite store.
+	StoreURL  secret.String `env:"HEARDLOG_STORE" envDefault:"sqlite:data/heardlog.db" validate:"store"`
+	StorePath string
+
+	Credentials    []Credential `env:"HEARDLOG_CREDENTIALS"`
+	DefaultProject string       `env:"HEARDLOG_DEFAULT_PROJECT" validate:"omitempty,project"`
+
+	LLM         LLM
+	PassThrough []string  `env:"HEARDLOG_PASSTHROUGH"`
+	AutoJoin    bool      `env:"HEARDLOG_AUTO_JOIN" envDefault:"false"`
+	Profiles    []Profile `env:"HEARDLOG_PROFILES"`
+	NoKey       string    `env:"HEARDLOG_NO_KEY" envDefault:"refuse" validate:"oneof=refuse words"`
+
+	WebhookURL    string         `env:"HEARDLOG_WEBHOOK_URL" validate:"omitempty,httpurl"`
+	WebhookSecret secret.String  `env:"HEARDLOG_WEBHOOK_SECRET" validate:"line"`
+	Ingest        []IngestSecret `env:"HEARDLOG_INGEST_SECRETS"`
+	PublicURL     string         `env:"HEARDLOG_PUBLIC_URL" validate:"omitempty,publicurl"`
+	WebhookProxy  secret.String  `env:"HEARDLOG_WEBHOOK_PROXY" validate:"omitempty,proxy"`
+
+	// A zero means: never, never, as long as the agent.
+	WebhookParkAfter    int           `env:"HEARDLOG_WEBHOOK_PARK_AFTER" envDefault:"3" validate:"min=0,max=100"`
+	WebhookDisableAfter time.Duration `env:"HEARDLOG_WEBHOOK_DISABLE_AFTER" envDefault:"5d" validate:"min=0s,max=8760h"`
+	WebhookRetention    time.Duration `env:"HEARDLOG_WEBHOOK_RETENTION" envDefault:"30d" validate:"min=0s,max=876000h"`
+
+	OutboundAllow []netip.Prefix `env:"HEARDLOG_OUTBOUND_ALLOW"`
+	SecretKey     secret.String  `env:"HEARDLOG_SECRET_KEY" validate:"omitempty,key"` // decoded
+
+	// A zero means no limit, except in WorkingMB and Summaries.
+	IdleTimeout       time.Duration `env:"HEARDLOG_IDLE_TIMEOUT" envDefault:"30m" validate:"min=0s,max=72h,seconds"`
+	MaxAgents         int           `env:"HEARDLOG_MAX_AGENTS" envDefault:"0" validate:"min=0,max=10000000"`
+	OverMaxAgents     string        `env:"HEARDLOG_OVER_MAX_AGENTS" envDefault:"refuse" validate:"oneof=refuse drop_idle"`
+	ConversationLimit int           `env:"HEARDLOG_MAX_CONVERSATIONS" envDefault:"100000" validate:"min=0,max=10000000"`
+	WorkingMB         int           `env:"HEARDLOG_MAX_WORKING_MB" envDefault:"64" validate:"min=1,max=1024"`
+	ItemLimit         int           `env:"HEARDLOG_MAX_MEMORIES" envDefault:"1000000" validate:"min=0,max=100000000"`
+	MessageLimit      int           `env:"HEARDLOG_MAX_MESSAGES" envDefault:"100000" validate:"min=0,max=100000000"`
+	Summaries         int           `env:"HEARDLOG_SUMMARIES" envDefault:"8" validate:"min=0,max=1000"`
+	Policy            window.Policy `env:"HEARDLOG_POLICY" envDefault:"agora"`
+	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
+
+	RateLimit       int           `env:"HEARDLOG_RATE_LIMIT" envDefault:"0" validate:"min=0,max=1000000"`
+	TailLimit       int           `env:"HEARDLOG_TAIL_READERS" envDefault:"10000" validate:"min=1,max=1000000"`
+	AgentTailLimit  int           `env:"HEARDLOG_TAIL_AGENT_READERS" envDefault:"2000" validate:"min=1,max=1000000"`
+	MaxBody         int64         `env:"HEARDLOG_MAX_BODY" envDefault:"1048576" validate:"min=1024,max=67108864"`
+	ShutdownTimeout time.Duration `env:"HEARDLOG_SHUTDOWN_TIMEOUT" envDefault:"20s" validate:"min=0s,max=1h"`
+	LogLevel        string        `env:"HEARDLOG_LOG_LEVEL" envDefault:"info" validate:"oneof=debug info warn error"`
+	LogFormat       string        `env:"HEARDLOG_LOG_FORMAT" envDefault:"auto" validate:"oneof=auto json console"`
+
+	Tracing Tracing
+}
+
+// LLM holds the upstream of agents that bring none, and the limits of every call.
+type LLM struct {
+	URL          string        `env:"HEARDLOG_LLM_URL" validate:"omitempty,httpurl"`
+	APIKey       secret.String `env:"HEARDLOG_LLM_API_KEY" validate:"line"`
+	Model        string        `env:"HEARDLOG_LLM_MODEL" validate:"line"`
+	Vendor       string        `env:"HEARDLOG_LLM_VENDOR" validate:"line"`
+	Connect      time.Duration `env:"HEARDLOG_LLM_CONNECT_TIMEOUT" envDefault:"5s" validate:"min=10ms,max=1m"`
+	FirstToken   time.Duration `env:"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT" envDefault:"30s" validate:"min=10ms,max=1h"`
+	Idle         time.Duration `env:"HEARDLOG_LLM_IDLE_TIMEOUT" envDefault:"30s" validate:"min=10ms,max=1h"`
+	Total        time.Duration `env:"HEARDLOG_LLM_TOTAL_TIMEOUT" envDefault:"10m" validate:"min=10ms,max=24h"`
+	OnDisconnect string        `env:"HEARDLOG_LLM_ON_DISCONNECT" envDefault:"cancel" validate:"oneof=cancel drain"`
+	Fallbacks    []Upstream    `env:"HEARDLOG_LLM_FALLBACKS"`
+	Retry        int           `env:"HEARDLOG_LLM_RETRIES" envDefault:"1" validate:"min=0,max=5"`
+	RetryBudget  time.Duration `env:"HEARDLOG_LLM_RETRY_BUDGET" envDefault:"1s" validate:"min=0s,max=1m"`
+	Duplicates   string        `env:"HEARDLOG_LLM_DUPLICATES" envDefault:"supersede" validate:"oneof=supersede join"`
+}
+
+// Credential grants access to one project.
 type Credential struct {
 	Project string
 	ID      string
 	Secret  secret.String
-}
-
-// Config is the whole of the settings. The comments name the environment variables; Settings describes them.
-type Config struct {
-	Addr           string        // HEARDLOG_ADDR
-	Loopback       bool          // Addr serves this machine only
-	StorePath      string        // HEARDLOG_STORE of an SQLite file, without its scheme
-	StoreURL       secret.String // HEARDLOG_STORE of a PostgreSQL database, which may hold a password; else ""
-	Credentials    []Credential
-	DefaultProject string // HEARDLOG_DEFAULT_PROJECT
-
-	LLM         LLM
-	AutoJoin    bool      // HEARDLOG_AUTO_JOIN
-	PassThrough []string  // HEARDLOG_PASSTHROUGH
-	Profiles    []Profile // HEARDLOG_PROFILES
-	NoKey       string    // HEARDLOG_NO_KEY
-
-	WebhookURL    string        // HEARDLOG_WEBHOOK_URL; "" = none
-	WebhookSecret secret.String // HEARDLOG_WEBHOOK_SECRET
-
-	WebhookProxy        secret.String // HEARDLOG_WEBHOOK_PROXY, a URL that may hold a password; "" = none
-	WebhookParkAfter    int           // HEARDLOG_WEBHOOK_PARK_AFTER; 0 = never
-	WebhookDisableAfter time.Duration // HEARDLOG_WEBHOOK_DISABLE_AFTER; 0 = never
-	WebhookRetention    time.Duration // HEARDLOG_WEBHOOK_RETENTION; 0 = as long as the agent
-
-	Ingest []IngestSecret // HEARDLOG_INGEST_SECRETS
-
-	PublicURL string // HEARDLOG_PUBLIC_URL; "" = not known
-
-	OutboundAllow []netip.Prefix // HEARDLOG_OUTBOUND_ALLOW
-	SecretKey     secret.String  // HEARDLOG_SECRET_KEY; "" = secrets are stored as they are
-
-	IdleTimeout       time.Duration // HEARDLOG_IDLE_TIMEOUT
-	MaxAgents         int           // HEARDLOG_MAX_AGENTS; 0 = no limit
-	OverMaxAgents     string        // HEARDLOG_OVER_MAX_AGENTS: refuse or drop_idle
-	Summaries         int           // HEARDLOG_SUMMARIES; 0 = none are made
-	ItemLimit         int           // HEARDLOG_MAX_MEMORIES; 0 = no limit
-	MessageLimit      int           // HEARDLOG_MAX_MESSAGES; 0 = no limit
-	Policy            window.Policy // HEARDLOG_POLICY; the zero value is the default preset
-	ConversationLimit int           // HEARDLOG_MAX_CONVERSATIONS; 0 = no limit
-	WorkingMB         int           // HEARDLOG_MAX_WORKING_MB, of one agent
-	Retention         time.Duration // HEARDLOG_RETENTION; 0 = for ever
-	RateLimit         int           // HEARDLOG_RATE_LIMIT, requests a second and project; 0 = no limit
-	TailLimit         int           // HEARDLOG_TAIL_READERS
-	AgentTailLimit    int           // HEARDLOG_TAIL_AGENT_READERS
-	MaxBody           int64         // HEARDLOG_MAX_BODY, bytes
-	ShutdownTimeout   time.Duration // HEARDLOG_SHUTDOWN_TIMEOUT
-	LogLevel          string        // HEARDLOG_LOG_LEVEL
-	LogFormat         string        // HEARDLOG_LOG_FORMAT
-
-	Tracing Tracing // OTEL_…
-}
-
-// LLM is what agents get that bring no settings of their own, and the limits of a call.
-type LLM struct {
-	URL          string        // HEARDLOG_LLM_URL
-	APIKey       secret.String // HEARDLOG_LLM_API_KEY
-	Model        string        // HEARDLOG_LLM_MODEL
-	Vendor       string        // HEARDLOG_LLM_VENDOR
-	Connect      time.Duration
-	FirstToken   time.Duration
-	Idle         time.Duration
-	Total        time.Duration
-	OnDisconnect string        // HEARDLOG_LLM_ON_DISCONNECT
-	Duplicates   string        // HEARDLOG_LLM_DUPLICATES
-	Fallbacks    []Upstream    // HEARDLOG_LLM_FALLBACKS
-	Retry        int           // HEARDLOG_LLM_RETRIES
-	RetryBudget  time.Duration // HEARDLOG_LLM_RETRY_BUDGET
 }
 
 // Upstream is an LLM to fall back to.
@@ -94,98 +99,16 @@ type Upstream struct {
 	Name     string // letters, digits, dot, dash and underscore, at most 64; never empty, unique
 	URL      string
 	APIKey   secret.String
-	Model    string // in place of any other; "" leaves it alone
+	Model    string // replaces any other; "" = no change
 	Vendor   string
 	Headers  map[string]secret.String
-	Projects []string // whose agents it serves; empty = all
+	Projects []string // that may use it; empty = all
 }
 
-// Profile is a header or a path into request bodies by which a project's calls are told apart.
+// Profile names a header, or a path into request bodies, that identifies a project's calls.
 type Profile struct {
 	Project string `json:"project"` // "" = every project
 	Name    string `json:"name"`
 	Header  string `json:"header"`
 	Path    string `json:"path"`
-}
-
-// Setting describes one environment variable.
-type Setting struct {
-	Name    string
-	Default string // as it would be written; "" = none
-	Help    string // one sentence
-	set     func(c *Config, value string) error
-}
-
-// Load reads the settings. The error lists every mistake there is, one a line, each with the variable's name.
-func Load(getenv func(string) string) (Config, error) {
-	var c Config
-	var errs []error
-	for _, s := range Settings() {
-		v := getenv(s.Name)
-		if v == "" {
-			v = s.Default
-		}
-		if err := s.set(&c, v); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
-		}
-	}
-	errs = append(errs, c.together()...)
-	return c, errors.Join(errs...)
-}
-
-// Unknown gives the names in environ (as of os.Environ) that look like settings and are none: misspelt ones, most likely.
-func Unknown(environ []string) []string {
-	known := map[string]bool{}
-	for _, s := range Settings() {
-		known[s.Name] = true
-	}
-	var out []string
-	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "HEARDLOG_") && !known[name] {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// together checks what no single setting can tell.
-func (c *Config) together() []error {
-	var errs []error
-	if len(c.Credentials) == 0 && !c.Loopback && c.Addr != "" {
-		errs = append(errs, fmt.Errorf("HEARDLOG_CREDENTIALS: is required to serve %s: without credentials the server is open, and then serves only a loopback address such as 127.0.0.1:8080", c.Addr))
-	}
-	if c.DefaultProject == "" {
-		c.DefaultProject = "default"
-		if len(c.Credentials) > 0 {
-			c.DefaultProject = c.Credentials[0].Project
-		}
-	}
-	errs = append(errs, c.ingestReadable()...)
-	if c.WebhookSecret != "" && c.WebhookURL == "" {
-		errs = append(errs, errors.New("HEARDLOG_WEBHOOK_SECRET: is set without HEARDLOG_WEBHOOK_URL"))
-	}
-	if len(c.LLM.Fallbacks) > 0 && c.LLM.URL == "" {
-		errs = append(errs, errors.New("HEARDLOG_LLM_FALLBACKS: wants HEARDLOG_LLM_URL, which it stands behind"))
-	}
-	if c.AutoJoin && c.LLM.URL == "" {
-		errs = append(errs, errors.New("HEARDLOG_AUTO_JOIN: wants HEARDLOG_LLM_URL, which agents that join by themselves talk to"))
-	}
-	return errs
-}
-
-// Usage writes the settings for people.
-func Usage(w io.Writer) error {
-	_, err := io.WriteString(w, "Heardlog keeps the memory of voice agents. Without arguments it serves; verify, doctor, export, import, migrate, backup, restore, compact, erase, simulate and healthcheck are subcommands, each with -h. Its settings are environment variables:\n\n")
-	for _, s := range Settings() {
-		def := ""
-		if s.Default != "" {
-			def = " (default " + s.Default + ")"
-		}
-		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s%s\n        %s\n", s.Name, def, s.Help)
-		}
-	}
-	return err
 }

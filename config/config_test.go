@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,27 @@ func TestIngestReadable(t *testing.T) {
 		})
 		if (want == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%s: %v", ingest, err)
+		}
+	}
+}
+
+// TestSettings: each setting is described, and no two fields have one name, by which mistakes are
+// assigned to settings.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	for _, s := range config.Settings() {
+		if s.Help == "" {
+			t.Errorf("%s is not described", s.Name)
+		}
+	}
+	seen := map[string]bool{}
+	for _, typ := range []reflect.Type{reflect.TypeFor[config.Config](), reflect.TypeFor[config.LLM](), reflect.TypeFor[config.Tracing]()} {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if f.Tag.Get("env") != "" && seen[f.Name] {
+				t.Errorf("two fields are named %s", f.Name)
+			}
+			seen[f.Name] = true
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,39 +8,36 @@ import (
 	"strings"
 )
 
-// Bounds of HEARDLOG_PROFILES.
+// Limits of HEARDLOG_PROFILES.
 const (
 	maxProfiles    = 64
 	maxProfileName = 32
 	maxProfilePath = 200
 )
 
-func setProfiles(c *Config, v string) error {
-	if v == "" {
-		return nil
-	}
-	dec := json.NewDecoder(bytes.NewReader([]byte(v)))
+// parseProfiles reads a JSON array of profiles.
+func parseProfiles(v string) ([]Profile, error) {
+	dec := json.NewDecoder(strings.NewReader(v))
 	dec.DisallowUnknownFields()
 	var list []Profile
 	if err := dec.Decode(&list); err != nil {
-		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // no secrets stand in profiles
-			return fmt.Errorf("is not a JSON array of profiles: field %s is not known; project, name, header and path are", field)
+		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // profiles hold no secrets
+			return nil, fmt.Errorf("is not a JSON array of profiles: field %s is not known; project, name, header and path are", field)
 		}
-		return fmt.Errorf("is not a JSON array of profiles: %w", plain(err))
+		return nil, fmt.Errorf("is not a JSON array of profiles: %w", withoutValues(err))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("holds more than one JSON value")
+		return nil, errors.New("holds more than one JSON value")
 	}
 	if len(list) > maxProfiles {
-		return fmt.Errorf("holds %d profiles; at most %d are allowed", len(list), maxProfiles)
+		return nil, fmt.Errorf("holds %d profiles; at most %d are allowed", len(list), maxProfiles)
 	}
 	for i, p := range list {
 		if err := p.check(); err != nil {
-			return fmt.Errorf("profile %d: %w", i, err)
+			return nil, fmt.Errorf("profile %d: %w", i, err)
 		}
 	}
-	c.Profiles = list
-	return nil
+	return list, nil
 }
 
 func (p Profile) check() error {

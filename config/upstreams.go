@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/secret"
 )
 
-// Bounds of HEARDLOG_LLM_FALLBACKS.
+// Limits of HEARDLOG_LLM_FALLBACKS.
 const (
 	maxFallbacks     = 8
 	maxFallbacksFile = 1 << 20
@@ -21,7 +20,7 @@ const (
 	maxHeaders       = 64
 )
 
-// upstreamJSON is one upstream as it is written in the settings.
+// upstreamJSON is the form of an upstream in the settings.
 type upstreamJSON struct {
 	Name     string            `json:"name"`
 	URL      string            `json:"url"`
@@ -32,63 +31,46 @@ type upstreamJSON struct {
 	Projects []string          `json:"projects"`
 }
 
-// setFallbacks reads a list of upstreams. No error shows a value: each may hold a key, or be one in the wrong place.
-func setFallbacks(c *Config, v string) error {
-	if v == "" {
-		return nil
-	}
+// parseFallbacks reads a JSON array of upstreams, or a file with one. No error shows a value, since it
+// may be a key, or a key in the wrong place.
+func parseFallbacks(v string) ([]Upstream, error) {
 	raw := []byte(v)
 	if !strings.HasPrefix(strings.TrimSpace(v), "[") {
 		var err error
-		if raw, err = readFallbacks(v); err != nil {
-			return err
+		if raw, err = readFile(v, "is neither a JSON array nor the path of a file that can be read", maxFallbacksFile); err != nil {
+			return nil, err
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	var in []upstreamJSON
 	if err := d.Decode(&in); err != nil {
-		return fmt.Errorf("is not a JSON array of upstreams: %w", plain(err))
+		return nil, fmt.Errorf("is not a JSON array of upstreams: %w", withoutValues(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("holds something behind its array")
+		return nil, errors.New("holds something behind its array")
 	}
 	if len(in) > maxFallbacks {
-		return fmt.Errorf("holds %d upstreams; at most %d are allowed", len(in), maxFallbacks)
+		return nil, fmt.Errorf("holds %d upstreams; at most %d are allowed", len(in), maxFallbacks)
 	}
-	seen := map[string]bool{"primary": true, "agent": true} // names that stand for others in headers and metrics
+	var out []Upstream
+	seen := map[string]bool{"primary": true, "agent": true} // these have a meaning in headers and metrics
 	for i := range in {
 		u, err := in[i].upstream(i)
 		if err != nil {
-			return fmt.Errorf("entry %d: %w", i+1, err)
+			return nil, fmt.Errorf("entry %d: %w", i+1, err)
 		}
 		if seen[u.Name] {
-			return fmt.Errorf("entry %d: its name is taken; primary and agent are, too", i+1)
+			return nil, fmt.Errorf("entry %d: its name is taken; primary and agent are, too", i+1)
 		}
 		seen[u.Name] = true
-		c.LLM.Fallbacks = append(c.LLM.Fallbacks, u)
+		out = append(out, u)
 	}
-	return nil
+	return out, nil
 }
 
-func readFallbacks(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, errors.New("is neither a JSON array nor the path of a file that can be read")
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxFallbacksFile+1))
-	switch {
-	case err != nil:
-		return nil, errors.New("the file cannot be read")
-	case len(raw) > maxFallbacksFile:
-		return nil, fmt.Errorf("the file is larger than %d bytes", maxFallbacksFile)
-	}
-	return raw, nil
-}
-
-// plain gives what a JSON error says without the values that it quotes.
-func plain(err error) error {
+// withoutValues returns a JSON error without the values that it quotes.
+func withoutValues(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if e.Field == "" {
 			return errors.New("it, or an entry of it, is of the wrong type")
@@ -104,6 +86,7 @@ func plain(err error) error {
 	return errors.New("it ends too early")
 }
 
+// upstream checks the i-th entry, from 0, and returns it as an Upstream.
 func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 	u := Upstream{Name: in.Name, APIKey: secret.String(in.APIKey), Model: in.Model, Vendor: in.Vendor, Projects: in.Projects}
 	if u.Name == "" {
@@ -115,11 +98,10 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 	if in.URL == "" {
 		return u, errors.New("url is required")
 	}
-	var at Config
-	if err := urlInto(func(c *Config) *string { return &c.LLM.URL })(&at, in.URL); err != nil {
+	if err := checkURL(in.URL); err != nil {
 		return u, fmt.Errorf("url: %w", err)
 	}
-	u.URL = at.LLM.URL
+	u.URL = in.URL
 	for _, f := range []struct{ name, value string }{{"api_key", in.APIKey}, {"model", in.Model}, {"vendor", in.Vendor}} {
 		if err := oneLine(f.value); err != nil {
 			return u, fmt.Errorf("%s: %w", f.name, err)
@@ -148,7 +130,7 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 	return u, nil
 }
 
-// headerName tells whether s is a header's name (a token of RFC 9110).
+// headerName reports whether s can be the name of a header (a token of RFC 9110).
 func headerName(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0 {
@@ -158,11 +140,11 @@ func headerName(s string) bool {
 	return s != "" && len(s) <= 128
 }
 
-// maxPassThrough is how many paths may go through.
-const maxPassThrough = 100
+const maxPassThrough = 100 // paths
 
-// setPassThrough reads a list of paths.
-func setPassThrough(c *Config, v string) error {
+// parsePassThrough reads a list of paths.
+func parsePassThrough(v string) ([]string, error) {
+	var out []string
 	for e := range strings.SplitSeq(v, ",") {
 		e = strings.TrimSpace(e)
 		if e == "" {
@@ -171,12 +153,12 @@ func setPassThrough(c *Config, v string) error {
 		path, ok := strings.CutPrefix(e, "/v1/")
 		path = strings.TrimSuffix(path, "/*")
 		if e != "*" && (!ok || path == "" || path == "*" || strings.ContainsAny(path, "*%\\?# ") || strings.Contains("/"+path+"/", "//") || strings.Contains("/"+path+"/", "/../")) {
-			return fmt.Errorf("%q is not a path such as /v1/embeddings or /v1/audio/*, nor *", e)
+			return nil, fmt.Errorf("%q is not a path such as /v1/embeddings or /v1/audio/*, nor *", e)
 		}
-		if len(c.PassThrough) == maxPassThrough {
-			return fmt.Errorf("there are more than %d paths", maxPassThrough)
+		if len(out) == maxPassThrough {
+			return nil, fmt.Errorf("there are more than %d paths", maxPassThrough)
 		}
-		c.PassThrough = append(c.PassThrough, e)
+		out = append(out, e)
 	}
-	return nil
+	return out, nil
 }

@@ -33,6 +33,7 @@ const (
 	chi        = "github.com/go-chi/chi/v5"
 	cmpModule  = "github.com/google/go-cmp"
 	compress   = "github.com/klauspost/compress"
+	envModule  = "github.com/caarlos0/env/v11"
 	errgroup   = "golang.org/x/sync"
 	gjson      = "github.com/tidwall/gjson"
 	httprate   = "github.com/go-chi/httprate"
@@ -64,7 +65,7 @@ func rules() map[string]rule {
 	driver := []string{"memory", "memory/codec", "memory/export", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
 	return map[string]rule{
 		".":                            {},
-		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, nil},
+		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
 		"internal/event":               {},
 		"internal/apidocs":             {},
 		"internal/fault":               {},
