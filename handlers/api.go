@@ -19,6 +19,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -26,6 +27,7 @@ import (
 // Config holds what the handlers call and their settings.
 type Config struct {
 	Memory        *memory.Service
+	Context       *memctx.Service // of Memory; nil makes one
 	Answers       *turn.Runner
 	Conversations memory.Conversations
 	Webhooks      *webhook.Service
@@ -64,6 +66,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.BodyTimeout == 0 {
 		c.BodyTimeout = DefaultBodyTimeout
+	}
+	if c.Context == nil {
+		c.Context = memctx.New(c.Memory)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -106,7 +111,7 @@ func New(c Config) *chi.Mux {
 		agents:        agentAPI{bodies: b, memory: c.Memory, now: c.Now, defaultLLM: c.DefaultLLM},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
-		context:       contextAPI{bodies: b, memory: c.Memory, now: c.Now},
+		context:       contextAPI{bodies: b, memory: c.Context, now: c.Now},
 		items:         itemAPI{bodies: b, memory: c.Memory, now: c.Now},
 		working:       workingAPI{bodies: b, memory: c.Memory},
 		conversations: conversationAPI{bodies: b, conversations: c.Conversations},

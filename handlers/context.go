@@ -9,13 +9,14 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // contextAPI serves the part of an agent's memory that its LLM gets, and what changes it.
 type contextAPI struct {
 	bodies
-	memory *memory.Service
+	memory *memctx.Service
 	now    func() time.Time
 }
 
@@ -68,8 +69,8 @@ func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	q := memory.ContextRequest{WithoutSummary: in.Inject.Summary != nil && !*in.Inject.Summary}
-	if q.Policy, err = readPolicy(a.memory, "policy", in.Policy); err != nil {
+	q := memctx.Request{WithoutSummary: in.Inject.Summary != nil && !*in.Inject.Summary}
+	if q.Policy, err = readPolicy(a.memory.Service, "policy", in.Policy); err != nil {
 		return err
 	}
 	if in.Utterance != nil {
@@ -117,7 +118,7 @@ type customJSON struct {
 	Metadata  json.RawMessage `json:"metadata"`
 }
 
-func newContextAnswer(c *memory.Context, custom bool) contextAnswer {
+func newContextAnswer(c *memctx.Context, custom bool) contextAnswer {
 	out := contextAnswer{
 		AgentID: c.Agent.ID, Messages: make([]contextMessageJSON, len(c.Messages)), Dropped: c.Dropped, Tokens: c.Tokens,
 		Healed: append([]string{}, c.Healed...), Shortened: c.Shortened, Policy: c.Policy,

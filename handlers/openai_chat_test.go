@@ -26,6 +26,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
@@ -58,7 +59,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	cfg := turn.Config{
-		Turns: mem, Client: &llmadapter.Client{Transport: transport, Instance: "test-instance"},
+		Turns: memctx.New(mem), Client: &llmadapter.Client{Transport: transport, Instance: "test-instance"},
 		Defaults: memory.LLMSettings{URL: back.URL + "/v1", APIKey: "server-key-1234", Model: "m-default"},
 		Log:      zerolog.New(zerolog.NewTestWriter(t)), Metrics: prometheus.NewRegistry(),
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -31,7 +31,7 @@ type repairProblem struct {
 	Repairable bool     `json:"repairable"`
 }
 
-func newTrimAnswer(r *http.Request, t memory.Trimmed) trimAnswer {
+func newTrimAnswer(r *http.Request, t memctx.Trimmed) trimAnswer {
 	return trimAnswer{chi.URLParam(r, "id"), t.Dropped, t.Kept, t.Tokens, append([]string{}, t.Healed...)}
 }
 
@@ -53,7 +53,7 @@ func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
 			return fault.At(fault.Invalid, f.name, "%d is not from %d to %d", *f.v, f.low, f.high)
 		}
 	}
-	t, err := a.memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
+	t, err := a.memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memctx.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})
 	if err != nil {
 		return err
 	}

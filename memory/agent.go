@@ -136,8 +136,8 @@ type Memory struct {
 // Holds tells whether a message of the agent is part of what it remembers.
 func (m *Memory) Holds(msg *Message) bool { return msg.Seq >= m.BaseSeq && msg.InMemory() }
 
-// since gives those of a ledger in order of Seq that are not before the memory's beginning.
-func (m *Memory) since(msgs []Message) []Message {
+// Since returns the messages, which are in order of Seq, from the start of the memory on.
+func (m *Memory) Since(msgs []Message) []Message {
 	if m.BaseSeq == 0 {
 		return msgs
 	}

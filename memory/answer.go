@@ -42,17 +42,17 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		return nil, err
 	}
 	// Not within the decision, which holds up all other writes of the server.
-	if s.special(&t.Agent, r.Policy) {
-		if err := s.windowed(ctx, t, r.Policy); err != nil {
+	if r.Window != nil && s.special(&t.Agent, r.Policy) {
+		if err := r.Window(ctx, t); err != nil {
 			s.land(k, t.flight)
 			return nil, err
 		}
 	} else {
 		// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
-		t.Context = newest(t.Agent.Settings.Memory.since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
+		t.Context = newest(t.Agent.Settings.Memory.Since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
 	}
 	if t.asksNothing() { // the memory was cleared since, or before a question that is asked once more: it is to be answered all the same
-		t.Context = lastWords(t.Recent())
+		t.Context = LastQuestion(t.Recent())
 	}
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.

@@ -23,7 +23,7 @@ func (s *Service) cut(view AgentView, c *Change, out *Appended) error {
 	list, counter := cuttable.list, cuttable.counter
 	old := len(list)
 	list = append(list, c.Append...)
-	views := viewsOf(list)
+	views := windowMessages(list)
 	was := slices.Clone(list[:old])
 	if last := lastInMemory(list[:old]); last >= 0 && list[old].counts() {
 		switch seam := p.Seam(&views[last], views[old:]); {
@@ -34,7 +34,7 @@ func (s *Service) cut(view AgentView, c *Change, out *Appended) error {
 			list[old].State = Merged
 			out.Merged = append(out.Merged, Merge{list[old].Seq, list[last].Seq})
 		}
-		views[last], views[old] = list[last].view(), list[old].view()
+		views[last], views[old] = list[last].ForWindow(), list[old].ForWindow()
 	}
 	for _, i := range p.Cut(views, counter) {
 		list[i].State = Dropped
@@ -81,7 +81,7 @@ func (s *Service) toCut(view AgentView, h *Head, p *window.Policy, added []Messa
 	if p.Apply != window.OnWrite || !*p.Enabled {
 		return nil, nil
 	}
-	counter, err := s.counter(p)
+	counter, err := s.Counter(p)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +96,13 @@ func (s *Service) toCut(view AgentView, h *Head, p *window.Policy, added []Messa
 		if err != nil {
 			return nil, err
 		}
-		list := m.since(stored)
+		list := m.Since(stored)
 		if n == all || len(list) == 0 || len(list) < len(stored) {
 			return &cuttable{list: slices.Clone(list), counter: counter}, nil
 		}
-		missing, _ := m.Front.missing(list)
+		missing, _ := m.Front.Missing(list)
 		out := make([]Message, 0, len(list)+len(m.Front.System)+len(added))
-		for _, seq := range m.Front.before(list[0].Seq) {
+		for _, seq := range m.Front.Before(list[0].Seq) {
 			msg, err := view.Seq(seq)
 			if err != nil {
 				return nil, err
@@ -118,14 +118,6 @@ func (s *Service) toCut(view AgentView, h *Head, p *window.Policy, added []Messa
 			return &cuttable{out, counter, true}, nil
 		}
 	}
-}
-
-func viewsOf(list []Message) []window.Message {
-	views := make([]window.Message, len(list))
-	for i := range list {
-		views[i] = list[i].view()
-	}
-	return views
 }
 
 // moveUp moves the memory's beginning up where it is far in front of the first message that is still in it.
@@ -151,7 +143,7 @@ func (s *Service) cutBehind(view AgentView, c *Change) error {
 	}
 	list, counter := append(cuttable.list, c.Append...), cuttable.counter
 	slices.SortFunc(list, func(a, b Message) int { return cmp.Compare(a.Seq, b.Seq) })
-	for _, i := range p.Cut(viewsOf(list), counter) {
+	for _, i := range p.Cut(windowMessages(list), counter) {
 		if slices.ContainsFunc(c.Append, func(m Message) bool { return m.Seq == list[i].Seq }) {
 			continue
 		}

@@ -16,11 +16,17 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	if s.cfg.Summaries != nil {
 		s.cfg.Summaries.Ended(project, id)
 	}
-	s.recall.forget(k)
+	for _, f := range s.erased {
+		f(project, id)
+	}
 	s.live.changed(k) // who watches it finds nothing
 	s.live.remove(k)
 	return nil
 }
+
+// OnErase registers a function that is called after an agent was erased. It must be called before the
+// Service is used.
+func (s *Service) OnErase(f func(project, id string)) { s.erased = append(s.erased, f) }
 
 // Clear empties an agent's memory. The summary stays (reference/memory-semantics.md 001-25), and so does the ledger: what was said was said. It costs the same
 // however much there was. fault.Stopped if the agent takes nothing more.

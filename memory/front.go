@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"context"
 	"math"
 	"slices"
 
@@ -209,8 +208,9 @@ func (f *Front) moved(turn int64, did bool) {
 	}
 }
 
-// missing gives how many messages in memory a front counts that are not among msgs, which are in order of Seq, and how many answers that nobody heard.
-func (f *Front) missing(msgs []Message) (count, unheard int) {
+// Missing returns how many messages in memory the front counts that are not among msgs, which are in
+// order of Seq, and how many unheard answers.
+func (f *Front) Missing(msgs []Message) (count, unheard int) {
 	count, unheard = int(f.Count), int(f.Unheard)
 	for i := range msgs {
 		m := &msgs[i]
@@ -227,23 +227,8 @@ func (f *Front) missing(msgs []Message) (count, unheard int) {
 	return count, unheard
 }
 
-// before gives the Seqs of the system messages in front of a Seq.
-func (f *Front) before(seq int64) []int64 {
+// Before returns the Seqs of the system messages before a Seq.
+func (f *Front) Before(seq int64) []int64 {
 	at, _ := slices.BinarySearch(f.System, seq)
 	return f.System[:at]
-}
-
-// systemBefore reads the system messages of a memory's beginning that stand before seq. ok is false where one of them has changed since the head was read.
-func (s *Service) systemBefore(ctx context.Context, h *Head, seq int64) (list []Message, ok bool, err error) {
-	for _, at := range h.Agent.Settings.Memory.Front.before(seq) {
-		msgs, err := s.cfg.Store.Messages(ctx, h.Agent.Project, h.Agent.ID, MessageQuery{AfterSeq: at - 1, Limit: 1})
-		if err != nil {
-			return nil, false, err
-		}
-		if len(msgs) == 0 || msgs[0].Seq != at || msgs[0].Rev > h.Rev || !msgs[0].InMemory() {
-			return nil, false, nil
-		}
-		list = append(list, msgs[0])
-	}
-	return list, true, nil
 }

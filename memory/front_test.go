@@ -14,6 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -157,11 +158,11 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 			}
 			checkFront(t, store, a.ID)
 			counted := &rows{Ledger: store}
-			whole := newService(func(c *memory.Config) { c.Store = store })
-			part := newService(func(c *memory.Config) { c.Store = counted })
+			whole := memctx.New(newService(func(c *memory.Config) { c.Store = store }))
+			part := memctx.New(newService(func(c *memory.Config) { c.Store = counted }))
 			for i := range 36 {
 				if i%12 == 0 { // nothing is kept of before
-					part = newService(func(c *memory.Config) { c.Store = counted })
+					part = memctx.New(newService(func(c *memory.Config) { c.Store = counted }))
 				}
 				if i%7 == 3 {
 					if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{anyMessage(rnd, i), anyMessage(rnd, i)}); err != nil {
@@ -172,7 +173,7 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 				if i < 6 {
 					p = &window.Policy{Preset: window.PresetNames()[i]}
 				}
-				r := memory.ContextRequest{Policy: p}
+				r := memctx.Request{Policy: p}
 				if say := "now"; rnd.IntN(2) == 0 {
 					r.Utterance = &say
 				}
@@ -271,7 +272,7 @@ func TestFrontIsKept(t *testing.T) {
 				case 1:
 					keep := 500 + rnd.IntN(5000)
 					if rnd.IntN(6) == 0 {
-						_, err := s.Trim(t.Context(), "p", a.ID, memory.TrimRequest{KeepRecent: &keep})
+						_, err := memctx.New(s).Trim(t.Context(), "p", a.ID, memctx.TrimRequest{KeepRecent: &keep})
 						check(err)
 					}
 				default:

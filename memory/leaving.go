@@ -69,7 +69,7 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	}
 	l.Model = *p.SummaryModel
 	list := windowMessages(msgs)
-	c, err := s.counter(&p)
+	c, err := s.Counter(&p)
 	if err != nil {
 		return Leaving{}, err
 	}
@@ -238,13 +238,4 @@ func (s *Service) tellSummaries(project, id string, c *Change, ended bool) {
 func (s *Service) mayMakeSummaries(a *Agent) bool {
 	m := &a.Settings.Memory
 	return s.cfg.Summaries != nil && (s.special(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
-}
-
-func windowMessages(msgs []Message) []windows.Message {
-	out := make([]windows.Message, len(msgs))
-	for i := range msgs {
-		out[i] = msgs[i].view()
-		out[i].Ref = i
-	}
-	return out
 }

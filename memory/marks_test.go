@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
@@ -151,7 +152,7 @@ func TestMarksOfCopies(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.Repair(t.Context(), "p", first.ID); err != nil {
+	if _, err := memctx.New(s).Repair(t.Context(), "p", first.ID); err != nil {
 		t.Fatal(err)
 	}
 	a, err := s.Agent(t.Context(), "p", first.ID)

@@ -73,9 +73,9 @@ func (s *Service) own(h *Head, source Source, text string, rev, now int64) Messa
 	return m
 }
 
-// byTurn puts messages in order of their turns. A late answer has its place already; what this mends is a turn
-// whose messages came between another turn's question and answer.
-func byTurn(msgs []Message) []Message {
+// ByTurn returns the messages in order of their turns. Only messages of a turn that came between the
+// question and the answer of another turn change their places.
+func ByTurn(msgs []Message) []Message {
 	before := func(a, b Message) int {
 		switch {
 		case a.TurnID < b.TurnID:
@@ -108,7 +108,7 @@ func newest(stored, added []Message, n int) []*Message {
 		}
 	}
 	if !sorted {
-		return newestOf(byTurn(slices.Concat(stored, added)), n, (*View)(nil).Shows)
+		return newestOf(ByTurn(slices.Concat(stored, added)), n, (*View)(nil).Shows)
 	}
 	slices.Reverse(out)
 	return withoutOrphans(out)

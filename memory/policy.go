@@ -35,8 +35,8 @@ func (s *Service) special(a *Agent, request *window.Policy) bool {
 	return !s.plain() || a.Settings.Memory.Policy != nil || request != nil
 }
 
-// counter gives the counter of a policy that is full.
-func (s *Service) counter(p *window.Policy) (window.Counter, error) {
+// Counter returns the token counter of a policy that has every field set.
+func (s *Service) Counter(p *window.Policy) (window.Counter, error) {
 	if s.cfg.Counter == nil || p.Tokens == window.Estimate {
 		return window.Estimated{}, nil
 	}

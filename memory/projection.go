@@ -115,7 +115,7 @@ type View struct {
 
 // With gives the view with another projection; "" changes nothing.
 func (v *View) With(p Projection) *View {
-	if p == "" || p == v.projection() {
+	if p == "" || p == v.Kind() {
 		return v
 	}
 	var out View
@@ -126,7 +126,8 @@ func (v *View) With(p Projection) *View {
 	return &out
 }
 
-func (v *View) projection() Projection {
+// Kind returns the projection, with the default for a nil View.
+func (v *View) Kind() Projection {
 	if v == nil || v.Projection == "" {
 		return HeardOnly
 	}
@@ -134,7 +135,7 @@ func (v *View) projection() Projection {
 }
 
 // Projects tells whether answers may differ from what was heard of them.
-func (v *View) Projects() bool { return v.projection() != HeardOnly }
+func (v *View) Projects() bool { return v.Kind() != HeardOnly }
 
 // Changes tells whether texts may be told in another way than they were heard.
 func (v *View) Changes() bool { return v.Projects() || v.Prefixes() }
@@ -146,7 +147,7 @@ func (v *View) Shows(m *Message) bool {
 	if m.InContext() {
 		return true
 	}
-	p := v.projection()
+	p := v.Kind()
 	return (p == HeardAndUnsaid || p == GeneratedWhole) && m.Role == Assistant && m.Status == Accepted && (m.State == Final || m.State == Unplayed) && m.Original() != ""
 }
 
@@ -162,7 +163,7 @@ func (m *Message) WasCut() bool {
 // Content gives what the model is told of a message; heard is what was heard of it, as the caller of this knows it: for a message of
 // the ledger its Content.
 func (v *View) Content(m *Message, heard string) string {
-	p := v.projection()
+	p := v.Kind()
 	if p == HeardOnly || !m.WasCut() {
 		return heard
 	}
@@ -241,8 +242,8 @@ func quoted(s string) string {
 
 // ContextAs gives Context as far as the view shows it. It is Context itself unless the view shows more.
 func (t *Turn) ContextAs(v *View) []*Message {
-	if p := v.projection(); t.Window != nil || p != HeardAndUnsaid && p != GeneratedWhole {
+	if p := v.Kind(); t.Window != nil || p != HeardAndUnsaid && p != GeneratedWhole {
 		return t.Context
 	}
-	return newestOf(byTurn(t.Agent.Settings.Memory.since(t.Recent())), t.Agent.Settings.LLM.MaxHistory, v.Shows)
+	return newestOf(ByTurn(t.Agent.Settings.Memory.Since(t.Recent())), t.Agent.Settings.LLM.MaxHistory, v.Shows)
 }

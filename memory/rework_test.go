@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/window"
 )
@@ -60,7 +61,7 @@ func TestTrimOfABusyAgent(t *testing.T) {
 		return err
 	}
 	keep := 2
-	out, err := s.Trim(t.Context(), "p", a.ID, memory.TrimRequest{KeepRecent: &keep})
+	out, err := memctx.New(s).Trim(t.Context(), "p", a.ID, memctx.TrimRequest{KeepRecent: &keep})
 	if err != nil || out.Kept != 2 || out.Dropped != 6+n-2 {
 		t.Fatalf("%+v, err %v, with %d writes between", out, err, n)
 	}
@@ -122,7 +123,7 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.Repair(t.Context(), "p", a.ID)
+	out, err := memctx.New(s).Repair(t.Context(), "p", a.ID)
 	if err != nil || len(out.Healed) != 1 {
 		t.Fatalf("%+v, err %v", out, err)
 	}

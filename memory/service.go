@@ -70,7 +70,7 @@ type Service struct {
 	cfg    Config
 	live   *registry
 	keys   keyCache
-	recall recallCache
+	erased []func(project, id string) // see OnErase
 	timers *timers
 	peers  *peers // nil without others
 	// dropping are the joins that want a place which another agent has to give.
@@ -152,7 +152,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	}
 	h := NewHead(a, nil, 0).Apply(Change{Append: taken})
 	if g := a.Settings.LLM.Greeting; g != "" && a.Settings.LLM.GreetingDelay == 0 {
-		c.Append = append(c.Append, s.own(&h, SourceGreeting, a.Settings.LLM.fill(g), 1, now))
+		c.Append = append(c.Append, s.own(&h, SourceGreeting, a.Settings.LLM.Fill(g), 1, now))
 	}
 	ev, err := s.event(&a, event.Joined, 1, 0, now, EventFacts{})
 	if err != nil {
@@ -302,7 +302,7 @@ func (s *Service) History(ctx context.Context, project, id string, n int) (Head,
 		}
 		msgs = msgs[max(0, len(msgs)-own):]
 	}
-	return h, byTurn(h.Agent.Settings.Memory.since(msgs)), err
+	return h, ByTurn(h.Agent.Settings.Memory.Since(msgs)), err
 }
 
 // Recent gives an agent's head and its newest n messages of every role and state.

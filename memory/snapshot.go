@@ -21,7 +21,7 @@ type Snapshot struct {
 // Snapshot gives an agent's memory, also after its end: what it remembers, and what a restored snapshot held beside that (drafts, answers without
 // words), which no LLM is told. Its messages are shared and must not be written to.
 func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
-	h, stored, err := s.sinceBase(ctx, project, id)
+	h, stored, err := s.SinceBase(ctx, project, id)
 	msgs := make([]Message, 0, len(stored))
 	for i := range stored {
 		if m := &stored[i]; m.InMemory() || m.State == Final && m.Raw() != "" {
@@ -43,7 +43,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 		return Agent{}, err
 	}
 	return s.remember(ctx, project, id, func(h *Head, m *Memory) (Change, error) {
-		c, err := s.refill(h, m, in.Messages)
+		c, err := h.Refill(m, in.Messages, s.NowMS(), false)
 		if err != nil {
 			return Change{}, err
 		}
@@ -56,11 +56,13 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 	})
 }
 
-// refill begins the memory anew with these messages, which are stored as new ones.
-func (s *Service) refill(h *Head, m *Memory, msgs []Message) (Change, error) {
-	var c Change
+// Refill returns the change that starts the memory m of the agent again with these messages. They are
+// stored as new messages behind the head, which is advanced. copies is set if they are messages of that
+// memory; then the limit on the length of a ledger does not apply.
+func (h *Head) Refill(m *Memory, msgs []Message, now int64, copies bool) (Change, error) {
+	c := Change{copies: copies}
 	m.BaseSeq = h.NextSeq
-	rev, now := h.Rev+1, s.NowMS()
+	rev := h.Rev + 1
 	for _, msg := range msgs {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
 		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil // measured once, of the message that was copied

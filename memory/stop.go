@@ -161,7 +161,7 @@ func (s *Service) stop(ctx context.Context, project, id, why, key string, may fu
 
 func (s *Service) endEvents(a *Agent, msgs []Message, now int64) ([]Event, error) {
 	var shown []Message
-	for _, m := range byTurn(a.Settings.Memory.since(msgs)) {
+	for _, m := range ByTurn(a.Settings.Memory.Since(msgs)) {
 		if m.InHistory() {
 			shown = append(shown, m)
 		}

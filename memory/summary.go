@@ -47,7 +47,7 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 			switch {
 			case try == summaryTries:
 				msgs, err := view.Last(int(max(h.NextSeq-h.Agent.Settings.Memory.BaseSeq, 0)))
-				return goneOf(h.Agent.Settings.Memory.since(msgs), upToSeq), err
+				return goneOf(h.Agent.Settings.Memory.Since(msgs), upToSeq), err
 			case h.Rev != rev:
 				return nil, errMoved
 			}

@@ -10,7 +10,7 @@ import (
 const MaxSystem = 1 << 20
 
 // fill puts the template variables into a text.
-func (l LLMSettings) fill(text string) string { return FillTemplate(text, l.Variables) }
+func (l LLMSettings) Fill(text string) string { return FillTemplate(text, l.Variables) }
 
 // FillTemplate replaces each {{name}} by its value in one pass: what a variable holds is not looked at again (reference/agora-api.md 2.1). A name
 // that has no value stays as it is.

@@ -273,7 +273,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 		return s.warn(ctx, a)
 	}
 	if at := greetingDue(h); !at.IsZero() && !now.Before(at) {
-		m := Message{Role: Assistant, Source: SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.fill(a.Settings.LLM.Greeting)}
+		m := Message{Role: Assistant, Source: SourceGreeting, ID: "heardlog:greeting", Content: a.Settings.LLM.Fill(a.Settings.LLM.Greeting)}
 		_, err := s.say(ctx, a.Project, a.ID, m, func(h Head) error {
 			if greetingDue(h).IsZero() {
 				return errNotDue
@@ -287,7 +287,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 			s.live.silence(keyOf(a), broken)
 			return err
 		}
-		text := a.Settings.LLM.fill(a.Settings.Silence.Content)
+		text := a.Settings.LLM.Fill(a.Settings.Silence.Content)
 		if a.Settings.Silence.Action == "think" {
 			s.live.silence(keyOf(a), true)
 			if s.cfg.Think == nil {

@@ -34,6 +34,8 @@ type TurnRequest struct {
 	Depth      int
 	// Policy is the call's own level of the window policy; nil says nothing.
 	Policy *window.Policy
+	// Window, if set, gives the turn its Context and Window if the agent has a policy of its own.
+	Window func(ctx context.Context, t *Turn) error
 	// Cut is called at most once, with one of the Err values above, when something else cuts this answer, or with what Durable fails with. It must not block;
 	// the answer still has to be settled with Turn.Settle.
 	Cut func(cause error)

@@ -39,7 +39,7 @@ func TurnTable(msgs []Message) []TurnRow {
 	var rows []TurnRow
 	greetings := 0
 	told := shownTurns(msgs)
-	for _, m := range byTurn(msgs) {
+	for _, m := range ByTurn(msgs) {
 		if m.State == Superseded || instructs(m.Role) || !told[m.TurnID].tells(&m) {
 			continue
 		}

@@ -19,7 +19,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
 	l := a.cfg.LLM
 	a.answers = turn.New(turn.Config{
-		Turns:  a.service,
+		Turns:  a.contexts,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
 			URL: l.URL, APIKey: secret.String(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,

@@ -25,6 +25,7 @@ import (
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window/tokens"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -44,6 +45,7 @@ type App struct {
 	now       func() time.Time // the clock that decides what is due
 	ids       *ids
 	service   *memory.Service
+	contexts  *memctx.Service
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // of calls to LLMs
@@ -92,6 +94,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		OnError:   func(what string, err error) { log.Error().Err(err).Msg(what) },
 		MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, MaxItems: c.ItemLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 	})
+	a.contexts = memctx.New(a.service)
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
+		Memory: a.service, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
 		Access: access(c), Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,

@@ -1,20 +1,46 @@
-package memory_test
+package context_test
 
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/window"
 )
+
+func newService() *memctx.Service {
+	var n atomic.Int64
+	return memctx.New(memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}))
+}
+
+func join(t *testing.T, s *memctx.Service) memory.Agent {
+	t.Helper()
+	a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: t.Name(), Properties: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func user(text string) memory.Message {
+	return memory.Message{Role: memory.User, Source: memory.SourceASR, Content: text}
+}
+
+func llm(text string) memory.Message {
+	return memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: text, Method: memory.AssumedFull}
+}
 
 // TestContextIsNeverBehind: who has appended sees it in the context, however many append, read, clear and change policies at once, and a context that was
 // given does not change any more.
 func TestContextIsNeverBehind(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
-	a := join(t, s, nil)
+	s := newService()
+	a := join(t, s)
 	full := &window.Policy{Preset: "full"}
 	var wg sync.WaitGroup
 	for w := range 6 {
@@ -25,7 +51,7 @@ func TestContextIsNeverBehind(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				got, err := s.Context(t.Context(), "p", a.ID, memory.ContextRequest{Policy: full})
+				got, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: full})
 				if err != nil {
 					t.Error(err)
 					return
@@ -45,20 +71,20 @@ func TestContextIsNeverBehind(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got, err := s.Context(t.Context(), "p", a.ID, memory.ContextRequest{Policy: full})
+	got, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: full})
 	if err != nil || len(got.Messages) != 360 {
 		t.Fatalf("%d messages, %v", len(got.Messages), err)
 	}
 	if _, err := s.Clear(t.Context(), "p", a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := s.Context(t.Context(), "p", a.ID, memory.ContextRequest{Policy: full}); err != nil || len(after.Messages) != 0 || len(got.Messages) != 360 {
+	if after, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: full}); err != nil || len(after.Messages) != 0 || len(got.Messages) != 360 {
 		t.Errorf("after clearing %d messages, %v", len(after.Messages), err)
 	}
 	if err := s.Erase(t.Context(), "p", a.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Context(t.Context(), "p", a.ID, memory.ContextRequest{Policy: full}); err == nil {
+	if _, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: full}); err == nil {
 		t.Error("an erased agent has a context")
 	}
 }

@@ -1,4 +1,4 @@
-package memory_test
+package context_test
 
 import (
 	"strings"
@@ -6,14 +6,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // TestBudgetCountsWhatIsTold: a projection that tells more than was heard of an answer pays for that in tokens, and what is told stays within them.
 func TestBudgetCountsWhatIsTold(t *testing.T) {
 	t.Parallel()
-	s := newService(nil)
-	a := join(t, s, nil)
+	s := newService()
+	a := join(t, s)
 	cut := llm("Once")
 	cut.Generated, cut.Interrupted = "Once "+strings.Repeat("upon a time ", 200), true
 	if _, err := s.Append(t.Context(), "p", a.ID, []memory.Message{user("tell"), cut, user("and?")}); err != nil {
@@ -29,7 +30,7 @@ func TestBudgetCountsWhatIsTold(t *testing.T) {
 		{memory.GeneratedWhole, 50, 1, 200},
 		{memory.GeneratedWhole, 1000, 3, 4000},
 	} {
-		got, err := s.Context(t.Context(), "p", a.ID, memory.ContextRequest{Policy: &window.Policy{Projection: string(tt.projection), MaxTokens: &tt.tokens}})
+		got, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: &window.Policy{Projection: string(tt.projection), MaxTokens: &tt.tokens}})
 		if err != nil {
 			t.Fatal(err)
 		}
