@@ -3,7 +3,6 @@ package handlers
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -128,13 +127,13 @@ type mergedJSON struct {
 	Into int64 `json:"into"`
 }
 
-func writeAppended(w http.ResponseWriter, id string, done memory.Appended) error {
-	// Nothing is provisional here: the caller said it.
+func newAppendAnswer(id string, done memory.Appended) appendAnswer {
+	// Nothing is provisional: the caller says that it was said.
 	out := appendAnswer{AgentID: id, Messages: newLedgerEntries(done.Messages, false, 0), Dropped: done.Dropped}
 	for _, m := range done.Merged {
 		out.Merged = append(out.Merged, mergedJSON(m))
 	}
-	return encode(w, http.StatusOK, out)
+	return out
 }
 
 // marshal returns v as JSON like encode, without the line break at its end.
