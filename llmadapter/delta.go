@@ -2,13 +2,10 @@ package llmadapter
 
 import (
 	"bytes"
-	"strings"
+	"strconv"
 	"time"
 	"unicode"
 	"unicode/utf8"
-	"unsafe"
-
-	"github.com/tidwall/gjson"
 )
 
 // MaxAnswer is how many bytes of an answer's text are kept, and of its tool calls: as much as one event may hold, and days of speech. What comes
@@ -41,10 +38,6 @@ type Record struct {
 	spoke, sentence bool // read, not yet written
 	begun           bool
 	cut             bool // more came than is kept
-
-	// head is what the last chunk had in front of its choices. Most chunks of a stream begin with the same id, model and so on: one that has the
-	// same bytes there would be read to the same effect, and is read from its choices on.
-	head []byte
 }
 
 // toolCall is one call, put together from its deltas.
@@ -117,9 +110,6 @@ func (r *Record) flushed(now func() time.Time) {
 	}
 }
 
-// maxHead is how many bytes of a chunk are remembered as its head.
-const maxHead = 512
-
 // Chunk reads the data of one event. What is not a chunk is passed over: the client gets it anyhow.
 func (r *Record) Chunk(data []byte) {
 	if len(data) == 0 {
@@ -133,11 +123,8 @@ func (r *Record) Chunk(data []byte) {
 		return
 	}
 	var id, choices, errObj, usage []byte
-	spoken, from, head := true, skipSpace(data, 0)+1, 0
-	if len(r.head) > 0 && bytes.HasPrefix(data, r.head) {
-		from = len(r.head)
-	}
-	_ = walkMembers(data, from, func(name, v []byte) error {
+	spoken := true
+	_ = walkObject(data, func(name, v []byte) error {
 		switch string(name) {
 		case `"id"`:
 			id = v
@@ -145,9 +132,6 @@ func (r *Record) Chunk(data []byte) {
 			spoken = string(v) != `"chat.completion.custom_metadata"`
 		case `"choices"`:
 			choices = v
-			if head == 0 && spoken && usage == nil && errObj == nil {
-				head = cap(data) - cap(name) // name is a part of data
-			}
 		case `"usage"`:
 			if v[0] == '{' {
 				usage = v
@@ -159,9 +143,6 @@ func (r *Record) Chunk(data []byte) {
 		}
 		return nil
 	})
-	if head > 0 && head <= maxHead && head != from {
-		r.head = append(r.head[:0], data[:head]...)
-	}
 	if !spoken {
 		return
 	}
@@ -247,22 +228,16 @@ func (r *Record) delta(name, v []byte) {
 				r.whole, r.spoke = bytes.Clone(v), true
 			}
 		default:
-			walkArray(v, func(call []byte) { r.toolCall(gjson.ParseBytes(call)) })
+			walkArray(v, r.toolCall)
 		}
 	}
 }
 
-// sayJSON is say for a JSON string; anything else says nothing. Text without escapes, which is most, is not copied twice.
+// sayJSON is say for a JSON string. It ignores other values.
 func (r *Record) sayJSON(v []byte) {
-	if len(v) <= 2 || v[0] != '"' {
-		return
-	}
-	in := v[1 : len(v)-1]
-	if bytes.IndexByte(in, '\\') >= 0 || !utf8.Valid(in) {
+	if len(v) > 2 && v[0] == '"' {
 		r.say(unquote(v))
-		return
 	}
-	r.say(unsafe.String(unsafe.SliceData(in), len(in))) // say keeps a copy
 }
 
 func (r *Record) say(s string) {
@@ -297,11 +272,13 @@ func endsSentence(s string) bool {
 
 // toolCall adds one delta of a call. Calls are told apart by index; a server that leaves it out sends whole calls, each
 // with an id of its own (reference/proxies.md rule 13).
-func (r *Record) toolCall(v gjson.Result) {
-	id, index := v.Get("id").Str, v.Get("index")
+func (r *Record) toolCall(delta []byte) {
+	id := stringMember(delta, "id")
+	raw, indexed := lookup(delta, "index")
+	index, _ := strconv.ParseInt(textOf(raw), 10, 64) // anything but a number is 0
 	var c *toolCall
 	for i := range r.calls {
-		if index.Exists() && r.calls[i].index == index.Int() || !index.Exists() && (id == "" || id == r.calls[i].id) {
+		if indexed && r.calls[i].index == index || !indexed && (id == "" || id == r.calls[i].id) {
 			c = &r.calls[i]
 		}
 	}
@@ -310,44 +287,41 @@ func (r *Record) toolCall(v gjson.Result) {
 		return
 	}
 	if c == nil {
-		n := int64(len(r.calls))
-		if index.Exists() {
-			n = index.Int()
+		if !indexed {
+			index = int64(len(r.calls))
 		}
-		r.calls = append(r.calls, toolCall{index: n})
+		r.calls = append(r.calls, toolCall{index: index})
 		c = &r.calls[len(r.calls)-1]
 	}
 	if id != "" && c.id == "" {
-		c.id = strings.Clone(id)
+		c.id = id
 	}
-	if kind := v.Get("type").Str; kind != "" && c.kind == "" {
-		c.kind = strings.Clone(kind)
+	if kind := stringMember(delta, "type"); kind != "" && c.kind == "" {
+		c.kind = kind
 	}
-	fn := v.Get("function")
+	fn, _ := lookup(delta, "function")
 	kept := 0
 	for i := range r.calls {
 		kept += len(r.calls[i].name) + len(r.calls[i].args)
 	}
-	if r.spoke = true; !r.room(kept, len(fn.Raw)) {
+	if r.spoke = true; !r.room(kept, len(fn)) {
 		return
 	}
 	if len(c.args) == 0 { // a server that repeats the name with each piece of the arguments must not double it
-		c.name = append(c.name, fn.Get("name").Str...)
+		c.name = append(c.name, stringMember(fn, "name")...)
 	}
-	if args := fn.Get("arguments"); args.IsObject() { // some servers send it parsed
-		c.args = append(c.args, args.Raw...)
-	} else {
-		c.args = append(c.args, args.Str...)
+	switch args, ok := lookup(fn, "arguments"); {
+	case !ok:
+	case args[0] == '{': // some servers send an object
+		c.args = append(c.args, args...)
+	case args[0] == '"':
+		c.args = append(c.args, unquote(args)...)
 	}
 }
 
 // Unary reads the body of an answer that came in one piece. It tells whether it is one.
 func (r *Record) Unary(body []byte) bool {
-	s := unsafe.String(unsafe.SliceData(body), len(body))
-	if len(body) == 0 || !gjson.Valid(s) {
-		return false
-	}
-	if i := skipSpace(body, 0); body[i] != '{' {
+	if !isJSONObject(body) {
 		return false
 	}
 	var id, choice, usage, failed []byte

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
-
-	"github.com/tidwall/gjson"
+	"strconv"
 )
 
 // hidden stands where a secret stood.
@@ -45,23 +44,23 @@ func scrubbed(err error, call *Call) error {
 
 func isJSONObject(b []byte) bool {
 	t := bytes.TrimSpace(b)
-	return len(t) > 0 && t[0] == '{' && gjson.ValidBytes(t)
+	return len(t) > 0 && t[0] == '{' && validJSON(t)
 }
 
 // ErrorObject reads an error that an upstream put into its answer: an object with a message, or a string. It gives its text,
 // without what looks like a key, and the HTTP status that it names, 502 where it names none.
 func ErrorObject(obj []byte, secrets []string) (text string, status int) {
-	v := gjson.ParseBytes(obj)
-	text = v.Get("message").String()
-	if text == "" && !v.IsObject() {
-		text = v.String()
+	message, _ := lookup(obj, "message")
+	if text = textOf(message); text == "" && obj[0] != '{' {
+		text = textOf(obj)
 	}
 	if text == "" {
 		text = "the LLM reported an error inside its answer"
 	}
 	status = http.StatusBadGateway
-	if code := v.Get("code").Int(); code >= 400 && code < 600 {
-		status = int(code)
+	code, _ := lookup(obj, "code")
+	if n, err := strconv.Atoi(textOf(code)); err == nil && n >= 400 && n < 600 {
+		status = n
 	}
 	return clip(string(Scrub([]byte(text), secrets)), 1000), status
 }

@@ -86,7 +86,7 @@ func rules() map[string]rule {
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, []string{jsonSchema}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
-		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp, gjson}},
+		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
 		"memory/export":                {[]string{"memory", "memory/codec", "webhook", "internal/fault", "internal/secret"}, nil},
 		"memory/engine":                {[]string{"memory", "memory/codec", "internal/fault", "internal/lru"}, nil},
