@@ -44,7 +44,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := webhook.VerifyStandard(whsec, r.Header, body, time.Now()); err != nil {
+	if err := verifyStandard(whsec, r.Header, body, time.Now()); err != nil {
 		l.bad = append(l.bad, err)
 	}
 	if err := webhook.VerifyAgora(whsec, r.Header, body); err != nil {

@@ -92,7 +92,7 @@ func TestSendAsymmetric(t *testing.T) {
 	d.Endpoint.Secrets = append([]webhook.SigningSecret{{Value: key}}, d.Endpoint.Secrets...)
 	wantClass(t, newSender(t, nil).Send(t.Context(), d), "", "")
 	got := <-seen
-	if err := webhook.VerifyStandard(whsec, got.header, []byte(got.body), time.Now()); err != nil {
+	if err := verifyStandard(whsec, got.header, []byte(got.body), time.Now()); err != nil {
 		t.Errorf("v1: %v", err)
 	}
 	if err := webhook.VerifyAgora(whsec, got.header, []byte(got.body)); err != nil {

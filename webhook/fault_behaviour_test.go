@@ -82,10 +82,10 @@ func TestFault25SecretRunsOut(t *testing.T) {
 	for n, want := range []bool{true, false} {
 		h := receiveFrom(t, seen, "an attempt")
 		s.next()
-		if err := webhook.VerifyStandard("first", h.header, []byte(h.body), s.now()); (err == nil) != want {
+		if err := verifyStandard("first", h.header, []byte(h.body), s.now()); (err == nil) != want {
 			t.Errorf("attempt %d: %v", n+1, err)
 		}
-		if err := webhook.VerifyStandard("second", h.header, []byte(h.body), s.now()); err != nil {
+		if err := verifyStandard("second", h.header, []byte(h.body), s.now()); err != nil {
 			t.Errorf("attempt %d: %v", n+1, err)
 		}
 		s.pass(2 * time.Hour)
@@ -201,10 +201,10 @@ func TestFault30Edited(t *testing.T) {
 		t.Errorf("%+v", r.Result)
 	}
 	h := receiveFrom(t, seen, "the event")
-	if err := webhook.VerifyStandard("another", h.header, []byte(h.body), s.now()); err != nil {
+	if err := verifyStandard("another", h.header, []byte(h.body), s.now()); err != nil {
 		t.Error(err)
 	}
-	if err := webhook.VerifyStandard(whsec, h.header, []byte(h.body), s.now()); err == nil {
+	if err := verifyStandard(whsec, h.header, []byte(h.body), s.now()); err == nil {
 		t.Error("signed with the old secret")
 	}
 }

@@ -123,7 +123,7 @@ func TestFault22ReservedHeaders(t *testing.T) {
 	if h.id() != "n" || h.header.Get("X-Mine") != "kept" {
 		t.Errorf("%v", h.header)
 	}
-	if err := webhook.VerifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
+	if err := verifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
 		t.Error(err)
 	}
 }

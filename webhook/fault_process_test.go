@@ -71,7 +71,7 @@ func TestFault03KilledMidRequest(t *testing.T) {
 	if a, b := first.header.Get("Webhook-Timestamp"), second.header.Get("Webhook-Timestamp"); a == b {
 		t.Errorf("both attempts were signed at %s", a)
 	}
-	if err := webhook.VerifyStandard(whsec, second.header, []byte(second.body), after.now()); err != nil {
+	if err := verifyStandard(whsec, second.header, []byte(second.body), after.now()); err != nil {
 		t.Error(err)
 	}
 }

@@ -40,7 +40,7 @@ func TestFault24TestEvent(t *testing.T) {
 	if h.id() != "t1" || h.header.Get("Webhook-Attempt") != "1" {
 		t.Errorf("%v", h)
 	}
-	if err := webhook.VerifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
+	if err := verifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
 		t.Error(err)
 	}
 	if err := webhook.VerifyAgora(whsec, h.header, []byte(h.body)); err != nil {
@@ -86,7 +86,7 @@ func TestFault31Replay(t *testing.T) {
 			if h.id() != what || h.body != first.body || h.header.Get("Webhook-Attempt") != "1" {
 				t.Errorf("%s: %v after %v", what, h, first)
 			}
-			if err := webhook.VerifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
+			if err := verifyStandard(whsec, h.header, []byte(h.body), s.now()); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 			if r := s.next(); r.State != webhook.Delivered || r.ID == old.ID {

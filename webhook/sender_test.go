@@ -164,7 +164,7 @@ func TestSendSignsAnew(t *testing.T) {
 	}
 	verify := func(h http.Header, secret secret.String, std, agora bool) {
 		t.Helper()
-		if err := webhook.VerifyStandard(secret, h, d.Body, now); (err == nil) != std {
+		if err := verifyStandard(secret, h, d.Body, now); (err == nil) != std {
 			t.Errorf("standard, %q: %v, want ok=%t", secret.Reveal(), err, std)
 		}
 		if err := webhook.VerifyAgora(secret, h, d.Body); (err == nil) != agora {

@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/webhook/receive"
 )
 
 const whsec = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -68,10 +69,20 @@ func TestStandardBothWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := webhook.VerifyStandard(secret, standardHeader("n:1", now, theirs), body, now); err != nil {
+		if err := verifyStandard(secret, standardHeader("n:1", now, theirs), body, now); err != nil {
 			t.Errorf("we refuse the library's signature: %v", err)
 		}
 	}
+}
+
+// verifyStandard checks a request's Standard Webhooks signature as a receiver does, at a time.
+func verifyStandard(secret secret.String, h http.Header, body []byte, now time.Time) error {
+	v, err := receive.NewVerifier(secret.Reveal())
+	if err != nil {
+		return err
+	}
+	v.Now = func() time.Time { return now }
+	return v.Verify(h, body)
 }
 
 func standardHeader(id string, at time.Time, sig string) http.Header {
@@ -80,59 +91,6 @@ func standardHeader(id string, at time.Time, sig string) http.Header {
 	h.Set(webhook.HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
 	h.Set(webhook.HeaderSignature, sig)
 	return h
-}
-
-func TestVerifyStandardRefuses(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1700000000, 0)
-	body := []byte(`{"a":1}`)
-	for _, tt := range []struct {
-		name   string
-		change func(h http.Header)
-		body   string
-		secret secret.String
-		want   string // substring, "" = verified
-	}{
-		{"right", func(http.Header) {}, "", "", ""},
-		{"second of two signatures", func(h http.Header) {
-			h.Set(webhook.HeaderSignature, "v1,AAAA v1a,BBBB "+h.Get(webhook.HeaderSignature))
-		}, "", "", ""},
-		{"other body", func(http.Header) {}, `{"a":2}`, "", "no signature"},
-		{"other secret", func(http.Header) {}, "", "other", "no signature"},
-		{"other id", func(h http.Header) { h.Set(webhook.HeaderID, "n2") }, "", "", "no signature"},
-		{"other version", func(h http.Header) {
-			h.Set(webhook.HeaderSignature, strings.Replace(h.Get(webhook.HeaderSignature), "v1,", "v2,", 1))
-		}, "", "", "no signature"},
-		{"no id", func(h http.Header) { h.Del(webhook.HeaderID) }, "", "", "missing"},
-		{"no timestamp", func(h http.Header) { h.Del(webhook.HeaderTimestamp) }, "", "", "missing"},
-		{"no signature", func(h http.Header) { h.Del(webhook.HeaderSignature) }, "", "", "missing"},
-		{"not a number", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "now") }, "", "", "not a time"},
-		{"other spelling", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "+1700000000") }, "", "", "not a time"},
-		{"number that overflows", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "9223372036854775807") }, "", "", "away from"},
-		{"ms for seconds", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "1700000000000") }, "", "", "away from"},
-		{"very negative", func(h http.Header) { h.Set(webhook.HeaderTimestamp, "-9223372036854775808") }, "", "", "away from"},
-		{"behind a flood", func(h http.Header) {
-			h.Set(webhook.HeaderSignature, strings.Repeat("v1,x ", 1000)+h.Get(webhook.HeaderSignature))
-		}, "", "", "no signature"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			sig, err := webhook.SignStandard("s3cret", "n1", now, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := standardHeader("n1", now, sig)
-			tt.change(h)
-			got, secret := body, secret.String("s3cret")
-			if tt.body != "" {
-				got = []byte(tt.body)
-			}
-			if tt.secret != "" {
-				secret = tt.secret
-			}
-			wantError(t, webhook.VerifyStandard(secret, h, got, now), fault.Unauthenticated, tt.want)
-		})
-	}
 }
 
 // wantError checks an error's code and text; want "" is no error.
@@ -146,24 +104,6 @@ func wantError(t *testing.T, err error, code fault.Code, want string) {
 	}
 	if err == nil || !strings.Contains(err.Error(), want) || fault.CodeOf(err) != code {
 		t.Fatalf("%v (%s), want a text with %q (%s)", err, fault.CodeOf(err), want, code)
-	}
-}
-
-// The tolerance has two sides: a clock that is behind is as common as a replay.
-func TestVerifyStandardTolerance(t *testing.T) {
-	t.Parallel()
-	body, at := []byte(`{}`), time.Unix(1700000000, 0)
-	sig, err := webhook.SignStandard("s", "n", at, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for off, ok := range map[time.Duration]bool{
-		0: true, webhook.Tolerance: true, -webhook.Tolerance: true,
-		webhook.Tolerance + time.Second: false, -webhook.Tolerance - time.Second: false, 200 * 365 * 24 * time.Hour: false,
-	} {
-		if err := webhook.VerifyStandard("s", standardHeader("n", at, sig), body, at.Add(off)); (err == nil) != ok {
-			t.Errorf("clock off by %s: %v, want ok=%t", off, err, ok)
-		}
 	}
 }
 
@@ -232,15 +172,4 @@ func TestParseSecret(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzVerifyStandard(f *testing.F) {
-	f.Add("n", "1700000000", "v1,abc", []byte("{}"))
-	f.Add("n", "-1", " v1, v1,,", []byte{})
-	f.Fuzz(func(t *testing.T, id, stamp, sig string, body []byte) {
-		h := http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sig}}
-		if webhook.VerifyStandard("a secret nobody guesses", h, body, time.Unix(1700000000, 0)) == nil {
-			t.Errorf("verified %q %q %q", id, stamp, sig)
-		}
-	})
 }

@@ -149,8 +149,8 @@ func TestThinEvents(t *testing.T) {
 		if got := s.fetch(p.URL).ok(nil); string(got.body) != string(full.body) {
 			t.Errorf("fetched %s, the event is %s", got.body, full.body)
 		}
-		if err := webhook.VerifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil &&
-			webhook.VerifyStandard(secret.String(long.Secrets[0].Secret), c.header, c.body, time.Now()) != nil {
+		if err := verifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil &&
+			verifyStandard(secret.String(long.Secrets[0].Secret), c.header, c.body, time.Now()) != nil {
 			t.Error(err)
 		}
 	}

@@ -26,7 +26,7 @@ func TestTestEvent(t *testing.T) {
 	if c.EventType != eventtype.Test || c.NoticeID != d.MessageID || c.header.Get("X-Env") != "prod" || c.header.Get("Authorization") != "Bearer t0ken-of-mine" {
 		t.Errorf("%s with %v", c.body, c.header)
 	}
-	if err := webhook.VerifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
+	if err := verifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
 		t.Error(err)
 	}
 	s.get(hooks + "/messages/" + strings.Replace(d.MessageID, ":", "%3A", 1)).ok(nil) // as encodeURIComponent gives it

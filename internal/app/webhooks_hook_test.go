@@ -198,7 +198,7 @@ func (s *server) until(id string, want func(delivery) bool, headers ...string) d
 func verified(c call, secrets ...string) string {
 	out := ""
 	for i, s := range secrets {
-		if webhook.VerifyStandard(secret.String(s), c.header, c.body, time.Now()) == nil {
+		if verifyStandard(secret.String(s), c.header, c.body, time.Now()) == nil {
 			out += fmt.Sprint(i)
 		}
 	}

@@ -124,9 +124,12 @@ func TestVerifyTolerance(t *testing.T) {
 			t.Errorf("%v off with %v: %v", tt.off, tt.tolerance, err)
 		}
 	}
-	h.Set("webhook-timestamp", "1780000000000") // ms: must not pass by overflowing
-	if verifier(t, whsec).Verify(h, body) == nil {
-		t.Error("a time in milliseconds passes")
+	// Milliseconds, and times so far off that a difference of two overflows.
+	for _, stamp := range []string{"1780000000000", "9223372036854775807", "-9223372036854775808"} {
+		h.Set("webhook-timestamp", stamp)
+		if verifier(t, whsec).Verify(h, body) == nil {
+			t.Errorf("the time %s passes", stamp)
+		}
 	}
 }
 
@@ -183,4 +186,21 @@ func signature(t *testing.T, secret, id, stamp string, body []byte) string {
 	mac.Write([]byte(id + "." + stamp + "."))
 	mac.Write(body)
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// FuzzVerify: nobody guesses a signature.
+func FuzzVerify(f *testing.F) {
+	f.Add("n", "1780000000", "v1,abc", []byte("{}"))
+	f.Add("n", "-1", " v1, v1,,", []byte{})
+	f.Fuzz(func(t *testing.T, id, stamp, sig string, body []byte) {
+		v, err := receive.NewVerifier("a secret nobody guesses")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Now = func() time.Time { return at }
+		h := http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sig}}
+		if v.Verify(h, body) == nil {
+			t.Errorf("verified %q %q %q", id, stamp, sig)
+		}
+	})
 }
