@@ -107,7 +107,7 @@ func rules() map[string]rule {
 		"internal/data":                {[]string{"config", "memory", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/store", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/data", "internal/simulate"}, []string{zerolog}},
 		"webhook/receive":              {},
-		"deploy":                       {nil, []string{yaml}},
+		"deploy":                       {[]string{"config"}, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},
 		"examples/receiver/receive":    {[]string{"webhook/receive"}, nil},
 		"examples/fakellm":             {[]string{"examples/fakellm/fake"}, nil},
