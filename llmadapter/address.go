@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// AzureKeyHeader carries the key of Azure OpenAI, as it is.
+// AzureKeyHeader is the header for the key of Azure OpenAI.
 const AzureKeyHeader = "Api-Key"
 
-// The version that a URL of Azure OpenAI gets which names none. A URL under /openai/v1 needs none.
+// The api-version for URLs of Azure OpenAI without one. URLs under /openai/v1 need none.
 const (
 	azureDeploymentVersion = "2024-10-21"
 	azureModelsVersion     = "2024-05-01-preview"
@@ -22,7 +22,7 @@ const (
 	apiVersionName = "api-version"
 )
 
-// IsAzure tells whether an upstream is asked as Azure OpenAI wants it: its vendor says so, or its host is one of Azure's.
+// IsAzure reports whether an upstream is Azure OpenAI: by its vendor, or by its host.
 func IsAzure(raw, vendor string) bool {
 	if strings.EqualFold(vendor, azureVendor) {
 		return true
@@ -45,9 +45,10 @@ func IsAzure(raw, vendor string) bool {
 	return false
 }
 
-// ChatURL gives the address of chat completions for a URL that may be that address or a base of it, such as https://llm.example/v1. With exact set,
-// as for an agent's llm.url (reference/agora-api.md 2.1), only a URL without a path or one whose last segment is a version counts as a base, and any
-// other is called as it is. A base of Azure is a resource, …/openai/v1, or a deployment; api-version is added where Azure asks for it and the URL has none.
+// ChatURL returns the URL of chat completions for a URL that may be that or a base of it, such as
+// https://llm.example/v1. With exact, as for an agent's llm.url, only a URL without a path, or with a
+// version as its last segment, is a base, and any other is used as it is. A base of Azure is a resource,
+// …/openai/v1, or a deployment; api-version is added if Azure requires it and the URL has none.
 func ChatURL(raw string, azure, exact bool) string {
 	base, query, _ := strings.Cut(raw, "?")
 	path := strings.TrimSuffix(base, "/")
@@ -58,7 +59,7 @@ func ChatURL(raw string, azure, exact bool) string {
 		path = azureBase(path) + chatPath
 	case exact && !isBase(base):
 		return raw
-	case strings.Contains(raw, chatPath): // in front of something that we do not know
+	case strings.Contains(raw, chatPath): // an unknown path follows
 		return raw
 	default:
 		path += chatPath
@@ -77,7 +78,7 @@ func ChatURL(raw string, azure, exact bool) string {
 	return path + "?" + query
 }
 
-// isBase tells whether a URL (without its query) can be no address of chat completions: it ends in its host, or in a version.
+// isBase reports whether a URL without query is a base: it ends with its host, or with a version.
 func isBase(base string) bool {
 	_, rest, ok := strings.Cut(base, "://")
 	if !ok {
@@ -92,7 +93,8 @@ func isBase(base string) bool {
 	return len(last) >= 2 && len(last) <= 8 && last[0] == 'v' && last[1] >= '0' && last[1] <= '9'
 }
 
-// azureBase gives the path before chatPath: a resource alone is asked by the API that takes the deployment's name as model.
+// azureBase returns the part before chatPath. A resource alone gets the API in which the model is the
+// deployment's name.
 func azureBase(path string) string {
 	_, rest, _ := strings.Cut(path, "://")
 	_, rest, _ = strings.Cut(rest, "/")
@@ -105,7 +107,7 @@ func azureBase(path string) string {
 	return path
 }
 
-// azureVersion gives the version for a path that has to have one.
+// azureVersion returns the api-version that a path requires, or "".
 func azureVersion(path string) string {
 	switch {
 	case strings.Contains(path, azureDeployed):
@@ -116,6 +118,7 @@ func azureVersion(path string) string {
 	return ""
 }
 
+// hasParameter reports whether a query has a parameter.
 func hasParameter(query, name string) bool {
 	for p := range strings.SplitSeq(query, "&") {
 		if key, _, _ := strings.Cut(p, "="); strings.EqualFold(key, name) {
@@ -125,8 +128,8 @@ func hasParameter(query, name string) bool {
 	return false
 }
 
-// BeneathChat gives the address of path, such as /models, beside an address of chat completions, with more behind its query; ok is false where it ends
-// in another way.
+// BeneathChat returns the URL of path, such as /models, beside a URL of chat completions, with more added
+// to its query. ok is false if chat does not end with /chat/completions.
 func BeneathChat(chat, path, more string) (_ string, ok bool) {
 	base, query, _ := strings.Cut(chat, "?")
 	if base, ok = strings.CutSuffix(strings.TrimSuffix(base, "/"), chatPath); !ok {

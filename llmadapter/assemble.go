@@ -9,40 +9,42 @@ import (
 	"github.com/heardlog/heardlog/platform"
 )
 
-// Assembly is all that one upstream request is made of.
+// Assembly is what an upstream request is made of.
 type Assembly struct {
-	// System are the agent's system messages, JSON objects, with variables not yet filled in.
+	// System are the agent's system messages: JSON objects, with variables not filled in yet.
 	System    []json.RawMessage
 	Variables map[string]string
-	// Summary stands for what has left the memory; it goes behind the system messages, into the last of them where that is a text: a blank line, its
-	// heading, itself (reference/memory-semantics.md 001-28). "" for none.
+	// Summary stands for what has left the memory. It follows the system messages, inside the last of
+	// them if that is a text: a blank line, SummaryHeading, the summary. "" for none.
 	Summary string
-	// Request is the client's; nil for a turn that no client asked for.
+	// Request is the client's; nil for a turn without a client.
 	Request *Request
-	// Messages are the conversation, oldest first, without system messages. Append merges runs of user messages, in place.
+	// Messages are the conversation, oldest first, without system messages. Append merges runs of user
+	// messages in place.
 	Messages []Message
-	// Custom asks for the form with every field (llm.vendor "custom").
+	// Custom selects the form with every field (llm.vendor "custom").
 	Custom bool
-	// TurnID and TimestampMS are sent at top level in the custom form.
+	// TurnID and TimestampMS are top-level members in the custom form.
 	TurnID, TimestampMS int64
 	Params              []byte // llm.params: a JSON object, or nothing
-	Model               string // where neither request nor params bring one
-	OnlyModel           string // in place of every other; "" for none
+	Model               string // if neither request nor params have one
+	OnlyModel           string // replaces every other; "" for none
 	Stream              bool   // for a turn without a Request
 }
 
-// ModelGivesWay tells whether a model name of a request names none: clients that must send something send one of these.
+// ModelGivesWay reports whether a request's model is a placeholder: clients that must send something
+// send one of these.
 func ModelGivesWay(model string) bool {
 	return model == "" || model == "default" || model == "heardlog"
 }
 
-// Append appends the upstream body. Its keys stand in a fixed order, which lets upstreams reuse their prompt caches:
-// messages, in the custom form turn_id, timestamp and interruptable, then llm.params, model, stream, then whatever else
-// the request brought.
+// Append appends the upstream body. Its keys have a fixed order, which lets upstreams reuse their prompt
+// caches: messages; in the custom form turn_id, timestamp and interruptable; llm.params, model, stream;
+// then the other members of the request.
 //
-// For a key that both bring, the request wins over llm.params, and that over the default; messages and stream come from
-// llm.params never. Top-level members that we do not know survive, but those that platforms add for their
-// own ends do not (see platform.Extra).
+// If both have a key, the request wins over llm.params, and that over the default. messages and stream
+// never come from llm.params. Unknown top-level members are kept, except those that platforms add for
+// their own use (see platform.Extra).
 func (a *Assembly) Append(dst []byte) []byte {
 	dst = append(dst, `{"messages":[`...)
 	dst = a.appendMessages(dst)
@@ -56,62 +58,84 @@ func (a *Assembly) Append(dst []byte) []byte {
 		dst = strconv.AppendInt(append(dst, `,"timestamp":`...), a.TimestampMS, 10)
 		dst = append(append(dst, `,"interruptable":`...), interruptable(req)...)
 	}
-	var buf [16]string
-	done := buf[:0]
-	hasModel := a.OnlyModel != ""
-	if hasModel {
+	if a.OnlyModel != "" {
 		dst = appendQuote(append(dst, `,"model":`...), a.OnlyModel)
 	}
-	if p := bytes.TrimSpace(a.Params); len(p) > 0 && p[0] == '{' {
-		_ = walkObject(p, func(quoted, v []byte) error {
-			name := unquote(quoted)
-			if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.Custom && isTurnKey(name) {
-				return nil
-			}
-			if own, ok := find(req, name); ok && !(name == "model" && ModelGivesWay(a.Request.Model)) {
-				v = own
-				if name == "metadata" {
-					if v = a.forUpstream(v); v == nil {
-						return nil
-					}
-				}
-			}
-			if name == "model" {
-				hasModel = true
-			}
-			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
-			done = append(done, name)
-			return nil
-		})
-	}
-	if !hasModel {
-		if a.Request != nil && !ModelGivesWay(a.Request.Model) {
-			dst = appendQuote(append(dst, `,"model":`...), a.Request.Model)
-		} else if a.Model != "" {
-			dst = appendQuote(append(dst, `,"model":`...), a.Model)
-		} else if a.Request != nil && a.Request.Model != "" {
-			dst = appendQuote(append(dst, `,"model":`...), a.Request.Model) // better a name that says little than none
-		}
+	dst, done := a.appendParams(dst, req)
+	if model := a.model(); a.OnlyModel == "" && model != "" && !slices.Contains(done, "model") {
+		dst = appendQuote(append(dst, `,"model":`...), model)
 	}
 	if _, ok := find(req, "stream"); ok || a.Stream {
 		dst = append(dst, `,"stream":`...)
 		dst = strconv.AppendBool(dst, a.Stream || a.Request != nil && a.Request.Stream)
 	}
 	for _, m := range req {
-		if m.name == "model" || m.name == "stream" || m.name == OwnMember || slices.Contains(done, m.name) || isTurnKey(m.name) || platform.Extra(m.name, m.value, a.Custom) {
-			continue
+		if a.isExtra(&m) && !slices.Contains(done, m.name) {
+			dst = a.appendMember(dst, appendQuote(nil, m.name), m.name, m.value)
 		}
-		v := m.value
-		if m.name == "metadata" {
-			if v = a.forUpstream(v); v == nil {
-				continue
-			}
-		}
-		dst = append(append(appendQuote(append(dst, ','), m.name), ':'), v...)
 	}
 	return append(dst, '}')
 }
 
+// appendParams appends llm.params, with the request's values where it has the same keys. It also returns
+// the names of the keys.
+func (a *Assembly) appendParams(dst []byte, req []member) (_ []byte, names []string) {
+	_ = walkObject(bytes.TrimSpace(a.Params), func(quoted, v []byte) error {
+		name := unquote(quoted)
+		if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.Custom && isTurnKey(name) {
+			return nil
+		}
+		own, ok := find(req, name)
+		if !ok || name == "model" && ModelGivesWay(a.Request.Model) {
+			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
+			names = append(names, name)
+			return nil
+		}
+		before := len(dst)
+		if dst = a.appendMember(dst, quoted, name, own); len(dst) > before {
+			names = append(names, name)
+		}
+		return nil
+	})
+	return dst, names
+}
+
+// appendMember appends a member of the request, unless nothing of it may go upstream. quoted is its name
+// as JSON.
+func (a *Assembly) appendMember(dst, quoted []byte, name string, v []byte) []byte {
+	if name == "metadata" {
+		if v = a.forUpstream(v); v == nil {
+			return dst
+		}
+	}
+	return append(append(append(append(dst, ','), quoted...), ':'), v...)
+}
+
+// model returns the model to use if neither OnlyModel nor llm.params have one. A placeholder in the
+// request is better than no model at all.
+func (a *Assembly) model() string {
+	switch {
+	case a.Request != nil && !ModelGivesWay(a.Request.Model):
+		return a.Request.Model
+	case a.Model != "":
+		return a.Model
+	case a.Request != nil:
+		return a.Request.Model
+	}
+	return ""
+}
+
+// isExtra reports whether a member of the request has no place of its own in the body and may go
+// upstream.
+func (a *Assembly) isExtra(m *member) bool {
+	switch {
+	case m.name == "model", m.name == "stream", m.name == OwnMember, isTurnKey(m.name):
+		return false
+	}
+	return !platform.Extra(m.name, m.value, a.Custom)
+}
+
+// appendMessages appends the elements of messages.
 func (a *Assembly) appendMessages(dst []byte) []byte {
 	first := len(dst)
 	sep := func() {
@@ -119,7 +143,7 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 	}
-	filled, last := make([][]byte, 0, len(a.System)), -1 // last is where the last system message begins
+	filled, last := make([][]byte, 0, len(a.System)), -1 // last is the start of the last system message
 	for _, s := range a.System {
 		if len(s) == 0 || s[0] != '{' {
 			continue
@@ -132,7 +156,7 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 	if a.Request != nil {
 		for i := range a.Request.Messages {
 			in := &a.Request.Messages[i]
-			if !in.IsSystem() || saysTheSame(filled, in) {
+			if !in.IsSystem() || repeats(filled, in) {
 				continue
 			}
 			sep()
@@ -163,18 +187,19 @@ func (a *Assembly) appendMessage(dst []byte, m *Message) []byte {
 	return m.appendStandard(dst)
 }
 
-// OwnMember is the top-level member of a request that is ours alone and never goes upstream.
+// OwnMember is the top-level member of a request that is for Heardlog and never goes upstream.
 const OwnMember = "heardlog"
 
-// SummaryHeading stands above a summary (reference/memory-semantics.md 001-28).
+// SummaryHeading is the line above a summary.
 const SummaryHeading = "[Earlier conversation summary]"
 
-// appendSummary puts a summary behind the system messages that dst ends in, the last of which begins at last, or below 0 where there are none. The list begins at first.
+// appendSummary adds a summary after the system messages at the end of dst. The last of them begins at
+// last, which is negative if there are none; the list begins at first.
 func appendSummary(dst []byte, first, last int, summary string) []byte {
 	summary = SummaryHeading + "\n" + summary
 	if last >= 0 {
 		if content, ok := lookup(dst[last:], "content"); ok && len(content) > 2 && content[0] == '"' {
-			end := cap(dst) - cap(content) + len(content) - 1 // of the text, before its quote; content is a part of dst
+			end := cap(dst) - cap(content) + len(content) - 1 // of the text, before its closing quote: content is a part of dst
 			quoted := appendQuote(nil, "\n\n"+summary)
 			return slices.Insert(dst, end, quoted[1:len(quoted)-1]...)
 		}
@@ -185,9 +210,9 @@ func appendSummary(dst []byte, first, last int, summary string) []byte {
 	return append(appendQuote(append(dst, `{"role":"system","content":`...), summary), '}')
 }
 
-// saysTheSame tells whether a client's system message repeats one of the agent's: a platform that was joined with the same
-// settings sends them along.
-func saysTheSame(system [][]byte, in *Incoming) bool {
+// repeats reports whether a client's system message is one of the agent's: a platform with the same
+// settings sends them too.
+func repeats(system [][]byte, in *Incoming) bool {
 	text := ""
 	for _, s := range system {
 		content, ok := lookup(s, "content")
@@ -204,6 +229,7 @@ func saysTheSame(system [][]byte, in *Incoming) bool {
 	return false
 }
 
+// find returns the value of the member with a name.
 func find(members []member, name string) ([]byte, bool) {
 	for _, m := range members {
 		if m.name == name {
@@ -213,13 +239,13 @@ func find(members []member, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// isTurnKey tells whether a top-level key tells of the turn; in the custom form they are ours to set, in the standard form
-// they do not go out.
+// isTurnKey reports whether a top-level key describes the turn. In the custom form we set these keys; in
+// the standard form they are not sent.
 func isTurnKey(name string) bool {
 	return name == "turn_id" || name == "timestamp" || name == "interruptable"
 }
 
-// interruptable gives the request's own word on it, else true.
+// interruptable returns the request's value of that name, or true.
 func interruptable(req []member) []byte {
 	if v, ok := find(req, "interruptable"); ok && (v[0] == 't' || v[0] == 'f') {
 		return v
@@ -227,8 +253,8 @@ func interruptable(req []member) []byte {
 	return []byte("true")
 }
 
-// forUpstream gives the request's metadata without our own key, and in the standard form without what is no text, which OpenAI refuses and where
-// platforms put whole objects; nil if nothing is left of it.
+// forUpstream returns the request's metadata without our own key, or nil if nothing is left. In the
+// standard form it also removes objects and arrays, which OpenAI refuses and platforms send.
 func (a *Assembly) forUpstream(metadata []byte) []byte {
 	if metadata[0] != '{' {
 		return metadata
@@ -258,6 +284,7 @@ func (a *Assembly) forUpstream(metadata []byte) []byte {
 	return append(out, '}')
 }
 
+// keeps reports whether a member of the metadata is sent.
 func (a *Assembly) keeps(name, v []byte) bool {
 	return !nameIs(name, "agent_id") && (a.Custom || v[0] != '{' && v[0] != '[')
 }

@@ -14,31 +14,33 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// ViaHeader names the Heardlog instances that a call has passed. A request that names ourselves has come round in a circle.
+// ViaHeader lists the Heardlog instances that a call has passed. A request that lists this server has
+// come back to it.
 const ViaHeader = "X-Heardlog-Via"
 
-// maxErrorBody is how much of an upstream's error is read.
+// maxErrorBody limits how much of an upstream's error is read, in bytes.
 const maxErrorBody = 64 << 10
 
-// forwarded are the only headers of a client that go on to the upstream (reference/proxies.md rule 10).
+// forwarded returns the only headers of a client that are passed to the upstream.
 func forwarded() []string { return []string{"Traceparent", "Tracestate", "X-Request-Id"} }
 
-// Limits bounds one call in time. Zero fields have no limit.
+// Limits limits the time of one call. Zero fields mean no limit.
 type Limits struct {
-	Connect    time.Duration // until the connection stands, TLS included
+	Connect    time.Duration // until the connection is open, TLS included
 	FirstToken time.Duration // of a stream: until its first data event
 	Idle       time.Duration // of a stream: between two data events; comments do not count
 	Total      time.Duration // of everything
 }
 
-// Why a call was given up by us. They are causes of the call's context and found in the chain of its error.
+// Reasons why a call was cancelled by us. Each is the cause of the call's context and in the chain of
+// its error.
 var (
 	ErrConnectTimeout    = errors.New("no connection within its limit")
 	ErrFirstTokenTimeout = errors.New("no data event within the limit for the first")
 	ErrIdleTimeout       = errors.New("no data event within the limit between two")
 	ErrTotalTimeout      = errors.New("not finished within the limit for the whole call")
-	// ErrGrace is the end of a stream that said it was finished and then kept its connection open: no failure.
-	ErrGrace = errors.New("silent after its last word")
+	// ErrGrace ends a stream that was finished but kept its connection open. It is not a failure.
+	ErrGrace = errors.New("the stream was finished but not closed")
 )
 
 // Call is one call to an upstream.
@@ -47,16 +49,17 @@ type Call struct {
 	APIKey  string            // sent as a bearer token; "" sends none
 	Azure   bool              // APIKey goes into AzureKeyHeader instead
 	Headers map[string]string // llm.headers; our own headers win
-	Client  http.Header       // the client's, of which forwarded() goes on; may be nil
+	Client  http.Header       // the client's, of which forwarded are passed on; may be nil
 	Body    []byte            // must not change after Do: the transport may still send it then
-	Method  string            // "": POST with a Body, GET without
-	// ContentType is that of Body and Accept what may come back; "" is JSON, or a stream of events where Stream asks for one.
+	Method  string            // "" means POST with a Body, GET without
+	// ContentType is the type of Body, Accept that of the response. "" means JSON; for Accept with Stream,
+	// a stream of events.
 	ContentType, Accept string
 	Stream              bool
 	Connect             time.Duration // see Limits
 }
 
-// Secrets are the strings that must not come back out of an upstream's error.
+// Secrets returns the strings that must be removed from an upstream's error.
 func (c *Call) Secrets() []string {
 	out := []string{c.APIKey}
 	for name, v := range c.Headers {
@@ -70,11 +73,12 @@ func (c *Call) Secrets() []string {
 // Client calls upstreams. It is safe for concurrent use.
 type Client struct {
 	Transport http.RoundTripper // usually from NewTransport
-	// Instance is this server's id in ViaHeader; "" sends none.
+	// Instance is this server's ID in ViaHeader; "" sends none.
 	Instance string
 }
 
-// Looped tells whether a request has passed this server before: an llm.url that points back at us would call itself without end.
+// Looped reports whether a request has passed this server before: an llm.url that points to this server
+// would call itself without end.
 func (c *Client) Looped(h http.Header) bool {
 	if c.Instance == "" {
 		return false
@@ -89,22 +93,23 @@ func (c *Client) Looped(h http.Header) bool {
 	return false
 }
 
-// UpstreamError is an answer of the upstream that is none: a status other than 2xx. It is passed on.
+// UpstreamError is a response other than 2xx. It is passed on to the client.
 type UpstreamError struct {
-	Status int         // of the upstream; 502 for a redirect, which is not followed
+	Status int         // the upstream's; 502 for a redirect, which is not followed
 	Header http.Header // Retry-After and the rate limits
 	Body   []byte      // JSON, without secrets
-	Text   string      // what it says, for logs and records, without secrets
+	Text   string      // the message for logs and records, without secrets
 }
 
-// Error gives the status and what the upstream said.
+// Error returns the status and the message.
 func (e *UpstreamError) Error() string {
 	return "upstream answered " + http.StatusText(e.Status) + ": " + e.Text
 }
 
-// Do makes the call. The answer (its Request is nil) has a body that must be closed; ending ctx closes the connection at once, also while the body is
-// being read. It fails with *UpstreamError for a status other than 2xx, fault.Upstream for a dead upstream and
-// fault.UpstreamTimeout for a slow one; where ctx ended first its cause is in the chain.
+// Do makes the call. The response's body must be closed. Cancelling ctx ends the connection, or its
+// HTTP/2 stream, at once, also while the body is being read. Do fails with *UpstreamError for a status
+// other than 2xx, fault.Upstream if the upstream cannot be reached and fault.UpstreamTimeout if it is too
+// slow. If ctx ended first, its cause is in the chain.
 func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
 	limited := ctx
 	if call.Connect > 0 {
@@ -122,17 +127,18 @@ func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
 		return nil, callFault(ctx, err, call, req.URL.Host)
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 {
-		res.Request = nil // it holds the whole body, for as long as the answer takes
+		res.Request = nil // it holds the request's body
 		return res, nil
 	}
 	defer res.Body.Close()
 	return nil, upstreamError(res, call)
 }
 
+// request returns the HTTP request of a call.
 func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error) {
 	u, err := url.Parse(call.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		// The error of url.Parse quotes the URL, which may hold a key.
+		// The error of url.Parse quotes the URL, which may contain a key.
 		return nil, fault.At(fault.Invalid, "llm.url", "is not an absolute http or https URL")
 	}
 	h := make(http.Header, 6+len(call.Headers))
@@ -186,13 +192,15 @@ func (c *Client) request(ctx context.Context, call *Call) (*http.Request, error)
 	return req.WithContext(ctx), nil
 }
 
+// setBody sets a body that can be sent again.
 func setBody(req *http.Request, body []byte) {
 	req.ContentLength = int64(len(body))
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 }
 
-// ownHeader tells whether a header belongs to the connection or to us, and cannot be set by llm.headers.
+// ownHeader reports whether a header belongs to the connection or to us, so that llm.headers cannot set
+// it.
 func ownHeader(name string) bool {
 	switch name {
 	case "Host", "Connection", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Keep-Alive",
@@ -202,7 +210,7 @@ func ownHeader(name string) bool {
 	return false
 }
 
-// callFault turns what a transport failed with into an error that says whose limit or which host it was.
+// callFault returns the error for a failed round trip. It names the limit or the host.
 func callFault(ctx context.Context, err error, call *Call, host string) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return CauseFault(cause, err)
@@ -217,8 +225,8 @@ func callFault(ctx context.Context, err error, call *Call, host string) error {
 	return fault.Wrap(fault.Upstream, scrubbed(err, call), "the LLM at "+host+" cannot be reached")
 }
 
-// CauseFault gives the error for a call that ended with its context: fault.UpstreamTimeout for one of our limits, the
-// cause itself (an interruption, a client gone) for anything else.
+// CauseFault returns the error for a call whose context ended with cause: fault.UpstreamTimeout for one
+// of our limits, else the cause itself, such as an interruption. It returns err if cause is nil.
 func CauseFault(cause, err error) error {
 	switch {
 	case errors.Is(cause, ErrFirstTokenTimeout):
@@ -233,7 +241,7 @@ func CauseFault(cause, err error) error {
 	return err
 }
 
-// ReadFault gives the error for an answer that broke off while it was read.
+// ReadFault returns the error for a response whose body could not be read to its end.
 func ReadFault(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return CauseFault(cause, err)
@@ -241,6 +249,7 @@ func ReadFault(ctx context.Context, err error) error {
 	return fault.Wrap(fault.Upstream, err, "the LLM broke off within its answer")
 }
 
+// upstreamError reads a response other than 2xx.
 func upstreamError(res *http.Response, call *Call) *UpstreamError {
 	e := &UpstreamError{Status: res.StatusCode, Header: http.Header{}}
 	for k, v := range res.Header {
@@ -248,13 +257,13 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 			e.Header[k] = v
 		}
 	}
-	if e.Status < 400 { // the target would see headers that were meant for another host
+	if e.Status < 400 { // another host must not see the headers
 		e.Status = http.StatusBadGateway
 		e.Text = "the LLM answered with a redirect or another status that is no answer; llm.url must be the final address"
 		e.Body = openAIErrorBody(e.Text)
 		return e
 	}
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what came is passed on
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what has been read is passed on
 	body = Scrub(body, call.Secrets())
 	if isJSONObject(body) {
 		e.Body, e.Text = body, clip(string(body), 1000)
@@ -268,6 +277,7 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 	return e
 }
 
+// openAIErrorBody returns an error in OpenAI's form.
 func openAIErrorBody(text string) []byte {
 	b := appendQuote([]byte(`{"error":{"message":`), text)
 	return append(b, `,"type":"upstream_error","param":null,"code":null}}`...)

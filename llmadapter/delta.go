@@ -8,39 +8,39 @@ import (
 	"unicode/utf8"
 )
 
-// MaxAnswer is how many bytes of an answer's text are kept, and of its tool calls: as much as one event may hold, and days of speech. What comes
-// behind is passed on and not kept.
+// MaxAnswer limits how many bytes of an answer's text, and of its tool calls, are kept. The rest is passed
+// on but not kept.
 const MaxAnswer = MaxEvent
 
-// maxCalls is how many tool calls of one answer are kept.
+// maxCalls limits how many tool calls of one answer are kept.
 const maxCalls = 128
 
-// Record is what was read of one answer, beside its way to the client. It is not safe for concurrent use.
+// Record is what was read of one answer. It is not safe for concurrent use.
 type Record struct {
-	text []byte // all the model said
+	text []byte // all that the model said
 	sent int    // how much of text was written and flushed
 
 	ID     string // of the first chunk
 	Finish string // finish_reason
 	Usage  []byte // JSON object; nil if the upstream sent none
 	calls  []toolCall
-	whole  []byte // tool_calls of an unary answer, as they came
+	whole  []byte // tool_calls of an answer in one piece, as they came
 	unary  bool   // the answer came in one piece
 
-	// Error is the upstream's error object or text where one came inside the answer.
+	// Error is the upstream's error object or text, if one came inside the answer.
 	Error []byte
-	// Done tells that [DONE] came.
+	// Done is set when [DONE] was read.
 	Done bool
-	// FirstTokenAt and FirstSentenceAt are when the client was first sent words or a tool call, and when the first sentence
-	// was complete; zero while not.
+	// FirstTokenAt is when the client was first sent words or a tool call, FirstSentenceAt when it was
+	// sent the end of the first sentence; zero before that.
 	FirstTokenAt, FirstSentenceAt time.Time
 
 	spoke, sentence bool // read, not yet written
 	begun           bool
-	cut             bool // more came than is kept
+	cut             bool // more was read than is kept
 }
 
-// toolCall is one call, put together from its deltas.
+// toolCall is one call, joined from its deltas.
 type toolCall struct {
 	index    int64
 	id, kind string
@@ -48,28 +48,30 @@ type toolCall struct {
 	args     []byte
 }
 
-// Generated gives all that the model said.
+// Generated returns all that the model said.
 func (r *Record) Generated() string { return string(r.text) }
 
-// Sent gives what was written to the client, cut at whole deltas.
+// Sent returns what was written to the client, in whole deltas.
 func (r *Record) Sent() string { return string(r.text[:r.sent]) }
 
-// Spoke tells that words of the answer were read, whether or not they were written yet.
+// Spoke reports whether words of the answer were read, written or not.
 func (r *Record) Spoke() bool { return r.spoke }
 
-// Begun tells that something of the answer was read. What only says how the answer is to be spoken (reference/agora-api.md 4.4) is nothing of it.
+// Begun reports whether a part of the answer was read. An event that only says how the answer is to be
+// spoken (Agora's chat.completion.custom_metadata) is not a part of it.
 func (r *Record) Begun() bool { return r.begun }
 
-// Calls tells that the answer calls a tool, as far as it was read.
+// Calls reports whether the answer calls a tool, as far as it was read.
 func (r *Record) Calls() bool { return r.whole != nil || len(r.calls) > 0 }
 
-// Complete tells whether the upstream said that it was finished.
+// Complete reports whether the upstream finished the answer.
 func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil && !r.cut }
 
-// Cut tells that more came than is kept.
+// Cut reports whether more was read than is kept.
 func (r *Record) Cut() bool { return r.cut }
 
-// room tells whether n bytes more may be kept beside those that are; once they may not, nothing more is: a text with a hole would be a lie.
+// room reports whether n more bytes may be kept. After the first that may not, nothing more is kept, so
+// that the text has no gap.
 func (r *Record) room(kept, n int) bool {
 	if kept+n > MaxAnswer {
 		r.cut = true
@@ -77,7 +79,7 @@ func (r *Record) room(kept, n int) bool {
 	return !r.cut
 }
 
-// ToolCalls gives the calls as an OpenAI tool_calls array; nil if there are none.
+// ToolCalls returns the calls as an OpenAI tool_calls array, or nil.
 func (r *Record) ToolCalls() []byte {
 	if r.whole != nil || len(r.calls) == 0 {
 		return r.whole
@@ -99,7 +101,7 @@ func (r *Record) ToolCalls() []byte {
 	return append(out, ']')
 }
 
-// flushed notes that all that was read was also written.
+// flushed notes that all that was read has been written.
 func (r *Record) flushed(now func() time.Time) {
 	r.sent = len(r.text)
 	if r.spoke && r.FirstTokenAt.IsZero() {
@@ -110,7 +112,7 @@ func (r *Record) flushed(now func() time.Time) {
 	}
 }
 
-// Chunk reads the data of one event. What is not a chunk is passed over: the client gets it anyhow.
+// Chunk reads the data of one event. It ignores data that is not a chunk.
 func (r *Record) Chunk(data []byte) {
 	if len(data) == 0 {
 		return
@@ -128,7 +130,7 @@ func (r *Record) Chunk(data []byte) {
 		switch string(name) {
 		case `"id"`:
 			id = v
-		case `"object"`: // reference/agora-api.md 4.4
+		case `"object"`: // see Begun
 			spoken = string(v) != `"chat.completion.custom_metadata"`
 		case `"choices"`:
 			choices = v
@@ -165,7 +167,7 @@ func (r *Record) Chunk(data []byte) {
 	}
 }
 
-// choice reads one choice; only the one with index 0 (or none) is what a caller hears.
+// choice reads one choice. Only the one with index 0, or without one, is what the caller hears.
 func (r *Record) choice(c []byte) {
 	var delta, finish []byte
 	first := true
@@ -192,7 +194,8 @@ func (r *Record) choice(c []byte) {
 	}
 }
 
-// said reads a delta, or the message of a whole answer. Text and transcript beside each other are the same words twice, and the text is what counts.
+// said reads a delta, or the message of a whole answer. If it has both text and a transcript, they are the
+// same words, and the text counts.
 func (r *Record) said(delta []byte) {
 	var audio []byte
 	before := len(r.text)
@@ -204,12 +207,12 @@ func (r *Record) said(delta []byte) {
 		r.delta(name, v)
 		return nil
 	})
-	if len(audio) > 0 && audio[0] == '{' && len(r.text) == before { // reference/agora-api.md 4.5: the transcript is what is remembered
+	if len(audio) > 0 && audio[0] == '{' && len(r.text) == before {
 		r.say(stringMember(audio, "transcript"))
 	}
 }
 
-// delta reads one member of a delta, or of the message of a whole answer; name is quoted.
+// delta reads one member of a delta, or of the message of a whole answer. name is quoted.
 func (r *Record) delta(name, v []byte) {
 	switch string(name) {
 	case `"content"`:
@@ -218,7 +221,7 @@ func (r *Record) delta(name, v []byte) {
 			return
 		}
 		r.sayJSON(v)
-	case `"refusal"`: // what a model says when it refuses is said all the same
+	case `"refusal"`: // a refusal is spoken like any other text
 		r.sayJSON(v)
 	case `"tool_calls"`:
 		switch {
@@ -240,6 +243,7 @@ func (r *Record) sayJSON(v []byte) {
 	}
 }
 
+// say adds text.
 func (r *Record) say(s string) {
 	if s == "" {
 		return
@@ -254,7 +258,8 @@ func (r *Record) say(s string) {
 	}
 }
 
-// endsSentence tells whether a delta completes a sentence: a mark at its end or before white space.
+// endsSentence reports whether a delta completes a sentence: it has a mark at its end or before white
+// space.
 func endsSentence(s string) bool {
 	for i, c := range s {
 		switch c {
@@ -270,8 +275,8 @@ func endsSentence(s string) bool {
 	return false
 }
 
-// toolCall adds one delta of a call. Calls are told apart by index; a server that leaves it out sends whole calls, each
-// with an id of its own (reference/proxies.md rule 13).
+// toolCall adds one delta of a call. Deltas of a call have the same index; a server without indexes sends
+// whole calls, each with an ID of its own.
 func (r *Record) toolCall(delta []byte) {
 	id := stringMember(delta, "id")
 	raw, indexed := lookup(delta, "index")
@@ -307,7 +312,7 @@ func (r *Record) toolCall(delta []byte) {
 	if r.spoke = true; !r.room(kept, len(fn)) {
 		return
 	}
-	if len(c.args) == 0 { // a server that repeats the name with each piece of the arguments must not double it
+	if len(c.args) == 0 { // some servers repeat the name with each piece of the arguments
 		c.name = append(c.name, stringMember(fn, "name")...)
 	}
 	switch args, ok := lookup(fn, "arguments"); {
@@ -319,7 +324,7 @@ func (r *Record) toolCall(delta []byte) {
 	}
 }
 
-// Unary reads the body of an answer that came in one piece. It tells whether it is one.
+// Unary reads the body of an answer in one piece. It reports whether the body is one.
 func (r *Record) Unary(body []byte) bool {
 	if !isJSONObject(body) {
 		return false
@@ -356,7 +361,7 @@ func (r *Record) Unary(body []byte) bool {
 	return true
 }
 
-// message reads the choice of a whole answer.
+// message reads the choice of an answer in one piece.
 func (r *Record) message(choice []byte) {
 	_ = walkObject(choice, func(name, v []byte) error {
 		switch string(name) {
@@ -375,7 +380,7 @@ func (r *Record) message(choice []byte) {
 	})
 }
 
-// firstElement gives the first element of a JSON array; nil if v is none or empty.
+// firstElement returns the first element of a JSON array, or nil.
 func firstElement(v []byte) (first []byte) {
 	if v[0] == '[' {
 		walkArray(v, func(e []byte) {
@@ -387,7 +392,7 @@ func firstElement(v []byte) (first []byte) {
 	return first
 }
 
-// Delivered notes that all of an answer in one piece goes to the client now.
+// Delivered notes that an answer in one piece was sent to the client.
 func (r *Record) Delivered(now time.Time) {
 	r.flushed(func() time.Time { return now })
 }

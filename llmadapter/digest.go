@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Digest tells requests apart: two have the same one where they ask for the same, whatever the white space, the order of members and the time that a platform
-// wrote at top level.
+// Digest returns a hash that identical requests share. White space, the order of members and the
+// top-level timestamp do not count.
 func (r *Request) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	members := slices.Clone(r.members)
@@ -30,7 +30,7 @@ func (r *Request) Digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// digestPart adds a part with its length, so that no two lists of parts look the same.
+// digestPart adds a part with its length, so that no two lists of parts have the same hash.
 func digestPart(h hash.Hash, b []byte) {
 	var n [8]byte
 	binary.LittleEndian.PutUint64(n[:], uint64(len(b)))
@@ -38,7 +38,7 @@ func digestPart(h hash.Hash, b []byte) {
 	_, _ = h.Write(b)
 }
 
-// canonical gives the one form of a JSON value; what has none is taken as it stands.
+// canonical returns the canonical form of a JSON value, or v if it has none.
 func canonical(v []byte) []byte {
 	c := jsontext.Value(bytes.Clone(v))
 	if c.Canonicalize(lenient) != nil {

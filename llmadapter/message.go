@@ -7,28 +7,28 @@ import (
 // Message is one message of the conversation, ready to go upstream.
 type Message struct {
 	Role string
-	Text string // the content; not looked at where Content is set
-	// Content is the content as JSON (a string, an array of parts, or null) where it is already at hand.
+	Text string // the content, unless Content is set
+	// Content is the content as JSON: a string, an array of parts, or null.
 	Content    []byte
-	ToolCalls  []byte // JSON array; an assistant's. With no text the content is null
+	ToolCalls  []byte // JSON array, of an assistant. Without text the content is null
 	ToolCallID string
 	Name       string
 
-	// Entry is what the ledger knows of the message; it goes upstream in the custom form only. nil for nothing.
+	// Entry is what the ledger adds in the custom form; it may be nil.
 	Entry *Entry
-	// Raw is the object as the client sent it; in the custom form, members that we do not know are taken from it.
+	// Raw is the object as the client sent it. The custom form takes unknown members from it.
 	Raw []byte
 }
 
-// Entry is what the ledger adds to a message (reference/agora-api.md section 3).
+// Entry is what the ledger adds to a message.
 type Entry struct {
 	TurnID      int64
 	Timestamp   int64 // Unix ms
 	Source      string
-	Metadata    []Member // beside source, interrupted, interrupt_timestamp and original
+	Metadata    []Member // besides source, interrupted, interrupt_timestamp and original
 	Interrupted bool
 	InterruptMS int64  // Unix ms; 0 = not known
-	Original    string // all that was generated; sent where Interrupted
+	Original    string // all that was generated; sent if Interrupted
 }
 
 // Member is one member of a JSON object; Value is JSON.
@@ -37,23 +37,23 @@ type Member struct {
 	Value []byte
 }
 
-// FromIncoming gives a client's message for the way up, content untouched.
+// FromIncoming returns a client's message for an upstream, its content unchanged.
 func FromIncoming(in *Incoming) Message {
 	return Message{
 		Role: in.Role, Content: in.Content, ToolCalls: in.ToolCalls, ToolCallID: in.ToolCallID, Name: in.Name, Raw: in.Raw,
 	}
 }
 
-// appendStandard appends the form that every OpenAI-compatible server takes: strict ones refuse any other member.
+// appendStandard appends the form for all OpenAI-compatible servers. Strict ones refuse other members.
 func (m *Message) appendStandard(dst []byte) []byte {
 	return append(m.appendCore(dst), '}')
 }
 
-// appendCore appends the standard members, the object left open.
+// appendCore appends the standard members and leaves the object open.
 func (m *Message) appendCore(dst []byte) []byte {
 	role := m.Role
 	if role == "tool" && m.ToolCallID == "" && m.Name != "" {
-		role = "function" // the older form: a result that names its function and no call
+		role = "function" // the older form names the function instead of the call
 	}
 	dst = append(dst, `{"role":`...)
 	dst = appendQuote(dst, role)
@@ -78,8 +78,9 @@ func (m *Message) appendCore(dst []byte) []byte {
 	return dst
 }
 
-// appendCustom appends the form with every field. A client's own members survive. Its turn_id and timestamp stand where it
-// sent them, since the upstream may know the platform's numbers; metadata is the ledger's, which holds the client's.
+// appendCustom appends the form with every field. A client's unknown members are kept, and so are its
+// turn_id and timestamp, since the upstream may know the platform's numbers. The metadata is the
+// ledger's, which includes the client's.
 func (m *Message) appendCustom(dst []byte) []byte {
 	dst = m.appendCore(dst)
 	hasTurn, hasTime := false, false
@@ -113,6 +114,7 @@ func (m *Message) appendCustom(dst []byte) []byte {
 	return append(dst, '}')
 }
 
+// appendMetadata appends the metadata object.
 func (m *Entry) appendMetadata(dst []byte) []byte {
 	dst = append(dst, '{')
 	sep := func() {
@@ -138,7 +140,7 @@ func (m *Entry) appendMetadata(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// contentOf gives the message's content as JSON.
+// contentOf returns the message's content as JSON.
 func (m *Message) contentOf() []byte {
 	if m.Content != nil {
 		return m.Content
@@ -146,9 +148,10 @@ func (m *Message) contentOf() []byte {
 	return appendQuote(nil, m.Text)
 }
 
-// MergeUsers makes one message of each run of user messages that nobody answered, as Agora does for its models: for the
-// model's eyes only, the ledger keeps each. Texts are joined by a line break; where one of them has parts, the result is
-// an array of all parts in order. The merged message carries the number, time and metadata of the last. It changes msgs in place.
+// MergeUsers merges each run of unanswered user messages into one, as Agora does for its models; the
+// ledger keeps each of them. Texts are joined by a line break. If one of them has parts, the result is
+// an array of all parts in order. The merged message has the turn, time and metadata of the last one.
+// MergeUsers changes msgs in place.
 func MergeUsers(msgs []Message) []Message {
 	out := msgs[:0]
 	for _, m := range msgs {
@@ -161,6 +164,7 @@ func MergeUsers(msgs []Message) []Message {
 	return out
 }
 
+// merge returns b with the content of a in front.
 func merge(a *Message, b Message) Message {
 	if a.isParts() || b.isParts() {
 		content := append([]byte(nil), '[')
@@ -182,6 +186,7 @@ func merge(a *Message, b Message) Message {
 
 func (m *Message) isParts() bool { return len(m.Content) > 0 && m.Content[0] == '[' }
 
+// plainText returns the text of the content.
 func (m *Message) plainText() string {
 	if m.Content != nil {
 		return ContentText(m.Content)
@@ -208,7 +213,7 @@ func appendParts(dst, content []byte) []byte {
 	return dst
 }
 
-// Prefix puts text in front of the message's content; in front of parts, as a part of its own.
+// Prefix puts text in front of the message's content, as a part of its own if the content has parts.
 func (m *Message) Prefix(text string) {
 	if m.isParts() {
 		content := append(appendQuote([]byte(`[{"type":"text","text":`), text), '}')
@@ -218,7 +223,8 @@ func (m *Message) Prefix(text string) {
 	m.Text, m.Content = text+m.plainText(), nil
 }
 
-// UnknownCall makes the message that a result needs in front of it where nobody knows the call: a function without arguments.
+// UnknownCall returns the message that must precede a result whose call is unknown: a call without
+// arguments.
 func UnknownCall(id, name string) Message {
 	if name == "" {
 		name = "unknown"

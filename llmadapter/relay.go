@@ -8,73 +8,76 @@ import (
 )
 
 const (
-	// readBuffer is what is read of an upstream at once; what has arrived together goes on together. A stream begins with
-	// firstBuffer, which is enough for one that speaks word by word: a thousand of them wait most of their time.
+	// readBuffer is how much of a response is read at once. Data that arrives together is passed on
+	// together. A stream begins with firstBuffer, which is enough for single words and saves memory.
 	readBuffer  = 8 << 10
 	firstBuffer = 1 << 10
-	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended between events. What is
-	// longer goes on in pieces.
+	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended between
+	// events. Longer events are passed on in pieces.
 	maxHeld = 64 << 10
 )
 
-// Grace is how long an upstream may still send after finish_reason, and after [DONE], before its silence counts as the end.
+// How long an upstream may be silent after finish_reason, and after [DONE], before the stream is ended.
 const (
 	FinishGrace = 2 * time.Second
 	DoneGrace   = 200 * time.Millisecond
 )
 
-// StreamWriter is where a stream goes. Write and Flush are called by one goroutine at a time.
+// StreamWriter is the destination of a stream. One goroutine at a time calls Write and Flush.
 type StreamWriter interface {
 	io.Writer
-	// Flush sends what was written; an error means that it did not reach the socket.
+	// Flush sends what was written. An error means that it did not reach the socket.
 	Flush() error
 }
 
-// WriteError is a client that could not be written to: it went away or reads too slowly.
+// WriteError is a failure to write to the client: it went away or reads too slowly.
 type WriteError struct{ Err error }
 
-// Error gives the text.
+// Error returns the text of the cause.
 func (e *WriteError) Error() string { return "write to the client: " + e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// ErrStream is an error object that the upstream sent inside the stream; Record.Error holds it.
+// ErrStream means that the upstream sent an error object inside the stream; Record.Error holds it.
 var ErrStream = errors.New("the upstream reported an error inside the stream")
 
-// Relay passes one stream on, byte for byte, and reads it on the side. Nothing is added to it, taken out, split or renamed
-// (reference/proxies.md rule 5); what arrived together is written together and flushed at once.
+// Relay passes on one stream, byte for byte, and reads it on the side. It adds, removes and changes
+// nothing. What arrives together is written together and flushed at once.
 type Relay struct {
-	// Out is the client; nil for an answer that nobody listens to, which then counts as sent.
+	// Out is the client. Without one, all that is read counts as sent.
 	Out StreamWriter
 	Now func() time.Time
-	// Alive is told of every data event (not of comments), before it is written; the last one says so with final.
+	// Alive is called after data events (not comments) were read, before they are written.
 	Alive func(r *Record)
-	// Flushed is told after each write that reached the client.
+	// Flushed is called after each write that reached the client.
 	Flushed func()
-	// Ending is called once, when all but [DONE] has been written and flushed, or the stream ended cleanly without it: the
-	// answer can be stored before the client is told that it is complete. Its error ends Run in place of [DONE].
+	// Ending is called once, when all but [DONE] has been written and flushed, or the stream ended
+	// without it: the answer can be stored before the client learns that it is complete. An error of
+	// Ending ends Run, without [DONE].
 	Ending func() error
-	// StopOnError makes Run return ErrStream instead of passing on an error object that comes before any word was said.
+	// StopOnError makes Run return ErrStream instead of passing on an error object that comes before
+	// any word.
 	StopOnError bool
-	// Lock guards Record, where someone else reads it while Run is at work; nil if nobody does.
+	// Lock guards Record if other goroutines read it during Run; it may be nil.
 	Lock sync.Locker
 
 	Record Record
 
 	sse     SSE
-	writing bool          // a write is under way that is not in Record yet
-	noted   chan struct{} // closed when it is; nil if nobody waits for that
+	writing bool          // a write is in progress that is not in Record yet
+	noted   chan struct{} // closed when it is; see Mute
 	muted   bool          // nothing is written any more
 	ended   bool
-	torn    bool // the client has the beginning of an event
+	torn    bool // the client has only a part of an event
 }
 
-// buffers has no state but reusable memory.
+// buffers holds reusable memory only.
 var buffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
 
-// Run relays until the stream ends. nil is a clean end, with or without [DONE]; a *WriteError is a client that went away;
-// ErrStream see StopOnError; anything else is what reading failed with, the client having got all that came before.
+// Run relays until the stream ends. It returns nil for a regular end, with or without [DONE], *WriteError
+// if the client went away, ErrStream as StopOnError says, an error of Ending, or else the error of
+// reading; the client then has all that was read before.
 func (r *Relay) Run(src io.Reader) error {
 	buf := make([]byte, firstBuffer)
 	var ref *[]byte
@@ -120,9 +123,9 @@ func (r *Relay) Run(src io.Reader) error {
 	}
 }
 
-// read parses what is new in b (from held on), writes what is whole and gives how much that was.
+// read parses what is new in b, from held on, and writes what is complete. It returns how much that was.
 func (r *Relay) read(b []byte, held int) (int, error) {
-	last, done, stop := 0, -1, false // last: where the last event ends; done: where [DONE] begins
+	last, done, stop := 0, -1, false // the end of the last event, the start of [DONE], and whether to stop
 	data := false
 	r.lock()
 	whole := r.sse.Feed(b[held:], func(ev []byte, end int) {
@@ -166,7 +169,7 @@ func (r *Relay) read(b []byte, held int) (int, error) {
 	return whole, r.write(b[done:whole])
 }
 
-// finish passes on what an upstream left behind that closed without a blank line.
+// finish passes on the rest of a stream that ended without a blank line.
 func (r *Relay) finish(rest []byte) error {
 	r.lock()
 	r.sse.End(func(ev []byte) { r.Record.Chunk(ev) })
@@ -179,7 +182,7 @@ func (r *Relay) finish(rest []byte) error {
 	return r.End()
 }
 
-// End calls Ending if it was not called yet, for a stream that ends in another way than by its last byte.
+// End calls Ending if it was not called yet. It is for streams that do not end with their last byte.
 func (r *Relay) End() error {
 	if r.ended || r.Ending == nil {
 		return nil
@@ -188,9 +191,9 @@ func (r *Relay) End() error {
 	return r.Ending()
 }
 
-// Mute ends all writing: the client is gone, the rest is only read. A write that is under way may still reach the client, who
-// may even have left because of what it said: the channel is closed once Record has its outcome, at once if there is none. It is
-// called once, with Lock held.
+// Mute ends all writing: the client is gone, and the rest is only read. A write in progress may still
+// reach the client; the returned channel is closed once Record includes it. Mute is called once, with
+// Lock held.
 func (r *Relay) Mute() <-chan struct{} {
 	r.muted, r.noted = true, make(chan struct{})
 	if !r.writing {
@@ -199,9 +202,10 @@ func (r *Relay) Mute() <-chan struct{} {
 	return r.noted
 }
 
-// Torn tells that the client has the beginning of an event without its end.
+// Torn reports whether the client has the beginning of an event without its end.
 func (r *Relay) Torn() bool { return r.torn }
 
+// write sends b and notes in Record that it was sent, unless the relay is muted.
 func (r *Relay) write(b []byte) error {
 	r.lock()
 	muted := r.muted

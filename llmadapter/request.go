@@ -14,16 +14,17 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// MaxMessages is how many messages one request may hold.
+// MaxMessages limits the messages of one request.
 const MaxMessages = 4096
 
-// Request is a chat-completions request as a client sent it. Its byte slices are parts of the body and must not be changed.
+// Request is a chat completions request as a client sent it. Its byte slices are parts of the body and
+// must not be changed.
 type Request struct {
 	Messages []Incoming
 	Stream   bool   // the client wants server-sent events
 	Model    string // as sent; see ModelGivesWay
-	AgentID  string // metadata.agent_id, our own way to address an agent; never sent upstream
-	// members are the top-level members but messages, in the order in which they came.
+	AgentID  string // metadata.agent_id; never sent upstream
+	// members are the top-level members except messages, in their order.
 	members []member
 }
 
@@ -37,45 +38,46 @@ type member struct {
 type Incoming struct {
 	Raw        []byte // the whole object
 	Role       string
-	Content    []byte // JSON: a string, an array or null; nil where there is none
-	ToolCalls  []byte // JSON array; nil where there is none
+	Content    []byte // JSON: a string, an array or null; nil for none
+	ToolCalls  []byte // JSON array; nil for none
 	ToolCallID string
 	Name       string
 	TurnID     int64 // valid if HasTurn
 	HasTurn    bool
-	Timestamp  int64  // as sent, 0 where there is none
-	Metadata   []byte // JSON object; nil where there is none
+	Timestamp  int64  // as sent; 0 for none
+	Metadata   []byte // JSON object; nil for none
 }
 
-// IsSystem tells whether the message instructs the model instead of being part of the conversation.
+// IsSystem reports whether the message instructs the model instead of being part of the conversation.
 func (m *Incoming) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
 
-// Text gives the message's text: the string itself, or the text parts of an array joined by line breaks. Lone surrogates
-// and the like are repaired to U+FFFD.
+// Text returns the message's text: the string itself, or the text parts of an array joined by line
+// breaks. Invalid UTF-8 becomes U+FFFD.
 func (m *Incoming) Text() string { return ContentText(m.Content) }
 
-// IsParts tells whether the content came as an array of parts.
+// IsParts reports whether the content is an array of parts.
 func (m *Incoming) IsParts() bool { return len(m.Content) > 0 && m.Content[0] == '[' }
 
-// parser is what parsing needs of memory, kept between requests.
+// parser is the memory that parsing needs.
 type parser struct {
 	dec *jsontext.Decoder
 	buf bytes.Buffer
 }
 
-// parsers has no state but reusable memory.
+// parsers holds reusable memory only.
 var parsers = sync.Pool{New: func() any { return &parser{dec: new(jsontext.Decoder)} }}
 
-// lenient takes what clients really send: a lone surrogate must not cost a caller his turn (it is repaired where text is
-// read). Duplicate names stay refused, since two readers could take different ones for the truth.
+// lenient accepts invalid UTF-8, which is replaced where text is read: a lone surrogate must not fail a
+// turn. Duplicate names are refused, since two readers could use different ones.
 var lenient = jsontext.AllowInvalidUTF8(true)
 
-// ParseRequest reads and checks the body of a chat-completions call. It fails with fault.BadRequest for what is not JSON,
-// fault.Missing and fault.Invalid for a wrong field, which is named (messages[2].content).
+// ParseRequest reads and checks the body of a chat completions call. It fails with fault.BadRequest if the
+// body is not JSON, and with fault.Missing or fault.Invalid for a wrong field, which the error names
+// (messages[2].content).
 func ParseRequest(body []byte) (*Request, error) {
 	p := parsers.Get().(*parser)
 	defer func() {
-		p.buf = bytes.Buffer{} // the body is the caller's
+		p.buf = bytes.Buffer{} // it must not hold the caller's body
 		parsers.Put(p)
 	}()
 	p.buf = *bytes.NewBuffer(body)
@@ -121,8 +123,8 @@ func (r *Request) parse(d *jsontext.Decoder) error {
 	return nil
 }
 
-// nameTurn gives the turn_id and timestamp of the top level, which speak of the turn that is asked for, to the user message that asks, where it brings none
-// itself (reference/agora-api.md 4.1).
+// nameTurn copies the top-level turn_id and timestamp, which describe the turn that is asked for, to the
+// last user message if it has none itself. Agora sends them that way.
 func (r *Request) nameTurn() {
 	m := &r.Messages[len(r.Messages)-1]
 	if m.Role != "user" {
@@ -130,12 +132,12 @@ func (r *Request) nameTurn() {
 	}
 	for _, name := range []string{"turn_id", "timestamp"} {
 		if v, ok := find(r.members, name); ok && (name == "turn_id" && !m.HasTurn || name == "timestamp" && m.Timestamp == 0) {
-			_ = m.set(len(r.Messages)-1, []byte(`"`+name+`"`), v) // these two are read where they can be, and fail never
+			_ = m.set(len(r.Messages)-1, []byte(`"`+name+`"`), v) // never fails for these two
 		}
 	}
 }
 
-// known reads the top-level members that mean something to us.
+// known reads the top-level members that we use.
 func (r *Request) known(name string, v jsontext.Value) error {
 	switch name {
 	case "stream":
@@ -162,6 +164,7 @@ func (r *Request) known(name string, v jsontext.Value) error {
 	return nil
 }
 
+// parseMessages reads the array of messages.
 func (r *Request) parseMessages(d *jsontext.Decoder) error {
 	if d.PeekKind() != '[' {
 		if _, err := d.ReadValue(); err != nil {
@@ -183,7 +186,7 @@ func (r *Request) parseMessages(d *jsontext.Decoder) error {
 			return fault.At(fault.Invalid, field(i, ""), "must be an object with role and content")
 		}
 		if r.Messages == nil {
-			r.Messages = make([]Incoming, 0, 2) // one new message is the usual call
+			r.Messages = make([]Incoming, 0, 2) // most calls bring one new message
 		}
 		raw, err := d.ReadValue()
 		if err != nil {
@@ -204,7 +207,7 @@ func (r *Request) parseMessages(d *jsontext.Decoder) error {
 	return nil
 }
 
-// parseIncoming reads message i; raw is known to be a valid JSON object.
+// parseIncoming reads message i. raw is a valid JSON object.
 func parseIncoming(raw []byte, i int) (Incoming, error) {
 	m := Incoming{Raw: raw}
 	err := walkObject(raw, func(name, v []byte) error { return m.set(i, name, v) })
@@ -227,6 +230,7 @@ func parseIncoming(raw []byte, i int) (Incoming, error) {
 	return m, nil
 }
 
+// set sets the field for a member of message i.
 func (m *Incoming) set(i int, name, v []byte) error {
 	kind := jsontext.Value(v).Kind()
 	text := func(s *string) error {
@@ -265,7 +269,7 @@ func (m *Incoming) set(i int, name, v []byte) error {
 	case `"name"`:
 		return text(&m.Name)
 	case `"turn_id"`:
-		// Platforms send it as a number; one that cannot be read is none.
+		// Anything but a number is ignored.
 		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil && n >= 0 {
 			m.TurnID, m.HasTurn = n, true
 		}
@@ -281,6 +285,7 @@ func (m *Incoming) set(i int, name, v []byte) error {
 	return nil
 }
 
+// checkParts refuses parts that are not objects.
 func checkParts(i int, v []byte) error {
 	n := 0
 	var err error
@@ -293,7 +298,7 @@ func checkParts(i int, v []byte) error {
 	return err
 }
 
-// internRole is unquote without a copy for the strings that every message repeats.
+// internRole is unquote, without a copy for roles.
 func internRole(v []byte) string {
 	switch string(v) {
 	case `"user"`:
@@ -308,8 +313,8 @@ func internRole(v []byte) string {
 	return unquote(v)
 }
 
-// ContentText gives the text of a message's content (JSON): a string itself, the text parts of an array joined by line
-// breaks, "" for anything else. What is not valid UTF-8 becomes U+FFFD.
+// ContentText returns the text of a message's content (JSON): a string itself, the text parts of an array
+// joined by line breaks, or "" for anything else. Invalid UTF-8 becomes U+FFFD.
 func ContentText(content []byte) string {
 	if len(content) == 0 {
 		return ""
@@ -337,6 +342,7 @@ func ContentText(content []byte) string {
 	return ""
 }
 
+// field returns the name of a field of message i in errors.
 func field(i int, name string) string {
 	f := "messages[" + strconv.Itoa(i) + "]"
 	if name != "" {
@@ -345,6 +351,7 @@ func field(i int, name string) string {
 	return f
 }
 
+// notJSON returns the error for a body that cannot be parsed.
 func notJSON(err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
@@ -362,6 +369,7 @@ func notJSON(err error) error {
 	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON")
 }
 
+// clip shortens s to at most n bytes.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -372,7 +380,7 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// MetadataString gives a string of the message's metadata; "" where there is none.
+// MetadataString returns a string of the message's metadata, or "".
 func (m *Incoming) MetadataString(name string) string {
 	if m.Metadata == nil {
 		return ""
@@ -380,13 +388,13 @@ func (m *Incoming) MetadataString(name string) string {
 	return stringMember(m.Metadata, name)
 }
 
-// Member gives a top-level member of the request as it came, messages apart; nil if there is none.
+// Member returns a top-level member of the request, messages excepted, or nil.
 func (r *Request) Member(name string) []byte {
 	v, _ := find(r.members, name)
 	return v
 }
 
-// Size gives about how many bytes of the request can go upstream.
+// Size returns about how many bytes of the request may be sent upstream.
 func (r *Request) Size() int {
 	n := 0
 	for i := range r.Messages {
@@ -398,7 +406,8 @@ func (r *Request) Size() int {
 	return n
 }
 
-// OneMember gives the value of one member of a JSON object, and the name of another member if it has one; false if it is no object.
+// OneMember returns the value of one member of a JSON object, and the name of another member if there is
+// one. ok is false if obj is not an object.
 func OneMember(obj []byte, name string) (value []byte, other string, ok bool) {
 	if len(obj) == 0 || obj[0] != '{' {
 		return nil, "", false

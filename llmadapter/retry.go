@@ -10,18 +10,18 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// backoff is the wait before the first repetition, at most; it doubles with each. Half of it is jitter, so that calls that failed together do not come back
-// together.
+// backoff is the longest wait before the first retry. It doubles with each retry. Half of it is jitter, so
+// that calls that failed together are not repeated together.
 const backoff = 200 * time.Millisecond
 
-// Backoff gives the wait before repetition n, from 0.
+// Backoff returns the wait before retry n, from 0.
 func Backoff(n int) time.Duration {
 	d := backoff << min(n, 6)
 	return d/2 + rand.N(d/2)
 }
 
-// RetryAfter gives how long an upstream asks to be left alone: Retry-After-Ms, or Retry-After in seconds or as a date; 0 where it says nothing, or
-// nothing that can be read.
+// RetryAfter returns how long an upstream asks not to be called: Retry-After-Ms, or Retry-After in seconds
+// or as a date. It returns 0 if neither can be read.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e9 {
 		return time.Duration(ms * float64(time.Millisecond))
@@ -39,23 +39,23 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// Trouble says what kind of failure an attempt ended with. Its text is a metric label.
+// Trouble is how an attempt failed. Its text is a metric label.
 type Trouble string
 
-// The kinds of trouble. See FallsOver and Repeats.
+// Kinds of trouble. See FallsOver and Repeats.
 const (
 	None        Trouble = "answered"
 	Unreachable Trouble = "unreachable"         // no connection, or one that broke before an answer came
 	Limited     Trouble = "rate_limited"        // 429
-	Failing     Trouble = "server_error"        // 5xx, or what stands for it
-	Broken      Trouble = "broken"              // it answered 2xx, and then nothing that is an answer
-	Silent      Trouble = "first_token_timeout" // nothing within the limit for the first token
+	Failing     Trouble = "server_error"        // 5xx, or an error object that means it
+	Broken      Trouble = "broken"              // 2xx, but not an answer
+	Silent      Trouble = "first_token_timeout" // no data within the limit for the first token
 	Slow        Trouble = "timeout"             // another limit of ours
-	Refused     Trouble = "refused"             // any other status: the request's own fault
-	Left        Trouble = "abandoned"           // the call ended for reasons of its own
+	Refused     Trouble = "refused"             // any other status: the request is at fault
+	Left        Trouble = "abandoned"           // the call was cancelled
 )
 
-// TroubleOf classifies what an attempt failed with.
+// TroubleOf returns the kind of an attempt's error.
 func TroubleOf(err error) Trouble {
 	if err == nil {
 		return None
@@ -86,12 +86,12 @@ func TroubleOf(err error) Trouble {
 	return Left
 }
 
-// FallsOver tells whether another upstream may do better.
+// FallsOver reports whether another upstream may do better.
 func (t Trouble) FallsOver() bool {
 	return t == Unreachable || t == Limited || t == Failing || t == Broken || t == Silent
 }
 
-// After2xx gives the trouble of an attempt whose upstream had answered 2xx before.
+// After2xx returns the trouble of an attempt whose upstream had answered 2xx.
 func (t Trouble) After2xx() Trouble {
 	if t == Unreachable {
 		return Broken
@@ -99,6 +99,6 @@ func (t Trouble) After2xx() Trouble {
 	return t
 }
 
-// Repeats tells whether the same upstream may do better a moment later. One that was silent has cost all
-// the time there was, and one that broke may have to be paid twice.
+// Repeats reports whether the same upstream may do better a moment later. A silent one has used up the
+// time, and a broken one may charge twice.
 func (t Trouble) Repeats() bool { return t == Unreachable || t == Limited || t == Failing }

@@ -8,19 +8,19 @@ import (
 	"strconv"
 )
 
-// hidden stands where a secret stood.
+// hidden replaces secrets.
 const hidden = "[secret]"
 
-// keyLike finds what looks like a key though it is none of ours: upstreams quote the keys of others, too.
+// keyLike matches what looks like a key, since upstreams may also quote other keys than ours.
 func keyLike() *regexp.Regexp {
 	return regexp.MustCompile(`\bsk-[A-Za-z0-9_\-]{6,}|(?i:\bBearer\s+)[A-Za-z0-9._~+/\-]{6,}=*`)
 }
 
-// Scrub takes secrets out of a text: first what equals one of them, plain or as JSON writes it, then what looks like a key
-// (reference/proxies.md rule 11).
+// Scrub removes secrets from a text: first the given ones, plain or in JSON's form, then all that looks
+// like a key.
 func Scrub(b []byte, secrets []string) []byte {
 	for _, s := range secrets {
-		if len(s) < 4 { // would tear words apart
+		if len(s) < 4 { // it would match inside words
 			continue
 		}
 		b = bytes.ReplaceAll(b, []byte(s), []byte(hidden))
@@ -34,7 +34,7 @@ func Scrub(b []byte, secrets []string) []byte {
 	return b
 }
 
-// scrubbed gives an error with the same chain of causes but a text without secrets.
+// scrubbed returns err, or an error with its text without secrets.
 func scrubbed(err error, call *Call) error {
 	if text := string(Scrub([]byte(err.Error()), call.Secrets())); text != err.Error() {
 		return errors.New(text)
@@ -42,13 +42,14 @@ func scrubbed(err error, call *Call) error {
 	return err
 }
 
+// isJSONObject reports whether b is a JSON object.
 func isJSONObject(b []byte) bool {
 	t := bytes.TrimSpace(b)
 	return len(t) > 0 && t[0] == '{' && validJSON(t)
 }
 
-// ErrorObject reads an error that an upstream put into its answer: an object with a message, or a string. It gives its text,
-// without what looks like a key, and the HTTP status that it names, 502 where it names none.
+// ErrorObject reads an error inside an answer: an object with a message, or a string. It returns the text
+// without secrets, and the HTTP status in the object, 502 by default.
 func ErrorObject(obj []byte, secrets []string) (text string, status int) {
 	message, _ := lookup(obj, "message")
 	if text = textOf(message); text == "" && obj[0] != '{' {

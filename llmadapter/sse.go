@@ -2,26 +2,26 @@ package llmadapter
 
 import "bytes"
 
-// MaxEvent is how many bytes of data one event may hold for us to read it. A larger event is passed on like any other;
-// only the side parse skips it.
+// MaxEvent limits the data of an event that is read, in bytes. A larger event is passed on like any other,
+// but not read.
 const MaxEvent = 4 << 20
 
-// SSE reads server-sent events from bytes as they come, split anywhere. It takes what real servers send: LF, CRLF and CR,
-// comments, data of many lines, no space behind the colon, a byte order mark, no blank line at the end. The zero value is
-// ready to use.
+// SSE parses server-sent events from pieces of a stream. It accepts what real servers send: LF, CRLF and
+// CR, comments, data of several lines, no space after the colon, a byte order mark, and no blank line at
+// the end. The zero value is ready to use.
 type SSE struct {
-	line    []byte // what is there of an unfinished line
-	lineLen int    // how long the unfinished line is, what was not kept included
+	line    []byte // the beginning of an unfinished line
+	lineLen int    // length of the unfinished line, including what was not kept
 	data    []byte // the data of the event so far
 	hasData bool   // the event has a data field
-	skip    bool   // the event is too large to be read
-	cr      bool   // the last byte was a CR, so that an LF belongs to it
-	begun   bool   // the first line was seen
+	skip    bool   // the event is too large
+	cr      bool   // the last byte was a CR; an LF after it belongs to it
+	begun   bool   // the first line was read
 }
 
-// Feed reads the next bytes and calls event with the data of each event that they complete, and with the offset in b just
-// behind it. The data is valid until event returns. It gives the offset behind the last byte of b up to which no event is
-// cut: what stands before it can go on to a client that may then be told something else; 0 if there is no such place.
+// Feed parses the next bytes. It calls event with the data of each event that they complete, which is
+// valid until event returns, and with the offset after the event in b. Feed returns the largest offset
+// in b that does not split an event, or 0: after the bytes before it something else may be written.
 func (p *SSE) Feed(b []byte, event func(data []byte, end int)) (whole int) {
 	i := 0
 	if p.cr && len(b) > 0 {
@@ -58,7 +58,7 @@ func (p *SSE) Feed(b []byte, event func(data []byte, end int)) (whole int) {
 	return whole
 }
 
-// End reads what an upstream left that closed without a blank line.
+// End parses the rest of a stream that ended without a blank line.
 func (p *SSE) End(event func(data []byte)) {
 	if p.lineLen > 0 {
 		p.take(p.line, true)
@@ -70,10 +70,10 @@ func (p *SSE) End(event func(data []byte)) {
 	}
 }
 
-// idle tells whether nothing of an event's data is pending, and no line is.
+// idle reports whether no event has begun.
 func (p *SSE) idle() bool { return !p.hasData && !p.skip }
 
-// keep holds an unfinished line, within MaxEvent.
+// keep stores an unfinished line, up to MaxEvent.
 func (p *SSE) keep(b []byte) {
 	p.lineLen += len(b)
 	if p.skip {
@@ -86,7 +86,8 @@ func (p *SSE) keep(b []byte) {
 	p.line = append(p.line, b...)
 }
 
-// take reads one line without its end and tells whether it completes an event. some is false for a blank line.
+// take parses one line without its end, and reports whether it completes an event. some is false for a
+// blank line.
 func (p *SSE) take(line []byte, some bool) bool {
 	if !p.begun {
 		p.begun = true
@@ -107,7 +108,7 @@ func (p *SSE) take(line []byte, some bool) bool {
 	switch {
 	case len(v) == 0: // "data" alone is a field with an empty value
 	case v[0] != ':':
-		return false // another field whose name begins alike
+		return false // another field whose name begins with data
 	default:
 		v = bytes.TrimPrefix(v[1:], []byte(" "))
 	}
@@ -123,7 +124,7 @@ func (p *SSE) take(line []byte, some bool) bool {
 	return false
 }
 
-// clear forgets the event; a large one's memory goes back, since a stream may live long.
+// clear removes the event. It frees the memory of a large one, since a stream may live long.
 func (p *SSE) clear() {
 	p.hasData, p.skip, p.data = false, false, p.data[:0]
 	if cap(p.data) > 64<<10 {
@@ -134,7 +135,8 @@ func (p *SSE) clear() {
 	}
 }
 
-// lineEnd finds the end of the line that begins at i: where it ends and where the next begins; -1 if it is not there yet.
+// lineEnd returns the end of the line that begins at i and the start of the next, or -1 if the line is
+// not complete.
 func lineEnd(b []byte, i int) (end, next int) {
 	rest := b[i:]
 	n := bytes.IndexByte(rest, '\n')

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Watch ends a call that takes too long: it cancels the call's context with the limit that was passed as the cause. It is
-// safe for concurrent use.
+// Watch cancels a call that takes too long, with the exceeded limit as the cause. It is safe for
+// concurrent use.
 type Watch struct {
 	limits Limits
 	cancel context.CancelCauseFunc
@@ -16,12 +16,12 @@ type Watch struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	start time.Time
-	due   time.Time // zero: nothing is due but the total
+	due   time.Time // zero if only the total limit applies
 	cause error
 	over  bool
 }
 
-// NewWatch starts to watch a call; stream tells whether the limits between events apply. Stop must be called.
+// NewWatch starts watching a call. stream sets whether the limits for events apply. Stop must be called.
 func NewWatch(limits Limits, stream bool, now func() time.Time, cancel context.CancelCauseFunc) *Watch {
 	w := &Watch{limits: limits, cancel: cancel, now: now, start: now()}
 	if stream && limits.FirstToken > 0 {
@@ -31,10 +31,10 @@ func NewWatch(limits Limits, stream bool, now func() time.Time, cancel context.C
 	return w
 }
 
-// forEver is a wait longer than any call.
+// forEver is longer than any call.
 const forEver = 365 * 24 * time.Hour
 
-// wait gives how long it is until something is due; mu is held, or w is new.
+// wait returns the time until the next limit. mu is held, or w is new.
 func (w *Watch) wait(now time.Time) time.Duration {
 	d := forEver
 	if !w.due.IsZero() {
@@ -46,8 +46,8 @@ func (w *Watch) wait(now time.Time) time.Duration {
 	return d
 }
 
-// fire looks at what is due. Events only note their time: the timer, which fires early then, is set anew here, so that a
-// chunk does not pay for it.
+// fire cancels the call if a limit is exceeded. Events only move the limit and not the timer, which is
+// cheaper, so that the timer may fire early and is set again here.
 func (w *Watch) fire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *Watch) fire() {
 	}
 }
 
-// Event notes a data event; r says whether the stream has finished, after which only a grace is left.
+// Event notes a data event. If r is complete, only a grace period is left.
 func (w *Watch) Event(r *Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,37 +76,39 @@ func (w *Watch) Event(r *Record) {
 		w.sooner(DoneGrace, ErrGrace)
 	case r.Finish != "":
 		w.sooner(FinishGrace, ErrGrace)
-	case !r.Begun(): // what came is not the answer yet
+	case !r.Begun(): // it is not part of the answer
 	default:
-		w.heard()
+		w.moved()
 	}
 }
 
-// Data notes a piece of an answer that is no stream of chunks: from then on the limit between two holds for it.
+// Data notes a piece of a body that is not a stream of chunks. From then on the idle limit applies.
 func (w *Watch) Data() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heard()
+	w.moved()
 }
 
-func (w *Watch) heard() {
+// moved restarts the idle limit.
+func (w *Watch) moved() {
 	if w.limits.Idle == 0 {
 		w.due = time.Time{}
 		return
 	}
 	first := w.cause != ErrIdleTimeout
 	w.due, w.cause = w.now().Add(w.limits.Idle), ErrIdleTimeout
-	if first { // may be due before the limit for the first token would have been
+	if first { // it may be earlier than the limit for the first token
 		w.timer.Reset(w.wait(w.now()))
 	}
 }
 
+// sooner sets a limit and the timer.
 func (w *Watch) sooner(d time.Duration, cause error) {
 	w.due, w.cause = w.now().Add(d), cause
 	w.timer.Reset(d)
 }
 
-// Stop ends the watch.
+// Stop stops watching.
 func (w *Watch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

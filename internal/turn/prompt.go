@@ -121,7 +121,7 @@ func (p *prompt) ledgerList(text texts) []llmadapter.Message {
 	return newToolCalls(text, p.turn.Recent(), out, seqs).mend()
 }
 
-// keepUnknownFields gives the messages that this request brought, which stand last, the fields that
+// keepUnknownFields adds to the messages that this request brought, which come last, the fields that
 // the ledger does not know.
 func (p *plan) keepUnknownFields(out []llmadapter.Message) {
 	i := len(p.req.Messages) - 1
