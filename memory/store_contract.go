@@ -21,11 +21,16 @@ type Version struct {
 	No int64
 	// Rev is the Rev of the agent's Head. Whoever changes the agent or a message raises it.
 	Rev int64
+	// Ver is the store's own count of the agent's changes, for stores that others change in ways that Rev does not show,
+	// such as an import. It is 1 for a new agent and grows by one with each Write. 0 if the store does not count; such a
+	// store compares Rev.
+	Ver int64
 }
 
 // Stored is an agent as of one moment.
 type Stored struct {
 	No   int64
+	Ver  int64 // see Version
 	Head Head
 	Tail []Message // the newest messages, oldest first
 }

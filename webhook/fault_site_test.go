@@ -16,8 +16,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/event"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -29,7 +29,7 @@ const faultPatience = 30 * time.Second
 
 // site is a store on disk with one agent, and what is needed to deliver its events over real sockets.
 type site struct {
-	*store.SQLite
+	*drivers.SQLite
 	t    *testing.T
 	path string
 	// ahead is what the worker's and the sender's clocks show beyond the machine's.
@@ -63,7 +63,7 @@ func newSite(t *testing.T) *site {
 
 func openSite(t *testing.T, path string) *site {
 	t.Helper()
-	opened, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
+	opened, err := drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/heardlog/heardlog/config"
-	drivers "github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -30,7 +30,7 @@ type store interface {
 
 var (
 	_ store = (*drivers.SQLite)(nil)
-	_ store = (*postgres.Store)(nil)
+	_ store = (*drivers.Postgres)(nil)
 )
 
 // openStore opens the store of the settings, and gives the clock that decides what is due: a shared store's own, where there is one. log is told of what an operator has
@@ -39,7 +39,8 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	report := func(what string, err error) { log.Error().Err(err).Msg(what) }
 	key := []byte(c.SecretKey.Reveal())
 	if c.StoreURL != "" {
-		s, err := postgres.Open(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Observe: func(c postgres.Commit) { m.commit(c.Items, c.Took, c.Err) }, Report: report})
+		s, err := drivers.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report},
+			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/heardlog/heardlog/internal/data"
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -39,9 +39,9 @@ var sealKey = strings.Repeat("0123456789abcdef", 4)
 func openStore(t *testing.T, url string) whole {
 	t.Helper()
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
-		return must(store.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte(sealKey)}, engine.Options{}))
+		return must(drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte(sealKey)}, engine.Options{}))
 	}
-	return must(postgres.Open(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}))
+	return must(drivers.OpenPostgres(t.Context(), postgres.Options{URL: url, SealKey: []byte(sealKey)}, engine.Options{}))
 }
 
 func must[T any](v T, err error) T {

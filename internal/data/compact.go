@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/drivers"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -61,9 +63,9 @@ func compact(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (er
 
 // openTables opens a database whose tables are made or brought up to date. One that holds something in clear stays so, whatever key there is: opening it with one
 // would encrypt it under the servers that run without.
-func openTables(ctx context.Context, c config.Config) (*postgres.Store, error) {
+func openTables(ctx context.Context, c config.Config) (*drivers.Postgres, error) {
 	o := postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())}
-	s, err := func() (*postgres.Store, error) {
+	s, err := func() (*drivers.Postgres, error) {
 		p, err := postgres.Probe(ctx, o.URL)
 		if err != nil {
 			return nil, err
@@ -86,7 +88,7 @@ func openTables(ctx context.Context, c config.Config) (*postgres.Store, error) {
 				return nil, err
 			}
 		}
-		return postgres.Open(ctx, o)
+		return drivers.OpenPostgres(ctx, o, engine.Options{})
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
@@ -60,7 +60,7 @@ type eraser interface {
 
 // sqliteEraser reads through a connection of its own, beside the store that erases.
 type sqliteEraser struct {
-	*store.SQLite
+	*drivers.SQLite
 	reader *sqlite.Reader
 }
 
@@ -85,7 +85,7 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 		}
 		return openTables(ctx, c)
 	}
-	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, engine.Options{})
+	s, err := drivers.OpenSQLite(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, engine.Options{})
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

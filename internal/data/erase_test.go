@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -22,12 +22,14 @@ func TestErase(t *testing.T) {
 		"sqlite": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			path := filepath.Join(t.TempDir(), "h.db")
 			return "sqlite:" + path, func() (memory.Ledger, error) {
-				return store.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
+				return drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path}, engine.Options{})
 			}
 		},
 		"postgres": func(t *testing.T) (string, func() (memory.Ledger, error)) {
 			url := postgrestest.URL(t)
-			return url, func() (memory.Ledger, error) { return postgres.Open(t.Context(), postgres.Options{URL: url}) }
+			return url, func() (memory.Ledger, error) {
+				return drivers.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{})
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/webhook"
@@ -18,7 +20,7 @@ func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
 	o := postgres.Options{URL: url}
-	s := must(postgres.Open(t.Context(), o))
+	s := must(drivers.OpenPostgres(t.Context(), o, engine.Options{}))
 	defer s.Close()
 	put := func(id string) {
 		t.Helper()
@@ -39,7 +41,7 @@ func TestLooksChangeNothing(t *testing.T) {
 		t.Errorf("erase: %v\n%s", err, errs)
 	}
 	put("b")
-	again, err := postgres.Open(t.Context(), o)
+	again, err := drivers.OpenPostgres(t.Context(), o, engine.Options{})
 	if err != nil {
 		t.Fatalf("without a key, as before: %v", err)
 	}

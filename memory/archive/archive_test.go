@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/memory/engine"
@@ -205,7 +205,7 @@ func TestFileInterleaved(t *testing.T) {
 	}
 	all = append(all, all...)
 	for seed := range uint64(10) {
-		file, err := store.OpenSQLite(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "x.db")}, engine.Options{})
+		file, err := drivers.OpenSQLite(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "x.db")}, engine.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -193,6 +193,7 @@ func (c *committer) commitNext() {
 	began := time.Now()
 	errs, err := c.e.store.Apply(ctx, batch)
 	c.e.o.Observe(Commit{Items: len(group), Messages: messages, Took: time.Since(began), Err: err})
+	c.e.failed(err)
 	for i, w := range group {
 		switch {
 		case err != nil:

@@ -38,8 +38,8 @@ type Options struct {
 	Committers int
 	// Timeout bounds a commit, and the wait for it. 10 s by default.
 	Timeout time.Duration
-	// Shared says that other processes write to the store. Then what is kept in memory is checked against the store
-	// whenever it is used, and no update returns early.
+	// Shared says that other processes write to the store, which counts memory.Version.Ver then. What is kept in memory is
+	// checked against the store whenever it is used, and no update returns early.
 	Shared bool
 	// Epoch, if not nil, is called before each decision. Its result travels in memory.Write.Epoch.
 	Epoch func() int64
@@ -168,7 +168,9 @@ func (e *Engine) Create(ctx context.Context, a memory.Agent, limit int, c memory
 		return memory.Agent{}, false, err
 	}
 	if existing == "" {
-		fresh.no = no
+		if fresh.no = no; e.o.Shared {
+			fresh.ver = 1
+		}
 		e.keep(ref, fresh, seen)
 		return a, true, nil
 	}

@@ -37,6 +37,7 @@ func (e *Engine) current(ctx context.Context, ref memory.Ref, n int) (*snapshot,
 func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.Version) (*snapshot, error) {
 	seen := e.agents.seen(ref)
 	st, err := e.store.Load(ctx, ref.Project, ref.ID, n, known)
+	e.failed(err)
 	if err != nil {
 		if known.No != 0 && fault.Is(err, fault.NotFound) {
 			e.forget(ref)
@@ -46,6 +47,14 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 	s := newSnapshot(st, n)
 	e.keep(ref, s.trimmed(), seen)
 	return s, nil
+}
+
+// failed empties the memory after a shared store was away: what comes back may be another server, which lacks the last
+// commits and counts its own under the same versions.
+func (e *Engine) failed(err error) {
+	if e.o.Shared && fault.Is(err, fault.Unavailable) {
+		e.cache.Clear()
+	}
 }
 
 // keep puts into memory what was read or created, unless the agent was written or erased since seen.

@@ -13,6 +13,7 @@ import (
 // after a failed write the next one is made of what the store holds.
 type snapshot struct {
 	no     int64
+	ver    int64 // 0 if the store does not count
 	head   memory.Head
 	tail   []memory.Message // the newest in order of Seq, without a gap towards the end
 	full   bool             // tail holds every message of the agent
@@ -40,7 +41,7 @@ func messageBytes(m *memory.Message) int64 {
 
 // newSnapshot returns the snapshot of what was loaded when n messages were asked for, all of them.
 func newSnapshot(st memory.Stored, n int) *snapshot {
-	s := &snapshot{no: st.No, head: st.Head, tail: st.Tail, full: len(st.Tail) < n || st.Head.Last.Seq == 0}
+	s := &snapshot{no: st.No, ver: st.Ver, head: st.Head, tail: st.Tail, full: len(st.Tail) < n || st.Head.Last.Seq == 0}
 	for i := range s.tail {
 		s.count(&s.tail[i], 1)
 	}
@@ -54,7 +55,9 @@ func (s *snapshot) trimmed() *snapshot {
 	return &n
 }
 
-func (s *snapshot) version() memory.Version { return memory.Version{No: s.no, Rev: s.head.Rev} }
+func (s *snapshot) version() memory.Version {
+	return memory.Version{No: s.no, Rev: s.head.Rev, Ver: s.ver}
+}
 
 // size estimates what the snapshot takes in memory.
 func (s *snapshot) size() int64 {
@@ -83,7 +86,10 @@ func (s *snapshot) trim() {
 
 // apply returns the snapshot after a change.
 func (s *snapshot) apply(c memory.Change) *snapshot {
-	n := &snapshot{no: s.no, head: s.head.Apply(c), tail: s.tail, full: s.full, hidden: s.hidden, bytes: s.bytes}
+	n := &snapshot{no: s.no, ver: s.ver, head: s.head.Apply(c), tail: s.tail, full: s.full, hidden: s.hidden, bytes: s.bytes}
+	if s.ver > 0 {
+		n.ver++
+	}
 	owned := false // whether n's array is its own, so that places within s's tail may be written
 	own := func() {
 		if !owned {

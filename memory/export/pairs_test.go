@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/memorytest"
@@ -38,7 +38,7 @@ func places() map[string]func(t *testing.T) place {
 			o := sqlite.Options{Path: filepath.Join(t.TempDir(), "h.db"), SealKey: []byte("of sqlite")}
 			return place{
 				use: func(t *testing.T, fn func(whole)) {
-					s := must(store.OpenSQLite(t.Context(), o, engine.Options{}))
+					s := must(drivers.OpenSQLite(t.Context(), o, engine.Options{}))
 					fn(s)
 					if err := s.Close(); err != nil {
 						t.Fatal(err)
@@ -60,7 +60,7 @@ func places() map[string]func(t *testing.T) place {
 			}
 		},
 		"postgres": func(t *testing.T) place {
-			s := must(postgres.Open(t.Context(), postgres.Options{URL: postgrestest.URL(t), SealKey: []byte("of postgres")}))
+			s := must(drivers.OpenPostgres(t.Context(), postgres.Options{URL: postgrestest.URL(t), SealKey: []byte("of postgres")}, engine.Options{}))
 			t.Cleanup(func() { _ = s.Close() })
 			return place{
 				func(_ *testing.T, fn func(whole)) { fn(s) }, func(*testing.T) export.Source { return s }, func(*testing.T) (export.Target, func()) { return s, func() {} },

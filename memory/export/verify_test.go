@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/postgres"
@@ -20,7 +20,7 @@ func damaged() map[string]func(t *testing.T, statement string) export.Source {
 	return map[string]func(t *testing.T, statement string) export.Source{
 		"sqlite": func(t *testing.T, statement string) export.Source {
 			path := filepath.Join(t.TempDir(), "h.db")
-			s := must(store.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}, engine.Options{}))
+			s := must(drivers.OpenSQLite(t.Context(), sqlite.Options{Path: path, SealKey: []byte("k")}, engine.Options{}))
 			t.Cleanup(func() { _ = s.Close() })
 			fill(t, s)
 			if statement != "" {
@@ -34,7 +34,7 @@ func damaged() map[string]func(t *testing.T, statement string) export.Source {
 		},
 		"postgres": func(t *testing.T, statement string) export.Source {
 			o := postgres.Options{URL: postgrestest.URL(t), SealKey: []byte("k")}
-			s := must(postgres.Open(t.Context(), o))
+			s := must(drivers.OpenPostgres(t.Context(), o, engine.Options{}))
 			fill(t, s)
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

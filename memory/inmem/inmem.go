@@ -38,7 +38,8 @@ type Store struct {
 type key struct{ project, id string }
 
 type agent struct {
-	no   int // in the order in which they were made
+	no   int   // in the order in which they were made
+	ver  int64 // see memory.Version
 	head memory.Head
 	list []memory.Message // in order of Seq; replaced as a whole, never written to, since callers hold parts of it
 
@@ -152,7 +153,7 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 		w := &batch[i]
 		k := key{w.Project, w.ID}
 		switch a := s.agents[k]; {
-		case failed[w.No], a == nil, int64(a.no) != w.No, a.head.Rev != w.Rev:
+		case failed[w.No], a == nil, int64(a.no) != w.No, a.head.Rev != w.Rev, a.ver != w.Ver && w.Ver > 0:
 			errs[i] = memory.ErrStale
 		default:
 			errs[i] = s.write(k, a, w)
@@ -194,6 +195,7 @@ func (s *Store) write(k key, a *agent, w *memory.Write) error {
 		return err
 	}
 	a.head, a.list = w.Head, list
+	a.ver++
 	s.noteItems(k, a, *c)
 	return nil
 }

@@ -19,10 +19,10 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, known memor
 	if err != nil {
 		return memory.Stored{}, err
 	}
-	if known == (memory.Version{No: int64(a.no), Rev: a.head.Rev}) {
+	if known == (memory.Version{No: int64(a.no), Rev: a.head.Rev, Ver: a.ver}) {
 		return memory.Stored{}, memory.ErrUnchanged
 	}
-	return memory.Stored{No: int64(a.no), Head: a.head, Tail: newest(a.list, n)}, nil
+	return memory.Stored{No: int64(a.no), Ver: a.ver, Head: a.head, Tail: newest(a.list, n)}, nil
 }
 
 // Page implements memory.Store.

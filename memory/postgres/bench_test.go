@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -15,7 +17,7 @@ import (
 func BenchmarkAppend(b *testing.B) {
 	for _, callers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
-			s, err := postgres.Open(b.Context(), postgres.Options{URL: postgrestest.URL(b)})
+			s, err := drivers.OpenPostgres(b.Context(), postgres.Options{URL: postgrestest.URL(b)}, engine.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -48,7 +50,7 @@ func BenchmarkAppend(b *testing.B) {
 
 // BenchmarkRecent is reads of 32 messages of agents that are kept in memory, and so one look at the database each.
 func BenchmarkRecent(b *testing.B) {
-	s, err := postgres.Open(b.Context(), postgres.Options{URL: postgrestest.URL(b)})
+	s, err := drivers.OpenPostgres(b.Context(), postgres.Options{URL: postgrestest.URL(b)}, engine.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

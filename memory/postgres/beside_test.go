@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
@@ -229,7 +230,7 @@ func TestClaimsBeside(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 6 {
-				list, err := []*postgres.Store{s, other}[i%2].Claim(t.Context(), webhook.Claim{NowMS: 20, Limit: 5, PerEndpoint: 4, Lease: time.Minute})
+				list, err := []*drivers.Postgres{s, other}[i%2].Claim(t.Context(), webhook.Claim{NowMS: 20, Limit: 5, PerEndpoint: 4, Lease: time.Minute})
 				if err != nil {
 					t.Error(err)
 				}
@@ -265,7 +266,7 @@ func contains(list []string, s string) bool {
 }
 
 // emit makes events of the agent of outbox.
-func emit(t *testing.T, s *postgres.Store, ids ...string) {
+func emit(t *testing.T, s *drivers.Postgres, ids ...string) {
 	t.Helper()
 	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
 		var c memory.Change

@@ -9,8 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
@@ -83,13 +85,13 @@ func TestAnswerLost(t *testing.T) {
 func TestHeldRow(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
-	s := open(t, postgres.Options{URL: to, Timeout: 4 * time.Second, Committers: 1})
+	s := openWith(t, postgres.Options{URL: to, Timeout: 4 * time.Second}, engine.Options{Committers: 1})
 	const agents = 6
 	for n := range agents {
 		create(t, s, agent(n))
 	}
 	letGo := holding(t, to, "SELECT 1 FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.id = $1 FOR UPDATE OF h", agent(0).ID)
-	w := write(t, []*postgres.Store{s}, agents, 2)
+	w := write(t, []*drivers.Postgres{s}, agents, 2)
 	w.More(t, 100)
 	if held := len(w.Acked[0]) + len(w.Acked[agents]); held != 0 {
 		t.Errorf("%d writes to the agent that is held", held)
@@ -152,7 +154,7 @@ func TestBlackHole(t *testing.T) {
 		create(t, s, agent(n))
 	}
 	for range 2 {
-		w := write(t, []*postgres.Store{s}, agents, 4)
+		w := write(t, []*drivers.Postgres{s}, agents, 4)
 		w.More(t, 50)
 		proxy.Hole(true)
 		const most = bound + 3*time.Second // this machine may have other work to do
@@ -192,7 +194,7 @@ func TestNewerSchema(t *testing.T) {
 	to := postgrestest.URL(t)
 	s := open(t, postgres.Options{URL: to})
 	create(t, s, agent(0))
-	w := write(t, []*postgres.Store{s}, 1, 2)
+	w := write(t, []*drivers.Postgres{s}, 1, 2)
 	w.More(t, 20)
 	for _, sql := range []string{
 		"ALTER TABLE message ADD COLUMN later text", "ALTER TABLE agent ADD COLUMN later bigint NOT NULL DEFAULT 0", "ALTER TABLE agent_head ADD COLUMN later boolean NOT NULL DEFAULT false",
@@ -209,7 +211,7 @@ func TestNewerSchema(t *testing.T) {
 	if n := w.Lost.Load(); n > 0 {
 		t.Errorf("%d writes failed while the schema was added to", n)
 	}
-	if _, err := postgres.Open(t.Context(), postgres.Options{URL: to}); err == nil {
+	if _, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: to}, engine.Options{}); err == nil {
 		t.Error("an older server was started on a newer schema")
 	}
 }

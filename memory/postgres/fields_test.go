@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -50,7 +52,7 @@ func filled(t *testing.T, of reflect.Type) reflect.Value {
 func TestEveryField(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
-	s, err := postgres.Open(t.Context(), postgres.Options{URL: to})
+	s, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: to}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +84,12 @@ func TestEveryField(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other, err := postgres.Open(t.Context(), postgres.Options{URL: to})
+	other, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: to}, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	for name, from := range map[string]*postgres.Store{"memory": s, "database": other} {
+	for name, from := range map[string]*drivers.Postgres{"memory": s, "database": other} {
 		got, err := from.Messages(t.Context(), "acme", agent(0).ID, memory.MessageQuery{Limit: len(want) + 1})
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Errorf("%v; from %s (-want +got):\n%s", err, name, d)

@@ -2,17 +2,17 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// A row that somebody holds, such as a replica that was frozen inside its transaction, must not keep others waiting who only share a group with it: where a group has
-// waited for a lock for too long, it is looked whose row that is, and that agent's calls get transactions of their own for a while, after the group.
+// A row that somebody holds, such as a server that was frozen inside a transaction, must not keep waiting the writes that
+// only share a statement with it. When a statement has waited for a lock too long, the driver looks whose row it is. That
+// agent's writes then get statements of their own for a while, after those of the others.
 
 const (
-	// maxLockWait bounds the wait for a lock, of the whole group; heldWait that of a held agent's calls.
+	// maxLockWait bounds the wait for a lock, heldWait that of the writes of an agent that is held.
 	maxLockWait = 2 * time.Second
 	heldWait    = 200 * time.Millisecond
 	// heldFor is how long an agent counts as held that is not found free before.
@@ -22,52 +22,39 @@ const (
 // lockWait is maxLockWait for connections, or less where calls have less time.
 func lockWait(timeout time.Duration) time.Duration { return min(maxLockWait, timeout/4) }
 
-// holds gives the held agents of a group's queue, and until when they count; only its committer looks at them.
-func (s *Store) holds(batch []*item) map[int64]time.Time {
-	return s.held[uint64(batch[0].no)%uint64(len(s.shards))]
-}
-
-// apart takes the calls of held agents out of a group.
-func (s *Store) apart(batch []*item) (together []*item, apart [][]*item) {
-	if len(batch) == 0 {
-		return batch, nil
-	}
-	holds := s.holds(batch)
-	if len(holds) == 0 {
-		return batch, nil
+// apart takes out of a group the writes of held agents, as one list for each agent.
+func (a *applying) apart(list []int) (together []int, held [][]int) {
+	s := a.s
+	s.holding.Lock()
+	defer s.holding.Unlock()
+	if len(s.held) == 0 {
+		return list, nil
 	}
 	now := time.Now()
 	at := map[int64]int{}
-	for _, it := range batch {
-		until, held := holds[it.no]
-		if held && now.After(until) {
-			delete(holds, it.no)
-			held = false
+	for _, i := range list {
+		no := a.batch[i].No
+		until, is := s.held[no]
+		if is && now.After(until) {
+			delete(s.held, no)
+			is = false
 		}
-		if !held {
-			together = append(together, it)
+		if !is {
+			together = append(together, i)
 			continue
 		}
-		i, ok := at[it.no]
+		n, ok := at[no]
 		if !ok {
-			i = len(apart)
-			at[it.no], apart = i, append(apart, nil)
+			n = len(held)
+			at[no], held = n, append(held, nil)
 		}
-		apart[i] = append(apart[i], it)
+		held[n] = append(held[n], i)
 	}
-	return together, apart
+	return together, held
 }
 
-// hold looks whose rows are held, and tells whether any are.
-func (s *Store) hold(batch []*item) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout/4)
-	defer cancel()
-	var nos []int64
-	for _, it := range batch {
-		nos = append(nos, it.no)
-	}
-	slices.Sort(nos)
-	nos = slices.Compact(nos)
+// findHeld notes which of the agents are held, and reports whether any is.
+func (s *Store) findHeld(ctx context.Context, nos []int64) bool {
 	free := map[int64]bool{}
 	rows, err := s.pool.Query(ctx, "SELECT no FROM (SELECT agent_no AS no FROM agent_head WHERE agent_no = ANY($1) FOR UPDATE SKIP LOCKED) f", nos)
 	if err != nil {
@@ -84,38 +71,29 @@ func (s *Store) hold(batch []*item) bool {
 	if rows.Err() != nil {
 		return false
 	}
-	holds := s.holds(batch)
+	s.holding.Lock()
+	defer s.holding.Unlock()
 	found := false
 	for _, no := range nos {
-		if !free[no] { // or gone, which is told when it is looked for
-			holds[no] = time.Now().Add(heldFor)
+		if !free[no] { // or gone, which its own statement finds out
+			s.held[no] = time.Now().Add(heldFor)
 			found = true
 		}
 	}
 	return found
 }
 
-// serveHeld runs the calls of one held agent.
-func (s *Store) serveHeld(batch []*item) {
-	if batch = s.inTime(batch); len(batch) == 0 {
-		return
-	}
-	err := s.shared(batch, heldWait)
+// held stores the writes of one held agent.
+func (a *applying) held(list []int) {
+	err := a.store(list, heldWait)
 	if lockedOut(err) {
-		for _, it := range batch {
-			it.answer(fault.Wrap(fault.Unavailable, err, "another server holds the agent; nothing was written; try again"))
-		}
+		a.fail(list, fault.Wrap(fault.Unavailable, err, "another server holds the agent; nothing was written; try again"))
 		return
 	}
-	delete(s.holds(batch), batch[0].no)
-	if err == nil {
-		return
-	}
-	for _, it := range batch {
-		if len(batch) == 1 || !retriable(err) {
-			it.answer(err)
-		} else if err := s.shared([]*item{it}, 0); err != nil {
-			it.answer(err)
-		}
+	a.s.holding.Lock()
+	delete(a.s.held, a.batch[list[0]].No)
+	a.s.holding.Unlock()
+	if err != nil {
+		a.together(list)
 	}
 }

@@ -14,6 +14,9 @@ import (
 
 var _ export.Target = (*Store)(nil)
 
+const insertMessages = `INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body)
+	SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[], $6::text[], $7::text[])`
+
 // Mark gives the mark of an import that was not finished.
 func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
 	err = s.read(ctx, "read the mark", func(ctx context.Context) error {
@@ -90,9 +93,6 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	})
 	if err != nil {
 		return err
-	}
-	for k := range m.nos {
-		s.cache.Drop(k)
 	}
 	s.wake()
 	if m.changed {
@@ -221,7 +221,7 @@ func (m *importer) agent(ctx context.Context, a *export.Agent) error {
 	if err == nil {
 		m.nos[key{a.Project, a.ID}] = no
 		b := &pgx.Batch{}
-		b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, 0, $2, $3, $4)", no, a.HeadRev, a.NextSeq, a.LastTurn)
+		b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, 1, $2, $3, $4)", no, a.HeadRev, a.NextSeq, a.LastTurn)
 		queueKeys(b, no, &a.Agent)
 		err = m.tx.SendBatch(ctx, b).Close()
 	}

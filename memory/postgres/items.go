@@ -49,16 +49,8 @@ func (c *itemChanges) take(k key, no int64, change memory.Change) {
 	}
 }
 
-const (
-	insertItems = `INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id)
-		SELECT u.project, u.id, u.agent_no, u.seq, u.user_id, u.session_id, u.task_id, u.agent_id
-		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY
-			u (project, id, agent_no, seq, user_id, session_id, task_id, agent_id, n) ORDER BY u.n ON CONFLICT (agent_no, seq) DO NOTHING`
-	deleteItems = "DELETE FROM item i USING unnest($1::bigint[], $2::bigint[]) u (agent_no, seq) WHERE i.agent_no = u.agent_no AND i.seq = u.seq"
-)
-
-// queue puts the statements into a batch.
-func (c *itemChanges) queue(b *pgx.Batch) {
+// write adds the parts that write the rows of agents.
+func (c *itemChanges) write(st *statement) {
 	var projects, ids, users, sessions, tasks, agents []string
 	var nos, seqs, goneNos, goneSeqs []int64
 	for i := range c.list {
@@ -72,10 +64,15 @@ func (c *itemChanges) queue(b *pgx.Batch) {
 		users, sessions, tasks = append(users, stored(ch.row.UserID)), append(sessions, stored(ch.row.SessionID)), append(tasks, stored(ch.row.TaskID))
 	}
 	if len(nos) > 0 {
-		b.Queue(insertItems, projects, ids, nos, seqs, users, sessions, tasks, agents)
+		st.with("items", `INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id)
+			SELECT u.project, u.id, u.agent_no, u.seq, u.user_id, u.session_id, u.task_id, u.agent_id
+			FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[]) WITH ORDINALITY
+				u (project, id, agent_no, seq, user_id, session_id, task_id, agent_id, n) WHERE u.`+found+` ORDER BY u.n ON CONFLICT (agent_no, seq) DO NOTHING`,
+			projects, ids, nos, seqs, users, sessions, tasks, agents)
 	}
 	if len(goneNos) > 0 {
-		b.Queue(deleteItems, goneNos, goneSeqs)
+		st.with("gone", `DELETE FROM item i USING unnest(?::bigint[], ?::bigint[]) u (agent_no, seq)
+			WHERE i.agent_no = u.agent_no AND i.seq = u.seq AND u.`+found, goneNos, goneSeqs)
 	}
 }
 

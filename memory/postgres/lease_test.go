@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
@@ -15,7 +16,7 @@ func TestLease(t *testing.T) {
 	to := postgrestest.URL(t)
 	a, b := open(t, postgres.Options{URL: to}), open(t, postgres.Options{URL: to})
 	create(t, a, agent(0))
-	lease := func(s *postgres.Store, what memory.Work, wanted bool) func() {
+	lease := func(s *drivers.Postgres, what memory.Work, wanted bool) func() {
 		t.Helper()
 		giveBack, ok, err := s.Lease(t.Context(), "acme", agent(0).ID, what, time.Hour)
 		if err != nil || ok != wanted {

@@ -47,9 +47,9 @@ func byStatus(q memory.AgentQuery, part func(status string) string) string {
 	return strings.Join(parts, " UNION ALL ")
 }
 
-// Agents lists a project's agents, newest id first. What it costs does not grow with the number of agents that match: no more are counted than memory.MaxCounted.
+// List lists a project's agents, newest id first. What it costs does not grow with the number of agents that match: no more are counted than memory.MaxCounted.
 // The plan depends on which values are asked for, so the statements are planned with them each time.
-func (s *Store) Agents(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
+func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
 	where, args := agentFilter(q)
 	most := memory.MaxCounted + 1
 	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM (%s) parts LIMIT %d) l", byStatus(q, func(status string) string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -17,7 +18,7 @@ import (
 )
 
 // outbox opens a store with an endpoint "e" and an agent, whose events are those of the ids.
-func outbox(t *testing.T, url string, ids ...string) *postgres.Store {
+func outbox(t *testing.T, url string, ids ...string) *drivers.Postgres {
 	t.Helper()
 	s := open(t, postgres.Options{URL: url})
 	if err := s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e", Project: "acme", URL: "https://e.example"}); err != nil {
@@ -33,7 +34,7 @@ func outbox(t *testing.T, url string, ids ...string) *postgres.Store {
 	return s
 }
 
-func claim(t *testing.T, s *postgres.Store, nowMS int64) []webhook.Delivery {
+func claim(t *testing.T, s *drivers.Postgres, nowMS int64) []webhook.Delivery {
 	t.Helper()
 	list, err := s.Claim(t.Context(), webhook.Claim{NowMS: nowMS, Limit: 100, Lease: time.Second})
 	if err != nil {

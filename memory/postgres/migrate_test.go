@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -21,7 +23,7 @@ func TestTakenBack(t *testing.T) {
 	}
 	for _, spoil := range []string{"UPDATE meta SET value = '1000' WHERE key = 'works_from'", "DELETE FROM meta WHERE key = 'works_from'"} {
 		postgrestest.Exec(t, url, spoil)
-		s, err := postgres.Open(t.Context(), postgres.Options{URL: url})
+		s, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{})
 		if err == nil {
 			_ = s.Close()
 			t.Fatalf("after %s it was opened", spoil)

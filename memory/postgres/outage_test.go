@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/memorytest"
@@ -16,7 +17,7 @@ func agent(n int) memory.Agent {
 	return memory.Agent{ID: fmt.Sprintf("agent-%04d", n), Project: "acme", Status: memory.Running, StartMS: 1, Rev: 1}
 }
 
-func create(t *testing.T, s *postgres.Store, a memory.Agent) {
+func create(t *testing.T, s *drivers.Postgres, a memory.Agent) {
 	t.Helper()
 	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
@@ -32,34 +33,34 @@ func says(text string) memory.Decision {
 }
 
 // write starts each writers for each of the first agents.
-func write(t *testing.T, stores []*postgres.Store, agents, each int) *memorytest.Writers {
+func write(t *testing.T, servers []*drivers.Postgres, agents, each int) *memorytest.Writers {
 	list := make([]memory.Agent, agents)
 	for n := range list {
 		list[n] = agent(n)
 	}
-	return memorytest.Write(t, stores, list, each)
+	return memorytest.Write(t, servers, list, each)
 }
 
-// TestSeveralReplicas has many write to the same agents through several stores: order and turn numbers hold, and each reads what another wrote.
+// TestSeveralReplicas has many write to the same agents through several servers: order and turn numbers hold, and each reads what another wrote.
 func TestSeveralReplicas(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
-	var stores []*postgres.Store
+	var servers []*drivers.Postgres
 	for range 3 {
-		stores = append(stores, open(t, postgres.Options{URL: url}))
+		servers = append(servers, open(t, postgres.Options{URL: url}))
 	}
 	const agents = 4
 	for n := range agents {
-		create(t, stores[0], agent(n))
+		create(t, servers[0], agent(n))
 	}
-	w := write(t, stores, agents, 6)
+	w := write(t, servers, agents, 6)
 	for i := range 50 { // read what was just written, elsewhere
 		w.More(t, 5)
 		text := fmt.Sprint("read ", i)
-		if err := stores[i%3].Update(t.Context(), "acme", agent(0).ID, says(text)); err != nil {
+		if err := servers[i%3].Update(t.Context(), "acme", agent(0).ID, says(text)); err != nil {
 			t.Fatal(err)
 		}
-		_, list, err := stores[(i+1)%3].Recent(t.Context(), "acme", agent(0).ID, 200, false)
+		_, list, err := servers[(i+1)%3].Recent(t.Context(), "acme", agent(0).ID, 200, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,7 @@ func TestSeveralReplicas(t *testing.T) {
 			t.Fatalf("another replica does not show %q", text)
 		}
 	}
-	w.Done(t, stores[1])
+	w.Done(t, servers[1])
 	if n := w.Lost.Load(); n > 0 {
 		t.Errorf("%d writes failed", n)
 	}
@@ -82,19 +83,19 @@ func TestSeveralReplicas(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
-	var stores []*postgres.Store
+	var servers []*drivers.Postgres
 	for range 2 {
-		stores = append(stores, open(t, postgres.Options{URL: server.URL(), Timeout: 5 * time.Second}))
+		servers = append(servers, open(t, postgres.Options{URL: server.URL(), Timeout: 5 * time.Second}))
 	}
 	const agents = 4
 	for n := range agents {
-		create(t, stores[0], agent(n))
+		create(t, servers[0], agent(n))
 	}
-	w := write(t, stores, agents, 4)
+	w := write(t, servers, agents, 4)
 	for _, crash := range []bool{false, true} {
 		w.More(t, 50)
 		server.Down(crash)
-		for _, s := range stores {
+		for _, s := range servers {
 			if err := s.Ping(t.Context()); !fault.Is(err, fault.Unavailable) {
 				t.Errorf("the probe of a stopped database: %v", err)
 			}
@@ -104,13 +105,13 @@ func TestRestart(t *testing.T) {
 		}
 		server.Up()
 		w.More(t, 50)
-		for _, s := range stores {
+		for _, s := range servers {
 			if err := s.Ping(t.Context()); err != nil {
 				t.Errorf("the probe once it is back: %v", err)
 			}
 		}
 	}
-	w.Done(t, stores[1])
+	w.Done(t, servers[1])
 	if w.Lost.Load() == 0 {
 		t.Error("the database was away, and no write failed")
 	}
@@ -125,7 +126,7 @@ func TestConnectionsCut(t *testing.T) {
 	for n := range agents {
 		create(t, s, agent(n))
 	}
-	w := write(t, []*postgres.Store{s}, agents, 4)
+	w := write(t, []*drivers.Postgres{s}, agents, 4)
 	for range 20 {
 		w.More(t, 20)
 		postgrestest.Exec(t, server.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = 'heardlog'")

@@ -8,18 +8,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
 // beat has servers tell of themselves until done says so.
-func beat(t *testing.T, what string, done func() bool, stores ...*postgres.Store) {
+func beat(t *testing.T, what string, done func() bool, servers ...*drivers.Postgres) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !done() {
-		for _, s := range stores {
+		for _, s := range servers {
 			if _, err := s.Beat(ctx, nil); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}

@@ -1,9 +1,8 @@
 // Package postgres keeps agents, messages and the webhook outbox in a PostgreSQL database that any number of replicas share.
 //
-// An agent's row in agent_head is its lock: a decision runs between SELECT … FOR UPDATE on it and the commit, so that order and turn numbers
-// are right whichever replicas write. Concurrent calls of one replica share a transaction, and what they write is a few multi-row statements
-// (reference/storage.md section 3). Heads and newest messages are kept in memory and used only where the row's ver tells that they still hold,
-// under the lock for a write, in the same round trip for a read. Nothing here needs LISTEN, sessions or triggers; what LISTEN makes quicker is in listen.go.
+// A batch of writes is one statement, which moves the heads of its agents on from the versions that they were decided on. The
+// row in agent_head is an agent's lock. Loads that come together share round trips. Nothing here needs LISTEN, sessions or
+// triggers; listen.go describes what LISTEN makes quicker.
 package postgres
 
 import (
@@ -33,40 +32,15 @@ type Options struct {
 	URL string
 	// SealKey encrypts secrets at rest, as in package sqlite; every replica needs the same.
 	SealKey []byte
-	// CacheBytes bounds what is kept in memory of agents and messages; 64 MiB.
-	CacheBytes int64
-	// QueueLen is how many writes may wait; past it they fail with fault.Unavailable. 8192.
-	QueueLen int
-	// MaxGroup is how many calls may share a transaction; 512. 1 gives each its own.
-	MaxGroup int
-	// Committers is how many groups may be under way at once; an agent belongs to one of them. 2.
-	Committers int
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
 	Timeout time.Duration
-	// Observe is told of every shared transaction: it must be quick. May be nil.
-	Observe func(Commit)
 	// Report is told of what an operator has to look after although everything goes on, once. May be nil.
 	Report func(what string, err error)
 }
 
 func (o Options) withDefaults() Options {
-	if o.CacheBytes <= 0 {
-		o.CacheBytes = 64 << 20
-	}
-	if o.QueueLen <= 0 {
-		o.QueueLen = 8192
-	}
-	if o.MaxGroup <= 0 {
-		o.MaxGroup = 512
-	}
-	if o.Committers <= 0 {
-		o.Committers = 2
-	}
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
-	}
-	if o.Observe == nil {
-		o.Observe = func(Commit) {}
 	}
 	if o.Report == nil {
 		o.Report = func(string, error) {}
@@ -78,21 +52,17 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	pool    *pgxpool.Pool
 	sealer  seal.Sealer
-	cache   cache
-	most    int
 	timeout time.Duration
-	observe func(Commit)
 	told    sync.Map // what was reported
 
-	tellTo  func(what string, err error)
-	closing sync.RWMutex // held for reading by every call, for writing by Close
-	closed  atomic.Bool
-	shards  []chan *item
-	shyness []int                 // of each queue's committer: see known.go
-	held    []map[int64]time.Time // likewise: see held.go
-	looks   looks
-	work    sync.WaitGroup // the committers and what keeps the time
-	stop    context.CancelFunc
+	tellTo   func(what string, err error)
+	closed   atomic.Bool
+	holding  sync.Mutex
+	held     map[int64]time.Time // until when agents count as held, under holding: see held.go
+	versions gather[version]
+	loads    gather[load]
+	work     sync.WaitGroup // what works in the background
+	stop     context.CancelFunc
 
 	published atomic.Pointer[endpoints]
 	loading   sync.Mutex // of endpoints
@@ -107,11 +77,11 @@ type Store struct {
 }
 
 var (
-	_ memory.Ledger = (*Store)(nil)
+	_ memory.Store  = (*Store)(nil)
 	_ webhook.Store = (*Store)(nil)
 )
 
-// Open connects, makes or migrates the schema and starts the committers. Its errors are for the operator and hold no password.
+// Open connects and makes or migrates the schema. Its errors are for the operator and hold no password.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	c, err := poolConfig(o)
@@ -119,10 +89,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		cache: newCache(o.CacheBytes), most: o.MaxGroup, timeout: o.Timeout, observe: o.Observe, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
+		timeout: o.Timeout, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
 		ears:    ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan noted{}, early: map[int64]noted{}},
 		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
 	}
+	s.gathers()
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")
 	}
@@ -131,15 +102,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, classify(err, "open the database")
 	}
 	s.behind, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.shyness = make([]int, o.Committers)
-	for range o.Committers {
-		shard := make(chan *item, o.QueueLen)
-		s.held = append(s.held, map[int64]time.Time{})
-		s.shards = append(s.shards, shard)
-		s.work.Go(func() { s.commitLoop(shard) })
-	}
 	s.work.Go(func() { s.keepTime(s.behind) })
 	return s, nil
+}
+
+func (s *Store) gathers() {
+	s.held = map[int64]time.Time{}
+	s.versions.ask, s.loads.ask = s.askVersions, s.askLoads
 }
 
 // open settles the schema and reads what every replica keeps in memory.
@@ -253,17 +222,9 @@ func Redact(raw string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// Close serves what is in the queue, ends the committers and closes the connections. Later calls fail with fault.Unavailable.
+// Close implements memory.Store. Later calls fail with fault.Unavailable.
 func (s *Store) Close() error {
-	s.closing.Lock()
-	was := s.closed.Swap(true)
-	if !was {
-		for _, shard := range s.shards {
-			close(shard)
-		}
-	}
-	s.closing.Unlock()
-	if was {
+	if s.closed.Swap(true) {
 		return nil
 	}
 	s.stop()
@@ -300,8 +261,7 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 			}
 			return ended(ctx)
 		}
-		s.pool.Reset()  // the other connections are likely to be broken, too
-		s.cache.Clear() // what comes back may be another server
+		s.pool.Reset() // the other connections are likely to be broken, too
 	}
 	return classify(err, what)
 }
@@ -408,7 +368,5 @@ func (s *Store) wake() {
 	}
 }
 
-// UpdateEarly implements memory.Ledger; it is never early.
-func (s *Store) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, _ func(error)) (bool, error) {
-	return false, s.Update(ctx, project, id, decide)
-}
+// Epoch returns the number of changes of endpoints that this process knows of. An engine takes it before each decision.
+func (s *Store) Epoch() int64 { return s.published.Load().n }

@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
@@ -12,12 +14,18 @@ import (
 )
 
 // open opens a store on a schema of the test's own, or on the one that o names.
-func open(t *testing.T, o postgres.Options) *postgres.Store {
+func open(t *testing.T, o postgres.Options) *drivers.Postgres {
+	t.Helper()
+	return openWith(t, o, engine.Options{})
+}
+
+// openWith is open with an engine of other options.
+func openWith(t *testing.T, o postgres.Options, e engine.Options) *drivers.Postgres {
 	t.Helper()
 	if o.URL == "" {
 		o.URL = postgrestest.URL(t)
 	}
-	s, err := postgres.Open(t.Context(), o)
+	s, err := drivers.OpenPostgres(t.Context(), o, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,13 +47,15 @@ func TestStore(t *testing.T) {
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
 func TestStoreUncached(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger {
-		return open(t, postgres.Options{CacheBytes: 1, SealKey: []byte("key")})
+		return openWith(t, postgres.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 1})
 	})
 }
 
 // TestStoreAlone gives each call a transaction of its own.
 func TestStoreAlone(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{MaxGroup: 1, Committers: 4}) })
+	memorytest.Run(t, func(t *testing.T) memory.Ledger {
+		return openWith(t, postgres.Options{}, engine.Options{MaxGroup: 1, Committers: 4})
+	})
 }
 
 func TestConversations(t *testing.T) {

@@ -35,7 +35,7 @@ func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 	}
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	c.MaxConns = 2
-	s := &Store{cache: newCache(1), timeout: o.Timeout, observe: o.Observe, woken: make(chan struct{}, 1), stop: func() {}}
+	s := &Store{timeout: o.Timeout, woken: make(chan struct{}, 1), stop: func() {}}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
@@ -21,7 +22,7 @@ func TestMigration(t *testing.T) {
 	}
 	defer s.Close()
 	a := memory.Agent{ID: "a", Project: "p", Name: "kept", Status: memory.Running, StartMS: 1, Rev: 1}
-	if _, _, err := s.Create(t.Context(), a, 0, memory.Change{}); err != nil {
+	if _, _, err := engine.New(s, engine.Options{Shared: true, Epoch: s.Epoch}).Create(t.Context(), a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
 	}
 	first, err := migrations()

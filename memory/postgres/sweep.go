@@ -5,69 +5,78 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/memory"
 )
 
 // sweepAgents is how many agents a transaction takes away.
 const sweepAgents = 16
 
-// Sweep erases agents that ended before the time. An agent is gone for everybody at once; its rows follow in slices. A sweep that was cut short, by
-// the end of the process too, is finished by the next one, of whichever replica: what one has locked the others pass over.
-func (s *Store) Sweep(ctx context.Context, beforeMS int64, limit int) (int, error) {
-	erased := 0
-	if err := s.eraseRows(ctx); err != nil {
-		return 0, err
+// Erase implements memory.Store. An agent is gone for everybody at once, and its rows follow in slices. An erasure that was
+// cut short, by the end of the process too, is finished by the next sweep of whichever server. What one server has locked
+// the others pass over.
+func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
+	if e.Ref != (memory.Ref{}) {
+		if err := s.eraseOne(ctx, e.Project, e.ID); err != nil {
+			return nil, err
+		}
+		return []memory.Ref{e.Ref}, s.eraseRows(context.WithoutCancel(ctx))
 	}
-	for erased < limit {
-		n := 0
+	if err := s.eraseRows(ctx); err != nil {
+		return nil, err
+	}
+	var gone []memory.Ref
+	for len(gone) < e.Limit {
+		var list []memory.Ref
 		err := s.transact(ctx, "erase agents", func(ctx context.Context, tx pgx.Tx) (err error) {
-			n, err = s.eraseAgents(ctx, tx, beforeMS, min(sweepAgents, limit-erased))
+			list, err = s.eraseAgents(ctx, tx, e.BeforeMS, min(sweepAgents, e.Limit-len(gone)))
 			return err
 		})
-		erased += n
-		if err != nil || n == 0 {
-			return erased, err
+		if err != nil || len(list) == 0 {
+			return gone, err
 		}
+		gone = append(gone, list...)
 		if err := s.eraseRows(ctx); err != nil {
-			return erased, err
+			return gone, err
 		}
 	}
-	return erased, nil
+	return gone, nil
 }
 
 // eraseAgents takes agents away that ended before the time and of which nothing waits to be sent, and notes that their rows are to follow.
-func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limit int) (int, error) {
+func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limit int) ([]memory.Ref, error) {
 	// Heads first, as whoever writes; then the agents, which a replay of their events keeps. Only what is seen after that holds.
 	const waits = "EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)"
 	rows, err := tx.Query(ctx, `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
 		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	nos, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(nos) == 0 {
-		return 0, err
+		return nil, err
 	}
 	if rows, err = tx.Query(ctx, "SELECT no FROM agent WHERE no = ANY($1) AND status IN (4, 6) AND stop_ms < $2 ORDER BY no FOR UPDATE SKIP LOCKED", nos, beforeMS); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if nos, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(nos) == 0 {
-		return 0, err
+		return nil, err
 	}
 	if rows, err = tx.Query(ctx, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits, nos); err != nil {
-		return 0, err
+		return nil, err
 	}
 	nos = nil
+	var list []memory.Ref
 	var no int64
 	var k key
 	_, err = pgx.ForEachRow(rows, []any{&no, &k.project, &k.id}, func() error {
-		nos = append(nos, no)
-		s.cache.Drop(key{shown(k.project), shown(k.id)})
+		nos, list = append(nos, no), append(list, memory.Ref{Project: shown(k.project), ID: shown(k.id)})
 		return nil
 	})
 	if err != nil || len(nos) == 0 {
-		return 0, err
+		return nil, err
 	}
-	return len(nos), takeAway(ctx, tx, nos)
+	return list, takeAway(ctx, tx, nos)
 }
 
 // takeAway erases agents but for the rows that belong to them. Their heads go first: that is what a writer waits for.
@@ -82,10 +91,9 @@ func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// Erase takes an agent away with all that belongs to it. What was still to be sent of it goes at once, the rest in slices.
-func (s *Store) Erase(ctx context.Context, project, id string) error {
-	k := key{project, id}
-	err := s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
+// eraseOne erases an agent but for the rows that belong to it. What was still to be sent of it goes at once.
+func (s *Store) eraseOne(ctx context.Context, project, id string) error {
+	return s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
 		var no int64
 		// The lock of its head keeps writers out, whose events would come after ours are gone.
 		err := tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",
@@ -106,11 +114,6 @@ func (s *Store) Erase(ctx context.Context, project, id string) error {
 		}
 		return takeAway(ctx, tx, []int64{no})
 	})
-	if err != nil {
-		return err
-	}
-	s.cache.Drop(k)
-	return s.eraseRows(context.WithoutCancel(ctx))
 }
 
 // eraseRows erases what belonged to agents that are gone.

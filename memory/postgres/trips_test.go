@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
@@ -19,7 +21,7 @@ func TestRoundTrips(t *testing.T) {
 	const callers, each = 32, 40
 	proxy := postgrestest.NewProxy(t, postgrestest.URL(t))
 	var commits, items atomic.Int64
-	s, err := postgres.Open(t.Context(), postgres.Options{URL: proxy.URL() + "&pool_max_conns=4&pool_max_conn_idle_time=1h", Observe: func(c postgres.Commit) {
+	s, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: proxy.URL() + "&pool_max_conns=4&pool_max_conn_idle_time=1h"}, engine.Options{Observe: func(c engine.Commit) {
 		commits.Add(1)
 		items.Add(int64(c.Items))
 	}})
@@ -77,19 +79,19 @@ func TestRoundTrips(t *testing.T) {
 func TestWrittenElsewhere(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
-	var stores []*postgres.Store
+	var servers []*drivers.Postgres
 	for range 2 {
-		s, err := postgres.Open(t.Context(), postgres.Options{URL: to})
+		s, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: to}, engine.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		stores = append(stores, s)
+		servers = append(servers, s)
 	}
-	create(t, stores[0], agent(0))
+	create(t, servers[0], agent(0))
 	const rounds = 40
 	for i := range rounds {
-		s := stores[i/3%2]
+		s := servers[i/3%2]
 		var seen int64
 		err := s.Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) {
 			seen = tx.Head().NextSeq
@@ -99,7 +101,7 @@ func TestWrittenElsewhere(t *testing.T) {
 			t.Errorf("append %d was decided at seq %d: %v", i, seen, err)
 		}
 		// Nor does a decision that writes nothing answer by what is out of date.
-		err = stores[(i/3+1)%2].Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) {
+		err = servers[(i/3+1)%2].Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) {
 			seen = tx.Head().NextSeq
 			return memory.Change{}, nil
 		})
@@ -107,7 +109,7 @@ func TestWrittenElsewhere(t *testing.T) {
 			t.Errorf("after append %d the other server sees seq %d: %v", i, seen, err)
 		}
 	}
-	if got := memorytest.Whole(t, stores[1], agent(0)); got["word"] != rounds {
+	if got := memorytest.Whole(t, servers[1], agent(0)); got["word"] != rounds {
 		t.Errorf("%v, want %d", got, rounds)
 	}
 }
@@ -127,7 +129,7 @@ func TestColdGroup(t *testing.T) {
 		}
 	}
 	proxy := postgrestest.NewProxy(t, to)
-	s := open(t, postgres.Options{URL: proxy.URL() + "&pool_max_conn_idle_time=1h", Committers: 1})
+	s := openWith(t, postgres.Options{URL: proxy.URL() + "&pool_max_conn_idle_time=1h"}, engine.Options{Committers: 1})
 	for n := range agents { // their rows are known from here on, and what they hold is not: another server writes to all
 		if _, err := s.Head(t.Context(), "acme", agent(n).ID); err != nil {
 			t.Fatal(err)

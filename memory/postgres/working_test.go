@@ -6,8 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -18,7 +20,7 @@ func TestWorkingSealedLater(t *testing.T) {
 	url := postgrestest.URL(t)
 	a := agent(1)
 	limit := memory.WorkingLimit{Keys: 10, Bytes: 1000}
-	put := func(s *postgres.Store, key string) {
+	put := func(s *drivers.Postgres, key string) {
 		t.Helper()
 		if err := s.PutWorking(t.Context(), a.Project, a.ID, memory.WorkingEntry{Key: key, Value: []byte(`"` + key + `"`), ExpiresMS: 10}, limit, 1); err != nil {
 			t.Fatal(err)
@@ -38,7 +40,7 @@ func TestWorkingSealedLater(t *testing.T) {
 			t.Errorf("%s: %q, %v", key, got.Value, err)
 		}
 	}
-	if _, err := postgres.Open(t.Context(), postgres.Options{URL: url}); err == nil || !strings.Contains(err.Error(), "encrypted") {
+	if _, err := drivers.OpenPostgres(t.Context(), postgres.Options{URL: url}, engine.Options{}); err == nil || !strings.Contains(err.Error(), "encrypted") {
 		t.Errorf("opened without the key: %v", err)
 	}
 }
@@ -48,7 +50,7 @@ func TestWorkingOfReplicas(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
 	a := agent(1)
-	stores := []*postgres.Store{open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})}
+	stores := []*drivers.Postgres{open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})}
 	create(t, stores[0], a)
 	limit := memory.WorkingLimit{Keys: 15, Bytes: 1000}
 	var wg sync.WaitGroup

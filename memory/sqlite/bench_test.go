@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -39,9 +39,9 @@ func agent(project string, n int) memory.Agent {
 	}
 }
 
-func openBench(b *testing.B, o engine.Options) *store.SQLite {
+func openBench(b *testing.B, o engine.Options) *drivers.SQLite {
 	b.Helper()
-	s, err := store.OpenSQLite(b.Context(), sqlite.Options{Path: filepath.Join(b.TempDir(), "bench.db")}, o)
+	s, err := drivers.OpenSQLite(b.Context(), sqlite.Options{Path: filepath.Join(b.TempDir(), "bench.db")}, o)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -24,7 +24,7 @@ func TestConversationsAtRest(t *testing.T) {
 		}
 		return false
 	}
-	load := func(s *store.SQLite, id string) {
+	load := func(s *drivers.SQLite, id string) {
 		t.Helper()
 		if got, err := s.LoadConversation(t.Context(), "p", id); err != nil || string(got) != body {
 			t.Errorf("%s: %q, %v", id, got, err)

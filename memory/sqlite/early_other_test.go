@@ -5,8 +5,8 @@ package sqlite_test
 import (
 	"context"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 )
 
 // helpEarly has no disk here that it could make refuse.
-func helpEarly(context.Context, *store.SQLite, string) error { return nil }
+func helpEarly(context.Context, *drivers.SQLite, string) error { return nil }

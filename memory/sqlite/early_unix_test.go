@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -37,7 +37,7 @@ func TestUpdateEarlyDiskRefuses(t *testing.T) {
 }
 
 // helpEarly is the process of TestUpdateEarlyDiskRefuses.
-func helpEarly(ctx context.Context, s *store.SQLite, path string) error {
+func helpEarly(ctx context.Context, s *drivers.SQLite, path string) error {
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
 	id := agent("p", 0).ID

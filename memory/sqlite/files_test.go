@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
@@ -192,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "disk is full") {
 		t.Fatalf("after %d messages: %v", stored, err)
 	}
-	check := func(s *store.SQLite, want int) {
+	check := func(s *drivers.SQLite, want int) {
 		t.Helper()
 		h, list, err := s.Recent(ctx, "p", a.ID, 1000, false)
 		if err != nil || len(list) != want || h.NextSeq != int64(want+1) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -15,7 +15,7 @@ import (
 )
 
 // manyItems fills a store with a hundred users' memories, in the ledgers of a hundred agents.
-func manyItems(tb testing.TB, s *store.SQLite, users, each int) *memory.Service {
+func manyItems(tb testing.TB, s *drivers.SQLite, users, each int) *memory.Service {
 	tb.Helper()
 	svc := memory.NewService(memory.Config{Store: s, Items: s, Now: time.Now, NewID: func() string { return "x" }})
 	for u := range users {
@@ -46,7 +46,7 @@ func manyItems(tb testing.TB, s *store.SQLite, users, each int) *memory.Service 
 // BenchmarkSearchItems searches in a project of 100,000 messages: of a user who has 1,000 of them, of one of his sessions, and of nobody in particular, which looks
 // at as many as a search may.
 func BenchmarkSearchItems(b *testing.B) {
-	s, err := store.OpenSQLite(b.Context(), sqlite.Options{Path: filepath.Join(b.TempDir(), "items.db")}, engine.Options{})
+	s, err := drivers.OpenSQLite(b.Context(), sqlite.Options{Path: filepath.Join(b.TempDir(), "items.db")}, engine.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -49,7 +49,7 @@ const helperAgents = 16
 // helper appends with several callers at once and prints each acknowledged message, until it is killed. In mode "hold" it
 // only holds the file.
 func helper(ctx context.Context, path, mode string) error {
-	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
+	s, err := drivers.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func TestKill(t *testing.T) {
 }
 
 // everything reads all there is of a store.
-func everything(t *testing.T, s *store.SQLite) any {
+func everything(t *testing.T, s *drivers.SQLite) any {
 	t.Helper()
 	ctx := t.Context()
 	type agentData struct {
@@ -236,7 +236,7 @@ func everything(t *testing.T, s *store.SQLite) any {
 }
 
 // fill writes some of everything, heads among it that cannot be told from the last message alone.
-func fill(t *testing.T, s *store.SQLite) {
+func fill(t *testing.T, s *drivers.SQLite) {
 	t.Helper()
 	ctx := t.Context()
 	do := func(err error) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -24,7 +24,7 @@ func BenchmarkScale(b *testing.B) {
 	path := b.TempDir() + "/scale.db"
 	ctx := context.Background()
 	func() {
-		s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
+		s, err := drivers.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func BenchmarkScale(b *testing.B) {
 	before := rss(b)
 	b.ResetTimer()
 	start := time.Now()
-	s, err := store.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
+	s, err := drivers.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/store"
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/memorytest"
@@ -14,17 +14,17 @@ import (
 )
 
 // open opens a store in a folder of the test's own, or the one that o names.
-func open(t *testing.T, o sqlite.Options) *store.SQLite {
+func open(t *testing.T, o sqlite.Options) *drivers.SQLite {
 	t.Helper()
 	return openWith(t, o, engine.Options{})
 }
 
-func openWith(t *testing.T, o sqlite.Options, eo engine.Options) *store.SQLite {
+func openWith(t *testing.T, o sqlite.Options, eo engine.Options) *drivers.SQLite {
 	t.Helper()
 	if o.Path == "" {
 		o.Path = filepath.Join(t.TempDir(), "data", "heardlog.db")
 	}
-	s, err := store.OpenSQLite(t.Context(), o, eo)
+	s, err := drivers.OpenSQLite(t.Context(), o, eo)
 	if err != nil {
 		t.Fatal(err)
 	}

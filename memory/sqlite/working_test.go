@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/store"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
@@ -26,19 +26,19 @@ func TestWorkingAtRest(t *testing.T) {
 		}
 		return false
 	}
-	put := func(s *store.SQLite, key string) {
+	put := func(s *drivers.SQLite, key string) {
 		t.Helper()
 		if err := s.PutWorking(t.Context(), "p", "a", memory.WorkingEntry{Key: key, Value: []byte(value), UpdatedMS: 1, ExpiresMS: 1000}, limit, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := func(s *store.SQLite, key string) {
+	want := func(s *drivers.SQLite, key string) {
 		t.Helper()
 		if got, err := s.Working(t.Context(), "p", "a", key, 1); err != nil || string(got.Value) != value {
 			t.Errorf("%s: %q, %v", key, got.Value, err)
 		}
 	}
-	closed := func(s *store.SQLite) {
+	closed := func(s *drivers.SQLite) {
 		t.Helper()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

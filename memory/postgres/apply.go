@@ -1,0 +1,420 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// A batch is one statement, and so one round trip and one transaction. Its first part moves the heads of those agents on
+// that stand at the expected ver, and so locks them; every other part writes only for the agents that the first has found.
+// Where the database refuses something, each write gets a statement of its own, so that the one at fault fails alone.
+
+// Apply implements memory.Store.
+func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	a := applying{s: s, ctx: ctx, batch: batch, errs: make([]error, len(batch))}
+	all := make([]int, len(batch))
+	for i := range all {
+		all[i] = i
+	}
+	together, held := a.apart(all)
+	if a.together(together); a.locked {
+		// The writes of agents that somebody holds are tried once more after those of the others.
+		var more [][]int
+		together, more = a.apart(together)
+		a.together(together)
+		held = append(held, more...)
+	}
+	for _, list := range held {
+		a.held(list)
+	}
+	if first := a.errs[0]; fault.Is(first, fault.Unavailable) && !slices.ContainsFunc(a.errs, func(err error) bool { return err != first }) {
+		return nil, first
+	}
+	return a.errs, nil
+}
+
+// applying is a call of Apply.
+type applying struct {
+	s      *Store
+	ctx    context.Context
+	batch  []memory.Write
+	errs   []error
+	locked bool // the last group was not stored, because somebody holds a row of it
+}
+
+// together stores some writes of the batch in one statement, and one by one if the database refuses that.
+func (a *applying) together(list []int) {
+	a.locked = false
+	if len(list) == 0 {
+		return
+	}
+	err := a.store(list, 0)
+	switch {
+	case err == nil:
+		return
+	case lockedOut(err) && a.s.findHeld(a.ctx, a.nos(list)):
+		a.locked = true
+		return
+	}
+	err = a.s.failed(a.ctx, err, "commit")
+	if len(list) == 1 || fault.Is(err, fault.Unavailable) {
+		a.fail(list, err)
+		return
+	}
+	failed := map[int64]bool{}
+	for _, i := range list {
+		if no := a.batch[i].No; failed[no] {
+			a.errs[i] = memory.ErrStale
+		} else if err := a.store([]int{i}, 0); err != nil {
+			a.errs[i] = a.s.failed(a.ctx, err, "commit")
+		}
+		failed[a.batch[i].No] = a.errs[i] != nil
+	}
+}
+
+func (a *applying) fail(list []int, err error) {
+	for _, i := range list {
+		a.errs[i] = err
+	}
+}
+
+// nos returns the numbers of the agents that writes are about, in order.
+func (a *applying) nos(list []int) []int64 {
+	nos := make([]int64, 0, len(list))
+	for _, i := range list {
+		nos = append(nos, a.batch[i].No)
+	}
+	slices.Sort(nos)
+	return slices.Compact(nos)
+}
+
+// store stores some writes in one statement and sets their errors. An error means that none is stored, or that this is
+// not known. wait bounds the wait for a lock; 0 is the connection's own bound.
+func (a *applying) store(list []int, wait time.Duration) error {
+	w, err := a.s.collect(a.batch, list)
+	if err != nil {
+		return err
+	}
+	var unknown error // why it is not known whether the statement has come through
+	for try := 1; ; try++ {
+		got, err := a.s.write(a.ctx, w, wait)
+		if err != nil {
+			again := try < maxTries && a.ctx.Err() == nil
+			if again && transient(err) {
+				continue
+			}
+			if again && broken(err) && unknown == nil {
+				a.s.pool.Reset()
+				if !pgconn.SafeToRetry(err) {
+					unknown = err // the same statement tells: if it writes now, it did not before
+				}
+				continue
+			}
+			return cmp.Or(unknown, err)
+		}
+		switch {
+		case got.endpoints > w.epoch:
+			if err := a.s.freshEndpoints(a.ctx, a.s.pool, got.endpoints); err != nil {
+				return err
+			}
+		case got.replaced < int64(len(w.replaced.nos)) && unknown == nil:
+			if err := a.s.notThere(a.ctx, a.batch, list); err != nil {
+				return err
+			}
+		}
+		a.s.answered.Store(time.Now().UnixNano())
+		a.settle(list, w, got, unknown)
+		return nil
+	}
+}
+
+// settle sets the errors of writes after their statement.
+func (a *applying) settle(list []int, w *writes, got written, unknown error) {
+	for _, i := range list {
+		wr := &a.batch[i]
+		switch _, ok := slices.BinarySearch(got.nos, wr.No); {
+		case ok:
+			a.s.tellChange(key{wr.Project, wr.ID})
+		case unknown != nil:
+			a.errs[i] = classify(unknown, "commit")
+		default:
+			a.errs[i] = memory.ErrStale
+		}
+	}
+	if len(got.nos) > 0 && !w.events.empty() {
+		a.s.wake()
+	}
+}
+
+// errReplaced is the end of a statement of several writes of which one replaces a message that is not there.
+var errReplaced = fault.New(fault.Internal, "a decision replaced a message that is not there under its id")
+
+// notThere returns an error if it is the writes' own fault that nothing was replaced, nil if they are stale.
+func (s *Store) notThere(ctx context.Context, batch []memory.Write, list []int) error {
+	if len(list) > 1 {
+		return errReplaced // each is tried by itself
+	}
+	w := &batch[list[0]]
+	ver, _, err := s.ver(ctx, w.No)
+	if err == nil && ver == w.Ver {
+		m := &w.Change.Replace[0]
+		err = fault.New(fault.Internal, "a decision replaced message %d, which is not there under the id %q", m.Seq, m.ID)
+	}
+	return err
+}
+
+// writes is what a statement writes, by column.
+type writes struct {
+	heads              struct{ nos, was, vers, revs, seqs, turns []int64 }
+	inserted, replaced rows
+	place              map[place]int // of a message in inserted, and of one in replaced as its complement
+	agents             agentRows
+	events             outbox
+	items              itemChanges
+	epoch              int64 // the endpoints that it was decided by
+}
+
+type place struct{ no, seq int64 }
+
+// rows is messages by column.
+type rows struct {
+	nos, seqs, revs, turns []int64
+	shown                  []bool
+	ids                    []*string
+	bodies                 []string
+}
+
+func (r *rows) set(i int, no int64, m *memory.Message, body string) int {
+	if i < 0 {
+		i = len(r.nos)
+		r.nos, r.seqs, r.revs, r.turns = append(r.nos, no), append(r.seqs, m.Seq), append(r.revs, 0), append(r.turns, 0)
+		r.shown, r.ids, r.bodies = append(r.shown, false), append(r.ids, clientID(m.ID)), append(r.bodies, "")
+	}
+	r.revs[i], r.turns[i], r.shown[i], r.bodies[i] = m.Rev, m.TurnID, m.InHistory(), body
+	return i
+}
+
+// clientID returns the column: null if the client gave no ID.
+func clientID(id string) *string {
+	if id == "" {
+		return nil
+	}
+	id = stored(id)
+	return &id
+}
+
+// agentRows is agents by column. turned are those that a change has moved between live and ended.
+type agentRows struct {
+	nos, statuses, starts, stops, revs             []int64
+	names, channels, messages, joinKeys, joinHashs []string
+	settings                                       [][]byte // nil: unchanged
+	turned                                         []int64
+	live                                           []bool
+}
+
+func (r *agentRows) add(s *Store, w *memory.Write) {
+	a := w.Change.Agent
+	i := slices.Index(r.nos, w.No)
+	if i < 0 {
+		i = len(r.nos)
+		r.nos, r.statuses, r.starts, r.stops = append(r.nos, w.No), append(r.statuses, 0), append(r.starts, 0), append(r.stops, 0)
+		r.revs, r.settings, r.names, r.channels = append(r.revs, 0), append(r.settings, nil), append(r.names, ""), append(r.channels, "")
+		r.messages, r.joinKeys, r.joinHashs = append(r.messages, ""), append(r.joinKeys, ""), append(r.joinHashs, "")
+	}
+	r.statuses[i], r.starts[i], r.stops[i], r.revs[i] = int64(a.Status), a.StartMS, a.StopMS, a.Rev
+	r.names[i], r.channels[i], r.messages[i] = stored(a.Name), stored(a.Settings.Channel), stored(a.Message)
+	r.joinKeys[i], r.joinHashs[i] = stored(a.JoinKey), stored(a.JoinHash)
+	if w.Private != nil {
+		r.settings[i] = s.sealer.Seal(w.Private, agentOwner(w.Project, w.ID))
+	}
+	if a.Status.Ended() != w.Before.Ended() {
+		if i := slices.Index(r.turned, w.No); i >= 0 {
+			r.live[i] = !a.Status.Ended()
+			return
+		}
+		r.turned, r.live = append(r.turned, w.No), append(r.live, !a.Status.Ended())
+	}
+}
+
+// collect gathers what some writes of a batch write. The writes of one agent move its head on once.
+func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
+	w := &writes{epoch: batch[list[0]].Epoch}
+	list = slices.Clone(list) // heads are locked in order of their numbers, whoever locks them
+	slices.SortStableFunc(list, func(i, j int) int { return cmp.Compare(batch[i].No, batch[j].No) })
+	h := &w.heads
+	for _, i := range list {
+		wr := &batch[i]
+		w.epoch = min(w.epoch, wr.Epoch)
+		if n := len(h.nos); n == 0 || h.nos[n-1] != wr.No {
+			h.nos, h.was, h.vers = append(h.nos, wr.No), append(h.was, wr.Ver), append(h.vers, wr.Ver)
+			h.revs, h.seqs, h.turns = append(h.revs, 0), append(h.seqs, 0), append(h.turns, 0)
+		}
+		at := len(h.nos) - 1
+		h.vers[at]++
+		h.revs[at], h.seqs[at], h.turns[at] = wr.Head.Rev, wr.Head.NextSeq, wr.Head.LastTurn
+		w.messages(wr.No, &wr.Change, wr.Bodies)
+		w.items.take(key{wr.Project, wr.ID}, wr.No, wr.Change)
+		if wr.Change.Agent != nil {
+			w.agents.add(s, wr)
+		}
+		events, err := s.outboxOf(key{wr.Project, wr.ID}, wr.No, wr.Change.Events)
+		if err != nil {
+			return nil, err
+		}
+		w.events.add(events)
+	}
+	return w, nil
+}
+
+// messages takes up a change's messages. A message that is changed twice before it is written is written once.
+func (w *writes) messages(no int64, c *memory.Change, bodies []string) {
+	if w.place == nil {
+		w.place = map[place]int{}
+	}
+	for i := range c.Append {
+		m := &c.Append[i]
+		w.place[place{no, m.Seq}] = w.inserted.set(-1, no, m, bodies[i])
+	}
+	for i := range c.Replace {
+		m := &c.Replace[i]
+		body := bodies[len(c.Append)+i]
+		at, there := w.place[place{no, m.Seq}]
+		switch {
+		case there && at >= 0 && sameID(w.inserted.ids[at], m.ID):
+			w.inserted.set(at, no, m, body)
+		case there && at < 0 && sameID(w.replaced.ids[^at], m.ID):
+			w.replaced.set(^at, no, m, body)
+		default:
+			w.place[place{no, m.Seq}] = ^w.replaced.set(-1, no, m, body)
+		}
+	}
+}
+
+func sameID(a *string, id string) bool {
+	b := clientID(id)
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// statement is one made of parts that change or read something.
+type statement struct {
+	sql  strings.Builder
+	args []any
+}
+
+// with adds a part. Each ? in it is one of its arguments.
+func (st *statement) with(name, sql string, args ...any) {
+	word := "WITH "
+	if st.sql.Len() > 0 {
+		word = ",\n"
+	}
+	st.sql.WriteString(word + name + " AS (")
+	for _, arg := range args {
+		before, after, _ := strings.Cut(sql, "?")
+		st.args = append(st.args, arg)
+		st.sql.WriteString(before + "$" + strconv.Itoa(len(st.args)))
+		sql = after
+	}
+	st.sql.WriteString(sql + ")")
+}
+
+// found selects the rows of agents whose heads were moved on.
+const found = "agent_no = ANY (ARRAY(SELECT agent_no FROM head))"
+
+const messageArrays = `unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[], ?::text[], ?::text[])
+	u (agent_no, seq, rev, turn, shown, client_id, body)`
+
+// statement returns the statement that writes everything, if heads and endpoints are as expected. It returns one row; see
+// written.
+func (w *writes) statement() *statement {
+	st := &statement{}
+	h, r := &w.heads, &w.replaced
+	if n := len(r.nos); n > 0 {
+		st.with("there", `SELECT count(*) AS n FROM unnest(?::bigint[], ?::bigint[], ?::text[]) u (agent_no, seq, client_id)
+			JOIN message m ON m.agent_no = u.agent_no AND m.seq = u.seq AND coalesce(m.client_id, '') = coalesce(u.client_id, '')`, r.nos, r.seqs, r.ids)
+	} else {
+		st.with("there", "SELECT 0::bigint AS n")
+	}
+	st.with("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn
+		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) u (no, was, ver, rev, next_seq, last_turn)
+		WHERE h.agent_no = u.no AND h.ver = u.was AND (SELECT n FROM there) = ?::bigint
+			AND (SELECT n FROM counter WHERE key = 'endpoints') <= ?::bigint RETURNING h.agent_no`,
+		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, len(r.nos), w.epoch)
+	if n := &w.inserted; len(n.nos) > 0 {
+		st.with("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
+			n.nos, n.seqs, n.revs, n.turns, n.shown, n.ids, n.bodies)
+	}
+	if len(r.nos) > 0 {
+		st.with("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
+			" WHERE m.agent_no = u.agent_no AND m.seq = u.seq AND u."+found, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
+	}
+	w.items.write(st)
+	w.agents.write(st)
+	w.events.write(st)
+	st.sql.WriteString("\nSELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
+	return st
+}
+
+func (r *agentRows) write(st *statement) {
+	if len(r.nos) > 0 {
+		st.with("agents", `UPDATE agent a SET name = u.name, channel = u.channel, status = u.status, start_ms = u.start_ms, stop_ms = u.stop_ms, message = u.message,
+			rev = u.rev, join_key = u.join_key, join_hash = u.join_hash, settings = coalesce(u.settings, a.settings)
+			FROM unnest(?::bigint[], ?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::text[], ?::bytea[])
+				u (agent_no, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
+			WHERE a.no = u.agent_no AND u.`+found, r.nos, r.names, r.channels, r.statuses, r.starts, r.stops, r.messages, r.revs, r.joinKeys, r.joinHashs, r.settings)
+	}
+	if len(r.turned) > 0 {
+		st.with("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
+			WHERE k.agent_no = u.agent_no AND u.`+found, r.turned, r.live)
+	}
+}
+
+// written is what a statement returns.
+type written struct {
+	endpoints int64   // the number of their changes
+	replaced  int64   // how many of the messages that are to be replaced are there
+	nos       []int64 // agents whose writes are stored, in order
+}
+
+// write runs the statement.
+func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got written, err error) {
+	st := w.statement()
+	into := []any{&got.endpoints, &got.replaced, &got.nos}
+	if wait == 0 {
+		return got, s.pool.QueryRow(ctx, st.sql.String(), st.args...).Scan(into...)
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", max(wait.Milliseconds(), 1)))
+	b.Queue(st.sql.String(), st.args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
+	b.Queue("COMMIT")
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return got, err
+	}
+	defer conn.Release()
+	if err = conn.SendBatch(ctx, b).Close(); err != nil && !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
+		// On a context of its own, since that of the call may be why it failed. If this fails too, the pool drops the connection.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, again := conn.Exec(ctx, "ROLLBACK")
+		err = errors.Join(err, again)
+	}
+	return got, err
+}

@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Create implements memory.Store.
+func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64, existing string, err error) {
+	wake := false
+	for try := 1; ; try++ {
+		err = s.transact(ctx, "create agent", func(ctx context.Context, tx pgx.Tx) (err error) {
+			no, existing, wake, err = s.create(ctx, tx, &w, limit)
+			return err
+		})
+		// Another call was quicker: the next try finds its agent.
+		if try < maxTries && fault.Is(err, fault.Conflict) && slices.Contains([]string{"agent_live_name", "agent_join_key", "agent_key_live"}, violated(err)) {
+			continue
+		}
+		if violated(err) == "agent_id" {
+			err = fault.New(fault.Conflict, "there is an agent %q already", w.ID)
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		if wake && existing == "" {
+			s.wake()
+		}
+		return no, existing, nil
+	}
+}
+
+// create looks for what keeps the agent from being made, and writes it.
+func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit int) (no int64, existing string, wake bool, err error) {
+	a := &w.Head.Agent
+	if limit > 0 { // joins that count agents do so one after the other
+		_, err := tx.Exec(ctx, "INSERT INTO project_gate (project) VALUES ($1) ON CONFLICT DO NOTHING", stored(a.Project))
+		if err == nil {
+			_, err = tx.Exec(ctx, "SELECT 1 FROM project_gate WHERE project = $1 FOR UPDATE", stored(a.Project))
+		}
+		if err != nil {
+			return 0, "", false, err
+		}
+	}
+	if existing, err = s.against(ctx, tx, a, limit); err != nil || existing != "" {
+		return 0, existing, false, err
+	}
+	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
+		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(w.Private, agentOwner(a.Project, a.ID))).Scan(&no)
+	if err != nil {
+		return 0, "", false, err
+	}
+	events, err := s.outboxOf(key{a.Project, a.ID}, no, w.Change.Events)
+	if err != nil {
+		return 0, "", false, err
+	}
+	all := writes{events: events}
+	all.messages(no, &w.Change, w.Bodies)
+	all.items.take(key{a.Project, a.ID}, no, w.Change)
+	b := &pgx.Batch{}
+	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, 1, $2, $3, $4)", no, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn)
+	queueKeys(b, no, a)
+	all.queueNew(b, no)
+	return no, "", !events.empty(), tx.SendBatch(ctx, b).Close()
+}
+
+// queueNew queues what a new agent begins with.
+func (w *writes) queueNew(b *pgx.Batch, no int64) {
+	st := &statement{}
+	st.with("head", "SELECT ?::bigint AS agent_no", no)
+	if n := &w.inserted; len(n.nos) > 0 {
+		st.with("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays,
+			n.nos, n.seqs, n.revs, n.turns, n.shown, n.ids, n.bodies)
+	}
+	w.items.write(st)
+	w.events.write(st)
+	st.sql.WriteString("\nSELECT 1")
+	b.Queue(st.sql.String(), st.args...)
+}
+
+func queueKeys(b *pgx.Batch, no int64, a *memory.Agent) {
+	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
+		for _, k := range keys {
+			b.Queue("INSERT INTO agent_key (project, key, agent_no, shared, live) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project, key, agent_no) DO NOTHING",
+				stored(a.Project), stored(k), no, shared == 1, !a.Status.Ended())
+		}
+	}
+}
+
+// against returns the ID of the agent that has the join key already, or the error that keeps a new one from being made. It
+// also makes sure that the endpoints that this process knows are up to date.
+func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit int) (existing string, err error) {
+	project := stored(a.Project)
+	var named, sameID *int64
+	var joined, namedID, keyID, heldKey *string
+	var live int
+	var endpoints int64
+	b := &pgx.Batch{}
+	one := func(into ...any) func(pgx.Row) error {
+		return func(row pgx.Row) error {
+			if err := row.Scan(into...); err != nil && !noRows(err) {
+				return err
+			}
+			return nil
+		}
+	}
+	b.Queue("SELECT n FROM counter WHERE key = 'endpoints'").QueryRow(one(&endpoints))
+	if a.JoinKey != "" {
+		b.Queue("SELECT id FROM agent WHERE project = $1 AND join_key = $2 AND join_key <> ''", project, stored(a.JoinKey)).QueryRow(one(&joined))
+	}
+	if !a.Status.Ended() {
+		if a.Name != "" {
+			b.Queue("SELECT no, id FROM agent WHERE project = $1 AND name = $2 AND status NOT IN (4, 6) AND name <> ''", project, stored(a.Name)).QueryRow(one(&named, &namedID))
+		}
+		if len(a.Settings.Call.Keys) > 0 {
+			keys := make([]string, len(a.Settings.Call.Keys))
+			for i, k := range a.Settings.Call.Keys {
+				keys[i] = stored(k)
+			}
+			b.Queue(`SELECT a.id, k.key FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.project = $1 AND k.key = ANY($2) AND k.live AND NOT k.shared
+				LIMIT 1`, project, keys).QueryRow(one(&keyID, &heldKey))
+		}
+		if limit > 0 {
+			b.Queue("SELECT count(*) FROM (SELECT 1 FROM agent WHERE project = $1 AND status NOT IN (4, 6) LIMIT $2) l", project, limit).QueryRow(one(&live))
+		}
+	}
+	b.Queue("SELECT no FROM agent WHERE project = $1 AND id = $2", project, stored(a.ID)).QueryRow(one(&sameID))
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return "", err
+	}
+	if err := s.freshEndpoints(ctx, tx, endpoints); err != nil {
+		return "", err
+	}
+	switch {
+	case joined != nil:
+		return shown(*joined), nil
+	case named != nil:
+		return "", &memory.NameTakenError{
+			AgentID: shown(*namedID), Err: fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name),
+		}
+	case keyID != nil:
+		return "", memory.KeyTaken(shown(*heldKey), shown(*keyID))
+	case limit > 0 && live >= limit:
+		return "", fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
+	case sameID != nil:
+		return "", fault.New(fault.Conflict, "there is an agent %q already", a.ID)
+	}
+	return "", nil
+}

@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// gather lets reads that come while others are under way share the next query. None waits for others to come.
+type gather[T any] struct {
+	// ask answers questions with one query. It sets their err.
+	ask func(ctx context.Context, list []*question[T])
+
+	mu      sync.Mutex
+	waiting []*question[T] // for the next query
+	running int            // queries under way
+}
+
+// question is one read.
+type question[T any] struct {
+	about T
+	err   error
+	turn  chan bool // true: ask for all that wait; false: this one is answered
+}
+
+// gatherPlaces is how many queries may be under way at a time, gatherMost how many questions share one.
+const (
+	gatherPlaces = 2
+	gatherMost   = 256
+)
+
+// do answers a question as of a moment after the call began. timeout bounds the query if ctx has no deadline.
+func (g *gather[T]) do(ctx context.Context, timeout time.Duration, about T) (T, error) {
+	q := &question[T]{about: about, turn: make(chan bool, 1)}
+	g.mu.Lock()
+	ask := g.running < gatherPlaces && len(g.waiting) == 0
+	if ask {
+		g.running++
+	} else {
+		g.waiting = append(g.waiting, q)
+	}
+	g.mu.Unlock()
+	if !ask {
+		select {
+		case ask = <-q.turn:
+			if !ask {
+				return q.about, q.err
+			}
+		case <-ctx.Done():
+			g.leave(q)
+			return q.about, ctx.Err()
+		}
+	}
+	g.mu.Lock()
+	n := min(len(g.waiting), gatherMost-1)
+	list := append([]*question[T]{q}, g.waiting[:n]...)
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	g.mu.Unlock()
+	// Bounded by the time of the caller who asks, who may go away: the others want the answer.
+	ends, ok := ctx.Deadline()
+	if !ok {
+		ends = time.Now().Add(timeout)
+	}
+	shared, cancel := context.WithDeadline(context.WithoutCancel(ctx), ends)
+	g.ask(shared, list)
+	cancel()
+	g.pass()
+	for _, o := range list[1:] {
+		o.turn <- false
+	}
+	return q.about, q.err
+}
+
+// pass lets the first that waits ask in the place of one that has asked.
+func (g *gather[T]) pass() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.running--
+		return
+	}
+	g.waiting[0].turn <- true
+	g.waiting = slices.Delete(g.waiting, 0, 1)
+}
+
+// leave takes back a question whose caller is gone. A turn to ask that it got meanwhile goes to the next.
+func (g *gather[T]) leave(q *question[T]) {
+	g.mu.Lock()
+	if i := slices.Index(g.waiting, q); i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+		g.mu.Unlock()
+		return
+	}
+	g.mu.Unlock()
+	select {
+	case ask := <-q.turn:
+		if ask {
+			g.pass()
+		}
+	default: // another caller asks for it: the answer is for nobody
+	}
+}

@@ -1,0 +1,4 @@
+package postgres
+
+// key names an agent.
+type key struct{ project, id string }
