@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"time"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -96,18 +97,22 @@ func (s *agents) early(ref memory.Ref) *write {
 	return nil
 }
 
-// lock takes the agent's turn. Callers get it in the order in which they came.
-func (a *agent) lock(ctx context.Context) error {
+// lock takes the agent's turn. Callers get it in the order in which they came, and none waits for longer than wait.
+func (a *agent) lock(ctx context.Context, wait time.Duration) error {
 	select {
 	case a.turn <- struct{}{}:
 		return nil
 	default:
 	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
 	select {
 	case a.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ended(ctx)
+	case <-late.C:
+		return errSlow
 	}
 }
 

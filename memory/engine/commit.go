@@ -217,7 +217,7 @@ func (w *write) refused(timeout time.Duration) error {
 		return memory.ErrStale
 	}
 	if time.Since(w.since) > timeout/2 {
-		return fault.New(fault.Unavailable, "the store is too slow just now; nothing was written; try again")
+		return errSlow
 	}
 	return nil
 }

@@ -121,6 +121,9 @@ func (e *Engine) begin(ctx context.Context) error {
 	return nil
 }
 
+// errSlow refuses a call that has waited for so long that there is hardly time left for it.
+var errSlow = fault.New(fault.Unavailable, "the store is too slow just now; nothing was written; try again")
+
 // ended returns the cause of a context that is over, with a code.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
@@ -192,7 +195,7 @@ func (e *Engine) Erase(ctx context.Context, project, id string) error {
 	defer e.calls.RUnlock()
 	a := e.agents.enter(memory.Ref{Project: project, ID: id})
 	defer e.agents.leave(a)
-	if err := a.lock(ctx); err != nil {
+	if err := a.lock(ctx, e.o.Timeout); err != nil {
 		return err
 	}
 	defer a.unlock()

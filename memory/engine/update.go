@@ -69,7 +69,7 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 // decide runs the decision in the agent's turn and queues what it writes. If there is something to wait for, the caller
 // then calls wait, outside the turn, with decide's error; its error takes the place of decide's.
 func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, kept func(error)) (wait func(error) (bool, error), err error) {
-	if err := a.lock(ctx); err != nil {
+	if err := a.lock(ctx, e.o.Timeout/2); err != nil {
 		return nil, err
 	}
 	defer a.unlock()
@@ -90,7 +90,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	}
 	s = view.s
 	if err != nil || c.Empty() {
-		return func(err error) (bool, error) { return false, e.confirm(ctx, a, s, last, err) }, err
+		return func(err error) (bool, error) { return false, e.confirm(ctx, a, s, last, epoch, err) }, err
 	}
 	w := &write{
 		Write: memory.Write{Ref: a.ref, Version: s.version(), Before: s.head.Agent.Status, Change: c, Epoch: epoch},
@@ -110,7 +110,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 
 // confirm returns the error of a decision that writes nothing, once it is certain that what it looked at was on disk
 // during the call; else memory.ErrStale.
-func (e *Engine) confirm(ctx context.Context, a *agent, s *snapshot, last *write, err error) error {
+func (e *Engine) confirm(ctx context.Context, a *agent, s *snapshot, last *write, epoch int64, err error) error {
 	if last != nil {
 		select {
 		case <-last.done:
@@ -126,7 +126,7 @@ func (e *Engine) confirm(ctx context.Context, a *agent, s *snapshot, last *write
 		return err
 	}
 	switch _, failed := e.load(ctx, a.ref, minTail, s.version()); {
-	case failed == nil:
+	case failed == nil, errors.Is(failed, memory.ErrUnchanged) && e.o.Epoch() != epoch:
 		return memory.ErrStale // and the next try decides on what was loaded
 	case errors.Is(failed, memory.ErrUnchanged):
 		return err
