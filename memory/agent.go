@@ -11,10 +11,11 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Status is where an agent stands between join and leave; the numbers are Agora's (reference/agora-api.md section 6).
+// Status is the state of an agent between join and leave. The numbers are those of Agora's API.
 type Status int
 
-// The statuses. Idle, Starting, Running, Stopping and Recovering count as live: they hold the agent's name and its place in the quota.
+// The statuses. Idle, Starting, Running, Stopping and Recovering are live: they hold the agent's
+// name and count towards the limit of agents.
 const (
 	Idle       Status = 0 // saying its farewell
 	Starting   Status = 1
@@ -30,7 +31,7 @@ var statusNames = [...]string{"IDLE", "STARTING", "RUNNING", "STOPPING", "STOPPE
 // Statuses is how many there are; they are numbered from 0.
 const Statuses = len(statusNames)
 
-// String gives the name used in answers, such as RUNNING.
+// String returns the name used in answers, such as RUNNING.
 func (s Status) String() string {
 	if s < 0 || int(s) >= len(statusNames) {
 		return "Status(" + strconv.Itoa(int(s)) + ")"
@@ -38,13 +39,13 @@ func (s Status) String() string {
 	return statusNames[s]
 }
 
-// Ended tells whether the agent is over for good.
+// Ended reports whether the agent has ended.
 func (s Status) Ended() bool { return s == Stopped || s == Failed }
 
-// Active tells whether the agent takes messages and calls.
+// Active reports whether the agent accepts messages and calls.
 func (s Status) Active() bool { return s == Idle || s == Starting || s == Running || s == Recovering }
 
-// Messages with which an agent ends (reference/agora-api.md section 5.5, event 102).
+// Messages with which an agent ends, as in Agora's event 102.
 const (
 	EndOK       = "OK"
 	EndIdle     = "Idle for too long"
@@ -54,11 +55,13 @@ const (
 // Lifetime is how long an agent may run at most.
 const Lifetime = 72 * time.Hour
 
-// ExpiringLead is how long before the end of its lifetime an agent's expiry is announced. Agora does not say when it does so
-// (reference/agora-api.md 5.5); an hour is time enough to lead a conversation over to another agent.
+// ExpiringLead is how long before the end of its lifetime the expiry of an agent is announced.
+// Agora does not document its own lead time. An hour is enough to move a conversation to another
+// agent.
 const ExpiringLead = time.Hour
 
-// Agent is one running conversation, from join to leave. Values are not changed once handed out: copy, then store.
+// Agent is one running conversation, from join to leave. Values are immutable once returned: copy,
+// then store.
 type Agent struct {
 	ID      string
 	Project string
@@ -72,37 +75,39 @@ type Agent struct {
 	JoinKey, JoinHash string
 
 	Settings Settings
-	// Properties is the join's properties object as it came, with everything we do not know. It may hold secrets
-	// of other services: it is stored (encrypted where a key is set) and never shown whole.
+	// Properties is the properties object of the join as received, with all unknown fields. It may
+	// contain secrets of other services: it is stored (encrypted if a key is set) and never shown
+	// whole.
 	Properties json.RawMessage
 }
 
-// StartTS gives the start in Unix seconds, the unit of Agora's *_ts fields.
+// StartTS returns the start in Unix seconds, the unit of Agora's *_ts fields.
 func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
 
-// StopTS gives the end in Unix seconds, 0 while the agent is live.
+// StopTS returns the end in Unix seconds, or 0 while the agent is live.
 func (a Agent) StopTS() int64 { return a.StopMS / 1000 }
 
-// Settings is what Heardlog itself reads of the join's properties (reference/agora-api.md section 2). Package codec stores
-// it; encoding it in any other way hides its secrets.
+// Settings are the properties of the join that Heardlog itself uses. Package codec stores them; any
+// other encoding hides the secrets.
 type Settings struct {
 	Channel string
 	Labels  map[string]string
-	// IdleTimeoutS ends an agent without activity, in seconds; 0 means the 72 h cap alone. Always set by the Service.
+	// IdleTimeoutS ends an agent after this many seconds without activity; 0 leaves only the limit
+	// of 72 hours. The Service always sets it.
 	IdleTimeoutS int
 	LLM          LLMSettings
 	Silence      Silence
 	Farewell     Farewell
 	Call         Call // set at the join and never changed
 	Filler       Filler
-	// WarnedMS is when the end of the agent's lifetime was announced, Unix ms; 0 before. It is no property of the join, and stands here because it
-	// changes at most once.
+	// WarnedMS is when the end of the agent's lifetime was announced, Unix ms; 0 before that. It is
+	// not a property of the join.
 	WarnedMS int64
-	// LeaveKey is the Idempotency-Key of the call that made the agent leave; "" for none.
+	// LeaveKey is the Idempotency-Key of the call that ended the agent, or "".
 	LeaveKey string
-	// Archive is what is known of an agent that runs elsewhere; nil for one that runs here.
+	// Archive holds the facts about an agent that runs elsewhere; nil for one that runs here.
 	Archive *Archive
-	// Scope says whose the agent's messages are that bring no scope of their own.
+	// Scope is the scope of messages that have none of their own.
 	Scope Scope
 	// Memory is what is kept of the agent's memory beside its messages.
 	Memory Memory
@@ -110,30 +115,33 @@ type Settings struct {
 
 // Memory is the part of an agent's memory that is no message.
 type Memory struct {
-	// Policy is the agent's own level of the window policy; nil where it says nothing. It is not changed once set.
+	// Policy is the agent's own level of the window policy; nil sets nothing. It is immutable once
+	// set.
 	Policy *window.Policy `json:"policy,omitempty"`
-	// Summary stands for what has left the memory; "" without one. SummaryMS is when it was set, Unix ms, and SummaryUpTo the Seq of the last message that
-	// it tells of, 0 where that is not known.
+	// Summary stands for messages that have left the memory; "" is none. SummaryMS is when it was
+	// set, Unix ms. SummaryUpTo is the Seq of the last message that it covers, 0 if unknown.
 	Summary     string `json:"summary,omitempty"`
 	SummaryMS   int64  `json:"summary_ms,omitempty"`
 	SummaryUpTo int64  `json:"summary_up_to,omitempty"`
-	// BaseSeq is where the memory begins: messages with a lower Seq are no longer in it. Ledger pages still show them.
+	// BaseSeq is the start of the memory: messages with a lower Seq are no longer in it. Pages of
+	// the ledger still show them.
 	BaseSeq int64 `json:"base_seq,omitempty"`
-	// ToolExchange is what a restored snapshot held under tool_exchange, as it came (reference/memory-semantics.md 001-26); "" for none.
+	// ToolExchange is the tool_exchange of a restored snapshot, as received; "" is none.
 	ToolExchange string `json:"tool_exchange,omitempty"`
-	// SummaryRev is the revision at which the summary became what it is, and Acts what was done to the whole memory, oldest first, the newest MaxActs: what the
-	// live tail tells. The Service keeps both.
+	// SummaryRev is the revision at which the summary last changed. Acts are the operations on the
+	// whole memory, oldest first, the newest MaxActs. Both are for live tails; the Service sets
+	// them.
 	SummaryRev int64       `json:"summary_rev,omitempty"`
 	Acts       []MemoryAct `json:"acts,omitempty"`
 	// Front counts the beginning of a long memory; nil of others. The Service keeps it.
 	Front *Front `json:"front,omitempty"`
 	// Inherited is what was taken over from the agent before; nil for nothing.
 	Inherited *Inherited `json:"inherited,omitempty"`
-	// Working is what the agent says of its working memory.
+	// Working are the settings of the agent's working memory.
 	Working WorkingSettings `json:"working,omitzero"`
 }
 
-// Holds tells whether a message of the agent is part of what it remembers.
+// Holds reports whether a message of the agent is in its memory.
 func (m *Memory) Holds(msg *Message) bool { return msg.Seq >= m.BaseSeq && msg.InMemory() }
 
 // Since returns the messages, which are in order of Seq, from the start of the memory on.
@@ -160,29 +168,34 @@ type LLMSettings struct {
 	GreetingDelay  int // ms, 0 to 5000
 	FailureMessage string
 	Variables      map[string]string // template_variables
-	// Mode is "inject" or "reconcile"; "" decides by the request (DESIGN: the two ways a client talks to the proxy).
+	// Mode is "inject" or "reconcile"; "" decides by the request.
 	Mode string
-	// Duplicates is "supersede" (default) or "join": what becomes of a request that is identical to one still being answered.
+	// Duplicates is how to handle a request that is identical to one still being answered:
+	// "supersede" (the default) or "join".
 	Duplicates string
-	// OnDisconnect is "cancel" (default) or "drain": what becomes of the upstream call when the client goes away.
+	// OnDisconnect is what happens to the upstream call when the client disconnects: "cancel" (the
+	// default) or "drain".
 	OnDisconnect string
-	// View is how the conversation is shown to the model; nil: what was heard, and the texts as they are.
+	// View is how the conversation is shown to the model. If nil, the model gets what was heard,
+	// and texts as they are.
 	View *View `json:",omitempty"`
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
-	// Upstreams are asked, in this order, when the LLM above fails before the first byte of its answer; at most MaxUpstreams.
+	// Upstreams are tried in this order when the LLM above fails before the first byte of its
+	// answer; at most MaxUpstreams.
 	Upstreams []Upstream `json:",omitempty"`
 }
 
-// MaxUpstreams is how many upstreams may stand behind the first.
+// MaxUpstreams limits the fallback upstreams.
 const MaxUpstreams = 8
 
-// Upstream is an LLM to fall back to. It shares the limits, system messages and llm.params of the one in front of it.
+// Upstream is an LLM to fall back to. It shares the limits, system messages and llm.params of the
+// first one.
 type Upstream struct {
-	Name    string // told to clients and kept with the answer; never empty, unique in its list
+	Name    string // shown to clients and stored with the answer; not empty, unique in its list
 	URL     string
 	APIKey  secret.String
-	Vendor  string                   // VendorCustom passes every field on, VendorAzure asks as Azure OpenAI wants it
+	Vendor  string                   // VendorCustom passes every field on, VendorAzure uses the form of Azure OpenAI
 	Model   string                   // in place of any other model, the request's included; "" leaves that alone
 	Headers map[string]secret.String // sent to this upstream and no other; values may be keys
 }
@@ -193,7 +206,8 @@ const VendorAzure = "azure"
 // VendorCustom is the llm.vendor that passes every message field upstream.
 const VendorCustom = "custom"
 
-// DefaultMaxHistory is how many messages go in front of an LLM call when the join does not say (reference/agora-api.md 2.1).
+// DefaultMaxHistory is how many messages an LLM call gets unless the join sets a number; it is
+// Agora's default.
 const DefaultMaxHistory = 32
 
 // Silence is parameters.silence_config: what the agent does after a silence, once each silence.
@@ -209,7 +223,8 @@ type Farewell struct {
 	TimeoutS int // 0 to 120
 }
 
-// Filler is filler_words: what is said while the LLM thinks, once an answer. The zero value says nothing.
+// Filler is filler_words: words that the agent speaks while the LLM is thinking, once per answer.
+// The zero value has none.
 type Filler struct {
 	WaitMS  int      // from the request's arrival, without a first token
 	Phrases []string // at most 100

@@ -57,7 +57,7 @@ func (s *Service) AmendLive(ctx context.Context, project, id string, about LiveA
 		}
 	}
 	if about.Cut && about.AtMS == 0 {
-		s.elsewhere(ctx, k, ErrBargeIn, nil, about.Heard)
+		s.askIfPending(ctx, k, ErrBargeIn, nil, about.Heard)
 	}
 	return NoLiveAnswer, nil
 }

@@ -12,30 +12,31 @@ import (
 
 var _ Turns = (*Service)(nil)
 
-// settleTimeout bounds the storing of an answer that nobody waits for any more.
+// settleTimeout limits the storing of an answer after its client has gone.
 const settleTimeout = 30 * time.Second
 
 // Begin implements Turns.
 func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) (*Turn, error) {
-	// The flight is known before the turn is stored, so that no other call can slip in between and take the turn for unanswered.
+	// Register the flight before the turn is stored. Otherwise another call in between would take
+	// the turn for unanswered.
 	if err := s.CheckPolicy("heardlog.policy", r.Policy); err != nil {
 		return nil, err
 	}
 	k := agentKey{project, id}
 	t := &Turn{flight: s.live.launch(k, r.Cut, r.Generated, s.cfg.Now())}
-	b := beginning{overtaking: true, asking: s.peers != nil && s.peers.others.Load()}
-	err := s.begin(ctx, k, r, t, &b)
+	b := attempt{overtaking: true, asking: s.peers != nil && s.peers.others.Load()}
+	err := s.storeCall(ctx, k, r, t, &b)
 	if errors.Is(err, errElsewhere) { // once at most
 		b.asking = false
 		if b.elsewhere = s.ask(ctx, k, b.cause, nil, nil).Turns; b.cause != nil {
 			b.elsewhere = nil // it is cut and stored
 		}
-		err = s.begin(ctx, k, r, t, &b)
+		err = s.storeCall(ctx, k, r, t, &b)
 	}
 	if errors.Is(err, ErrOvertaken) {
 		s.cutFlights(ctx, k, ErrOvertaken, func(f *flight) bool { return f.turn.Load() != noTurn })
 		b.overtaking, b.asking = false, false
-		err = s.begin(ctx, k, r, t, &b)
+		err = s.storeCall(ctx, k, r, t, &b)
 	}
 	if err != nil {
 		s.land(k, t.flight)
@@ -48,14 +49,15 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 			return nil, err
 		}
 	} else {
-		// What the memory no longer holds is in Recent all the same: what a platform re-sends of it is told from what is new.
+		// Messages that left the memory are still in Recent, so that a platform's re-sent copies of
+		// them are recognized.
 		t.Context = newest(t.Agent.Settings.Memory.Since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
 	}
-	if t.asksNothing() { // the memory was cleared since, or before a question that is asked once more: it is to be answered all the same
+	if t.asksNothing() { // the memory was cleared, or an earlier question is repeated; it must be answered anyway
 		t.Context = LastQuestion(t.Recent())
 	}
 	t.Summary = t.summary()
-	// A second call for a turn replaces the answer that is still being made for it: one turn, one answer.
+	// A second call for a turn replaces the answer that is being generated for it.
 	for _, f := range s.live.flying(k) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
 			if err := s.Durable(t); err != nil { // it must not fall for a call that comes to nothing
@@ -67,7 +69,7 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		}
 	}
 	if len(t.added) == 0 { // the turn was there already
-		s.elsewhereToo(ctx, k, t.TurnID)
+		s.supersedeElsewhere(ctx, k, t.TurnID)
 	}
 	return t, nil
 }
@@ -80,21 +82,23 @@ func (s *Service) Durable(t *Turn) error {
 	return t.kept()
 }
 
-// errElsewhere tells that another process may be answering the turn that a call speaks in.
+// errElsewhere is returned if another process may be answering the turn.
 var errElsewhere = errors.New("perhaps being answered by another process")
 
-// beginning is how far a call is that begins a turn.
-type beginning struct {
+// attempt is how far a call is that begins a turn.
+type attempt struct {
 	overtaking bool    // fail where an answer is overtaken
-	asking     bool    // fail where another process is to be asked first
-	cause      error   // what that one is to be told: to give its answer up; nil only asks
+	asking     bool    // fail if another process must be asked first
+	cause      error   // why the other process must cut its answer; nil only asks
 	elsewhere  []int64 // turns that other processes are answering
 }
 
-// begin stores what a call brings, and may return before it is on disk. With overtaking it stores nothing and fails with ErrOvertaken where the call brings later words of the caller than those that
-// an answer is being made to: what was heard of that answer can be told only once it stands in the ledger. With asking it fails with errElsewhere where somebody speaks
-// in a turn whose answer is neither stored nor being made here.
-func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *beginning) error {
+// storeCall stores the call's messages, and may return before they are on disk. With overtaking set it
+// stores nothing and returns ErrOvertaken if the call brings later words of the caller than those
+// that are being answered; that answer must be in the ledger before its heard part can be set. With
+// asking set it returns errElsewhere if the turn has a question whose answer is neither stored nor
+// being generated here.
+func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *attempt) error {
 	project, id := k.project, k.id
 	kept, err := s.updateEarly(ctx, project, id, func(view AgentView) (Change, error) {
 		h := view.Head()
@@ -136,7 +140,7 @@ func (s *Service) begin(ctx context.Context, k agentKey, r TurnRequest, t *Turn,
 	return err
 }
 
-// awaited tells whether the turn's last question has no answer in the ledger yet.
+// awaited reports whether the turn's last question has no stored answer yet.
 func awaited(recent []Message, turn int64) bool {
 	for i := range slices.Backward(recent) {
 		if at := recent[i].AnswerSeq; at != 0 {
@@ -151,7 +155,7 @@ type planner struct {
 	view      AgentView
 	head      Head
 	rev, now  int64
-	recent    []Message // the store's own until owned, when a change made it a copy
+	recent    []Message // shared with the store until owned is set
 	owned     bool
 	change    Change
 	turn      int64
@@ -193,7 +197,7 @@ func (p *planner) run(plan Plan, answering bool) error {
 			if !sameWords(stored, m) {
 				return fault.At(fault.Conflict, "Idempotency-Key", "%q names a stored message with other content", m.ID)
 			}
-			continue // the same question again: only the answer is made anew
+			continue // the same question again: only the answer is generated again
 		}
 		m, err := p.head.Place(m, p.rev, p.now, answering && p.head.LastTurn == start)
 		if err != nil {
@@ -224,7 +228,7 @@ func (p *planner) reserve() error {
 	})
 }
 
-// lastUser gives the newest user message that counts, nil if there is none.
+// lastUser returns the newest user message that counts, or nil.
 func (p *planner) lastUser() *Message {
 	for _, list := range [][]Message{p.change.Append, p.recent} {
 		for i := len(list) - 1; i >= 0; i-- {
@@ -293,7 +297,7 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 	out = t.flight.amended(out, now) // not within the decision, which holds up all other writes of the server
 	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(view AgentView) (Change, error) {
 		h := view.Head()
-		// Also of an agent that has ended meanwhile: what was said belongs into its ledger.
+		// This includes an agent that has ended: its ledger must have what was said.
 		out.Rev = h.Rev + 1
 		m := out
 		c := Change{Append: []Message{m}}
@@ -329,7 +333,7 @@ func (s *Service) land(k agentKey, f *flight) {
 	}
 }
 
-// message gives the ledger's record of an answer.
+// message returns the answer as a message of the ledger.
 func (a Answer) message(now int64) Message {
 	t := a.Timings
 	m := Message{
@@ -357,7 +361,7 @@ func (a Answer) message(now int64) Message {
 	case cut:
 		m.Interrupted, m.InterruptMS, m.InterruptBy, m.Method = true, now, by, DisconnectOnly
 	default:
-		m.Method = DisconnectOnly // the upstream broke: nobody interrupted, but nobody heard more either
+		m.Method = DisconnectOnly // the upstream broke: the caller did not interrupt, but heard no more either
 	}
 	if m.Content != a.Generated && a.FailureText == "" {
 		m.Generated = a.Generated
@@ -379,7 +383,7 @@ var causes = map[error]string{
 	ErrClientGone: ByStartOfSpeech, ErrOvertaken: ByStartOfSpeech, ErrSuperseded: ByStartOfSpeech,
 }
 
-// rootCause gives the one of our Err values that err is, or nil.
+// rootCause returns which of the Err values err is, or nil.
 func rootCause(err error) error {
 	for cause := range causes {
 		if errors.Is(err, cause) {

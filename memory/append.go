@@ -11,8 +11,10 @@ import (
 // MaxBatch is how many messages one append takes.
 const MaxBatch = 1000
 
-// Append stores messages in order, all or none, durable when it returns, and returns them as stored. A message whose ID is stored
-// already changes nothing and comes back as it stands; fault.Conflict if it says something else. fault.Stopped if the agent takes no more.
+// Append stores messages in order, all or none, durable when it returns, and returns them as
+// stored. A message whose ID is stored already changes nothing and is returned as stored. It
+// returns fault.Conflict if the stored message has other content, and fault.Stopped if the agent
+// accepts no more messages.
 func (s *Service) Append(ctx context.Context, project, id string, msgs []Message) ([]Message, error) {
 	out, err := s.Put(ctx, project, id, msgs)
 	return out.Messages, err
@@ -21,17 +23,17 @@ func (s *Service) Append(ctx context.Context, project, id string, msgs []Message
 // Appended is what became of messages that were appended.
 type Appended struct {
 	Messages []Message // as stored, in the order given
-	// Merged are those whose words went into an earlier message, which is Into; Dropped the Seqs of messages that left the memory. Both are what the
-	// agent's policy does where it applies on write, and empty otherwise.
+	// Merged are the messages that were merged into an earlier one, Dropped the Seqs of messages
+	// that left the memory. Both are empty unless the agent's policy applies on write.
 	Merged  []Merge
 	Dropped []int64
 }
 
-// Merge tells which message went into which.
+// Merge is a merged message: its Seq, and that of the message that it was merged into.
 type Merge struct{ Seq, Into int64 }
 
-// Put is Append, and tells what the agent's policy merged and dropped on the way. No messages at all are stored as nothing, whatever there was before
-// (reference/memory-semantics.md 000-19).
+// Put is Append that also returns what the agent's policy merged and dropped. An empty list stores
+// nothing.
 func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (Appended, error) {
 	var out Appended
 	err := s.update(ctx, project, id, func(view AgentView) (Change, error) {
@@ -45,7 +47,8 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 		answering := s.live.answering(agentKey{project, id}, h.LastTurn)
 		for _, m := range msgs {
 			if stored, ok := known[m.ID]; ok && m.ID != "" {
-				if stored.State != Removed && !sameWords(stored, m) && !s.grown(&h.Agent, &stored, &m) { // of what was cleared nobody knows what it said
+				// The content of a cleared message is unknown
+				if stored.State != Removed && !sameWords(stored, m) && !s.grown(&h.Agent, &stored, &m) {
 					return Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
 				}
 				out.Messages = append(out.Messages, stored)
@@ -64,7 +67,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 		if len(c.Append) == 0 {
 			return c, nil
 		}
-		if err := h.Agent.MustBeActive(fault.Stopped); err != nil { // what is stored already may be asked for after the end
+		if err := h.Agent.MustBeActive(fault.Stopped); err != nil { // stored messages are returned even after the end
 			return Change{}, err
 		}
 		if !s.special(&h.Agent, nil) {
@@ -78,7 +81,7 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 	return out, nil
 }
 
-// knownIDs gives the stored messages that carry an id of msgs; the map is the caller's.
+// knownIDs returns the stored messages that have an ID of msgs. The caller owns the map.
 func knownIDs(view AgentView, msgs []Message) (map[string]Message, error) {
 	var ids []string
 	for _, m := range msgs {
@@ -100,7 +103,8 @@ func knownIDs(view AgentView, msgs []Message) (map[string]Message, error) {
 	return known, nil
 }
 
-// grown tells whether a message that came again is a stored answer that later ones were merged into: that it begins it.
+// grown reports whether a repeated message is the beginning of a stored answer that later messages
+// were merged into.
 func (s *Service) grown(a *Agent, stored, again *Message) bool {
 	if stored.Role != Assistant || again.Role != Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.special(a, nil) {
 		return false
@@ -109,7 +113,8 @@ func (s *Service) grown(a *Agent, stored, again *Message) bool {
 	return *n.MergeAssistant && strings.HasPrefix(stored.Original(), again.Original()+*n.Separator)
 }
 
-// sameWords tells whether a message that came again is the stored one. What was learnt since, such as what was heard of it, does not count.
+// sameWords reports whether a repeated message equals the stored one. What became known later, such
+// as what was heard, is not compared.
 func sameWords(stored, again Message) bool {
 	return stored.Role == again.Role && stored.Source == again.Source && stored.Original() == again.Original() &&
 		stored.ToolCallID == again.ToolCallID && bytes.Equal(stored.ToolCalls, again.ToolCalls) && bytes.Equal(stored.Parts, again.Parts)

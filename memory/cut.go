@@ -175,7 +175,7 @@ func (m *Message) merge(next *Message, text string) {
 		m.Sent = m.SentText() + separator + next.SentText()
 	}
 	m.Content = text
-	m.forgetRaw()
+	m.dropRaw()
 	m.Interrupted = m.Interrupted || next.Interrupted
 	if next.Interrupted {
 		m.InterruptMS, m.InterruptBy = next.InterruptMS, next.InterruptBy

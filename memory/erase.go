@@ -2,8 +2,9 @@ package memory
 
 import "context"
 
-// Erase takes an agent away with all that belongs to it, whatever its status: what is being answered is cut first, nothing more is sent, and afterwards the
-// agent is not found. No event tells of it: who wants the final memory sent calls Leave before. fault.NotFound if there is no such agent.
+// Erase removes an agent, in any status, with everything that belongs to it. Its answers are cut
+// first, and after that nothing more is sent. No event is sent about it; call Leave first to have
+// the final memory delivered. It returns fault.NotFound if there is no such agent.
 func (s *Service) Erase(ctx context.Context, project, id string) error {
 	k := agentKey{project, id}
 	if _, err := s.cfg.Store.Head(ctx, project, id); err != nil {
@@ -19,7 +20,7 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	for _, f := range s.erased {
 		f(project, id)
 	}
-	s.live.changed(k) // who watches it finds nothing
+	s.live.changed(k) // followers find that it is gone
 	s.live.remove(k)
 	return nil
 }
@@ -28,8 +29,8 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 // Service is used.
 func (s *Service) OnErase(f func(project, id string)) { s.erased = append(s.erased, f) }
 
-// Clear empties an agent's memory. The summary stays (reference/memory-semantics.md 001-25), and so does the ledger: what was said was said. It costs the same
-// however much there was. fault.Stopped if the agent takes nothing more.
+// Clear empties an agent's memory. The summary stays, and so does the ledger. The cost does not
+// depend on the size of the memory. It returns fault.Stopped if the agent has ended.
 func (s *Service) Clear(ctx context.Context, project, id string) (Agent, error) {
 	return s.remember(ctx, project, id, func(h *Head, m *Memory) (Change, error) {
 		m.BaseSeq = h.NextSeq

@@ -13,7 +13,8 @@ import (
 type Erased struct {
 	Agents   int // with all that belongs to them
 	Memories int // messages and items in the ledgers of others
-	// Shared are agents that heard the user among others, and were left: the first MaxShared, and how many there are.
+	// Shared are agents that heard the user among others, and were kept: the first MaxShared, and
+	// how many there are.
 	Shared  []string
 	SharedN int
 }
@@ -21,12 +22,13 @@ type Erased struct {
 // MaxShared is how many agents Erased names.
 const MaxShared = 1000
 
-// erasePage is how many agents are looked at at a time.
+// erasePage is how many agents are read at a time.
 const erasePage = 100
 
-// EraseUser takes away what belongs to a user of a project: each agent whose scope is that user's, or which has no user in its scope and was joined for that user
-// alone (properties.remote_rtc_uids), and each message with the user's scope in any other ledger. It goes through all of the project's agents. What is made meanwhile may
-// stay; calling it again is safe.
+// EraseUser erases the data of a user of a project: every agent with the user in its scope, or with
+// no user in its scope but joined for that user alone (properties.remote_rtc_uids), and every
+// message with the user's scope in other ledgers. It reads all agents of the project. What is
+// created while it runs may stay; repeating it is safe.
 func (s *Service) EraseUser(ctx context.Context, project, user string) (out Erased, err error) {
 	if user == "" {
 		return out, fault.At(fault.Invalid, "user", "must not be empty")
@@ -51,7 +53,8 @@ func (s *Service) EraseUser(ctx context.Context, project, user string) (out Eras
 	return out, err
 }
 
-// EraseProject takes away all agents of a project, and the memories that no agent keeps. What is made meanwhile may stay; calling it again is safe.
+// EraseProject erases all agents of a project, and the items that are in no agent's ledger. What is
+// created while it runs may stay; repeating it is safe.
 func (s *Service) EraseProject(ctx context.Context, project string) (out Erased, err error) {
 	if err := s.eachAgent(ctx, project, func(a *Agent) error { return s.eraseOne(ctx, a, &out) }); err != nil {
 		return out, err
@@ -86,7 +89,7 @@ func (s *Service) eachAgent(ctx context.Context, project string, fn func(*Agent)
 
 func (s *Service) eraseOne(ctx context.Context, a *Agent, out *Erased) error {
 	err := s.Erase(ctx, a.Project, a.ID)
-	if fault.Is(err, fault.NotFound) { // somebody else did
+	if fault.Is(err, fault.NotFound) { // erased in the meantime
 		return nil
 	}
 	if err == nil {
@@ -95,7 +98,7 @@ func (s *Service) eraseOne(ctx context.Context, a *Agent, out *Erased) error {
 	return err
 }
 
-// remoteUIDs gives the users that the join named (reference/agora-api.md section 2).
+// remoteUIDs returns the users that the join named.
 func (a *Agent) remoteUIDs() []string {
 	var p struct {
 		UIDs []json.RawMessage `json:"remote_rtc_uids"`

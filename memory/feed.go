@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Written is a change as it was stored. Its messages are shared with the store and must not be written to.
+// Written is a change as stored. Its messages are shared with the store: do not change them.
 type Written struct {
 	Prev, Rev       int64 // of the agent before and with this change
 	Agent           *Agent
@@ -27,17 +27,20 @@ type Note struct {
 	Count  int    // how many messages it was about
 }
 
-// Fed is what a Feed gives.
+// Fed is what a Feed returns.
 type Fed struct {
-	// Written are the changes since the last time, in the order in which their calls returned: a later one may come first, and one that another server
-	// made does not come at all. Who needs them all reads the store where Rev leaves a gap.
+	// Written are the changes since the last Take, in the order in which their calls returned. They
+	// may be out of order, and changes by other servers are missing. A reader that needs all of
+	// them reads the store where Rev has a gap.
 	Written []Written
-	// Lost tells that there was more than is kept, or that something changed which is not among them: the store knows.
+	// Lost is set if there were more changes than the feed keeps, or one that is not among them.
+	// The store has them.
 	Lost  bool
 	Notes []Note
 }
 
-// Feed tells what happens to one agent. Its writers never wait for it: what is not taken in time is Lost.
+// Feed receives what happens to one agent. Writers never wait for it: what is not taken in time is
+// lost.
 type Feed struct {
 	wake  chan struct{}
 	close func()
@@ -48,10 +51,11 @@ type Feed struct {
 	bare  bool // wakes and keeps nothing
 }
 
-// Wake receives when there is something to take, or when an answer in the making has come further (see State). What comes close together may share one.
+// Wake receives when there is something to take, or when an answer has made progress. Events that
+// are close together may share one.
 func (f *Feed) Wake() <-chan struct{} { return f.wake }
 
-// Take gives what has happened since the last time.
+// Take returns what has happened since the last call.
 func (f *Feed) Take() Fed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +74,7 @@ func (f *Feed) poke() {
 	}
 }
 
-// put adds a change; nil stands for one that is not known.
+// put adds a change; nil is a change that is not known here.
 func (f *Feed) put(w *Written) {
 	if f.bare {
 		return
@@ -113,7 +117,7 @@ func (w *Written) size() int {
 	return n
 }
 
-// rev gives the revision that the change leads to.
+// rev returns the revision after the change.
 func (c *Change) rev(rev int64) int64 {
 	if c.Agent != nil {
 		rev = max(rev, c.Agent.Rev)
@@ -126,14 +130,14 @@ func (c *Change) rev(rev int64) int64 {
 	return rev
 }
 
-// stir wakes those who follow the agent. The caller holds a.mu.
+// stir wakes the agent's followers. The caller holds a.mu.
 func (a *liveAgent) stir() {
 	for _, f := range a.feeds {
 		f.poke()
 	}
 }
 
-// wrote tells those who follow the agent of a change that was stored.
+// wrote passes a stored change to the agent's followers.
 func (r *registry) wrote(k agentKey, prev int64, c *Change) {
 	a := r.get(k)
 	if a == nil {
@@ -160,7 +164,7 @@ func (r *registry) wrote(k agentKey, prev int64, c *Change) {
 	}
 }
 
-// changed tells those who follow the agent that something was stored which only the store knows.
+// changed informs the agent's followers of a change that only the store knows.
 func (r *registry) changed(k agentKey) {
 	a := r.get(k)
 	if a == nil {
@@ -197,14 +201,15 @@ func (r *registry) follow(k agentKey, now time.Time, bare bool) *Feed {
 	return f
 }
 
-// followed gives the agents that are followed.
+// followed returns the agents that are followed.
 func (r *registry) followed() []agentKey {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Collect(maps.Keys(r.feeds))
 }
 
-// knows tells whether the agent's followers know of all up to the revision; they are then taken to.
+// knows reports whether the agent's followers have all changes up to the revision, and assumes so
+// from then on.
 func (r *registry) knows(k agentKey, rev int64) bool {
 	a := r.get(k)
 	if a == nil {
@@ -217,23 +222,25 @@ func (r *registry) knows(k agentKey, rev int64) bool {
 	return known
 }
 
-// Follow tells what happens to an agent from now on, until the feed is closed. It costs a writer the same whoever reads what is made of it: have one
-// feed an agent, not one a reader. An agent that is followed counts as one that is asked for.
+// Follow returns a feed of what happens to an agent from now on, until it is closed. Each feed
+// costs every write, so use one for an agent, not one for a reader. A followed agent is not idle.
 func (s *Service) Follow(project, id string) *Feed {
 	return s.live.follow(agentKey{project, id}, s.cfg.Now(), false)
 }
 
-// Watch gives a channel that receives after each change of the agent (changes that come close together may share one), until stop is called.
+// Watch returns a channel that receives after each change of the agent, until stop is called.
+// Changes that are close together may share one.
 func (s *Service) Watch(project, id string) (changed <-chan struct{}, stop func()) {
 	f := s.live.follow(agentKey{project, id}, s.cfg.Now(), true)
 	return f.wake, f.Close
 }
 
-// Changed tells those who follow the agent that it was changed, or erased, by somebody else than this Service, such as another server on the same store:
-// what a driver's listener calls. It costs next to nothing where nobody follows the agent, may be called from any goroutine and does not block.
+// Changed informs the agent's followers that it was changed or erased by another party, such as
+// another server on the same store. Drivers call it. It is cheap if the agent has no followers, may
+// be called from any goroutine and does not block.
 func (s *Service) Changed(project, id string) { s.live.changed(agentKey{project, id}) }
 
-// Searched tells those who follow the agent that its memory was searched, with so many hits.
+// Searched informs the agent's followers of a search with this many hits.
 func (s *Service) Searched(project, id string, hits int) {
 	a := s.live.get(agentKey{project, id})
 	if a == nil {
@@ -247,8 +254,8 @@ func (s *Service) Searched(project, id string, hits int) {
 	}
 }
 
-// Doing tells how far the answer that is being made has come, of several the one that is furthest, and to which turn; ok is false while none is. Of an answer whose
-// turn is not decided yet nothing is told.
+// Doing returns the phase of the answer that is being generated, of several the one that has come
+// furthest, and its turn. ok is false if there is none whose turn is decided.
 func (s *Service) Doing(project, id string) (p Phase, turn int64, ok bool) {
 	for _, f := range s.live.flying(agentKey{project, id}) {
 		t, phase := f.turn.Load(), Phase(f.phase.Load())

@@ -10,14 +10,15 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// registry is what the process knows of live agents beside the store: when something last happened, which answers are being made, who
-// watches. It can be lost with the process without losing anything that was acknowledged.
+// registry is what this process knows about live agents beyond the store: the last activity, the
+// answers that are being generated, and the followers. Losing it with the process loses nothing
+// that was acknowledged.
 type registry struct {
-	mu     sync.RWMutex
-	agents map[agentKey]*liveAgent
-	feeds  map[agentKey]int // how many there are of agents that are followed
-	aloft  atomic.Int64     // flights
-	shared bool             // other processes may write, too
+	mu       sync.RWMutex
+	agents   map[agentKey]*liveAgent
+	feeds    map[agentKey]int // how many there are of agents that are followed
+	inFlight atomic.Int64     // flights
+	shared   bool             // other processes may write, too
 }
 
 // agentKey names an agent: two projects may use the same id where clients choose it.
@@ -32,24 +33,26 @@ type liveAgent struct {
 	mu       sync.Mutex
 	flights  []*flight
 	feeds    []*Feed
-	farewell time.Time // when the farewell is over; zero if none is said
+	farewell time.Time // when the farewell ends; zero if there is none
 	live     bool      // false for an entry that is kept only while it has flights or feeds
-	// silenced tells that the running silence has been broken by us; a restart forgets it and may break it once more.
+	// silenced is set once the server has broken the running silence. After a restart it may break
+	// it once more.
 	silenced atomic.Bool
 	learnt   Seen  // what other processes have seen, or was assumed of the agent when it was taken up; under mu
-	rev      int64 // of the last change that is known here, where other processes may write; under mu
-	// warned is when it is asked again whether anybody wants to know of the agent's expiry, Unix ns; 0 = not asked yet, -1 = it was announced.
+	rev      int64 // of the last change that is known here, if other processes may write; under mu
+	// warned is when to check again whether the announcement of the agent's expiry is wanted, Unix
+	// ns; 0 is not checked yet, -1 is announced.
 	warned atomic.Int64
 }
 
 // flight is an answer in the making.
 type flight struct {
 	agent *liveAgent
-	turn  atomic.Int64 // noTurn until it is known
+	turn  atomic.Int64 // noTurn until it is decided
 	phase atomic.Int32
 	began int64 // Unix ms
 	cut   func(error)
-	made  func() string // what is made of the answer so far; may be nil, and is after landing; under agent.mu
+	made  func() string // returns what is generated so far; may be nil, and is nil after landing; under agent.mu
 	once  sync.Once     // for cut
 	done  chan struct{} // closed when the answer is settled
 	// amendments are applied when the answer is stored, and closed is set then; under agent.mu.
@@ -70,7 +73,8 @@ func (r *registry) get(k agentKey) *liveAgent {
 	return r.agents[k]
 }
 
-// entry gives the agent's entry, made where there is none. The caller holds r.mu for writing.
+// entry returns the agent's entry, and creates it if there is none. The caller holds r.mu for
+// writing.
 func (r *registry) entry(k agentKey, now time.Time) *liveAgent {
 	a := r.agents[k]
 	if a == nil {
@@ -82,7 +86,7 @@ func (r *registry) entry(k agentKey, now time.Time) *liveAgent {
 	return a
 }
 
-// drop forgets an entry that nothing needs any more: anybody may ask for an agent that is none. The caller holds r.mu for writing and a.mu.
+// drop removes an entry that is no longer needed. The caller holds r.mu for writing and a.mu.
 func (r *registry) drop(k agentKey, a *liveAgent) {
 	if !a.live && len(a.flights) == 0 && len(a.feeds) == 0 && r.agents[k] == a {
 		delete(r.agents, k)
@@ -99,8 +103,9 @@ func (r *registry) add(k agentKey, now time.Time) {
 	a.mu.Unlock()
 }
 
-// takeUp notes an agent as live that was made by another process, or before this one was started: that is nothing that was seen of it here.
-func (s *Service) takeUp(k agentKey, now time.Time) {
+// adopt adds a live agent that was created by another process, or before this one started. That is
+// not activity.
+func (s *Service) adopt(k agentKey, now time.Time) {
 	s.live.add(k, now)
 	if a := s.live.get(k); a != nil {
 		a.mu.Lock()
@@ -109,8 +114,8 @@ func (s *Service) takeUp(k agentKey, now time.Time) {
 	}
 }
 
-// bidden gives until when the agent was told here to say its farewell; zero where it was not.
-func (r *registry) bidden(k agentKey) time.Time {
+// farewellEnd returns when the farewell ends that the agent was asked for here, or the zero time.
+func (r *registry) farewellEnd(k agentKey) time.Time {
 	a := r.get(k)
 	if a == nil {
 		return time.Time{}
@@ -120,7 +125,8 @@ func (r *registry) bidden(k agentKey) time.Time {
 	return a.farewell
 }
 
-// remove forgets an agent that has ended, once its last answer has landed and its last watcher has gone.
+// remove drops an agent that has ended, once its last answer has landed and its last follower is
+// gone.
 func (r *registry) remove(k agentKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +151,7 @@ func (r *registry) spoke(k agentKey, now time.Time) {
 	}
 }
 
-// silence sets whether the running silence has been broken by us, and gives what held before.
+// silence sets whether the server has broken the running silence, and returns the previous value.
 func (r *registry) silence(k agentKey, broken bool) bool {
 	a := r.get(k)
 	return a != nil && a.silenced.Swap(broken)
@@ -156,7 +162,7 @@ func (r *registry) silenced(k agentKey) bool {
 	return a != nil && a.silenced.Load()
 }
 
-// warn notes that nothing more is to be said of the agent's expiry, or, with a time, nothing until then.
+// warn sets that the agent's expiry was announced or, with a time, when to check again.
 func (r *registry) warn(k agentKey, again time.Time) {
 	at := int64(-1)
 	if !again.IsZero() {
@@ -167,7 +173,8 @@ func (r *registry) warn(k agentKey, again time.Time) {
 	}
 }
 
-// warned tells whether nothing more is to be said of the agent's expiry, and else the time before which nothing is; the zero time for none.
+// warned reports whether the agent's expiry needs no announcement anymore, and otherwise when to
+// check again.
 func (r *registry) warned(k agentKey) (again time.Time, done bool) {
 	a := r.get(k)
 	if a == nil {
@@ -180,8 +187,8 @@ func (r *registry) warned(k agentKey) (again time.Time, done bool) {
 	return again, at < 0
 }
 
-// activity gives when somebody last had to do with the agent; now if it is not known yet. An answer in flight and an open live tail
-// are activity now.
+// activity returns when the agent was last active: now if unknown, or while an answer is generated
+// or the agent is followed.
 func (r *registry) activity(k agentKey, now time.Time) time.Time {
 	a := r.get(k)
 	if a == nil {
@@ -196,7 +203,8 @@ func (r *registry) activity(k agentKey, now time.Time) time.Time {
 	return time.Unix(0, a.asked.Load())
 }
 
-// conversation gives when something was last said; now while an answer is in flight or the agent is not known yet. Requests do not count.
+// conversation returns when something was last said: now if unknown, or while an answer is
+// generated. Requests do not count.
 func (r *registry) conversation(k agentKey, now time.Time) time.Time {
 	a := r.get(k)
 	if a == nil {
@@ -211,8 +219,8 @@ func (r *registry) conversation(k agentKey, now time.Time) time.Time {
 	return time.Unix(0, a.spoken.Load())
 }
 
-// bid sets when the agent's farewell is over.
-func (r *registry) bid(k agentKey, until time.Time) {
+// setFarewell sets when the agent's farewell is over.
+func (r *registry) setFarewell(k agentKey, until time.Time) {
 	if a := r.get(k); a != nil {
 		a.mu.Lock()
 		a.farewell = until
@@ -220,7 +228,7 @@ func (r *registry) bid(k agentKey, until time.Time) {
 	}
 }
 
-// farewell gives when the agent's farewell is over: at once when nothing is being said any more.
+// farewell returns when the agent's farewell ends; at once if no answer is being generated.
 func (r *registry) farewell(k agentKey) time.Time {
 	a := r.get(k)
 	if a == nil {
@@ -236,33 +244,34 @@ func (r *registry) farewell(k agentKey) time.Time {
 
 func (r *registry) launch(k agentKey, cut func(error), made func() string, now time.Time) *flight {
 	f := &flight{began: now.UnixMilli(), cut: cut, made: made, done: make(chan struct{})}
-	r.aloft.Add(1)
+	r.inFlight.Add(1)
 	f.turn.Store(noTurn)
-	r.mu.RLock() // nobody drops the entry meanwhile
+	r.mu.RLock() // keeps the entry from being dropped
 	known := r.agents[k]
 	if known != nil {
-		known.board(f)
+		known.addFlight(f)
 	}
 	r.mu.RUnlock()
 	if known == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.entry(k, now).board(f)
+		r.entry(k, now).addFlight(f)
 	}
 	return f
 }
 
-// board puts a flight among the agent's. The caller holds the registry's mu, at least for reading.
-func (a *liveAgent) board(f *flight) {
+// addFlight adds a flight to the agent. The caller holds the registry's mu, at least for reading.
+func (a *liveAgent) addFlight(f *flight) {
 	f.agent = a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.flights = append(a.flights, f)
 }
 
-// land ends a flight, whatever has become of its agent. The flight may live on in a Turn: it lets go of what it could have cut.
+// land ends a flight, whatever happened to its agent. The flight may live on in a Turn, so it drops
+// its callbacks.
 func (r *registry) land(k agentKey, f *flight, now time.Time) {
-	r.aloft.Add(-1)
+	r.inFlight.Add(-1)
 	f.agent.asked.Store(now.UnixNano())
 	f.agent.spoken.Store(now.UnixNano())
 	f.agent.mu.Lock()
@@ -280,12 +289,13 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 		f.agent.mu.Unlock()
 		r.mu.Unlock()
 	}
-	f.once.Do(func() {}) // nobody cuts it from here on
+	f.once.Do(func() {}) // nobody calls cut after this
 	f.cut = nil
 	close(f.done)
 }
 
-// says tells whether the heard text may be a part of the answer as far as it is made; what nothing is known of may hold anything.
+// says reports whether the text may be part of the answer generated so far. If that is unknown, any
+// text may be.
 func (f *flight) says(text *string) bool {
 	if text == nil || *text == "" {
 		return true
@@ -315,7 +325,7 @@ func (r *registry) flying(k agentKey) []*flight {
 	return append([]*flight(nil), a.flights...)
 }
 
-// answering tells whether an answer to the turn is being made.
+// answering reports whether an answer to the turn is being generated.
 func (r *registry) answering(k agentKey, turn int64) bool {
 	a := r.get(k)
 	if a == nil {
@@ -331,12 +341,13 @@ func (r *registry) answering(k agentKey, turn int64) bool {
 	return false
 }
 
-// cutFlights cuts the answers in flight that which picks, waits until they are stored (at most SettleWait) and gives their turns.
+// cutFlights cuts the flights that which selects, waits until they are stored (at most SettleWait)
+// and returns their turns.
 func (s *Service) cutFlights(ctx context.Context, k agentKey, cause error, which func(f *flight) bool) []int64 {
 	return s.settled(ctx, s.stopFlights(k, cause, which))
 }
 
-// stopFlights cuts the answers in flight that which picks, and gives them.
+// stopFlights cuts the flights that which selects, and returns them.
 func (s *Service) stopFlights(k agentKey, cause error, which func(f *flight) bool) (cut []*flight) {
 	for _, f := range s.live.flying(k) {
 		if which(f) {
@@ -347,7 +358,7 @@ func (s *Service) stopFlights(k agentKey, cause error, which func(f *flight) boo
 	return cut
 }
 
-// settled waits until what was cut is stored, at most SettleWait, and gives the turns.
+// settled waits until the flights are stored, at most SettleWait, and returns their turns.
 func (s *Service) settled(ctx context.Context, cut []*flight) (turns []int64) {
 	if len(cut) == 0 {
 		return nil
@@ -367,13 +378,14 @@ func (s *Service) settled(ctx context.Context, cut []*flight) (turns []int64) {
 	return turns
 }
 
-// Busy tells whether an answer is being made, by any process, and how far the one that is furthest has come.
+// Busy reports whether any process is generating an answer, and the phase of the one that has come
+// furthest.
 func (s *Service) Busy(ctx context.Context, project, id string) (Phase, bool) {
 	k := agentKey{project, id}
 	if phase, busy := s.busyHere(k); busy {
 		return phase, true
 	}
-	r := s.elsewhere(ctx, k, nil, nil, nil)
+	r := s.askIfPending(ctx, k, nil, nil, nil)
 	return r.Phase, len(r.Turns) > 0
 }
 
@@ -387,11 +399,12 @@ func (s *Service) busyHere(k agentKey) (Phase, bool) {
 	return phase, len(flights) > 0
 }
 
-// Cut cuts whatever answer is in flight, with one of the Err values as the cause, and waits until it is stored.
+// Cut cuts all answers that are being generated, with one of the Err values as the cause, and waits
+// until they are stored.
 func (s *Service) Cut(ctx context.Context, project, id string, cause error) {
 	k := agentKey{project, id}
 	if cut := s.cutFlights(ctx, k, cause, func(*flight) bool { return true }); len(cut) == 0 {
-		s.elsewhere(ctx, k, cause, nil, nil)
+		s.askIfPending(ctx, k, cause, nil, nil)
 	}
 }
 
@@ -405,7 +418,7 @@ func (s *Service) WaitIdle(ctx context.Context, project, id string) error {
 			return ctx.Err()
 		}
 	}
-	for len(s.elsewhere(ctx, k, nil, nil, nil).Turns) > 0 { // each question takes its moment
+	for len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0 { // each question takes its moment
 		select {
 		case <-time.After(tailEvery):
 		case <-ctx.Done():

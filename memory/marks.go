@@ -7,20 +7,23 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Marks are the revisions at which a stored message passed what the live tail tells apart from its other changes, so that a reader who comes back is
-// told of each once, by whatever server. 0 stands for the message's own Rev: a message that never changed has none.
+// Marks are the revisions at which a stored message changed in the ways that a live tail
+// distinguishes, so that a client that reconnects gets each change once, from any server. 0 stands
+// for the message's own Rev; a message that never changed has no marks.
 type Marks struct {
-	Born  int64 `json:"born,omitempty"`  // it was appended
-	Cut   int64 `json:"cut,omitempty"`   // that it is interrupted, when, why, or what was heard of it then; looked at of interrupted messages only
+	Born int64 `json:"born,omitempty"` // it was appended
+	// The interruption: that, when and why, and what was heard; for interrupted messages only
+	Cut   int64 `json:"cut,omitempty"`
 	Heard int64 `json:"heard,omitempty"` // the evidence of what was heard
 	Turn  int64 `json:"turn,omitempty"`  // it moved to another turn; 0 = never
 	State int64 `json:"state,omitempty"` // its state became what it is
 }
 
-// BornRev gives the revision at which the message was appended.
+// BornRev returns the revision at which the message was appended.
 func (m *Message) BornRev() int64 { return cmp.Or(m.Marks.Born, m.Rev) }
 
-// CutRev gives the revision at which the interruption became what it is; 0 for a message that is not interrupted.
+// CutRev returns the revision at which the interruption last changed, or 0 if the message is not
+// interrupted.
 func (m *Message) CutRev() int64 {
 	if !m.Interrupted {
 		return 0
@@ -28,7 +31,8 @@ func (m *Message) CutRev() int64 {
 	return cmp.Or(m.Marks.Cut, m.Rev)
 }
 
-// HeardRev gives the revision at which the evidence of what was heard became what it is; 0 where there is none that says more than our own assumption.
+// HeardRev returns the revision at which the evidence of what was heard last changed, or 0 if there
+// is none beyond our own assumption.
 func (m *Message) HeardRev() int64 {
 	if m.Role != Assistant || m.Method.Rank() <= AssumedFull.Rank() {
 		return 0
@@ -36,13 +40,14 @@ func (m *Message) HeardRev() int64 {
 	return cmp.Or(m.Marks.Heard, m.Rev)
 }
 
-// MovedRev gives the revision at which the message came to another turn; 0 if it never did.
+// MovedRev returns the revision at which the message moved to another turn, or 0.
 func (m *Message) MovedRev() int64 { return m.Marks.Turn }
 
-// StateRev gives the revision at which the message's state became what it is.
+// StateRev returns the revision at which the message's state last changed.
 func (m *Message) StateRev() int64 { return cmp.Or(m.Marks.State, m.Rev) }
 
-// Closes tells whether the message is an answer that ends its turn: an empty one leaves it open, and so does one that only calls tools.
+// Closes reports whether the message is an answer that ends its turn. Empty answers and answers
+// with tool calls only do not.
 func (m *Message) Closes() bool {
 	if m.Role != Assistant {
 		return false
@@ -54,10 +59,10 @@ func (m *Message) Closes() bool {
 	return m.Failure != nil && m.State != Superseded
 }
 
-// Said tells whether the words are the agent's own, not the model's: greeting, silence, speak.
+// Said reports whether the words are the agent's own, not the model's: greeting, silence, speak.
 func (m *Message) Said() bool { return m.Role == Assistant && m.Source.unsolicited() }
 
-// mark sets the marks of a change's new values of stored messages. The decision's transaction has the old ones.
+// mark sets the marks of the changed messages of a change. The view has their old values.
 func mark(view AgentView, c *Change) error {
 	for i := range c.Replace {
 		m := &c.Replace[i]
@@ -70,13 +75,13 @@ func mark(view AgentView, c *Change) error {
 		}
 		m.Marks = m.after(&old)
 		if m.Content != old.Content || m.Interrupted != old.Interrupted || m.InterruptMS != old.InterruptMS {
-			m.forgetRaw() // it says what the caller did not hear
+			m.dropRaw() // it has what the caller did not hear
 		}
 	}
 	return nil
 }
 
-// after gives the marks of m, the new value of old.
+// after returns the marks of m, the new value of old.
 func (m *Message) after(old *Message) Marks {
 	if m.Rev == old.Rev {
 		return old.Marks
@@ -97,7 +102,7 @@ func (m *Message) after(old *Message) Marks {
 	return k
 }
 
-// What is done to a memory (reference/memory-semantics.md 003-22: memory:added, memory:searched, memory:cleared), as the live tail tells it.
+// Operations on a memory, as live tails show them.
 const (
 	ActionAdded    = "added"    // a message was appended
 	ActionSearched = "searched" // leaves nothing in the ledger
@@ -116,7 +121,7 @@ type MemoryAct struct {
 	Base   int64  `json:"base"`   // Memory.BaseSeq since then
 }
 
-// markMemory notes in a change of the agent at which revision its summary and its memory became what they are.
+// markMemory records in a change of the agent at which revision its summary and its memory changed.
 func markMemory(head *Head, c *Change) {
 	if c.Agent == nil {
 		return
@@ -142,7 +147,7 @@ func markMemory(head *Head, c *Change) {
 	is.Acts = append(acts[:len(acts):len(acts)], act) // the old list is the store's
 }
 
-// drops tells whether a message of the list was cut from the memory.
+// drops reports whether a message of the list left the memory.
 func drops(list []Message) bool {
 	return slices.ContainsFunc(list, func(m Message) bool { return m.State == Dropped })
 }

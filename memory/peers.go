@@ -9,37 +9,44 @@ import (
 	"time"
 )
 
-// Peers is what a Service needs where several processes serve one store. A store that can be shared implements it; nil in Config says that this process
-// has the store for itself. Times are Unix ms of Config.Now, which all processes then take from the store. Methods are safe for concurrent use.
+// Peers coordinates several processes that serve one store. A store that can be shared implements
+// it; nil in Config is for a store of one process. Times are Unix ms of Config.Now, which all
+// processes then take from the store. Methods are safe for concurrent use.
 type Peers interface {
-	// Beat tells the other processes that this one lives and what it has seen of agents, and tells whether there are others.
+	// Beat records that this process lives and when its agents were active. It reports whether
+	// there are other processes.
 	Beat(ctx context.Context, seen []Seen) (others bool, err error)
-	// Seen gives what other processes have told of an agent; zero times for nothing.
+	// Seen returns what other processes have recorded of an agent; zero times for nothing.
 	Seen(ctx context.Context, project, id string) (Seen, error)
-	// NewLive gives live agents that were made after the place, and the place for the next call; 0 is the beginning. It may give some again.
+	// NewLive calls each for live agents that were created after the place, and returns the place
+	// for the next call; 0 is the start. It may repeat some.
 	NewLive(ctx context.Context, after int64, each func(Head) error) (int64, error)
-	// Lease makes this process the only one that may do so much for the agent, until the lease ends or is given back; ok is false while another has it.
-	Lease(ctx context.Context, project, id string, what Work, lease time.Duration) (giveBack func(), ok bool, err error)
-	// Ask asks the other processes to do what q says, and gives what came of it: as soon as one has done it, or nothing when none has taken it up within a moment.
-	// With Tell it does not wait.
+	// Lease makes this process the only one that may do this work for the agent, until the lease
+	// expires or is released. ok is false while another process has it.
+	Lease(ctx context.Context, project, id string, what Work, lease time.Duration) (release func(), ok bool, err error)
+	// Ask sends a question to the other processes and returns the first reply, or an empty one if
+	// no process has taken it within a moment. With Tell it does not wait.
 	Ask(ctx context.Context, q Question) (Reply, error)
-	// Asked gives the questions of other processes of the last seconds; one may be given again.
+	// Asked returns the questions of other processes of the last seconds; it may repeat some.
 	Asked(ctx context.Context) ([]Question, error)
-	// Calls receives questions as they are asked, which Asked gives as well. Nothing comes where the store cannot tell, and nothing need come while Hears is false.
+	// Calls receives questions as they are asked; Asked returns them too. It may be silent if the
+	// store cannot notify, and while Hears is false.
 	Calls() <-chan Question
 	Hears() bool
-	// Take tells whoever asked that this process takes the question up; Reply gives what came of it.
+	// Take announces that this process handles the question; Reply sends the result.
 	Take(ctx context.Context, q Question) error
 	Reply(ctx context.Context, q Question, r Reply) error
-	// Revisions gives the revisions of agents; -1 for one that is gone.
+	// Revisions returns the revisions of agents; -1 for one that is gone.
 	Revisions(ctx context.Context, projects, ids []string) ([]int64, error)
 }
 
-// Followed is what Peers may implement that can tell of changes as they come. Without it, and for whatever is not told, agents that are followed are looked at every tailEvery.
+// Followed may be implemented by Peers that can notify of changes. Without it, agents that are
+// followed are polled every tailEvery.
 type Followed interface {
-	// Follow says which agents are followed here, all of them; it is called again and again.
+	// Follow sets which agents are followed here. It is called again and again.
 	Follow(ctx context.Context, projects, ids []string) error
-	// Changed receives when another process has changed one of them; what comes close together may share one.
+	// Changed receives when another process has changed one of them. Changes that are close
+	// together may share one.
 	Changed() <-chan struct{}
 }
 
@@ -52,22 +59,25 @@ const (
 	WorkSummary Work = "summary" // the summary of what leaves the memory
 )
 
-// Seen is when an agent was asked for last, and when something was last said; now for one that is followed or being answered.
+// Seen is when an agent was last asked for, and when something was last said; now for one that is
+// followed or being answered.
 type Seen struct {
 	Project, ID       string
 	AskedMS, SpokenMS int64
 }
 
-// Question asks for the answers of an agent that other processes are making.
+// Question is about the answers of an agent that other processes are generating.
 type Question struct {
 	No          int64  // set by the store, as are From and AtMS
 	From        string // the process that asks
 	AtMS        int64  // when it was asked
 	Project, ID string
-	Cause       string  // why they are to be cut: the text of one of the Err values; "" only asks whether there are any
-	TurnID      *int64  // nil = any turn
-	Heard       *string // only those of which it may be a part
-	Tell        bool    // nobody waits for the reply
+	// Why the answers are to be cut: the text of one of the Err values; "" only asks whether there
+	// are any
+	Cause  string
+	TurnID *int64  // nil = any turn
+	Heard  *string // only those of which it may be a part
+	Tell   bool    // no reply is expected
 }
 
 // Reply is what a process has done: the turns of the answers that it has cut and stored, or only found.
@@ -81,20 +91,26 @@ type Reply struct {
 type peers struct {
 	Peers
 	others atomic.Bool
-	told   map[agentKey]Seen // what was told last; of the loop alone
+	told   map[agentKey]Seen // what was recorded last; of the loop alone
 }
 
 // Times of the work with peers.
 const (
-	askedEvery = 15 * time.Millisecond  // questions, while an answer is being made here and the store cannot tell: this is what another process' interrupt waits for then
-	askedSafe  = 100 * time.Millisecond // where it tells
-	takeAfter  = 100 * time.Millisecond // how long a cut may take to be stored before whoever asked is told that it is on its way
-	tailEvery  = 100 * time.Millisecond // revisions of agents that are followed here
-	beatEvery  = time.Second
-	// askedSkew is how much later than a question an answer in the making may have begun that it is about, by clocks that are taken from the store.
+	// Interval for questions while an answer is being generated and the store cannot notify; an
+	// interrupt at another process waits this long
+	askedEvery = 15 * time.Millisecond
+	askedSafe  = 100 * time.Millisecond // interval if the store notifies
+	// How long a cut may take to be stored before the asking process is informed that it is under
+	// way
+	takeAfter = 100 * time.Millisecond
+	tailEvery = 100 * time.Millisecond // revisions of agents that are followed here
+	beatEvery = time.Second
+	// askedSkew is how much later than a question an answer may have started that it is about.
+	// Clocks are taken from the store.
 	askedSkew = 500 * time.Millisecond
-	seenGrain = 2 * time.Second // what was seen of an agent is told again when it is so much later
-	// seenGrace is added to idle timeouts while there are other processes: what they have seen is known so much later at most.
+	seenGrain = 2 * time.Second // activity is recorded again when it is this much later
+	// seenGrace is added to idle timeouts while there are other processes: their activity is known
+	// at most this much later.
 	seenGrace   = 5 * time.Second
 	lookLease   = 15 * time.Second
 	lookAgain   = time.Second
@@ -102,7 +118,7 @@ const (
 	peerTimeout = 5 * time.Second
 )
 
-// cutBy gives the Err value of a text.
+// cutBy returns the Err value with this text, or nil.
 func cutBy(cause string) error {
 	for _, err := range []error{ErrInterrupted, ErrBargeIn, ErrSpeak, ErrThink, ErrLeave, ErrOvertaken, ErrSuperseded} {
 		if err.Error() == cause {
@@ -140,7 +156,7 @@ func (s *Service) runPeers(ctx context.Context) {
 	})
 	var looked time.Time
 	s.every(ctx, askedEvery, nil, func(ctx context.Context) error {
-		if s.live.aloft.Load() == 0 || s.peers.Hears() && time.Since(looked) < askedSafe {
+		if s.live.inFlight.Load() == 0 || s.peers.Hears() && time.Since(looked) < askedSafe {
 			return nil
 		}
 		looked = time.Now()
@@ -152,20 +168,20 @@ func (s *Service) runPeers(ctx context.Context) {
 	})
 }
 
-// asked is which questions were seen.
+// asked is the set of questions that were seen.
 type asked struct {
 	mu sync.Mutex
 	at map[int64]time.Time
 }
 
-// first tells whether a question is seen for the first time.
+// first reports whether a question is seen for the first time.
 func (a *asked) first(no int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	if len(a.at) >= maxAsked {
 		for no, at := range a.at {
-			if now.Sub(at) > time.Minute { // the store gives those of the last seconds
+			if now.Sub(at) > time.Minute { // the store returns those of the last seconds
 				delete(a.at, no)
 			}
 		}
@@ -178,7 +194,8 @@ func (a *asked) first(no int64) bool {
 // maxAsked is how many seen questions are kept before the old ones are forgotten.
 const maxAsked = 1024
 
-// every calls do again and again, and when it is woken, until ctx is done. Failures are told once, until one call has succeeded.
+// every calls do repeatedly, and when it is woken, until ctx is done. It reports the first of
+// several failures in a row.
 func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan struct{}, do func(context.Context) error) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -200,7 +217,7 @@ func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan st
 	}
 }
 
-// beat tells what was seen here and takes up what was made elsewhere.
+// beat returns the function that records activity here and loads agents created elsewhere.
 func (s *Service) beat() func(context.Context) error {
 	var places []int64 // of the last calls of NewLive
 	return func(ctx context.Context) error {
@@ -219,7 +236,7 @@ func (s *Service) beat() func(context.Context) error {
 		now := s.cfg.Now()
 		at, err := s.peers.NewLive(ctx, from, func(h Head) error {
 			if s.live.get(keyOf(h.Agent)) == nil {
-				s.takeUp(keyOf(h.Agent), now)
+				s.adopt(keyOf(h.Agent), now)
 				s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
 			}
 			return nil
@@ -234,7 +251,7 @@ func (s *Service) beat() func(context.Context) error {
 	}
 }
 
-// unseen gives what was seen of agents since it was told last.
+// unseen returns the activity since it was last recorded.
 func (s *Service) unseen() []Seen {
 	now := s.NowMS()
 	fresh := make(map[agentKey]Seen, len(s.peers.told))
@@ -283,7 +300,7 @@ func (s *Service) learn(ctx context.Context, k agentKey) error {
 	return nil
 }
 
-// watchPeers tells those who follow agents here what other processes have changed.
+// watchPeers returns the function that notifies followers of changes by other processes.
 func (s *Service) watchPeers() func(context.Context) error {
 	known := map[agentKey]int64{}
 	follow := func(context.Context, []string, []string) error { return nil }
@@ -321,7 +338,8 @@ func (s *Service) watchPeers() func(context.Context) error {
 	}
 }
 
-// answerPeer does what another process asks for, where it is about an answer that is being made here.
+// answerPeer handles a question of another process, if it is about an answer that is being
+// generated here.
 func (s *Service) answerPeer(ctx context.Context, q Question) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait+peerTimeout)
 	defer cancel()
@@ -331,7 +349,8 @@ func (s *Service) answerPeer(ctx context.Context, q Question) {
 	}
 	var r Reply
 	which := func(f *flight) bool {
-		if q.TurnID != nil && *q.TurnID != f.turn.Load() || f.began > q.AtMS+askedSkew.Milliseconds() { // what was not there yet is not meant
+		// The answer started after the question
+		if q.TurnID != nil && *q.TurnID != f.turn.Load() || f.began > q.AtMS+askedSkew.Milliseconds() {
 			return false
 		}
 		said := f.says(q.Heard)
@@ -347,7 +366,7 @@ func (s *Service) answerPeer(ctx context.Context, q Question) {
 			}
 		}
 	} else if cause := cutBy(q.Cause); cause != nil {
-		cut := s.stopFlights(k, cause, which) // it comes first: it is what somebody waits to hear the end of
+		cut := s.stopFlights(k, cause, which) // first, because the other process waits for it
 		if !q.Tell && !landed(ctx, cut, takeAfter) {
 			err = s.peers.Take(ctx, q)
 		}
@@ -361,7 +380,7 @@ func (s *Service) answerPeer(ctx context.Context, q Question) {
 	}
 }
 
-// landed tells whether all flights have landed within the time.
+// landed reports whether all flights have landed within the time.
 func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -375,9 +394,10 @@ func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
 	return true
 }
 
-// elsewhere asks the other processes to cut what they are answering, where the ledger shows an answer that may be in the making; an empty cause only asks. What
-// cannot be asked is as if nobody had it: the caller goes on by what is stored.
-func (s *Service) elsewhere(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) Reply {
+// askIfPending asks the other processes to cut their answers, if the ledger shows that one may be
+// under way; a nil cause only asks. On failure it returns an empty reply, and the caller goes on
+// with what is stored.
+func (s *Service) askIfPending(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) Reply {
 	if s.peers == nil {
 		return Reply{}
 	}
@@ -388,7 +408,7 @@ func (s *Service) elsewhere(ctx context.Context, k agentKey, cause error, turn *
 	return s.ask(ctx, k, cause, turn, heard)
 }
 
-// ask is elsewhere where the ledger was looked at already.
+// ask is askIfPending for a caller that has already checked the ledger.
 func (s *Service) ask(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) Reply {
 	q := Question{Project: k.project, ID: k.id, TurnID: turn, Heard: heard}
 	if cause != nil {
@@ -403,10 +423,11 @@ func (s *Service) ask(ctx context.Context, k agentKey, cause error, turn *int64,
 	return r
 }
 
-// pendingLook is how many messages are looked at for one whose answer is not stored.
+// pendingLook is how many messages are searched for one whose answer is not stored.
 const pendingLook = 16
 
-// pending tells whether the newest messages of a ledger hold one that an answer is being made to, or was when a process died.
+// pending reports whether the newest messages of a ledger have one whose answer is under way, or
+// was when a process died.
 func pending(list []Message) bool {
 	for i := range list {
 		if at := list[i].AnswerSeq; at != 0 && !slices.ContainsFunc(list, func(m Message) bool { return m.Seq == at }) {
@@ -416,8 +437,9 @@ func pending(list []Message) bool {
 	return false
 }
 
-// elsewhereToo has a repeated call's turn given up by other processes; nobody waits for it.
-func (s *Service) elsewhereToo(ctx context.Context, k agentKey, turn int64) {
+// supersedeElsewhere has other processes give up the turn of a repeated call. It does not wait for
+// them.
+func (s *Service) supersedeElsewhere(ctx context.Context, k agentKey, turn int64) {
 	if s.peers == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package memory
 
-// Amend gives the message a Rare of its own, as change leaves it: nil where nothing is left in it.
+// Amend changes the message's Rare: change gets a copy, which replaces it. Rare is nil if the copy
+// is empty.
 func (m *Message) Amend(change func(*Rare)) {
 	var r Rare
 	if m.Rare != nil {
@@ -12,7 +13,7 @@ func (m *Message) Amend(change func(*Rare)) {
 	}
 }
 
-// InterruptMSFrom gives Rare.InterruptMSFrom, or nothing.
+// InterruptMSFrom returns Rare.InterruptMSFrom, or "".
 func (m *Message) InterruptMSFrom() Method {
 	if m.Rare == nil {
 		return ""
@@ -20,7 +21,7 @@ func (m *Message) InterruptMSFrom() Method {
 	return m.Rare.InterruptMSFrom
 }
 
-// InterruptByFrom gives Rare.InterruptByFrom, or nothing.
+// InterruptByFrom returns Rare.InterruptByFrom, or "".
 func (m *Message) InterruptByFrom() Method {
 	if m.Rare == nil {
 		return ""
@@ -28,7 +29,7 @@ func (m *Message) InterruptByFrom() Method {
 	return m.Rare.InterruptByFrom
 }
 
-// Playback gives Rare.Playback, or nothing.
+// Playback returns Rare.Playback, or nil.
 func (m *Message) Playback() *Playback {
 	if m.Rare == nil {
 		return nil
@@ -36,7 +37,7 @@ func (m *Message) Playback() *Playback {
 	return m.Rare.Playback
 }
 
-// UnheardTokens gives Rare.UnheardTokens, or nothing.
+// UnheardTokens returns Rare.UnheardTokens, or 0.
 func (m *Message) UnheardTokens() int64 {
 	if m.Rare == nil {
 		return 0
@@ -44,7 +45,7 @@ func (m *Message) UnheardTokens() int64 {
 	return m.Rare.UnheardTokens
 }
 
-// Upstream gives Rare.Upstream, or nothing.
+// Upstream returns Rare.Upstream, or "".
 func (m *Message) Upstream() string {
 	if m.Rare == nil {
 		return ""
@@ -52,7 +53,7 @@ func (m *Message) Upstream() string {
 	return m.Rare.Upstream
 }
 
-// Filler gives Rare.Filler, or nothing.
+// Filler returns Rare.Filler, or "".
 func (m *Message) Filler() string {
 	if m.Rare == nil {
 		return ""
@@ -60,7 +61,7 @@ func (m *Message) Filler() string {
 	return m.Rare.Filler
 }
 
-// Scope gives Rare.Scope, or nothing.
+// Scope returns Rare.Scope, or the zero Scope.
 func (m *Message) Scope() Scope {
 	if m.Rare == nil {
 		return Scope{}
@@ -68,7 +69,7 @@ func (m *Message) Scope() Scope {
 	return m.Rare.Scope
 }
 
-// Importance gives Rare.Importance, or nothing.
+// Importance returns Rare.Importance, or nil.
 func (m *Message) Importance() *float64 {
 	if m.Rare == nil {
 		return nil
@@ -76,7 +77,7 @@ func (m *Message) Importance() *float64 {
 	return m.Rare.Importance
 }
 
-// Category gives Rare.Category, or nothing.
+// Category returns Rare.Category, or "".
 func (m *Message) Category() string {
 	if m.Rare == nil {
 		return ""
@@ -84,7 +85,7 @@ func (m *Message) Category() string {
 	return m.Rare.Category
 }
 
-// Raw gives Rare.Raw, or nothing.
+// Raw returns Rare.Raw, or "".
 func (m *Message) Raw() string {
 	if m.Rare == nil {
 		return ""
@@ -92,7 +93,7 @@ func (m *Message) Raw() string {
 	return m.Rare.Raw
 }
 
-// Item gives Rare.Item, or nothing.
+// Item returns Rare.Item, or nil.
 func (m *Message) Item() *Item {
 	if m.Rare == nil {
 		return nil
@@ -100,21 +101,21 @@ func (m *Message) Item() *Item {
 	return m.Rare.Item
 }
 
-// forgetRaw takes away the object that the message was given as, where it is no more what the message says.
-func (m *Message) forgetRaw() {
+// dropRaw removes Raw, which no longer matches the message.
+func (m *Message) dropRaw() {
 	if m.Raw() != "" {
 		m.Amend(func(r *Rare) { r.Raw = "" })
 	}
 }
 
-// unplayed takes away what reports told of the message's being played.
-func (m *Message) unplayed() {
+// dropPlayback removes Playback.
+func (m *Message) dropPlayback() {
 	if m.Playback() != nil {
 		m.Amend(func(r *Rare) { r.Playback = nil })
 	}
 }
 
-// CopyOf gives Rare.CopyOf, or nothing.
+// CopyOf returns Rare.CopyOf, or 0.
 func (m *Message) CopyOf() int64 {
 	if m.Rare == nil {
 		return 0

@@ -14,40 +14,44 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Config is what a Service is made of. Store, Now and NewID are required.
+// Config configures a Service. Store, Now and NewID are required.
 type Config struct {
 	Store Ledger
-	// Items finds messages by whose they are: the same driver. Without it the calls about items do not work.
+	// Items finds messages by their scope: the same driver. Without it the methods for items fail.
 	Items ItemStore
 	// Working keeps working memories: the same driver. Without it the calls about them do not work.
 	Working WorkingStore
 	Now     func() time.Time
 	NewID   func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
-	// Events says which events are wanted and builds their bodies; nil sends none.
+	// Events selects events and builds their bodies; nil sends none.
 	Events Events
-	// Think runs a turn without a client, for silence_config's action think; nil makes that action do nothing.
+	// Think runs a turn without a client, for silence_config's action think; nil makes that action
+	// do nothing.
 	Think func(ctx context.Context, project, agentID, text string) error
-	// OnError is told what went wrong in work that nobody waits for: timers, the end of a leave. nil drops it.
+	// OnError is called with errors of background work, such as timers; nil ignores them.
 	OnError func(what string, err error)
 	// Peers joins the processes that serve one store; nil: this one has it for itself.
 	Peers Peers
 	// Summaries has memories summarised; nil keeps no summaries but those that clients set.
 	Summaries Summaries
-	// Observe is told what happened, for metrics; nil drops it.
+	// Observe is called for metrics; nil ignores them.
 	Observe Observer
 	// MaxAgents is how many agents one project may have live; 0 = no limit.
 	MaxAgents int
-	// DropIdle ends a project's longest idle agent where a new one would be over MaxAgents; else the new one is refused.
+	// DropIdle ends the agent of the project that has been idle longest if a new one would exceed
+	// MaxAgents. Otherwise the new one is refused.
 	DropIdle bool
-	// MaxItems is how many items a project may hold that stand in no agent's ledger; 0 = no limit.
+	// MaxItems limits the items of a project that are in no agent's ledger; 0 is no limit.
 	MaxItems int
-	// MaxMessages is how many messages of every role and state one agent's ledger may hold; 0 = no limit. Answers to what was taken are always stored.
+	// MaxMessages limits the messages in one agent's ledger, of every role and state; 0 is no
+	// limit. Answers to accepted messages are always stored.
 	MaxMessages int
 	// Policy is the server's level of the window policy; the zero value is the default preset.
 	Policy window.Policy
-	// Counter gives the counter of tokens that a policy names; nil counts by the estimate, whatever it names.
+	// Counter returns the token counter that a policy names; nil always uses the estimate.
 	Counter func(tokens string) (window.Counter, error)
-	// MaxWorkingMB is how much an agent's working memory may hold whatever the agent says; 0 = MaxWorkingMB.
+	// MaxWorkingMB limits an agent's working memory, whatever the agent's settings; 0 is the
+	// constant MaxWorkingMB.
 	MaxWorkingMB int
 	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
 	IdleTimeout time.Duration
@@ -57,7 +61,7 @@ type Config struct {
 	SettleWait time.Duration
 }
 
-// Observer is told what happened. Its methods must not block.
+// Observer receives events for metrics. Its methods must not block.
 type Observer interface {
 	Appended(messages int)
 	Interrupted(by string)
@@ -73,11 +77,11 @@ type Service struct {
 	erased []func(project, id string) // see OnErase
 	timers *timers
 	peers  *peers // nil without others
-	// dropping are the joins that want a place which another agent has to give.
-	dropping turnstiles
+	// evicting serializes joins that must end another agent to get a place.
+	evicting evictionLocks
 }
 
-// NewService makes a Service. Run must be running for timers to fire.
+// NewService returns a Service. Timers fire only while Run runs.
 func NewService(cfg Config) *Service {
 	if cfg.SettleWait == 0 {
 		cfg.SettleWait = 2 * time.Second
@@ -116,13 +120,14 @@ type JoinRequest struct {
 	Settings   Settings // IdleTimeoutS below 0 = the server's default
 	Properties json.RawMessage
 	Key        string // Idempotency-Key; "" = none
-	// Inherit is what is taken over of the last agent of the name, or of one of the keys, that has ended. Agents of other projects, and erased ones, are never found.
+	// Inherit is what to take over from the last ended agent with the same name or one of the keys.
+	// Agents of other projects, and erased ones, are never found.
 	Inherit Inherit
 }
 
-// Join starts an agent. It fails with *NameTakenError while a live agent of the project has the name, with fault.Quota at
-// the project's limit (see Config.DropIdle), and with fault.Conflict when Key was used for another body. The same Key and body again give the
-// agent of the first time.
+// Join starts an agent. It returns *NameTakenError while a live agent of the project has the name,
+// fault.Quota at the project's limit (see Config.DropIdle), and fault.Conflict if Key was used with
+// another body. With the same Key and body it returns the first agent again.
 func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if err := r.Settings.checkTemplates(); err != nil {
 		return Agent{}, err
@@ -163,7 +168,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	if err := s.tell(&a, 1, &c, nil); err != nil { // it replaces nothing
 		return Agent{}, err
 	}
-	c.Append = append(taken, c.Append...) // they are nothing new to tell of
+	c.Append = append(taken, c.Append...) // events are not sent about inherited messages
 	stored, created, err := s.create(ctx, a, c)
 	if err != nil {
 		return Agent{}, err
@@ -185,7 +190,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	return stored, nil
 }
 
-// Agent gives an agent, ended ones included; fault.NotFound if the project has none of that id.
+// Agent returns an agent, live or ended, or fault.NotFound.
 func (s *Service) Agent(ctx context.Context, project, id string) (Agent, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	return h.Agent, err
@@ -196,13 +201,13 @@ func (s *Service) Agents(ctx context.Context, q AgentQuery) (AgentPage, error) {
 	return s.cfg.Store.Agents(ctx, q)
 }
 
-// UpdateRequest is what may change in a live agent (reference/agora-api.md 1.5); nil leaves a field as it is.
+// UpdateRequest changes a live agent; a nil field stays as it is.
 type UpdateRequest struct {
 	Token          *string
 	SystemMessages *[]json.RawMessage // replaces
 	Params         json.RawMessage    // replaces llm.params
 	MLLMParams     json.RawMessage    // replaces mllm.params
-	// Policy replaces the agent's own policy where PolicySet says so; nil then leaves it to the server.
+	// Policy replaces the agent's own policy if PolicySet is true; nil removes it.
 	Policy    *window.Policy
 	PolicySet bool
 }
@@ -239,7 +244,7 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 	return out, err
 }
 
-// properties gives the join's properties with the update in them.
+// properties returns the join's properties with the update applied.
 func (r UpdateRequest) properties(old json.RawMessage) (json.RawMessage, error) {
 	top, err := object(old)
 	if err != nil {
@@ -287,8 +292,8 @@ func object(b json.RawMessage) (map[string]json.RawMessage, error) {
 	return m, json.Unmarshal(b, &m)
 }
 
-// History gives an agent's history: the newest n messages that Message.InHistory shows, oldest turn first; with n = 0 as many as the agent's MaxHistory. That is
-// one read of the store unless the agent shows more than most do: where several servers share a store each read has to ask it.
+// History returns an agent's history: the newest n messages that are in history, oldest turn first.
+// n = 0 is the agent's MaxHistory. It reads the store once, unless MaxHistory is above the default.
 func (s *Service) History(ctx context.Context, project, id string, n int) (Head, []Message, error) {
 	ask := n
 	if n == 0 {
@@ -305,12 +310,12 @@ func (s *Service) History(ctx context.Context, project, id string, n int) (Head,
 	return h, ByTurn(h.Agent.Settings.Memory.Since(msgs)), err
 }
 
-// Recent gives an agent's head and its newest n messages of every role and state.
+// Recent returns an agent's head and its newest n messages of every role and state.
 func (s *Service) Recent(ctx context.Context, project, id string, n int) (Head, []Message, error) {
 	return s.cfg.Store.Recent(ctx, project, id, n, false)
 }
 
-// Head gives an agent's head.
+// Head returns an agent's head.
 func (s *Service) Head(ctx context.Context, project, id string) (Head, error) {
 	return s.cfg.Store.Head(ctx, project, id)
 }
@@ -343,7 +348,7 @@ func (s *Service) Change(ctx context.Context, project, id string, decide Decisio
 	return s.update(ctx, project, id, decide)
 }
 
-// update runs decide and, once it is stored, tells those who watch the agent.
+// update applies a decision and, once it is stored, informs the agent's followers.
 func (s *Service) update(ctx context.Context, project, id string, decide Decision) error {
 	var w written
 	err := s.cfg.Store.Update(ctx, project, id, s.writing(&w, decide))
@@ -353,8 +358,9 @@ func (s *Service) update(ctx context.Context, project, id string, decide Decisio
 	return err
 }
 
-// updateEarly is update for a call that has something else to do than to wait for the disk; see Ledger.UpdateEarly. kept gives, once the change is on disk and told of,
-// what update would have given; nil where it is already. lost is called at once where that is an error.
+// updateEarly is update for callers that can do other work while the change is written to disk; see
+// Ledger.UpdateEarly. kept waits until the change is on disk and returns the error of update; it is
+// nil if the change is on disk already. lost is called as soon as that fails.
 func (s *Service) updateEarly(ctx context.Context, project, id string, decide Decision, lost func(error)) (kept func() error, err error) {
 	w, done := &written{}, make(chan struct{})
 	var outcome error
@@ -388,7 +394,7 @@ type written struct {
 	timed            *Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 }
 
-// writing gives decide with what goes with every change; w is what it came to.
+// writing returns decide with what goes with every change. w receives the result.
 func (s *Service) writing(w *written, decide Decision) Decision {
 	return func(view AgentView) (Change, error) {
 		c, err := decide(view)
@@ -428,7 +434,7 @@ func (s *Service) writing(w *written, decide Decision) Decision {
 	}
 }
 
-// wrote tells those who watch the agent of what is stored.
+// wrote informs the agent's followers of a stored change.
 func (s *Service) wrote(project, id string, w *written) {
 	done, k := &w.change, agentKey{project, id}
 	if done.Empty() {
@@ -467,24 +473,27 @@ func (s *Service) wrote(project, id string, w *written) {
 	}
 }
 
-// checkRoom refuses what would make a ledger longer than it may be. A Seq that was kept free has its room. A memory that begins anew with copies of its own messages
-// has more, so that a full ledger's memory can be trimmed and mended.
+// checkRoom refuses a change that makes a ledger too long. A reserved Seq counts already.
+// Rebuilding a memory with copies may exceed the limit, so that the memory of a full ledger can be
+// trimmed and repaired.
 func (s *Service) checkRoom(h *Head, c *Change) error {
 	most, added := int64(s.cfg.MaxMessages), c.Append
 	if most > 0 && c.copies {
 		most += MaxSnapshot
 	}
-	if n := len(added); most == 0 || n == 0 || strings.HasPrefix(h.Agent.Project, ownProject) || // which lives as long as the project
+	// The project's own ledger has a limit of its own
+	if n := len(added); most == 0 || n == 0 || strings.HasPrefix(h.Agent.Project, ownProject) ||
 		added[n-1].Seq <= max(most, h.NextSeq-1) {
 		return nil
 	}
 	return fault.New(fault.Quota, "agent %s has as many messages as it may, %d; let it leave and join another", h.Agent.ID, most)
 }
 
-// Touch notes that somebody asked for the agent, which keeps it from being idle.
+// Touch records that the agent was asked for, so that it is not idle.
 func (s *Service) Touch(project, id string) { s.live.touch(agentKey{project, id}, s.cfg.Now()) }
 
-// MustBeActive refuses an agent that takes nothing more, with the code that the call documents; the text says when and why it stopped.
+// MustBeActive returns an error with the code unless the agent accepts messages. The text has when
+// and why it ended.
 func (a Agent) MustBeActive(code fault.Code) error {
 	if a.Archived() {
 		return fault.New(code, "agent %s runs at Agora; only its record is here", a.ID)

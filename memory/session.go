@@ -191,7 +191,7 @@ func (m *Message) bytes() int {
 func (m Message) inherited(agentID string, seq int64) Message {
 	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
 	m.UpstreamID, m.Timings, m.Usage, m.Failure = "", nil, nil, nil
-	m.unplayed()
+	m.dropPlayback()
 	if m.CopyOf() != 0 { // of a ledger that is another agent's
 		m.Amend(func(r *Rare) { r.CopyOf = 0 })
 	}
@@ -253,11 +253,11 @@ func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text strin
 // EndDropped is the message with which an agent ends that gave its place to a new one.
 const EndDropped = "Dropped for a newer agent"
 
-// turnstiles lets those in one by one who want a place that another agent has to give: together they would each drop one, or all the same one. Projects that share one wait
+// evictionLocks lets those in one by one who want a place that another agent has to give: together they would each drop one, or all the same one. Projects that share one wait
 // for each other a little.
-type turnstiles [32]sync.Mutex
+type evictionLocks [32]sync.Mutex
 
-func (t *turnstiles) of(project string) *sync.Mutex {
+func (t *evictionLocks) of(project string) *sync.Mutex {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, project)
 	return &t[h.Sum32()%uint32(len(t))]
@@ -275,7 +275,7 @@ func (s *Service) create(ctx context.Context, a Agent, c Change) (stored Agent, 
 	if err := store(); !s.cfg.DropIdle || !fault.Is(err, fault.Quota) {
 		return stored, created, err
 	}
-	one := s.dropping.of(a.Project)
+	one := s.evicting.of(a.Project)
 	one.Lock()
 	defer one.Unlock()
 	const tries = 16 // others join at the same time without having to wait for a place

@@ -9,7 +9,7 @@ import (
 // MaxSnapshot is how many messages a snapshot may hold.
 const MaxSnapshot = 10_000
 
-// Snapshot is an agent's memory as one value: the whole of it, and not what a policy would show (reference/memory-semantics.md 001-26).
+// Snapshot is an agent's whole memory as one value, independent of any policy.
 type Snapshot struct {
 	Agent    Agent
 	Messages []Message // in order
@@ -18,8 +18,9 @@ type Snapshot struct {
 	ToolExchange string
 }
 
-// Snapshot gives an agent's memory, also after its end: what it remembers, and what a restored snapshot held beside that (drafts, answers without
-// words), which no LLM is told. Its messages are shared and must not be written to.
+// Snapshot returns an agent's memory, also after its end: the messages in it, and the drafts and
+// answers without words of a restored snapshot, which no LLM gets. The messages are shared: do not
+// change them.
 func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
 	h, stored, err := s.SinceBase(ctx, project, id)
 	msgs := make([]Message, 0, len(stored))
@@ -32,8 +33,9 @@ func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, e
 	return Snapshot{h.Agent, msgs, m.Summary, m.ToolExchange}, err
 }
 
-// Restore puts a snapshot in place of an agent's memory, all or nothing and durable when it returns; the ledger keeps what was before. Each message gets a Seq and
-// a turn of its own, and none keeps an id. It fails with fault.Invalid for too many messages, fault.Stopped if the agent takes nothing more.
+// Restore replaces an agent's memory with a snapshot, all or nothing and durable when it returns;
+// the ledger keeps the old messages. Each message gets its own Seq and turn, and loses its ID. It
+// returns fault.Invalid for too many messages and fault.Stopped if the agent has ended.
 func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) (Agent, error) {
 	if len(in.Messages) > MaxSnapshot {
 		return Agent{}, fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", len(in.Messages), MaxSnapshot)
@@ -56,9 +58,9 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 	})
 }
 
-// Refill returns the change that starts the memory m of the agent again with these messages. They are
-// stored as new messages behind the head, which is advanced. copies is set if they are messages of that
-// memory; then the limit on the length of a ledger does not apply.
+// Refill returns the change that rebuilds the memory m of the agent with these messages. They are
+// stored as new messages, and the head advances past them. copies is set if they are messages of
+// that memory; then the limit on the length of a ledger does not apply.
 func (h *Head) Refill(m *Memory, msgs []Message, now int64, copies bool) (Change, error) {
 	c := Change{copies: copies}
 	m.BaseSeq = h.NextSeq
@@ -66,7 +68,7 @@ func (h *Head) Refill(m *Memory, msgs []Message, now int64, copies bool) (Change
 	for _, msg := range msgs {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
 		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil // measured once, of the message that was copied
-		msg.unplayed()
+		msg.dropPlayback()
 		msg, err := h.Place(msg, rev, now, false)
 		if err != nil {
 			return Change{}, err

@@ -9,9 +9,10 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Leave stops an agent. When it returns the wish is durable; where an answer is in flight or a farewell is said, the end itself follows within
-// the farewell's time. key is the call's Idempotency-Key, "" for none: the call that made the agent leave succeeds again with it.
-// fault.NotFound if there is no such agent or it has left already.
+// Leave ends an agent. The request is durable when Leave returns. If an answer is being generated
+// or a farewell is spoken, the end itself follows within the farewell's time. key is the call's
+// Idempotency-Key, or "": the call that ended the agent succeeds again with it. It returns
+// fault.NotFound if there is no such agent or it has left.
 func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
@@ -24,7 +25,7 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 		return err
 	}
 	k := agentKey{project, id}
-	elsewhere := len(s.elsewhere(ctx, k, nil, nil, nil).Turns) > 0 // asked before the decision, which must not wait
+	elsewhere := len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0 // asked before the decision, which must not wait
 	err = s.stop(ctx, project, id, EndOK, key, func(a Agent) error {
 		if a.leftWith(key) {
 			return errLeft
@@ -48,7 +49,7 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 		next = Idle
 	}
 	if next == Idle {
-		s.live.bid(agentKey{project, id}, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
+		s.live.setFarewell(agentKey{project, id}, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
 	}
 	if err := s.mark(ctx, project, id, next, key); err != nil {
 		if errors.Is(err, errLeft) {
@@ -60,13 +61,13 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 	return nil
 }
 
-// errBusy tells that an answer is in flight and has to be stored before the end.
+// errBusy is returned if an answer is being generated and must be stored before the end.
 var errBusy = errors.New("an answer is in flight")
 
-// errLeft tells that this very call has made the agent leave already.
+// errLeft is returned if this very call has already ended the agent.
 var errLeft = errors.New("left with the same key")
 
-// leftWith tells whether the call of this key has made the agent leave.
+// leftWith reports whether the call with this key ended the agent.
 func (a Agent) leftWith(key string) bool {
 	return key != "" && a.Settings.LeaveKey == key
 }
@@ -94,17 +95,18 @@ func (s *Service) mark(ctx context.Context, project, id string, next Status, key
 	})
 }
 
-// End stops an agent for good, whatever state it is in, cutting what is in flight. An agent that has ended stays as it is.
+// End ends an agent for good, in any state, and cuts its answers. An agent that has ended stays as
+// it is.
 func (s *Service) End(ctx context.Context, project, id, why string) error {
 	s.Cut(ctx, project, id, ErrLeave)
 	return s.stop(ctx, project, id, why, "", func(Agent) error { return nil })
 }
 
-// stop writes the end: status, stop time, final memory and events in one transaction. may refuses; key is that of the call that
-// asked for it.
+// stop stores the end: status, stop time, final memory and events in one transaction. may can
+// refuse it; key is that of the call.
 func (s *Service) stop(ctx context.Context, project, id, why, key string, may func(Agent) error) error {
-	// The events hold the whole memory. It is read before the transaction, so that no writer waits for it, and read again
-	// if something was stored meanwhile.
+	// The events contain the whole memory. It is read before the transaction, and again if
+	// something was stored in between.
 	for try := 0; ; try++ {
 		if try == 3 { // a busy agent would outrun us for ever: have it take nothing more
 			if err := s.mark(ctx, project, id, Stopping, key); err != nil && !fault.Is(err, fault.NotFound) {
@@ -188,7 +190,7 @@ func (s *Service) endEvents(a *Agent, msgs []Message, now int64) ([]Event, error
 	return out, nil
 }
 
-// Sweep erases ended agents past the retention, a few at a time, and gives how many.
+// Sweep erases ended agents past the retention, a few at a time, and returns how many.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
 	if s.cfg.Retention <= 0 {
 		return 0, nil

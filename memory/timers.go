@@ -11,8 +11,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// timers holds when each live agent has to be looked at next. An entry may be too early, never too late: activity moves a due
-// time without touching the heap, and the look finds that out.
+// timers holds when each live agent is due next. An entry may be too early, never too late:
+// activity postpones a due time without touching the heap, and the check finds that out.
 type timers struct {
 	mu   sync.Mutex
 	due  dueHeap
@@ -40,7 +40,7 @@ func (h *dueHeap) Pop() any {
 
 func newTimers() *timers { return &timers{at: map[agentKey]time.Time{}, wake: make(chan struct{}, 1)} }
 
-// poke has the agent looked at at the time, if that is earlier than planned.
+// poke schedules a check of the agent, if it is earlier than the one planned.
 func (t *timers) poke(at time.Time, project, id string) {
 	k := agentKey{project, id}
 	t.mu.Lock()
@@ -62,14 +62,15 @@ func (t *timers) poke(at time.Time, project, id string) {
 
 func (t *timers) now(project, id string) { t.poke(time.Time{}, project, id) }
 
-// next takes the entries that are due and gives when the first of the others is; the zero time if there is none.
+// next removes and returns the entries that are due, and returns when the first of the others is,
+// or the zero time.
 func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []dueEntry
 	for len(t.due) > 0 && !t.due[0].at.After(now) {
 		e := heap.Pop(&t.due).(dueEntry)
-		if t.at[e.agentKey].Equal(e.at) { // else an earlier entry has been looked at
+		if t.at[e.agentKey].Equal(e.at) { // otherwise an earlier entry was checked
 			delete(t.at, e.agentKey)
 			out = append(out, e)
 		}
@@ -83,8 +84,9 @@ func (t *timers) next(now time.Time) ([]dueEntry, time.Time) {
 // liveAgain is how long Live waits for a store that could not answer.
 const liveAgain = time.Second
 
-// Live calls each for every live agent of every project, in no order, and again for some where the store could not answer and is asked anew: what begins with all
-// agents waits for a store that comes back, and does not end a server that would have to begin with the same. Any other error is given back. each must not call the store.
+// Live calls each for every live agent of every project, in no order. While the store is
+// unavailable it tries again, so each may see an agent twice; a restart would have to wait in the
+// same way. It returns any other error. each must not call the store.
 func (s *Service) Live(ctx context.Context, each func(Head) error) error {
 	for {
 		err := s.cfg.Store.Live(ctx, each)
@@ -102,15 +104,16 @@ func (s *Service) Live(ctx context.Context, each func(Head) error) error {
 	}
 }
 
-// timerWorkers is how many agents are looked at at once.
+// timerWorkers is how many agents are checked at once.
 const timerWorkers = 32
 
-// Run fires the agents' timers and sweeps until ctx is done, finishes what it has in hand, and returns nil. It first takes up every live
-// agent of the store: one that was marked to end is ended, the others go on, idle from now.
+// Run runs the agents' timers and sweeps until ctx is done; then it finishes what has begun and
+// returns nil. It first loads all live agents of the store. Those that were leaving are ended; the
+// others go on, and their idle time starts now.
 func (s *Service) Run(ctx context.Context) error {
 	now := s.cfg.Now()
 	err := s.Live(ctx, func(h Head) error {
-		s.takeUp(keyOf(h.Agent), now)
+		s.adopt(keyOf(h.Agent), now)
 		s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
 		return nil
 	})
@@ -214,8 +217,8 @@ func (s *Service) look(ctx context.Context, e dueEntry) {
 	}
 }
 
-// actAlone is act where several processes look at an agent: what others have seen of it counts, and one of them acts at a time. It gives when to look again at
-// the earliest.
+// actAlone is act if several processes serve the agent: their activity counts, and one of them acts
+// at a time. It returns when to check again at the earliest.
 func (s *Service) actAlone(ctx context.Context, h Head) (again time.Time, err error) {
 	k := keyOf(h.Agent)
 	again = s.cfg.Now().Add(lookAgain)
@@ -225,17 +228,18 @@ func (s *Service) actAlone(ctx context.Context, h Head) (again time.Time, err er
 	if s.dueOf(h).After(s.cfg.Now()) {
 		return time.Time{}, nil
 	}
-	giveBack, ok, err := s.peers.Lease(ctx, k.project, k.id, WorkTimers, lookLease)
+	release, ok, err := s.peers.Lease(ctx, k.project, k.id, WorkTimers, lookLease)
 	if err != nil || !ok {
 		return again, err
 	}
-	defer giveBack()
+	defer release()
 	if h, err = s.cfg.Store.Head(ctx, k.project, k.id); err != nil || h.Agent.Status.Ended() {
 		return again, err
 	}
-	// A farewell is known where it was asked for, and shows elsewhere as an agent that is being answered.
+	// Only the process that was asked for a farewell knows of it. For the others the agent is being
+	// answered.
 	now := s.cfg.Now()
-	if until := s.live.bidden(k); h.Agent.Status == Idle && s.peers.others.Load() && len(s.live.flying(k)) == 0 && (until.IsZero() || now.Before(until)) {
+	if until := s.live.farewellEnd(k); h.Agent.Status == Idle && s.peers.others.Load() && len(s.live.flying(k)) == 0 && (until.IsZero() || now.Before(until)) {
 		if now.Sub(s.live.conversation(k, now)) < seenGrace {
 			return again, nil
 		}
@@ -306,7 +310,7 @@ func (s *Service) act(ctx context.Context, h Head) error {
 	return nil
 }
 
-// errNotDue tells that what a timer was to do is not due any more: something happened between the look and the act.
+// errNotDue is returned if a timer's action is no longer due when it runs.
 var errNotDue = errors.New("not due any more")
 
 func unlessNotDue(err error) error {
@@ -321,7 +325,8 @@ func (s *Service) idleSince(a Agent, now time.Time) bool {
 	return limit > 0 && now.Sub(s.live.activity(keyOf(a), now)) >= limit
 }
 
-// idleLimit gives how long the agent may be idle; 0 = for ever. What other processes have seen of it comes a little later.
+// idleLimit returns how long the agent may be idle, 0 for ever. Activity in other processes is
+// known a little later.
 func (s *Service) idleLimit(a Agent) time.Duration {
 	limit := time.Duration(a.Settings.IdleTimeoutS) * time.Second
 	if limit > 0 && s.peers != nil && s.peers.others.Load() {
@@ -330,7 +335,8 @@ func (s *Service) idleLimit(a Agent) time.Duration {
 	return limit
 }
 
-// warningDue gives when the agent's expiry is to be announced; the zero time where that is done, or another's business.
+// warningDue returns when to announce the agent's expiry, or the zero time if that is done or not
+// needed.
 func (s *Service) warningDue(a Agent) time.Time {
 	again, done := s.live.warned(keyOf(a))
 	if done || a.Settings.WarnedMS != 0 || a.Archived() {
@@ -343,10 +349,11 @@ func (s *Service) warningDue(a Agent) time.Time {
 	return at
 }
 
-// warnAgain is how often it is asked whether anybody wants to know by now of an expiry that is less than ExpiringLead away.
+// warnAgain is how often to check whether the announcement of an expiry is wanted by now.
 const warnAgain = time.Minute
 
-// warn announces the agent's expiry, once; as long as nobody wants to know, nothing is stored. It is no activity of the agent.
+// warn announces the agent's expiry, once. While nobody wants the announcement, nothing is stored.
+// It is not activity of the agent.
 func (s *Service) warn(ctx context.Context, a Agent) error {
 	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
 	if s.cfg.Events.Wants(a.Project, event.Expiring) {
@@ -370,17 +377,18 @@ func (s *Service) warn(ctx context.Context, a Agent) error {
 	return nil
 }
 
-// greetingDue gives when a delayed greeting is to be said; the zero time if none is.
+// greetingDue returns when a delayed greeting is due, or the zero time.
 func greetingDue(h Head) time.Time {
 	l := h.Agent.Settings.LLM
 	if l.Greeting == "" || l.GreetingDelay == 0 || h.Last.Seq > h.Agent.Settings.Memory.ownSince() {
-		return time.Time{} // said, or the conversation has begun without it
+		return time.Time{} // greeted, or the conversation has begun without a greeting
 	}
 	return time.UnixMilli(h.Agent.StartMS + int64(l.GreetingDelay))
 }
 
-// silenceDue gives when the silence has lasted long enough; the zero time where it does not count: off, or broken by us already. The
-// silence's own words end no silence: only another message begins a new one.
+// silenceDue returns when the silence has lasted long enough, or the zero time if that is off or
+// the server has broken it already. The words that break a silence do not start a new one; only
+// another message does.
 func (s *Service) silenceDue(h Head) time.Time {
 	set := h.Agent.Settings.Silence
 	if set.TimeoutMS <= 0 || set.Content == "" || h.Last.Source == SourceSilence || s.live.silenced(keyOf(h.Agent)) {
@@ -396,7 +404,8 @@ func (s *Service) silenceDue(h Head) time.Time {
 	return since.Add(time.Duration(set.TimeoutMS) * time.Millisecond)
 }
 
-// silenceBroken tells whether the ledger shows that the running silence was broken by a think: by another process, or by this one before it was started anew.
+// silenceBroken reports whether the ledger shows that the running silence was broken by a think, of
+// another process or before a restart.
 func (s *Service) silenceBroken(ctx context.Context, a Agent) (bool, error) {
 	if s.peers == nil || a.Settings.Silence.Action != "think" {
 		return false, nil
@@ -410,7 +419,7 @@ func (s *Service) silenceBroken(ctx context.Context, a Agent) (bool, error) {
 	return false, err
 }
 
-// dueOf gives when the agent has to be looked at next.
+// dueOf returns when the agent is due next.
 func (s *Service) dueOf(h Head) time.Time {
 	a := h.Agent
 	switch a.Status {

@@ -23,31 +23,35 @@ var (
 
 // TurnRequest is one call for an answer.
 type TurnRequest struct {
-	// Plan looks at the head and the newest messages (some more than the agent's MaxHistory, every role and state, oldest first) and says what the call brings.
-	// It is a pure function and may run more than once.
+	// Plan returns what the call brings, given the head and the newest messages: some more than the
+	// agent's MaxHistory, of every role and state, oldest first. It must be pure, and may be called
+	// more than once.
 	Plan func(head Head, recent []Message) (Plan, error)
 	// ArrivedMS is when the request came, Unix ms.
 	ArrivedMS int64
-	// Projection is the call's own, "" for none. With it, or with a View of the agent that changes texts, Plan sees at least the newest Depth messages, MaxDepth at
-	// most: a message further back would be told in another way than before, and the call would not begin with the bytes of the last.
+	// Projection is the call's own projection, or "". If the texts change by it or by the agent's
+	// View, Plan gets at least the newest Depth messages, up to MaxDepth. Older messages would be
+	// shown differently than in the previous call, and the prompt caches of providers would not
+	// match.
 	Projection Projection
 	Depth      int
-	// Policy is the call's own level of the window policy; nil says nothing.
+	// Policy is the call's own level of the window policy; nil sets nothing.
 	Policy *window.Policy
-	// Window, if set, gives the turn its Context and Window if the agent has a policy of its own.
+	// Window, if not nil, sets Context and Window of a turn whose agent has its own policy.
 	Window func(ctx context.Context, t *Turn) error
-	// Cut is called at most once, with one of the Err values above, when something else cuts this answer, or with what Durable fails with. It must not block;
-	// the answer still has to be settled with Turn.Settle.
+	// Cut is called at most once, with one of the Err values above, when something else cuts this
+	// answer, or with the error of Durable. It must not block. The answer still has to be settled.
 	Cut func(cause error)
-	// Generated gives what has been made of the answer so far, so that who says what was heard of it is told from who speaks of an
-	// earlier answer; nil where that cannot be known. It is called from any goroutine and must not block.
+	// Generated returns what has been generated of the answer so far. It decides whether a heard
+	// text is part of this answer or of an earlier one. It may be nil. It is called from any
+	// goroutine and must not block.
 	Generated func() string
 }
 
-// MaxDepth is how many messages TurnRequest.Depth can ask for.
+// MaxDepth is the maximum of TurnRequest.Depth.
 const MaxDepth = 2048
 
-// depth gives how many messages Plan sees.
+// depth returns how many messages Plan gets.
 func (r *TurnRequest) depth(l *LLMSettings) int {
 	n := l.MaxHistory + 16
 	if r.Depth > n && l.View.With(r.Projection).Changes() {
@@ -58,17 +62,20 @@ func (r *TurnRequest) depth(l *LLMSettings) int {
 
 // Plan is what a call for an answer brings to the memory.
 type Plan struct {
-	// Append holds new messages (user, tool, or an assistant message that the platform added): Role, Content, Source, ID,
-	// Timestamp, Metadata, Parts and the tool fields; the rest is set by the Service.
+	// Append are new messages: from the user, a tool, or an assistant message that the platform
+	// added. They have Role, Content, Source, ID, Timestamp, Metadata, Parts and the tool fields;
+	// the Service sets the rest.
 	Append []Message
-	// Evidence is what the call tells of earlier answers.
+	// Evidence is what the call shows about earlier answers.
 	Evidence []Evidence
 	// Supersede names (by Seq) stored answers that this call replaces: ghosts.
 	Supersede []int64
-	// Extend, if not nil, replaces the content of the stored user message Seq: the same words with more behind them.
+	// Extend, if not nil, replaces the content of a stored user message with a longer one that
+	// begins the same.
 	Extend *Extension
-	// Overtakes tells that the call brings later words of the caller, by a client that says what became of earlier answers: one that is still being
-	// made is cut and awaited (at most Config.SettleWait), and the plan is made anew with it in the ledger.
+	// Overtakes is set if the call brings later words of the caller, from a client that reports
+	// what was heard of earlier answers. An answer that is still being generated is then cut and
+	// stored first (waiting at most Config.SettleWait), and Plan is called again.
 	Overtakes bool
 }
 
@@ -78,21 +85,22 @@ type Extension struct {
 	Content string
 }
 
-// Turn is a turn whose answer is being made. It must be settled, whatever happens.
+// Turn is a turn whose answer is being generated. It must always be settled.
 type Turn struct {
 	Agent     Agent
 	TurnID    int64
 	AnswerSeq int64
 	UserMS    int64 // timestamp of the message to be answered
-	// Context holds the newest messages that an LLM may see, oldest first, the new ones included: Message.InContext, cut to the agent's
-	// MaxHistory, without tool results whose call was cut off. An unanswered run of user messages is not merged yet. The
-	// messages are shared with the store and must not be written to: a copy of them all would cost each call more than its assembly.
+	// Context holds the newest messages for the LLM, oldest first, the new ones included: those in
+	// context, at most the agent's MaxHistory, without tool results whose call was cut off.
+	// Consecutive user messages are not merged yet. The messages are shared with the store: do not
+	// change them.
 	Context []*Message
 
-	// Summary stands for what has left the memory; "" without one.
+	// Summary stands for messages that have left the memory; "" is none.
 	Summary string
-	// Window is the policy that made Context; nil for the default with the agent's MaxHistory. Context may then hold stored system messages, and stand-ins for
-	// results that are lost.
+	// Window is the policy that made Context; nil is the default with the agent's MaxHistory. With
+	// a policy Context may have stored system messages, and stand-ins for lost tool results.
 	Window *TurnWindow
 
 	// Took is how many answers in flight this call replaced.
@@ -103,12 +111,12 @@ type Turn struct {
 	flight        *flight
 }
 
-// Recent gives what Plan saw, with this call's changes made and its new messages behind: all states, for correcting a
-// client's own list. It makes a new list on each call.
+// Recent returns the messages that Plan got, with this call's changes and its new messages, of all
+// states. It is for correcting a client's own list. Each call makes a new list.
 func (t *Turn) Recent() []Message { return slices.Concat(t.stored, t.added) }
 
-// Release lets go of Context, Summary and what Recent gives: an answer may take minutes, and a thousand of them would hold the
-// memory of their questions all that time.
+// Release drops Context, Summary and the messages of Recent. Answers may take minutes, and
+// thousands of them would keep these in memory.
 func (t *Turn) Release() { t.Context, t.stored, t.added, t.Summary = nil, nil, nil, "" }
 
 // Phase is how far an answer in flight has come.
@@ -124,19 +132,22 @@ const (
 type Answer struct {
 	Generated string // all that came from the upstream
 	Sent      string // what left our socket, cut at whole deltas
-	// Complete tells that the upstream finished: Generated is all there is.
+	// Complete is set if the upstream finished, so that Generated is all there is.
 	Complete  bool
 	ToolCalls json.RawMessage
 	FinishRsn string
 	Usage     json.RawMessage
 	Timings   Timings
-	// Err is nil for an answer that was delivered whole; one of the Err values where it was cut; else what broke the upstream.
+	// Err is nil for an answer that was delivered whole, one of the Err values if it was cut, and
+	// otherwise the upstream's error.
 	Err     error
 	Failure *Failure // set with an upstream error
-	// FailureText is the failure_message that was given to the client instead of, or behind, the answer.
+	// FailureText is the failure_message that the client was sent instead of the answer, or after
+	// it.
 	FailureText string
-	// Repeats tells that the words are those of the message that the call ended in: a platform without a voice of its own gives us the words of a greeting to
-	// be voiced (reference/agora-api.md 4.1). The ledger has them already; the answer is kept as superseded, and what evidence says is said of that message.
+	// Repeats is set if the answer repeats the last message of the call: a platform without a voice
+	// of its own asks us to speak the greeting that it has sent. The ledger has these words
+	// already, so the answer is stored as superseded, and evidence applies to that message.
 	Repeats    bool
 	UpstreamID string
 	Upstream   string // Message.Upstream
@@ -145,16 +156,18 @@ type Answer struct {
 
 // Turns is what package turn needs of the Service; it is stated here to show the contract in one place.
 type Turns interface {
-	// Begin writes the call's messages and opens (or joins) a turn. fault.Stopped if the agent takes no more messages. The disk may still be at it when
-	// Begin returns: the LLM may be asked meanwhile, but nobody may be given anything before Durable.
+	// Begin stores the call's messages and opens or joins a turn. It returns fault.Stopped if the
+	// agent accepts no more messages. The messages may not be on disk yet when Begin returns: the
+	// LLM may be called, but nothing may be sent to the client before Durable returns.
 	Begin(ctx context.Context, project, agentID string, r TurnRequest) (*Turn, error)
-	// Durable waits until what Begin wrote is on disk: a matter of one commit. An error means that the turn never was; it has to be settled all the same. It may
-	// be called often, and by any goroutine.
+	// Durable waits until what Begin stored is on disk, which takes one commit. After an error the
+	// turn does not exist, but must be settled all the same. It may be called often, by any
+	// goroutine.
 	Durable(t *Turn) error
 	// Progress marks the phase of the answer in flight; cheap and not durable.
 	Progress(t *Turn, p Phase)
-	// Settle stores the answer, durable when it returns, and ends the flight. It fails where Durable does. It works on a context of its own once called and is
-	// called exactly once for each Turn.
+	// Settle stores the answer, durable when it returns, and ends the flight. It fails if Durable
+	// does. It does not depend on ctx, and must be called exactly once for each Turn.
 	Settle(ctx context.Context, t *Turn, a Answer) (Message, error)
 	// Complete adds, after Settle, what a drained upstream produced in full.
 	Complete(ctx context.Context, t *Turn, generated string) error
