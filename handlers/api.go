@@ -67,7 +67,7 @@ func (c Config) withDefaults() Config {
 	if c.BodyTimeout == 0 {
 		c.BodyTimeout = DefaultBodyTimeout
 	}
-	if c.Context == nil {
+	if c.Context == nil && c.Memory != nil {
 		c.Context = memctx.New(c.Memory)
 	}
 	if c.Now == nil {
