@@ -46,9 +46,10 @@ func IsAzure(raw, vendor string) bool {
 }
 
 // ChatURL returns the URL of chat completions for a URL that may be that or a base of it, such as
-// https://llm.example/v1. With exact, as for an agent's llm.url, only a URL without a path, or with a
-// version as its last segment, is a base, and any other is used as it is. A base of Azure is a resource,
-// …/openai/v1, or a deployment; api-version is added if Azure requires it and the URL has none.
+// https://llm.example/v1. With exact, as for an agent's llm.url, only a URL without a path, or with
+// a version as its last segment, is a base, and any other is used as it is. A base of Azure is a
+// resource, …/openai/v1, or a deployment; api-version is added if Azure requires it and the URL has
+// none.
 func ChatURL(raw string, azure, exact bool) string {
 	base, query, _ := strings.Cut(raw, "?")
 	path := strings.TrimSuffix(base, "/")
@@ -93,8 +94,8 @@ func isBase(base string) bool {
 	return len(last) >= 2 && len(last) <= 8 && last[0] == 'v' && last[1] >= '0' && last[1] <= '9'
 }
 
-// azureBase returns the part before chatPath. A resource alone gets the API in which the model is the
-// deployment's name.
+// azureBase returns the part before chatPath. A resource alone gets the API in which the model is
+// the deployment's name.
 func azureBase(path string) string {
 	_, rest, _ := strings.Cut(path, "://")
 	_, rest, _ = strings.Cut(rest, "/")
@@ -128,8 +129,8 @@ func hasParameter(query, name string) bool {
 	return false
 }
 
-// BeneathChat returns the URL of path, such as /models, beside a URL of chat completions, with more added
-// to its query. ok is false if chat does not end with /chat/completions.
+// BeneathChat returns the URL of path, such as /models, beside a URL of chat completions, with more
+// added to its query. ok is false if chat does not end with /chat/completions.
 func BeneathChat(chat, path, more string) (_ string, ok bool) {
 	base, query, _ := strings.Cut(chat, "?")
 	if base, ok = strings.CutSuffix(strings.TrimSuffix(base, "/"), chatPath); !ok {

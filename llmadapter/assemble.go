@@ -32,19 +32,19 @@ type Assembly struct {
 	Stream              bool   // for a turn without a Request
 }
 
-// ModelGivesWay reports whether a request's model is a placeholder: clients that must send something
-// send one of these.
+// ModelGivesWay reports whether a request's model is a placeholder: clients that must send
+// something send one of these.
 func ModelGivesWay(model string) bool {
 	return model == "" || model == "default" || model == "heardlog"
 }
 
-// Append appends the upstream body. Its keys have a fixed order, which lets upstreams reuse their prompt
-// caches: messages; in the custom form turn_id, timestamp and interruptable; llm.params, model, stream;
-// then the other members of the request.
+// Append appends the upstream body. Its keys have a fixed order, which lets upstreams reuse their
+// prompt caches: messages; in the custom form turn_id, timestamp and interruptable; llm.params,
+// model, stream; then the other members of the request.
 //
-// If both have a key, the request wins over llm.params, and that over the default. messages and stream
-// never come from llm.params. Unknown top-level members are kept, except those that platforms add for
-// their own use (see platform.Extra).
+// If both have a key, the request wins over llm.params, and that over the default. messages and
+// stream never come from llm.params. Unknown top-level members are kept, except those that
+// platforms add for their own use (see platform.Extra).
 func (a *Assembly) Append(dst []byte) []byte {
 	dst = append(dst, `{"messages":[`...)
 	dst = a.appendMessages(dst)
@@ -77,8 +77,8 @@ func (a *Assembly) Append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendParams appends llm.params, with the request's values where it has the same keys. It also returns
-// the names of the keys.
+// appendParams appends llm.params, with the request's values where it has the same keys. It also
+// returns the names of the keys.
 func (a *Assembly) appendParams(dst []byte, req []member) (_ []byte, names []string) {
 	_ = walkObject(bytes.TrimSpace(a.Params), func(quoted, v []byte) error {
 		name := unquote(quoted)
@@ -100,8 +100,8 @@ func (a *Assembly) appendParams(dst []byte, req []member) (_ []byte, names []str
 	return dst, names
 }
 
-// appendMember appends a member of the request, unless nothing of it may go upstream. quoted is its name
-// as JSON.
+// appendMember appends a member of the request, unless nothing of it may go upstream. quoted is its
+// name as JSON.
 func (a *Assembly) appendMember(dst, quoted []byte, name string, v []byte) []byte {
 	if name == "metadata" {
 		if v = a.forUpstream(v); v == nil {
@@ -193,8 +193,8 @@ const OwnMember = "heardlog"
 // SummaryHeading is the line above a summary.
 const SummaryHeading = "[Earlier conversation summary]"
 
-// appendSummary adds a summary after the system messages at the end of dst. The last of them begins at
-// last, which is negative if there are none; the list begins at first.
+// appendSummary adds a summary after the system messages at the end of dst. The last of them begins
+// at last, which is negative if there are none; the list begins at first.
 func appendSummary(dst []byte, first, last int, summary string) []byte {
 	summary = SummaryHeading + "\n" + summary
 	if last >= 0 {
@@ -239,8 +239,8 @@ func find(members []member, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// isTurnKey reports whether a top-level key describes the turn. In the custom form we set these keys; in
-// the standard form they are not sent.
+// isTurnKey reports whether a top-level key describes the turn. In the custom form we set these
+// keys; in the standard form they are not sent.
 func isTurnKey(name string) bool {
 	return name == "turn_id" || name == "timestamp" || name == "interruptable"
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// ViaHeader lists the Heardlog instances that a call has passed. A request that lists this server has
-// come back to it.
+// ViaHeader lists the Heardlog instances that a call has passed. A request that lists this server
+// has come back to it.
 const ViaHeader = "X-Heardlog-Via"
 
 // maxErrorBody limits how much of an upstream's error is read, in bytes.
@@ -32,8 +32,8 @@ type Limits struct {
 	Total      time.Duration // of everything
 }
 
-// Reasons why a call was cancelled by us. Each is the cause of the call's context and in the chain of
-// its error.
+// Reasons why a call was cancelled by us. Each is the cause of the call's context and in the chain
+// of its error.
 var (
 	ErrConnectTimeout    = errors.New("no connection within its limit")
 	ErrFirstTokenTimeout = errors.New("no data event within the limit for the first")
@@ -52,8 +52,8 @@ type Call struct {
 	Client  http.Header       // the client's, of which forwarded are passed on; may be nil
 	Body    []byte            // must not change after Do: the transport may still send it then
 	Method  string            // "" means POST with a Body, GET without
-	// ContentType is the type of Body, Accept that of the response. "" means JSON; for Accept with Stream,
-	// a stream of events.
+	// ContentType is the type of Body, Accept that of the response. "" means JSON; for Accept with
+	// Stream, a stream of events.
 	ContentType, Accept string
 	Stream              bool
 	Connect             time.Duration // see Limits
@@ -77,8 +77,8 @@ type Client struct {
 	Instance string
 }
 
-// Looped reports whether a request has passed this server before: an llm.url that points to this server
-// would call itself without end.
+// Looped reports whether a request has passed this server before: an llm.url that points to this
+// server would call itself without end.
 func (c *Client) Looped(h http.Header) bool {
 	if c.Instance == "" {
 		return false
@@ -107,9 +107,9 @@ func (e *UpstreamError) Error() string {
 }
 
 // Do makes the call. The response's body must be closed. Cancelling ctx ends the connection, or its
-// HTTP/2 stream, at once, also while the body is being read. Do fails with *UpstreamError for a status
-// other than 2xx, fault.Upstream if the upstream cannot be reached and fault.UpstreamTimeout if it is too
-// slow. If ctx ended first, its cause is in the chain.
+// HTTP/2 stream, at once, also while the body is being read. Do fails with *UpstreamError for a
+// status other than 2xx, fault.Upstream if the upstream cannot be reached and fault.UpstreamTimeout
+// if it is too slow. If ctx ended first, its cause is in the chain.
 func (c *Client) Do(ctx context.Context, call *Call) (*http.Response, error) {
 	limited := ctx
 	if call.Connect > 0 {
@@ -199,8 +199,8 @@ func setBody(req *http.Request, body []byte) {
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 }
 
-// ownHeader reports whether a header belongs to the connection or to us, so that llm.headers cannot set
-// it.
+// ownHeader reports whether a header belongs to the connection or to us, so that llm.headers cannot
+// set it.
 func ownHeader(name string) bool {
 	switch name {
 	case "Host", "Connection", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Keep-Alive",
@@ -225,8 +225,9 @@ func callFault(ctx context.Context, err error, call *Call, host string) error {
 	return fault.Wrap(fault.Upstream, scrubbed(err, call), "the LLM at "+host+" cannot be reached")
 }
 
-// CauseFault returns the error for a call whose context ended with cause: fault.UpstreamTimeout for one
-// of our limits, else the cause itself, such as an interruption. It returns err if cause is nil.
+// CauseFault returns the error for a call whose context ended with cause: fault.UpstreamTimeout for
+// one of our limits, else the cause itself, such as an interruption. It returns err if cause is
+// nil.
 func CauseFault(cause, err error) error {
 	switch {
 	case errors.Is(cause, ErrFirstTokenTimeout):

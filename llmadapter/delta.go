@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxAnswer limits how many bytes of an answer's text, and of its tool calls, are kept. The rest is passed
-// on but not kept.
+// MaxAnswer limits how many bytes of an answer's text, and of its tool calls, are kept. The rest is
+// passed on but not kept.
 const MaxAnswer = MaxEvent
 
 // maxCalls limits how many tool calls of one answer are kept.
@@ -57,8 +57,8 @@ func (r *Record) Sent() string { return string(r.text[:r.sent]) }
 // Spoke reports whether words of the answer were read, written or not.
 func (r *Record) Spoke() bool { return r.spoke }
 
-// Begun reports whether a part of the answer was read. An event that only says how the answer is to be
-// spoken (Agora's chat.completion.custom_metadata) is not a part of it.
+// Begun reports whether a part of the answer was read. An event that only says how the answer is to
+// be spoken (Agora's chat.completion.custom_metadata) is not a part of it.
 func (r *Record) Begun() bool { return r.begun }
 
 // Calls reports whether the answer calls a tool, as far as it was read.
@@ -70,8 +70,8 @@ func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error 
 // Cut reports whether more was read than is kept.
 func (r *Record) Cut() bool { return r.cut }
 
-// room reports whether n more bytes may be kept. After the first that may not, nothing more is kept, so
-// that the text has no gap.
+// room reports whether n more bytes may be kept. After the first that may not, nothing more is
+// kept, so that the text has no gap.
 func (r *Record) room(kept, n int) bool {
 	if kept+n > MaxAnswer {
 		r.cut = true
@@ -194,8 +194,8 @@ func (r *Record) choice(c []byte) {
 	}
 }
 
-// said reads a delta, or the message of a whole answer. If it has both text and a transcript, they are the
-// same words, and the text counts.
+// said reads a delta, or the message of a whole answer. If it has both text and a transcript, they
+// are the same words, and the text counts.
 func (r *Record) said(delta []byte) {
 	var audio []byte
 	before := len(r.text)
@@ -258,8 +258,8 @@ func (r *Record) say(s string) {
 	}
 }
 
-// endsSentence reports whether a delta completes a sentence: it has a mark at its end or before white
-// space.
+// endsSentence reports whether a delta completes a sentence: it has a mark at its end or before
+// white space.
 func endsSentence(s string) bool {
 	for i, c := range s {
 		switch c {
@@ -275,8 +275,8 @@ func endsSentence(s string) bool {
 	return false
 }
 
-// toolCall adds one delta of a call. Deltas of a call have the same index; a server without indexes sends
-// whole calls, each with an ID of its own.
+// toolCall adds one delta of a call. Deltas of a call have the same index; a server without indexes
+// sends whole calls, each with an ID of its own.
 func (r *Record) toolCall(delta []byte) {
 	id := stringMember(delta, "id")
 	raw, indexed := lookup(delta, "index")

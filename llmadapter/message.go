@@ -44,7 +44,8 @@ func FromIncoming(in *Incoming) Message {
 	}
 }
 
-// appendStandard appends the form for all OpenAI-compatible servers. Strict ones refuse other members.
+// appendStandard appends the form for all OpenAI-compatible servers. Strict ones refuse other
+// members.
 func (m *Message) appendStandard(dst []byte) []byte {
 	return append(m.appendCore(dst), '}')
 }
@@ -78,9 +79,9 @@ func (m *Message) appendCore(dst []byte) []byte {
 	return dst
 }
 
-// appendCustom appends the form with every field. A client's unknown members are kept, and so are its
-// turn_id and timestamp, since the upstream may know the platform's numbers. The metadata is the
-// ledger's, which includes the client's.
+// appendCustom appends the form with every field. A client's unknown members are kept, and so are
+// its turn_id and timestamp, since the upstream may know the platform's numbers. The metadata is
+// the ledger's, which includes the client's.
 func (m *Message) appendCustom(dst []byte) []byte {
 	dst = m.appendCore(dst)
 	hasTurn, hasTime := false, false
@@ -148,10 +149,10 @@ func (m *Message) contentOf() []byte {
 	return appendQuote(nil, m.Text)
 }
 
-// MergeUsers merges each run of unanswered user messages into one, as Agora does for its models; the
-// ledger keeps each of them. Texts are joined by a line break. If one of them has parts, the result is
-// an array of all parts in order. The merged message has the turn, time and metadata of the last one.
-// MergeUsers changes msgs in place.
+// MergeUsers merges each run of unanswered user messages into one, as Agora does for its models;
+// the ledger keeps each of them. Texts are joined by a line break. If one of them has parts, the
+// result is an array of all parts in order. The merged message has the turn, time and metadata of
+// the last one. MergeUsers changes msgs in place.
 func MergeUsers(msgs []Message) []Message {
 	out := msgs[:0]
 	for _, m := range msgs {
@@ -213,7 +214,8 @@ func appendParts(dst, content []byte) []byte {
 	return dst
 }
 
-// Prefix puts text in front of the message's content, as a part of its own if the content has parts.
+// Prefix puts text in front of the message's content, as a part of its own if the content has
+// parts.
 func (m *Message) Prefix(text string) {
 	if m.isParts() {
 		content := append(appendQuote([]byte(`[{"type":"text","text":`), text), '}')

@@ -17,7 +17,8 @@ const (
 	maxHeld = 64 << 10
 )
 
-// How long an upstream may be silent after finish_reason, and after [DONE], before the stream is ended.
+// How long an upstream may be silent after finish_reason, and after [DONE], before the stream is
+// ended.
 const (
 	FinishGrace = 2 * time.Second
 	DoneGrace   = 200 * time.Millisecond
@@ -75,9 +76,9 @@ type Relay struct {
 // buffers holds reusable memory only.
 var buffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
 
-// Run relays until the stream ends. It returns nil for a regular end, with or without [DONE], *WriteError
-// if the client went away, ErrStream as StopOnError says, an error of Ending, or else the error of
-// reading; the client then has all that was read before.
+// Run relays until the stream ends. It returns nil for a regular end, with or without [DONE],
+// *WriteError if the client went away, ErrStream as StopOnError says, an error of Ending, or else
+// the error of reading; the client then has all that was read before.
 func (r *Relay) Run(src io.Reader) error {
 	buf := make([]byte, firstBuffer)
 	var ref *[]byte
@@ -123,7 +124,8 @@ func (r *Relay) Run(src io.Reader) error {
 	}
 }
 
-// read parses what is new in b, from held on, and writes what is complete. It returns how much that was.
+// read parses what is new in b, from held on, and writes what is complete. It returns how much that
+// was.
 func (r *Relay) read(b []byte, held int) (int, error) {
 	last, done, stop := 0, -1, false // the end of the last event, the start of [DONE], and whether to stop
 	data := false
@@ -182,7 +184,8 @@ func (r *Relay) finish(rest []byte) error {
 	return r.End()
 }
 
-// End calls Ending if it was not called yet. It is for streams that do not end with their last byte.
+// End calls Ending if it was not called yet. It is for streams that do not end with their last
+// byte.
 func (r *Relay) End() error {
 	if r.ended || r.Ending == nil {
 		return nil
@@ -191,9 +194,9 @@ func (r *Relay) End() error {
 	return r.Ending()
 }
 
-// Mute ends all writing: the client is gone, and the rest is only read. A write in progress may still
-// reach the client; the returned channel is closed once Record includes it. Mute is called once, with
-// Lock held.
+// Mute ends all writing: the client is gone, and the rest is only read. A write in progress may
+// still reach the client; the returned channel is closed once Record includes it. Mute is called
+// once, with Lock held.
 func (r *Relay) Mute() <-chan struct{} {
 	r.muted, r.noted = true, make(chan struct{})
 	if !r.writing {

@@ -17,8 +17,8 @@ import (
 // MaxMessages limits the messages of one request.
 const MaxMessages = 4096
 
-// Request is a chat completions request as a client sent it. Its byte slices are parts of the body and
-// must not be changed.
+// Request is a chat completions request as a client sent it. Its byte slices are parts of the body
+// and must not be changed.
 type Request struct {
 	Messages []Incoming
 	Stream   bool   // the client wants server-sent events
@@ -48,7 +48,8 @@ type Incoming struct {
 	Metadata   []byte // JSON object; nil for none
 }
 
-// IsSystem reports whether the message instructs the model instead of being part of the conversation.
+// IsSystem reports whether the message instructs the model instead of being part of the
+// conversation.
 func (m *Incoming) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
 
 // Text returns the message's text: the string itself, or the text parts of an array joined by line
@@ -67,13 +68,13 @@ type parser struct {
 // parsers holds reusable memory only.
 var parsers = sync.Pool{New: func() any { return &parser{dec: new(jsontext.Decoder)} }}
 
-// lenient accepts invalid UTF-8, which is replaced where text is read: a lone surrogate must not fail a
-// turn. Duplicate names are refused, since two readers could use different ones.
+// lenient accepts invalid UTF-8, which is replaced where text is read: a lone surrogate must not
+// fail a turn. Duplicate names are refused, since two readers could use different ones.
 var lenient = jsontext.AllowInvalidUTF8(true)
 
-// ParseRequest reads and checks the body of a chat completions call. It fails with fault.BadRequest if the
-// body is not JSON, and with fault.Missing or fault.Invalid for a wrong field, which the error names
-// (messages[2].content).
+// ParseRequest reads and checks the body of a chat completions call. It fails with fault.BadRequest
+// if the body is not JSON, and with fault.Missing or fault.Invalid for a wrong field, which the
+// error names (messages[2].content).
 func ParseRequest(body []byte) (*Request, error) {
 	p := parsers.Get().(*parser)
 	defer func() {
@@ -123,8 +124,8 @@ func (r *Request) parse(d *jsontext.Decoder) error {
 	return nil
 }
 
-// nameTurn copies the top-level turn_id and timestamp, which describe the turn that is asked for, to the
-// last user message if it has none itself. Agora sends them that way.
+// nameTurn copies the top-level turn_id and timestamp, which describe the turn that is asked for,
+// to the last user message if it has none itself. Agora sends them that way.
 func (r *Request) nameTurn() {
 	m := &r.Messages[len(r.Messages)-1]
 	if m.Role != "user" {
@@ -313,8 +314,8 @@ func internRole(v []byte) string {
 	return unquote(v)
 }
 
-// ContentText returns the text of a message's content (JSON): a string itself, the text parts of an array
-// joined by line breaks, or "" for anything else. Invalid UTF-8 becomes U+FFFD.
+// ContentText returns the text of a message's content (JSON): a string itself, the text parts of an
+// array joined by line breaks, or "" for anything else. Invalid UTF-8 becomes U+FFFD.
 func ContentText(content []byte) string {
 	if len(content) == 0 {
 		return ""
@@ -406,8 +407,8 @@ func (r *Request) Size() int {
 	return n
 }
 
-// OneMember returns the value of one member of a JSON object, and the name of another member if there is
-// one. ok is false if obj is not an object.
+// OneMember returns the value of one member of a JSON object, and the name of another member if
+// there is one. ok is false if obj is not an object.
 func OneMember(obj []byte, name string) (value []byte, other string, ok bool) {
 	if len(obj) == 0 || obj[0] != '{' {
 		return nil, "", false

@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// backoff is the longest wait before the first retry. It doubles with each retry. Half of it is jitter, so
-// that calls that failed together are not repeated together.
+// backoff is the longest wait before the first retry. It doubles with each retry. Half of it is
+// jitter, so that calls that failed together are not repeated together.
 const backoff = 200 * time.Millisecond
 
 // Backoff returns the wait before retry n, from 0.
@@ -20,8 +20,8 @@ func Backoff(n int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// RetryAfter returns how long an upstream asks not to be called: Retry-After-Ms, or Retry-After in seconds
-// or as a date. It returns 0 if neither can be read.
+// RetryAfter returns how long an upstream asks not to be called: Retry-After-Ms, or Retry-After in
+// seconds or as a date. It returns 0 if neither can be read.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e9 {
 		return time.Duration(ms * float64(time.Millisecond))
@@ -99,6 +99,6 @@ func (t Trouble) After2xx() Trouble {
 	return t
 }
 
-// Repeats reports whether the same upstream may do better a moment later. A silent one has used up the
-// time, and a broken one may charge twice.
+// Repeats reports whether the same upstream may do better a moment later. A silent one has used up
+// the time, and a broken one may charge twice.
 func (t Trouble) Repeats() bool { return t == Unreachable || t == Limited || t == Failing }

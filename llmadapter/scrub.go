@@ -16,8 +16,8 @@ func keyLike() *regexp.Regexp {
 	return regexp.MustCompile(`\bsk-[A-Za-z0-9_\-]{6,}|(?i:\bBearer\s+)[A-Za-z0-9._~+/\-]{6,}=*`)
 }
 
-// Scrub removes secrets from a text: first the given ones, plain or in JSON's form, then all that looks
-// like a key.
+// Scrub removes secrets from a text: first the given ones, plain or in JSON's form, then all that
+// looks like a key.
 func Scrub(b []byte, secrets []string) []byte {
 	for _, s := range secrets {
 		if len(s) < 4 { // it would match inside words
@@ -48,8 +48,8 @@ func isJSONObject(b []byte) bool {
 	return len(t) > 0 && t[0] == '{' && validJSON(t)
 }
 
-// ErrorObject reads an error inside an answer: an object with a message, or a string. It returns the text
-// without secrets, and the HTTP status in the object, 502 by default.
+// ErrorObject reads an error inside an answer: an object with a message, or a string. It returns
+// the text without secrets, and the HTTP status in the object, 502 by default.
 func ErrorObject(obj []byte, secrets []string) (text string, status int) {
 	message, _ := lookup(obj, "message")
 	if text = textOf(message); text == "" && obj[0] != '{' {

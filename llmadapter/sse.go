@@ -2,13 +2,13 @@ package llmadapter
 
 import "bytes"
 
-// MaxEvent limits the data of an event that is read, in bytes. A larger event is passed on like any other,
-// but not read.
+// MaxEvent limits the data of an event that is read, in bytes. A larger event is passed on like any
+// other, but not read.
 const MaxEvent = 4 << 20
 
-// SSE parses server-sent events from pieces of a stream. It accepts what real servers send: LF, CRLF and
-// CR, comments, data of several lines, no space after the colon, a byte order mark, and no blank line at
-// the end. The zero value is ready to use.
+// SSE parses server-sent events from pieces of a stream. It accepts what real servers send: LF,
+// CRLF and CR, comments, data of several lines, no space after the colon, a byte order mark, and no
+// blank line at the end. The zero value is ready to use.
 type SSE struct {
 	line    []byte // the beginning of an unfinished line
 	lineLen int    // length of the unfinished line, including what was not kept
@@ -19,9 +19,10 @@ type SSE struct {
 	begun   bool   // the first line was read
 }
 
-// Feed parses the next bytes. It calls event with the data of each event that they complete, which is
-// valid until event returns, and with the offset after the event in b. Feed returns the largest offset
-// in b that does not split an event, or 0: after the bytes before it something else may be written.
+// Feed parses the next bytes. It calls event with the data of each event that they complete, which
+// is valid until event returns, and with the offset after the event in b. Feed returns the largest
+// offset in b that does not split an event, or 0: after the bytes before it something else may be
+// written.
 func (p *SSE) Feed(b []byte, event func(data []byte, end int)) (whole int) {
 	i := 0
 	if p.cr && len(b) > 0 {
@@ -86,8 +87,8 @@ func (p *SSE) keep(b []byte) {
 	p.line = append(p.line, b...)
 }
 
-// take parses one line without its end, and reports whether it completes an event. some is false for a
-// blank line.
+// take parses one line without its end, and reports whether it completes an event. some is false
+// for a blank line.
 func (p *SSE) take(line []byte, some bool) bool {
 	if !p.begun {
 		p.begun = true
@@ -135,8 +136,8 @@ func (p *SSE) clear() {
 	}
 }
 
-// lineEnd returns the end of the line that begins at i and the start of the next, or -1 if the line is
-// not complete.
+// lineEnd returns the end of the line that begins at i and the start of the next, or -1 if the line
+// is not complete.
 func lineEnd(b []byte, i int) (end, next int) {
 	rest := b[i:]
 	n := bytes.IndexByte(rest, '\n')

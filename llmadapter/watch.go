@@ -21,7 +21,8 @@ type Watch struct {
 	over  bool
 }
 
-// NewWatch starts watching a call. stream sets whether the limits for events apply. Stop must be called.
+// NewWatch starts watching a call. stream sets whether the limits for events apply. Stop must be
+// called.
 func NewWatch(limits Limits, stream bool, now func() time.Time, cancel context.CancelCauseFunc) *Watch {
 	w := &Watch{limits: limits, cancel: cancel, now: now, start: now()}
 	if stream && limits.FirstToken > 0 {
@@ -46,8 +47,8 @@ func (w *Watch) wait(now time.Time) time.Duration {
 	return d
 }
 
-// fire cancels the call if a limit is exceeded. Events only move the limit and not the timer, which is
-// cheaper, so that the timer may fire early and is set again here.
+// fire cancels the call if a limit is exceeded. Events only move the limit and not the timer, which
+// is cheaper, so that the timer may fire early and is set again here.
 func (w *Watch) fire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

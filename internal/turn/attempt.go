@@ -46,9 +46,9 @@ type bodyKey struct {
 	model  string
 }
 
-// ask asks the call's upstreams in their order until one begins to answer. If all fail, it asks those
-// again that may recover. Once a response has begun there is no way back: a client may have heard a
-// part of it, which no other upstream can continue.
+// ask asks the call's upstreams in their order until one begins to answer. If all fail, it asks
+// those again that may recover. Once a response has begun there is no way back: a client may have
+// heard a part of it, which no other upstream can continue.
 func (x *exchange) ask(p *prompt) (*attempt, error) {
 	q := &asker{exchange: x, prompt: p, targets: x.targets(), began: x.cfg.Now()}
 	for round := 0; ; round++ {
@@ -78,8 +78,8 @@ func (x *exchange) reason(err error) error {
 	return llmadapter.CauseFault(context.Cause(x.ctx), err)
 }
 
-// next returns the first upstream of this round that its breaker admits, or the first of the rest if
-// there is none: no other is better.
+// next returns the first upstream of this round that its breaker admits, or the first of the rest
+// if there is none: no other is better.
 func (q *asker) next() (*target, breaker.Ticket) {
 	var shut *target
 	var ticket breaker.Ticket
@@ -235,8 +235,8 @@ func readable(res *http.Response) error {
 	return nil
 }
 
-// isStream reports whether the response is a stream of server-sent events: its content type says so,
-// or a stream was asked for and the content type is not JSON.
+// isStream reports whether the response is a stream of server-sent events: its content type says
+// so, or a stream was asked for and the content type is not JSON.
 func (a *attempt) isStream() bool {
 	typ, _, _ := strings.Cut(strings.ToLower(a.res.Header.Get("Content-Type")), ";")
 	typ = strings.TrimSpace(typ)
@@ -295,8 +295,8 @@ func (a *attempt) streamFault(obj []byte) error {
 	return &fault.Error{Code: fault.Upstream, Msg: text, Err: &statusError{status}}
 }
 
-// troubleAfter2xx classifies the failure of an upstream that had answered 2xx. An error object with a
-// status other than 429 and 5xx means that the request is at fault.
+// troubleAfter2xx classifies the failure of an upstream that had answered 2xx. An error object with
+// a status other than 429 and 5xx means that the request is at fault.
 func troubleAfter2xx(err error) llmadapter.Trouble {
 	if s, ok := errors.AsType[*statusError](err); ok && !s.fallsOver() {
 		return llmadapter.Refused

@@ -76,8 +76,8 @@ func flusher(w http.ResponseWriter) func() error {
 	}
 }
 
-// open prepares a stream. Until the headers are sent, they may be replaced by those of an upstream's
-// response, whose content type may be empty.
+// open prepares a stream. Until the headers are sent, they may be replaced by those of an
+// upstream's response, whose content type may be empty.
 func (c *client) open(contentType string, from http.Header) {
 	c.opened = true
 	if c.begun {

@@ -25,8 +25,8 @@ func (x *exchange) broke(a *attempt, err error) error {
 	return x.fail(err)
 }
 
-// fail ends a call whose answer is not complete. It returns what the handler has to answer, or nil if
-// the client has been answered.
+// fail ends a call whose answer is not complete. It returns what the handler has to answer, or nil
+// if the client has been answered.
 func (x *exchange) fail(err error) error {
 	x.client.endFiller()
 	switch {
@@ -100,7 +100,8 @@ func (x *exchange) sayFailure(err error, f *memory.Failure, text string) error {
 	return nil
 }
 
-// failureOf returns the record of what went wrong. Its text holds no secrets, since webhooks carry it.
+// failureOf returns the record of what went wrong. Its text holds no secrets, since webhooks carry
+// it.
 func failureOf(err error) *memory.Failure {
 	f := &memory.Failure{Reason: reasonLLM, Code: http.StatusBadGateway, Message: "the LLM failed"}
 	if up, ok := errors.AsType[*llmadapter.UpstreamError](err); ok {

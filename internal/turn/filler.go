@@ -38,8 +38,8 @@ func (x *exchange) startFiller() {
 	f.timer = time.AfterFunc(max(0, wait), f.send)
 }
 
-// choosePhrase chooses by the turn's number: in the phrases' order, or in one that is shuffled again
-// each time all have been used. A turn that is repeated gets the same phrase.
+// choosePhrase chooses by the turn's number: in the phrases' order, or in one that is shuffled
+// again each time all have been used. A turn that is repeated gets the same phrase.
 func choosePhrase(s *memory.Filler, agent string, turn int64) string {
 	n := int64(len(s.Phrases))
 	if !s.Shuffle {
@@ -51,8 +51,9 @@ func choosePhrase(s *memory.Filler, agent string, turn int64) string {
 	return s.Phrases[order[turn%n]]
 }
 
-// send sends the phrase, unless the answer has begun or ended. The chunk's ID is empty: clients that
-// join chunks take the answer's ID from the first chunk that has one, and refuse a different one.
+// send sends the phrase, unless the answer has begun or ended. The chunk's ID is empty: clients
+// that join chunks take the answer's ID from the first chunk that has one, and refuse a different
+// one.
 func (f *filler) send() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -79,8 +79,8 @@ func (a *attempt) awaitWhole() error {
 	return nil
 }
 
-// errorObject returns the error of a record that begins with an error object, if another upstream may
-// do better. rec may be nil.
+// errorObject returns the error of a record that begins with an error object, if another upstream
+// may do better. rec may be nil.
 func (a *attempt) errorObject(rec *llmadapter.Record) error {
 	if rec == nil || rec.Error == nil || rec.Spoke() {
 		return nil

@@ -88,8 +88,8 @@ func (f *follower) send(h http.Header, b []byte) error {
 	return f.client.Flush()
 }
 
-// end ends the answer as that of the other request ended. An error inside the stream has been passed
-// on with it.
+// end ends the answer as that of the other request ended. An error inside the stream has been
+// passed on with it.
 func (f *follower) end(err error) error {
 	if err != nil && f.client.begun && !errors.Is(err, ErrAborted) {
 		return errors.Join(ErrAborted, err)

@@ -18,8 +18,8 @@ const (
 	DuplicatesJoin      = "join"      // it gets the answer of the first
 )
 
-// maxShared is how many bytes of a stream are kept for requests that join it. A stream that is longer
-// cannot be joined any more, and a request that has joined it must not be further behind.
+// maxShared is how many bytes of a stream are kept for requests that join it. A stream that is
+// longer cannot be joined any more, and a request that has joined it must not be further behind.
 const maxShared = 256 << 10
 
 // joins holds the answers that can be joined.
@@ -35,8 +35,8 @@ type joinKey struct {
 	request        [sha256.Size]byte
 }
 
-// share is an answer that identical requests join. The exchange of the first request makes it, and the
-// others read it here.
+// share is an answer that identical requests join. The exchange of the first request makes it, and
+// the others read it here.
 type share struct {
 	x   *exchange
 	key joinKey
@@ -60,8 +60,8 @@ type share struct {
 // errJoined ends a decision: the request joins another's answer.
 var errJoined = errors.New("the answer is being made for an identical request")
 
-// beginOrJoin begins a turn for the call, or, if an identical request is being answered and the agent
-// wants that, serves the call with that answer to its end.
+// beginOrJoin begins a turn for the call, or, if an identical request is being answered and the
+// agent wants that, serves the call with that answer to its end.
 func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call, p *plan) (joined bool, err error) {
 	err = x.begin(c.Project, c.AgentID, p, x.decideOrJoin(p))
 	switch {
@@ -80,9 +80,9 @@ func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call
 	return true, f.run()
 }
 
-// decideOrJoin returns the plan's decision, which fails with errJoined if the request joins another.
-// Both happen within one decision about the turn, so that of two requests that arrive together one
-// finds the other.
+// decideOrJoin returns the plan's decision, which fails with errJoined if the request joins
+// another. Both happen within one decision about the turn, so that of two requests that arrive
+// together one finds the other.
 func (x *exchange) decideOrJoin(p *plan) decision {
 	if x.cfg.Defaults.Duplicates == DuplicatesJoin || x.joins.used.Load() {
 		p.digest()
@@ -121,8 +121,8 @@ func (p *plan) digest() [sha256.Size]byte {
 	return p.hash
 }
 
-// join returns the answer that x joins. It returns nil if x has to make its own, which others may join
-// then.
+// join returns the answer that x joins. It returns nil if x has to make its own, which others may
+// join then.
 func (j *joins) join(key joinKey, x *exchange) *share {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -140,8 +140,8 @@ func (j *joins) join(key joinKey, x *exchange) *share {
 	return nil
 }
 
-// attach adds a follower. It reports false if the answer is stored already: the same words again are
-// then a turn of their own, even if the upstream still holds the connection.
+// attach adds a follower. It reports false if the answer is stored already: the same words again
+// are then a turn of their own, even if the upstream still holds the connection.
 func (s *share) attach() bool {
 	if s.x.answer.isSettling() {
 		return false
@@ -244,8 +244,8 @@ func (s *share) answer(status int, h http.Header, body []byte) {
 	s.wake()
 }
 
-// firstLeft notes that the first client is gone, and reports whether followers keep the answer going.
-// s may be nil.
+// firstLeft notes that the first client is gone, and reports whether followers keep the answer
+// going. s may be nil.
 func (s *share) firstLeft() bool {
 	if s == nil {
 		return false
@@ -275,7 +275,8 @@ func (s *share) leave() {
 	}
 }
 
-// finish ends the answer for the followers. None of them uses the exchange afterwards. s may be nil.
+// finish ends the answer for the followers. None of them uses the exchange afterwards. s may be
+// nil.
 func (s *share) finish(err error) {
 	if s == nil {
 		return

@@ -10,8 +10,8 @@ import (
 // leaveGrace limits how long storing waits for the write that was under way when the client left.
 const leaveGrace = 250 * time.Millisecond
 
-// watchClient reacts when the client of ctx goes away. The returned function ends that, and waits for
-// a reaction that has begun.
+// watchClient reacts when the client of ctx goes away. The returned function ends that, and waits
+// for a reaction that has begun.
 func (x *exchange) watchClient(ctx context.Context) (stop func()) {
 	handled := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -27,9 +27,9 @@ func (x *exchange) watchClient(ctx context.Context) (stop func()) {
 	}
 }
 
-// clientLeft handles a client that went away. What it was sent is stored at once, since its next call
-// comes within milliseconds and must find it. The upstream call is cancelled, or read on if the agent
-// wants that and the limits allow it.
+// clientLeft handles a client that went away. What it was sent is stored at once, since its next
+// call comes within milliseconds and must find it. The upstream call is cancelled, or read on if
+// the agent wants that and the limits allow it.
 func (x *exchange) clientLeft() {
 	if x.llm.OnDisconnect != "drain" || !x.startDrain() {
 		x.cancel(memory.ErrClientGone)

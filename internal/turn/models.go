@@ -14,8 +14,8 @@ import (
 // modelsTimeout limits a request for the upstream's models.
 const modelsTimeout = 30 * time.Second
 
-// Models answers with the upstream's list of models. agent holds the settings to use; its zero value
-// means the server's default LLM.
+// Models answers with the upstream's list of models. agent holds the settings to use; its zero
+// value means the server's default LLM.
 func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings) error {
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server")

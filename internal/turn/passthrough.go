@@ -28,9 +28,9 @@ type Passed struct {
 	Body        []byte // nil sends none
 }
 
-// PassThrough sends a request to the upstream and its response to the client. agent holds the settings
-// to use; its zero value means the server's own LLM. Neither retries nor fallbacks apply. A nil error
-// means that all was written, ErrAborted that the connection must be aborted.
+// PassThrough sends a request to the upstream and its response to the client. agent holds the
+// settings to use; its zero value means the server's own LLM. Neither retries nor fallbacks apply.
+// A nil error means that all was written, ErrAborted that the connection must be aborted.
 func (r *Runner) PassThrough(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings, p Passed) error {
 	if r.cfg.Client.Looped(req.Header) {
 		return fault.At(fault.Invalid, "llm.url", "points back at this server")
@@ -75,8 +75,8 @@ func (r *Runner) PassThrough(w http.ResponseWriter, req *http.Request, agent mem
 	return nil
 }
 
-// passHeaders copies those headers of an upstream that a client may see. A browser must not run the body
-// as if it came from this server.
+// passHeaders copies those headers of an upstream that a client may see. A browser must not run the
+// body as if it came from this server.
 func passHeaders(h http.Header, res *http.Response) {
 	for _, name := range []string{"Content-Type", "Content-Disposition", "Retry-After"} {
 		if v := res.Header.Get(name); v != "" {
@@ -96,7 +96,8 @@ func passHeaders(h http.Header, res *http.Response) {
 	}
 }
 
-// copyOut passes on the body as it arrives. Between two pieces of it the limit for idle streams holds.
+// copyOut passes on the body as it arrives. Between two pieces of it the limit for idle streams
+// holds.
 func (r *Runner) copyOut(w http.ResponseWriter, res *http.Response, watch *llmadapter.Watch) error {
 	rc := http.NewResponseController(w)
 	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }() // the connection may serve another request

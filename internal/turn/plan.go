@@ -87,9 +87,9 @@ func (p *plan) hasAnswer() bool {
 	return slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" })
 }
 
-// resent reports whether a list without an answer is a platform's whole history all the same. It is if
-// it begins with the caller's first words and goes on, since no answer was heard so far, or if it has
-// only the first words, perhaps longer, while their answer is being made or was cut.
+// resent reports whether a list without an answer is a platform's whole history all the same. It is
+// if it begins with the caller's first words and goes on, since no answer was heard so far, or if
+// it has only the first words, perhaps longer, while their answer is being made or was cut.
 func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 	first, users := "", 0
 	for i := range in {
@@ -224,8 +224,9 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 	return out, nil
 }
 
-// placeInTurn puts what the platform said in place of an answer into that answer's turn, unless a later
-// turn has begun. What the platform said before that goes with it, since turn numbers never decrease.
+// placeInTurn puts what the platform said in place of an answer into that answer's turn, unless a
+// later turn has begun. What the platform said before that goes with it, since turn numbers never
+// decrease.
 func (p *plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory.Message) {
 	for i := range add {
 		k, ok := p.rec.Place[p.rec.New[i]]

@@ -10,13 +10,13 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// maxFillerWork limits how many bytes of answers and of what follows their fillers are compared for one
-// list.
+// maxFillerWork limits how many bytes of answers and of what follows their fillers are compared for
+// one list.
 const maxFillerWork = 4 << 20
 
-// removeFillers removes our fillers from a platform's list, which has them in front of the answer, or
-// alone if the caller cut in. What is left are the model's words: they are compared with the ledger,
-// and the model is shown them. A list without fillers is not changed.
+// removeFillers removes our fillers from a platform's list, which has them in front of the answer,
+// or alone if the caller cut in. What is left are the model's words: they are compared with the
+// ledger, and the model is shown them. A list without fillers is not changed.
 func (p *plan) removeFillers(recent []memory.Message) {
 	last, work := len(p.req.Messages), 0
 	for _, m := range slices.Backward(recent) {
@@ -46,8 +46,8 @@ func (p *plan) removeFillers(recent []memory.Message) {
 	}
 }
 
-// afterFiller returns what text says after m's filler. ok is false unless text begins with the filler
-// and the rest is m's own words. work counts the bytes compared so far.
+// afterFiller returns what text says after m's filler. ok is false unless text begins with the
+// filler and the rest is m's own words. work counts the bytes compared so far.
 func afterFiller(text string, m *memory.Message, work *int) (rest string, ok bool) {
 	if rest, ok = echo.WithoutOpening(text, m.Filler()); !ok {
 		return "", false

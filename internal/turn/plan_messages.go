@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// messages returns incoming messages as the ledger stores them. The last user message gets the call's
-// key as its ID.
+// messages returns incoming messages as the ledger stores them. The last user message gets the
+// call's key as its ID.
 func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
 	var out []memory.Message
 	afterUser := false
@@ -90,8 +90,8 @@ func field(i int) string {
 	return "messages[" + strconv.Itoa(i) + "].content"
 }
 
-// sourceOf returns the source that a message names, if it is one of those allowed, or else the first of
-// them.
+// sourceOf returns the source that a message names, if it is one of those allowed, or else the
+// first of them.
 func sourceOf(in *llmadapter.Incoming, allowed ...memory.Source) memory.Source {
 	s := memory.Source(in.MetadataString("source"))
 	if slices.Contains(allowed, s) {

@@ -30,7 +30,8 @@ func (x *exchange) newPrompt(p *plan) *prompt {
 	}
 }
 
-// release frees what bodies are made of. An answer may take minutes, and does not need its question.
+// release frees what bodies are made of. An answer may take minutes, and does not need its
+// question.
 func (p *prompt) release() {
 	p.plan = nil
 	p.turn.Release()
@@ -121,8 +122,8 @@ func (p *prompt) ledgerList(text texts) []llmadapter.Message {
 	return newToolCalls(text, p.turn.Recent(), out, seqs).mend()
 }
 
-// keepUnknownFields adds to the messages that this request brought, which come last, the fields that
-// the ledger does not know.
+// keepUnknownFields adds to the messages that this request brought, which come last, the fields
+// that the ledger does not know.
 func (p *plan) keepUnknownFields(out []llmadapter.Message) {
 	i := len(p.req.Messages) - 1
 	for j := range slices.Backward(out) {

@@ -10,8 +10,8 @@ import (
 )
 
 // correctedList returns the platform's own list, corrected where the ledger knows better what was
-// heard: answers for which stronger evidence than the platform's echo has arrived. The view applies to
-// the messages that the ledger has, and to those whose own fields say what they are.
+// heard: answers for which stronger evidence than the platform's echo has arrived. The view applies
+// to the messages that the ledger has, and to those whose own fields say what they are.
 func (p *plan) correctedList(t *memory.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
 	lost := false // the ledger has what the platform may have dropped: tool results, unheard answers
@@ -88,9 +88,9 @@ func seqOf(m *memory.Message) int64 {
 	return m.Seq
 }
 
-// correct returns message i of a list as the model is shown it. s is the ledger's record of it, or nil;
-// more is what the platform said after our words in the same message. correct reports false for an
-// answer that is left out.
+// correct returns message i of a list as the model is shown it. s is the ledger's record of it, or
+// nil; more is what the platform said after our words in the same message. correct reports false
+// for an answer that is left out.
 func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more string) (llmadapter.Message, bool) {
 	m := llmadapter.FromIncoming(in)
 	if s != nil && v.custom {
@@ -126,8 +126,8 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 	return m, text != "" || !better || len(s.ToolCalls) > 0
 }
 
-// pairNew finds the ledger's records of the messages that this request brought. They are the newest of
-// recent, in the same order.
+// pairNew finds the ledger's records of the messages that this request brought. They are the newest
+// of recent, in the same order.
 func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 	j := len(recent) - 1
 	for _, i := range slices.Backward(p.rec.New) {

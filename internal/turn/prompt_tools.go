@@ -9,10 +9,10 @@ import (
 
 // toolCalls completes the tool calls of a list for an upstream, with what the ledger knows of them.
 //
-// If a caller talks into an answer, platforms drop the tool's result together with the answer. A model
-// that does not see the result runs the tool again: a second booking, a second payment. Upstreams also
-// refuse a list in which an assistant message with tool_calls is not followed by the results of all of
-// them, or in which a result follows no call.
+// If a caller talks into an answer, platforms drop the tool's result together with the answer. A
+// model that does not see the result runs the tool again: a second booking, a second payment.
+// Upstreams also refuse a list in which an assistant message with tool_calls is not followed by the
+// results of all of them, or in which a result follows no call.
 type toolCalls struct {
 	texts
 	recent []memory.Message // the ledger's newest, oldest first
@@ -37,8 +37,8 @@ func newToolCalls(v texts, recent []memory.Message, list []llmadapter.Message, s
 	return e
 }
 
-// isResult reports whether a message is the result of a call that it names. The older form, which names
-// only a function, is left alone.
+// isResult reports whether a message is the result of a call that it names. The older form, which
+// names only a function, is left alone.
 func isResult(m *llmadapter.Message) bool {
 	return (m.Role == "tool" || m.Role == "function") && m.ToolCallID != ""
 }
@@ -69,8 +69,8 @@ func toolCallsComplete(list []llmadapter.Message) bool {
 	return len(open) == 0
 }
 
-// results returns the ledger's results of the calls of recent[at], nil for each that it lacks. A later
-// turn may use the same IDs again.
+// results returns the ledger's results of the calls of recent[at], nil for each that it lacks. A
+// later turn may use the same IDs again.
 func (e *toolCalls) results(at int) []*memory.Message {
 	ids := e.ids[at]
 	out := make([]*memory.Message, len(ids))
@@ -85,8 +85,8 @@ func (e *toolCalls) results(at int) []*memory.Message {
 	return out
 }
 
-// call returns the index in recent of the call that a message of the list makes or answers, or -1. If
-// the message has no Seq, it is the newest call with that ID.
+// call returns the index in recent of the call that a message of the list makes or answers, or -1.
+// If the message has no Seq, it is the newest call with that ID.
 func (e *toolCalls) call(seq int64, id string) int {
 	for i := len(e.recent) - 1; i >= 0; i-- {
 		if slices.Contains(e.ids[i], id) && (seq == 0 || e.recent[i].Seq <= seq) {
@@ -97,8 +97,8 @@ func (e *toolCalls) call(seq int64, id string) int {
 }
 
 // restore puts back what the platform dropped when the caller talked into an answer: calls whose
-// results the ledger has, and unheard answers, if the view shows those. Calls of a turn whose answer
-// was heard to its end stay away: the answer says what they did.
+// results the ledger has, and unheard answers, if the view shows those. Calls of a turn whose
+// answer was heard to its end stay away: the answer says what they did.
 func (e *toolCalls) restore() {
 	present := e.present()
 	var others []string // IDs of calls in the list that are not in the ledger
@@ -125,8 +125,8 @@ func (e *toolCalls) restore() {
 	}
 }
 
-// dropped reports whether recent[at] is a call whose result is in the ledger but not in the list, and
-// whose answer was not heard to its end.
+// dropped reports whether recent[at] is a call whose result is in the ledger but not in the list,
+// and whose answer was not heard to its end.
 func (e *toolCalls) dropped(at int, present map[int64]bool, others []string) bool {
 	if len(e.ids[at]) == 0 || slices.ContainsFunc(e.ids[at], func(id string) bool { return slices.Contains(others, id) }) {
 		return false
@@ -148,10 +148,11 @@ func (e *toolCalls) insert(i int, seq int64, msgs ...llmadapter.Message) {
 	e.seqs[i] = seq
 }
 
-// place returns the index at which a message of the ledger belongs in the list: after what came before
-// it, else in front of what came after it. It returns -1 unless the list has a message of that turn or
-// of one beside it, so that what a window or a summary removed stays away. The user message of the turn
-// itself may be gone: some platforms merge it with what the caller said into the answer.
+// place returns the index at which a message of the ledger belongs in the list: after what came
+// before it, else in front of what came after it. It returns -1 unless the list has a message of
+// that turn or of one beside it, so that what a window or a summary removed stays away. The user
+// message of the turn itself may be gone: some platforms merge it with what the caller said into
+// the answer.
 func (e *toolCalls) place(g *memory.Message) int {
 	before, after := e.turnsAround(g)
 	at, near, behind := 0, false, false
@@ -192,7 +193,8 @@ func (e *toolCalls) turnsAround(g *memory.Message) (before, after int64) {
 	return before, after
 }
 
-// heardOut reports whether the list has an answer to the calls of recent[at] that was heard to its end.
+// heardOut reports whether the list has an answer to the calls of recent[at] that was heard to its
+// end.
 func (e *toolCalls) heardOut(at int, present map[int64]bool) bool {
 	a := e.answer(at)
 	return a != nil && present[a.Seq] && a.State == memory.Final && a.Content != "" && !a.WasCut()
@@ -215,8 +217,8 @@ func (e *toolCalls) answer(at int) *memory.Message {
 	return last
 }
 
-// note returns the words to put below a restored result. An answer that was sent, that the platform did
-// not confirm and that the list lacks was not heard.
+// note returns the words to put below a restored result. An answer that was sent, that the platform
+// did not confirm and that the list lacks was not heard.
 func (e *toolCalls) note(at int, present map[int64]bool) string {
 	a := e.answer(at)
 	if a != nil && !present[a.Seq] && a.Method.Rank() < memory.EchoDiff.Rank() {
@@ -262,8 +264,8 @@ func (e *toolCalls) answers(out []llmadapter.Message, ids []string, results []*m
 }
 
 // mend returns the list with each call followed by its results: those of the list, wherever they
-// stand, else the ledger's, else a text that says that the result is unknown. A result without a call
-// gets the ledger's, or one without arguments.
+// stand, else the ledger's, else a text that says that the result is unknown. A result without a
+// call gets the ledger's, or one without arguments.
 func (e *toolCalls) mend() []llmadapter.Message {
 	out := make([]llmadapter.Message, 0, len(e.list)+4)
 	used := make([]bool, len(e.list))
@@ -320,8 +322,8 @@ func (e *toolCalls) withResults(out []llmadapter.Message, i int, used []bool) []
 	return e.answers(out, open, results, note)
 }
 
-// withoutCalls removes the calls of a message that was cut before they were complete: they cannot have
-// been made.
+// withoutCalls removes the calls of a message that was cut before they were complete: they cannot
+// have been made.
 func (e *toolCalls) withoutCalls(out []llmadapter.Message, at int) []llmadapter.Message {
 	out[at].ToolCalls = nil
 	if out[at].Text == "" && (out[at].Content == nil || string(out[at].Content) == "null") {

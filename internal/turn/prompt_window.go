@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// policyOf returns the policy in a request's member "heardlog", or nil. The member is ours alone; other
-// fields in it are refused, so that a misspelled policy is not ignored.
+// policyOf returns the policy in a request's member "heardlog", or nil. The member is ours alone;
+// other fields in it are refused, so that a misspelled policy is not ignored.
 func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 	raw := req.Member(llmadapter.OwnMember)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -29,8 +29,8 @@ func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 	return &p, nil
 }
 
-// applyWindow cuts a platform's own list to the turn's policy. Nothing is added from the ledger: the
-// list is what the platform remembers.
+// applyWindow cuts a platform's own list to the turn's policy. Nothing is added from the ledger:
+// the list is what the platform remembers.
 func (p *prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
 	w := p.turn.Window
 	if w == nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Question is a request to an agent's LLM outside the agent's turns. Nothing of it reaches the caller or
-// is stored.
+// Question is a request to an agent's LLM outside the agent's turns. Nothing of it reaches the
+// caller or is stored.
 type Question struct {
 	Agent        memory.Agent
 	System, User string // the only two messages
-	// Model replaces the agent's model, unless it is empty. A fallback with a model of its own keeps it.
+	// Model replaces the agent's model, unless it is empty. A fallback with a model of its own keeps
+	// it.
 	Model string
 	// Span is the name of the question's trace.
 	Span string
@@ -35,8 +36,9 @@ const maxReply = 4 << 20
 var errLongReply = fault.New(fault.Upstream, "the LLM's answer is longer than is read of it")
 
 // Ask asks the agent's LLM as a turn would: its upstreams in their order, with their credentials,
-// limits and breakers. It fails as a turn does, and if the answer is not complete. Of llm.params, those
-// that choose how the model thinks are sent; those that limit or shape a spoken answer are not.
+// limits and breakers. It fails as a turn does, and if the answer is not complete. Of llm.params,
+// those that choose how the model thinks are sent; those that limit or shape a spoken answer are
+// not.
 func (r *Runner) Ask(ctx context.Context, q Question) (Reply, error) {
 	x := r.newExchange(ctx)
 	defer x.cancel(nil)
@@ -72,8 +74,8 @@ func (r *Runner) Ask(ctx context.Context, q Question) (Reply, error) {
 	return Reply{Text: rec.Generated(), Finish: rec.Finish, Upstream: x.answer.upstream}, nil
 }
 
-// questionParams returns those of llm.params that a question shares with the agent's turns. A limit for
-// spoken answers would cut other ones.
+// questionParams returns those of llm.params that a question shares with the agent's turns. A limit
+// for spoken answers would cut other ones.
 func questionParams(params json.RawMessage, otherModel bool) json.RawMessage {
 	var all map[string]json.RawMessage
 	if len(params) == 0 || json.Unmarshal(params, &all) != nil {
@@ -165,5 +167,6 @@ func (l *atMost) Read(p []byte) (int, error) {
 // RetryAfter returns how long the upstream that failed with err asks not to be called, or 0.
 func RetryAfter(err error, now time.Time) time.Duration { return retryAfter(err, now) }
 
-// Outcome returns the label of how asking ended: ok, or what went wrong, as in the metrics of answers.
+// Outcome returns the label of how asking ended: ok, or what went wrong, as in the metrics of
+// answers.
 func Outcome(err error) string { return outcome(err) }

@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// relayStream passes on a stream, byte for byte, and stores the answer before the client learns that
-// it is complete.
+// relayStream passes on a stream, byte for byte, and stores the answer before the client learns
+// that it is complete.
 func (x *exchange) relayStream(a *attempt) error {
 	relay := &x.answer.relay
 	rec := &relay.Record
@@ -153,8 +153,8 @@ func (x *exchange) relayWhole(a *attempt) error {
 	return nil
 }
 
-// wholeAsStream sends an answer that came in one piece to a client whose stream has begun. A tool call
-// cannot be sent that way.
+// wholeAsStream sends an answer that came in one piece to a client whose stream has begun. A tool
+// call cannot be sent that way.
 func (x *exchange) wholeAsStream(rec *llmadapter.Record) error {
 	if rec.Calls() {
 		err := fault.New(fault.Upstream, "the LLM called a tool without a stream, behind a filler")

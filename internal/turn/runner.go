@@ -32,8 +32,8 @@ type Config struct {
 	Tracing      Tracing
 }
 
-// DrainLimits limits reading an upstream whose client went away (on_disconnect "drain"). Zero fields
-// mean 2 minutes, 4 MiB and 64 calls at once. A call over the limits is cancelled.
+// DrainLimits limits reading an upstream whose client went away (on_disconnect "drain"). Zero
+// fields mean 2 minutes, 4 MiB and 64 calls at once. A call over the limits is cancelled.
 type DrainLimits struct {
 	Time  time.Duration
 	Bytes int64
@@ -62,8 +62,8 @@ var errShutdown = errors.New("the server is going down")
 // errDrained ends a drain that exceeded its limits.
 var errDrained = errors.New("drained up to the limits")
 
-// ErrAborted means that the client was sent the beginning of a broken answer. The connection must be
-// aborted, so that the client does not take it for a whole one.
+// ErrAborted means that the client was sent the beginning of a broken answer. The connection must
+// be aborted, so that the client does not take it for a whole one.
 var ErrAborted = errors.New("the answer broke off after its beginning was sent")
 
 // New returns a Runner and registers its metrics.
@@ -99,9 +99,9 @@ func (r *Runner) start() bool {
 	return true
 }
 
-// Close lets turns without a client and drains finish until ctx is done, cancels the rest, and waits
-// until all are stored. Calls with a client end with their requests, which the server ends first; Close
-// waits until they are stored too, since the store is closed after it.
+// Close lets turns without a client and drains finish until ctx is done, cancels the rest, and
+// waits until all are stored. Calls with a client end with their requests, which the server ends
+// first; Close waits until they are stored too, since the store is closed after it.
 func (r *Runner) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closing = true

@@ -64,9 +64,9 @@ func (a *answer) setUpstream(name string) {
 	a.upstream = name
 }
 
-// settle stores the answer as it stands. Only the first call does; later ones wait for it. err is why
-// the answer ended, nil for a complete one. settle fails with *notStored: the client must not be told
-// then that the answer is complete.
+// settle stores the answer as it stands. Only the first call does; later ones wait for it. err is
+// why the answer ended, nil for a complete one. settle fails with *notStored: the client must not
+// be told then that the answer is complete.
 func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
 	filler := x.client.endFiller()
 	x.answer.mu.Lock()
@@ -125,8 +125,8 @@ func (e *notStored) Error() string { return "the answer could not be stored: " +
 // Unwrap returns the store's error.
 func (e *notStored) Unwrap() error { return e.err }
 
-// failStored ends a call whose answer is complete but could not be stored. A client must not take it
-// for one that is remembered.
+// failStored ends a call whose answer is complete but could not be stored. A client must not take
+// it for one that is remembered.
 func (x *exchange) failStored(err error) error {
 	x.client.endFiller()
 	if x.client != nil && x.client.begun {
@@ -136,8 +136,8 @@ func (x *exchange) failStored(err error) error {
 	return fault.Wrap(fault.Unavailable, err, "the answer could not be stored; try again")
 }
 
-// abandon ends a call whose words the disk did not take: the turn does not exist, and the upstream was
-// asked in vain. a is nil if no upstream answered.
+// abandon ends a call whose words the disk did not take: the turn does not exist, and the upstream
+// was asked in vain. a is nil if no upstream answered.
 func (x *exchange) abandon(a *attempt, lost error) error {
 	if a != nil {
 		a.answered()
@@ -163,7 +163,8 @@ func wasCut(err error) bool {
 }
 
 // wordsToVoice returns the words that a call asks to be voiced, normalised: those of an assistant
-// message at its end, or "". The message may also be an answer to be continued; the answer shows which.
+// message at its end, or "". The message may also be an answer to be continued; the answer shows
+// which.
 func wordsToVoice(r *llmadapter.Request) string {
 	last := &r.Messages[len(r.Messages)-1]
 	if last.Role != "assistant" || last.ToolCalls != nil {

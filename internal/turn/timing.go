@@ -21,10 +21,10 @@ type timing struct {
 	first, bytes atomic.Int64
 }
 
-// header returns the value of Server-Timing, or "" before the turn has begun. All durations are in ms:
-// proxy is the time until the request went upstream; memory is the part of it that the memory took
-// (waiting for the disk is not in it, since the upstream is asked meanwhile); upstream_ttfb is the time
-// from then until the first byte of the response, failed attempts included.
+// header returns the value of Server-Timing, or "" before the turn has begun. All durations are in
+// ms: proxy is the time until the request went upstream; memory is the part of it that the memory
+// took (waiting for the disk is not in it, since the upstream is asked meanwhile); upstream_ttfb is
+// the time from then until the first byte of the response, failed attempts included.
 func (t *timing) header() string {
 	if t.begun.IsZero() {
 		return ""

@@ -19,12 +19,12 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Tracing sets how turns are traced; its zero value traces nothing. Names are those of OpenTelemetry's
-// semantic conventions for generative AI; those of our own begin with heardlog.
+// Tracing sets how turns are traced; its zero value traces nothing. Names are those of
+// OpenTelemetry's semantic conventions for generative AI; those of our own begin with heardlog.
 //
-// A turn is a span invoke_agent below the client's trace. Its children are two spans upsert_memory, for
-// the caller's words and for the answer, and a span chat for each attempt, which the upstream gets in
-// traceparent.
+// A turn is a span invoke_agent below the client's trace. Its children are two spans upsert_memory,
+// for the caller's words and for the answer, and a span chat for each attempt, which the upstream
+// gets in traceparent.
 type Tracing struct {
 	Tracer trace.Tracer // nil traces nothing
 	// Content adds what was said to the spans, at most maxTraced bytes of each side.
@@ -198,7 +198,8 @@ func clipped(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// serverOf returns the host and port of an address. Paths and queries may hold keys and are not traced.
+// serverOf returns the host and port of an address. Paths and queries may hold keys and are not
+// traced.
 func serverOf(address string) (string, int) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -25,9 +25,9 @@ type Fallback struct {
 	Projects []string // whose agents it serves; empty = all
 }
 
-// Retries limits how often the same upstreams are asked again when all have failed. A voice turn cannot
-// wait: no attempt begins later than Budget after the first, whatever Retry-After says. Zero fields mean
-// no retries.
+// Retries limits how often the same upstreams are asked again when all have failed. A voice turn
+// cannot wait: no attempt begins later than Budget after the first, whatever Retry-After says. Zero
+// fields mean no retries.
 type Retries struct {
 	Times  int
 	Budget time.Duration
@@ -49,9 +49,9 @@ type target struct {
 	wait  time.Duration // Retry-After
 }
 
-// targets returns the upstreams of a call in their order. The server's fallbacks serve only agents that
-// use the server's own LLM, and an agent with a list of its own uses that alone, so that no words go
-// where they were not meant to.
+// targets returns the upstreams of a call in their order. The server's fallbacks serve only agents
+// that use the server's own LLM, and an agent with a list of its own uses that alone, so that no
+// words go where they were not meant to.
 func (x *exchange) targets() []target {
 	l, agent := &x.llm, &x.turn.Agent.Settings.LLM
 	own := agent.URL == ""
@@ -103,8 +103,8 @@ func newTarget(u *memory.Upstream, label string) target {
 	}
 }
 
-// breakers holds the circuit breakers of upstreams: one for each of the server's own, and one for each
-// project and address of agents, up to maxBreakers.
+// breakers holds the circuit breakers of upstreams: one for each of the server's own, and one for
+// each project and address of agents, up to maxBreakers.
 type breakers struct {
 	own map[string]*breaker.Breaker // by label; never changed
 
@@ -112,11 +112,12 @@ type breakers struct {
 	agents map[breakerKey]*breaker.Breaker
 }
 
-// breakerKey includes the project, since an upstream may refuse one project's key and accept another's.
+// breakerKey includes the project, since an upstream may refuse one project's key and accept
+// another's.
 type breakerKey struct{ project, url string }
 
-// upstreamBreaker are the settings of the breakers of upstreams. An upstream that names a longer pause
-// in Retry-After gets it, up to a minute.
+// upstreamBreaker are the settings of the breakers of upstreams. An upstream that names a longer
+// pause in Retry-After gets it, up to a minute.
 var upstreamBreaker = breaker.Settings{Failures: 5, Pause: 10 * time.Second, Longest: time.Minute}
 
 // maxBreakers limits how many breakers of agents' upstreams are kept. Dropping one forgets a few

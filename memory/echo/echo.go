@@ -14,7 +14,8 @@ type Message struct {
 	ToolCalls []byte   // the JSON array of these calls; nil for none
 }
 
-// IsSystem reports whether the message instructs the model instead of being part of the conversation.
+// IsSystem reports whether the message instructs the model instead of being part of the
+// conversation.
 func (m *Message) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
 
 // Known is a message of the ledger. Superseded and empty answers are left out.
@@ -30,11 +31,11 @@ type Known struct {
 	// it, and a second request for the same user message replaces it unless it is an Aside.
 	Provisional bool
 	// Aside is set for a message that the platform need not know: an assistant message that was not
-	// requested (a greeting, speak), a user message that is not the caller's, and its answer. A list may
-	// confirm or cut it, but its absence means nothing, and no request replaces it.
+	// requested (a greeting, speak), a user message that is not the caller's, and its answer. A list
+	// may confirm or cut it, but its absence means nothing, and no request replaces it.
 	Aside bool
-	// Unheard is set for an answer that an earlier list left out or replaced. Only its words, if a list
-	// has them after all, change that.
+	// Unheard is set for an answer that an earlier list left out or replaced. Only its words, if a
+	// list has them after all, change that.
 	Unheard bool
 }
 
@@ -98,12 +99,12 @@ type Result struct {
 	Extend  *Extended
 }
 
-// Limits of the search.
+// Limits of the search. They keep the time for hostile lists bounded.
 const (
-	maxAlignUsers   = 256       // user messages looked at in each list
-	maxSkip         = 4         // newest known user messages that the platform may have dropped
+	maxAlignUsers   = 256       // user messages compared in each list
+	maxSkip         = 4         // newest known user messages that the list may lack
 	maxMerge        = 8         // user messages that one side may have merged into one
-	maxWeighed      = 16        // turns that decide between two places where the lists could align
+	maxWeighed      = 16        // turns that are scored for a place where the lists may align
 	maxAligned      = 64        // calls of heard.Align
 	maxAlignedBytes = 512 << 10 // of text in these calls, except the first
 	maxDeep         = 32        // texts that are not the words of one answer
@@ -112,41 +113,44 @@ const (
 	maxLabels       = 4         // times and names in front of one text
 )
 
-// turnOf is a user message with what follows it up to the next one. The first turn of a list has no user message.
+// turnOf is a user message with the messages up to the next one. The first turn of a list has no
+// user message.
 type turnOf struct {
-	user int // index; -1 in the first
+	user int // index; -1 in the first turn
 	text string
-	// norm is its words, bare the same without the name of who speaks: see words. Most texts come back as they were and need neither.
+	// norm is the normalized text, bare the same without the speaker's name. They are computed when
+	// needed, since most texts come back unchanged.
 	norm, bare string
-	worked     bool
+	computed   bool
 	rest       []int
 }
 
-// words works norm and bare out, once.
-func (t *turnOf) words() (norm, bare string) {
-	if !t.worked && t.text != "" {
-		t.norm, t.bare = normaliseSaid(t.text)
-		t.worked = true
+// normalized returns norm and bare.
+func (t *turnOf) normalized() (norm, bare string) {
+	if !t.computed && t.text != "" {
+		t.norm, t.bare = normalizeUser(t.text)
+		t.computed = true
 	}
 	return t.norm, t.bare
 }
 
+// aligner is one comparison of a list with the ledger.
 type aligner struct {
 	in     []Message
 	known  []Known
-	inNorm []string // Normalise of the texts that were compared, "" for those that were not
-	knNorm []string // the same of Known.Original
-	a, b   []turnOf // incoming, known; [0] is what comes before the first user message
-	said   []bool   // of known: the list has its words
-	told   []bool   // of known: Answers holds a finding
-	aligns int      // calls of AlignFunc so far
-	bytes  int      // of text given to them
-	likens int
+	inNorm []string          // normalized texts of in; "" until they are needed
+	knNorm []string          // normalized Known.Original
+	a, b   []turnOf          // turns of in and of known
+	said   []bool            // of known: its words were found in the list
+	told   []bool            // of known: it has a finding
+	aligns int               // calls of heard.Align so far
+	bytes  int               // of text in these calls
+	likens int               // see maxLikened
 	work   int               // see maxWork
-	deep   int               // texts looked at for more than one answer, or for one that was written otherwise
+	deep   int               // see maxDeep
 	loose  bool              // see sameUsers
-	called map[string]string // ids that a client gave to calls of ours, and our ids
-	calls  map[int][]string  // what known messages call: see callsOf
+	called map[string]string // our IDs of calls, by the IDs that a client gave them
+	calls  map[int][]string  // see callsOf
 	result Result
 }
 
@@ -168,7 +172,7 @@ func Reconcile(in []Message, known []Known) Result {
 	return x.result
 }
 
-// turnsOf cuts a list into turns.
+// turnsOf splits a list into turns.
 func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 	users := 0
 	for i := range n {
@@ -178,7 +182,7 @@ func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 	}
 	turns := make([]turnOf, 1, users+1)
 	turns[0].user = -1
-	rest := make([]int, 0, n-users) // all of them in one piece of memory
+	rest := make([]int, 0, n-users) // shared by all turns
 	from := 0
 	for i := range n {
 		role, text, counts := at(i)
@@ -196,6 +200,7 @@ func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 	return turns
 }
 
+// run aligns the lists and fills in the result.
 func (x *aligner) run() {
 	m, n := len(x.a)-1, len(x.b)-1
 	best, skip := x.place(m, n)
@@ -207,7 +212,7 @@ func (x *aligner) run() {
 	}
 	switch {
 	case best != nil:
-		for at, s := range best { // the newest first: what is left of the bounds is for the old
+		for at, s := range best { // newest first, so that the limits cut off the oldest
 			x.pairUsers(s)
 			in, known := x.between(s)
 			if at > 0 {
@@ -218,17 +223,18 @@ func (x *aligner) run() {
 			if s.a < m {
 				kind = gapFollowed
 			}
-			for _, t := range x.b[n-skip+1:] { // the platform left out the words, which perhaps were its own (a reminder), but not what was answered
+			// The list may have the answers of turns whose user messages it lacks, such as reminders.
+			for _, t := range x.b[n-skip+1:] {
 				more = append(more, t.rest...)
 			}
 			x.gap(in, known, more, kind)
 		}
-		// The last step may reach the beginning of both lists, where a greeting stands.
+		// If the last step reaches the beginning of both lists, a greeting may precede it.
 		if first := best[len(best)-1]; first.aFrom == 0 && first.bFrom == 0 {
 			x.gap(x.a[0].rest, x.b[0].rest, nil, gapHead)
 		}
 		x.tail(best[0].a, best[0].b, skip)
-	case n > 0 && x.anchored(n): // before what looks like longer words: an answer stands in front of them
+	case n > 0 && x.anchored(n):
 		x.tail(0, n, 0)
 	case n == 0, n == 1 && m >= 1 && x.extends(1, 1):
 		kind := gapFirst
@@ -242,14 +248,15 @@ func (x *aligner) run() {
 	}
 }
 
-// anchored tells whether a list whose user messages are none of ours, since a window or a summary took them, still begins with what followed
-// the last of them.
+// anchored reports whether a list without any known user message begins with the answer to the last
+// one: a window or a summary has removed the others.
 func (x *aligner) anchored(n int) bool {
 	x.gap(x.a[0].rest, x.b[n].rest, nil, gapHead)
 	return slices.ContainsFunc(x.a[0].rest, func(i int) bool { return x.result.Pair[i] >= 0 })
 }
 
-// between gives what stands behind the users of a step in both lists, all of it where one side merged them.
+// between returns the messages after the user messages of a step in both lists. If one side merged
+// user messages, it includes those between them.
 func (x *aligner) between(s step) (in, known []int) {
 	in, known = x.a[s.a].rest, x.b[s.b].rest
 	if s.a-s.aFrom > 1 {
@@ -267,8 +274,8 @@ func (x *aligner) between(s step) (in, known []int) {
 	return in, known
 }
 
-// find notes what the list tells of a known message, if that is asked: once, and never of what is settled.
-func (x *aligner) find(f Finding) {
+// addFinding adds a finding for a known message that has none yet and is not settled.
+func (x *aligner) addFinding(f Finding) {
 	if k := &x.known[f.Known]; x.told[f.Known] || !k.Provisional && !k.Unheard {
 		return
 	}
@@ -279,11 +286,11 @@ func (x *aligner) find(f Finding) {
 	x.result.Answers = append(x.result.Answers, f)
 }
 
-// unknown names the answers of which the list says nothing, and puts all in order.
+// unknown adds findings for the answers of which the list shows nothing, and sorts all findings.
 func (x *aligner) unknown() {
 	for j := range x.known {
 		if k := &x.known[j]; k.Provisional && !x.told[j] && k.Role == "assistant" && k.Original != "" {
-			x.find(Finding{Known: j, Outcome: Unknown})
+			x.addFinding(Finding{Known: j, Outcome: Unknown})
 		}
 	}
 	slices.SortFunc(x.result.Answers, func(a, b Finding) int { return cmp.Compare(a.Known, b.Known) })

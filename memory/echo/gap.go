@@ -10,21 +10,20 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// This file compares what stands between two user messages of the list with what the ledger has there.
-
-// gapKind tells what the absence of an answer means.
+// gapKind is where a gap, the messages between two user messages, is in the list. It decides what
+// the absence of an answer means.
 type gapKind int
 
 const (
-	gapHead     gapKind = iota // before the first user message: a window or the platform may have left out anything, and what is foreign was there before
-	gapFirst                   // the same in the first list of a call
-	gapMiddle                  // what is foreign here was there before, or came too late to find its place: it is not stored
-	gapFollowed                // the last turn that both have; new turns follow
-	gapTail                    // the end of the list: what is absent may still come
+	gapHead     gapKind = iota // before the first user message: anything may be missing, and unknown messages are old
+	gapFirst                   // the same, in the first list of a conversation
+	gapMiddle                  // unknown messages are old, or too late to be placed: they are not stored
+	gapFollowed                // the last turn that both lists have; new turns follow
+	gapTail                    // the end of the list: what is missing may still come
 )
 
-// gap pairs the messages of one place, notes what they tell of our answers, and takes as new what the ledger lacks. more are known
-// messages that may be there too, but need not.
+// gap pairs the messages of one gap, adds findings for our answers, and notes new messages. more
+// are known messages that may be there as well.
 func (x *aligner) gap(in, known, more []int, kind gapKind) {
 	if len(in) == 1 && len(known) == 1 && x.plain(in[0], known[0]) {
 		return
@@ -39,7 +38,7 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 		paired := (role == "tool" || role == "function" || x.in[i].ToolCalls != nil) && x.pairTool(i, known)
 		switch {
 		case role == "assistant" && !paired && blank(withoutNote(x.in[i].Text)) && x.in[i].ToolCalls == nil && !x.pairText(i, x.in[i].Text, known):
-			empty++ // dots or a note are what is left where nothing was said
+			empty++ // only dots or a note are left of an unheard answer
 		case role == "assistant" && x.in[i].Text != "":
 			said := withoutNote(x.in[i].Text)
 			if !x.pairText(i, said, known) && !paired && !blank(said) {
@@ -61,7 +60,7 @@ func (x *aligner) gap(in, known, more []int, kind gapKind) {
 	}
 }
 
-// plain is gap for the usual place, one answer that came back as it was; false if it is anything else.
+// plain handles the usual gap, one answer that came back unchanged. It reports false for any other.
 func (x *aligner) plain(i, j int) bool {
 	k := &x.known[j]
 	if x.in[i].Role != "assistant" || k.Role != "assistant" || x.in[i].ToolCalls != nil || x.in[i].Text != k.Original || k.Original == "" {
@@ -71,16 +70,17 @@ func (x *aligner) plain(i, j int) bool {
 	return true
 }
 
-// pair notes that incoming message i holds the words of a known one.
+// pair notes that incoming message i has the words of a known message.
 func (x *aligner) pair(i int, f Finding) {
 	x.said[f.Known] = true
 	if x.result.Pair[i] < 0 {
 		x.result.Pair[i] = f.Known
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
-// pairTool pairs a tool's result, or a message that calls tools, by the ids of the calls, else by what they call.
+// pairTool pairs a tool's result, or a message that calls tools, by the IDs of the calls, or else
+// by the functions and arguments.
 func (x *aligner) pairTool(i int, known []int) bool {
 	in := &x.in[i]
 	if in.ToolCalls != nil {
@@ -95,7 +95,7 @@ func (x *aligner) pairTool(i int, known []int) bool {
 		if k.Role != "tool" || x.said[j] {
 			continue
 		}
-		// The older form names no call.
+		// The older form has no call ID.
 		if id != "" && slices.Contains(k.CallIDs, id) || id == "" && x.normIn(i) == x.normKnown(j) {
 			x.result.Pair[i], x.said[j] = j, true
 			return true
@@ -134,7 +134,7 @@ func (x *aligner) pairCall(i int, known []int) bool {
 	return false
 }
 
-// callsIn gives the functions that a tool_calls array calls, with their arguments.
+// callsIn returns the functions that a tool_calls array calls, with their arguments.
 func callsIn(list []byte) (out []string) {
 	var calls []json.RawMessage
 	if json.Unmarshal(list, &calls) != nil {
@@ -151,7 +151,7 @@ func callsIn(list []byte) (out []string) {
 	return out
 }
 
-// callsOf is callsIn of a known message, once for each.
+// callsOf returns callsIn of a known message.
 func (x *aligner) callsOf(j int) []string {
 	list, ok := x.calls[j]
 	if !ok {
@@ -164,8 +164,8 @@ func (x *aligner) callsOf(j int) []string {
 	return list
 }
 
-// pairText finds whose words an assistant message of the list holds: those of one message of ours, or of several that the platform merged, with or without words
-// of its own.
+// pairText finds the known messages whose words an assistant message of the list has: one, or
+// several that the platform merged, with or without words of its own.
 func (x *aligner) pairText(i int, said string, known []int) bool {
 	text := x.in[i].Text
 	for _, j := range known {
@@ -183,16 +183,16 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 			x.work += len(text)
 		}
 	}
-	if x.work > maxWork { // nobody says so much: it is not worth holding others up
+	if x.work > maxWork {
 		return false
 	}
-	// Of what is settled nothing more is learnt, and lists hold much of it.
+	// Settled answers need no finding, so that the expensive comparisons are skipped for them.
 	open := slices.ContainsFunc(known, func(j int) bool { return x.known[j].Provisional || x.known[j].Unheard })
 	if f, ok := x.noted(known, text, said); ok {
 		x.pair(i, f)
 		return true
 	}
-	for bare, ok, n := text, true, 0; ok && n <= maxLabels; bare, ok = withoutLabel(text) { // as it is first, since an answer may begin with what looks like a time or a name
+	for bare, ok, n := text, true, 0; ok && n <= maxLabels; bare, ok = withoutLabel(text) { // unchanged first: an answer may begin with what looks like a time or a name
 		text = bare
 		n++
 		for _, j := range known {
@@ -220,7 +220,7 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 	return x.brokenOff(i, text, known)
 }
 
-// noted finds the answer behind which the platform wrote a note, "(user interrupted)", that is none of its words.
+// noted finds the answer after which the platform added a note, such as "(user interrupted)".
 func (x *aligner) noted(known []int, text, said string) (Finding, bool) {
 	if said == text || firstWord(said) == "" {
 		return Finding{}, false
@@ -236,8 +236,8 @@ func (x *aligner) noted(known []int, text, said string) (Finding, bool) {
 	return Finding{}, false
 }
 
-// brokenOff finds an answer that was cut and in the same message followed by words of the platform: at least four words of ours that end
-// no sentence, then two of its own that begin one.
+// brokenOff finds an answer that was cut and is followed by the platform's own words in the same
+// message: at least four of our words that do not end a sentence, then two words that begin one.
 func (x *aligner) brokenOff(i int, text string, known []int) bool {
 	theirs := likeWords(text)
 	for _, j := range known {
@@ -260,7 +260,7 @@ func (x *aligner) brokenOff(i int, text string, known []int) bool {
 		}
 		end := ours[same-1].end
 		if strings.ContainsAny(k.Original[end:end+marks(k.Original[end:])], ".!?。！？") {
-			continue // two texts may begin with one sentence
+			continue // different texts may begin with the same sentence
 		}
 		x.pair(i, Finding{Known: j, Outcome: Interrupted, Heard: k.Original[:end+marks(k.Original[end:])], Confidence: sureLike})
 		x.part(i, behind)
@@ -269,7 +269,7 @@ func (x *aligner) brokenOff(i int, text string, known []int) bool {
 	return false
 }
 
-// part notes the platform's own text within a message that holds words of ours.
+// part notes the platform's own text in a message that also has words of ours.
 func (x *aligner) part(i int, text string) {
 	if x.result.Part == nil {
 		x.result.Part = map[int]string{}
@@ -277,25 +277,25 @@ func (x *aligner) part(i int, text string) {
 	x.result.Part[i] = text
 }
 
-// speaks tells whether a known message is one of ours with words that the list was not seen to have.
+// speaks reports whether a known message is an answer whose words were not found in the list yet.
 func (x *aligner) speaks(j int) bool {
 	k := &x.known[j]
 	return k.Role == "assistant" && k.Original != "" && !x.said[j]
 }
 
-// heardOf tells what the words of a platform say about an answer of the ledger.
+// heardOf returns what said, a text of the list, shows about an answer.
 func (x *aligner) heardOf(j int, said string) (Finding, bool) {
 	k := &x.known[j]
 	f := Finding{Known: j, Outcome: Full, Confidence: sureSpoken}
 	if !x.speaks(j) {
 		return f, false
 	}
-	if k.Text != k.Original && k.Text != "" && heard.Normalize(said) == heard.Normalize(k.Text) { // what is known already, as it is on each later request
+	if k.Text != k.Original && k.Text != "" && heard.Normalize(said) == heard.Normalize(k.Text) { // known since an earlier list
 		f.Outcome, f.Heard = Interrupted, k.Text
 		return f, true
 	}
 	prefix, ok := x.beginning(k.Original, said)
-	if !ok && countWords(said) >= 4 { // the sentence that was being said, and not what stood before it
+	if !ok && countWords(said) >= 4 { // it may be the last sentence only
 		prefix, ok = x.aligned(k.Original, said)
 		f.Confidence = sureMerged
 	}
@@ -311,7 +311,7 @@ func (x *aligner) heardOf(j int, said string) (Finding, bool) {
 	return f, true
 }
 
-// aligned is heard.Align within the limits of one reconciliation. It finds nothing empty.
+// aligned is heard.Align within the limits. It never returns an empty prefix as found.
 func (x *aligner) aligned(generated, said string) (string, bool) {
 	x.aligns++
 	x.bytes += len(generated) + len(said)
@@ -322,25 +322,26 @@ func (x *aligner) aligned(generated, said string) (string, bool) {
 	return prefix, ok && prefix != ""
 }
 
-// beginning gives the beginning of generated that heard stands for. heard.Align may find heard further on, where a platform
-// reports its last utterance only: of a few words such a find is chance.
+// beginning returns the beginning of generated that heard stands for. heard.Align also finds words
+// further on, since some platforms report only the last utterance; for a few words that would be
+// chance.
 func (x *aligner) beginning(generated, heard string) (string, bool) {
 	prefix, ok := x.aligned(generated, heard)
 	if !ok {
 		return "", false
 	}
-	n := 1 // what a cut word may be more
+	n := 1 // a word that was cut
 	words(heard, func(w string, _ int) bool {
 		if n++; isDigit(w) && !strings.Contains(prefix, w) {
-			n += maxSpelled // it is written out there
+			n += maxSpelled // the number is spelled out there
 		}
 		return true
 	})
-	return prefix, countWords(prefix) <= n || strings.Contains(prefix, "```") // a voice leaves out code
+	return prefix, countWords(prefix) <= n || strings.Contains(prefix, "```") // code is not spoken
 }
 
-// merged finds words of ours within a longer text: several answers in one message, with words of the platform in front, between or behind. What is left over
-// is noted as a part that is new.
+// merged finds our answers within a longer text: several answers in one message, with the
+// platform's own words before, between or after them. These own words are noted as new.
 func (x *aligner) merged(i int, text string, known []int) bool {
 	rest, own, found := text, "", false
 	for _, j := range known {
@@ -365,9 +366,10 @@ func (x *aligner) merged(i int, text string, known []int) bool {
 	return true
 }
 
-// within finds answer j in text: all of it, or its beginning where the text ends.
+// within finds answer j in text: all of it, or its beginning at the end of text. lead and behind
+// are the text before and after it.
 func (x *aligner) within(j int, text string) (lead, behind string, f Finding, ok bool) {
-	const most = 6 // places that begin like the answer
+	const most = 6 // places that begin like the answer and are compared
 	k := &x.known[j]
 	f = Finding{Known: j, Outcome: Full, Confidence: sureMerged}
 	first := firstWord(k.Original)
@@ -393,15 +395,16 @@ func (x *aligner) within(j int, text string) (lead, behind string, f Finding, ok
 	return lead, behind, f, ok
 }
 
-// splits tells whether prefix ends inside a word of text: "Yes" is not said in "Yesterday".
+// splits reports whether prefix ends inside a word of text, like "Yes" in "Yesterday".
 func (x *aligner) splits(text, prefix string) bool {
 	last, _ := utf8.DecodeLastRuneInString(prefix)
 	next, _ := utf8.DecodeRuneInString(text[len(prefix):])
 	return unicode.IsLetter(last) && unicode.IsLetter(next) && !unspaced(next)
 }
 
-// absent notes what became of the answers of ours whose words the list has not: replaced where the platform said something
-// else, never played where the call went on without them. empty is how many messages of the list stand there without a word.
+// absent adds findings for answers whose words the list lacks: replaced if the platform said
+// something else, unplayed if the conversation went on without them. empty is the number of
+// messages without words in the gap.
 func (x *aligner) absent(foreign, in, known []int, empty int, kind gapKind) {
 	if kind == gapHead || kind == gapFirst {
 		return
@@ -419,20 +422,20 @@ func (x *aligner) absent(foreign, in, known []int, empty int, kind gapKind) {
 		}
 		switch {
 		case len(k.CallIDs) > 0 && slices.ContainsFunc(in, func(i int) bool { return x.result.Pair[i] == j }):
-			// The call is there without its words, which many platforms leave out.
+			// Many platforms keep the call and leave out its text.
 		case empty > 0 && kind != gapTail:
 			empty--
-			x.find(Finding{Known: j, Outcome: Unplayed, Confidence: sureGone})
+			x.addFinding(Finding{Known: j, Outcome: Unplayed, Confidence: sureGone})
 		case instead >= 0 && kind != gapMiddle:
 			if x.result.Place == nil {
 				x.result.Place = map[int]int{}
 			}
 			x.result.Place[instead] = j
-			x.find(Finding{Known: j, Outcome: Replaced, Confidence: sureOther})
+			x.addFinding(Finding{Known: j, Outcome: Replaced, Confidence: sureOther})
 		case instead >= 0:
-			x.find(Finding{Known: j, Outcome: Replaced, Confidence: sureLike})
+			x.addFinding(Finding{Known: j, Outcome: Replaced, Confidence: sureLike})
 		case kind != gapTail:
-			x.find(Finding{Known: j, Outcome: Unplayed, Confidence: sureGone})
+			x.addFinding(Finding{Known: j, Outcome: Unplayed, Confidence: sureGone})
 		}
 	}
 }

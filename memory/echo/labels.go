@@ -8,14 +8,14 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// This file reads texts as platforms write them: their words, and what stands in front of them.
-
+// foldWord returns a word in lower case, without apostrophes.
 func foldWord(w string) string {
 	var b strings.Builder
 	lower(&b, w)
 	return b.String()
 }
 
+// firstWord returns the first word of a text, folded, or "".
 func firstWord(s string) string {
 	first := ""
 	words(s, func(w string, _ int) bool {
@@ -25,6 +25,7 @@ func firstWord(s string) string {
 	return first
 }
 
+// countWords returns the number of words of a text.
 func countWords(s string) int {
 	n := 0
 	words(s, func(string, int) bool {
@@ -34,12 +35,13 @@ func countWords(s string) int {
 	return n
 }
 
+// isDigit reports whether a word begins with a digit.
 func isDigit(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return unicode.IsNumber(r)
 }
 
-// joinWords puts two stretches of a text together; one without any word is nothing.
+// joinWords joins two pieces of a text. A piece without words is left out.
 func joinWords(a, b string) string {
 	if b = strings.TrimLeftFunc(b, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(".,;:!?…。、", r) }); firstWord(b) == "" {
 		return a
@@ -50,10 +52,11 @@ func joinWords(a, b string) string {
 	return a + " " + b
 }
 
-// maxLabel is how long, in bytes, a time or a name in front of a message may be.
+// maxLabel limits a time or a name in front of a message, in bytes.
 const maxLabel = 40
 
-// withoutLabel takes the time or the name of who speaks off the front of a text: "[12:03:04] …", "(Anna) …", "2026-05-01T10:00:00Z …", "Anna: …".
+// withoutLabel removes a time or the speaker's name from the front of a text: "[12:03:04] …",
+// "(Anna) …", "2026-05-01T10:00:00Z …", "Anna: …".
 func withoutLabel(s string) (string, bool) {
 	if rest, ok := withoutTime(s); ok {
 		return rest, true
@@ -61,7 +64,7 @@ func withoutLabel(s string) (string, bool) {
 	return withoutName(s)
 }
 
-// withoutTime takes off a time: in brackets, or bare with seconds.
+// withoutTime removes a time: in brackets, or with seconds.
 func withoutTime(s string) (string, bool) {
 	s = strings.TrimLeft(s, " \t")
 	if s == "" {
@@ -86,7 +89,8 @@ func withoutTime(s string) (string, bool) {
 	return rest, rest != ""
 }
 
-// withoutTimes takes off the times in brackets within a text, where a platform put several messages into one line.
+// withoutTimes removes times in brackets within a text, which platforms write when they merge
+// messages.
 func withoutTimes(s string) string {
 	for from := 0; ; {
 		at := strings.IndexByte(s[from:], '[')
@@ -103,7 +107,7 @@ func withoutTimes(s string) string {
 	}
 }
 
-// timeLike tells a time, a date or a number of seconds.
+// timeLike reports whether s is a time, a date or a number of seconds.
 func timeLike(s string) bool {
 	if s == "" || s[0] < '0' || s[0] > '9' || !strings.ContainsAny(s, ":-/.") {
 		return false
@@ -116,7 +120,7 @@ func timeLike(s string) bool {
 	return true
 }
 
-// withoutName takes off who speaks: at most three words and a colon, or a name in brackets.
+// withoutName removes the speaker's name: at most three words and a colon, or a name in brackets.
 func withoutName(s string) (string, bool) {
 	s = strings.TrimLeft(s, " \t")
 	if s == "" {
@@ -137,9 +141,9 @@ func withoutName(s string) (string, bool) {
 	return rest, rest != ""
 }
 
-// normaliseSaid gives the words of a user message without the times that a platform writes in front of its lines, and the same without the name of
-// who speaks.
-func normaliseSaid(s string) (norm, bare string) {
+// normalizeUser returns the normal form of a user message without the times in front of its lines,
+// and the same without the speaker's name.
+func normalizeUser(s string) (norm, bare string) {
 	if strings.IndexByte(s, '\n') >= 0 {
 		lines := strings.Split(s, "\n")
 		for i, l := range lines {
@@ -156,7 +160,7 @@ func normaliseSaid(s string) (norm, bare string) {
 	return norm, norm
 }
 
-// withoutNote takes a note in brackets off the end of a text.
+// withoutNote removes a note in brackets from the end of a text.
 func withoutNote(s string) string {
 	t := strings.TrimRightFunc(s, unicode.IsSpace)
 	open := byte('[')
@@ -173,7 +177,7 @@ func withoutNote(s string) string {
 	return s
 }
 
-// blank tells a text without anything to say: no letter, digit or symbol, such as an emoji.
+// blank reports whether a text has no letter, digit or symbol, such as an emoji.
 func blank(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.S) })
 }

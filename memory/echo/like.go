@@ -6,24 +6,23 @@ import (
 	"unicode"
 )
 
-// This file compares word by word, for echoes that no exact reading explains: what a voice wrote otherwise is a word here and there.
-
-// maxLikeWords is how many words of a text are compared one by one, maxSpelled how many words one number is spelled with.
+// Limits of the comparison word by word.
 const (
-	maxLikeWords = 256
-	maxSpelled   = 5
-	maxNear      = 32 // bytes of a word that is compared letter by letter
+	maxLikeWords = 256 // words of a text
+	maxSpelled   = 5   // words that spell one number
+	maxNear      = 32  // bytes of a word that is compared letter by letter
 )
 
-// likeWord is a word as it is compared.
+// likeWord is a word for the comparison.
 type likeWord struct {
 	text     string
-	end      int  // where it ends in its text; of the first part of a contraction, where the word before ends
-	number   bool // holds a digit: the other side may have spelled it, in whatever language
-	optional bool // of an address, which a voice leaves out
+	end      int  // its end in the text; for the first part of a contraction, the end of the word before
+	number   bool // has a digit: the other side may have spelled it, in any language
+	optional bool // part of a URL, which is not spoken
 }
 
-// alike compares word by word. Three words of four must be ours, in order, and few words must be so without any exception.
+// alike compares an answer word by word with a transcript that differs here and there. Three words
+// of four must be ours, in order; fewer than four must all be ours.
 func (x *aligner) alike(j int, heard string) (Finding, bool) {
 	f := Finding{Known: j, Outcome: Full, Confidence: sureLike}
 	if !x.speaks(j) || x.likens >= maxLikened {
@@ -49,10 +48,11 @@ func (x *aligner) alike(j int, heard string) (Finding, bool) {
 	return f, true
 }
 
-// likeness gives the number of words of g that h is most like, the most where several are (g and h are not empty), and how many words have to be changed, put in or left out.
-// A number is like up to maxSpelled words, on either side.
+// likeness returns the number of words of g to which h is most similar, the largest such number,
+// and how many words must be changed, added or removed. A number may stand for up to maxSpelled
+// words on the other side. g and h are not empty.
 func likeness(g, h []likeWord) (n, cost int) {
-	rows := make([][]int, maxSpelled+1) // rows[i%len(rows)][j]: cost of h[:i] against g[:j]
+	rows := make([][]int, maxSpelled+1) // rows[i%len(rows)][j] is the cost of h[:i] against g[:j]
 	all := make([]int, len(rows)*(len(g)+1))
 	for i := range rows {
 		rows[i] = all[i*(len(g)+1) : (i+1)*(len(g)+1)]
@@ -83,17 +83,19 @@ func likeness(g, h []likeWord) (n, cost int) {
 		}
 	}
 	n, cost = cheapest(rows[len(h)%len(rows)], func(int) bool { return true })
-	// A number at the end may have taken in any words: an end that the two have in common is surer, if it costs little more.
+	// A number at the end may match any words. An end that both have is safer, if it costs little
+	// more.
 	if at, c := cheapest(rows[len(h)%len(rows)], func(j int) bool { return g[j].text == h[len(h)-1].text }); at > n && g[n-1].number && c <= cost+1 {
 		n, cost = at, c
 	}
 	if more := g[n:]; n > 0 && len(more) <= 2 && g[n-1].number && !slices.ContainsFunc(more, func(w likeWord) bool { return len(w.text) > 3 }) {
-		n = len(g) // a unit that was spoken with its number: 20 kg, 40 km/h
+		n = len(g) // a unit that is spoken with its number: 20 kg, 40 km/h
 	}
 	return n, cost
 }
 
-// near tells whether two words are one in two spellings: they begin alike and a letter differs, or two of a long word.
+// near reports whether two words are spellings of one: they begin with the same letter and differ
+// in one letter, or in two if they are long.
 func near(a, b *likeWord) bool {
 	s, t := a.text, b.text
 	if len(s) < 4 || s[0] != t[0] || len(s)-len(t) > 1 || len(t)-len(s) > 1 || len(s) > maxNear || a.number || b.number {
@@ -118,7 +120,7 @@ func near(a, b *likeWord) bool {
 	return row[len(t)] <= 1 || row[len(t)] == 2 && len(s) >= 6
 }
 
-// cheapest gives the length, among those whose last word is allowed, that costs least, and of equal ones the largest.
+// cheapest returns the largest length with the lowest cost, among those whose last word is allowed.
 func cheapest(row []int, allowed func(last int) bool) (n, cost int) {
 	for j := 1; j < len(row); j++ {
 		if (n == 0 || row[j] <= cost) && allowed(j-1) {
@@ -128,7 +130,7 @@ func cheapest(row []int, allowed func(last int) bool) (n, cost int) {
 	return n, cost
 }
 
-// leftOut is the cost of a word that was not heard.
+// leftOut returns the cost of a word that was not heard.
 func leftOut(w likeWord) int {
 	if w.optional {
 		return 0
@@ -136,7 +138,7 @@ func leftOut(w likeWord) int {
 	return 1
 }
 
-// shared counts the words of g that h has too.
+// shared returns how many words of g are also in h.
 func shared(g, h []likeWord) int {
 	n := 0
 	for i := range g {
@@ -147,10 +149,10 @@ func shared(g, h []likeWord) int {
 	return n
 }
 
-// likeWords gives the words of a text as they are compared, at most maxLikeWords.
+// likeWords returns the words of a text, at most maxLikeWords.
 func likeWords(s string) []likeWord {
 	var list []likeWord
-	last, address := 0, 0 // where the last word and the last address end
+	last, address := 0, 0 // ends of the last word and of the last URL
 	words(s, func(w string, end int) bool {
 		from := end - len(w)
 		if at := strings.IndexFunc(s[from:], unicode.IsSpace); from >= address && (strings.HasPrefix(s[from:], "http://") || strings.HasPrefix(s[from:], "https://") || strings.HasPrefix(s[from:], "www.")) {
@@ -165,7 +167,7 @@ func likeWords(s string) []likeWord {
 	return list
 }
 
-// fluent leaves out what transcripts are tidied of: hesitations and words said twice.
+// fluent removes hesitations and repeated words, as platforms tidy transcripts.
 func fluent(list []likeWord) []likeWord {
 	out := list[:0]
 	for _, w := range list {
@@ -180,7 +182,7 @@ func fluent(list []likeWord) []likeWord {
 	return out
 }
 
-// appendLike appends a word, an English contraction as two.
+// appendLike appends a word; an English contraction becomes two.
 func appendLike(list []likeWord, w string, last, end int, optional bool) []likeWord {
 	text := foldWord(w)
 	if at := strings.IndexAny(w, "'’"); at > 0 {
@@ -193,7 +195,7 @@ func appendLike(list []likeWord, w string, last, end int, optional bool) []likeW
 	return append(list, likeWord{text, end, strings.ContainsFunc(text, unicode.IsNumber), optional})
 }
 
-// expand gives the two words of an English contraction, "" for what is none.
+// expand returns the two words of an English contraction, or "".
 func expand(first, second string) (string, string) {
 	switch second {
 	case "ll":

@@ -2,8 +2,9 @@ package echo
 
 import "strings"
 
-// WithoutOpening takes the words of opening off the front of a text, however they are written, and gives what follows them, with its own punctuation. A
-// text that ends within them is nothing but a part of them: rest is "" then. ok is false where the text begins otherwise, or has no words.
+// WithoutOpening removes the words of opening from the front of a text, in any spelling, and
+// returns the rest with its punctuation. If the text is only a part of opening, rest is "". ok is
+// false if the text begins with other words, or has none.
 func WithoutOpening(text, opening string) (rest string, ok bool) {
 	var want []string
 	words(opening, func(w string, _ int) bool {

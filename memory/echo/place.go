@@ -6,23 +6,23 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// This file finds the place where the list and the ledger say the same.
-
-// step is one matched place: turns (from, to] of each list are the same user words.
+// step is a match: turns (aFrom, a] of the list and (bFrom, b] of the ledger have the same user
+// words.
 type step struct{ aFrom, a, bFrom, b int }
 
-// What a turn is worth that both lists have: its words, and what was answered.
+// Scores of a matched turn: for its words, and for its answer.
 const (
 	sameWords = 4
 	sameReply = 2
 	maxScore  = sameWords + sameReply
-	// otherReply is what other words than ours take off again.
+	// otherReply is subtracted for another answer than ours.
 	otherReply = 3
-	// olderWords is what a place costs that leaves words of the list in front of the whole ledger.
+	// olderWords is subtracted if words of the list would precede the whole ledger.
 	olderWords = 4
 )
 
-// place gives the best alignment, newest turn first, and how many of the newest known turns the list lacks; nil if there is none.
+// place returns the best alignment, newest turn first, and how many of the newest known turns the
+// list lacks. It returns nil if nothing aligns.
 func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 	bestScore := 0
 	var steps []step
@@ -30,10 +30,10 @@ func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 	for skip := 0; skip < n && skip <= maxSkip; skip++ {
 		for k := m; k >= 1 && k > m-maxAlignUsers; k-- {
 			if found >= 0 && bestScore >= maxScore*min(maxWeighed-skip, n-skip, k)-3*skip {
-				break // no place further back can be worth more
+				break // no older place can score higher
 			}
 			var score int
-			steps, score = x.match(steps[:0], k, n-skip, maxWeighed-skip) // the same old turns count for each skip
+			steps, score = x.match(steps[:0], k, n-skip, maxWeighed-skip) // the same number of old turns counts for each skip
 			if score -= 3 * skip; len(steps) > 0 && (found < 0 || score > bestScore) {
 				found, bestScore, bestSkip = k, score, skip
 			}
@@ -46,7 +46,8 @@ func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 	return best, bestSkip
 }
 
-// match walks back from turns k and n and gives at most most places where both lists say the same, newest first, and how much that is worth.
+// match walks back from turns k and n. It returns at most most steps, newest first, and their
+// score.
 func (x *aligner) match(steps []step, k, n, most int) ([]step, int) {
 	score := 0
 	i, j := k, n
@@ -60,13 +61,14 @@ func (x *aligner) match(steps []step, k, n, most int) ([]step, int) {
 		score += sameWords + x.sameAnswer(s.a, s.b)
 		i, j = s.aFrom, s.bFrom
 	}
-	if j == 0 && i > 0 { // words older than the ledger: another place fits better, if there is one
+	if j == 0 && i > 0 { // words older than the ledger: another place is better
 		score -= olderWords
 	}
 	return steps, score
 }
 
-// sameUsers tells whether turns i and j end in the same user words, one of the lists perhaps having merged several into one.
+// sameUsers reports whether turns i and j have the same user words. One of the lists may have
+// merged several messages into one.
 func (x *aligner) sameUsers(i, j int) (step, bool) {
 	u, v := &x.a[i], &x.b[j]
 	if u.same(v) {
@@ -84,10 +86,11 @@ func (x *aligner) sameUsers(i, j int) (step, bool) {
 	return step{}, false
 }
 
-// tidied tells whether one of u and v is the other with a prompt in front or behind, or u is v as a later transcript has it. It is asked where nothing else fits and what was answered agrees.
+// tidied reports whether one of u and v is the other with a prompt around it, or u is a later
+// transcript of v. It is used if nothing else matches and the answers agree.
 func (x *aligner) tidied(u, v *turnOf) bool {
-	all, _ := u.words()
-	said, _ := v.words()
+	all, _ := u.normalized()
+	said, _ := v.normalized()
 	if within(all, said) || within(said, all) {
 		return true
 	}
@@ -102,32 +105,34 @@ func (x *aligner) tidied(u, v *turnOf) bool {
 	return n == len(g) && 4*cost <= len(h) && 2*shared(g, h) >= len(g)
 }
 
-// same tells whether two user messages have the same words. One of them may name who speaks; two names must be one.
+// same reports whether two user messages have the same words. One of them may also name the
+// speaker.
 func (t *turnOf) same(o *turnOf) bool {
 	if t.text == o.text {
 		return true
 	}
-	norm, bare := t.words()
-	other, unnamed := o.words()
+	norm, bare := t.normalized()
+	other, unnamed := o.normalized()
 	return norm == other || bare == other || norm == unnamed
 }
 
-// joinBack tells whether whole is the words of turns (from, last] put together.
+// joinBack reports whether whole has the words of turns (from, last] joined, and returns from.
 func joinBack(turns []turnOf, last int, whole *turnOf) (bool, int) {
 	if last < 2 {
 		return false, 0
 	}
-	norm, bare := whole.words()
+	norm, bare := whole.normalized()
 	if ok, from := joins(turns, last, norm); ok || bare == norm {
 		return ok, from
 	}
 	return joins(turns, last, bare)
 }
 
+// joins is joinBack for a normalized text.
 func joins(turns []turnOf, last int, whole string) (bool, int) {
 	rest, ok := cutSuffix(whole, &turns[last])
 	for from := last - 1; ok && from >= 1 && last-from < maxMerge; from-- {
-		if norm, bare := turns[from].words(); rest == norm || rest == bare {
+		if norm, bare := turns[from].normalized(); rest == norm || rest == bare {
 			return true, from - 1
 		}
 		rest, ok = cutSuffix(rest, &turns[from])
@@ -135,9 +140,9 @@ func joins(turns []turnOf, last int, whole string) (bool, int) {
 	return false, 0
 }
 
-// cutSuffix takes the words of a turn off the end, with or without the name of who speaks.
+// cutSuffix removes the words of a turn from the end, with or without the speaker's name.
 func cutSuffix(words string, t *turnOf) (string, bool) {
-	norm, bare := t.words()
+	norm, bare := t.normalized()
 	rest, ok := strings.CutSuffix(words, norm)
 	if !ok && bare != norm {
 		rest, ok = strings.CutSuffix(words, bare)
@@ -145,7 +150,7 @@ func cutSuffix(words string, t *turnOf) (string, bool) {
 	return strings.TrimSuffix(rest, " "), ok && rest != ""
 }
 
-// within tells whether part is the beginning or the end of whole, in words.
+// within reports whether part is the beginning or the end of whole, in words.
 func within(whole, part string) bool {
 	if front, ok := strings.CutSuffix(whole, part); ok && strings.HasSuffix(front, " ") {
 		return true
@@ -154,8 +159,9 @@ func within(whole, part string) bool {
 	return ok && strings.HasPrefix(behind, " ") && part != ""
 }
 
-// sameAnswer weighs what followed the user's words in both lists: it decides between places where he said the same. It is asked very often in lists that
-// repeat themselves, so it looks at the letters only.
+// sameAnswer scores the answers to turns i and j. It decides between places where the caller said
+// the same. It runs very often for lists that repeat themselves, and therefore compares only normal
+// forms.
 func (x *aligner) sameAnswer(i, j int) int {
 	heard := -1
 	for _, at := range x.a[i].rest {
@@ -181,17 +187,17 @@ func (x *aligner) sameAnswer(i, j int) int {
 				said = -otherReply
 			}
 			if n := strings.IndexByte(ours, ' '); n > 0 && strings.HasPrefix(theirs, ours[:n]) {
-				said = -1 // it begins alike: numbers may be written otherwise
+				said = -1 // it begins with the same word: a number may be written differently
 			}
 		}
 	}
 	return said
 }
 
-// noWords stands in inNorm and knNorm for a text of which Normalise leaves nothing: it is never what Normalise gives.
+// noWords marks an empty normal form in inNorm and knNorm. heard.Normalize never returns it.
 const noWords = " "
 
-// once gives Normalise of a text that is kept in norm.
+// once returns the normal form of a text, which it keeps in norm.
 func once(norm *string, text string) string {
 	if *norm == "" {
 		if *norm = heard.Normalize(text); *norm == "" {
@@ -204,19 +210,20 @@ func once(norm *string, text string) string {
 	return *norm
 }
 
-// normIn is Normalise of an incoming text, once for each.
+// normIn returns the normal form of an incoming text.
 func (x *aligner) normIn(i int) string { return once(&x.inNorm[i], x.in[i].Text) }
 
-// normKnown is Normalise of what was generated, once for each.
+// normKnown returns the normal form of what was generated.
 func (x *aligner) normKnown(j int) string { return once(&x.knNorm[j], x.known[j].Original) }
 
+// pairUsers pairs the user messages of a step.
 func (x *aligner) pairUsers(s step) {
 	i, j := s.aFrom+1, s.bFrom+1
 	for ; i <= s.a; i++ {
 		x.result.Pair[x.a[i].user] = x.b[min(j, s.b)].user
 		j++
 	}
-	if s.a-s.aFrom == 1 { // many known ones became one: it is the last of them
+	if s.a-s.aFrom == 1 { // if several known messages became one, it is the last of them
 		x.result.Pair[x.a[s.a].user] = x.b[s.b].user
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"strings"
 )
 
-// This file deals with what follows the last place where the list and the ledger say the same.
-
-// tail finds what is new behind turn a of the list and turn b of the ledger, whose newest skip turns the list lacks. What is foreign within turn a
-// is noted already.
+// tail finds what is new after turn a of the list, which matches turn b of the ledger. The list
+// lacks the newest skip turns of the ledger. Messages within turn a were handled before.
 func (x *aligner) tail(a, b, skip int) {
 	next := a + 1
 	switch {
@@ -16,7 +14,7 @@ func (x *aligner) tail(a, b, skip int) {
 		if x.asksAgain(a, b) {
 			return
 		}
-		if len(x.a[a].rest) == 0 { // The answer was confirmed long ago: the caller said the same again.
+		if len(x.a[a].rest) == 0 { // the answer was confirmed before: the caller said the same again
 			x.result.Pair[x.a[a].user] = -1
 			x.result.New = append(x.result.New, x.a[a].user)
 		}
@@ -29,7 +27,7 @@ func (x *aligner) tail(a, b, skip int) {
 		}
 		x.ghosts(b+1, -1)
 		x.result.New = append(x.result.New, x.a[next].rest...)
-		return // it is the last of the list
+		return // it is the last turn of the list
 	}
 	if next < len(x.a) {
 		x.dropped(b+1, skip)
@@ -45,8 +43,8 @@ func (x *aligner) tail(a, b, skip int) {
 	}
 }
 
-// dropped judges the answers in the newest skip known turns, from turn b on, in whose place the list goes on with other words: the platform took
-// words and answer back. Words that were not the caller's say nothing, since the platform need not know of them.
+// dropped adds findings for the answers in the skip known turns from b on, which the platform has
+// taken back together with the user's words. Turns that the platform need not know are left out.
 func (x *aligner) dropped(b, skip int) {
 	for _, t := range x.b[b : b+skip] {
 		if t.user >= 0 && x.known[t.user].Aside {
@@ -54,14 +52,15 @@ func (x *aligner) dropped(b, skip int) {
 		}
 		for _, j := range t.rest {
 			if k := &x.known[j]; k.Provisional && !k.Aside && x.speaks(j) {
-				x.find(Finding{Known: j, Outcome: Unplayed, Confidence: sureLike})
+				x.addFinding(Finding{Known: j, Outcome: Unplayed, Confidence: sureLike})
 			}
 		}
 	}
 }
 
-// continues tells whether message i, behind later words of the caller, goes on with an answer to the turn before them: a "mhm" had cut the platform's
-// account of it in two. The answer was then heard up to there.
+// continues reports whether message i, after later words of the caller, continues an answer of
+// turn: a "mhm" has split the platform's record of it. The answer was then heard up to the end of
+// message i.
 func (x *aligner) continues(i int, text string, turn []int) bool {
 	if x.in[i].Role != "assistant" || x.in[i].ToolCalls != nil || countWords(text) < 2 {
 		return false
@@ -87,8 +86,9 @@ func (x *aligner) continues(i int, text string, turn []int) bool {
 	return false
 }
 
-// asksAgain tells whether the list, whose last turn is a, ends where the ledger has been before: at the words of turn b, or at a tool's result. What was
-// answered then is a ghost. It is false where one of those answers is known to have been heard.
+// asksAgain reports whether the list, whose last turn is a, ends at a point that the ledger has
+// passed: at the words of turn b, or at a tool's result. The answers after it are ghosts. It
+// reports false if one of them is known to have been heard.
 func (x *aligner) asksAgain(a, b int) bool {
 	rest := x.a[a].rest
 	if len(rest) == 0 {
@@ -102,8 +102,9 @@ func (x *aligner) asksAgain(a, b int) bool {
 	return true
 }
 
-// ghosts finds the answers to known turn b that stand behind the known message after; false if one of them is no longer provisional, and none is found.
-// A call whose tool has run is none: what it did is done.
+// ghosts marks the answers to known turn b after the known message after as ghosts. It reports
+// false, and marks none, if one of them is no longer provisional. Calls whose tool has run are not
+// ghosts.
 func (x *aligner) ghosts(b, after int) bool {
 	var ghosts []int
 	for _, j := range x.b[b].rest {
@@ -117,12 +118,12 @@ func (x *aligner) ghosts(b, after int) bool {
 		ghosts = append(ghosts, j)
 	}
 	for _, j := range ghosts {
-		x.find(Finding{Known: j, Outcome: Ghost, Confidence: sureRepeated})
+		x.addFinding(Finding{Known: j, Outcome: Ghost, Confidence: sureRepeated})
 	}
 	return true
 }
 
-// ran tells whether one of the turn's messages is the result of a call of k.
+// ran reports whether one of the turn's messages is the result of a call of k.
 func (x *aligner) ran(k *Known, turn []int) bool {
 	return len(k.CallIDs) > 0 && slices.ContainsFunc(turn, func(j int) bool {
 		r := &x.known[j]
@@ -130,14 +131,14 @@ func (x *aligner) ran(k *Known, turn []int) bool {
 	})
 }
 
-// extends tells whether the user message of incoming turn i, the last of the list, is that of known turn j, the last of the ledger, as the recogniser
-// has it now, and may replace it: with more behind it, or with a word here and there heard otherwise.
+// extends reports whether the user message of incoming turn i, the last of the list, is a newer
+// transcript of that of known turn j, the last of the ledger: longer, or with a few words changed.
 func (x *aligner) extends(i, j int) bool {
 	if i < 1 || j < 1 {
 		return false
 	}
-	_, u := x.a[i].words()
-	_, v := x.b[j].words()
+	_, u := x.a[i].normalized()
+	_, v := x.b[j].normalized()
 	if v == "" || i != len(x.a)-1 || !strings.HasPrefix(u, v) && !revised(u, v) {
 		return false
 	}
@@ -151,15 +152,16 @@ func (x *aligner) extends(i, j int) bool {
 // maxRespelled is the longest word that is compared letter by letter.
 const maxRespelled = 32
 
-// revised tells whether u is what became of v when the recogniser had heard more: each word of v, two at least, is there in its order or one that is
-// written much like it, but for one in three left out, and never the last. A question that only begins alike is another question.
+// revised reports whether u is a newer transcript of v: u has the words of v, at least two, in
+// their order or in a similar spelling. One word in three may be missing, but not the last. A
+// question that only begins with the same words is another question.
 func revised(u, v string) bool {
 	a, b := strings.Fields(u), strings.Fields(v)
 	found, at, last := 0, 0, false
 	for _, w := range b {
 		next := at
 		for next < len(a) && next <= at+1 && !respelled(a[next], w) {
-			next++ // one word may have come in between
+			next++ // one word may have been added
 		}
 		if last = next < len(a) && next <= at+1; last {
 			found, at = found+1, next+1
@@ -168,7 +170,8 @@ func revised(u, v string) bool {
 	return last && found >= 2 && 3*(len(b)-found) <= len(b)
 }
 
-// respelled tells whether a recogniser may write b where it wrote a before: one begins the other, or about one letter in three differs.
+// respelled reports whether a and b may be transcripts of one word: one is the beginning of the
+// other, or at most about one letter in three differs.
 func respelled(a, b string) bool {
 	if a == b {
 		return true
@@ -201,7 +204,8 @@ func respelled(a, b string) bool {
 	return row[len(x)] <= (len(x)+1)/3
 }
 
-// onlyTrailing takes as new what follows the last answer in a list that has nothing in common with the ledger.
+// onlyTrailing notes as new what follows the last answer of a list that has nothing in common with
+// the ledger.
 func (x *aligner) onlyTrailing() {
 	for i := len(x.in) - 1; i >= 0; i-- {
 		switch {

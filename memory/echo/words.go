@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// lower writes a word in lower case, without apostrophes, which recognisers write in many ways.
+// lower writes a word in lower case, without apostrophes, which recognizers write in many ways.
 func lower(b *strings.Builder, word string) {
 	for _, r := range word {
 		if r == '\'' || r == '’' {
@@ -16,8 +16,8 @@ func lower(b *strings.Builder, word string) {
 	}
 }
 
-// words calls f with each word of a text and the offset behind it, until f returns false. Chinese, Japanese and Thai have
-// no spaces: there each letter counts as a word.
+// words calls f with each word of a text and the offset after it, until f returns false. In
+// Chinese, Japanese and Thai, which have no spaces, each letter is a word.
 func words(s string, f func(word string, end int) bool) {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -48,7 +48,7 @@ func words(s string, f func(word string, end int) bool) {
 	}
 }
 
-// inWord tells whether an apostrophe at the start of s stands inside a word.
+// inWord reports whether s begins with an apostrophe inside a word.
 func inWord(s string, r rune, n int) bool {
 	if r != '\'' && r != '’' {
 		return false
@@ -57,11 +57,12 @@ func inWord(s string, r rune, n int) bool {
 	return unicode.IsLetter(next)
 }
 
+// unspaced reports whether r is of a script without spaces.
 func unspaced(r rune) bool {
 	return r > 0x0E00 && (unicode.Is(unicode.Han, r) || unicode.Is(unicode.Hiragana, r) || unicode.Is(unicode.Katakana, r) || unicode.Is(unicode.Thai, r))
 }
 
-// marks gives the length of the punctuation that closes a word.
+// marks returns the length of the punctuation after a word at the beginning of s.
 func marks(s string) int {
 	n := 0
 	for _, r := range s {
