@@ -116,8 +116,8 @@ func TestSettingsHelp(t *testing.T) {
 	if len(names) < 20 {
 		t.Fatalf("the README names %d settings", len(names))
 	}
-	for _, arg := range []string{"-h", "--help"} {
-		p := run(t, program(t, "api"), []string{arg})
+	for _, arg := range []string{"-h", "--help", "help", "help settings"} {
+		p := run(t, program(t, "api"), strings.Fields(arg))
 		if code := p.wait(t); code != 0 {
 			t.Errorf("%s: exit code %d", arg, code)
 		}

@@ -29,9 +29,9 @@ func TestSimulate(t *testing.T) {
 		{"a named server", []string{"-server", s.url, "-key", "red-secret", "-json", "livekit-speculation"}, nil, 0, `"match":true`, ""},
 		{"a wrong record", []string{"-server", s.url, "-key", "red-secret", wrong}, nil, 1, "differs: heard (line 2)", "the record is not as expected"},
 		{"no key", []string{"-server", s.url, "livekit"}, nil, 1, "", "401"},
-		{"no server", []string{"-server", "http://127.0.0.1:1", "livekit"}, nil, 1, "", "start one, or name it with -server"},
+		{"no server", []string{"-server", "http://127.0.0.1:1", "livekit"}, nil, 1, "", "start one, or name it with --server"},
 		{"no platform", []string{"pager"}, nil, 1, "", "livekit"},
-		{"help", []string{"-h"}, nil, 0, "", "-server URL"},
+		{"help", []string{"-h"}, nil, 0, "--server=URL", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

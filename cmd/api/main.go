@@ -1,65 +1,94 @@
-// Command api is the Heardlog server. Its settings are environment variables; api -h lists them.
+// Command api is the Heardlog server. Without a subcommand it serves. Its settings are environment
+// variables; "help settings" lists them.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
+	"runtime/debug"
 	"syscall"
-	_ "time/tzdata" // agents name time zones for the timestamps that models are told, and a bare container has no list of them
+	_ "time/tzdata" // agents name time zones, and a bare container has no list of them
+
+	"github.com/alecthomas/kong"
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/internal/cli"
 	"github.com/heardlog/heardlog/internal/data"
 	"github.com/heardlog/heardlog/internal/simulate"
 )
 
 func main() {
-	if err := run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr); err != nil {
+	e := data.Env{
+		Getenv: os.Getenv, Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: data.IsTerminal(os.Stderr),
+	}
+	if err := run(context.Background(), os.Args[1:], e); err != nil {
 		fmt.Fprintln(os.Stderr, "heardlog:", err)
 		os.Exit(data.ExitCode(err))
 	}
 }
 
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "-h", "-help", "--help", "help":
-			return config.Usage(stdout)
-		case "healthcheck": // for containers, which hold no other program
-			return app.Healthcheck(ctx, getenv)
-		case "simulate":
-			return play(ctx, args[1:], getenv, stdout, stderr)
-		}
-		if slices.Contains(data.Names(), args[0]) {
-			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return data.Command(ctx, data.Env{
-				Getenv: getenv, Environ: os.Environ(), Stdin: os.Stdin, Stdout: stdout, Stderr: stderr, Terminal: data.IsTerminal(os.Stderr),
-			}, args[0], args[1:])
-		}
-		return fmt.Errorf("unknown argument %q; the settings are environment variables, -h lists them; the subcommands are simulate, healthcheck, %s, each with -h", args[0], strings.Join(data.Names(), ", "))
-	}
+// commands is the grammar of the command line.
+type commands struct {
+	Version     kong.VersionFlag   `help:"Print the version."`
+	Help        helpCommand        `cmd:"" help:"Show help for a subcommand, or settings for the environment variables."`
+	Healthcheck healthcheckCommand `cmd:"" help:"Ask the server of these settings whether it is ready."`
+	Simulate    simulateCommand    `cmd:"" help:"Play scripted calls against a running server."`
+	data.Commands
+}
+
+func run(ctx context.Context, args []string, e data.Env) error {
 	signalled, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(signalled, func() {
-		stop() // first of all: from the moment that the program is seen to stop, a second signal ends it at once
+		stop() // first, so that a second signal ends the program at once
 		cancel()
 	})
-	c, err := config.Load(getenv)
+	if len(args) == 0 {
+		return serve(ctx, e)
+	}
+	return cli.Run(ctx, &commands{}, args, version(), e.Stdout, writeSettings, e)
+}
+
+// version describes the build.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	revision := ""
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = ", revision " + s.Value
+		}
+	}
+	return fmt.Sprintf("heardlog %s (%s%s)", cmp.Or(info.Main.Version, "(devel)"), info.GoVersion, revision)
+}
+
+// writeSettings writes the settings below the help of the program.
+func writeSettings(w io.Writer) error {
+	if _, err := fmt.Fprint(w, "\nSettings (environment variables):\n\n"); err != nil {
+		return err
+	}
+	return config.Usage(w)
+}
+
+// serve runs the server until ctx ends.
+func serve(ctx context.Context, e data.Env) error {
+	c, err := config.Load(e.Getenv)
 	if err := errors.Join(err, app.Check(c)); err != nil {
 		return fmt.Errorf("the settings have mistakes:\n%w", err)
 	}
-	log := app.Logger(c, stderr)
-	for _, name := range config.Unknown(os.Environ()) {
-		log.Warn().Str("name", name).Msg("not a setting; -h lists them")
+	log := app.Logger(c, e.Stderr)
+	for _, name := range config.Unknown(e.Environ) {
+		log.Warn().Str("name", name).Msg("unknown setting; heardlog help settings lists all")
 	}
 	a, err := app.New(ctx, c, log)
 	if err != nil {
@@ -68,17 +97,44 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return a.Run(ctx)
 }
 
-// play runs the subcommand simulate against the server of these settings, unless its flags name another.
-func play(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	c, err := config.Load(getenv)
+type helpCommand struct {
+	Topic string `arg:"" optional:"" help:"A subcommand, or settings."`
+}
+
+// Run writes the help.
+func (h *helpCommand) Run(ctx context.Context, e data.Env) error {
+	switch h.Topic {
+	case "settings":
+		return config.Usage(e.Stdout)
+	case "":
+		return run(ctx, []string{"--help"}, e)
+	}
+	return run(ctx, []string{h.Topic, "--help"}, e)
+}
+
+type healthcheckCommand struct{}
+
+// Help returns the details.
+func (*healthcheckCommand) Help() string {
+	return "For containers, which hold no other program to ask with. The exit code is 0 if the server is ready."
+}
+
+// Run asks the server.
+func (*healthcheckCommand) Run(ctx context.Context, e data.Env) error {
+	return app.Healthcheck(ctx, e.Getenv)
+}
+
+type simulateCommand struct{ simulate.Command }
+
+// Run plays calls against the server of the settings, unless flags name another.
+func (s *simulateCommand) Run(ctx context.Context, e data.Env) error {
+	c, err := config.Load(e.Getenv)
 	if err != nil {
 		return fmt.Errorf("the settings have mistakes:\n%w", err)
 	}
-	key := ""
-	if len(c.Credentials) > 0 {
-		key = c.Credentials[0].ID + ":" + c.Credentials[0].Secret.Reveal()
+	s.Server = cmp.Or(s.Server, app.LocalURL(c))
+	if s.Key == "" && len(c.Credentials) > 0 {
+		s.Key = c.Credentials[0].ID + ":" + c.Credentials[0].Secret.Reveal()
 	}
-	return simulate.Command(ctx, args, app.LocalURL(c), key, stdout, stderr)
+	return s.Play(ctx, e.Stdout)
 }

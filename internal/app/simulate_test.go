@@ -103,6 +103,13 @@ const wrong = `{"platform":"openai","properties":{"heardlog":{"mode":"reconcile"
 {"ask":"Six?","answer":"Twelve.","want":{"none":true}}
 `
 
+// simulated runs the subcommand simulate.
+func simulated(t *testing.T, c simulate.Command, out *bytes.Buffer) error {
+	t.Helper()
+	c.Listen = "127.0.0.1:0"
+	return c.Play(t.Context(), out)
+}
+
 // A record that is not as expected is told, column by column, and fails the command.
 func TestSimulatedCallDiffers(t *testing.T) {
 	t.Parallel()
@@ -112,7 +119,7 @@ func TestSimulatedCallDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table, out bytes.Buffer
-	if err := simulate.Command(t.Context(), []string{name}, s.url, "", &table, &table); !errors.Is(err, simulate.ErrDiffers) {
+	if err := simulated(t, simulate.Command{Server: s.url, Platforms: []string{name}}, &table); !errors.Is(err, simulate.ErrDiffers) {
 		t.Fatalf("the error is %v", err)
 	}
 	for _, want := range []string{
@@ -126,7 +133,7 @@ func TestSimulatedCallDiffers(t *testing.T) {
 	if t.Failed() {
 		t.Log(table.String())
 	}
-	if err := simulate.Command(t.Context(), []string{"-json", "-server", s.url, name}, "http://192.0.2.1", "", &out, &out); !errors.Is(err, simulate.ErrDiffers) {
+	if err := simulated(t, simulate.Command{JSON: true, Server: s.url, Platforms: []string{name}}, &out); !errors.Is(err, simulate.ErrDiffers) {
 		t.Fatalf("the error is %v", err)
 	}
 	var r simulate.Report
@@ -143,10 +150,10 @@ func TestSimulatedCallWithCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_CREDENTIALS=red=red-id:red-secret")
 	var out bytes.Buffer
-	if err := simulate.Command(t.Context(), []string{"pipecat"}, s.url, "", &out, &out); err == nil || !strings.Contains(err.Error(), "401") {
+	if err := simulated(t, simulate.Command{Server: s.url, Platforms: []string{"pipecat"}}, &out); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("without a key: %v", err)
 	}
-	if err := simulate.Command(t.Context(), []string{"pipecat"}, s.url, "red-id:red-secret", &out, &out); err != nil {
+	if err := simulated(t, simulate.Command{Server: s.url, Key: "red-id:red-secret", Platforms: []string{"pipecat"}}, &out); err != nil {
 		t.Errorf("with the key: %v\n%s", err, &out)
 	}
 	if strings.Contains(out.String(), "red-secret") {

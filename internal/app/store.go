@@ -67,7 +67,7 @@ func (a *App) tellUnfinished(ctx context.Context) {
 	case err != nil:
 		a.log.Warn().Err(err).Msg("whether an import was not finished cannot be told")
 	case unfinished:
-		a.log.Warn().Msg("an import, restore or migration into this store was not finished, or goes on just now: agents may lack messages, and webhooks deliveries. Run the same again, or leave it as it is with 'import -forget'")
+		a.log.Warn().Msg("an import, restore or migration into this store was not finished, or goes on just now: agents may lack messages, and webhooks deliveries. Run the same again, or leave it as it is with 'import --forget'")
 	}
 }
 

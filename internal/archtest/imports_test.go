@@ -40,6 +40,7 @@ const (
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
+	kong       = "github.com/alecthomas/kong"
 	minio      = "github.com/minio/minio-go/v7"
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
@@ -68,6 +69,7 @@ func rules() map[string]rule {
 		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
 		"internal/event":               {},
 		"internal/apidocs":             {},
+		"internal/cli":                 {nil, []string{kong}},
 		"internal/fault":               {},
 		"internal/secret":              {},
 		"internal/lru":                 {},
@@ -105,7 +107,7 @@ func rules() map[string]rule {
 		"internal/drivers":             {[]string{"memory/engine", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/depot":               {nil, []string{minio}},
 		"internal/data":                {[]string{"config", "memory", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
-		"cmd/api":                      {[]string{"config", "internal/app", "internal/data", "internal/simulate"}, []string{zerolog}},
+		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/simulate"}, []string{kong}},
 		"webhook/receive":              {},
 		"deploy":                       {[]string{"config"}, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
 	"hash"
 	"io"
@@ -18,14 +17,6 @@ import (
 	"github.com/heardlog/heardlog/internal/depot"
 	"github.com/heardlog/heardlog/memory/export"
 )
-
-const backupUsage = `usage: backup [flags] PLACE
-
-Writes all that the store holds, as of one moment, to a file of its own in PLACE: a folder, or s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true with
-the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. It may run beside a server. The file is an export, compressed with zstd and, if asked, encrypted
-with age; it is there under its name when it is whole and was read back, and restore takes it for any kind of store. With -keep, older ones go afterwards.
-
-`
 
 // Names of backups sort by the moment when they were begun.
 const (
@@ -52,40 +43,45 @@ func isBackup(name, label string) bool {
 	return m != nil && m[1] == label
 }
 
-// backup writes a backup.
-func backup(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url := storeFlag(flags)
-	keep := flags.Int("keep", 0, "afterwards remove all backups of this label but the newest `n`; 0 removes none")
-	label := flags.String("label", "heardlog", "what the `name`s begin with: one for each store that shares the place")
-	var keys list
-	flags.Var(&keys, "recipient", "encrypt for this `age1…` public key; may be given several times")
-	keysFile := flags.String("recipients-file", "", "encrypt for the public keys in this `file`")
-	passFile := flags.String("passphrase-file", "", "encrypt with the passphrase in the first line of this `file`")
-	plain := flags.Bool("plain", false, "write secrets in clear although the store has them encrypted")
-	bare := flags.Bool("no-secrets", false, "leave secrets out: LLM keys, properties of joins, secrets of endpoints, the server's own keys")
-	if err := parse(flags, args, 1); err != nil {
-		return err
-	}
+type backupCommand struct {
+	StoreFlag
+	Keep           int      `default:"0" placeholder:"N" help:"Then remove all backups of this label but the newest N. 0, the default, removes none."`
+	Label          string   `default:"heardlog" placeholder:"NAME" help:"Start of the file names: one label for each store that shares the place. Default: heardlog."`
+	Recipient      []string `sep:"none" placeholder:"KEY" help:"Encrypt for this age1… public key; may be repeated."`
+	RecipientsFile string   `placeholder:"FILE" help:"Encrypt for the public keys in this file."`
+	PassphraseFile string   `placeholder:"FILE" help:"Encrypt with the passphrase in the first line of this file."`
+	Plain          bool     `help:"Write secrets in clear although the store has them encrypted."`
+	NoSecrets      bool     `help:"Leave secrets out: LLM keys, properties of joins, secrets of endpoints, the server's own keys."`
+	Place          string   `arg:"" optional:"" help:"A folder, or s3://bucket/prefix?endpoint=URL&region=NAME&path-style=true."`
+}
+
+// Help returns the details.
+func (*backupCommand) Help() string {
+	return "Writes all that the store holds, as of one moment, to a new file in PLACE. For s3:// the keys are read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. It may run beside a server. The file is an export, compressed with zstd and, if asked, encrypted with age. It gets its name when it is complete and was read back. restore puts it into a store of any kind."
+}
+
+// Run writes a backup.
+func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	switch {
-	case flags.NArg() == 0 || flags.Arg(0) == "-":
-		return errors.New("a folder or s3://bucket/prefix is wanted; -h tells more")
-	case *keep < 0:
-		return fmt.Errorf("-keep: %d is below 0", *keep)
-	case !labelForm.MatchString(*label):
-		return fmt.Errorf("-label: %q is none: small letters, digits and dashes, 64 at most, a dash not first", *label)
+	case b.Place == "" || b.Place == "-":
+		return errors.New("a folder or s3://bucket/prefix is wanted; --help shows more")
+	case b.Keep < 0:
+		return fmt.Errorf("--keep: %d is below 0", b.Keep)
+	case !labelForm.MatchString(b.Label):
+		return fmt.Errorf("--label: %q is none: small letters, digits and dashes, 64 at most, a dash not first", b.Label)
 	}
-	to, err := recipients(keys, *keysFile, *passFile)
+	to, err := recipients(b.Recipient, b.RecipientsFile, b.PassphraseFile)
 	if err != nil {
 		return err
 	}
-	c, err := place(e, *url)
+	c, err := loadStore(e, b.Store)
 	if err != nil {
 		return err
 	}
-	if c.SecretKey != "" && len(to) == 0 && !*plain && !*bare {
-		return errors.New("the store is encrypted with HEARDLOG_SECRET_KEY, and the backup would hold its secrets in clear: encrypt it with -recipient, -recipients-file or -passphrase-file, leave them out with -no-secrets, or say -plain")
+	if c.SecretKey != "" && len(to) == 0 && !b.Plain && !b.NoSecrets {
+		return errors.New("the store is encrypted with HEARDLOG_SECRET_KEY, and the backup would hold its secrets in clear: encrypt it with --recipient, --recipients-file or --passphrase-file, leave them out with --no-secrets, or use --plain")
 	}
-	where, err := depot.Open(flags.Arg(0), e.Getenv)
+	where, err := depot.Open(b.Place, e.Getenv)
 	if err != nil {
 		return err
 	}
@@ -94,8 +90,8 @@ func backup(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	w := backupWriter{e: e, to: to, from: from, where: where, secrets: !*bare}
-	name := *label + "-" + time.Now().UTC().Format(nameTime) + packedEnd
+	w := backupWriter{e: e, to: to, from: from, where: where, secrets: !b.NoSecrets}
+	name := b.Label + "-" + time.Now().UTC().Format(nameTime) + packedEnd
 	if len(to) > 0 {
 		name += ageEnd
 	}
@@ -106,12 +102,12 @@ func backup(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err
 	fmt.Fprintf(e.Stderr, "backed up %s: %s\n", storeName(c), last.Counts)
 	fmt.Fprintf(e.Stdout, "%s/%s %s sha256:%s\n", where, name, bytesText(size), last.SHA256)
 	if len(to) == 0 && w.secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
-		fmt.Fprintln(e.Stderr, "it holds secrets in clear: guard it as you guard keys, or use -recipient")
+		fmt.Fprintln(e.Stderr, "it holds secrets in clear: guard it as you guard keys, or use --recipient")
 	}
-	if *keep == 0 {
+	if b.Keep == 0 {
 		return nil
 	}
-	if err := thin(ctx, e, where, *label, name, *keep); err != nil {
+	if err := thin(ctx, e, where, b.Label, name, b.Keep); err != nil {
 		return fmt.Errorf("the backup was made, but older ones could not be removed: %w", err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package data
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"path/filepath"
 
@@ -15,21 +14,16 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-const compactUsage = `usage: compact [flags]
+type compactCommand struct{ StoreFlag }
 
-Gives back to the disk what erased agents and deliveries have left free. An SQLite file, which must not be in use by a server, is written anew beside the old
-one and takes its place; the disk needs room for both. In PostgreSQL it runs VACUUM (ANALYZE) over the tables, beside running servers: what is
-free is used again by them, but files get smaller at their ends only.
+// Help returns the details.
+func (*compactCommand) Help() string {
+	return "Returns to the disk what erased agents and deliveries have left unused. An SQLite file must not be in use by a server; it is written again beside the old one, which it replaces, so the disk needs room for both. In PostgreSQL, VACUUM (ANALYZE) runs over the tables, also beside servers. The database uses the space again, but files get smaller only at their ends."
+}
 
-`
-
-// compact makes a store smaller.
-func compact(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url := storeFlag(flags)
-	if err := parse(flags, args, 0); err != nil {
-		return err
-	}
-	c, err := place(e, *url)
+// Run compacts the store.
+func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
+	c, err := loadStore(e, k.Store)
 	if err != nil {
 		return err
 	}

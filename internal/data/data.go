@@ -1,16 +1,13 @@
-// Package data holds the subcommands that look at a store, move what it holds and keep it: verify, doctor, export, import, migrate, backup, restore, compact
-// and erase. They open the store themselves, beside a server where the store allows that.
+// Package data holds the subcommands that check, move and keep the data of a store. Commands is their
+// grammar for package cli. They open the store themselves, beside a server where the store allows it.
 package data
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/config"
@@ -19,10 +16,10 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// ErrFound tells that something is wrong; what it is has been written.
+// ErrFound is returned by a check that found something wrong and has written what it is.
 var ErrFound = errors.New("something is wrong; see above")
 
-// ExitCode is what the program ends with after Command has given this error.
+// ExitCode returns the exit code of the program for the error of a subcommand.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:
@@ -33,99 +30,53 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Env is what a subcommand has of the world around it.
+// Env is the environment of a subcommand.
 type Env struct {
 	Getenv         func(string) string
 	Environ        []string // as of os.Environ
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Terminal tells that Stderr is one: progress is shown on it.
-	Terminal bool
+	Terminal       bool // Stderr is a terminal, and shows progress
 }
 
-// command is one of them.
-type command struct {
-	name, usage string
-	run         func(ctx context.Context, e Env, flags *flag.FlagSet, args []string) error
+// Commands are the subcommands. Their Run methods take a context and an Env.
+type Commands struct {
+	Verify  verifyCommand  `cmd:"" help:"Check what a store holds."`
+	Doctor  doctorCommand  `cmd:"" help:"Check the settings and everything that a server with them needs."`
+	Export  exportCommand  `cmd:"" help:"Write what a store holds as lines of JSON."`
+	Import  importCommand  `cmd:"" help:"Put an export into a store."`
+	Migrate migrateCommand `cmd:"" help:"Move all data from one store to another."`
+	Backup  backupCommand  `cmd:"" help:"Write a backup to a folder or an S3 bucket."`
+	Restore restoreCommand `cmd:"" help:"Put a backup into a store."`
+	Compact compactCommand `cmd:"" help:"Return unused space of a store to the disk."`
+	Erase   eraseCommand   `cmd:"" help:"Erase an agent, a user or a project."`
 }
 
-func commands() []command {
-	return []command{
-		{"verify", verifyUsage, verify},
-		{"doctor", doctorUsage, doctor},
-		{"export", exportUsage, runExport},
-		{"import", importUsage, runImport},
-		{"migrate", migrateUsage, migrate},
-		{"backup", backupUsage, backup},
-		{"restore", restoreUsage, restore},
-		{"compact", compactUsage, compact},
-		{"erase", eraseUsage, erase},
-	}
+// StoreFlag names a store.
+type StoreFlag struct {
+	Store string `placeholder:"URL" help:"URL of the store, in the form of HEARDLOG_STORE, which is the default."`
 }
 
-// Names lists the subcommands.
-func Names() []string {
-	var out []string
-	for _, c := range commands() {
-		out = append(out, c.name)
-	}
-	return out
+// ScopeFlags choose a part of a store.
+type ScopeFlags struct {
+	Project string `help:"Only this project."`
+	Agent   string `placeholder:"ID" help:"Only the agent with this ID; needs --project."`
 }
 
-// Command runs the subcommand of that name with the arguments behind it.
-func Command(ctx context.Context, e Env, name string, args []string) error {
-	list := commands()
-	i := slices.IndexFunc(list, func(c command) bool { return c.name == name })
-	if i < 0 {
-		return fmt.Errorf("%q is no subcommand: %s", name, strings.Join(Names(), ", "))
+// scope returns the part that the flags name.
+func (f ScopeFlags) scope() (export.Scope, error) {
+	s := export.Scope{Project: f.Project, Agent: f.Agent}
+	if s.Agent != "" && s.Project == "" {
+		return s, errors.New("--agent: needs --project, since agents of two projects may have one ID")
 	}
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(e.Stderr)
-	flags.Usage = func() {
-		fmt.Fprint(e.Stderr, list[i].usage)
-		flags.PrintDefaults()
+	if s.Project != "" && !config.ValidProject(s.Project) {
+		return s, fmt.Errorf("--project: %q is no project", s.Project)
 	}
-	err := list[i].run(ctx, e, flags, args)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	return err
+	return s, nil
 }
 
-// parse reads the flags; nothing may stand behind them but what the caller takes.
-func parse(flags *flag.FlagSet, args []string, most int) error {
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > most {
-		return fmt.Errorf("%q is one argument too many; -h tells what there is", flags.Arg(most))
-	}
-	return nil
-}
-
-// storeFlag adds the flag that names a store.
-func storeFlag(flags *flag.FlagSet) *string {
-	return flags.String("store", "", "`URL` of the store, as in HEARDLOG_STORE, which holds without it")
-}
-
-// scopeFlags adds the flags that choose a part of the store.
-func scopeFlags(flags *flag.FlagSet) func() (export.Scope, error) {
-	project := flags.String("project", "", "only this `project`")
-	agent := flags.String("agent", "", "only the agent of this `id`; wants -project")
-	return func() (export.Scope, error) {
-		s := export.Scope{Project: *project, Agent: *agent}
-		if s.Agent != "" && s.Project == "" {
-			return s, errors.New("-agent: wants -project, since agents of two projects may have one id")
-		}
-		if s.Project != "" && !config.ValidProject(s.Project) {
-			return s, fmt.Errorf("-project: %q is no project", s.Project)
-		}
-		return s, nil
-	}
-}
-
-// place is where a store is, of the settings that concern it; the others do not matter here and may have mistakes.
-func place(e Env, url string) (config.Config, error) {
+// loadStore returns the settings of a store. Other settings are ignored, with their mistakes.
+func loadStore(e Env, url string) (config.Config, error) {
 	return config.Load(func(name string) string {
 		switch {
 		case name == "HEARDLOG_STORE" && url != "":
@@ -137,14 +88,14 @@ func place(e Env, url string) (config.Config, error) {
 	})
 }
 
-// source is a store that is read.
+// source is a store that a subcommand reads.
 type source interface {
 	export.Source
 	export.Prober
 	io.Closer
 }
 
-// openSource opens a store for reading, beside a server that has it.
+// openSource opens a store for reading, also while a server uses it.
 func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	key := []byte(c.SecretKey.Reveal())
 	switch {
@@ -159,7 +110,7 @@ func openSource(ctx context.Context, c config.Config) (s source, err error) {
 	return s, nil
 }
 
-// storeName says where a store is, without what is nobody's business.
+// storeName returns the location of a store, without a password.
 func storeName(c config.Config) string {
 	if c.StoreURL != "" {
 		return postgres.Redact(c.StoreURL.Reveal())
@@ -167,14 +118,14 @@ func storeName(c config.Config) string {
 	return c.StorePath
 }
 
-// How often progress is shown.
+// Intervals of progress lines.
 const (
 	onTerminal = 200 * time.Millisecond
 	inLog      = 30 * time.Second
 )
 
-// progress gives what shows counts while something is under way, a few times a second in one line on a terminal, and in a line each half a minute elsewhere,
-// and what ends that.
+// progress returns a function that shows counts while a subcommand runs, and one that ends the
+// display. A terminal shows one line that changes; elsewhere a line is written every half minute.
 func progress(e Env, verb string) (show func(export.Counts), end func()) {
 	began := time.Now()
 	every, form := inLog, "%s: %s after %s\n"
@@ -197,7 +148,7 @@ func progress(e Env, verb string) (show func(export.Counts), end func()) {
 		}
 }
 
-// IsTerminal tells whether a file is a terminal, or another device that takes characters.
+// IsTerminal reports whether a file is a terminal or another character device.
 func IsTerminal(f *os.File) bool {
 	st, err := f.Stat()
 	return err == nil && st.Mode()&os.ModeCharDevice != 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -21,14 +20,6 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
-
-const doctorUsage = `usage: doctor [flags]
-
-Looks at everything that a server of these settings needs: the settings, the store and the room on its disk, the clock, and whether the LLM and
-the webhook receiver of the settings answer, asked as the server would and with no key. It changes nothing, shows no secret, and may run beside
-a server. The code is 0 if nothing fails; a warning fails nothing.
-
-`
 
 // The levels of a diagnosis.
 const (
@@ -53,19 +44,24 @@ const (
 	beginning = 2025 // a clock before this year was never set
 )
 
-// doctor looks at what a server needs.
-func doctor(ctx context.Context, e Env, flags *flag.FlagSet, args []string) error {
-	asJSON := flags.Bool("json", false, "write one JSON object a line")
-	offline := flags.Bool("offline", false, "ask nobody over the network but the store")
-	if err := parse(flags, args, 0); err != nil {
-		return err
-	}
+type doctorCommand struct {
+	JSON    bool `name:"json" help:"Write one JSON object a line."`
+	Offline bool `help:"Ask nothing over the network but the store."`
+}
+
+// Help returns the details.
+func (*doctorCommand) Help() string {
+	return "Checks what a server with these settings needs: the settings, the store and the room on its disk, the clock, and whether the LLM and the webhook receiver of the settings answer. They are asked as the server would ask them, but without a key. It changes nothing, shows no secret, and may run beside a server. The exit code is 0 if nothing fails; warnings do not fail."
+}
+
+// Run writes the diagnoses.
+func (o *doctorCommand) Run(ctx context.Context, e Env) error {
 	failed := false
 	var wrote error
 	d := &diagnoser{ctx: ctx, e: e, say: func(n diagnosis) {
 		failed = failed || n.Level == failing
 		var err error
-		if *asJSON {
+		if o.JSON {
 			err = json.NewEncoder(e.Stdout).Encode(n)
 		} else {
 			do := ""
@@ -79,7 +75,7 @@ func doctor(ctx context.Context, e Env, flags *flag.FlagSet, args []string) erro
 	c := d.settings()
 	d.store(c)
 	d.clock()
-	if !*offline {
+	if !o.Offline {
 		d.upstream(c)
 		d.receiver(c)
 	}
@@ -103,11 +99,11 @@ func (d *diagnoser) settings() config.Config {
 	}
 	if err != nil {
 		for _, line := range strings.Split(err.Error(), "\n") {
-			d.say(diagnosis{failing, "settings", line, "correct the setting; -h lists them all"})
+			d.say(diagnosis{failing, "settings", line, "correct the setting; heardlog help settings lists all"})
 		}
 	}
 	for _, name := range config.Unknown(d.e.Environ) {
-		d.say(diagnosis{warning, "settings", name + " is no setting", "look for a misspelling; -h lists them all"})
+		d.say(diagnosis{warning, "settings", name + " is no setting", "look for a misspelling; heardlog help settings lists all"})
 	}
 	if err == nil {
 		d.say(diagnosis{Level: fine, About: "settings", What: "all can be read"})
@@ -175,7 +171,7 @@ func (d *diagnoser) unfinished(s interface {
 	if there, err := s.Unfinished(d.ctx); err != nil {
 		d.say(diagnosis{failing, "store", err.Error(), ""})
 	} else if there {
-		d.say(diagnosis{warning, "store", "an import, restore or migration into it was not finished, or goes on just now", "run the same again, or leave what is there as it is with import -forget"})
+		d.say(diagnosis{warning, "store", "an import, restore or migration into it was not finished, or goes on just now", "run the same again, or leave what is there as it is with import --forget"})
 	}
 }
 

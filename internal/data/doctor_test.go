@@ -2,6 +2,7 @@ package data_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -10,8 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/cli"
 	"github.com/heardlog/heardlog/internal/data"
 )
+
+// command runs a subcommand.
+func command(ctx context.Context, e data.Env, name string, args []string) error {
+	return cli.Run(ctx, &data.Commands{}, append([]string{name}, args...), "", e.Stdout, nil, e)
+}
 
 // run runs a subcommand with settings, and gives what it wrote.
 func run(t *testing.T, settings map[string]string, stdin string, name string, args ...string) (stdout, stderr string, err error) {
@@ -19,7 +26,7 @@ func run(t *testing.T, settings map[string]string, stdin string, name string, ar
 	e, errs := env(settings, stdin)
 	var out bytes.Buffer
 	e.Stdout = &out
-	err = data.Command(t.Context(), e, name, args)
+	err = command(t.Context(), e, name, args)
 	return out.String(), errs.String(), err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"time"
 
@@ -17,15 +16,6 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
-
-const eraseUsage = `usage: erase -project PROJECT (-agent ID | -user ID | -whole)
-
-Erases an agent, live or ended, with all that belongs to it: messages, summary, items, working memory, events and deliveries, those still pending too; all
-that belongs to an end user (docs/guides/data.md says what that is); or all that a project has. What was erased is written to stdout as one JSON object, which holds
-numbers and ids and no content. It cannot be undone. An SQLite file must not be in use by a server: ask that for DELETE /v1/agents/{id}, /v1/users/{id} or
-/v1/projects/{project}, which also cut what is being answered.
-
-`
 
 // receipt is what erase writes.
 type receipt struct {
@@ -92,26 +82,31 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 	return sqliteEraser{s, r}, nil
 }
 
-// erase erases an agent, a user or a project.
-func erase(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url := storeFlag(flags)
-	project := flags.String("project", "", "of this `project`")
-	agent := flags.String("agent", "", "the agent of this `id`")
-	user := flags.String("user", "", "what belongs to the end user of this `id`")
-	all := flags.Bool("whole", false, "all that the project has")
-	if err := parse(flags, args, 0); err != nil {
-		return err
-	}
+type eraseCommand struct {
+	StoreFlag
+	Project string `help:"Project of what is erased."`
+	Agent   string `placeholder:"ID" help:"Erase the agent with this ID."`
+	User    string `placeholder:"ID" help:"Erase what belongs to the end user with this ID."`
+	Whole   bool   `help:"Erase all that the project has."`
+}
+
+// Help returns the details.
+func (*eraseCommand) Help() string {
+	return "Needs --project and one of --agent, --user and --whole. Erases an agent, live or ended, with its messages, summary, items, working memory, events and deliveries, pending ones too; or all that belongs to an end user, as docs/guides/data.md defines it; or all that a project has. It writes one JSON object with numbers and IDs of what was erased, and no content. It cannot be undone.\n\nAn SQLite file must not be in use by a server. Ask the server for DELETE /v1/agents/{id}, /v1/users/{id} or /v1/projects/{project} instead, which also stop answers that are being made."
+}
+
+// Run erases an agent, a user or a project.
+func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 	n := 0
-	for _, said := range []bool{*agent != "", *user != "", *all} {
+	for _, said := range []bool{r.Agent != "", r.User != "", r.Whole} {
 		if said {
 			n++
 		}
 	}
-	if !config.ValidProject(*project) || n != 1 {
-		return errors.New("-project is wanted, and one of -agent, -user and -whole")
+	if !config.ValidProject(r.Project) || n != 1 {
+		return errors.New("--project is needed, and one of --agent, --user and --whole")
 	}
-	c, err := place(e, *url)
+	c, err := loadStore(e, r.Store)
 	if err != nil {
 		return err
 	}
@@ -120,9 +115,9 @@ func erase(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	out := receipt{Project: *project, Agent: *agent, User: *user}
-	if *agent != "" {
-		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: *project, Agent: *agent})
+	out := receipt{Project: r.Project, Agent: r.Agent, User: r.User}
+	if r.Agent != "" {
+		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: r.Project, Agent: r.Agent})
 	} else {
 		err = out.eraseMany(ctx, from)
 		out.Unfinished = err != nil

@@ -66,7 +66,7 @@ func unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
 	}
 	if is(ageMagic) {
 		if len(with) == 0 {
-			return nil, errors.New("it is encrypted: -identity or -passphrase-file is wanted")
+			return nil, errors.New("it is encrypted: --identity or --passphrase-file is needed")
 		}
 		plain, err := age.Decrypt(in, with...)
 		if err != nil {
@@ -102,12 +102,12 @@ func readSecretFile(name string) ([]byte, error) {
 func passphrase(file string) (string, error) {
 	b, err := readSecretFile(file)
 	if err != nil {
-		return "", fmt.Errorf("-passphrase-file: %w", err)
+		return "", fmt.Errorf("--passphrase-file: %w", err)
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	line = strings.TrimSuffix(line, "\r")
 	if len(line) < 12 {
-		return "", errors.New("-passphrase-file: its first line is the passphrase, and wants 12 bytes at least")
+		return "", errors.New("--passphrase-file: its first line is the passphrase, and needs 12 bytes at least")
 	}
 	return line, nil
 }
@@ -116,7 +116,7 @@ func passphrase(file string) (string, error) {
 func recipients(keys []string, file, passFile string) (out []age.Recipient, err error) {
 	if passFile != "" {
 		if len(keys) > 0 || file != "" {
-			return nil, errors.New("-passphrase-file: stands alone; age cannot encrypt for a passphrase and for keys")
+			return nil, errors.New("--passphrase-file: stands alone; age cannot encrypt for a passphrase and for keys")
 		}
 		p, err := passphrase(passFile)
 		if err != nil {
@@ -128,16 +128,16 @@ func recipients(keys []string, file, passFile string) (out []age.Recipient, err 
 	if file != "" {
 		b, err := readSecretFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("-recipients-file: %w", err)
+			return nil, fmt.Errorf("--recipients-file: %w", err)
 		}
 		if out, err = age.ParseRecipients(bytes.NewReader(b)); err != nil {
-			return nil, fmt.Errorf("-recipients-file: %w", err)
+			return nil, fmt.Errorf("--recipients-file: %w", err)
 		}
 	}
 	for _, k := range keys {
 		list, err := age.ParseRecipients(strings.NewReader(k))
 		if err != nil {
-			return nil, fmt.Errorf("-recipient: an age public key, age1…, is wanted, not %q", k)
+			return nil, fmt.Errorf("--recipient: an age public key, age1…, is needed, not %q", k)
 		}
 		out = append(out, list...)
 	}
@@ -149,11 +149,11 @@ func identities(files []string, passFile string) (out []age.Identity, err error)
 	for _, name := range files {
 		b, err := readSecretFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("-identity: %w", err)
+			return nil, fmt.Errorf("--identity: %w", err)
 		}
 		list, err := age.ParseIdentities(bytes.NewReader(b))
 		if err != nil {
-			return nil, fmt.Errorf("-identity: %s is no file of age identities", name)
+			return nil, fmt.Errorf("--identity: %s is no file of age identities", name)
 		}
 		out = append(out, list...)
 	}
@@ -193,16 +193,6 @@ func (r *remembered) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 		r.file, r.key = file.String(), bytes.Clone(key)
 	}
 	return key, err
-}
-
-// list is a flag that may be given several times.
-type list []string
-
-func (l *list) String() string { return strings.Join(*l, ",") }
-
-func (l *list) Set(s string) error {
-	*l = append(*l, s)
-	return nil
 }
 
 // stopping ends reading when the context does.

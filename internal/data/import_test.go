@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/heardlog/heardlog/internal/data"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -83,7 +82,7 @@ func TestImportSlow(t *testing.T) {
 			e, errs := env(settingsOf(into), "")
 			e.Stdin, e.Stdout = in, io.Discard
 			done := make(chan error, 1)
-			go func() { done <- data.Command(t.Context(), e, "import", []string{"-spool", spool}) }()
+			go func() { done <- command(t.Context(), e, "import", []string{"-spool", spool}) }()
 			must(io.WriteString(w, all[:len(all)/2])) // returns when it was read
 			s := openStore(t, into)                   // as a server does
 			if _, _, err := s.Create(t.Context(), memory.Agent{ID: "z", Name: "z", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}, 0, memory.Change{}); err != nil {
@@ -139,7 +138,7 @@ func TestUnfinished(t *testing.T) {
 						cancel()
 					}
 				})
-				if err := data.Command(ctx, e, "import", nil); err == nil || !strings.Contains(err.Error(), "goes on behind it") {
+				if err := command(ctx, e, "import", nil); err == nil || !strings.Contains(err.Error(), "goes on behind it") {
 					t.Fatalf("it was not cut short: %v", err)
 				}
 				if out, _, err := run(t, settingsOf(into), "", "verify"); err == nil || !strings.Contains(out, "1 import was not finished") {

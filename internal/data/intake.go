@@ -60,7 +60,7 @@ func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err erro
 	}
 	f, err := os.CreateTemp(spool, ".heardlog-import-*")
 	if err != nil {
-		return nil, fmt.Errorf("-spool: %w", err)
+		return nil, fmt.Errorf("--spool: %w", err)
 	}
 	in := &intake{file: f, with: []age.Identity{key}}
 	if os.Remove(f.Name()) != nil { // not every system removes what is open

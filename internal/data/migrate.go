@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,50 +17,45 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-const migrateUsage = `usage: migrate -from URL -to URL [flags]
+// ErrChanged is returned after a complete copy if the source has changed since.
+var ErrChanged = errors.New("the source has changed since it was copied: what came later is not in the target. Stop the servers of the source, empty the target, and migrate again; or use the target as it is")
 
-Moves all that one store holds into another, which must be empty: it is copied as of one moment to a file of its own in -spool, put from there into the other store in
-batches, and compared with what is found there, record by record and by checksum. The source may be in use; the target must not. What is killed
-goes on where it was with -resume. At the end it is looked whether the source has changed since it was copied. Both stores are opened with HEARDLOG_SECRET_KEY.
+type migrateCommand struct {
+	From         string `placeholder:"URL" help:"Source, in the form of HEARDLOG_STORE, which is the default."`
+	To           string `placeholder:"URL" help:"Target."`
+	Spool        string `default:"." placeholder:"FOLDER" help:"Folder for the file in between, which takes about a tenth of the source and is removed at the end. The default is the current folder."`
+	Resume       bool   `help:"Go on with a migration between the same stores that was interrupted; without one, start."`
+	IntoExisting bool   `help:"Add to what the target holds. Nothing in it is overwritten."`
+}
 
-Codes: 0 all is copied and the source is still the same; 2 all is copied as of that moment, but the source has changed since; 1 it failed.
+// Help returns the details.
+func (*migrateCommand) Help() string {
+	return "Moves all data of one store into another, which must be empty. The source is copied as of one moment to a file in --spool, written from there to the target in batches, and compared with the target, record by record and by checksum. The source may be in use; the target must not. After an interruption, --resume goes on where it was. At the end, migrate checks whether the source has changed since it was copied. Both stores are opened with HEARDLOG_SECRET_KEY.\n\nExit codes: 0 if all was copied and the source is still the same; 2 if all was copied as of that moment, but the source has changed since; 1 if it failed."
+}
 
-`
-
-// ErrChanged tells that a copy is whole, but that the source holds more by now.
-var ErrChanged = errors.New("the source has changed since it was copied: what came later is not in the target. Stop the servers of the source, empty the target, and migrate again; or go on with the target as it is")
-
-// migrate moves a store.
-func migrate(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	from := flags.String("from", "", "`URL` of the source, as in HEARDLOG_STORE, which holds without it")
-	to := flags.String("to", "", "`URL` of the target")
-	spool := flags.String("spool", ".", "`folder` for the file in between, which takes about a tenth of the source and is removed at the end")
-	resume := flags.Bool("resume", false, "go on with a migration between the same stores that was cut short; without one, begin")
-	existing := flags.Bool("into-existing", false, "put it beside what the target holds; what is there already is never overwritten")
-	if err := parse(flags, args, 0); err != nil {
-		return err
+// Run moves a store.
+func (g *migrateCommand) Run(ctx context.Context, e Env) (err error) {
+	if g.To == "" {
+		return errors.New("--to: the URL of the target is needed")
 	}
-	if *to == "" {
-		return errors.New("-to: the target's URL is wanted")
-	}
-	source, err := place(e, *from)
+	source, err := loadStore(e, g.From)
 	if err != nil {
-		return fmt.Errorf("-from: %w", err)
+		return fmt.Errorf("--from: %w", err)
 	}
-	target, err := place(e, *to)
+	target, err := loadStore(e, g.To)
 	if err != nil {
-		return fmt.Errorf("-to: %w", err)
+		return fmt.Errorf("--to: %w", err)
 	}
 	if source.StoreURL == target.StoreURL && samePath(source.StorePath, target.StorePath) {
-		return errors.New("-to: source and target are the same store")
+		return errors.New("--to: source and target are the same store")
 	}
-	m := migration{e: e, source: source, target: target, existing: *existing}
-	if err := m.spoolIn(*spool); err != nil {
+	m := migration{e: e, source: source, target: target, existing: g.IntoExisting}
+	if err := m.spoolIn(g.Spool); err != nil {
 		return err
 	}
 	_, there := os.Stat(m.path)
-	if there == nil && !*resume {
-		return fmt.Errorf("%s: a migration between these stores was cut short: -resume goes on with it; to begin anew remove that file and empty the target", m.path)
+	if there == nil && !g.Resume {
+		return fmt.Errorf("%s: a migration between these stores was cut short: --resume goes on with it; to start again, remove that file and empty the target", m.path)
 	}
 	began := time.Now()
 	if there != nil {
@@ -73,7 +67,7 @@ func migrate(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (er
 		}
 	}
 	if err := m.move(ctx); err != nil {
-		return fmt.Errorf("%w; -resume goes on where it was", err)
+		return fmt.Errorf("%w; --resume goes on where it was", err)
 	}
 	fmt.Fprintf(e.Stderr, "migrated %s to %s and compared it in %s: %s, sha256:%s\n", storeName(source), storeName(target), time.Since(began).Round(time.Second), m.kept.end.Counts, m.kept.end.SHA256)
 	changed, err := m.changed(ctx)
@@ -116,7 +110,7 @@ func (m *migration) spoolIn(folder string) error {
 		return err
 	}
 	if depot.IsURL(folder) {
-		return errors.New("-spool: a folder is wanted")
+		return errors.New("--spool: a folder is needed")
 	}
 	m.kept = kept{e: m.e, from: from, name: name}
 	if key := m.source.SecretKey.Reveal(); key != "" {

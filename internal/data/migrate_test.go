@@ -82,7 +82,7 @@ func TestMigrateLive(t *testing.T) {
 			}
 		}
 	})
-	err := data.Command(t.Context(), e, "migrate", []string{"-to", b, "-spool", t.TempDir()})
+	err := command(t.Context(), e, "migrate", []string{"-to", b, "-spool", t.TempDir()})
 	if !errors.Is(err, data.ErrChanged) || data.ExitCode(err) != 2 {
 		t.Fatalf("error %v\n%s", err, errs)
 	}
@@ -121,7 +121,7 @@ func TestMigrateResume(t *testing.T) {
 					cancel()
 				}
 			})
-			err := data.Command(ctx, e, "migrate", args)
+			err := command(ctx, e, "migrate", args)
 			if err == nil {
 				t.Fatal("it was not cut short")
 			}

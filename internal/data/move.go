@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,35 +16,26 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-const exportUsage = `usage: export [flags] [FILE]
+type exportCommand struct {
+	StoreFlag
+	ScopeFlags
+	Secrets bool   `help:"Write secrets too: LLM keys, properties of joins, secrets of endpoints, the server's own keys."`
+	Force   bool   `help:"Overwrite an existing file."`
+	File    string `arg:"" optional:"" help:"File to write; without it, or with -, stdout."`
+}
 
-Writes what the store holds as lines of JSON, to a file or, without one or with -, to stdout. It may run beside a server, and what it writes is of one
-moment. A file is there under its name when it is whole and on disk, and not before.
+// Help returns the details.
+func (*exportCommand) Help() string {
+	return "Writes what the store holds as lines of JSON. It may run beside a server, and what it writes is as of one moment. The file gets its name when it is complete and on disk."
+}
 
-`
-
-const importUsage = `usage: import [flags] [FILE]
-
-Puts what export has written into the store, from a file or, without one or with -, from stdin. It is read to its end first, and its checksum compared; what
-comes from stdin is kept meanwhile in a packed and encrypted file, so that a slow line holds nothing up. What is there already is not overwritten: all of that is
-told of before anything is stored. One that was interrupted goes on where it was when it is run again with the same export. An SQLite file must not be in use by a
-server.
-
-`
-
-// runExport writes an export.
-func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url, scope := storeFlag(flags), scopeFlags(flags)
-	secrets := flags.Bool("secrets", false, "write secrets too: LLM keys, properties of joins, secrets of endpoints, the server's own keys")
-	force := flags.Bool("force", false, "overwrite the file if it is there")
-	if err := parse(flags, args, 1); err != nil {
-		return err
-	}
-	s, err := scope()
+// Run writes an export.
+func (x *exportCommand) Run(ctx context.Context, e Env) (err error) {
+	s, err := x.scope()
 	if err != nil {
 		return err
 	}
-	c, err := place(e, *url)
+	c, err := loadStore(e, x.Store)
 	if err != nil {
 		return err
 	}
@@ -58,17 +48,17 @@ func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 	var last export.End
 	write := func(w io.Writer) (err error) {
 		b := bufio.NewWriterSize(w, 1<<20)
-		if last, err = export.Write(ctx, b, from, s, *secrets, show); err == nil {
+		if last, err = export.Write(ctx, b, from, s, x.Secrets, show); err == nil {
 			err = b.Flush()
 		}
 		return err
 	}
-	if name := flags.Arg(0); name == "" || name == "-" {
+	if name := x.File; name == "" || name == "-" {
 		err = write(e.Stdout)
 	} else {
-		if _, there := os.Stat(name); there == nil && !*force {
+		if _, there := os.Stat(name); there == nil && !x.Force {
 			end()
-			return fmt.Errorf("%s is there already; -force overwrites it", name)
+			return fmt.Errorf("%s is there already; --force overwrites it", name)
 		}
 		err = depot.WriteFile(name, write)
 	}
@@ -77,8 +67,8 @@ func runExport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (
 		return err
 	}
 	fmt.Fprintf(e.Stderr, "exported %s: %s\n", storeName(c), last.Counts)
-	if !*secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
-		fmt.Fprintln(e.Stderr, "secrets were left out; -secrets writes them too")
+	if !x.Secrets && last.Counts.Agents+last.Counts.Endpoints > 0 {
+		fmt.Fprintln(e.Stderr, "secrets were left out; --secrets writes them too")
 	}
 	return nil
 }
@@ -122,24 +112,30 @@ func forgetImport(ctx context.Context, e Env, c config.Config) error {
 	return nil
 }
 
-// runImport puts an export into a store.
-func runImport(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url := storeFlag(flags)
-	spool := flags.String("spool", "", "`folder` for what comes from stdin, which takes about a tenth of it (default that of an SQLite file, else that of temporary files)")
-	forget := flags.Bool("forget", false, "leave what an import that was not finished has stored as it is; without FILE that is all, else another import begins")
-	if err := parse(flags, args, 1); err != nil {
-		return err
-	}
-	c, err := place(e, *url)
+type importCommand struct {
+	StoreFlag
+	Spool  string `placeholder:"FOLDER" help:"Folder for what comes from stdin, which takes about a tenth of it. Default: the folder of an SQLite file, else that of temporary files."`
+	Forget bool   `help:"Keep what an unfinished import has stored, and forget that it was unfinished. Without FILE that is all; with it, another import starts."`
+	File   string `arg:"" optional:"" help:"File to read; without it, or with -, stdin."`
+}
+
+// Help returns the details.
+func (*importCommand) Help() string {
+	return "Puts what export has written into the store. The export is first read to its end and its checksum compared. What comes from stdin is kept meanwhile in a compressed and encrypted file, so that a slow line holds nothing up. Nothing in the store is overwritten: all conflicts are listed before anything is stored. An interrupted import goes on where it was when it runs again with the same export. An SQLite file must not be in use by a server."
+}
+
+// Run puts an export into a store.
+func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
+	c, err := loadStore(e, m.Store)
 	if err != nil {
 		return err
 	}
-	if *forget {
-		if err := forgetImport(ctx, e, c); err != nil || flags.NArg() == 0 {
+	if m.Forget {
+		if err := forgetImport(ctx, e, c); err != nil || m.File == "" {
 			return err
 		}
 	}
-	in, err := takeIn(ctx, e, flags.Arg(0), cmp.Or(*spool, spoolOf(c)))
+	in, err := takeIn(ctx, e, m.File, cmp.Or(m.Spool, spoolOf(c)))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package data
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,37 +16,34 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-const restoreUsage = `usage: restore [flags] BACKUP
+type restoreCommand struct {
+	StoreFlag
+	Overwrite      bool     `help:"Replace an SQLite file that exists."`
+	Label          string   `default:"heardlog" placeholder:"NAME" help:"Start of the file names in a folder or prefix. Default: heardlog."`
+	Identity       []string `sep:"none" placeholder:"FILE" help:"Decrypt with the age identities in this file; may be repeated."`
+	PassphraseFile string   `placeholder:"FILE" help:"Decrypt with the passphrase in the first line of this file."`
+	Backup         string   `arg:"" optional:"" help:"A file, or s3://bucket/prefix/name?…; of a folder or prefix, the newest backup of the label."`
+}
 
-Puts a backup into the store. BACKUP is a file, or s3://bucket/prefix/name?…, as backup writes them; of a folder or prefix, its newest of the label. An export may
-be given, too. It is read to its end and its checksum compared before anything is written. An SQLite file is made beside and takes its place when it is
-whole and was compared; it must not be in use by a server, and -overwrite is wanted where there is one. A PostgreSQL database or schema must be empty.
+// Help returns the details.
+func (*restoreCommand) Help() string {
+	return "Puts a backup, or an export, into the store. It is read to its end and its checksum compared before anything is written. An SQLite file is made beside the old one, which it replaces when it is complete and was compared; it must not be in use by a server, and an existing one needs --overwrite. A PostgreSQL database or schema must be empty."
+}
 
-`
-
-// restore puts a backup into a store.
-func restore(ctx context.Context, e Env, flags *flag.FlagSet, args []string) error {
-	url := storeFlag(flags)
-	overwrite := flags.Bool("overwrite", false, "let the backup take the place of the SQLite file that is there")
-	label := flags.String("label", "heardlog", "of a folder or prefix, what the `name` begins with")
-	var files list
-	flags.Var(&files, "identity", "decrypt with the age identities in this `file`; may be given several times")
-	passFile := flags.String("passphrase-file", "", "decrypt with the passphrase in the first line of this `file`")
-	if err := parse(flags, args, 1); err != nil {
-		return err
+// Run restores a backup.
+func (r *restoreCommand) Run(ctx context.Context, e Env) error {
+	if r.Backup == "" || r.Backup == "-" {
+		return errors.New("a file, a folder or s3://bucket/prefix is wanted; --help shows more")
 	}
-	if flags.NArg() == 0 || flags.Arg(0) == "-" {
-		return errors.New("a file, a folder or s3://bucket/prefix is wanted; -h tells more")
-	}
-	with, err := identities(files, *passFile)
+	with, err := identities(r.Identity, r.PassphraseFile)
 	if err != nil {
 		return err
 	}
-	c, err := place(e, *url)
+	c, err := loadStore(e, r.Store)
 	if err != nil {
 		return err
 	}
-	b, err := findBackup(ctx, e, flags.Arg(0), *label, with)
+	b, err := findBackup(ctx, e, r.Backup, r.Label, with)
 	if err != nil {
 		return err
 	}
@@ -56,12 +52,12 @@ func restore(ctx context.Context, e Env, flags *flag.FlagSet, args []string) err
 		return fmt.Errorf("%s: %w; nothing was written", b, err)
 	}
 	if c.StoreURL != "" {
-		if *overwrite {
-			return errors.New("-overwrite: a PostgreSQL database is never overwritten: make an empty one, or an empty schema that search_path in the URL names, and restore into that")
+		if r.Overwrite {
+			return errors.New("--overwrite: a PostgreSQL database is never overwritten: make an empty one, or an empty schema that search_path in the URL names, and restore into that")
 		}
 		err = b.intoTables(ctx, e, c)
 	} else {
-		err = b.intoFile(ctx, e, c, *overwrite)
+		err = b.intoFile(ctx, e, c, r.Overwrite)
 	}
 	if err != nil {
 		return err
@@ -217,7 +213,7 @@ func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err erro
 func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite bool) (err error) {
 	r, err := sqlite.OpenReplacement(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, overwrite)
 	if fault.Is(err, fault.Conflict) && !overwrite {
-		return fmt.Errorf("%w; -overwrite lets the backup take its place", err)
+		return fmt.Errorf("%w; --overwrite lets the backup take its place", err)
 	}
 	if err != nil {
 		return err

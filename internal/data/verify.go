@@ -4,34 +4,32 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-const verifyUsage = `usage: verify [flags]
-
-Reads everything that the store holds and says what is wrong with it: numbers and turns of messages, revisions, what cannot be read, rows that
-belong to nothing, the outbox, and damage of the file. It changes nothing and may run beside a server. The code is 0 if nothing is wrong.
-
-`
-
-// maxFindings is how many findings are written; more of them say no more.
+// maxFindings limits the findings that are written; the others are counted.
 const maxFindings = 1000
 
-// verify looks for what is wrong with a store.
-func verify(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err error) {
-	url, scope := storeFlag(flags), scopeFlags(flags)
-	asJSON := flags.Bool("json", false, "write one JSON object a finding, and one with the counts")
-	if err := parse(flags, args, 0); err != nil {
-		return err
-	}
-	s, err := scope()
+type verifyCommand struct {
+	StoreFlag
+	ScopeFlags
+	JSON bool `name:"json" help:"Write one JSON object a finding, and one with the counts."`
+}
+
+// Help returns the details.
+func (*verifyCommand) Help() string {
+	return "Reads everything that the store holds and reports: wrong numbers and turns of messages, wrong revisions, values that cannot be read, rows without an owner, errors of the outbox, and damage of the file. It changes nothing and may run beside a server. The exit code is 0 if nothing is wrong."
+}
+
+// Run writes the findings.
+func (v *verifyCommand) Run(ctx context.Context, e Env) (err error) {
+	s, err := v.scope()
 	if err != nil {
 		return err
 	}
-	c, err := place(e, *url)
+	c, err := loadStore(e, v.Store)
 	if err != nil {
 		return err
 	}
@@ -45,7 +43,7 @@ func verify(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err
 		if n++; n > maxFindings {
 			return nil
 		}
-		if *asJSON {
+		if v.JSON {
 			return json.NewEncoder(e.Stdout).Encode(f)
 		}
 		return printFinding(e, f)
@@ -56,10 +54,10 @@ func verify(ctx context.Context, e Env, flags *flag.FlagSet, args []string) (err
 	if err != nil {
 		return err
 	}
-	if n > maxFindings && !*asJSON {
+	if n > maxFindings && !v.JSON {
 		fmt.Fprintf(e.Stdout, "and %d more\n", n-maxFindings)
 	}
-	if *asJSON {
+	if v.JSON {
 		err = json.NewEncoder(e.Stdout).Encode(map[string]any{"counts": counts, "findings": n})
 	} else {
 		_, err = fmt.Fprintf(e.Stdout, "%s: %s; findings: %d\n", storeName(c), counts, n)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/url"
@@ -12,72 +11,60 @@ import (
 	"strings"
 )
 
-// ErrDiffers tells that at least one record was not as expected; the reports have been written.
+// ErrDiffers is returned if a record is not as expected. The reports have been written.
 var ErrDiffers = errors.New("the record is not as expected")
 
-// usageText stands above the flags of -h.
-const usageText = `usage: simulate [flags] PLATFORM
-
-Plays scripted calls of a platform against a running server and compares what was recorded with what was heard. PLATFORM is one of
-%s; or all; or the name of one built-in transcript; or a file (*.jsonl). The code is 0 if
-everything is as expected.
-
-`
-
-// maxPace is the fastest that a call is played in time; faster than that, time is left out.
+// maxPace is the largest factor of real time; for more speed, calls are played without waiting.
 const maxPace = 100
 
-// Command runs the subcommand with the arguments behind its name. server and key are those of the server's own settings, which flags change.
-// It returns ErrDiffers if a record is not as expected, and any other error if a call could not be played.
-func Command(ctx context.Context, args []string, server, key string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	c := Config{}
-	flags.StringVar(&c.Server, "server", server, "base `URL` of the server, without /v1")
-	flags.StringVar(&c.Key, "key", key, "`secret` of a credential; by default the first of HEARDLOG_CREDENTIALS")
-	flags.StringVar(&c.Listen, "listen", "127.0.0.1:0", "`host:port` of the simulated LLM, which the server must be allowed to call (HEARDLOG_OUTBOUND_ALLOW)")
-	flags.Float64Var(&c.Pace, "pace", 0, "1 plays in real time, 2 twice as fast; 0 waits for nothing")
-	asJSON := flags.Bool("json", false, "write one JSON object a call instead of tables")
-	show := flags.Bool("print", false, "write the transcript instead of playing it")
-	flags.Lookup("key").DefValue = "" // never shown
-	flags.Usage = func() {
-		fmt.Fprintf(stderr, usageText, strings.Join(Platforms(), ", "))
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
-		return err
-	}
-	if flags.NArg() != 1 {
-		flags.Usage()
+// Command is the subcommand simulate, in the form of package cli.
+type Command struct {
+	Server    string   `placeholder:"URL" help:"Base URL of the server, without /v1. Default: the server of the settings."`
+	Key       string   `placeholder:"SECRET" help:"Secret of a credential. Default: the first of HEARDLOG_CREDENTIALS."`
+	Listen    string   `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Address of the simulated LLM, which the server must be allowed to call (HEARDLOG_OUTBOUND_ALLOW). Default: 127.0.0.1 and a free port."`
+	Pace      float64  `default:"0" placeholder:"N" help:"1 plays in real time, 2 twice as fast. 0, the default, waits for nothing."`
+	JSON      bool     `name:"json" help:"Write one JSON object a call instead of tables."`
+	Print     bool     `help:"Write the transcript instead of playing it."`
+	Platforms []string `arg:"" optional:"" name:"platform" help:"A platform, all, the name of one built-in transcript, or a file (*.jsonl)."`
+}
+
+// Help returns the details.
+func (*Command) Help() string {
+	return "Plays scripted calls of a platform against a running server and compares what was recorded with what was heard. The platforms are " +
+		strings.Join(Platforms(), ", ") + ". The exit code is 0 if everything is as expected."
+}
+
+// Play runs the subcommand. It returns ErrDiffers if a record is not as expected, and any other error
+// if a call could not be played.
+func (o *Command) Play(ctx context.Context, stdout io.Writer) error {
+	if len(o.Platforms) != 1 {
 		return errors.New("simulate: name one platform or one file")
 	}
+	c := Config{Server: o.Server, Key: o.Key, Listen: o.Listen, Pace: o.Pace}
 	if err := c.check(); err != nil {
 		return err
 	}
-	list, err := find(flags.Arg(0))
+	list, err := find(o.Platforms[0])
 	if err != nil {
 		return err
 	}
-	if *show {
+	if o.Print {
 		return printSources(list, stdout)
 	}
-	return playAll(ctx, c, list, *asJSON, stdout)
+	return playAll(ctx, c, list, o.JSON, stdout)
 }
 
 func (c *Config) check() error {
 	if u, err := url.Parse(c.Server); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("-server: %q is not an http or https URL", c.Server)
+		return fmt.Errorf("--server: %q is not an http or https URL", c.Server)
 	}
 	if c.Pace < 0 || c.Pace > maxPace {
-		return fmt.Errorf("-pace: %v is not from 0 to %d", c.Pace, maxPace)
+		return fmt.Errorf("--pace: %v is not from 0 to %d", c.Pace, maxPace)
 	}
 	return nil
 }
 
-// find gives the transcripts of a platform, of a name, or in a file.
+// find returns the transcripts of a platform, of a name, or in a file.
 func find(name string) ([]Transcript, error) {
 	list, err := Builtin(name)
 	if err != nil || len(list) > 0 {
@@ -108,7 +95,8 @@ func printSources(list []Transcript, w io.Writer) error {
 	return nil
 }
 
-// playAll plays one call after the other and writes what came of each. One that cannot be played ends it.
+// playAll plays the calls in turn and writes a report of each. It stops at a call that cannot be
+// played.
 func playAll(ctx context.Context, c Config, list []Transcript, asJSON bool, w io.Writer) error {
 	match := true
 	for i, t := range list {

@@ -113,7 +113,7 @@ func newRun(platform string) (string, error) {
 // reachable says what to do where no server answers.
 func reachable(server string, err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return fmt.Errorf("no server answers at %s: start one, or name it with -server URL: %w", server, err)
+		return fmt.Errorf("no server answers at %s: start one, or name it with --server URL: %w", server, err)
 	}
 	return err
 }

@@ -2,9 +2,11 @@ package simulate_test
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/heardlog/heardlog/internal/cli"
 	"github.com/heardlog/heardlog/internal/simulate"
 )
 
@@ -66,6 +68,25 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// playCommand is the grammar of one subcommand.
+type playCommand struct{ simulate.Command }
+
+func (p *playCommand) Run(ctx context.Context, out *bytes.Buffer) error {
+	if p.Server == "" {
+		p.Server = "http://127.0.0.1:1"
+	}
+	p.Key = "id:hidden"
+	return p.Play(ctx, out)
+}
+
+// command parses and runs the subcommand simulate.
+func command(ctx context.Context, args []string, out *bytes.Buffer) error {
+	var c struct {
+		Simulate playCommand `cmd:""`
+	}
+	return cli.Run(ctx, &c, append([]string{"simulate"}, args...), "", out, nil, out)
+}
+
 // The command says what is wrong with its arguments, and where no server answers it says what to do.
 func TestCommandArguments(t *testing.T) {
 	t.Parallel()
@@ -80,12 +101,12 @@ func TestCommandArguments(t *testing.T) {
 		{"no file", []string{"none.jsonl"}, "no such file"},
 		{"server", []string{"-server", "localhost:8080", "vapi"}, "-server:"},
 		{"pace", []string{"-pace", "-1", "vapi"}, "-pace: -1 is not from 0 to 100"},
-		{"no server", []string{"-server", "http://127.0.0.1:1", "vapi"}, "start one, or name it with -server"},
+		{"no server", []string{"-server", "http://127.0.0.1:1", "vapi"}, "start one, or name it with --server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			err := simulate.Command(t.Context(), tt.args, "http://127.0.0.1:1", "id:hidden", &out, &out)
+			err := command(t.Context(), tt.args, &out)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("the error is %v, want %q", err, tt.want)
 			}
@@ -95,7 +116,7 @@ func TestCommandArguments(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	if err := simulate.Command(t.Context(), []string{"-print", "livekit"}, "http://127.0.0.1:1", "", &out, &out); err != nil || !strings.Contains(out.String(), `"platform":"livekit"`) {
+	if err := command(t.Context(), []string{"-print", "livekit"}, &out); err != nil || !strings.Contains(out.String(), `"platform":"livekit"`) {
 		t.Errorf("-print: %v\n%s", err, &out)
 	}
 }
