@@ -20,6 +20,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -29,7 +30,8 @@ type Config struct {
 	Memory        *memory.Service
 	Context       *memctx.Service // of Memory; nil makes one
 	Answers       *turn.Runner
-	Conversations memory.Conversations
+	Conversations kv.Conversations
+	Working       *kv.Working
 	Webhooks      *webhook.Service
 	Access        *Access
 	Log           zerolog.Logger
@@ -113,7 +115,7 @@ func New(c Config) *chi.Mux {
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:       contextAPI{bodies: b, memory: c.Context, now: c.Now},
 		items:         itemAPI{bodies: b, memory: c.Memory, now: c.Now},
-		working:       workingAPI{bodies: b, memory: c.Memory},
+		working:       workingAPI{bodies: b, working: c.Working},
 		conversations: conversationAPI{bodies: b, conversations: c.Conversations},
 		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},
 		tails:         tailAPI{hub: hub},

@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 )
 
 // conversationAPI serves saved conversations.
 type conversationAPI struct {
 	bodies
-	conversations memory.Conversations
+	conversations kv.Conversations
 }
 
 func conversationID(r *http.Request) (string, error) { return pathName(r, "id") }
@@ -77,7 +78,7 @@ func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	after := query.Get("cursor")
 	if after != "" {
-		if err := memory.ValidName("cursor", after, memory.MaxConversationID); err != nil {
+		if err := memory.ValidName("cursor", after, kv.MaxConversationID); err != nil {
 			return err
 		}
 	}

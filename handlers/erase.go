@@ -6,13 +6,14 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // eraseAPI erases all data of a user or a project.
 type eraseAPI struct {
 	memory        *memory.Service
-	conversations memory.Conversations
+	conversations kv.Conversations
 	webhooks      *webhook.Service
 	now           func() time.Time
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 )
 
 // workingProperties is properties.heardlog.working_memory.
@@ -24,7 +25,7 @@ func (p *workingProperties) settings() memory.WorkingSettings {
 // workingAPI serves the working memory of an agent.
 type workingAPI struct {
 	bodies
-	memory *memory.Service
+	working *kv.Working
 }
 
 // workingKeyJSON is an entry without its value.
@@ -35,7 +36,7 @@ type workingKeyJSON struct {
 	ExpiresMS int64  `json:"expires_ms"`
 }
 
-func newWorkingKey(e *memory.WorkingEntry) workingKeyJSON {
+func newWorkingKey(e *kv.Entry) workingKeyJSON {
 	return workingKeyJSON{Key: e.Key, Bytes: e.Size(), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
 }
 
@@ -58,7 +59,7 @@ func (a workingAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if in.TTLSeconds != nil {
 		ttl = *in.TTLSeconds
 	}
-	e, err := a.memory.PutWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key, in.Value, ttl)
+	e, err := a.working.Put(r.Context(), projectOf(r), chi.URLParam(r, "id"), key, in.Value, ttl)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (a workingAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.memory.Working(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	e, err := a.working.Get(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (a workingAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.memory.DeleteWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
+	found, err := a.working.Delete(r.Context(), projectOf(r), chi.URLParam(r, "id"), key)
 	if err != nil {
 		return err
 	}
@@ -121,11 +122,11 @@ func (a workingAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	after := query.Get("cursor")
 	if after != "" {
-		if err := memory.ValidName("cursor", after, memory.MaxWorkingKey); err != nil {
+		if err := memory.ValidName("cursor", after, kv.MaxWorkingKey); err != nil {
 			return err
 		}
 	}
-	page, most, err := a.memory.WorkingKeys(r.Context(), projectOf(r), chi.URLParam(r, "id"), after, limit+1)
+	page, most, err := a.working.Keys(r.Context(), projectOf(r), chi.URLParam(r, "id"), after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (a workingAPI) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a workingAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	n, err := a.memory.ClearWorking(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	n, err := a.working.Clear(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}

@@ -141,6 +141,14 @@ type Memory struct {
 	Working WorkingSettings `json:"working,omitzero"`
 }
 
+// WorkingSettings is what an agent's settings say about its working memory (package kv). Zero
+// values say nothing.
+type WorkingSettings struct {
+	Off       bool `json:"off,omitempty"`
+	MaxSizeMB int  `json:"max_size_mb,omitempty"` // the server's limit holds beside it
+	TTL       int  `json:"ttl,omitempty"`         // seconds that an entry lives if the call does not say
+}
+
 // Holds reports whether a message of the agent is in its memory.
 func (m *Memory) Holds(msg *Message) bool { return msg.Seq >= m.BaseSeq && msg.InMemory() }
 

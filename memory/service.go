@@ -19,10 +19,8 @@ type Config struct {
 	Store Ledger
 	// Items finds messages by their scope: the same driver. Without it the methods for items fail.
 	Items ItemStore
-	// Working keeps working memories: the same driver. Without it the calls about them do not work.
-	Working WorkingStore
-	Now     func() time.Time
-	NewID   func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
+	Now   func() time.Time
+	NewID func() string // a new agent id: sortable by time and not to be guessed (UUIDv7)
 	// Events selects events and builds their bodies; nil sends none.
 	Events Events
 	// Think runs a turn without a client, for silence_config's action think; nil makes that action
@@ -50,9 +48,6 @@ type Config struct {
 	Policy window.Policy
 	// Counter returns the token counter that a policy names; nil always uses the estimate.
 	Counter func(tokens string) (window.Counter, error)
-	// MaxWorkingMB limits an agent's working memory, whatever the agent's settings; 0 is the
-	// constant MaxWorkingMB.
-	MaxWorkingMB int
 	// IdleTimeout ends agents that gave no idle_timeout of their own; 0 = never.
 	IdleTimeout time.Duration
 	// Retention is how long an ended agent is kept; 0 = for ever.

@@ -132,7 +132,6 @@ func (s *Service) Run(ctx context.Context) error {
 		})
 	}
 	wg.Go(func() { s.sweepUntil(ctx) })
-	wg.Go(func() { s.sweepWorkingUntil(ctx) })
 	if s.peers != nil {
 		wg.Go(func() { s.runPeers(ctx) })
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/window/tokens"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -46,6 +47,7 @@ type App struct {
 	ids       *ids
 	service   *memory.Service
 	contexts  *memctx.Service
+	working   *kv.Working
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // of calls to LLMs
@@ -86,7 +88,6 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.newSummaries(reg)
 	a.service = memory.NewService(memory.Config{
 		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
-		Working: a.store, MaxWorkingMB: c.WorkingMB,
 		Items: a.store, Peers: peersOf(a.store),
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
@@ -95,6 +96,10 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, MaxItems: c.ItemLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
 	})
 	a.contexts = memctx.New(a.service)
+	a.working = &kv.Working{
+		Store: a.store, Agents: a.store, MaxMB: c.WorkingMB, Now: a.now,
+		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
+	}
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
 		return nil, err
@@ -115,7 +120,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: memory.Conversations{Store: a.store, Max: c.ConversationLimit},
+		Memory: a.service, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, Working: a.working,
 		Access: access(c), Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
@@ -202,6 +207,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.summaries != nil {
 		run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
 	}
+	run("working memories", func() error { return a.working.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
 	run("old webhooks", func() error { return a.sweeper.Run(behind) })

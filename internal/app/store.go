@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -20,9 +21,8 @@ import (
 // store is all that the server needs of a driver.
 type store interface {
 	memory.Ledger
-	memory.ConversationStore
 	memory.ItemStore
-	memory.WorkingStore
+	kv.Store
 	webhook.Store
 	// Published returns all endpoints. The pointer stays the same until an endpoint changes.
 	Published() *[]webhook.Endpoint

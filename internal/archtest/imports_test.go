@@ -63,7 +63,7 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/codec", "memory/export", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
+	driver := []string{"memory", "memory/codec", "memory/export", "memory/kv", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
@@ -83,6 +83,7 @@ func rules() map[string]rule {
 		"memory/heard":                 {},
 		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, nil},
 		"memory/codec":                 {[]string{"memory", "internal/secret"}, []string{jsonExp}},
+		"memory/kv":                    {[]string{"memory", "internal/fault"}, nil},
 		"memory/seal":                  {},
 		"memory/window":                {[]string{"internal/fault"}, nil},
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
@@ -101,12 +102,12 @@ func rules() map[string]rule {
 		"internal/turn":                {[]string{"memory", "memory/echo", "memory/heard", "memory/window", "llmadapter", "internal/breaker", "internal/fault", "internal/secret"}, []string{zerolog, prometheus, otel, gjson}},
 		"internal/tail":                {[]string{"memory", "internal/fault"}, []string{zerolog, prometheus}},
 		"internal/summary":             {[]string{"memory", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
-		"handlers":                     {[]string{"internal/apidocs", "memory", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
+		"handlers":                     {[]string{"internal/apidocs", "memory", "memory/kv", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"internal/simulate":            {},
 		"internal/drivers":             {[]string{"memory/engine", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/depot":               {nil, []string{minio}},
-		"internal/data":                {[]string{"config", "memory", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
+		"internal/data":                {[]string{"config", "memory", "memory/kv", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/simulate"}, []string{kong}},
 		"webhook/receive":              {},
 		"deploy":                       {[]string{"config"}, []string{yaml}},

@@ -20,6 +20,7 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
@@ -29,7 +30,7 @@ import (
 // whole is a store with what these tests put into it.
 type whole interface {
 	memory.Ledger
-	memory.ConversationStore
+	kv.Store
 	webhook.Store
 }
 
@@ -72,7 +73,7 @@ func filled(t *testing.T, url string, n int) {
 		_, _, err := s.Create(t.Context(), a, 0, memory.Change{Append: msgs, Events: []memory.Event{{ID: fmt.Sprint("ev", i), Type: 102, CreatedMS: 5, Body: []byte("{}")}}})
 		check(err)
 	}
-	check(s.SaveConversation(t.Context(), "p", "c", []byte(`{"messages":[]}`), 0))
+	check(s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 	check(s.Close())
 }
 

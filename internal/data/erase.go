@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -43,7 +44,7 @@ type erased struct {
 type eraser interface {
 	memory.Ledger
 	memory.ItemStore
-	memory.ConversationStore
+	kv.Store
 	webhook.Store
 	export.Source
 }
@@ -165,6 +166,6 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	if gone, err = service.EraseProject(ctx, r.Project); err != nil {
 		return err
 	}
-	*n.Conversations, err = from.ClearConversations(ctx, r.Project)
+	*n.Conversations, err = from.ClearKeys(ctx, kv.Space{Project: r.Project}, 0)
 	return err
 }

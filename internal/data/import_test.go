@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
@@ -33,7 +34,7 @@ func TestImportClashes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.SaveConversation(t.Context(), "p", "c", []byte(`{}`), 0); err != nil {
+			if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -45,7 +46,7 @@ func TestClashes(t *testing.T) {
 					}
 				}
 				for _, err := range []error{
-					s.SaveConversation(t.Context(), "p", "z", []byte(`{}`), 0),
+					s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0),
 					s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "other", Project: "r", URL: "https://x.example"}),
 					s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e1", Project: "p", URL: "https://kept.example"}),
 				} {

@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/window"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -17,8 +18,7 @@ import (
 type (
 	memories interface {
 		memory.Ledger
-		memory.ConversationStore
-		memory.WorkingStore
+		kv.Store
 	}
 	whole interface {
 		memories
@@ -107,8 +107,8 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: events(memory.Event{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body})})
 		check(err)
 	}
-	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
-	check(s.PutWorking(ctx, "p", "a", memory.WorkingEntry{Key: "Z", Value: []byte("2"), UpdatedMS: 5, ExpiresMS: 1 << 50}, memory.WorkingLimit{Keys: 9, Bytes: 999}, 5))
+	check(s.PutKey(ctx, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, kv.Limit{Keys: 9, Bytes: 999}, 5))
+	check(s.PutKey(ctx, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: "Z", Value: []byte("2"), UpdatedMS: 5, ExpiresMS: 1 << 50}, kv.Limit{Keys: 9, Bytes: 999}, 5))
 	// Something other than the last message changes last, and an agent ends.
 	check(s.Update(ctx, "p", "b", func(tx memory.AgentView) (memory.Change, error) {
 		m, err := tx.Seq(1)
@@ -120,9 +120,9 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 400, memory.EndOK, 6
 		return memory.Change{Agent: &a, Replace: []memory.Message{m}, Events: events(memory.Event{ID: "end", Type: 103, CreatedMS: 1500, Body: []byte("\xff\x00 no text")})}, nil
 	}))
-	check(s.SaveConversation(ctx, "p", "z", []byte(`{"messages":[ 1 ]}`), 0))
-	check(s.SaveConversation(ctx, "p", "é", []byte(`{"messages":[]}`), 0))
-	check(s.SaveConversation(ctx, "q", "a", []byte(`{}`), 0))
+	check(s.PutKey(ctx, kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{"messages":[ 1 ]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	check(s.PutKey(ctx, kv.Space{Project: "p"}, kv.Entry{Key: "é", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	check(s.PutKey(ctx, kv.Space{Project: "q"}, kv.Entry{Key: "a", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 }
 
 // must gives a value that there is no reason not to have.

@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -78,16 +79,20 @@ func (s *Store) records(sc export.Scope) (out []export.Record) {
 	}
 	for _, a := range agents {
 		if k := (key{a.head.Agent.Project, a.head.Agent.ID}); s.agentIn(sc, k) {
-			for _, name := range slices.Sorted(maps.Keys(a.working)) {
-				e := a.working[name]
+			list := s.spaces[kv.Space{Project: k.project, Agent: k.id}]
+			for _, name := range slices.Sorted(maps.Keys(list)) {
+				e := list[name]
 				out = append(out, export.Record{Working: &export.Working{Project: k.project, AgentID: k.id, Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}})
 			}
 		}
 	}
 	if sc.Agent == "" {
-		for _, k := range slices.SortedFunc(maps.Keys(s.conversations), func(a, b key) int { return cmp.Or(cmp.Compare(a.project, b.project), cmp.Compare(a.id, b.id)) }) {
-			if sc.Project == "" || k.project == sc.Project {
-				out = append(out, export.Record{Conversation: &export.Conversation{Project: k.project, ID: k.id, Body: s.conversations[k]}})
+		for _, space := range slices.SortedFunc(maps.Keys(s.spaces), func(a, b kv.Space) int { return cmp.Compare(a.Project, b.Project) }) {
+			if space.Agent != "" || sc.Project != "" && space.Project != sc.Project {
+				continue
+			}
+			for _, id := range slices.Sorted(maps.Keys(s.spaces[space])) {
+				out = append(out, export.Record{Conversation: &export.Conversation{Project: space.Project, ID: id, Body: s.spaces[space][id].Value}})
 			}
 		}
 	}
@@ -151,7 +156,10 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	}
 	next := Store{
 		agents: maps.Clone(s.agents), made: s.made, joins: maps.Clone(s.joins), endpoints: slices.Clone(s.endpoints), events: maps.Clone(s.events),
-		deliveries: slices.Clone(s.deliveries), keys: maps.Clone(s.keys), conversations: maps.Clone(s.conversations), items: slices.Clone(s.items),
+		deliveries: slices.Clone(s.deliveries), keys: maps.Clone(s.keys), spaces: maps.Clone(s.spaces), items: slices.Clone(s.items),
+	}
+	for space, list := range next.spaces {
+		next.spaces[space] = maps.Clone(list)
 	}
 	fresh := map[key]*agent{} // what this call may change: others are shared with s
 	for i := range batch {
@@ -165,7 +173,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 		}
 	}
 	s.agents, s.made, s.joins, s.endpoints, s.events = next.agents, next.made, next.joins, next.endpoints, next.events
-	s.deliveries, s.keys, s.conversations, s.items, s.mark = next.deliveries, next.keys, next.conversations, next.items, bytes.Clone(mark)
+	s.deliveries, s.keys, s.spaces, s.items, s.mark = next.deliveries, next.keys, next.spaces, next.items, bytes.Clone(mark)
 	s.wake()
 	return nil
 }
@@ -198,7 +206,7 @@ func (s *Store) against(r *export.Record) string {
 	case r.Agent != nil:
 		return s.againstAgent(r.Agent)
 	case r.Conversation != nil:
-		if _, there := s.conversations[key{r.Conversation.Project, r.Conversation.ID}]; there {
+		if _, there := s.spaces[kv.Space{Project: r.Conversation.Project}][r.Conversation.ID]; there {
 			return export.IsThere
 		}
 	case r.Event != nil:
@@ -260,20 +268,14 @@ func (s *Store) importOne(r *export.Record, fresh map[key]*agent) error {
 		if s.agents[k] == nil {
 			return noImport("key", e.Key, k)
 		}
-		a := s.own(k, fresh)
-		if _, there := a.working[e.Key]; there {
+		if !s.addEntry(kv.Space{Project: e.Project, Agent: e.AgentID}, kv.Entry{Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}) {
 			return taken("key %s of agent %s", e.Key, e.AgentID)
 		}
-		if a.working == nil {
-			a.working = map[string]memory.WorkingEntry{}
-		}
-		a.working[e.Key] = memory.WorkingEntry{Key: e.Key, Value: bytes.Clone(e.Value), UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
 	case r.Conversation != nil:
-		k := key{r.Conversation.Project, r.Conversation.ID}
-		if _, there := s.conversations[k]; there {
-			return taken("conversation %s of project %s", k.id, k.project)
+		c := r.Conversation
+		if !s.addEntry(kv.Space{Project: c.Project}, kv.Entry{Key: c.ID, Value: c.Body, ExpiresMS: kv.Never}) {
+			return taken("conversation %s of project %s", c.ID, c.Project)
 		}
-		s.conversations[k] = bytes.Clone(r.Conversation.Body)
 	case r.Event != nil:
 		e := r.Event
 		k := key{e.Project, e.AgentID}
@@ -288,6 +290,19 @@ func (s *Store) importOne(r *export.Record, fresh map[key]*agent) error {
 		return s.importDelivery(r.Delivery)
 	}
 	return nil
+}
+
+// addEntry adds an entry to a space and reports whether its key was free.
+func (s *Store) addEntry(space kv.Space, e kv.Entry) bool {
+	if _, there := s.spaces[space][e.Key]; there {
+		return false
+	}
+	if s.spaces[space] == nil {
+		s.spaces[space] = map[string]kv.Entry{}
+	}
+	e.Value = bytes.Clone(e.Value)
+	s.spaces[space][e.Key] = e
+	return true
 }
 
 func noImport(what, id string, k key) error {
@@ -312,7 +327,7 @@ func (s *Store) importAgent(a *export.Agent, fresh map[key]*agent) error {
 func (s *Store) own(k key, fresh map[key]*agent) *agent {
 	a := s.agents[k]
 	if fresh[k] == nil { // of an earlier call
-		a = &agent{no: a.no, head: a.head, list: slices.Clone(a.list), working: maps.Clone(a.working)}
+		a = &agent{no: a.no, head: a.head, list: slices.Clone(a.list)}
 		fresh[k], s.agents[k] = a, a
 	}
 	return a

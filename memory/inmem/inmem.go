@@ -13,6 +13,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -30,9 +31,9 @@ type Store struct {
 	keys       map[string][]byte // by name
 	replays    map[key]replay    // by project and name
 
-	conversations map[key][]byte // by project and id
-	mark          []byte         // of an import that was not finished
-	items         []itemPlace    // in the order in which they came; those of agents and messages that are gone stay
+	spaces map[kv.Space]map[string]kv.Entry
+	mark   []byte      // of an import that was not finished
+	items  []itemPlace // in the order in which they came; those of agents and messages that are gone stay
 }
 
 type key struct{ project, id string }
@@ -42,8 +43,6 @@ type agent struct {
 	ver  int64 // see memory.Version
 	head memory.Head
 	list []memory.Message // in order of Seq; replaced as a whole, never written to, since callers hold parts of it
-
-	working map[string]memory.WorkingEntry
 }
 
 var (
@@ -53,7 +52,7 @@ var (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, conversations: map[key][]byte{}, replays: map[key]replay{}}
+	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kv.Entry{}, replays: map[key]replay{}}
 }
 
 // enter locks the store for one call; without an error the caller unlocks it.

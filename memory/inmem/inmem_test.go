@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/webhooktest"
@@ -24,7 +25,7 @@ func TestQueue(t *testing.T) {
 }
 
 func TestConversations(t *testing.T) {
-	memorytest.RunConversations(t, func(*testing.T) memory.ConversationStore { return memorytest.New() })
+	memorytest.RunConversations(t, func(*testing.T) kv.Store { return memorytest.New() })
 }
 
 // TestWorking runs the contract of working memories.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 )
 
 // Load implements memory.Store.
@@ -179,6 +180,7 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 		erased[k] = true
 		delete(s.joins, key{k.project, s.agents[k].head.Agent.JoinKey})
 		delete(s.agents, k)
+		delete(s.spaces, kv.Space{Project: k.project, Agent: k.id})
 	}
 	for i, d := range s.deliveries {
 		if d != nil && erased[d.event.agent] {

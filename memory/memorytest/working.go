@@ -10,15 +10,16 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 )
 
 // WorkingStore is a store of working memories with the agents that they belong to.
 type WorkingStore interface {
 	memory.Ledger
-	memory.WorkingStore
+	kv.Store
 }
 
-// RunWorking runs the contract of memory.WorkingStore; open gives an empty store of the test's own and closes it when the test ends.
+// RunWorking runs the contract of kv.Store; open gives an empty store of the test's own and closes it when the test ends.
 func RunWorking(t *testing.T, open func(*testing.T) WorkingStore) {
 	for name, test := range map[string]func(*testing.T, context.Context, WorkingStore){
 		"PutAndGet": testWorkingPut, "Unknown": testWorkingUnknown, "Ended": testWorkingEnded, "Expired": testWorkingExpired, "Limit": testWorkingLimit,
@@ -29,16 +30,16 @@ func RunWorking(t *testing.T, open func(*testing.T) WorkingStore) {
 	}
 }
 
-var wide = memory.WorkingLimit{Keys: 1000, Bytes: 1 << 30}
+var wide = kv.Limit{Keys: 1000, Bytes: 1 << 30}
 
 // entry is set at 1000 and lives until the given time.
-func entry(key, value string, expiresMS int64) memory.WorkingEntry {
-	return memory.WorkingEntry{Key: key, Value: []byte(value), UpdatedMS: 1000, ExpiresMS: expiresMS}
+func entry(key, value string, expiresMS int64) kv.Entry {
+	return kv.Entry{Key: key, Value: []byte(value), UpdatedMS: 1000, ExpiresMS: expiresMS}
 }
 
-func putWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agent, e memory.WorkingEntry, nowMS int64) {
+func putWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agent, e kv.Entry, nowMS int64) {
 	t.Helper()
-	if err := s.PutWorking(ctx, a.Project, a.ID, e, wide, nowMS); err != nil {
+	if err := s.PutKey(ctx, kv.Space{Project: a.Project, Agent: a.ID}, e, wide, nowMS); err != nil {
 		t.Fatalf("put %s: %v", e.Key, err)
 	}
 }
@@ -46,7 +47,7 @@ func putWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agen
 // wantWorking wants a value under the key at the time; "" for none.
 func wantWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agent, key, want string, nowMS int64) {
 	t.Helper()
-	got, err := s.Working(ctx, a.Project, a.ID, key, nowMS)
+	got, err := s.GetKey(ctx, kv.Space{Project: a.Project, Agent: a.ID}, key, nowMS)
 	if want == "" {
 		if !fault.Is(err, fault.NotFound) {
 			t.Errorf("%s at %d: %q, %v; want none", key, nowMS, got.Value, err)
@@ -61,7 +62,7 @@ func wantWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Age
 // wantKeys wants a whole list, and its sums.
 func wantKeys(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agent, nowMS int64, want ...string) {
 	t.Helper()
-	page, err := s.WorkingKeys(ctx, a.Project, a.ID, "", 1000, nowMS)
+	page, err := s.ListKeys(ctx, kv.Space{Project: a.Project, Agent: a.ID}, "", 1000, nowMS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 	e := entry("k", value, 5000)
 	putWorking(t, ctx, s, a, e, 1000)
 	e.Value[0] = 'x' // the store's copy is its own
-	got, err := s.Working(ctx, project, a.ID, "k", 1000)
+	got, err := s.GetKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,18 +95,18 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 	for i, v := range []string{long, "1", "null", long} {
 		e := entry("k", v, 6000+int64(i))
 		putWorking(t, ctx, s, a, e, 2000)
-		got, err := s.Working(ctx, project, a.ID, "k", 2000)
+		got, err := s.GetKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 2000)
 		if err != nil || got.ExpiresMS != e.ExpiresMS || !bytes.Equal(got.Value, e.Value) {
 			t.Errorf("%d: %d bytes until %d, %v", i, len(got.Value), got.ExpiresMS, err)
 		}
 	}
-	page, err := s.WorkingKeys(ctx, project, a.ID, "", 10, 2000)
+	page, err := s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 10, 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, "page", page, memory.WorkingPage{Keys: []memory.WorkingKey{{Key: "k", Bytes: int64(len(long)) + 1, UpdatedMS: 1000, ExpiresMS: 6003}}, Total: 1, Bytes: int64(len(long)) + 1})
+	wantSame(t, "page", page, kv.Page{Keys: []kv.Key{{Key: "k", Bytes: int64(len(long)) + 1, UpdatedMS: 1000, ExpiresMS: 6003}}, Total: 1, Bytes: int64(len(long)) + 1})
 	for _, want := range []bool{true, false} {
-		if found, err := s.DeleteWorking(ctx, project, a.ID, "k", 2000); err != nil || found != want {
+		if found, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 2000); err != nil || found != want {
 			t.Errorf("deleted %v, %v; want %v", found, err, want)
 		}
 	}
@@ -114,14 +115,14 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 
 func testWorkingUnknown(t *testing.T, ctx context.Context, s WorkingStore) {
 	id := newAgent(1).ID
-	wantCode(t, s.PutWorking(ctx, project, id, entry("k", "1", 5000), wide, 1000), fault.NotFound)
-	_, err := s.Working(ctx, project, id, "k", 1000)
+	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: id}, entry("k", "1", 5000), wide, 1000), fault.NotFound)
+	_, err := s.GetKey(ctx, kv.Space{Project: project, Agent: id}, "k", 1000)
 	wantCode(t, err, fault.NotFound)
-	_, err = s.DeleteWorking(ctx, project, id, "k", 1000)
+	_, err = s.DeleteKey(ctx, kv.Space{Project: project, Agent: id}, "k", 1000)
 	wantCode(t, err, fault.NotFound)
-	_, err = s.WorkingKeys(ctx, project, id, "", 10, 1000)
+	_, err = s.ListKeys(ctx, kv.Space{Project: project, Agent: id}, "", 10, 1000)
 	wantCode(t, err, fault.NotFound)
-	_, err = s.ClearWorking(ctx, project, id, 1000)
+	_, err = s.ClearKeys(ctx, kv.Space{Project: project, Agent: id}, 1000)
 	wantCode(t, err, fault.NotFound)
 }
 
@@ -131,13 +132,13 @@ func testWorkingEnded(t *testing.T, ctx context.Context, s WorkingStore) {
 	putWorking(t, ctx, s, a, entry("k", "1", 5000), 1000)
 	putWorking(t, ctx, s, a, entry("l", "2", 5000), 1000)
 	update(t, ctx, s, a, end(memory.Stopped, 2000))
-	wantCode(t, s.PutWorking(ctx, project, a.ID, entry("k", "3", 5000), wide, 3000), fault.Stopped)
+	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("k", "3", 5000), wide, 3000), fault.Stopped)
 	wantWorking(t, ctx, s, a, "k", "1", 3000)
 	wantKeys(t, ctx, s, a, 3000, "k", "l")
-	if found, err := s.DeleteWorking(ctx, project, a.ID, "k", 3000); err != nil || !found {
+	if found, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 3000); err != nil || !found {
 		t.Errorf("deleted %v, %v", found, err)
 	}
-	if n, err := s.ClearWorking(ctx, project, a.ID, 3000); err != nil || n != 1 {
+	if n, err := s.ClearKeys(ctx, kv.Space{Project: project, Agent: a.ID}, 3000); err != nil || n != 1 {
 		t.Errorf("cleared %d, %v", n, err)
 	}
 }
@@ -154,13 +155,13 @@ func testWorkingExpired(t *testing.T, ctx context.Context, s WorkingStore) {
 	wantWorking(t, ctx, s, a, "a", "1", 4999)
 	wantWorking(t, ctx, s, a, "a", "", 5000)
 	wantKeys(t, ctx, s, a, 5000, "d")
-	if found, err := s.DeleteWorking(ctx, project, a.ID, "b", 5000); err != nil || found {
+	if found, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "b", 5000); err != nil || found {
 		t.Errorf("deleted what has expired: %v, %v", found, err)
 	}
 	putWorking(t, ctx, s, a, entry("c", "2", 8000), 5000) // begins anew
 	wantWorking(t, ctx, s, a, "c", "2", 5000)
 	wantKeys(t, ctx, s, a, 5000, "c", "d")
-	if n, err := s.ClearWorking(ctx, project, a.ID, 8000); err != nil || n != 1 {
+	if n, err := s.ClearKeys(ctx, kv.Space{Project: project, Agent: a.ID}, 8000); err != nil || n != 1 {
 		t.Errorf("cleared %d, %v; want 1", n, err)
 	}
 	wantKeys(t, ctx, s, a, 8000)
@@ -168,9 +169,9 @@ func testWorkingExpired(t *testing.T, ctx context.Context, s WorkingStore) {
 
 func testWorkingLimit(t *testing.T, ctx context.Context, s WorkingStore) {
 	a, b := create(t, ctx, s, newAgent(1)), create(t, ctx, s, newAgent(2))
-	limit := memory.WorkingLimit{Keys: 3, Bytes: 20}
+	limit := kv.Limit{Keys: 3, Bytes: 20}
 	put := func(key string, n int) error {
-		return s.PutWorking(ctx, project, a.ID, entry(key, strings.Repeat("1", n), 5000), limit, 1000)
+		return s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(key, strings.Repeat("1", n), 5000), limit, 1000)
 	}
 	for _, err := range []error{put("a", 9), put("b", 9)} { // 20 bytes with the keys
 		if err != nil {
@@ -190,16 +191,16 @@ func testWorkingLimit(t *testing.T, ctx context.Context, s WorkingStore) {
 	if err := put("c", 2); err != nil {
 		t.Errorf("replace at the limit of keys: %v", err)
 	}
-	if err := s.PutWorking(ctx, project, b.ID, entry("a", strings.Repeat("1", 19), 5000), limit, 1000); err != nil {
+	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: b.ID}, entry("a", strings.Repeat("1", 19), 5000), limit, 1000); err != nil {
 		t.Errorf("another agent's limit: %v", err)
 	}
-	if _, err := s.DeleteWorking(ctx, project, a.ID, "a", 1000); err != nil {
+	if _, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "a", 1000); err != nil {
 		t.Fatal(err)
 	}
 	if err := put("d", 9); err != nil {
 		t.Errorf("after a deletion: %v", err)
 	}
-	if _, err := s.ClearWorking(ctx, project, a.ID, 1000); err != nil {
+	if _, err := s.ClearKeys(ctx, kv.Space{Project: project, Agent: a.ID}, 1000); err != nil {
 		t.Fatal(err)
 	}
 	if err := put("e", 19); err != nil {
@@ -210,25 +211,25 @@ func testWorkingLimit(t *testing.T, ctx context.Context, s WorkingStore) {
 // testWorkingRoom: what has expired takes no room, however much it is.
 func testWorkingRoom(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
-	limit := memory.WorkingLimit{Keys: 700, Bytes: 8 << 20}
+	limit := kv.Limit{Keys: 700, Bytes: 8 << 20}
 	big := strings.Repeat("1", 900_000)
 	for i := range 700 { // more than a slice of rows and of bytes
 		value := "1"
 		if i < 8 {
 			value = big
 		}
-		if err := s.PutWorking(ctx, project, a.ID, entry(fmt.Sprintf("%03d", i), value, 5000+int64(i%2)*1000), limit, 1000); err != nil {
+		if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(fmt.Sprintf("%03d", i), value, 5000+int64(i%2)*1000), limit, 1000); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantCode(t, s.PutWorking(ctx, project, a.ID, entry("new", "1", 9000), limit, 4999), fault.Quota)
-	if err := s.PutWorking(ctx, project, a.ID, entry("new", "1", 9000), limit, 5000); err != nil {
+	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("new", "1", 9000), limit, 4999), fault.Quota)
+	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("new", "1", 9000), limit, 5000); err != nil {
 		t.Errorf("half has expired: %v", err)
 	}
-	if page, err := s.WorkingKeys(ctx, project, a.ID, "", 1, 5000); err != nil || page.Total != 351 {
+	if page, err := s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 1, 5000); err != nil || page.Total != 351 {
 		t.Errorf("%d keys, %v", page.Total, err)
 	}
-	if err := s.PutWorking(ctx, project, a.ID, entry("new", strings.Repeat("1", 8<<20-3), 9000), limit, 6000); err != nil {
+	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("new", strings.Repeat("1", 8<<20-3), 9000), limit, 6000); err != nil {
 		t.Errorf("all has expired: %v", err)
 	}
 	wantKeys(t, ctx, s, a, 6000, "new")
@@ -242,7 +243,7 @@ func testWorkingList(t *testing.T, ctx context.Context, s WorkingStore) {
 	}
 	var got []string
 	for after, n := "", 0; ; n++ {
-		page, err := s.WorkingKeys(ctx, project, a.ID, after, 5, 1000)
+		page, err := s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, after, 5, 1000)
 		if err != nil || page.Total != len(want) || n > 3 {
 			t.Fatalf("page %d: %+v, %v", n, page, err)
 		}
@@ -264,7 +265,7 @@ func testWorkingClear(t *testing.T, ctx context.Context, s WorkingStore) {
 	}
 	putWorking(t, ctx, s, a, entry("small", "1", 5000), 1000)
 	for _, want := range []int{4, 0} {
-		if n, err := s.ClearWorking(ctx, project, a.ID, 1000); err != nil || n != want {
+		if n, err := s.ClearKeys(ctx, kv.Space{Project: project, Agent: a.ID}, 1000); err != nil || n != want {
 			t.Errorf("cleared %d, %v; want %d", n, err, want)
 		}
 	}
@@ -281,7 +282,7 @@ func testWorkingTenants(t *testing.T, ctx context.Context, s WorkingStore) {
 	wantWorking(t, ctx, s, foreign, "k", "", 1000)
 	putWorking(t, ctx, s, foreign, entry("k", `"theirs"`, 5000), 1000)
 	wantWorking(t, ctx, s, a, "k", `"ours"`, 1000)
-	if n, err := s.ClearWorking(ctx, "other", a.ID, 1000); err != nil || n != 1 {
+	if n, err := s.ClearKeys(ctx, kv.Space{Project: "other", Agent: a.ID}, 1000); err != nil || n != 1 {
 		t.Errorf("cleared %d, %v", n, err)
 	}
 	wantWorking(t, ctx, s, a, "k", `"ours"`, 1000)
@@ -308,7 +309,7 @@ func testWorkingErase(t *testing.T, ctx context.Context, s WorkingStore) {
 		if err := gone(a); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.WorkingKeys(ctx, project, a.ID, "", 10, 1000)
+		_, err := s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 10, 1000)
 		wantCode(t, err, fault.NotFound)
 		wantWorking(t, ctx, s, a, "k0", "", 1000)
 		wantKeys(t, ctx, s, b, 1000, "k")
@@ -317,7 +318,7 @@ func testWorkingErase(t *testing.T, ctx context.Context, s WorkingStore) {
 		if err := s.Erase(ctx, project, a.ID); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.SweepWorking(ctx, 5000); err != nil || n != 0 {
+		if n, err := s.SweepKeys(ctx, 5000); err != nil || n != 0 {
 			t.Errorf("%d rows were left behind, %v", n, err)
 		}
 	}
@@ -335,11 +336,11 @@ func testWorkingSweep(t *testing.T, ctx context.Context, s WorkingStore) {
 		now  int64
 		want int
 	}{{4999, 0}, {5000, 601}, {5000, 0}, {5001, 1}} {
-		if n, err := s.SweepWorking(ctx, step.now); err != nil || n != step.want {
+		if n, err := s.SweepKeys(ctx, step.now); err != nil || n != step.want {
 			t.Errorf("swept %d at %d, %v; want %d", n, step.now, err, step.want)
 		}
 	}
-	if err := s.PutWorking(ctx, project, b.ID, entry("new", "1", 9000), memory.WorkingLimit{Keys: 1, Bytes: 4}, 5001); err != nil {
+	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: b.ID}, entry("new", "1", 9000), kv.Limit{Keys: 1, Bytes: 4}, 5001); err != nil {
 		t.Errorf("what was swept still counts: %v", err)
 	}
 }
@@ -348,14 +349,14 @@ func testWorkingSweep(t *testing.T, ctx context.Context, s WorkingStore) {
 func testWorkingConcurrent(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
 	const writers, each, most = 8, 10, 30
-	limit := memory.WorkingLimit{Keys: most, Bytes: 1 << 20}
+	limit := kv.Limit{Keys: most, Bytes: 1 << 20}
 	stored := make([][]string, writers)
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
 				key := fmt.Sprintf("%d-%d", w, i)
-				switch err := s.PutWorking(ctx, project, a.ID, entry(key, `"`+key+`"`, 5000), limit, 1000); {
+				switch err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(key, `"`+key+`"`, 5000), limit, 1000); {
 				case err == nil:
 					stored[w] = append(stored[w], key)
 				case !fault.Is(err, fault.Quota):
@@ -372,7 +373,7 @@ func testWorkingConcurrent(t *testing.T, ctx context.Context, s WorkingStore) {
 			wantWorking(t, ctx, s, a, key, `"`+key+`"`, 1000)
 		}
 	}
-	if page, err := s.WorkingKeys(ctx, project, a.ID, "", 1000, 1000); err != nil || sum != most || page.Total != most || len(page.Keys) != most {
+	if page, err := s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 1000, 1000); err != nil || sum != most || page.Total != most || len(page.Keys) != most {
 		t.Errorf("%d were acknowledged, %d counted, %d listed, %v; want %d", sum, page.Total, len(page.Keys), err, most)
 	}
 }
@@ -385,7 +386,7 @@ func testWorkingEraseRace(t *testing.T, ctx context.Context, s WorkingStore) {
 		for w := range 4 {
 			wg.Go(func() {
 				for i := range 10 {
-					if err := s.PutWorking(ctx, project, a.ID, entry(fmt.Sprint(w, i), "1", 5000), wide, 1000); err != nil && !fault.Is(err, fault.NotFound) {
+					if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(fmt.Sprint(w, i), "1", 5000), wide, 1000); err != nil && !fault.Is(err, fault.NotFound) {
 						t.Errorf("write while erasing: %v", err)
 					}
 				}
@@ -400,7 +401,7 @@ func testWorkingEraseRace(t *testing.T, ctx context.Context, s WorkingStore) {
 		create(t, ctx, s, newAgent(round))
 		wantKeys(t, ctx, s, a, 1000)
 	}
-	if n, err := s.SweepWorking(ctx, 9000); err != nil || n != 0 {
+	if n, err := s.SweepKeys(ctx, 9000); err != nil || n != 0 {
 		t.Errorf("%d rows were left behind, %v", n, err)
 	}
 }
@@ -409,11 +410,11 @@ func testWorkingCanceled(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	wantCode(t, s.PutWorking(ctx, project, a.ID, entry("k", "1", 5000), wide, 1000), fault.Canceled)
-	_, err := s.Working(ctx, project, a.ID, "k", 1000)
+	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("k", "1", 5000), wide, 1000), fault.Canceled)
+	_, err := s.GetKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 1000)
 	wantCode(t, err, fault.Canceled)
-	_, err = s.WorkingKeys(ctx, project, a.ID, "", 1, 1000)
+	_, err = s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 1, 1000)
 	wantCode(t, err, fault.Canceled)
-	_, err = s.SweepWorking(ctx, 1000)
+	_, err = s.SweepKeys(ctx, 1000)
 	wantCode(t, err, fault.Canceled)
 }

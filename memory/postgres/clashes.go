@@ -46,7 +46,7 @@ func queueClash(b *pgx.Batch, r *export.Record, why *string) {
 	case r.Endpoint != nil:
 		ask(export.OtherProject, "SELECT 1 FROM endpoint WHERE id = $1 AND project <> $2", stored(r.Endpoint.ID), stored(r.Endpoint.Project))
 	case r.Conversation != nil:
-		ask(export.IsThere, "SELECT 1 FROM conversation WHERE project = $1 AND id = $2", stored(r.Conversation.Project), stored(r.Conversation.ID))
+		ask(export.IsThere, "SELECT 1 FROM kv WHERE agent_no = 0 AND project = $1 AND key = $2", stored(r.Conversation.Project), stored(r.Conversation.ID))
 	case r.Event != nil:
 		ask(export.IsThere, "SELECT 1 FROM event WHERE id = $1", stored(r.Event.ID))
 	case r.Agent != nil:

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -275,13 +276,13 @@ func (x *exporter) items() error {
 
 func (x *exporter) working() error {
 	where, args := x.agentScope()
-	return all(x, exportBodies, "SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY w.agent_no, w.key", args,
+	return all(x, exportBodies, "SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM kv w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY w.agent_no, w.key", args,
 		func(row pgx.CollectableRow, w *export.Working) error {
 			err := row.Scan(&w.Project, &w.AgentID, &w.Key, (*[]byte)(&w.Value), &w.UpdatedMS, &w.ExpiresMS, &w.Noted)
 			show(&w.Project, &w.AgentID, &w.Key)
 			return err
 		}, one(func(w *export.Working) (err error) {
-			if w.Value, err = x.s.sealer.Open(w.Value, workingOwner(w.Project, w.AgentID, w.Key)); err != nil {
+			if w.Value, err = x.s.sealer.Open(w.Value, kvOwner(kv.Space{Project: w.Project, Agent: w.AgentID}, w.Key)); err != nil {
 				return x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
 			}
 			return x.each(export.Record{Working: w})
@@ -294,14 +295,14 @@ func (x *exporter) conversations() error {
 	}
 	where, args := "", []any(nil)
 	if x.scope.Project != "" {
-		where, args = "WHERE project = $1", []any{stored(x.scope.Project)}
+		where, args = "AND project = $1", []any{stored(x.scope.Project)}
 	}
-	return all(x, exportBodies, "SELECT project, id, body FROM conversation "+where+` ORDER BY project COLLATE "C", id`, args, func(row pgx.CollectableRow, c *export.Conversation) error {
+	return all(x, exportBodies, "SELECT project, key, body FROM kv WHERE agent_no = 0 "+where+` ORDER BY project COLLATE "C", key`, args, func(row pgx.CollectableRow, c *export.Conversation) error {
 		err := row.Scan(&c.Project, &c.ID, (*[]byte)(&c.Body))
 		show(&c.Project, &c.ID)
 		return err
 	}, one(func(c *export.Conversation) (err error) {
-		if c.Body, err = x.s.sealer.Open(c.Body, conversationOwner(c.Project, c.ID)); err != nil {
+		if c.Body, err = x.s.sealer.Open(c.Body, kvOwner(kv.Space{Project: c.Project}, c.ID)); err != nil {
 			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
 		}
 		return x.each(export.Record{Conversation: c})
@@ -385,8 +386,8 @@ var probes = []struct{ what, sql string }{
 	{"%d deliveries have no endpoint", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = d.endpoint_no)"},
 	{"%d attempts belong to no delivery", "SELECT count(*) FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.id = t.delivery_id)"},
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project FROM
-		(SELECT project, count(*) AS n FROM conversation GROUP BY project UNION ALL SELECT project, -n FROM conversation_count) c GROUP BY project HAVING sum(n) <> 0) p`},
-	{"%d working memories belong to no agent", "SELECT count(DISTINCT w.agent_no) FROM working w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = w.agent_no)"},
+		(SELECT project, count(*) AS n FROM kv WHERE agent_no = 0 GROUP BY project UNION ALL SELECT project, -n FROM kv_count) c GROUP BY project HAVING sum(n) <> 0) p`},
+	{"%d working memories belong to no agent", "SELECT count(DISTINCT w.agent_no) FROM kv w WHERE w.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = w.agent_no)"},
 	{"%d keys do not go with the status of their agent", "SELECT count(*) FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.live <> (a.status NOT IN (4, 6))"},
 	{"%d events tell of another agent than they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
 	{"%d deliveries are for an endpoint of another project", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE p.project <> e.project"},

@@ -10,6 +10,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 )
 
 var _ export.Target = (*Store)(nil)
@@ -176,16 +177,16 @@ func (m *importer) record(ctx context.Context, r *export.Record) error {
 		if err != nil {
 			return err
 		}
-		_, err = m.tx.Exec(ctx, "INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES ($1, $2, $3, $4, $5, $6)", no, stored(e.Key), e.Size(), e.UpdatedMS, e.ExpiresMS,
-			m.s.sealer.Seal(e.Value, workingOwner(e.Project, e.AgentID, e.Key)))
-		return clash(err, "key %s of agent %s", e.Key, e.AgentID)
+		entry := kv.Entry{Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
+		return clash(m.entry(ctx, keyRow{no: no}, kv.Space{Project: e.Project, Agent: e.AgentID}, entry), "key %s of agent %s", e.Key, e.AgentID)
 	case r.Conversation != nil:
 		c := r.Conversation
-		_, err := m.tx.Exec(ctx, "INSERT INTO conversation (project, id, body) VALUES ($1, $2, $3)", stored(c.Project), stored(c.ID), m.s.sealer.Seal(c.Body, conversationOwner(c.Project, c.ID)))
+		entry := kv.Entry{Key: c.ID, Value: c.Body, ExpiresMS: kv.Never}
+		err := m.entry(ctx, keyRow{project: stored(c.Project)}, kv.Space{Project: c.Project}, entry)
 		if err != nil {
 			return clash(err, "conversation %s of project %s", c.ID, c.Project)
 		}
-		_, err = m.tx.Exec(ctx, "INSERT INTO conversation_count AS c (project, n) VALUES ($1, 1) ON CONFLICT (project) DO UPDATE SET n = c.n + 1", stored(c.Project))
+		_, err = m.tx.Exec(ctx, "INSERT INTO kv_count AS c (project, n) VALUES ($1, 1) ON CONFLICT (project) DO UPDATE SET n = c.n + 1", stored(c.Project))
 		return err
 	case r.Event != nil:
 		return m.event(ctx, r.Event)
@@ -226,6 +227,12 @@ func (m *importer) agent(ctx context.Context, a *export.Agent) error {
 		err = m.tx.SendBatch(ctx, b).Close()
 	}
 	return clash(err, "agent %s (%s) of project %s", a.ID, a.Name, a.Project)
+}
+
+func (m *importer) entry(ctx context.Context, at keyRow, space kv.Space, e kv.Entry) error {
+	_, err := m.tx.Exec(ctx, "INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		at.no, at.project, stored(e.Key), e.Size(), e.UpdatedMS, e.ExpiresMS, m.s.sealer.Seal(e.Value, kvOwner(space, e.Key)))
+	return err
 }
 
 func (m *importer) message(ctx context.Context, msg *export.Message) error {

@@ -6,6 +6,7 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
@@ -59,7 +60,7 @@ func TestStoreAlone(t *testing.T) {
 }
 
 func TestConversations(t *testing.T) {
-	memorytest.RunConversations(t, func(t *testing.T) memory.ConversationStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+	memorytest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
 // TestWorking runs the contract of working memories.

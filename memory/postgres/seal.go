@@ -8,11 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved
-// conversations and values of working memories. A check value in table meta detects a wrong key at open, so that replicas cannot
+// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, and the
+// values of package kv. A check value in table meta detects a wrong key at open, so that replicas cannot
 // run with different keys.
 
 // openSealer checks the key against the database. A database without a check value that is given a key gets one. What was stored
@@ -79,7 +80,7 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-var sealedColumns = map[string]string{"agent": "settings", "endpoint": "secrets", "conversation": "body", "working": "body"}
+var sealedColumns = map[string]string{"agent": "settings", "endpoint": "secrets", "kv": "body"}
 
 // sealPause is the time between two tries to get rows that another server has locked.
 const sealPause = 100 * time.Millisecond
@@ -122,16 +123,12 @@ func sealedTables() []sealedTable {
 			"UPDATE endpoint SET secrets = $1 WHERE no = $2", []any{int64(-1)},
 		},
 		{
-			"conversation",
-			"SELECT ARRAY[project, id], body, project, id FROM conversation WHERE (project, id) > ($1, $2) AND " + plain("body") +
-				" ORDER BY project, id LIMIT 32 FOR UPDATE",
-			"UPDATE conversation SET body = $1 WHERE project = $2 AND id = $3", []any{"", ""},
-		},
-		{
-			"working",
-			`SELECT ARRAY[a.project, a.id, w.key], w.body, w.agent_no, w.key FROM working w JOIN agent a ON a.no = w.agent_no
-				WHERE (w.agent_no, w.key) > ($1, $2) AND ` + plain("w.body") + " ORDER BY w.agent_no, w.key LIMIT 32 FOR UPDATE OF w",
-			"UPDATE working SET body = $1 WHERE agent_no = $2 AND key = $3", []any{int64(-1), ""},
+			"kv",
+			`SELECT ARRAY[coalesce(a.project, k.project), coalesce(a.id, ''), k.key], k.body, k.agent_no, k.project, k.key
+				FROM kv k LEFT JOIN agent a ON a.no = k.agent_no
+				WHERE (k.agent_no, k.project, k.key) > ($1, $2, $3) AND (k.agent_no = 0 OR a.no IS NOT NULL) AND ` + plain("k.body") +
+				" ORDER BY k.agent_no, k.project, k.key LIMIT 32 FOR UPDATE OF k",
+			"UPDATE kv SET body = $1 WHERE agent_no = $2 AND project = $3 AND key = $4", []any{int64(-1), "", ""},
 		},
 		{
 			"key",
@@ -192,10 +189,9 @@ func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at 
 	return at, tx.SendBatch(ctx, b).Close()
 }
 
-func agentOwner(project, id string) string        { return seal.Owner("agent", project, id) }
-func conversationOwner(project, id string) string { return seal.Owner("conversation", project, id) }
-func workingOwner(project, agentID, key string) string {
-	return seal.Owner("working", project, agentID, key)
+func agentOwner(project, id string) string { return seal.Owner("agent", project, id) }
+func kvOwner(space kv.Space, key string) string {
+	return seal.Owner("kv", space.Project, space.Agent, key)
 }
 func keyOwner(name string) string    { return seal.Owner("key", name) }
 func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -29,7 +30,7 @@ func TestSealedLater(t *testing.T) {
 	create(t, s, a)
 	id := func(i int) string { return fmt.Sprintf("c %d", i%7*100+i) }
 	for i := range many {
-		if err := s.SaveConversation(t.Context(), "p", id(i), []byte(`["`+secret+fmt.Sprint(i)+`"]`), 0); err != nil {
+		if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: id(i), Value: []byte(`["` + secret + fmt.Sprint(i) + `"]`), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,8 +49,8 @@ func TestSealedLater(t *testing.T) {
 		t.Errorf("%d rows hold the secret in clear afterwards", n)
 	}
 	for i := range many {
-		if got, err := s.LoadConversation(t.Context(), "p", id(i)); err != nil || string(got) != `["`+secret+fmt.Sprint(i)+`"]` {
-			t.Errorf("conversation %d: %q, %v", i, got, err)
+		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, id(i), 0); err != nil || string(got.Value) != `["`+secret+fmt.Sprint(i)+`"]` {
+			t.Errorf("conversation %d: %q, %v", i, got.Value, err)
 		}
 	}
 	if h, err := s.Head(t.Context(), a.Project, a.ID); err != nil || h.Agent.Settings.LLM.APIKey != secret {
@@ -68,7 +69,7 @@ func TestSealingGoesOn(t *testing.T) {
 	url := postgrestest.URL(t)
 	s := open(t, postgres.Options{URL: url})
 	for i := range many {
-		if err := s.SaveConversation(t.Context(), "p", fmt.Sprintf("c%03d", i), []byte(secret), 0); err != nil {
+		if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: fmt.Sprintf("c%03d", i), Value: []byte(secret), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +80,7 @@ func TestSealingGoesOn(t *testing.T) {
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	held, err := conn.Begin(t.Context())
 	if err == nil {
-		_, err = held.Exec(t.Context(), "SELECT 1 FROM conversation WHERE id = 'c050' FOR UPDATE")
+		_, err = held.Exec(t.Context(), "SELECT 1 FROM kv WHERE key = 'c050' FOR UPDATE")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -119,11 +120,11 @@ func TestSealingGoesOn(t *testing.T) {
 		t.Errorf("%d rows are in clear afterwards", n)
 	}
 	for i := range many {
-		if got, err := sealed.LoadConversation(t.Context(), "p", fmt.Sprintf("c%03d", i)); err != nil || string(got) != secret {
-			t.Errorf("conversation %d: %q, %v", i, got, err)
+		if got, err := sealed.GetKey(t.Context(), kv.Space{Project: "p"}, fmt.Sprintf("c%03d", i), 0); err != nil || string(got.Value) != secret {
+			t.Errorf("conversation %d: %q, %v", i, got.Value, err)
 		}
 	}
-	if err := s.SaveConversation(t.Context(), "p", "plain", []byte(secret), 0); !fault.Is(err, fault.Unavailable) {
+	if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "plain", Value: []byte(secret), ExpiresMS: kv.Never}, kv.Limit{}, 0); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a server without the key stored something plain: %v", err)
 	}
 }
@@ -136,7 +137,7 @@ func inClear(t *testing.T, url, text string) (n int) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	err = conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM conversation WHERE position($1::bytea IN body) > 0) +
+	err = conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM kv WHERE position($1::bytea IN body) > 0) +
 		(SELECT count(*) FROM agent WHERE position($1::bytea IN settings) > 0)`, []byte(text)).Scan(&n)
 	if err != nil {
 		t.Fatal(err)

@@ -137,7 +137,7 @@ func (s *Store) eraseRows(ctx context.Context) error {
 				}
 			}
 			for _, sql := range []string{
-				"DELETE FROM working WHERE agent_no = $1 AND key IN (SELECT key FROM working WHERE agent_no = $1 LIMIT $2)",
+				"DELETE FROM kv WHERE agent_no = $1 AND key IN (SELECT key FROM kv WHERE agent_no = $1 LIMIT $2)",
 				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = $1 LIMIT $2)",
 				"DELETE FROM message WHERE agent_no = $1 AND seq IN (SELECT seq FROM message WHERE agent_no = $1 LIMIT $2)",
 				`DELETE FROM attempt t USING (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = $1

@@ -8,8 +8,8 @@ import (
 
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -19,10 +19,10 @@ func TestWorkingSealedLater(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
 	a := agent(1)
-	limit := memory.WorkingLimit{Keys: 10, Bytes: 1000}
+	limit := kv.Limit{Keys: 10, Bytes: 1000}
 	put := func(s *drivers.Postgres, key string) {
 		t.Helper()
-		if err := s.PutWorking(t.Context(), a.Project, a.ID, memory.WorkingEntry{Key: key, Value: []byte(`"` + key + `"`), ExpiresMS: 10}, limit, 1); err != nil {
+		if err := s.PutKey(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, kv.Entry{Key: key, Value: []byte(`"` + key + `"`), ExpiresMS: 10}, limit, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestWorkingSealedLater(t *testing.T) {
 	s = open(t, postgres.Options{URL: url, SealKey: []byte("key")})
 	put(s, "e")
 	for _, key := range []string{"a b/c", "d", "e"} {
-		if got, err := s.Working(t.Context(), a.Project, a.ID, key, 1); err != nil || string(got.Value) != `"`+key+`"` {
+		if got, err := s.GetKey(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, key, 1); err != nil || string(got.Value) != `"`+key+`"` {
 			t.Errorf("%s: %q, %v", key, got.Value, err)
 		}
 	}
@@ -52,14 +52,14 @@ func TestWorkingOfReplicas(t *testing.T) {
 	a := agent(1)
 	stores := []*drivers.Postgres{open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})}
 	create(t, stores[0], a)
-	limit := memory.WorkingLimit{Keys: 15, Bytes: 1000}
+	limit := kv.Limit{Keys: 15, Bytes: 1000}
 	var wg sync.WaitGroup
 	stored := make([]int, 4)
 	for w := range stored {
 		wg.Go(func() {
 			for i := range 10 {
-				e := memory.WorkingEntry{Key: fmt.Sprint(w, "-", i), Value: []byte("1"), ExpiresMS: 10}
-				switch err := stores[w%2].PutWorking(t.Context(), a.Project, a.ID, e, limit, 1); {
+				e := kv.Entry{Key: fmt.Sprint(w, "-", i), Value: []byte("1"), ExpiresMS: 10}
+				switch err := stores[w%2].PutKey(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, e, limit, 1); {
 				case err == nil:
 					stored[w]++
 				case !fault.Is(err, fault.Quota):
@@ -70,7 +70,7 @@ func TestWorkingOfReplicas(t *testing.T) {
 	}
 	wg.Wait()
 	for i, s := range stores {
-		page, err := s.WorkingKeys(t.Context(), a.Project, a.ID, "", 100, 1)
+		page, err := s.ListKeys(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, "", 100, 1)
 		if sum := stored[0] + stored[1] + stored[2] + stored[3]; err != nil || sum != limit.Keys || page.Total != limit.Keys || len(page.Keys) != limit.Keys {
 			t.Errorf("store %d: %d stored, %d counted, %v; want %d", i, sum, page.Total, err, limit.Keys)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -26,13 +27,13 @@ func TestConversationsAtRest(t *testing.T) {
 	}
 	load := func(s *drivers.SQLite, id string) {
 		t.Helper()
-		if got, err := s.LoadConversation(t.Context(), "p", id); err != nil || string(got) != body {
-			t.Errorf("%s: %q, %v", id, got, err)
+		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, id, 0); err != nil || string(got.Value) != body {
+			t.Errorf("%s: %q, %v", id, got.Value, err)
 		}
 	}
 	s := open(t, sqlite.Options{Path: path})
 	for _, id := range []string{"a", "b"} {
-		if err := s.SaveConversation(t.Context(), "p", id, []byte(body), 0); err != nil {
+		if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: id, Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +46,7 @@ func TestConversationsAtRest(t *testing.T) {
 	sealed := sqlite.Options{Path: path, SealKey: []byte("key")}
 	s = open(t, sealed)
 	load(s, "a")
-	if err := s.SaveConversation(t.Context(), "p", "c", []byte(body), 0); err != nil {
+	if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if readable() {
@@ -57,11 +58,11 @@ func TestConversationsAtRest(t *testing.T) {
 	if readable() {
 		t.Error("readable when closed")
 	}
-	rawSQL(t, path, "UPDATE conversation SET body = (SELECT body FROM conversation WHERE id = 'c') WHERE id = 'a'")
+	rawSQL(t, path, "UPDATE kv SET body = (SELECT body FROM kv WHERE key = 'c') WHERE key = 'a'")
 	s = open(t, sealed)
 	load(s, "b")
 	load(s, "c")
-	if _, err := s.LoadConversation(t.Context(), "p", "a"); !fault.Is(err, fault.Internal) {
+	if _, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, "a", 0); !fault.Is(err, fault.Internal) {
 		t.Errorf("another's bytes were read: %v", err)
 	}
 }

@@ -135,7 +135,7 @@ func (s *Store) eraseRows(ctx context.Context) error {
 			}
 			more = true
 			no := integer(row[0])
-			if n, _, err := t.dropWorking("working_key WHERE agent_no = ?", 0, no); err != nil || n > 0 {
+			if n, _, err := t.dropKeys("kv_key WHERE agent_no = ?", 0, no); err != nil || n > 0 {
 				return err // the next slice goes on here
 			}
 			for _, sql := range []string{
@@ -154,7 +154,7 @@ func (s *Store) eraseRows(ctx context.Context) error {
 					return nil // the next slice goes on here
 				}
 			}
-			if _, _, err := t.exec("erase rows", "DELETE FROM working_total WHERE agent_no = ?", no); err != nil {
+			if _, _, err := t.exec("erase rows", "DELETE FROM kv_total WHERE agent_no = ?", no); err != nil {
 				return err
 			}
 			_, _, err = t.exec("erase rows", "DELETE FROM erased WHERE agent_no = ?", no)

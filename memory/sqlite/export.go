@@ -9,6 +9,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -142,9 +143,9 @@ func (x *exporter) items() error {
 
 func (x *exporter) working() error {
 	where, args := agentScope(x.scope)
-	return x.c.each("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM working w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row []driver.Value) error {
+	return x.c.each("SELECT a.project, a.id, w.key, w.body, w.updated_ms, w.expires_ms, w.size FROM kv w JOIN agent a ON a.no = w.agent_no WHERE "+where+" ORDER BY a.no, w.key", args, func(row []driver.Value) error {
 		w := export.Working{Project: text(row[0]), AgentID: text(row[1]), Key: text(row[2]), UpdatedMS: integer(row[4]), ExpiresMS: integer(row[5]), Noted: integer(row[6])}
-		plain, err := x.sealer.Open(blob(row[3]), workingOwner(w.Project, w.AgentID, w.Key))
+		plain, err := x.sealer.Open(blob(row[3]), kvOwner(kv.Space{Project: w.Project, Agent: w.AgentID}, w.Key))
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("key %s of agent %s of project %s", w.Key, w.AgentID, w.Project), err)
 		}
@@ -161,9 +162,9 @@ func (x *exporter) conversations() error {
 	if x.scope.Project != "" {
 		where, args = "project = ?", []driver.Value{x.scope.Project}
 	}
-	return x.c.each("SELECT project, id, body FROM conversation WHERE "+where+" ORDER BY project, id", args, func(row []driver.Value) error {
+	return x.c.each("SELECT project, key, body FROM kv WHERE agent_no = 0 AND "+where+" ORDER BY project, key", args, func(row []driver.Value) error {
 		project, id := text(row[0]), text(row[1])
-		plain, err := x.sealer.Open(blob(row[2]), conversationOwner(project, id))
+		plain, err := x.sealer.Open(blob(row[2]), kvOwner(kv.Space{Project: project}, id))
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", id, project), err)
 		}

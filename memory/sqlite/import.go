@@ -13,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/kv"
 )
 
 // importMark is the key in table meta of an import that was not finished.
@@ -169,7 +170,7 @@ func (m *Importer) against(r *export.Record) (string, error) {
 	case r.Endpoint != nil:
 		return first(export.OtherProject, "SELECT 1 FROM endpoint WHERE id = ? AND project <> ?", r.Endpoint.ID, r.Endpoint.Project)
 	case r.Conversation != nil:
-		return first(export.IsThere, "SELECT 1 FROM conversation WHERE project = ? AND id = ?", r.Conversation.Project, r.Conversation.ID)
+		return first(export.IsThere, "SELECT 1 FROM kv WHERE agent_no = 0 AND project = ? AND key = ?", r.Conversation.Project, r.Conversation.ID)
 	case r.Event != nil:
 		return first(export.IsThere, "SELECT 1 FROM event WHERE id = ?", r.Event.ID)
 	case r.Agent == nil:
@@ -333,22 +334,22 @@ func (m *Importer) working(e *export.Working) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.s.writer.run("INSERT INTO working (agent_no, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?)", no, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS,
-		m.s.sealer.Seal(e.Value, workingOwner(e.Project, e.AgentID, e.Key)))
-	if err != nil {
-		return clash(err, "key %s of agent %s", e.Key, e.AgentID)
-	}
-	_, err = m.s.writer.run("INSERT INTO working_total (agent_no, n, size) VALUES (?, 1, ?) ON CONFLICT (agent_no) DO UPDATE SET n = n + 1, size = size + excluded.size", no, e.Size())
-	return err
+	entry := kv.Entry{Key: e.Key, Value: e.Value, UpdatedMS: e.UpdatedMS, ExpiresMS: e.ExpiresMS}
+	return clash(m.entry(keyRow{no: no}, kv.Space{Project: e.Project, Agent: e.AgentID}, entry), "key %s of agent %s", e.Key, e.AgentID)
 }
 
 func (m *Importer) conversation(c *export.Conversation) error {
-	sealed := m.s.sealer.Seal(c.Body, conversationOwner(c.Project, c.ID))
-	_, err := m.s.writer.run("INSERT INTO conversation (project, id, size, body) VALUES (?, ?, ?, ?)", c.Project, c.ID, int64(len(sealed)), sealed)
+	entry := kv.Entry{Key: c.ID, Value: c.Body, ExpiresMS: kv.Never}
+	return clash(m.entry(keyRow{project: c.Project}, kv.Space{Project: c.Project}, entry), "conversation %s of project %s", c.ID, c.Project)
+}
+
+func (m *Importer) entry(at keyRow, space kv.Space, e kv.Entry) error {
+	_, err := m.s.writer.run("INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		at.no, at.project, e.Key, e.Size(), e.UpdatedMS, e.ExpiresMS, m.s.sealer.Seal(e.Value, kvOwner(space, e.Key)))
 	if err != nil {
-		return clash(err, "conversation %s of project %s", c.ID, c.Project)
+		return err
 	}
-	return m.tx().countConversations(c.Project, +1)
+	return m.tx().countKeys(at, 1, e.Size())
 }
 
 func (m *Importer) event(e *export.Event) (err error) {

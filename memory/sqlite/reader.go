@@ -135,12 +135,12 @@ var probes = []struct{ what, sql string }{
 	{"%d deliveries have no endpoint", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = d.endpoint_no)"},
 	{"%d attempts belong to no delivery", "SELECT count(*) FROM attempt t WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.id = t.delivery_id)"},
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project, sum(n) AS n FROM
-		(SELECT project, count(*) AS n FROM conversation GROUP BY project UNION ALL SELECT project, -n FROM conversation_count) GROUP BY project HAVING sum(n) <> 0)`},
+		(SELECT project, count(*) AS n FROM kv WHERE agent_no = 0 GROUP BY project UNION ALL SELECT project, -n FROM kv_total WHERE agent_no = 0) GROUP BY project HAVING sum(n) <> 0)`},
 	{"%d working memories have another size than is noted", `SELECT count(*) FROM (SELECT agent_no, sum(n) AS n, sum(size) AS size FROM
-		(SELECT agent_no, count(*) AS n, sum(size) AS size FROM working GROUP BY agent_no UNION ALL SELECT agent_no, -n, -size FROM working_total) GROUP BY agent_no HAVING sum(n) <> 0 OR sum(size) <> 0)`},
-	{"%d working memories belong to no agent", "SELECT count(DISTINCT agent_no) FROM working w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
-	{"%d working memories are counted for no agent", "SELECT count(*) FROM working_total w WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
-	{"%d conversations have another size than is noted", "SELECT count(*) FROM conversation WHERE size <> length(body)"},
+		(SELECT agent_no, count(*) AS n, sum(size) AS size FROM kv WHERE agent_no <> 0 GROUP BY agent_no UNION ALL SELECT agent_no, -n, -size FROM kv_total WHERE agent_no <> 0) GROUP BY agent_no HAVING sum(n) <> 0 OR sum(size) <> 0)`},
+	{"%d working memories belong to no agent", "SELECT count(DISTINCT agent_no) FROM kv w WHERE w.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d working memories are counted for no agent", "SELECT count(*) FROM kv_total w WHERE w.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND w.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d conversations have another size than is noted", "SELECT count(*) FROM kv WHERE agent_no = 0 AND size <> length(CAST(key AS BLOB)) + length(body) - CASE hex(substr(body, 1, 1)) WHEN '00' THEN 1 ELSE 29 END"},
 	{"%d events tell of another agent than they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
 	{"%d deliveries are for an endpoint of another project", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE p.project <> e.project"},
 	{"%d deliveries have a state that there is none of", "SELECT count(*) FROM delivery WHERE state NOT IN (0, 1, 2, 3)"},

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"database/sql/driver"
 
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, saved
-// conversations and values of working memories. A check value in table meta detects a wrong key at open.
+// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, and the
+// values of package kv. A check value in table meta detects a wrong key at open.
 
 // openSealer checks the key against the file. A file without a check value that is given a key gets one, and everything that was
 // stored plain is sealed in the same transaction.
@@ -81,14 +82,10 @@ var sealedTables = []sealedTable{
 		"SELECT value, substr(key, 5) FROM meta WHERE key = ?", "UPDATE meta SET value = ?1 WHERE key = ?2",
 	},
 	{
-		"conversation", "SELECT no FROM conversation",
-		"SELECT body, project, id FROM conversation WHERE no = ?",
-		"UPDATE conversation SET body = ?1, size = length(?1) WHERE no = ?2",
-	},
-	{
-		"working", "SELECT no FROM working",
-		"SELECT w.body, a.project, a.id, w.key FROM working w JOIN agent a ON a.no = w.agent_no WHERE w.no = ?",
-		"UPDATE working SET body = ?1 WHERE no = ?2",
+		"kv", "SELECT no FROM kv",
+		`SELECT k.body, coalesce(a.project, k.project), coalesce(a.id, ''), k.key FROM kv k LEFT JOIN agent a ON a.no = k.agent_no
+			WHERE k.no = ? AND (k.agent_no = 0 OR a.no IS NOT NULL)`,
+		"UPDATE kv SET body = ?1 WHERE no = ?2",
 	},
 }
 
@@ -133,10 +130,9 @@ func (t sealedTable) seal(w *conn, s seal.Sealer) error {
 	return nil
 }
 
-func agentOwner(project, id string) string        { return seal.Owner("agent", project, id) }
-func conversationOwner(project, id string) string { return seal.Owner("conversation", project, id) }
-func workingOwner(project, agentID, key string) string {
-	return seal.Owner("working", project, agentID, key)
+func agentOwner(project, id string) string { return seal.Owner("agent", project, id) }
+func kvOwner(space kv.Space, key string) string {
+	return seal.Owner("kv", space.Project, space.Agent, key)
 }
 func keyOwner(name string) string    { return seal.Owner("key", name) }
 func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

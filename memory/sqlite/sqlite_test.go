@@ -7,6 +7,7 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
@@ -63,7 +64,7 @@ func TestQueue(t *testing.T) {
 }
 
 func TestConversations(t *testing.T) {
-	memorytest.RunConversations(t, func(t *testing.T) memory.ConversationStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+	memorytest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 // TestWorking runs the contract of working memories.

@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -17,7 +18,7 @@ func TestWorkingAtRest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "w.db")
 	const value = `"what is known"`
-	limit := memory.WorkingLimit{Keys: 10, Bytes: 1000}
+	limit := kv.Limit{Keys: 10, Bytes: 1000}
 	readable := func() bool {
 		for _, suffix := range []string{"", "-wal"} {
 			if b, err := os.ReadFile(path + suffix); err == nil && bytes.Contains(b, []byte("what is known")) {
@@ -28,13 +29,13 @@ func TestWorkingAtRest(t *testing.T) {
 	}
 	put := func(s *drivers.SQLite, key string) {
 		t.Helper()
-		if err := s.PutWorking(t.Context(), "p", "a", memory.WorkingEntry{Key: key, Value: []byte(value), UpdatedMS: 1, ExpiresMS: 1000}, limit, 1); err != nil {
+		if err := s.PutKey(t.Context(), kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: key, Value: []byte(value), UpdatedMS: 1, ExpiresMS: 1000}, limit, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := func(s *drivers.SQLite, key string) {
 		t.Helper()
-		if got, err := s.Working(t.Context(), "p", "a", key, 1); err != nil || string(got.Value) != value {
+		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p", Agent: "a"}, key, 1); err != nil || string(got.Value) != value {
 			t.Errorf("%s: %q, %v", key, got.Value, err)
 		}
 	}
@@ -65,14 +66,14 @@ func TestWorkingAtRest(t *testing.T) {
 	if readable() {
 		t.Error("readable when closed")
 	}
-	rawSQL(t, path, "UPDATE working SET body = (SELECT body FROM working WHERE key = 'c') WHERE key = 'a'")
+	rawSQL(t, path, "UPDATE kv SET body = (SELECT body FROM kv WHERE key = 'c') WHERE key = 'a'")
 	s = open(t, sealed)
 	want(s, "b")
 	want(s, "c")
-	if _, err := s.Working(t.Context(), "p", "a", "a", 1); !fault.Is(err, fault.Internal) {
+	if _, err := s.GetKey(t.Context(), kv.Space{Project: "p", Agent: "a"}, "a", 1); !fault.Is(err, fault.Internal) {
 		t.Errorf("another's bytes were read: %v", err)
 	}
-	if page, err := s.WorkingKeys(t.Context(), "p", "a", "", 10, 1); err != nil || page.Total != 3 || page.Bytes != int64(3*(1+len(value))) {
+	if page, err := s.ListKeys(t.Context(), kv.Space{Project: "p", Agent: "a"}, "", 10, 1); err != nil || page.Total != 3 || page.Bytes != int64(3*(1+len(value))) {
 		t.Errorf("%+v, %v", page, err)
 	}
 }

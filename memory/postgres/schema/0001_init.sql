@@ -194,19 +194,6 @@ CREATE TABLE replay (
 CREATE UNIQUE INDEX replay_name ON replay (project, name) WHERE name IS NOT NULL;
 CREATE INDEX replay_undone ON replay (no) WHERE NOT done;
 
--- Saved conversations: snapshots under names that their owner chose. body is sealed.
-CREATE TABLE conversation (
-  project text NOT NULL,
-  id      text COLLATE "C" NOT NULL,
-  body    bytea NOT NULL,
-  PRIMARY KEY (project, id)
-);
--- How many conversations a project has, so that neither its limit nor a list has to count them.
-CREATE TABLE conversation_count (
-  project text PRIMARY KEY,
-  n       bigint NOT NULL
-);
-
 -- What replicas tell each other. A replica that has not been seen for some seconds counts as gone.
 CREATE TABLE replica (
   id      text PRIMARY KEY,
@@ -268,15 +255,22 @@ CREATE INDEX item_session ON item (project, session_id, no) WHERE session_id <> 
 CREATE INDEX item_task ON item (project, task_id, no) WHERE task_id <> '';
 CREATE INDEX item_agent ON item (project, agent_id, no) WHERE agent_id <> '';
 
--- Working memories: an agent's own keys and values, each with its end. body is sealed. size is what an entry counts against its
--- agent's limit: key and value as the client sent them.
-CREATE TABLE working (
+-- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations of projects. project is empty for an
+-- agent's entries. body is sealed. size counts key and value as the client sent them. expires_ms is the largest integer for an entry
+-- that stays.
+CREATE TABLE kv (
   agent_no   bigint NOT NULL,
+  project    text NOT NULL,
   key        text COLLATE "C" NOT NULL,
   size       bigint NOT NULL,
   updated_ms bigint NOT NULL,
   expires_ms bigint NOT NULL,
   body       bytea NOT NULL,
-  PRIMARY KEY (agent_no, key)
+  PRIMARY KEY (agent_no, project, key)
 );
-CREATE INDEX working_expires ON working (expires_ms);
+CREATE INDEX kv_expires ON kv (expires_ms);
+-- How many conversations a project has, so that neither its limit nor a list has to count them.
+CREATE TABLE kv_count (
+  project text PRIMARY KEY,
+  n       bigint NOT NULL
+);

@@ -96,41 +96,29 @@ CREATE TABLE erased (
   agent_no INTEGER PRIMARY KEY
 );
 
--- Working memories: an agent's own keys and values, each with its end. body is sealed. size is what an entry counts against its
--- agent's limit: key and value as the client sent them.
-CREATE TABLE working (
+-- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations of projects. project is empty for an
+-- agent's entries. body is sealed. size counts key and value as the client sent them. expires_ms is the largest integer for an entry
+-- that stays.
+CREATE TABLE kv (
   no         INTEGER PRIMARY KEY,
   agent_no   INTEGER NOT NULL,
+  project    TEXT NOT NULL,
   key        TEXT NOT NULL,
   size       INTEGER NOT NULL,
   updated_ms INTEGER NOT NULL,
   expires_ms INTEGER NOT NULL,
   body       BLOB NOT NULL
 );
-CREATE UNIQUE INDEX working_key ON working (agent_no, key);
-CREATE INDEX working_live ON working (agent_no, expires_ms, size);
-CREATE INDEX working_expires ON working (expires_ms);
--- How much of an agent's working memory is stored, expired or not, so that no write has to add it up.
-CREATE TABLE working_total (
-  agent_no INTEGER PRIMARY KEY,
+CREATE UNIQUE INDEX kv_key ON kv (agent_no, project, key);
+CREATE INDEX kv_live ON kv (agent_no, project, expires_ms, size);
+CREATE INDEX kv_expires ON kv (expires_ms);
+-- How much an agent or a project has, expired or not, so that neither a limit nor a list has to add it up.
+CREATE TABLE kv_total (
+  agent_no INTEGER NOT NULL,
+  project  TEXT NOT NULL,
   n        INTEGER NOT NULL,
-  size     INTEGER NOT NULL
-);
-
--- Saved conversations: snapshots under names that their owner chose. body is sealed. size is its length, by which a clear cuts its
--- work into slices.
-CREATE TABLE conversation (
-  no      INTEGER PRIMARY KEY,
-  project TEXT NOT NULL,
-  id      TEXT NOT NULL,
-  size    INTEGER NOT NULL,
-  body    BLOB NOT NULL
-);
-CREATE UNIQUE INDEX conversation_id ON conversation (project, id);
--- How many conversations a project has, so that neither its limit nor a list has to count them.
-CREATE TABLE conversation_count (
-  project TEXT PRIMARY KEY,
-  n       INTEGER NOT NULL
+  size     INTEGER NOT NULL,
+  PRIMARY KEY (agent_no, project)
 ) WITHOUT ROWID;
 
 -- Where events go. Health stands beside the body because it changes with deliveries. A deleted endpoint has no id; it keeps the old

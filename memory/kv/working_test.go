@@ -1,4 +1,4 @@
-package memory_test
+package kv_test
 
 import (
 	"context"
@@ -8,32 +8,38 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or not, and what has expired is erased by itself.
+// TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or not, and expired values are erased
+// without being asked for.
 //
 // Rules: 004-6
 func TestWorkingMemoryExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memorytest.New()
-		s := newService(func(c *memory.Config) { c.Store, c.Working = store, store })
-		a := join(t, s, func(s *memory.Settings) { s.IdleTimeoutS = 0; s.Memory.Working.TTL = 90 })
+		w := &kv.Working{Store: store, Agents: store, Now: time.Now, OnError: func(what string, err error) { t.Error(what, err) }}
+		a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
+		a.Settings.Memory.Working.TTL = 90
+		if _, _, err := store.Create(t.Context(), a, 0, memory.Change{}); err != nil {
+			t.Fatal(err)
+		}
 		put := func(key string, ttl int) {
 			t.Helper()
-			if _, err := s.PutWorking(t.Context(), "p", a.ID, key, []byte("1"), ttl); err != nil {
+			if _, err := w.Put(t.Context(), "p", a.ID, key, []byte("1"), ttl); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want := func(keys int, there map[string]bool) {
 			t.Helper()
-			page, _, err := s.WorkingKeys(t.Context(), "p", a.ID, "", 10)
+			page, _, err := w.Keys(t.Context(), "p", a.ID, "", 10)
 			if err != nil || page.Total != keys || len(page.Keys) != keys {
 				t.Errorf("%+v, %v; want %d keys", page, err, keys)
 			}
 			for key, want := range there {
-				if _, err := s.Working(t.Context(), "p", a.ID, key); (err == nil) != want || err != nil && !fault.Is(err, fault.NotFound) {
+				if _, err := w.Get(t.Context(), "p", a.ID, key); (err == nil) != want || err != nil && !fault.Is(err, fault.NotFound) {
 					t.Errorf("%s: %v, want it there: %v", key, err, want)
 				}
 			}
@@ -50,11 +56,11 @@ func TestWorkingMemoryExpires(t *testing.T) {
 		put("swept", 60)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
-		go func() { ran <- s.Run(ctx) }()
+		go func() { ran <- w.Run(ctx) }()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		// Asked for as of a time at which it was there: nothing is left to be found.
-		page, err := store.WorkingKeys(t.Context(), "p", a.ID, "", 10, 0)
+		page, err := store.ListKeys(t.Context(), kv.Space{Project: "p", Agent: a.ID}, "", 10, 0)
 		if err != nil || page.Total != 0 {
 			t.Errorf("nothing has swept: %+v, %v", page, err)
 		}
