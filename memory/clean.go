@@ -15,12 +15,13 @@ const MaxText = 256 << 10
 // MaxMessageID is how long a client's name for a message may be, in characters.
 const MaxMessageID = 128
 
-// CleanText gives s as it may be stored: valid UTF-8 of at most maxBytes, without NUL.
+// CleanText returns s as it may be stored: valid UTF-8 of at most maxBytes, without NUL.
 //
-// What is not UTF-8 is repaired, since it comes from encoders and cuts that the caller cannot help: each broken sequence
-// becomes one U+FFFD, and so does a lone surrogate written as three bytes (WTF-8); a pair of surrogates written so (CESU-8)
-// becomes the character that it means. NUL is refused, for stores and clients end a text there, and so is a text that is
-// too long, counted after the repair: fault.Invalid, with the field's name and what is allowed.
+// Invalid UTF-8 is repaired, because callers cannot help what encoders and cuts produce: each
+// broken sequence becomes one U+FFFD, and so does a lone surrogate written as three bytes (WTF-8).
+// A pair of surrogates written so (CESU-8) becomes the character that it means. NUL is refused,
+// because some stores and clients end a text there. So is a text that is too long after the repair:
+// fault.Invalid, with the field's name and what is allowed.
 func CleanText(field, s string, maxBytes int) (string, error) {
 	if !utf8.ValidString(s) {
 		s = repairUTF8(s)
@@ -49,7 +50,7 @@ func repairUTF8(s string) string {
 	return b.String()
 }
 
-// brokenRune gives what the invalid sequence at the beginning of s becomes, and its length.
+// brokenRune returns the replacement of the invalid sequence at the start of s, and its length.
 func brokenRune(s string) (rune, int) {
 	if high, ok := surrogate(s); ok {
 		if low, ok := surrogate(s[3:]); ok {
@@ -59,12 +60,13 @@ func brokenRune(s string) (rune, int) {
 		}
 		return utf8.RuneError, 3
 	}
-	// The longest beginning of a valid sequence counts as one (Unicode, table 3-8), so a cut character is one U+FFFD.
+	// The longest beginning of a valid sequence counts as one (Unicode standard, table 3-8), so a
+	// cut character is one U+FFFD.
 	n := 1
 	for n < len(s) && n < 4 && !utf8.FullRuneInString(s[:n]) && s[n]&0xC0 == 0x80 {
 		n++
 	}
-	if n > 1 && utf8.FullRuneInString(s[:n]) { // the last byte taken made it invalid
+	if n > 1 && utf8.FullRuneInString(s[:n]) { // the last byte made it invalid
 		n--
 	}
 	return utf8.RuneError, n
@@ -78,9 +80,9 @@ func surrogate(s string) (rune, bool) {
 	return rune(s[0]&0x0F)<<12 | rune(s[1]&0x3F)<<6 | rune(s[2]&0x3F), true
 }
 
-// ValidName checks a name that a client gives, such as a message's id: 1 to maxChars characters, letters of any script, digits,
-// punctuation, symbols and inner spaces; no control or invisible characters, no space at either end. It fails with
-// fault.Invalid, naming the field and what is allowed.
+// ValidName checks a name from a client, such as a message's ID: 1 to maxChars characters, letters
+// of any script, digits, punctuation, symbols and inner spaces; no control or invisible characters,
+// no space at either end. It returns fault.Invalid with the field and what is allowed.
 func ValidName(field, s string, maxChars int) error {
 	if n := utf8.RuneCountInString(s); n < 1 || n > maxChars {
 		return fault.At(fault.Invalid, field, "has %d characters, allowed are 1 to %d", n, maxChars)

@@ -7,12 +7,14 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// farBehind is how many Seqs may lie between the memory's beginning and the first message that is still in it. Past it the beginning is moved up, so that
-// what a cut on write looks at stays bounded.
+// farBehind is how many Seqs may lie between the start of the memory and the first message that is
+// still in it. Beyond that the start moves up, so that a cut on write reads a limited number of
+// messages.
 const farBehind = 256
 
-// cut does to a change that appends what the agent's policy does where it applies on write: at the seam between the last stored message and the first new one,
-// and then to the whole memory (reference/memory-semantics.md 000-18: first the one, then the other). What it takes away is marked and stays in the ledger.
+// cut applies the agent's policy to a change that appends, if the policy applies on write: first
+// between the last stored message and the first new one, then to the whole memory. Messages that
+// leave the memory are marked and stay in the ledger.
 func (s *Service) cut(view AgentView, c *Change, out *Appended) error {
 	h := view.Head()
 	p := s.PolicyOf(&h.Agent, nil)
@@ -67,16 +69,16 @@ func (s *Service) cut(view AgentView, c *Change, out *Appended) error {
 	return nil
 }
 
-// cuttable is what a cut on write looks at.
+// cuttable is what a cut on write works on.
 type cuttable struct {
 	list    []Message // a copy, in order of Seq
 	counter window.Counter
-	// spared tells that list is not all of the memory, of which nothing will be cut.
+	// spared is set if list is only the end of the memory, of which nothing will be cut.
 	spared bool
 }
 
-// toCut gives what is stored since the memory's beginning, or as much of its end as the cut can tell apart from that when added are appended; nil where the policy does not
-// apply on write.
+// toCut returns the messages since the start of the memory, or as much of the end as the cut needs
+// if added are appended. It returns nil if the policy does not apply on write.
 func (s *Service) toCut(view AgentView, h *Head, p *window.Policy, added []Message) (*cuttable, error) {
 	if p.Apply != window.OnWrite || !*p.Enabled {
 		return nil, nil
@@ -120,7 +122,8 @@ func (s *Service) toCut(view AgentView, h *Head, p *window.Policy, added []Messa
 	}
 }
 
-// moveUp moves the memory's beginning up where it is far in front of the first message that is still in it.
+// moveUp moves the start of the memory up if it is far before the first message that is still in
+// it.
 func (c *Change) moveUp(h *Head, list []Message) {
 	first := slices.IndexFunc(list, func(m Message) bool { return m.InMemory() })
 	if first >= 0 && list[first].Seq-max(h.Agent.Settings.Memory.BaseSeq, 1) > farBehind {
@@ -130,7 +133,8 @@ func (c *Change) moveUp(h *Head, list []Message) {
 	}
 }
 
-// cutBehind is the second half of cut, for an answer that the proxy stores in the place that was kept free for it: there is no seam, and it stays itself.
+// cutBehind applies the policy after an answer was stored in its reserved place. The answer itself
+// is not cut.
 func (s *Service) cutBehind(view AgentView, c *Change) error {
 	h := view.Head()
 	if h.Agent.Status.Ended() {
@@ -165,7 +169,8 @@ func lastInMemory(list []Message) int {
 	return -1
 }
 
-// merge makes text, which holds the words of next too, the message's content; what was made and sent grows with what was heard.
+// merge sets the message's content to text, which includes the words of next, and extends the
+// generated and sent texts in the same way.
 func (m *Message) merge(next *Message, text string) {
 	separator := text[len(m.Content) : len(text)-len(next.Content)]
 	if m.Generated != "" || next.Generated != "" {

@@ -9,22 +9,24 @@ import (
 	"github.com/heardlog/heardlog/internal/event"
 )
 
-// Events decides which events are wanted and gives their bodies; the domain knows what happened, not how it is written.
+// Events selects events and builds their bodies. This package knows what happened, not how it is
+// encoded.
 type Events interface {
-	// Wants tells whether any endpoint of the project takes the type. It is asked with every change, inside the decision, and must not block.
+	// Wants reports whether an endpoint of the project receives the type. It is called with every
+	// change, inside the decision, and must not block.
 	Wants(project string, eventType int) bool
 	// Body builds the event's bytes, which never change afterwards.
 	Body(f EventFacts) ([]byte, error)
 }
 
-// EventFacts is everything that an event's body may tell.
+// EventFacts is everything that an event's body may contain.
 type EventFacts struct {
 	ID       string
 	Type     int
 	Sequence int64 // grows with each event of the agent; may skip
 	AtMS     int64
 	Agent    Agent
-	Messages []Message // 103: the whole memory as history shows it; 10002: those that a change left otherwise than they were, by Seq
+	Messages []Message // 103: the whole memory as history shows it; 10002: the messages that a change altered, by Seq
 	Turns    []TurnRow // 111, 112
 	End      OpenEnd   // 103
 	TurnID   int64     // 110
@@ -37,21 +39,24 @@ type noEvents struct{}
 func (noEvents) Wants(string, int) bool          { return false }
 func (noEvents) Body(EventFacts) ([]byte, error) { return nil, nil }
 
-// Where the events of one change stand in its sequence. A change tells of fewer answers than an agent shows to one call, which is MaxDepth, and a
-// call of Record brings no more than MaxReports.
+// The places of the events of one change in its sequence. A change reports fewer answers than
+// MaxDepth, the most that an agent shows to one call, and a call that records evidence brings at
+// most 1,000 reports.
 const (
 	perChange   = 4096
 	nthMessages = 8 // before it those that a decision makes itself
 	nthAnswer   = 9 // and up
 )
 
-// event makes an outbox row, or none where nobody wants the type. rev is the revision of the change it belongs to, nth its place in it.
+// event returns an outbox row, or none if nobody receives the type. rev is the revision of its
+// change, nth its place in it.
 func (s *Service) event(a *Agent, eventType int, rev, nth, now int64, f EventFacts) ([]Event, error) {
 	if !s.cfg.Events.Wants(a.Project, eventType) {
 		return nil, nil
 	}
-	// The id is made of what the event tells of, so that a decision that runs twice names it the same. The agent is in it as a hash, because
-	// projects and ids may hold what a header may not.
+	// The ID is derived from what the event is about, so that a decision that runs twice uses the
+	// same one. The agent is in it as a hash, because projects and IDs may contain characters that
+	// headers may not.
 	sum := sha256.Sum256([]byte(a.Project + "\x00" + a.ID))
 	f.ID = hex.EncodeToString(sum[:12]) + ":" + strconv.FormatInt(rev, 10) + ":" + strconv.Itoa(eventType)
 	if f.Answer != nil {
@@ -65,9 +70,10 @@ func (s *Service) event(a *Agent, eventType int, rev, nth, now int64, f EventFac
 	return []Event{{ID: f.ID, Type: eventType, CreatedMS: now, Body: body}}, nil
 }
 
-// tell adds to a change the events that follow from its messages, whoever decided on it: those of messages as they stand now, and those of answers
-// that were cut. tx gives the messages that the change replaces as they were. Where nobody wants such events it costs two questions.
-func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
+// addEvents adds the events that follow from the messages of a change: those about messages as they
+// are now, and those about answers that were cut. view has the messages that the change replaces.
+// If nobody receives such events, it costs two calls of Wants.
+func (s *Service) addEvents(a *Agent, rev int64, c *Change, view AgentView) error {
 	if len(c.Append)+len(c.Replace) == 0 {
 		return nil
 	}
@@ -79,10 +85,10 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 	now := s.NowMS()
 	nth := int64(nthAnswer)
 	each := func(old, m *Message) error {
-		if messages && m.tellsMore(old) {
+		if messages && m.shownDifferently(old) {
 			told = append(told, *m)
 		}
-		if !cuts || !m.cutOtherwise(old) {
+		if !cuts || !m.cutDiffers(old) {
 			return nil
 		}
 		ev, err := s.event(a, event.Interrupted, rev, nth, now, EventFacts{Answer: m})
@@ -112,8 +118,9 @@ func (s *Service) tell(a *Agent, rev int64, c *Change, view AgentView) error {
 	return err
 }
 
-// tellsMore tells whether a reader of the history would see m otherwise than old, which is zero for a new message.
-func (m *Message) tellsMore(old *Message) bool {
+// shownDifferently reports whether history shows m differently than old, which is zero for a new
+// message.
+func (m *Message) shownDifferently(old *Message) bool {
 	is, was := m.InHistory(), old.InHistory()
 	switch {
 	case !is && !was:
@@ -124,9 +131,10 @@ func (m *Message) tellsMore(old *Message) bool {
 	return !bytes.Equal(m.AppendHistory(nil), old.AppendHistory(nil))
 }
 
-// cutOtherwise tells whether what is known of the answer's cut is not what old said, or is no cut of an answer that counts any more.
-func (m *Message) cutOtherwise(old *Message) bool {
-	is, was := m.cutKnown(), old.cutKnown()
+// cutDiffers reports whether the cut of the answer differs from that of old, or no longer belongs
+// to an answer that counts.
+func (m *Message) cutDiffers(old *Message) bool {
+	is, was := m.cutFacts(), old.cutFacts()
 	if is == nil && was == nil {
 		return false
 	}
@@ -136,18 +144,19 @@ func (m *Message) cutOtherwise(old *Message) bool {
 	return *is != *was || m.Original() != old.Original()
 }
 
-// knownCut is what event 10001 tells beside the texts that the model made.
-type knownCut struct {
+// cutDetails is what event 10001 contains beside the generated texts.
+type cutDetails struct {
 	heard, by string
 	atMS      int64
 	method    Method
 	state     State
 }
 
-// cutKnown gives what is known of the cut, nil where there is none of an answer that anybody could have heard.
-func (m *Message) cutKnown() *knownCut {
+// cutFacts returns the facts about the cut, or nil unless the answer was cut and may have been
+// heard.
+func (m *Message) cutFacts() *cutDetails {
 	if m.Role != Assistant || !m.Interrupted || m.State == Superseded || m.State == Empty {
 		return nil
 	}
-	return &knownCut{heard: m.Content, by: m.InterruptBy, atMS: m.InterruptMS, method: m.Method, state: m.State}
+	return &cutDetails{heard: m.Content, by: m.InterruptBy, atMS: m.InterruptMS, method: m.Method, state: m.State}
 }

@@ -7,34 +7,38 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Front counts the messages at the beginning of a long memory, so that who makes a context, or cuts a memory when it is written to, reads its newest messages and not all of
-// them. The Service keeps it, in the agent, and moves it on once in a while; one that does not exist yet is made when the next message is appended. It is not
-// changed once set.
+// Front counts the messages at the start of a long memory, so that making a context, or cutting a
+// memory on write, reads only its newest messages. The Service keeps it in the agent and moves it
+// forward from time to time; a missing one is made with the next append. It is immutable once set.
 type Front struct {
-	// Seq is where it ends: it counts what stands from Memory.BaseSeq up to there, Seq itself not.
+	// Seq is where it ends: it counts messages from Memory.BaseSeq up to Seq, without Seq itself.
 	Seq int64 `json:"seq"`
-	// Count is how many of them are in memory, Unheard how many answers that nobody heard stand between them, which some projections show.
+	// Count is how many of them are in memory. Unheard is how many are answers of which nothing was
+	// heard; some projections show them.
 	Count   int64 `json:"count,omitempty"`
 	Unheard int64 `json:"unheard,omitempty"`
 	// Removed is how many of all that it counts were cleared: what is left of them is a place.
 	Removed int64 `json:"removed,omitempty"`
-	// System are the Seqs of system messages that are in memory, rising. Where there are more than MaxFrontSystem Many is set, and System is empty.
+	// System are the Seqs of system messages in memory, ascending. If there are more than
+	// MaxFrontSystem, Many is set instead.
 	System []int64 `json:"system,omitempty"`
 	Many   bool    `json:"many,omitempty"`
-	// LastTurn is the highest turn, Unordered tells that turns go down somewhere.
+	// LastTurn is the highest turn. Unordered is set if turns decrease somewhere.
 	LastTurn  int64 `json:"last_turn,omitempty"`
 	Unordered bool  `json:"unordered,omitempty"`
 }
 
 // What is counted, and what is read each time.
 const (
-	// MaxFrontSystem is how many system messages of a memory's beginning are known by their places. Past it policies that keep system messages read the whole memory.
+	// MaxFrontSystem is how many system messages are listed. With more, policies that keep system
+	// messages read the whole memory.
 	MaxFrontSystem = 64
 	frontEvery     = 512 // messages that are not counted, at most
 	frontLeaves    = 128 // of which so many are left when the others are counted
 )
 
-// unheard tells whether the message is an answer of which nothing was heard, which projections may show all the same: see View.Shows.
+// unheard reports whether the message is an answer of which nothing was heard. Projections may show
+// it; see View.Shows.
 func (m *Message) unheard() bool {
 	return m.State == Unplayed && m.Role == Assistant && m.Status == Accepted && m.Original() != ""
 }
@@ -66,7 +70,7 @@ func (f *Front) add(m *Message, n int64) {
 	}
 }
 
-// same tells whether two count the same.
+// same reports whether two fronts are equal.
 func (f *Front) same(g *Front) bool {
 	if f == nil || g == nil {
 		return f == g
@@ -86,7 +90,7 @@ func keepFront(view AgentView, head *Head, c *Change) error {
 	}
 	var f *Front
 	switch {
-	case now != base: // another memory, or less of it: counted anew when it is long
+	case now != base: // another memory, or less of it: counted again when it is long
 		if was == nil {
 			return nil
 		}
@@ -111,7 +115,8 @@ func keepFront(view AgentView, head *Head, c *Change) error {
 	return nil
 }
 
-// movedOn gives the front of what is stored, moved on where a change appends and much is not counted.
+// movedOn returns the front of the stored messages, moved forward if the change appends and many
+// messages are not counted.
 func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
 	from := max(head.Agent.Settings.Memory.BaseSeq, 1)
 	if f != nil {
@@ -145,12 +150,13 @@ func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
 	return &n, nil
 }
 
-// boundary gives the last place up to most behind which no turn goes on that has messages before it; most where there is none, 0 where the list is too short.
+// boundary returns the last index, up to most, at which no turn has messages on both sides. It
+// returns most if there is none, and 0 if the list is too short.
 func boundary(list []Message, most int) int {
 	if most <= 0 {
 		return 0
 	}
-	least := int64(math.MaxInt64) // behind the place
+	least := int64(math.MaxInt64) // lowest turn from the index on
 	for i := len(list) - 1; i >= most; i-- {
 		least = min(least, list[i].TurnID)
 	}
@@ -170,7 +176,7 @@ func boundary(list []Message, most int) int {
 	return most
 }
 
-// changed gives the front after what a change does to the messages that it counts.
+// changed returns the front after a change to the messages that it counts.
 func (f *Front) changed(view AgentView, base int64, c *Change) (*Front, error) {
 	if f == nil {
 		return nil, nil

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendHistory appends the message in the short-term memory form of reference/agora-api.md section 3, as JSON, to dst:
-// role, content, turn_id, timestamp and metadata, where content is what was heard and metadata.original, only
-// where interrupted, what was generated.
+// AppendHistory appends the message to dst as JSON, in the form of Agora's short-term memory: role,
+// content, turn_id, timestamp and metadata. content is what was heard; metadata.original, only if
+// interrupted, is what was generated.
 func (m Message) AppendHistory(dst []byte) []byte {
 	dst = append(dst, `{"role":"`...)
 	dst = append(dst, m.Role...)
@@ -51,7 +51,8 @@ func (m Message) AppendMetadata(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// shownSource gives the source as clients know it: what a silence made the agent think is a command to them.
+// shownSource returns the source as clients know it: a think that a silence caused is a command for
+// them.
 func (m Message) shownSource() Source {
 	switch {
 	case m.Role == User && m.Source == SourceSilence:
@@ -71,7 +72,7 @@ func appendMember(dst []byte, k string, v json.RawMessage) []byte {
 	return append(dst, v...)
 }
 
-// AppendString appends s as a JSON string. Text without anything to escape, nearly all of it, is copied.
+// AppendString appends s as a JSON string. Text without anything to escape is copied.
 func AppendString(dst []byte, s string) []byte {
 	plain := true
 	for i := plainASCII(s); i < len(s); {
@@ -105,7 +106,8 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
 }
 
-// plainASCII gives how much of the beginning of s is known, eight bytes at a time, to need no escaping: a history is some thousand characters.
+// plainASCII returns how many bytes at the start of s, checked eight at a time, need no escaping.
+// Histories have thousands of characters.
 func plainASCII(s string) int {
 	const (
 		low  = 0x0101010101010101
@@ -115,7 +117,8 @@ func plainASCII(s string) int {
 	for ; i+8 <= len(s); i += 8 {
 		p := s[i : i+8]
 		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 | uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
-		// A byte below n borrows into its high bit in w - n*low, and so does the one that a quote or backslash becomes by xor, 0.
+		// A byte below n borrows into its high bit in w - n*low, and so does 0, which a quote or
+		// backslash becomes by xor.
 		quote, slash := w^('"'*low), w^('\\'*low)
 		if (w|(w-0x20*low)|(quote-low)|(slash-low))&high != 0 {
 			break // or a false alarm, which costs only time

@@ -7,7 +7,7 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// The ways an answer is cut, as the turn table names them (reference/agora-api.md 1.9).
+// The ways in which an answer is cut, as the turn table names them.
 const (
 	ByStartOfSpeech = "start_of_speech"
 	ByAPISpeak      = "api_speak"
@@ -15,24 +15,27 @@ const (
 	ByAPILeave      = "api_leave"
 )
 
-// InterruptRequest says what was heard; the zero value cuts what is being said now.
+// InterruptRequest is what was heard of an answer; the zero value cuts what is being said now.
 type InterruptRequest struct {
 	TurnID  *int64  // the turn whose answer was cut; nil = the answer in flight, else the last one
 	Heard   *string // the text that was heard
-	HeardMS *int64  // how much audio was played, in ms; looked at where Heard is nil
+	HeardMS *int64  // how much audio was played, in ms; used if Heard is nil
 	AtMS    int64   // when it was cut, Unix ms; 0 = now
 }
 
-// Interrupt cuts an answer and records what was heard of it. The same call again changes nothing, and better evidence replaces
-// weaker, never the other way. Heard text that cannot be a part of the answer in flight does not cut that. fault.NotFound for an unknown turn,
-// fault.Conflict for a turn without an answer, fault.Invalid for heard text that is no part of the answer. With nothing to cut and nothing
-// claimed to be heard it does nothing.
+// Interrupt cuts an answer and records what was heard of it. Repeating the call changes nothing,
+// and better evidence replaces weaker, never the other way. An answer that is being generated is
+// not cut if the heard text cannot be part of it. Without anything to cut or a heard text it does
+// nothing.
+//
+// It returns fault.NotFound for an unknown turn, fault.Conflict for a turn without an answer, and
+// fault.Invalid for a heard text that is not part of the answer.
 func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (Agent, error) {
 	h, recent, err := s.cfg.Store.Recent(ctx, project, id, pendingLook, false)
 	if err != nil {
 		return Agent{}, err
 	}
-	foreign := false // heard text that is no part of the named turn's answer as far as it is made
+	foreign := false // the heard text is not part of the named turn's answer so far
 	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(f *flight) bool {
 		if turn := f.turn.Load(); r.TurnID != nil && *r.TurnID != turn {
 			return false
@@ -78,7 +81,7 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 	return h.Agent, err
 }
 
-// evidence makes the call's evidence about m.
+// evidence returns the call's evidence about m.
 func (r InterruptRequest) evidence(m Message) Evidence {
 	e := Evidence{Seq: m.Seq, AtMS: r.AtMS, By: ByAPIInterrupt}
 	switch {
@@ -92,7 +95,8 @@ func (r InterruptRequest) evidence(m Message) Evidence {
 	return e
 }
 
-// cutTarget finds the assistant message that an interruption speaks of; a zero message means that there is none and none was named.
+// cutTarget returns the assistant message that the interruption is about. It returns a zero message
+// if there is none and none was named.
 func cutTarget(view AgentView, turn *int64, text *string) (Message, error) {
 	var msgs []Message
 	var err error
@@ -129,7 +133,7 @@ func cutTarget(view AgentView, turn *int64, text *string) (Message, error) {
 	return last, nil
 }
 
-// lastAnswer gives messages of which the last assistant one is the agent's last answer.
+// lastAnswer returns messages whose last assistant message is the agent's last answer.
 func lastAnswer(view AgentView) ([]Message, error) {
 	for n := 32; ; n *= 8 {
 		msgs, err := view.Last(n)

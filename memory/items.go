@@ -13,19 +13,21 @@ import (
 	rules "github.com/heardlog/heardlog/memory/window"
 )
 
-// How much one search looks at: the newest of its scope, so many and so many bytes of texts. The bytes are looked at after each page, so that a page of the longest
-// texts must not be more than them.
+// How much one search reads: the newest items of its scope, up to these numbers of items and bytes
+// of text. The bytes are checked after each page, so a page of the longest texts must not exceed
+// them.
 const (
 	MaxItemsLooked = 10_000
 	maxItemBytes   = 32 << 20
 	itemPage       = 128
 )
 
-// clearPage is how many messages a clear takes in one commit: a few ms.
+// clearPage is how many messages one commit of a clear removes, which takes a few ms.
 const clearPage = 200
 
-// ownAgent gives the agent whose ledger keeps the items of a project that belong to no agent. It has ended before it began, so that no timer, limit or list
-// is concerned with it, and its end is so late that no sweep ever takes it.
+// ownAgent returns the agent whose ledger keeps the items of a project that belong to no agent. It
+// has ended before it started, so that no timer, limit or list includes it, and its end is so late
+// that no sweep erases it.
 func ownAgent(project string) Agent {
 	sum := sha256.Sum256([]byte("items of no agent\x00" + project))
 	id := sum[:16]
@@ -36,8 +38,9 @@ func ownAgent(project string) Agent {
 	}
 }
 
-// AddItem stores a message with its Scope and Item: in the ledger of the agent that Item.AgentID names if that runs, else in one that the project has for it.
-// A message whose ID (not Item.ID) is stored already comes back as it stands; fault.Conflict if it says something else.
+// AddItem stores a message with its Scope and Item: in the ledger of the agent Item.AgentID if that
+// is live, else in the project's own. A message whose ID (not Item.ID) is stored already is
+// returned as stored. It returns fault.Conflict if that has other content.
 func (s *Service) AddItem(ctx context.Context, project string, m Message) (StoredItem, error) {
 	item := *m.Item()
 	if item.ID == "" {
@@ -75,7 +78,8 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 	}
 	err := s.update(ctx, own.Project, own.ID, add)
 	if fault.Is(err, fault.NotFound) {
-		if _, _, err := s.cfg.Store.Create(ctx, own, 0, Change{}); err != nil && !fault.Is(err, fault.Conflict) { // somebody else was first
+		// Created by another call
+		if _, _, err := s.cfg.Store.Create(ctx, own, 0, Change{}); err != nil && !fault.Is(err, fault.Conflict) {
 			return StoredItem{}, err
 		}
 		err = s.update(ctx, own.Project, own.ID, add)
@@ -86,7 +90,8 @@ func (s *Service) AddItem(ctx context.Context, project string, m Message) (Store
 	return asItem(own.Project, own.ID, out), nil
 }
 
-// checkItems refuses one more item in the ledger of a project that holds as many as it may. What was cleared does not count.
+// checkItems refuses an item if the project's own ledger has as many as allowed. Cleared items do
+// not count.
 func (s *Service) checkItems(view AgentView, h *Head) error {
 	most, n := int64(s.cfg.MaxItems), h.NextSeq-1
 	if most == 0 || n < most { // a ledger has no more messages than places
@@ -111,7 +116,8 @@ func (s *Service) checkItems(view AgentView, h *Head) error {
 	return fault.New(fault.Quota, "the project holds %d memories that are no running agent's, as many as it may; clear some", n)
 }
 
-// sameItem refuses a memory that comes again with other content, or for somebody else: who sent it would take it for stored. What became of its status does not count.
+// sameItem refuses a repeated item with other content or another owner: its sender would take it
+// for stored. The status is not compared.
 func sameItem(stored, again *Message) error {
 	was, is := stored.Item(), again.Item()
 	switch {
@@ -129,22 +135,23 @@ func asItem(project, agentID string, m Message) StoredItem {
 	return StoredItem{Project: project, AgentID: agentID, Message: m, Row: row}
 }
 
-// Item gives an item; fault.NotFound if there is none of that id, or it is no part of any memory any more.
+// Item returns an item, or fault.NotFound if no item in a memory has the ID.
 func (s *Service) Item(ctx context.Context, project, id string) (StoredItem, error) {
 	it, err := s.cfg.Items.Item(ctx, project, id)
 	if err != nil {
 		return StoredItem{}, err
 	}
 	bases := map[agentKey]int64{}
-	held, err := s.held(ctx, []StoredItem{it}, bases)
-	if err == nil && len(held) == 0 {
+	kept, err := s.inMemory(ctx, []StoredItem{it}, bases)
+	if err == nil && len(kept) == 0 {
 		return s.laterItem(ctx, project, it, bases)
 	}
 	return it, err
 }
 
-// laterItem gives, of the items that share the id of one that is no part of a memory any more, the first that is. It looks at the newest MaxItemsLooked of the same
-// scope: the same id comes again where the same one is added again.
+// laterItem returns the first item in a memory among those that share the ID of one that is not. It
+// searches the newest MaxItemsLooked of the same scope. An ID occurs again if the same item is
+// added again.
 func (s *Service) laterItem(ctx context.Context, project string, first StoredItem, bases map[agentKey]int64) (found StoredItem, err error) {
 	id := first.Row.ID
 	found, err = first, ErrNoItem(id)
@@ -156,7 +163,7 @@ func (s *Service) laterItem(ctx context.Context, project string, first StoredIte
 			return first, bad
 		}
 		page = slices.DeleteFunc(page, func(it StoredItem) bool { return it.Row.ID != id })
-		if page, bad = s.held(ctx, page, bases); bad != nil {
+		if page, bad = s.inMemory(ctx, page, bases); bad != nil {
 			return first, bad
 		}
 		if n := len(page); n > 0 { // newest first
@@ -169,9 +176,9 @@ func (s *Service) laterItem(ctx context.Context, project string, first StoredIte
 	return found, err
 }
 
-// held gives those items that are part of a memory: what was cut, merged or replaced is not, and neither is what an agent's memory was cleared of. bases remembers where the
-// memories begin.
-func (s *Service) held(ctx context.Context, list []StoredItem, bases map[agentKey]int64) ([]StoredItem, error) {
+// inMemory returns the items that are in a memory, without those that were cut, merged, replaced or
+// cleared. bases caches the starts of the memories.
+func (s *Service) inMemory(ctx context.Context, list []StoredItem, bases map[agentKey]int64) ([]StoredItem, error) {
 	out := list[:0]
 	for _, it := range list {
 		if it.Message.State != Final {
@@ -182,7 +189,7 @@ func (s *Service) held(ctx context.Context, list []StoredItem, bases map[agentKe
 		if !known {
 			h, err := s.cfg.Store.Head(ctx, it.Project, it.AgentID)
 			switch {
-			case fault.Is(err, fault.NotFound): // erased meanwhile
+			case fault.Is(err, fault.NotFound): // erased in the meantime
 				base = math.MaxInt64
 			case err != nil:
 				return nil, err
@@ -198,7 +205,8 @@ func (s *Service) held(ctx context.Context, list []StoredItem, bases map[agentKe
 	return out, nil
 }
 
-// SetItemStatus moves an item to another status (003-6). fault.NotFound if there is no such item, fault.Conflict where the change is not allowed.
+// SetItemStatus changes the status of an item. It returns fault.NotFound if there is no such item
+// and fault.Conflict if the change is not allowed.
 func (s *Service) SetItemStatus(ctx context.Context, project, id string, next rules.Status) (StoredItem, error) {
 	it, err := s.Item(ctx, project, id)
 	if err != nil {
@@ -232,7 +240,7 @@ func (s *Service) SetItemStatus(ctx context.Context, project, id string, next ru
 	return it, err
 }
 
-// ItemSearch is a search over a project's items (003-7). Its SearchQuery.Scope and Level say whose.
+// ItemSearch is a search over a project's items, in the scope of SearchQuery.Scope and Level.
 type ItemSearch struct {
 	rules.SearchQuery
 }
@@ -240,18 +248,19 @@ type ItemSearch struct {
 // FoundItems is what a search found, oldest first.
 type FoundItems struct {
 	Items []StoredItem
-	// Total is how many items of the scope were looked at, Truncated that there are older ones which were not: see MaxItemsLooked.
+	// Total is how many items of the scope were searched. Truncated is set if older ones were not;
+	// see MaxItemsLooked.
 	Total     int
 	Truncated bool
 }
 
-// SearchItems looks for items, by window.Search: the oldest of what is found come first, and the limit takes those (003-8). It looks at the newest
-// MaxItemsLooked of the scope. Nothing is changed (003-19).
+// SearchItems searches items with window.Search: results are oldest first, and the limit takes the
+// oldest. It searches the newest MaxItemsLooked of the scope and changes nothing.
 func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch) (FoundItems, error) {
 	var out FoundItems
 	bases, size := map[agentKey]int64{}, 0
 	var all []StoredItem
-	ask := askFor(q.Level, q.Scope)
+	ask := queryFor(q.Level, q.Scope)
 	for looked := 0; ; {
 		ask.Limit = min(itemPage, MaxItemsLooked-looked)
 		page, next, err := s.cfg.Items.Items(ctx, project, ask)
@@ -259,7 +268,7 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 			size += page[i].bytes()
 		}
 		if err == nil {
-			page, err = s.held(ctx, page, bases)
+			page, err = s.inMemory(ctx, page, bases)
 		}
 		if err != nil {
 			return out, err
@@ -278,7 +287,7 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 	out.Total = len(all)
 	list := make([]rules.Message, len(all))
 	for i := range all {
-		list[i] = all[i].view(i)
+		list[i] = all[i].forWindow(i)
 	}
 	hits := map[agentKey]int{}
 	if q.Scope.AgentID != "" {
@@ -294,7 +303,7 @@ func (s *Service) SearchItems(ctx context.Context, project string, q ItemSearch)
 	return out, nil
 }
 
-// bytes gives how much the item holds on to, about.
+// bytes returns the approximate memory that the item takes.
 func (it *StoredItem) bytes() int {
 	m := &it.Message
 	n := len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw())
@@ -304,8 +313,8 @@ func (it *StoredItem) bytes() int {
 	return n
 }
 
-// askFor gives what the store is asked: the ids that the level looks at (003-11).
-func askFor(level rules.Level, scope rules.Scope) ItemQuery {
+// queryFor returns the query to the store: the IDs that the level compares.
+func queryFor(level rules.Level, scope rules.Scope) ItemQuery {
 	q := ItemQuery{Scope: Scope{UserID: scope.UserID}, AgentID: scope.AgentID}
 	if level != rules.UserLevel {
 		q.SessionID = scope.SessionID
@@ -316,8 +325,8 @@ func askFor(level rules.Level, scope rules.Scope) ItemQuery {
 	return q
 }
 
-// view gives the item as the rules look at it.
-func (it *StoredItem) view(ref int) rules.Message {
+// forWindow returns the item in the form that package window uses.
+func (it *StoredItem) forWindow(ref int) rules.Message {
 	m := &it.Message
 	out := rules.Message{
 		Ref: ref, Role: m.Role, Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
@@ -330,10 +339,11 @@ func (it *StoredItem) view(ref int) rules.Message {
 	return out
 }
 
-// ClearItems takes all items of a scope away (003-17) and gives how many it took; asking for nothing takes all of the project's. Their places stay in the ledgers,
-// without content. Items that are added while it runs may stay.
+// ClearItems removes all items of a scope and returns how many; an empty scope removes all of the
+// project's. Their places stay in the ledgers, without content. Items that are added while it runs
+// may stay.
 func (s *Service) ClearItems(ctx context.Context, project string, level rules.Level, scope rules.Scope) (int, error) {
-	removed, ask := 0, askFor(level, scope)
+	removed, ask := 0, queryFor(level, scope)
 	ask.Limit = clearPage
 	for {
 		page, next, err := s.cfg.Items.Items(ctx, project, ask)
@@ -358,7 +368,7 @@ func (s *Service) ClearItems(ctx context.Context, project string, level rules.Le
 	}
 }
 
-// removeMessages leaves nothing of messages but their places, and gives how many were part of the memory until then.
+// removeMessages removes the content of messages and returns how many were in memory until then.
 func (s *Service) removeMessages(ctx context.Context, k agentKey, seqs []int64) (n int, err error) {
 	err = s.update(ctx, k.project, k.id, func(view AgentView) (Change, error) {
 		n = 0
@@ -379,7 +389,7 @@ func (s *Service) removeMessages(ctx context.Context, k agentKey, seqs []int64) 
 		}
 		return c, nil
 	})
-	if fault.Is(err, fault.NotFound) { // erased meanwhile
+	if fault.Is(err, fault.NotFound) { // erased in the meantime
 		return 0, nil
 	}
 	return n, err

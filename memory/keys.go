@@ -8,14 +8,17 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Call is what a platform calls the conversation, and so what finds its agent where a request does not name one.
+// Call is how a platform identifies the conversation. It finds the agent if a request does not name
+// one.
 type Call struct {
-	// Keys are the agent's own: while it is live no other agent of the project has one of them. Shared ones may belong to several, as a channel does.
+	// Keys are the agent's own: no other live agent of the project has one of them. Shared keys may
+	// belong to several agents, as a channel does.
 	Keys   []string `json:"keys,omitempty"`
 	Shared []string `json:"shared,omitempty"`
 	// Previous is the id of the agent that had the first key before; "" = none.
 	Previous string `json:"previous,omitempty"`
-	// Weak tells that the agent was found, and made, by something that does not name one call for certain.
+	// Weak is set if the agent was found, and created, by something that does not identify one call
+	// for certain.
 	Weak bool `json:"weak,omitempty"`
 }
 
@@ -30,7 +33,8 @@ func KeyTaken(key, agentID string) error {
 	return &NameTakenError{AgentID: agentID, Err: fault.At(fault.Conflict, "properties.heardlog.keys", "a running agent has the key %q already", key)}
 }
 
-// ByKey gives the agent that a key finds: the live one, of several the newest, else the one that was made last. fault.NotFound if there is none.
+// ByKey returns the agent with a key: the newest live one, else the newest. It returns
+// fault.NotFound if there is none.
 func (s *Service) ByKey(ctx context.Context, project, key string) (Agent, error) {
 	k := agentKey{project, key}
 	if id := s.keys.get(k); id != "" {
@@ -56,8 +60,8 @@ func (s *Service) ByKey(ctx context.Context, project, key string) (Agent, error)
 // maxKnownKeys is how many own keys are remembered beside the store.
 const maxKnownKeys = 1 << 14
 
-// keyCache remembers which agents keys found, so that a call's requests after the first ask no database. What it says is checked with
-// the agent itself.
+// keyCache caches which agents keys belong to, so that later requests of a call do not query the
+// store. Results are checked with the agent itself.
 type keyCache struct {
 	mu  sync.RWMutex
 	ids map[agentKey]string

@@ -10,35 +10,40 @@ import (
 	windows "github.com/heardlog/heardlog/memory/window"
 )
 
-// Summaries has memories summarised in the background. Its methods are called after a change is stored, and must not block.
+// Summaries makes summaries in the background. Its methods are called after a change is stored, and
+// must not block.
 type Summaries interface {
-	// Grew tells that by so many code points and messages, at most, an agent's memory is larger than before.
+	// Grew reports that an agent's memory has grown by at most so many code points and messages.
 	Grew(project, id string, chars, messages int64)
-	// Changed tells that an agent began, or was changed in another way than by growing.
+	// Changed reports that an agent started, or changed in another way than by growing.
 	Changed(project, id string)
-	// Ended tells that an agent takes nothing more, or is no more.
+	// Ended reports that an agent has ended or was erased.
 	Ended(project, id string)
 }
 
 // Leaving is what a summary is due for.
 type Leaving struct {
 	Agent Agent
-	// Messages are about to leave, oldest first: those of the memory but the newest keep_recent, without system messages. Empty where nothing is due.
+	// Messages are about to leave the memory, oldest first: all but the newest keep_recent, without
+	// system messages. Empty if no summary is due.
 	Messages []Message
 	Earlier  string // the summary so far, which goes into the next; "" without one
-	Model    string // that is to be asked in place of the agent's; "" for that
-	// Chars and Count are, where nothing is due, how much may come before something can be, in code points and messages; at least 1.
+	Model    string // the model to use instead of the agent's; "" is the agent's
+	// Chars and Count are how many code points and messages must be added, if no summary is due,
+	// before one can be; at least 1.
 	Chars, Count int64
 
 	rev      int64     // of the agent when this was read
 	ancestor *Ancestor // the agent before this one whose messages they are; nil for its own
 }
 
-// ErrSummaryStale tells that what a summary was made of has changed while it was made: it tells of words that were not heard after all, or that are no longer in memory.
+// ErrSummaryStale is returned if the summarized messages changed in the meantime: some words were
+// not heard after all, or are no longer in memory.
 var ErrSummaryStale = fault.New(fault.Conflict, "what was summarised has changed meanwhile")
 
-// Leaving gives what is due to be summarised of an agent's memory: where its policy's strategy is summarize, and its estimate has reached summarize_at of its window
-// (reference/memory-semantics.md 001-29). It fails with fault.NotFound, and with fault.Stopped for an agent that takes nothing more.
+// Leaving returns what must be summarized of an agent's memory: if its policy's strategy is
+// summarize, and its estimated size has reached the share summarize_at of the limit. It returns
+// fault.NotFound, or fault.Stopped for an agent that has ended.
 func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err == nil {
@@ -91,12 +96,13 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 	return l, nil
 }
 
-// summarises tells whether a full policy asks for summaries.
+// summarises reports whether a full policy asks for summaries.
 func summarises(p windows.Policy) bool {
 	return p.Strategy == windows.Summarize && *p.Enabled && *p.SummarizeAt > 0
 }
 
-// settledUpTo gives how many of the messages, from the first on, have no answer to come that would stand among them.
+// settledUpTo returns how many of the messages, from the first on, have no pending answer among
+// them.
 func settledUpTo(msgs []Message) int {
 	for i := range msgs {
 		gap := msgs[i].AnswerSeq
@@ -107,7 +113,8 @@ func settledUpTo(msgs []Message) int {
 	return len(msgs)
 }
 
-// slack gives how much may come before a summary can be due: a code point may be a token of an exact count, and more.
+// slack returns how much can be added before a summary can be due. With an exact count a code point
+// may cost a token or more.
 func slack(p windows.Policy, list []windows.Message, c windows.Counter) (chars, count int64) {
 	chars, count = math.MaxInt64, math.MaxInt64
 	tokens, messages := atShare(p.SummarizeAt, p.MaxTokens), atShare(p.SummarizeAt, p.MaxMessages)
@@ -133,21 +140,22 @@ func slack(p windows.Policy, list []windows.Message, c windows.Counter) (chars, 
 	return chars, count
 }
 
-// atShare gives how much of a limit is the share at; 0 for no limit.
+// atShare returns the share at of a limit; 0 is no limit.
 func atShare(at *float64, limit *int) int64 { return int64(math.Ceil(*at * float64(*limit))) }
 
-// Summarised is a summary that was made.
+// Summarised is a finished summary.
 type Summarised struct {
 	Of       Leaving
-	Messages int    // how many of Of.Messages it tells of, from the first on
+	Messages int    // how many of Of.Messages it covers, from the first on
 	Text     string // all of it, Of.Earlier included
 }
 
-// summaryTries is how often a change of the agent may come between the look and the writing of a summary.
+// summaryTries is how often a summary is written again because the agent changed in between.
 const summaryTries = 8
 
-// Summarised stores a summary and takes what it tells of out of the memory, in one change. What came meanwhile stays. It fails with ErrSummaryStale where the summary so far was
-// replaced, or one of the messages changed: better evidence of what was heard has come, or it left the memory in another way; with fault.Stopped if the agent takes nothing more.
+// Summarised stores a summary and removes the messages that it covers from the memory, in one
+// change. Newer messages stay. It returns ErrSummaryStale if the summary was replaced or one of the
+// messages changed in the meantime, and fault.Stopped if the agent has ended.
 func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 	project, id := r.Of.Agent.Project, r.Of.Agent.ID
 	text, err := CleanText("summary", r.Text, MaxSummary)
@@ -159,7 +167,8 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 		return nil
 	}
 	if r.Of.ancestor != nil {
-		if _, err := s.cfg.Store.Head(ctx, project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) { // it was erased while the model thought, and its words with it
+		// It was erased while the model worked
+		if _, err := s.cfg.Store.Head(ctx, project, r.Of.ancestor.ID); fault.Is(err, fault.NotFound) {
 			return ErrSummaryStale
 		} else if err != nil {
 			return err
@@ -172,7 +181,7 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 		return err
 	}
 	for range summaryTries {
-		// What has changed is looked for outside the transaction, which holds up all other writes of the server; within, it must still be all.
+		// Changes are searched for outside the write; inside, there must be no further ones.
 		changed, next, err := s.changedUpTo(ctx, project, id, rev, upTo)
 		if err != nil {
 			return err
@@ -202,10 +211,11 @@ func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 	return ErrSummaryStale
 }
 
-// errMoved tells that the agent was changed between a look and a decision.
+// errMoved is returned if the agent changed between reading and writing.
 var errMoved = errors.New("changed meanwhile")
 
-// changedUpTo tells whether a message up to a Seq was changed or came since a revision, and gives the revision of which that is known.
+// changedUpTo reports whether a message up to a Seq was changed or added since a revision, and
+// returns the revision that this is based on.
 func (s *Service) changedUpTo(ctx context.Context, project, id string, since, upTo int64) (changed bool, rev int64, err error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil || h.Rev == since {
@@ -215,7 +225,7 @@ func (s *Service) changedUpTo(ctx context.Context, project, id string, since, up
 	return len(msgs) > 0 && msgs[0].Seq <= upTo, h.Rev, err
 }
 
-// tellSummaries has a stored change told to who summarises. ended is the agent's status behind it.
+// tellSummaries reports a stored change to Summaries. ended is the agent's status after it.
 func (s *Service) tellSummaries(project, id string, c *Change, ended bool) {
 	switch {
 	case ended && c.Agent != nil:
@@ -234,7 +244,7 @@ func (s *Service) tellSummaries(project, id string, c *Change, ended bool) {
 	}
 }
 
-// mayMakeSummaries tells, at no cost, whether an agent's policy may ask for summaries.
+// mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
 func (s *Service) mayMakeSummaries(a *Agent) bool {
 	m := &a.Settings.Memory
 	return s.cfg.Summaries != nil && (s.special(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)

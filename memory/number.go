@@ -30,8 +30,9 @@ func (h *Head) Place(m Message, rev, now int64, answering bool) (Message, error)
 	return m, nil
 }
 
-// turnFor gives the turn that a message joins or opens: the first is 0; a user message opens one unless the open one has no answer yet; an
-// answer joins its user's turn; greeting, silence and speak open their own.
+// turnFor returns the turn that a message joins or opens. The first is 0. A user message opens a
+// turn unless the open one has no answer yet. An answer joins its user's turn. Greeting, silence
+// and speak open their own.
 func (h *Head) turnFor(m Message, answering bool) int64 {
 	switch {
 	case h.LastTurn < 0:
@@ -41,23 +42,25 @@ func (h *Head) turnFor(m Message, answering bool) int64 {
 	case (m.Role == User || instructs(m.Role)) && h.Last.TurnHasUser && !answering && !h.answered():
 		return h.LastTurn
 	case instructs(h.Last.Role) && !h.Last.TurnHasUser && (m.Role == User || instructs(m.Role)):
-		return h.LastTurn // instructions stand in front of the turn that they are given for
+		return h.LastTurn // instructions belong to the turn that they are for
 	case m.Role == Assistant && !m.Source.unsolicited() && h.Last.TurnHasUser:
 		return h.LastTurn
 	}
 	return h.LastTurn + 1
 }
 
-// instructs tells whether a role is one of those that nobody says anything in.
+// instructs reports whether messages of the role are instructions to the model.
 func instructs(r Role) bool { return r == System || r == Developer }
 
-// answered tells whether the last turn has its answer. An empty answer leaves it open (reference/agora-api.md 3).
+// answered reports whether the last turn has its answer. An empty answer leaves it open, as at
+// Agora.
 func (h *Head) answered() bool {
 	if h.Last.Role != Assistant || h.Last.Original() == "" {
 		return false
 	}
 	switch h.Last.State {
-	case Final, Unplayed, Replaced, Dropped, Merged: // what nobody heard was said all the same: late evidence must not find other turn numbers than early evidence
+	// Unheard answers count too, so that late evidence does not change turn numbers
+	case Final, Unplayed, Replaced, Dropped, Merged:
 		return true
 	}
 	return false
@@ -67,9 +70,10 @@ func (s Source) unsolicited() bool {
 	return s == SourceGreeting || s == SourceSilence || s == SourceCommand
 }
 
-// own makes an assistant message that opens a turn of its own.
+// own returns an assistant message that opens its own turn.
 func (s *Service) own(h *Head, source Source, text string, rev, now int64) Message {
-	m, _ := h.Place(Message{Role: Assistant, Source: source, Content: text, Method: AssumedFull}, rev, now, false) // without a given turn it cannot fail
+	// It cannot fail without a given turn
+	m, _ := h.Place(Message{Role: Assistant, Source: source, Content: text, Method: AssumedFull}, rev, now, false)
 	return m
 }
 
@@ -93,8 +97,8 @@ func ByTurn(msgs []Message) []Message {
 	return msgs
 }
 
-// newest cuts what an agent has (the stored messages and those added to them) to the newest n that an LLM may see, in order
-// of their turns, without tool results whose call is cut off.
+// newest returns the newest n of an agent's messages (stored and added) that an LLM may get, in
+// order of turns, without tool results whose call is cut off.
 func newest(stored, added []Message, n int) []*Message {
 	out := make([]*Message, 0, min(len(stored)+len(added), n))
 	sorted, next := true, int64(math.MaxInt64)
@@ -114,7 +118,8 @@ func newest(stored, added []Message, n int) []*Message {
 	return withoutOrphans(out)
 }
 
-// newestOf is newest for lists that are rare: those whose turns did not stand in order, and those of which more is shown than was heard.
+// newestOf is newest for the rare lists: unordered turns, or a view that shows more than what was
+// heard.
 func newestOf(msgs []Message, n int, shows func(*Message) bool) []*Message {
 	var out []*Message
 	for i := range msgs {

@@ -1,27 +1,29 @@
 package memory
 
-// EndReason is why the memory of an ended agent lacks the answer that was asked for last.
+// EndReason is why the memory of an ended agent lacks the last answer that was asked for.
 type EndReason string
 
 // The reasons. They are API: never renamed, only added.
 const (
 	AnswerCut     EndReason = "answer_cut"     // cut before its first word
 	AnswerRunning EndReason = "answer_running" // not stored in time; the ledger has it as soon as it is
-	AnswerLost    EndReason = "answer_lost"    // the process that made it died
-	AnswerFailed  EndReason = "answer_failed"  // the LLM failed, and there was nothing to say in its place
-	AnswerEmpty   EndReason = "answer_empty"   // the LLM had nothing to say
-	AnswerUnheard EndReason = "answer_unheard" // made and sent, but the caller heard nothing of it
+	AnswerLost    EndReason = "answer_lost"    // the process that generated it died
+	AnswerFailed  EndReason = "answer_failed"  // the LLM failed, and there was no text to say instead
+	AnswerEmpty   EndReason = "answer_empty"   // the LLM returned nothing
+	AnswerUnheard EndReason = "answer_unheard" // generated and sent, but the caller heard nothing of it
 	AnswerTool    EndReason = "answer_tool"    // a tool was called, and its result never came
 )
 
-// OpenEnd is a turn that is over without an answer in the history. The zero value, with no Reason, means that nothing is missing.
+// OpenEnd is a turn that ended without an answer in the history. The zero value, without a Reason,
+// is that nothing is missing.
 type OpenEnd struct {
 	TurnID int64
 	Reason EndReason
 }
 
-// EndOf tells what became of the answer that was asked for last, if the history lacks it. It is a pure function of the ledger, in order of Seq, and of
-// whether an answer to a turn is still being made. A caller who has said something since has gone on: then nothing was left open.
+// EndOf returns what happened to the last answer that was asked for, if the history lacks it. It is
+// a pure function of the ledger, in order of Seq, and of which answers are still being generated.
+// If the caller has spoken since, nothing is missing.
 func EndOf(msgs []Message, running func(turn int64) bool) OpenEnd {
 	var asked *Message
 	for i := range msgs {
@@ -54,7 +56,8 @@ func EndOf(msgs []Message, running func(turn int64) bool) OpenEnd {
 	return OpenEnd{asked.TurnID, why}
 }
 
-// missing gives why the history does not show the answer; "" where it does, or where a later one stands for it.
+// missing returns why history does not show the answer, or "" if it does or a later one replaces
+// it.
 func (m *Message) missing() EndReason {
 	switch {
 	case m.InHistory() || m.State == Superseded:

@@ -5,11 +5,13 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// ServerPolicy gives the server's policy with every field set.
+// ServerPolicy returns the server's policy with every field set.
 func (s *Service) ServerPolicy() window.Policy { return s.cfg.Policy.Full() }
 
-// PolicyOf gives the policy that holds for an agent, with every field set: the server's, the agent's own and, if not nil, that of one request, the
-// narrower winning field by field. llm.max_history, where it is not the default, is the agent's max_messages unless its policy names one or a preset.
+// PolicyOf returns the policy that applies to an agent, with every field set. It merges the
+// server's, the agent's and, if not nil, the request's, the more specific one winning field by
+// field. llm.max_history, unless it is the default, is the agent's max_messages if its policy has
+// neither that nor a preset.
 func (s *Service) PolicyOf(a *Agent, request *window.Policy) window.Policy {
 	levels := make([]window.Policy, 1, 4)
 	levels[0] = s.cfg.Policy
@@ -25,12 +27,13 @@ func (s *Service) PolicyOf(a *Agent, request *window.Policy) window.Policy {
 	return window.Merge(levels...)
 }
 
-// plain tells whether the server's own policy says nothing beyond the default.
+// plain reports whether the server's own policy is the default.
 func (s *Service) plain() bool {
 	return s.cfg.Policy.IsZero() || s.cfg.Policy == window.Policy{Preset: window.DefaultPreset}
 }
 
-// special tells whether an agent's context is made by another policy than the default with the agent's max_history, for which there is a shorter way.
+// special reports whether an agent's context is made by another policy than the default with the
+// agent's max_history, which needs no reading.
 func (s *Service) special(a *Agent, request *window.Policy) bool {
 	return !s.plain() || a.Settings.Memory.Policy != nil || request != nil
 }
@@ -43,7 +46,7 @@ func (s *Service) Counter(p *window.Policy) (window.Counter, error) {
 	return s.cfg.Counter(p.Tokens)
 }
 
-// CheckPolicy wants a policy to be one that this server can follow; field is its path. fault.Invalid otherwise.
+// CheckPolicy returns fault.Invalid for a policy that this server cannot follow. field is its path.
 func (s *Service) CheckPolicy(field string, p *window.Policy) error {
 	if p == nil {
 		return nil

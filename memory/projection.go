@@ -8,24 +8,26 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// Projection says which of the truths about its earlier answers the model is told. Only answers that were cut or not heard differ
-// between them: everything else goes up as it stands. docs/guides/projections.md shows them side by side.
+// Projection is which of the truths about its earlier answers the model is shown. Projections
+// differ only in answers that were cut or not heard. docs/guides/projections.md shows them side by
+// side.
 type Projection string
 
 // The projections. The zero value is HeardOnly.
 const (
 	HeardOnly      Projection = "heard_only"       // what was heard, nothing else
 	HeardMarked    Projection = "heard_marked"     // what was heard, and a marker where it was cut
-	HeardAndUnsaid Projection = "heard_and_unsaid" // what was heard, and a note with what was not said
+	HeardAndUnsaid Projection = "heard_and_unsaid" // what was heard, and a note with what was not heard
 	GeneratedWhole Projection = "generated"        // all that the model produced, as if all of it had been heard
 )
 
-// Projections gives all of them, the default first.
+// Projections returns all projections, the default first.
 func Projections() []Projection {
 	return []Projection{HeardOnly, HeardMarked, HeardAndUnsaid, GeneratedWhole}
 }
 
-// ParseProjection reads the name of a projection; "" is HeardOnly. It fails with fault.Invalid, naming the field and the names allowed.
+// ParseProjection returns the projection of a name; "" is HeardOnly. It returns fault.Invalid with
+// the field and the names allowed.
 func ParseProjection(field, name string) (Projection, error) {
 	if name == "" {
 		return HeardOnly, nil
@@ -40,25 +42,26 @@ func ParseProjection(field, name string) (Projection, error) {
 	return "", fault.At(fault.Invalid, field, "%q is not one of %s", clip(name, 60), strings.Join(names, ", "))
 }
 
-// Words are the words that projections put around what was heard. An empty one takes its default. Names in double braces are replaced:
-// {{unsaid}} by what was not heard, {{heard}} by what was.
+// Words are the words that projections add to what was heard. An empty one has its default. Names
+// in double braces are replaced: {{unsaid}} with what was not heard, {{heard}} with what was.
 type Words struct {
-	Marker   string `json:"marker,omitempty"`    // stands behind what was heard
+	Marker   string `json:"marker,omitempty"`    // follows what was heard
 	Unsaid   string `json:"unsaid,omitempty"`    // the note with {{unsaid}}, which it must hold
-	Tool     string `json:"tool,omitempty"`      // stands below a tool's result that was put back; may hold both names
-	NoResult string `json:"no_result,omitempty"` // the result of a call whose own is not known
-	Nothing  string `json:"nothing,omitempty"`   // what {{heard}} or {{unsaid}} says where there is no such text
+	Tool     string `json:"tool,omitempty"`      // follows a tool's result that was put back; may have both names
+	NoResult string `json:"no_result,omitempty"` // the result of a call without a known one
+	Nothing  string `json:"nothing,omitempty"`   // replaces {{heard}} or {{unsaid}} if there is no such text
 }
 
 // Bounds of Words, in bytes of UTF-8.
 const (
 	MaxMarker = 256
 	MaxNote   = 1024
-	// MaxUnsaid is how much of an unheard text a note quotes: an answer may be 4 MiB long, and a note goes up with every call.
+	// MaxUnsaid limits the unheard text that a note quotes: an answer may have 4 MiB, and the note
+	// is sent with every call.
 	MaxUnsaid = 4000
 )
 
-// DefaultWords are the words where none are set. They stand in brackets, say what happened and name nobody.
+// DefaultWords returns the default words.
 func DefaultWords() Words {
 	return Words{
 		Marker:   "[cut off here]",
@@ -69,7 +72,7 @@ func DefaultWords() Words {
 	}
 }
 
-// Or gives the words with those of d where w has none.
+// Or returns the words, with those of d where w has none.
 func (w Words) Or(d Words) Words {
 	for _, f := range []struct{ own, def *string }{
 		{&w.Marker, &d.Marker}, {&w.Unsaid, &d.Unsaid}, {&w.Tool, &d.Tool}, {&w.NoResult, &d.NoResult}, {&w.Nothing, &d.Nothing},
@@ -81,7 +84,8 @@ func (w Words) Or(d Words) Words {
 	return w
 }
 
-// Check wants words within their bounds; field is the path of the object that holds them. fault.Invalid otherwise.
+// Check returns fault.Invalid if words exceed their limits. field is the path of the object that
+// has them.
 func (w Words) Check(field string) error {
 	for _, f := range []struct {
 		name, text string
@@ -103,9 +107,10 @@ func (w Words) Check(field string) error {
 	return nil
 }
 
-// View is how an agent's conversation is shown to the model: what projection, in which words, and what goes into the texts beside. A nil
-// View shows what was heard and the texts as they are. Its methods are pure: the same message always gives the same text, so that
-// a list that only grew begins with the same bytes, for which providers keep their prompt caches.
+// View is how an agent's conversation is shown to the model: the projection, its words, and
+// prefixes of the texts. A nil View shows what was heard and the texts as they are. Its methods are
+// pure, so a list that only grew begins with the same bytes, as the prompt caches of providers
+// need.
 type View struct {
 	Projection Projection       `json:"projection,omitempty"`
 	Words      Words            `json:"words,omitzero"`
@@ -113,7 +118,7 @@ type View struct {
 	Speaker    *SpeakerPrefix   `json:"speaker,omitempty"`
 }
 
-// With gives the view with another projection; "" changes nothing.
+// With returns the view with another projection; "" changes nothing.
 func (v *View) With(p Projection) *View {
 	if p == "" || p == v.Kind() {
 		return v
@@ -134,15 +139,16 @@ func (v *View) Kind() Projection {
 	return v.Projection
 }
 
-// Projects tells whether answers may differ from what was heard of them.
+// Projects reports whether answers may differ from what was heard of them.
 func (v *View) Projects() bool { return v.Kind() != HeardOnly }
 
-// Changes tells whether texts may be told in another way than they were heard.
+// Changes reports whether texts may differ from what was heard.
 func (v *View) Changes() bool { return v.Projects() || v.Prefixes() }
 
-// Shows tells whether the message may go in front of an LLM call. Beyond Message.InContext, an answer of which nothing was heard is
-// told where its words are: in HeardAndUnsaid as a note, in GeneratedWhole as a whole. One that never left the server (Empty), a ghost (Superseded) and one
-// in whose place the platform said something else (Replaced) are told nowhere.
+// Shows reports whether the message may be in an LLM call. Beyond Message.InContext, an answer of
+// which nothing was heard is shown by HeardAndUnsaid as a note, and by GeneratedWhole as a whole.
+// Answers that never left the server (Empty), superseded ones and those that the platform replaced
+// are never shown.
 func (v *View) Shows(m *Message) bool {
 	if m.InContext() {
 		return true
@@ -151,8 +157,8 @@ func (v *View) Shows(m *Message) bool {
 	return (p == HeardAndUnsaid || p == GeneratedWhole) && m.Role == Assistant && m.Status == Accepted && (m.State == Final || m.State == Unplayed) && m.Original() != ""
 }
 
-// WasCut tells whether less was heard of an answer than was made of it, or is known to have been. What was said in place of a failed
-// answer counts as heard.
+// WasCut reports whether less was heard of an answer than was generated. What was said in place of
+// a failed answer counts as heard.
 func (m *Message) WasCut() bool {
 	if m.Role != Assistant || m.Source == SourceLLMFailure {
 		return false
@@ -160,8 +166,8 @@ func (m *Message) WasCut() bool {
 	return m.Interrupted || m.Generated != "" && m.Generated != m.Content || m.Failure != nil && m.CutGenerated
 }
 
-// Content gives what the model is told of a message; heard is what was heard of it, as the caller of this knows it: for a message of
-// the ledger its Content.
+// Content returns what the model is shown of a message. heard is what was heard of it: for a
+// message of the ledger its Content.
 func (v *View) Content(m *Message, heard string) string {
 	p := v.Kind()
 	if p == HeardOnly || !m.WasCut() {
@@ -172,7 +178,7 @@ func (v *View) Content(m *Message, heard string) string {
 		return m.Original()
 	}
 	if strings.TrimSpace(heard) == "" && p == HeardMarked {
-		return heard // nothing that a marker could stand behind
+		return heard // nothing for a marker to follow
 	}
 	note := w.Marker
 	if p == HeardAndUnsaid {
@@ -193,7 +199,8 @@ func (v *View) words() Words {
 	return v.Words.Or(DefaultWords())
 }
 
-// ToolNote gives the words below a tool's result that is put back. answer is what was said about the result, nil where nothing was.
+// ToolNote returns the words that follow a tool's result that is put back. answer is what was said
+// about the result, or nil.
 func (v *View) ToolNote(answer *Message) string {
 	w := v.words()
 	vars := map[string]string{"heard": w.Nothing, "unsaid": w.Nothing}
@@ -208,10 +215,10 @@ func (v *View) ToolNote(answer *Message) string {
 	return FillTemplate(w.Tool, vars)
 }
 
-// NoResult gives the result of a call of which no other is known.
+// NoResult returns the result of a call without a known one.
 func (v *View) NoResult() string { return v.words().NoResult }
 
-// unsaid gives what was not heard of an answer, as a note quotes it; "" where nothing is known of it.
+// unsaid returns what was not heard of an answer, as a note quotes it, or "" if unknown.
 func (m *Message) unsaid() string {
 	whole := m.Original()
 	rest, ok := strings.CutPrefix(whole, m.Content)
@@ -225,7 +232,7 @@ func (m *Message) unsaid() string {
 	return quoted(rest)
 }
 
-// quoted gives a text in quotes, cut to what a note may hold.
+// quoted returns a text in quotes, cut to what a note may have.
 func quoted(s string) string {
 	if len(s) > MaxUnsaid {
 		end := MaxUnsaid
@@ -240,7 +247,8 @@ func quoted(s string) string {
 	return `"` + s + `"`
 }
 
-// ContextAs gives Context as far as the view shows it. It is Context itself unless the view shows more.
+// ContextAs returns Context as the view shows it. It is Context itself unless the view shows more
+// messages.
 func (t *Turn) ContextAs(v *View) []*Message {
 	if p := v.Kind(); t.Window != nil || p != HeardAndUnsaid && p != GeneratedWhole {
 		return t.Context

@@ -160,7 +160,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 	}
 	c.Events = ev
 	c.measured()
-	if err := s.tell(&a, 1, &c, nil); err != nil { // it replaces nothing
+	if err := s.addEvents(&a, 1, &c, nil); err != nil { // it replaces nothing
 		return Agent{}, err
 	}
 	c.Append = append(taken, c.Append...) // events are not sent about inherited messages
@@ -409,7 +409,7 @@ func (s *Service) writing(w *written, decide Decision) Decision {
 		for i := range c.Append { // what was not given its place here has its scope from here
 			c.Append[i].scopeOr(agent.Settings.Scope)
 		}
-		if err := s.tell(agent, head.Rev+1, &c, view); err != nil {
+		if err := s.addEvents(agent, head.Rev+1, &c, view); err != nil {
 			return Change{}, err
 		}
 		if err := mark(view, &c); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Inherit is what a new agent takes over of the last one of its name (reference/memory-semantics.md 004-7).
+// Inherit is what a new agent takes over from the last one of its name.
 type Inherit string
 
 // The ways to inherit. The zero value is InheritNone.
@@ -22,7 +22,7 @@ const (
 	InheritFull    Inherit = "full"    // goes on with its messages and its summary
 )
 
-// Bounds of what InheritFull takes over. What is older is left behind.
+// Limits of what InheritFull takes over. Older messages are not taken over.
 const (
 	MaxInherited      = 1000
 	MaxInheritedBytes = 8 << 20
@@ -38,7 +38,8 @@ type Inherited struct {
 	Messages int     `json:"messages,omitempty"` // how many were taken over
 	LeftOut  int     `json:"left_out,omitempty"` // how many older ones were not, for the bounds
 	Summary  bool    `json:"summary,omitempty"`  // there was a summary
-	// UpToSeq is the Seq of the last message that was taken over; 0 = none. What stands behind it is the agent's own.
+	// UpToSeq is the Seq of the last message that was taken over; 0 is none. Later messages are the
+	// agent's own.
 	UpToSeq int64 `json:"up_to_seq,omitempty"`
 	// Ancestors are agents whose messages are still to be put into the summary, oldest first.
 	Ancestors []Ancestor `json:"ancestors,omitempty"`
@@ -50,7 +51,8 @@ type Ancestor struct {
 	After int64  `json:"after,omitempty"` // Seq of the last message that is
 }
 
-// sessionTTL gives the idle timeout, in seconds, of an agent that says nothing of it: what its own policy's preset implies, else the server's.
+// sessionTTL returns the idle timeout, in seconds, of an agent that has none of its own: that of
+// its policy's preset, else the server's.
 func (m *Memory) sessionTTL(server int) int {
 	if m.Policy != nil && m.Policy.Preset == "ossa" {
 		return 3600
@@ -58,7 +60,7 @@ func (m *Memory) sessionTTL(server int) int {
 	return server
 }
 
-// ownSince gives the Seq behind which an agent's own messages stand.
+// ownSince returns the Seq after which the agent's own messages begin.
 func (m *Memory) ownSince() int64 {
 	if m.Inherited == nil {
 		return 0
@@ -66,7 +68,7 @@ func (m *Memory) ownSince() int64 {
 	return m.Inherited.UpToSeq
 }
 
-// own gives those of a ledger that are the agent's own, and not taken over from the one before it.
+// own returns the messages of a ledger that were not taken over from an earlier agent.
 func (m *Memory) own(msgs []Message) []Message {
 	since := m.ownSince()
 	if since == 0 {
@@ -75,7 +77,8 @@ func (m *Memory) own(msgs []Message) []Message {
 	return slices.DeleteFunc(slices.Clone(msgs), func(msg Message) bool { return msg.Seq <= since })
 }
 
-// predecessor gives the agent whose memory a new one continues: the last of its name to end, else of the project's that have one of its keys. nil if there is none.
+// predecessor returns the agent whose memory a new one continues: the last ended one of its name,
+// else of the project's with one of its keys, else nil.
 func (s *Service) predecessor(ctx context.Context, a *Agent) (*Agent, error) {
 	look := func(id string, err error) (*Agent, error) {
 		if err == nil {
@@ -84,7 +87,7 @@ func (s *Service) predecessor(ctx context.Context, a *Agent) (*Agent, error) {
 				return &h.Agent, nil
 			}
 		}
-		if err == nil || fault.Is(err, fault.NotFound) { // it is live, or was erased meanwhile
+		if err == nil || fault.Is(err, fault.NotFound) { // it is live, or was erased in the meantime
 			return nil, nil
 		}
 		return nil, err
@@ -102,7 +105,7 @@ func (s *Service) predecessor(ctx context.Context, a *Agent) (*Agent, error) {
 	return nil, nil
 }
 
-// inherit gives a new agent what it takes over, and the messages of it.
+// inherit sets what a new agent takes over, and returns the messages.
 func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Message, error) {
 	if mode == "" || mode == InheritNone {
 		return nil, nil
@@ -113,7 +116,7 @@ func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Messag
 	}
 	h, msgs, err := s.Remembered(ctx, a.Project, from.ID)
 	if fault.Is(err, fault.NotFound) {
-		return nil, nil // erased meanwhile
+		return nil, nil // erased in the meantime
 	}
 	if err != nil {
 		return nil, err
@@ -127,7 +130,7 @@ func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Messag
 	var taken []Message
 	switch {
 	case mode == InheritFull:
-		taken = s.newestOf(msgs)
+		taken = s.inheritable(msgs)
 		in.Messages, in.LeftOut = len(taken), len(msgs)-len(taken)
 	case s.cfg.Summaries != nil && slices.ContainsFunc(msgs, func(m Message) bool { return !instructs(m.Role) }):
 		in.Ancestors = append(slices.Clone(in.Ancestors), Ancestor{ID: from.ID})
@@ -143,15 +146,16 @@ func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Messag
 	return taken, nil
 }
 
-// Bounds of the instructions (system and developer messages) from before what is inherited, which are taken over all the same.
+// Limits of the older instructions (system and developer messages) that are taken over in addition.
 const (
 	maxInstructions      = 32
 	maxInstructionsBytes = 256 << 10
 )
 
-// newestOf gives a copy of the newest messages within the bounds of what is inherited, and in front of them the newest instructions from before, which hold for
-// all that follows. What follows them does not begin with a tool's result.
-func (s *Service) newestOf(msgs []Message) []Message {
+// inheritable returns a copy of the newest messages within the limits, and before them the newest
+// older instructions, which apply to all that follows. The messages do not start with a tool's
+// result.
+func (s *Service) inheritable(msgs []Message) []Message {
 	most := MaxInherited
 	if s.cfg.MaxMessages > 0 {
 		most = min(most, s.cfg.MaxMessages/2)
@@ -182,12 +186,13 @@ func (s *Service) newestOf(msgs []Message) []Message {
 	return slices.Concat(standing, msgs[from:])
 }
 
-// bytes gives what the texts of a message weigh.
+// bytes returns the size of the message's texts.
 func (m *Message) bytes() int {
 	return len(m.Content) + len(m.Parts) + len(m.ToolCalls) + len(m.Generated) + len(m.Sent) + len(m.Raw())
 }
 
-// inherited gives the message as another agent takes it over: what was said, and what was heard of it. Its ids, its measures and what it cost are the other agent's.
+// inherited returns the message as another agent takes it over: what was said and heard. Its IDs,
+// measures and costs stay with the old agent.
 func (m Message) inherited(agentID string, seq int64) Message {
 	m.Seq, m.Rev, m.ID, m.AnswerSeq = seq, 1, "", 0
 	m.UpstreamID, m.Timings, m.Usage, m.Failure = "", nil, nil, nil
@@ -204,7 +209,8 @@ func (m Message) inherited(agentID string, seq int64) Message {
 	return m
 }
 
-// ancestry gives what is to be put into the summary of a new agent from the one before it: the first ancestor that is left. ok is false where there is none.
+// ancestry returns what to add to the summary of a new agent from the first ancestor that is left.
+// ok is false if there is none.
 func (s *Service) ancestry(ctx context.Context, h *Head) (l Leaving, ok bool, err error) {
 	in := h.Agent.Settings.Memory.Inherited
 	if in == nil || len(in.Ancestors) == 0 || s.cfg.Summaries == nil {
@@ -228,7 +234,7 @@ func (s *Service) ancestry(ctx context.Context, h *Head) (l Leaving, ok bool, er
 	return Leaving{}, false, err
 }
 
-// ancestorDone stores a summary that tells of the first n messages of an earlier agent.
+// ancestorDone stores a summary that covers the first n messages of an earlier agent.
 func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text string) error {
 	_, err := s.remember(ctx, l.Agent.Project, l.Agent.ID, func(_ *Head, m *Memory) (Change, error) {
 		if m.Summary != l.Earlier || m.Inherited == nil || len(m.Inherited.Ancestors) == 0 || m.Inherited.Ancestors[0] != *l.ancestor {
@@ -253,8 +259,8 @@ func (s *Service) ancestorDone(ctx context.Context, l Leaving, n int, text strin
 // EndDropped is the message with which an agent ends that gave its place to a new one.
 const EndDropped = "Dropped for a newer agent"
 
-// evictionLocks lets those in one by one who want a place that another agent has to give: together they would each drop one, or all the same one. Projects that share one wait
-// for each other a little.
+// evictionLocks serializes joins that must end another agent to get a place. Without them two joins
+// could end the same agent, or one each. A lock may be shared by projects.
 type evictionLocks [32]sync.Mutex
 
 func (t *evictionLocks) of(project string) *sync.Mutex {
@@ -263,7 +269,8 @@ func (t *evictionLocks) of(project string) *sync.Mutex {
 	return &t[h.Sum32()%uint32(len(t))]
 }
 
-// create stores a new agent. At the project's limit the agent that was idle for longest gives its place, if the server is set so.
+// create stores a new agent. At the project's limit it ends the agent that has been idle longest,
+// if the server is configured so.
 func (s *Service) create(ctx context.Context, a Agent, c Change) (stored Agent, created bool, err error) {
 	store := func() error {
 		stored, created, err = s.cfg.Store.Create(ctx, a, s.cfg.MaxAgents, c)
@@ -293,7 +300,7 @@ func (s *Service) create(ctx context.Context, a Agent, c Change) (stored Agent, 
 		if s.live.running(a.Project) >= s.cfg.MaxAgents {
 			return stored, created, err
 		}
-		select { // some are stored and not known here yet
+		select { // some agents are stored but not registered here yet
 		case <-time.After(unknownWait):
 		case <-ctx.Done():
 			return stored, created, context.Cause(ctx)
@@ -302,7 +309,7 @@ func (s *Service) create(ctx context.Context, a Agent, c Change) (stored Agent, 
 	return stored, created, err
 }
 
-// unknownWait is how long a join waits for agents to become known that have just begun.
+// unknownWait is how long a join waits for agents that have just started to be registered.
 const unknownWait = 5 * time.Millisecond
 
 // dropIdlest ends the agent of the project that was idle for longest; false where none is idle.
@@ -318,7 +325,7 @@ func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) 
 	}
 	err := s.stop(ctx, project, k.id, EndDropped, "", func(a Agent) error {
 		if !a.Status.Ended() && s.live.activity(k, s.cfg.Now()).After(since) {
-			return errNotDue // somebody has asked for it meanwhile
+			return errNotDue // the agent was asked for in the meantime
 		}
 		return nil
 	})
@@ -328,7 +335,7 @@ func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) 
 	return err == nil, err
 }
 
-// running gives how many live agents of a project are known.
+// running returns how many live agents of a project are registered.
 func (r *registry) running(project string) (n int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -344,7 +351,8 @@ func (r *registry) running(project string) (n int) {
 	return n
 }
 
-// idlest gives the live agent of a project that nobody has had to do with for longest, and since when; false where all are busy.
+// idlest returns the live agent of a project that has been idle longest, and since when; ok is
+// false if all are busy.
 func (r *registry) idlest(project string, now time.Time) (out agentKey, since time.Time, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

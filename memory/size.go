@@ -6,8 +6,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Size gives how much a message counts towards a budget, in code points (reference/memory-semantics.md 001-3): see window.Chars. A missing content counts
-// the 4 of "null"; role, ids and calls cost nothing.
+// Size returns how much a message counts towards a budget, in code points; see window.Chars.
+// Missing content counts as "null"; role, IDs and calls cost nothing.
 func (m *Message) Size() int64 {
 	if m.Chars > 0 {
 		return m.Chars
@@ -15,7 +15,7 @@ func (m *Message) Size() int64 {
 	return m.measure()
 }
 
-// measure counts what Size gives.
+// measure counts Size.
 func (m *Message) measure() int64 {
 	parts := m.Parts
 	if m.Content == "" && len(parts) == 0 && len(m.ToolCalls) > 0 {

@@ -6,10 +6,10 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// MaxSpeak is how long a text to speak may be, in bytes (reference/agora-api.md 1.10).
+// MaxSpeak limits a text to speak, in bytes, as Agora does.
 const MaxSpeak = 512
 
-// Priority says what speak does while an answer is in flight.
+// Priority is what speak does while an answer is being generated.
 type Priority string
 
 // The priorities.
@@ -19,8 +19,9 @@ const (
 	SpeakIgnore    Priority = "IGNORE"    // do not speak
 )
 
-// Speak makes the agent say a text: it is stored as an assistant message of source command and shown to those who watch the
-// agent. key, if not empty, is the message's ID, so that a repeated call speaks once. fault.NotFound if the agent has ended.
+// Speak makes the agent say a text: it is stored as an assistant message with source command, and
+// followers get it. key, if not empty, is the message's ID, so that a repeated call speaks once. It
+// returns fault.NotFound if the agent has ended.
 func (s *Service) Speak(ctx context.Context, project, id, text string, p Priority, key string) (Agent, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
@@ -45,7 +46,8 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 	return s.say(ctx, project, id, m, func(Head) error { return nil })
 }
 
-// Stored tells whether a message of this ID is stored already; fault.Conflict if it says something else. A message without an ID is not.
+// Stored reports whether a message with this ID is stored. It returns fault.Conflict if that has
+// other content. A message without an ID is never stored.
 func (s *Service) Stored(ctx context.Context, project, id string, m Message) (bool, error) {
 	if m.ID == "" {
 		return false, nil
@@ -65,7 +67,7 @@ func (s *Service) Stored(ctx context.Context, project, id string, m Message) (bo
 	return found, err
 }
 
-// say appends an assistant message that nobody asked the model for, if still agrees.
+// say appends an assistant message that is not from the model, if still allows it.
 func (s *Service) say(ctx context.Context, project, id string, m Message, still func(Head) error) (Agent, error) {
 	var a Agent
 	err := s.update(ctx, project, id, func(view AgentView) (Change, error) {

@@ -10,23 +10,24 @@ import (
 // MaxSummary bounds a summary, in bytes.
 const MaxSummary = 256 << 10
 
-// Summary is what stands for messages that have left the memory.
+// Summary stands for messages that have left the memory.
 type Summary struct {
 	Text string // "" = there is none
 	MS   int64  // when it was set, Unix ms
-	UpTo int64  // Seq of the last message that it tells of; 0 = not known
+	UpTo int64  // Seq of the last message that it covers; 0 is unknown
 }
 
-// Summary gives an agent's summary, also after its end.
+// Summary returns an agent's summary, also after its end.
 func (s *Service) Summary(ctx context.Context, project, id string) (Summary, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	m := &h.Agent.Settings.Memory
 	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
 }
 
-// SetSummary sets an agent's summary in place of any other; "" takes it away. With upToSeq above 0 the messages up to that Seq, other than system messages,
-// leave the memory in the same change. It costs no tokens and is no message (reference/memory-semantics.md 001-20). fault.Invalid for a text that is too
-// long, fault.Conflict for a Seq that the ledger has not reached, fault.Stopped if the agent takes nothing more.
+// SetSummary replaces an agent's summary; "" removes it. With upToSeq above 0 the messages up to
+// that Seq, except system messages, leave the memory in the same change. It returns fault.Invalid
+// for a text that is too long, fault.Conflict for a Seq beyond the ledger, and fault.Stopped if the
+// agent has ended.
 func (s *Service) SetSummary(ctx context.Context, project, id, text string, upToSeq int64) (Summary, error) {
 	text, err := CleanText("summary", text, MaxSummary)
 	if err != nil {
@@ -34,7 +35,8 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 	}
 	var a Agent
 	for try := 1; ; try++ {
-		// What leaves is looked for outside the transaction, which holds up all other writes of the server, and within it only where the agent is never still.
+		// What leaves the memory is determined outside the write, and inside only if the agent
+		// changes all the time.
 		var gone []int64
 		var rev int64
 		if upToSeq > 0 && try < summaryTries {
@@ -61,7 +63,8 @@ func (s *Service) SetSummary(ctx context.Context, project, id, text string, upTo
 	return Summary{m.Summary, m.SummaryMS, m.SummaryUpTo}, err
 }
 
-// setSummary is SetSummary with a text that is clean. leaving gives the Seqs of what leaves the memory; it is asked where something may.
+// setSummary is SetSummary with a valid text. leaving returns the Seqs of what leaves the memory;
+// it is called if something may.
 func (s *Service) setSummary(ctx context.Context, project, id, text string, upToSeq int64, leaving func(AgentView) ([]int64, error)) (Agent, error) {
 	return s.rememberTx(ctx, project, id, func(view AgentView, h *Head, m *Memory) (Change, error) {
 		if upToSeq >= h.NextSeq {
@@ -87,7 +90,8 @@ func (s *Service) setSummary(ctx context.Context, project, id, text string, upTo
 	})
 }
 
-// disown forgets of which earlier agents a summary was still to be made: it would come back behind what was taken away or replaced.
+// disown drops the ancestors that are still to be summarized: their summary would bring back what
+// was removed or replaced.
 func (m *Memory) disown() {
 	if m.Inherited != nil && len(m.Inherited.Ancestors) > 0 {
 		in := *m.Inherited
@@ -96,14 +100,16 @@ func (m *Memory) disown() {
 	}
 }
 
-// goneBefore gives the Seqs of what leaves the memory where all up to a Seq does but system messages; nil where there are none of those, so that moving the
-// memory's beginning says it all. rev is the agent's revision of which that is known.
+// goneBefore returns the Seqs of what leaves the memory if all messages up to a Seq do, except
+// system messages. It returns nil if there are no system messages; then moving the start of the
+// memory is enough. rev is the revision that this is based on.
 func (s *Service) goneBefore(ctx context.Context, project, id string, upTo int64) (gone []int64, rev int64, err error) {
 	h, msgs, err := s.Remembered(ctx, project, id)
 	return goneOf(msgs, upTo), h.Rev, err
 }
 
-// goneOf gives of messages in order of Seq the Seqs of those in memory that leave it, nil where none of them is a system message: see goneBefore.
+// goneOf returns the Seqs of the messages in memory up to a Seq, without system messages, or nil if
+// there are no system messages; see goneBefore.
 func goneOf(msgs []Message, upTo int64) []int64 {
 	gone, kept := []int64{}, false
 	for i := range msgs {
@@ -121,7 +127,7 @@ func goneOf(msgs []Message, upTo int64) []int64 {
 	return gone
 }
 
-// dropped gives the change that takes messages out of the memory one by one; those that are out of it already stay as they are.
+// dropped returns the change that removes single messages from the memory.
 func dropped(view AgentView, rev int64, seqs []int64) (Change, error) {
 	var c Change
 	for _, seq := range seqs {
@@ -137,7 +143,8 @@ func dropped(view AgentView, rev int64, seqs []int64) (Change, error) {
 	return c, nil
 }
 
-// remember changes what is kept of an agent's memory beside its messages, and what decide gives, in one change.
+// remember changes the memory's own fields, and applies the change that decide returns, in one
+// write.
 func (s *Service) remember(ctx context.Context, project, id string, decide func(h *Head, m *Memory) (Change, error)) (Agent, error) {
 	return s.rememberTx(ctx, project, id, func(_ AgentView, h *Head, m *Memory) (Change, error) { return decide(h, m) })
 }

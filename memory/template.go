@@ -6,14 +6,15 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// MaxSystem is how long all system messages of an agent may be together once their variables are filled in, in bytes.
+// MaxSystem limits the system messages of an agent together, with their variables filled in, in
+// bytes.
 const MaxSystem = 1 << 20
 
 // fill puts the template variables into a text.
 func (l LLMSettings) Fill(text string) string { return FillTemplate(text, l.Variables) }
 
-// FillTemplate replaces each {{name}} by its value in one pass: what a variable holds is not looked at again (reference/agora-api.md 2.1). A name
-// that has no value stays as it is.
+// FillTemplate replaces each {{name}} with its value, in one pass: values are not expanded again. A
+// name without a value stays as it is.
 func FillTemplate(text string, vars map[string]string) string {
 	if len(vars) == 0 || !strings.Contains(text, "{{") {
 		return text
@@ -23,14 +24,14 @@ func FillTemplate(text string, vars map[string]string) string {
 	return b.String()
 }
 
-// filledLen gives the length of FillTemplate's result without making it.
+// filledLen returns the length of FillTemplate's result without making it.
 func filledLen(text string, vars map[string]string) int {
 	n := 0
 	eachPiece(text, vars, func(piece string) { n += len(piece) })
 	return n
 }
 
-// eachPiece gives the pieces of a filled template in order.
+// eachPiece calls put with the pieces of a filled template in order.
 func eachPiece(text string, vars map[string]string, put func(string)) {
 	for {
 		open := strings.Index(text, "{{")
@@ -43,7 +44,7 @@ func eachPiece(text string, vars map[string]string, put func(string)) {
 		}
 		end += open
 		v, ok := vars[strings.TrimSpace(text[open+2:end])]
-		if !ok { // look again behind these braces: "{{{{name}}"
+		if !ok { // search again after these braces: "{{{{name}}"
 			put(text[:open+2])
 			text = text[open+2:]
 			continue
@@ -55,7 +56,8 @@ func eachPiece(text string, vars map[string]string, put func(string)) {
 	put(text)
 }
 
-// checkTemplates refuses settings whose texts grow too long once their variables are filled in: a short text can name a long value many times.
+// checkTemplates refuses settings whose texts are too long with their variables filled in: a short
+// text can name a long value many times.
 func (s Settings) checkTemplates() error {
 	l := s.LLM
 	for _, t := range []struct{ field, text string }{

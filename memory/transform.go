@@ -12,23 +12,24 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// This file holds what goes in front of texts for models that see nothing but role and content: when a message was said, and by whom
-// (reference/agora-api.md 4.6).
+// This file has the prefixes of texts for models that get only role and content: when a message was
+// said, and by whom.
 
 // TimestampPrefix puts the time of a message in front of its text.
 type TimestampPrefix struct {
 	// Format is the whole prefix, with strftime's directives: see CheckFormat. "" = DefaultTimeFormat.
 	Format string `json:"format,omitempty"`
 	Zone   string `json:"zone,omitempty"` // IANA name such as Europe/Berlin; "" = UTC
-	// Assistant marks answers too. Models like to copy what their own words begin with, and a voice would then read it out.
+	// Assistant marks answers too. Models tend to copy how their own words begin, and a voice would
+	// then read it out.
 	Assistant bool `json:"assistant,omitempty"`
 }
 
 // DefaultTimeFormat is the prefix of TimestampPrefix where none is set.
 const DefaultTimeFormat = "[%Y-%m-%d %H:%M] "
 
-// SpeakerPrefix puts the speaker of a user message in front of its text: metadata.vpids, the voices that were recognised, or else
-// metadata.user (reference/agora-api.md section 3). A message that names nobody stays as it is.
+// SpeakerPrefix puts the speaker before the text of a user message: metadata.vpids, the voices that
+// were recognized, or else metadata.user. A message without a speaker stays as it is.
 type SpeakerPrefix struct {
 	Format string            `json:"format,omitempty"` // the whole prefix, with {{speaker}}; "" = DefaultSpeakerFormat
 	Names  map[string]string `json:"names,omitempty"`  // what to call an id; one that is not named goes by itself
@@ -45,7 +46,7 @@ const (
 	MaxSpeaker       = 128 // characters of an id or name; a longer id is no speaker
 )
 
-// Check wants a known zone and format; field is the path of the prefix. fault.Invalid otherwise.
+// Check returns fault.Invalid unless zone and format are known. field is the path of the prefix.
 func (p *TimestampPrefix) Check(field string) error {
 	if p == nil {
 		return nil
@@ -56,7 +57,8 @@ func (p *TimestampPrefix) Check(field string) error {
 	return CheckFormat(field+".format", p.Format)
 }
 
-// Location gives the zone. The server's own ("Local") is none: the same settings would say something else on another machine.
+// Location returns the zone. The server's own ("Local") is refused: the settings would mean
+// something else on another machine.
 func (p *TimestampPrefix) Location() (*time.Location, error) {
 	if p.Zone == "Local" {
 		return nil, fault.New(fault.Invalid, "the zone Local depends on the machine")
@@ -64,7 +66,7 @@ func (p *TimestampPrefix) Location() (*time.Location, error) {
 	return time.LoadLocation(p.Zone)
 }
 
-// layout gives what a directive of a time format is as a layout of package time.
+// layout returns the layout of package time for a directive of a time format.
 func layout(directive byte) (string, bool) {
 	switch directive {
 	case 'Y':
@@ -101,8 +103,8 @@ func layout(directive byte) (string, bool) {
 
 const directives = "%Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%"
 
-// CheckFormat wants at most MaxTimeFormat bytes in which each % begins one of strftime's directives
-// %Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%; names are English. fault.Invalid otherwise.
+// CheckFormat returns fault.Invalid unless format has at most MaxTimeFormat bytes and each % starts
+// one of strftime's directives %Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%. Names are English.
 func CheckFormat(field, format string) error {
 	if _, err := CleanText(field, format, MaxTimeFormat); err != nil {
 		return err
@@ -140,7 +142,8 @@ func appendTime(dst []byte, format string, t time.Time) []byte {
 	return dst
 }
 
-// Check wants a format with {{speaker}} and printable names; field is the path of the prefix. fault.Invalid otherwise.
+// Check returns fault.Invalid unless the format has {{speaker}} and the names are printable. field
+// is the path of the prefix.
 func (p *SpeakerPrefix) Check(field string) error {
 	if p == nil {
 		return nil
@@ -165,13 +168,14 @@ func (p *SpeakerPrefix) Check(field string) error {
 	return nil
 }
 
-// speakable tells whether a name may stand in front of a text: it comes from a client, and a line break in it would look like another message.
+// speakable reports whether a name may be put before a text. It comes from a client, and with a
+// line break it would look like another message.
 func speakable(s string) bool {
 	return s != "" && utf8.RuneCountInString(s) <= MaxSpeaker && utf8.ValidString(s) &&
 		strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// Name gives who spoke, by a message's metadata; "" for nobody. Several voices are joined by ", ".
+// Name returns who spoke, by a message's metadata, or "". Several voices are joined by ", ".
 func (p *SpeakerPrefix) Name(metadata map[string]json.RawMessage) string {
 	ids := speakers(metadata["vpids"])
 	if len(ids) == 0 {
@@ -188,7 +192,8 @@ func (p *SpeakerPrefix) Name(metadata map[string]json.RawMessage) string {
 // maxVoices is how many voices one message may name; the rest is left out.
 const maxVoices = 8
 
-// speakers reads ids: a string, a number, a list of them, or an object whose keys they are (their form is not documented).
+// speakers reads IDs: a string, a number, a list of them, or an object with them as keys. Their
+// form is not documented.
 func speakers(raw json.RawMessage) []string {
 	if len(raw) == 0 {
 		return nil
@@ -226,11 +231,12 @@ func speakers(raw json.RawMessage) []string {
 	return out[:min(len(out), maxVoices)]
 }
 
-// Prefixes tells whether texts get something in front.
+// Prefixes reports whether texts have prefixes.
 func (v *View) Prefixes() bool { return v != nil && (v.Timestamp != nil || v.Speaker != nil) }
 
-// Prefix gives what stands in front of a message's text: the time, then the speaker. atMS is when it was said, Unix ms, 0 for not known;
-// zone is the location of v.Timestamp, which the caller keeps since loading one takes long.
+// Prefix returns the prefix of a message's text: the time, then the speaker. atMS is when it was
+// said, Unix ms, 0 if unknown. zone is the location of v.Timestamp; the caller keeps it because
+// loading it is slow.
 func (v *View) Prefix(role Role, atMS int64, metadata map[string]json.RawMessage, zone *time.Location) string {
 	if role != User && role != Assistant {
 		return ""

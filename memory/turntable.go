@@ -2,7 +2,7 @@ package memory
 
 import "context"
 
-// TurnRow is one turn as the turn table shows it (reference/agora-api.md 1.9). It holds no text.
+// TurnRow is one turn of Agora's turn table. It has no text.
 type TurnRow struct {
 	TurnID int64
 
@@ -16,7 +16,8 @@ type TurnRow struct {
 	CausedBy string // interrupted: one of the By constants
 	Failure  *Failure
 
-	// What the proxy measured, in ms; 0 = not measured. E2E is the time from the user's message to the first token sent.
+	// What the proxy measured, in ms; 0 is not measured. E2E is the time from the user's message to
+	// the first token sent.
 	E2EMS, FirstTokenMS, FirstSentenceMS int64
 }
 
@@ -33,8 +34,7 @@ const (
 	EndTurnError       = "error"
 )
 
-// TurnTable gives the turns of a ledger in order. It is a pure function of the messages, so the table cannot tell another
-// story than the ledger.
+// TurnTable returns the turns of a ledger in order. It is a pure function of the messages.
 func TurnTable(msgs []Message) []TurnRow {
 	var rows []TurnRow
 	greetings := 0
@@ -64,13 +64,15 @@ func TurnTable(msgs []Message) []TurnRow {
 	return rows
 }
 
-// shownTurn tells what of a turn is told where a memory began anew with copies: they are no second turn, nor part of the one that was open then. Where something came to a
-// turn of copies they are what it came to.
+// shownTurn is how a turn is shown if the memory was rebuilt with copies. Copies make no second
+// turn, and do not belong to the turn that was open then. A message added to a turn of copies
+// belongs to the turn that they were copied from.
 type shownTurn struct{ begun, own bool }
 
 func (t shownTurn) tells(m *Message) bool { return t.own && (m.CopyOf() == 0 || !t.begun) }
 
-// shownTurns gives the turns: own are those that hold more than copies, begun those that began without one.
+// shownTurns returns the turns: own are those with more than copies, begun those that began without
+// a copy.
 func shownTurns(msgs []Message) map[int64]shownTurn {
 	out := map[int64]shownTurn{}
 	for i := range msgs { // in order of Seq
@@ -116,7 +118,7 @@ func (r *TurnRow) end(m Message) {
 	}
 }
 
-// Turns gives an agent's turn table, also after its end.
+// Turns returns an agent's turn table, also after its end.
 func (s *Service) Turns(ctx context.Context, project, id string) (Agent, []TurnRow, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
@@ -126,7 +128,7 @@ func (s *Service) Turns(ctx context.Context, project, id string) (Agent, []TurnR
 	return h.Agent, TurnTable(h.Agent.Settings.Memory.own(msgs)), err
 }
 
-// StartMetadata gives start.metadata of the turn table.
+// StartMetadata returns start.metadata of the turn table.
 func (r TurnRow) StartMetadata() map[string]any {
 	switch r.StartType {
 	case StartGreeting:
@@ -139,7 +141,7 @@ func (r TurnRow) StartMetadata() map[string]any {
 	return map[string]any{}
 }
 
-// EndMetadata gives end.metadata of the turn table.
+// EndMetadata returns end.metadata of the turn table.
 func (r TurnRow) EndMetadata() map[string]any {
 	switch r.EndType {
 	case EndTurnInterrupted:
@@ -160,7 +162,7 @@ type Latency struct {
 	MS   int64
 }
 
-// Latencies gives the parts of the turn's latency that the proxy can measure.
+// Latencies returns the parts of the turn's latency that the proxy can measure.
 func (r TurnRow) Latencies() []Latency {
 	var out []Latency
 	if r.FirstTokenMS > 0 {

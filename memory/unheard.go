@@ -5,13 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// charsPerToken is how many characters a token is taken to have where the upstream does not say how many tokens it made: about what models make of
-// English.
+// charsPerToken is the assumed length of a token if the upstream does not count them: about what
+// models need for English.
 const charsPerToken = 4
 
-// unheardTokens gives how many tokens of an answer that the proxy ran were made and, as far as is known, not heard; 0 for any other message, and for
-// words that a platform gave. It is the unheard share of the characters: of the tokens that the upstream counted (without those of its reasoning, which are for nobody's ear), else of
-// a token for every four characters.
+// unheardTokens returns how many tokens of an answer that the proxy ran were generated but, as far
+// as is known, not heard; 0 for any other message, and for words of a platform. It is the unheard
+// share of the characters, applied to the tokens that the upstream counted (without reasoning
+// tokens), or else to one token for every four characters.
 func (m *Message) unheardTokens() int64 {
 	if m.Role != Assistant || m.Timings == nil || m.Source == SourceCommand {
 		return 0
@@ -34,7 +35,8 @@ func (m *Message) unheardTokens() int64 {
 // maxTokens bounds what is believed of an upstream's count.
 const maxTokens = 1 << 24
 
-// spokenTokens gives how many tokens the upstream says the words took; 0 if it does not say, or if tool calls are among them.
+// spokenTokens returns how many tokens the words took by the upstream's count; 0 if unknown, or if
+// tool calls are among them.
 func (m *Message) spokenTokens() int64 {
 	if len(m.Usage) == 0 || len(m.ToolCalls) > 0 {
 		return 0
@@ -51,8 +53,9 @@ func (m *Message) spokenTokens() int64 {
 	return u.Completion - u.Details.Reasoning
 }
 
-// countUnheard notes in the change's answers how many unheard tokens of each are counted, and gives how many are new. What was counted once stays
-// counted, whatever evidence comes later: a counter cannot go back, and each message remembers what it has added to it.
+// countUnheard records in the change's answers how many unheard tokens are counted of each, and
+// returns how many are new. Counted tokens stay counted, whatever evidence comes later, because
+// metrics counters cannot decrease.
 func (c *Change) countUnheard() (tokens int64) {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
