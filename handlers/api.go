@@ -90,6 +90,7 @@ type api struct {
 	speech        speechAPI
 	messages      messageAPI
 	context       contextAPI
+	models        modelAPI
 	items         itemAPI
 	working       workingAPI
 	conversations conversationAPI
@@ -114,6 +115,7 @@ func New(c Config) *chi.Mux {
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:       contextAPI{bodies: b, memory: c.Context, now: c.Now},
+		models:        modelAPI{bodies: b},
 		items:         itemAPI{bodies: b, memory: c.Memory, now: c.Now},
 		working:       workingAPI{bodies: b, working: c.Working},
 		conversations: conversationAPI{bodies: b, conversations: c.Conversations},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDepthCountsNoStrings wants brackets within strings, whatever quotes and backslashes stand beside them, not to count as depth, and those
-// behind them to count.
+// TestDepthCountsNoStrings checks that brackets in strings do not count as nesting, whatever quotes
+// and backslashes are beside them, and that those after strings do.
 func TestDepthCountsNoStrings(t *testing.T) {
 	t.Parallel()
 	srv, _ := newAPI(t, nil)

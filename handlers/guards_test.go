@@ -22,7 +22,7 @@ import (
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// newAPI starts the URL map on a store in memory, without an LLM behind it.
+// newAPI starts the API on a store in memory, without an LLM.
 func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *memory.Service) {
 	t.Helper()
 	mem := memory.NewService(memory.Config{
@@ -41,7 +41,8 @@ func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *memor
 	return srv, mem
 }
 
-// A client that announces a body and never sends it does not hold its connection for ever, also where nobody reads the body.
+// TestBodyThatNeverComes checks that a client that announces a body and never sends it does not
+// hold its connection, also on paths that do not read the body.
 func TestBodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	srv, _ := newAPI(t, func(c *handlers.Config) { c.BodyTimeout = 200 * time.Millisecond })
@@ -66,7 +67,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// A panic in the middle of an answer breaks the connection: half an answer is not to be taken for a whole one.
+// TestPanicInTheMiddle checks that a panic in the middle of an answer breaks the connection, so
+// that half an answer is not taken for a complete one.
 func TestPanicInTheMiddle(t *testing.T) {
 	t.Parallel()
 	srv, _ := newAPI(t, func(c *handlers.Config) {
@@ -91,7 +93,8 @@ func TestPanicInTheMiddle(t *testing.T) {
 	res.Body.Close()
 }
 
-// FuzzAppend: whatever is sent, the answer is 200 or 4xx, and what is answered as stored is what the ledger has.
+// FuzzAppend checks that any body is answered with 200 or 4xx, and that what is answered as stored
+// is in the ledger.
 func FuzzAppend(f *testing.F) {
 	for _, s := range []string{
 		`{"role":"user","content":"hi"}`, `[{"role":"assistant","content":"a","metadata":{"interrupted":true,"original":"a b"}}]`,
@@ -149,7 +152,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// FuzzListQuery: no query of the list makes the server fail, and no cursor shows more than there is.
+// FuzzListQuery checks that no query of the list makes the server fail, and that no cursor shows
+// more than there is.
 func FuzzListQuery(f *testing.F) {
 	for _, s := range []string{"", "cursor=", "cursor=abc&limit=1", "state=0%2C1%2C2", "from_time=-1", "limit=99999999999999999999", "to_time=1&from_time=2", "cursor=%00", "a;b", "state=,"} {
 		f.Add(s)

@@ -7,6 +7,11 @@ import (
 	"github.com/heardlog/heardlog/memory/ossa"
 )
 
+// modelAPI serves memory models of the Open Standard for Software Agents (OSSA).
+type modelAPI struct {
+	bodies
+}
+
 // modelRequest is an OSSA document and what is needed to read it.
 type modelRequest struct {
 	Document  json.RawMessage   `json:"document"`
@@ -14,9 +19,9 @@ type modelRequest struct {
 	Variables map[string]string `json:"variables"`
 }
 
-// validateModel checks an OSSA MemoryModel document and reports which of its settings have an
+// checkModel checks an OSSA MemoryModel document and reports which of its settings have an
 // effect here. It stores nothing.
-func (a contextAPI) validateModel(w http.ResponseWriter, r *http.Request) error {
+func (a modelAPI) checkModel(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.read(w, r)
 	if err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// FuzzIngest: whatever a signed body holds, it is filed or refused in words, and the agent can be read afterwards.
+// FuzzIngest checks that any signed body is filed or refused, and that the agent can be read
+// afterwards.
 func FuzzIngest(f *testing.F) {
 	for _, payload := range []string{
 		`{"agent_id":"A","start_ts":1780000000,"contents":[{"role":"user","content":"x","turn_id":0,"timestamp":1780000000,"metadata":{"source":"asr","k":[1]}},

@@ -111,7 +111,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Post("/evidence/{platform}", agora(a.evidence.ofCall))
 	r.Get("/profiles", agora(a.proxy.profiles))
 	r.Get("/policies", agora(a.context.policies))
-	r.Post("/memory-model/validate", agora(a.context.validateModel))
+	r.Post("/memory-model/validate", agora(a.models.checkModel))
 
 	r.Get("/conversations", agora(a.conversations.list))
 	r.Delete("/conversations", agora(a.conversations.clear))

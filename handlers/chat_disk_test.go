@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// slowDisk is a memory whose disk takes what a turn begins with when the test says so.
+// slowDisk is a memory whose disk stores a turn's start when the test says so.
 type slowDisk struct {
 	memory.Turns
 	kept chan struct{} // closed when it has
@@ -33,8 +33,8 @@ func (s slowDisk) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) (
 	return s.Turns.Settle(ctx, t, a)
 }
 
-// The LLM is asked while the disk is at the caller's words, and has answered before it is done; the client is given nothing until then, neither of
-// an answer, nor of an error, nor a filler.
+// TestChatWaitsForTheDisk checks that the LLM is called while the disk works, and that the client
+// gets nothing before the disk is done: no answer, no error, no filler.
 func TestChatWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -91,7 +91,8 @@ func TestChatWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// A disk that does not take the caller's words: he gets the error in its form and nothing of the answer, and the LLM's call is ended.
+// TestChatTurnLost checks that a failing disk gives the client an error and nothing of the answer,
+// and ends the LLM's call.
 func TestChatTurnLost(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{"stream": `,"stream":true`, "whole": ""} {

@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Words that cannot be a part of the answer that is being sent do not cut it: they are those of the answer before, or of none.
+// TestHeardSparesAnotherAnswer checks that a text that cannot be part of the answer in progress
+// does not interrupt it. It belongs to the answer before, or to none.
 func TestHeardSparesAnotherAnswer(t *testing.T) {
 	t.Parallel()
 	const before = "Fine, see you then."

@@ -18,7 +18,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// gated is an upstream that answers piece by piece, as it is told.
+// gated is an upstream that sends pieces when the test says so.
 type gated struct {
 	t       *testing.T
 	url     string
@@ -53,7 +53,7 @@ func newGated(t *testing.T, contentType string) *gated {
 	return g
 }
 
-// say makes the upstream say this next.
+// say makes the upstream send a piece now.
 func (g *gated) say(piece string) {
 	g.t.Helper()
 	select {
@@ -63,7 +63,7 @@ func (g *gated) say(piece string) {
 	}
 }
 
-// soon makes the upstream say this when it is asked.
+// soon makes the upstream send a piece when it is called.
 func (g *gated) soon(piece string) {
 	go func() {
 		select {
@@ -79,7 +79,7 @@ func delta(text string) string {
 	return `data: {"id":"c1","choices":[{"index":0,"delta":{"content":"` + text + `"}}]}` + "\n\n"
 }
 
-// joining runs a proxy whose agents join duplicates, and gives how many requests have joined.
+// joining runs a proxy whose agents join duplicates. It returns how many requests have joined.
 func joining(t *testing.T) (*proxy, func() float64) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -98,7 +98,7 @@ func joining(t *testing.T) (*proxy, func() float64) {
 	}
 }
 
-// comes waits for something that other goroutines bring about.
+// comes waits until other goroutines have made a condition true.
 func comes(t *testing.T, what string, true func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -112,7 +112,7 @@ func comes(t *testing.T, what string, true func() bool) {
 	}
 }
 
-// next reads what a stream has up to and with these words.
+// next reads a stream up to and including a text.
 func next(t *testing.T, r io.Reader, words string) string {
 	t.Helper()
 	got := ""
@@ -130,7 +130,8 @@ const (
 	countAgain = ` { "temperature": 1.0, "stream":true, "timestamp":1780000000000, "messages":[ {"content":"Count.","role":"user"} ] } `
 )
 
-// An identical request gets the answer of the first from its beginning, and the upstream is asked once.
+// TestJoinStream checks that an identical request gets the first one's answer from its start, and
+// that the upstream is called once.
 func TestJoinStream(t *testing.T) {
 	t.Parallel()
 	p, joined := joining(t)
@@ -159,7 +160,8 @@ func TestJoinStream(t *testing.T) {
 	}
 }
 
-// The first client may leave: the answer goes on for those who joined, and ends when the last of them leaves.
+// TestJoinOutlivesFirst checks that the first client may leave: the answer goes on for the others,
+// and ends when the last one leaves.
 func TestJoinOutlivesFirst(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]bool{"the second stays": false, "the second leaves too": true} {
@@ -203,7 +205,8 @@ func TestJoinOutlivesFirst(t *testing.T) {
 	}
 }
 
-// Before its first word an answer can be joined and kept alive just as well.
+// TestJoinBeforeFirstToken checks that an answer can be joined and kept alive before its first
+// word.
 func TestJoinBeforeFirstToken(t *testing.T) {
 	t.Parallel()
 	p, joined := joining(t)
@@ -232,7 +235,7 @@ func TestJoinBeforeFirstToken(t *testing.T) {
 	}
 }
 
-// Who interrupts, cuts the answer for all who follow it, in good order.
+// TestJoinIsCut checks that an interruption ends the answer cleanly for all that follow it.
 func TestJoinIsCut(t *testing.T) {
 	t.Parallel()
 	p, _ := joining(t)
@@ -256,7 +259,8 @@ func TestJoinIsCut(t *testing.T) {
 	}
 }
 
-// An upstream that breaks off breaks the answer of all who follow it, and nobody takes it for a whole one.
+// TestJoinBreaks checks that a break of the upstream breaks the answer of all that follow it, and
+// none gets it as a complete one.
 func TestJoinBreaks(t *testing.T) {
 	t.Parallel()
 	p, _ := joining(t)
@@ -272,7 +276,7 @@ func TestJoinBreaks(t *testing.T) {
 	}
 }
 
-// Answers in one piece are joined too, failures as well as successes.
+// TestJoinWhole checks that unary answers are joined, both errors and successes.
 func TestJoinWhole(t *testing.T) {
 	t.Parallel()
 	const body = `{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"One."},"finish_reason":"stop"}]}`
@@ -311,7 +315,7 @@ func TestJoinWhole(t *testing.T) {
 	}
 }
 
-// What cannot be joined replaces the first, as everywhere else.
+// TestJoinNot checks that a request that cannot join replaces the first.
 func TestJoinNot(t *testing.T) {
 	t.Parallel()
 	long := delta(strings.Repeat("a", 300<<10))

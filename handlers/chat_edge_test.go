@@ -34,7 +34,7 @@ func until(t *testing.T, r *bufio.Reader, text string) {
 	}
 }
 
-// settled waits until the agent has n messages and gives them.
+// settled waits until the agent has n messages and returns them.
 func (p *proxy) settled(agent string, n int) []memory.Message {
 	p.t.Helper()
 	changed, stop := p.mem.Watch("p1", agent)
@@ -53,7 +53,8 @@ func (p *proxy) settled(agent string, n int) []memory.Message {
 	}
 }
 
-// A client that leaves, in each phase: the upstream call is cancelled, and what was sent is what is stored.
+// TestChatClientLeaves checks that a client that disconnects cancels the upstream call in each
+// phase, and that what was sent is stored.
 func TestChatClientLeaves(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -107,7 +108,8 @@ func TestChatClientLeaves(t *testing.T) {
 	}
 }
 
-// drain: what was sent is stored at once, what was generated when the upstream is through.
+// TestChatDrain checks that drain stores at once what was sent, and what was generated when the
+// upstream has finished.
 func TestChatDrain(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -150,7 +152,7 @@ func TestChatDrain(t *testing.T) {
 	}
 }
 
-// A drain that passes its bounds is cancelled, and so is one too many.
+// TestChatDrainBounds checks that a drain that takes too long, or one too many, is cancelled.
 func TestChatDrainBounds(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]turn.DrainLimits{
@@ -179,7 +181,7 @@ func TestChatDrainBounds(t *testing.T) {
 	}
 }
 
-// A reader that stands still does not pin a stream.
+// TestChatStalledReader checks that a reader that stops reading does not hold a stream.
 func TestChatStalledReader(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, func(c *turn.Config) { c.WriteTimeout = 50 * time.Millisecond })
@@ -215,7 +217,8 @@ func itoa(n int) string {
 	return string(b)
 }
 
-// A stream that the upstream broke never ends like a whole one.
+// TestChatUpstreamBreaks checks that a stream that the upstream broke does not end like a complete
+// one.
 func TestChatUpstreamBreaks(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]map[string]any{
@@ -247,7 +250,8 @@ func TestChatUpstreamBreaks(t *testing.T) {
 	}
 }
 
-// A stream that said it was finished and then keeps its connection open ends cleanly.
+// TestChatFinishedThenSilent checks that a stream ends cleanly if it was finished and its
+// connection stays open.
 func TestChatFinishedThenSilent(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"after finish_reason": 2, "after DONE": 3} {
@@ -267,7 +271,7 @@ func TestChatFinishedThenSilent(t *testing.T) {
 	}
 }
 
-// What an upstream answers instead of an answer, and what the client sees.
+// TestChatUpstreamErrors checks what the client gets for an upstream's errors.
 func TestChatUpstreamErrors(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -317,7 +321,8 @@ func TestChatUpstreamErrors(t *testing.T) {
 	}
 }
 
-// failure_message is said as if the model had said it, whatever failed before the first word.
+// TestChatFailureMessage checks that failure_message is sent as if the model had said it, whatever
+// failed before the first word.
 func TestChatFailureMessage(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -359,7 +364,7 @@ func TestChatFailureMessage(t *testing.T) {
 	}
 }
 
-// An answer that somebody cuts ends in good order: the end was asked for.
+// TestChatCut checks that an interrupted answer ends cleanly.
 func TestChatCut(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(p *proxy, agent string) error{
@@ -397,7 +402,8 @@ func TestChatCut(t *testing.T) {
 	}
 }
 
-// A second request for the same user message ends the first one's stream and replaces its answer.
+// TestChatGhost checks that a second request for the same user message ends the first stream and
+// replaces its answer.
 func TestChatGhost(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -419,7 +425,7 @@ func TestChatGhost(t *testing.T) {
 	if diff := cmp.Diff(want, lines(p.settled(agent, 4))); diff != "" {
 		t.Error(diff)
 	}
-	// Again, after the answer is complete: replaced, not added.
+	// Again, after the answer is complete: it is replaced, not added.
 	p.read(p.post(t.Context(), agent, list("I want a ticket.", `,"fake":{"chunks":["To Rome?"]}`)))
 	want = []string{"assistant: Hello", "user: I want a ticket.", "assistant: What? (superseded)", "assistant: Where to? (superseded)", "assistant: To Rome?"}
 	if diff := cmp.Diff(want, lines(p.ledger(agent))); diff != "" {
@@ -427,7 +433,7 @@ func TestChatGhost(t *testing.T) {
 	}
 }
 
-// A thousand streams at once, none lost.
+// TestChatManyStreams runs a thousand streams at once and loses none.
 func TestChatManyStreams(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)

@@ -10,8 +10,9 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A call as Agora's engine makes it: the ledger has its turn and time, the answer's metadata passes, and a standard upstream sees nothing of what only the
-// engine understands, while a custom one sees all of it (reference/agora-api.md 4.1).
+// TestAgoraEngine makes a call as Agora's engine does: the ledger has its turn and time, the
+// answer's metadata reaches the client, and fields that only the engine understands are sent to a
+// custom upstream and to no other.
 func TestAgoraEngine(t *testing.T) {
 	t.Parallel()
 	const more = `"turn_id":7,"timestamp":1780000009010,"interruptable":false,"model":"m1","stream":true,"context":{"presence":{"42":{"selection":"ticket 17"}}}`
@@ -57,8 +58,8 @@ func TestAgoraEngine(t *testing.T) {
 	}
 }
 
-// An agent that speaks through its LLM alone has its greeting voiced by it: it was said once, and history has it once. An answer that is only begun by the
-// client is another thing.
+// TestAgoraGreetingVoiced checks that a greeting that the LLM voices is in the history once. An
+// answer that the client only starts is not a greeting.
 func TestAgoraGreetingVoiced(t *testing.T) {
 	t.Parallel()
 	greet := `{"messages":[{"role":"assistant","content":"Hello, I am Ann.","turn_id":0,"metadata":{"source":"greeting"}}],"turn_id":0,"stream":true}`

@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A client who leaves ends the upstream's call in each phase of it, and is counted as one who left, never as an error of the upstream.
+// TestClientLeavingIsNoUpstreamError checks that a client that disconnects ends the upstream's call
+// in each phase, and is not counted as an error of the upstream.
 func TestClientLeavingIsNoUpstreamError(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -61,7 +62,7 @@ func TestClientLeavingIsNoUpstreamError(t *testing.T) {
 	}
 }
 
-// counted gives the counters of a family by their labels.
+// counted returns the counters of a family by their labels.
 func counted(t *testing.T, reg *prometheus.Registry, family string) map[string]float64 {
 	t.Helper()
 	all, err := reg.Gather()

@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Every answer says where its time went, and the ledger keeps what belongs to the upstream.
+// TestServerTiming checks that every answer says where its time went, and that the ledger keeps
+// what the upstream took.
 func TestServerTiming(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -69,7 +70,7 @@ func TestServerTiming(t *testing.T) {
 	})
 }
 
-// raw serves fixed bytes as an answer and gives the address.
+// raw serves fixed bytes as an answer and returns the URL.
 func raw(t *testing.T, contentType, body string) string {
 	t.Helper()
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +82,8 @@ func raw(t *testing.T, contentType, body string) string {
 	return back.URL
 }
 
-// The metadata in front of an answer reaches the client and is no part of it: not its text, not its id, and alone no answer (reference/agora-api.md 4.4).
+// TestCustomMetadata checks that metadata in front of an answer reaches the client and is not part
+// of it: not of its text or ID, and not an answer on its own.
 func TestCustomMetadata(t *testing.T) {
 	t.Parallel()
 	const meta = `data: {"id":"r1","object":"chat.completion.custom_metadata","choices":[{"delta":{"content":"no"}}],"metadata":{"interruptable":false,"tts_params":{"params":{"rate":1.1}}}}` + "\n\n"
@@ -104,7 +106,7 @@ func TestCustomMetadata(t *testing.T) {
 	}
 }
 
-// The limit for the first token goes on while only metadata has come.
+// TestCustomMetadataIsNoFirstToken checks that the limit for the first token includes metadata.
 func TestCustomMetadataIsNoFirstToken(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -119,7 +121,8 @@ func TestCustomMetadataIsNoFirstToken(t *testing.T) {
 	}
 }
 
-// Of an answer in sound its words are remembered, the sound is not, and all of it reaches the client (reference/agora-api.md 4.5).
+// TestAudioAnswer checks that of an answer in audio the text is stored, the audio is not, and the
+// client gets all of it.
 func TestAudioAnswer(t *testing.T) {
 	t.Parallel()
 	sound := strings.Repeat("UklGRg==", 8<<10)

@@ -38,16 +38,16 @@ type proxy struct {
 	back string // the LLM's base URL
 	mem  *memory.Service
 	run  *turn.Runner
-	// routes is the API itself, for a test with a server of its own in front of it.
+	// routes is the API itself, for tests that put a server of their own in front of it.
 	routes http.Handler
-	// client holds every answer against openapi.yaml.
+	// client checks every answer against openapi.yaml.
 	client *http.Client
 }
 
 // spec is the description, read once.
 var spec = sync.OnceValues(func() (*spectest.Spec, error) { return spectest.Load(context.Background(), heardlog.Spec) })
 
-// newProxy starts the server; edit may change what the runner is made of.
+// newProxy starts the server. edit may change the runner's configuration.
 func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	t.Helper()
 	llm := fake.New(fake.Options{})
@@ -96,7 +96,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	return &proxy{t: t, url: srv.URL, routes: routes, llm: llm, back: back.URL, mem: mem, run: run, client: client}
 }
 
-// join makes an agent and gives its id.
+// join creates an agent and returns its ID.
 func (p *proxy) join(edit func(*memory.LLMSettings)) string {
 	p.t.Helper()
 	s := memory.Settings{IdleTimeoutS: -1}
@@ -215,7 +215,8 @@ func lines(msgs []memory.Message) []string {
 	return out
 }
 
-// The bytes of table 3.2 of reference/proxies.md, in every row and in every way to split them, are what the client gets.
+// TestChatStreamIsByteIdentical checks that the client gets the upstream's bytes unchanged, for
+// streams as different servers write them and however they are split.
 func TestChatStreamIsByteIdentical(t *testing.T) {
 	t.Parallel()
 	chunk := func(delta string) string {

@@ -16,8 +16,9 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A platform that sends its own list each time: nothing is stored twice, its echo tells what was heard, and what we know
-// better goes upstream instead of what it believes.
+// TestChatReconcile checks a platform that sends its own list each time: nothing is stored twice,
+// its echo shows what was heard, and the upstream gets what we know better instead of what the
+// platform believes.
 func TestChatReconcile(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -64,7 +65,7 @@ func TestChatReconcile(t *testing.T) {
 	}
 }
 
-// The header chooses the mode; a wrong one is refused.
+// TestChatModeHeader checks that the header chooses the mode, and a wrong one is refused.
 func TestChatModeHeader(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -79,7 +80,8 @@ func TestChatModeHeader(t *testing.T) {
 	}
 }
 
-// An Idempotency-Key names the user message: the same call again makes the answer anew and stores nothing twice.
+// TestChatIdempotencyKey checks that a repeat with the same Idempotency-Key generates the answer
+// again and stores nothing twice.
 func TestChatIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -103,7 +105,8 @@ func TestChatIdempotencyKey(t *testing.T) {
 	}
 }
 
-// An agent may be named by header or body; an unknown one is made where that is allowed.
+// TestChatAgentNamed checks that a header or the body may name the agent, and that an unknown one
+// is created if that is allowed.
 func TestChatAgentNamed(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -153,7 +156,8 @@ func TestChatAgentNamed(t *testing.T) {
 	}
 }
 
-// Bodies that cannot be read are refused by field, in the form that OpenAI's clients read.
+// TestChatBadBodies checks that bodies that cannot be read are refused with the field, in OpenAI's
+// form.
 func TestChatBadBodies(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -182,7 +186,8 @@ func TestChatBadBodies(t *testing.T) {
 	}
 }
 
-// Only trace headers of the client go up; cookies and keys of the client do not, and llm.headers cannot change what is ours.
+// TestChatHeadersUp checks that of the client's headers only those of traces go upstream, and that
+// llm.headers cannot change ours.
 func TestChatHeadersUp(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -201,7 +206,7 @@ func TestChatHeadersUp(t *testing.T) {
 			t.Errorf("%s: %q, want %q", k, got, want)
 		}
 	}
-	// The server's own key never goes to an agent's URL.
+	// The server's own key is never sent to an agent's URL.
 	agent = p.join(func(l *memory.LLMSettings) { l.URL = p.back + "/v1/chat/completions" })
 	p.read(p.post(t.Context(), agent, say("hi", "")))
 	if got := p.llm.Requests()[1].Header.Get("Authorization"); got != "" {
@@ -209,7 +214,7 @@ func TestChatHeadersUp(t *testing.T) {
 	}
 }
 
-// An llm.url that points back at the server is refused instead of called without end.
+// TestChatLoop checks that an llm.url that points to the server itself is refused.
 func TestChatLoop(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -223,7 +228,7 @@ func TestChatLoop(t *testing.T) {
 	}
 }
 
-// think is a turn that nobody waits for.
+// TestThink checks that think runs a turn without a client.
 func TestThink(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -250,7 +255,8 @@ func TestThink(t *testing.T) {
 	}
 }
 
-// A turn without a client that fails says the failure message; one that is cut is over.
+// TestThinkFails checks that a failed turn without a client says the failure message, and that an
+// interrupted one is over.
 func TestThinkFails(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -293,7 +299,8 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// The custom form gives the upstream every field; a tool call and its result keep theirs in the ledger, too.
+// TestChatCustomAndTools checks that a custom upstream gets every field, and that tool calls and
+// results keep theirs in the ledger.
 func TestChatCustomAndTools(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -335,7 +342,8 @@ func TestChatCustomAndTools(t *testing.T) {
 	}
 }
 
-// A server that goes down ends the turns that nobody waits for, and stores what there is of them.
+// TestThinkAtShutdown checks that a server that stops ends turns without a client and stores what
+// they have.
 func TestThinkAtShutdown(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)

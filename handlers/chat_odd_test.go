@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// oddLLM is an upstream that answers every call with these headers and this body.
+// oddLLM is an upstream that answers every call with the given headers and body.
 func oddLLM(t *testing.T, header map[string]string, body string) func(*memory.LLMSettings) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,8 @@ func oddLLM(t *testing.T, header map[string]string, body string) func(*memory.LL
 	}
 }
 
-// A 200 that is no answer is a failure: the caller hears the failure message, not silence or a web page.
+// TestChatNoAnswer checks that a 200 without an answer in it counts as a failure: the caller hears
+// the failure message, not silence or a web page.
 func TestChatNoAnswer(t *testing.T) {
 	t.Parallel()
 	stream := map[string]string{"Content-Type": "text/event-stream"}
@@ -64,7 +65,8 @@ func TestChatNoAnswer(t *testing.T) {
 	}
 }
 
-// An answer without an end is passed on, and kept as far as a message goes.
+// TestChatEndlessAnswer checks that an endless answer is relayed, and stored up to the length of a
+// message.
 func TestChatEndlessAnswer(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)
@@ -84,7 +86,8 @@ func TestChatEndlessAnswer(t *testing.T) {
 	}
 }
 
-// The key that an upstream repeats in an error does not get into the record of the failure.
+// TestChatSecretInError checks that a key that an upstream repeats in an error is not stored with
+// the failure.
 func TestChatSecretInError(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// forgetful is a memory whose store fails when an answer is to be stored.
+// forgetful is a memory whose store fails to store an answer.
 type forgetful struct{ memory.Turns }
 
 func (f forgetful) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) (memory.Message, error) {
@@ -23,7 +23,8 @@ func (f forgetful) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) 
 	return memory.Message{}, fault.New(fault.Unavailable, "the disk is full")
 }
 
-// An answer that was not stored is not said to be complete: neither a clean [DONE] nor a 200.
+// TestChatAnswerNotStored checks that an answer that was not stored ends neither with a clean
+// [DONE] nor with a 200.
 func TestChatAnswerNotStored(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, func(c *turn.Config) { c.Turns = forgetful{c.Turns} })

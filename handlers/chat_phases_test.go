@@ -18,7 +18,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Who leaves or interrupts between two attempts ends the call as at any other time: the failure before it is not what ended it.
+// TestEndsBetweenAttempts checks that a client that leaves or interrupts between two attempts ends
+// the call for that reason, not for the failure before it.
 func TestEndsBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]bool{"the client leaves": false, "an interruption": true} {
@@ -76,7 +77,8 @@ func TestEndsBetweenAttempts(t *testing.T) {
 	}
 }
 
-// A stream whose first data is an error, and an answer in one piece that is none, are in the books as what they are.
+// TestAttemptsThatAreNoAnswers checks that a stream that starts with an error, and a unary answer
+// that is none, are recorded as such.
 func TestAttemptsThatAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ typ, body, more, outcome string }{
@@ -116,7 +118,8 @@ func TestAttemptsThatAreNoAnswers(t *testing.T) {
 	}
 }
 
-// An answer that is stored already cannot be joined, although its upstream still holds the connection: the same words again are a turn of their own.
+// TestJoinNotBehindTheEnd checks that a stored answer cannot be joined, even if its upstream still
+// holds the connection: the same words are a turn of their own.
 func TestJoinNotBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	p, joined := joining(t)
@@ -141,7 +144,7 @@ func TestJoinNotBehindTheEnd(t *testing.T) {
 	}
 }
 
-// slowTurns begins turns once a client has left.
+// slowTurns starts turns after a client has left.
 type slowTurns struct {
 	memory.Turns
 	left func()
@@ -154,8 +157,8 @@ func (s slowTurns) Begin(ctx context.Context, project, agent string, r memory.Tu
 	return t, err
 }
 
-// A client who is gone before the LLM was asked, where the agent drains and fills its pauses: what was said of it is stored by another goroutine than the
-// one that sets the filler up.
+// TestLeavesBeforeFiller checks a client that left before the LLM was called, of an agent with
+// drain and fillers: one goroutine stores what was said while another sets up the filler.
 func TestLeavesBeforeFiller(t *testing.T) {
 	t.Parallel()
 	var leave atomic.Pointer[context.CancelFunc]
@@ -185,13 +188,13 @@ func TestLeavesBeforeFiller(t *testing.T) {
 	}
 }
 
-// lateFlush is a connection whose Flush comes back only when whoever reads it has acted upon what it brought.
+// lateFlush is a connection whose Flush returns only after its reader has acted on what it got.
 type lateFlush struct {
 	http.ResponseWriter
 	wait func()
 }
 
-// FlushError implements what http.ResponseController looks for.
+// FlushError implements the method that http.ResponseController uses.
 func (w *lateFlush) FlushError() error {
 	err := http.NewResponseController(w.ResponseWriter).Flush()
 	w.wait()
@@ -201,7 +204,8 @@ func (w *lateFlush) FlushError() error {
 // Unwrap lets http.ResponseController set deadlines.
 func (w *lateFlush) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client that leaves upon words whose write is not yet noted, where the agent drains: it was sent them.
+// TestLeavesUponLastWrite checks that words whose write is not noted yet count as sent if the
+// client leaves after reading them, with drain.
 func TestLeavesUponLastWrite(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)

@@ -21,14 +21,14 @@ import (
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// silent is an answer whose body nobody keeps.
+// silent is an answer whose body is dropped.
 type silent struct{ h http.Header }
 
 func (s *silent) Header() http.Header         { return s.h }
 func (s *silent) Write(b []byte) (int, error) { return len(b), nil }
 func (s *silent) WriteHeader(int)             {}
 
-// BenchmarkChatTraced measures what traces add to a turn. Without a tracer they add nothing: its figures are those of a build without them.
+// BenchmarkChatTraced measures what traces add to a turn. Without a tracer they add nothing.
 func BenchmarkChatTraced(b *testing.B) {
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
