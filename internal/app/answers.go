@@ -1,19 +1,19 @@
 package app
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"time"
-
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/guard"
-	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
 
+// newAnswers creates the transport of LLM calls and what answers turns.
 func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 	a.transport = llmadapter.NewTransport(g.DialContext, nil)
 	ms := func(d time.Duration) int { return int(d / time.Millisecond) }
@@ -22,7 +22,7 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 		Turns:  a.contexts,
 		Client: &llmadapter.Client{Transport: a.transport, Instance: uuid.NewString()},
 		Defaults: memory.LLMSettings{
-			URL: l.URL, APIKey: secret.String(l.APIKey.Reveal()), Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,
+			URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Model: l.Model, OnDisconnect: l.OnDisconnect, Duplicates: l.Duplicates,
 			ConnectTimeoutMS: ms(l.Connect), FirstTokenTimeoutMS: ms(l.FirstToken), IdleTimeoutMS: ms(l.Idle), TotalTimeoutMS: ms(l.Total),
 		},
 		Now: a.now, Log: a.log, Metrics: reg, Tracing: a.tracing(),
@@ -30,19 +30,14 @@ func (a *App) newAnswers(reg prometheus.Registerer, g *guard.Guard) {
 	})
 }
 
-// fallbacks gives the upstreams of the settings as package turn takes them.
+// fallbacks converts the upstreams of the settings for package turn.
 func fallbacks(list []config.Upstream) []turn.Fallback {
 	out := make([]turn.Fallback, len(list))
 	for i, u := range list {
 		out[i] = turn.Fallback{Projects: u.Projects, Upstream: memory.Upstream{
-			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey.Reveal()), Vendor: u.Vendor, Model: u.Model,
+			Name: u.Name, URL: u.URL, APIKey: u.APIKey, Vendor: u.Vendor, Model: u.Model,
+			Headers: u.Headers,
 		}}
-		for name, v := range u.Headers {
-			if out[i].Headers == nil {
-				out[i].Headers = map[string]secret.String{}
-			}
-			out[i].Headers[name] = secret.String(v.Reveal())
-		}
 	}
 	return out
 }

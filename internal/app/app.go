@@ -1,5 +1,5 @@
-// Package app puts the server together: it opens the store, wires the parts, binds the port, and runs them until told to stop. It is the only
-// place that starts long-lived goroutines.
+// Package app builds and runs a whole server. New opens the store, wires the packages and binds the
+// port; Run serves until its context ends. Only this package starts long-lived goroutines.
 package app
 
 import (
@@ -38,19 +38,19 @@ const (
 	maxHeader     = 64 << 10
 )
 
-// App is a whole server. Make it with New, run it once with Run.
+// App is a whole server. Create it with New and run it once with Run.
 type App struct {
 	cfg       config.Config
 	log       zerolog.Logger
 	store     store
-	now       func() time.Time // the clock that decides what is due
+	now       func() time.Time // the clock of all deadlines
 	ids       *ids
 	service   *memory.Service
 	contexts  *memctx.Service
 	working   *kv.Working
 	answers   *turn.Runner
 	summaries *summary.Worker
-	transport *http.Transport // of calls to LLMs
+	transport *http.Transport // for calls to LLMs
 	sender    *webhook.Sender
 	worker    *webhook.Worker
 	sweeper   *webhook.Sweeper
@@ -61,8 +61,8 @@ type App struct {
 	done      chan struct{} // closed when the server begins to stop
 }
 
-// New opens the store, wires the parts and binds the port, so that whatever is wrong with the settings fails here. The caller must
-// call Run, which gives everything back.
+// New opens the store, wires the packages and binds the port, so settings that cannot work fail here.
+// The caller must call Run, which releases everything.
 func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err error) {
 	a := &App{cfg: c, log: log, done: make(chan struct{})}
 	var undo []func() error
@@ -145,12 +145,13 @@ func access(c config.Config) *handlers.Access {
 func ingestSecrets(c config.Config) map[string][]secret.String {
 	out := map[string][]secret.String{}
 	for _, s := range c.Ingest {
-		out[s.Project] = append(out[s.Project], secret.String(s.Secret.Reveal()))
+		out[s.Project] = append(out[s.Project], s.Secret)
 	}
 	return out
 }
 
-// autoJoin gives what makes an agent of an unknown id or key, or nil.
+// autoJoin returns the function that starts an agent for an unknown ID or key, or nil if the
+// settings do not want it.
 func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call) (string, error) {
 	if !a.cfg.AutoJoin {
 		return nil
@@ -164,13 +165,13 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 			Project: project, ID: id, Name: name, Settings: memory.Settings{IdleTimeoutS: -1, Call: call}, Properties: []byte("{}"),
 		})
 		if taken, ok := errors.AsType[*memory.NameTakenError](err); ok && taken.AgentID == id {
-			return id, nil // another call made it meanwhile
+			return id, nil // another call has started it meanwhile
 		}
 		return agent.ID, err
 	}
 }
 
-// Addr gives the address that is served.
+// Addr returns the address that is served.
 func (a *App) Addr() string { return a.listener.Addr().String() }
 
 func (a *App) ready(ctx context.Context) error {
@@ -180,8 +181,9 @@ func (a *App) ready(ctx context.Context) error {
 	return a.store.Ping(ctx)
 }
 
-// Run serves until ctx is done. Then it takes no new work, lets running requests and streams end within the shutdown timeout, finishes what
-// the timers and the webhook worker have in hand, and closes the store. It returns nil after such an end.
+// Run serves until ctx is done. It then accepts no new work, lets running requests and streams end
+// within the shutdown timeout, waits for the timers and the webhook workers, and closes the store. It
+// returns nil after such an end.
 func (a *App) Run(ctx context.Context) error {
 	a.announce(ctx)
 	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
@@ -193,7 +195,7 @@ func (a *App) Run(ctx context.Context) error {
 			err := f()
 			if err != nil {
 				err = fmt.Errorf("%s: %w", what, err)
-				fail(err) // one part that cannot go on ends the server: half of it would lose things silently
+				fail(err) // without one of its parts, the server would lose data silently
 			}
 			return err
 		})
@@ -205,7 +207,7 @@ func (a *App) Run(ctx context.Context) error {
 		return nil
 	})
 	if a.summaries != nil {
-		run("summaries", func() error { return a.summaries.Run(failed) }) // one that is being made is made anew after a restart
+		run("summaries", func() error { return a.summaries.Run(failed) }) // a restart makes an interrupted summary again
 	}
 	run("working memories", func() error { return a.working.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
@@ -221,7 +223,7 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(err, a.store.Close())
 }
 
-// shutdown ends the HTTP side: new connections are refused, running requests may end in time, then they are cut.
+// shutdown refuses new connections, waits for running requests until the timeout, and cuts the rest.
 func (a *App) shutdown(ctx context.Context) {
 	a.draining.Store(true)
 	close(a.done)
@@ -237,15 +239,15 @@ func (a *App) shutdown(ctx context.Context) {
 	}
 }
 
-// announce says where things are, and what somebody should look after.
+// announce logs the address, the store, and settings that an operator should know of.
 func (a *App) announce(ctx context.Context) {
-	a.tellUnfinished(ctx)
+	a.warnUnfinished(ctx)
 	a.log.Info().Str("address", "http://"+a.Addr()).Msg("serving")
 	a.log.Info().Str("path", storeName(a.cfg)).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
 	if len(a.cfg.Credentials) == 0 {
 		a.log.Info().Msg("no credentials are set: open to everybody on this machine, and to this machine only")
 	}
 	if a.cfg.SecretKey == "" {
-		a.log.Info().Msg("HEARDLOG_SECRET_KEY is not set: LLM keys and webhook secrets are stored as they are")
+		a.log.Info().Msg("HEARDLOG_SECRET_KEY is not set: LLM keys and webhook secrets are stored in clear")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Check finds the mistakes in settings that package config cannot know of, before anything is opened.
+// Check returns the mistakes in settings that package config cannot find. It opens nothing.
 func Check(c config.Config) error {
 	var errs []error
 	if c.WebhookSecret != "" {
@@ -28,7 +28,7 @@ func Check(c config.Config) error {
 		if s.url == "" {
 			continue
 		}
-		if err := g.CheckURL(s.url); err != nil { // an address that would be refused at every call
+		if err := g.CheckURL(s.url); err != nil { // every call would be refused
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
@@ -38,7 +38,7 @@ func Check(c config.Config) error {
 	return errors.Join(errs...)
 }
 
-// newPlatforms makes the table of how calls are told apart.
+// newPlatforms creates the table of keys that identify calls.
 func newPlatforms(c config.Config) (*platform.Set, error) {
 	own := make([]platform.Own, 0, len(c.Profiles))
 	for _, p := range c.Profiles {
@@ -51,7 +51,7 @@ func newPlatforms(c config.Config) (*platform.Set, error) {
 	return s, nil
 }
 
-// newGuard makes the guard of all outgoing calls.
+// newGuard creates the guard of all outgoing calls.
 func newGuard(c config.Config) *guard.Guard {
 	return guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// events tells the domain which events anybody wants and writes their bodies.
+// events answers which events an endpoint wants, and writes their bodies.
 type events struct {
-	// endpoints gives the store's list; the pointer is the same until an endpoint changes.
+	// endpoints returns all endpoints. Its pointer stays the same until an endpoint changes.
 	endpoints func() *[]webhook.Endpoint
-	types     []int // all there are
+	types     []int // all event types
 	wanted    atomic.Pointer[wanted]
 }
 
-// wanted is what the endpoints of one list want. The question comes with every write, so that filters are read once for each list.
+// wanted holds the event types that the endpoints of one list want. Every write asks for them, so
+// they are computed once per list.
 type wanted struct {
 	of        *[]webhook.Endpoint
 	byProject map[string]map[int]bool
@@ -38,13 +39,13 @@ func newEvents(endpoints func() *[]webhook.Endpoint) (*events, error) {
 	return e, nil
 }
 
-// Wants implements memory.Events. An endpoint counts from the moment that its making is answered.
+// Wants implements memory.Events. An endpoint counts once its creation has been answered.
 func (e *events) Wants(project string, eventType int) bool {
 	list := e.endpoints()
 	w := e.wanted.Load()
 	if w == nil || w.of != list {
 		w = e.read(list)
-		e.wanted.Store(w) // who comes late with an older list costs one more reading
+		e.wanted.Store(w) // a late store of an older list only costs another computation
 	}
 	return w.byProject[project][eventType]
 }
@@ -107,7 +108,7 @@ func contents(msgs []memory.Message) []json.RawMessage {
 	return out
 }
 
-// changed gives messages in history form with seq and state in front.
+// changed returns messages in the form of history, with seq and state in front.
 func changed(msgs []memory.Message) []json.RawMessage {
 	out := make([]json.RawMessage, len(msgs))
 	for i, m := range msgs {
@@ -118,7 +119,7 @@ func changed(msgs []memory.Message) []json.RawMessage {
 	return out
 }
 
-// state gives the state as the ledger's calls show it.
+// state returns the state as the API shows it.
 func state(s memory.State) string {
 	if s == memory.Final {
 		return "final"
@@ -137,7 +138,7 @@ func interrupted(about webhook.About, m *memory.Message) webhook.Interrupted {
 	return p
 }
 
-// measured gives what the proxy knows of each turn's latency, and leaves out turns of which it knows nothing.
+// measured returns the latencies that the proxy measured, without turns that have none.
 func measured(rows []memory.TurnRow) []webhook.TurnMetrics {
 	var out []webhook.TurnMetrics
 	for _, r := range rows {

@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/config"
 )
 
-// Healthcheck asks the server of these settings on this machine whether it is ready; its error says that it is not.
+// Healthcheck asks the server of these settings, on this machine, whether it is ready. It returns an
+// error if it is not.
 func Healthcheck(ctx context.Context, getenv func(string) string) error {
 	c, err := config.Load(getenv)
 	if err != nil {
@@ -33,11 +34,11 @@ func Healthcheck(ctx context.Context, getenv func(string) string) error {
 	return nil
 }
 
-// LocalURL gives the base URL under which this machine reaches the server of these settings.
+// LocalURL returns the base URL of the server of these settings for clients on this machine.
 func LocalURL(c config.Config) string {
 	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		host, port = c.Addr, "80" // config.Load lets no such address in
+		host, port = c.Addr, "80" // config.Load refuses such an address
 	}
 	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
 		host = "127.0.0.1"

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// newHooks makes what the API does with webhooks, and what sends them.
+// newHooks creates the webhook service of the API, and the workers that send webhooks.
 func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.Guard) (*webhook.Service, error) {
 	thin, err := a.newThin(ctx)
 	if err != nil {
@@ -26,7 +26,8 @@ func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.
 	}, nil
 }
 
-// newThin makes what signs fetch URLs, or nil where receivers could not reach them: the address that is served is theirs, too, only on this machine.
+// newThin creates the signer of fetch URLs. It returns nil if receivers could not reach this server:
+// without HEARDLOG_PUBLIC_URL only receivers on this machine can, at a loopback address.
 func (a *App) newThin(ctx context.Context) (*webhook.Thin, error) {
 	base := a.cfg.PublicURL
 	if base == "" {

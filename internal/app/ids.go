@@ -8,15 +8,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// ids makes ids that sort by time and cannot be guessed: UUIDv7, of the clock that decides what is due, so that those of servers whose own clocks differ sort as they were made.
+// ids creates UUIDv7s, which sort by time and cannot be guessed. They use the clock of deadlines,
+// which all servers of a store share, so IDs sort correctly even if the servers' own clocks differ.
 type ids struct {
 	now func() time.Time
 
 	mu   sync.Mutex
-	last uint64 // in 4096ths of a millisecond, as an id has it
+	last uint64 // in units of 1/4096 ms, the resolution of an ID
 }
 
-// next gives an id that sorts behind all that it gave before.
+// next returns an ID that sorts after all earlier ones.
 func (i *ids) next() string {
 	const fine = 4096
 	t := i.now()
@@ -25,7 +26,7 @@ func (i *ids) next() string {
 	at = max(at, i.last+1)
 	i.last = at
 	i.mu.Unlock()
-	id := uuid.New() // random but for what follows
+	id := uuid.New() // random, except for the first 8 bytes
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], at/fine<<16|0x7000|at%fine)
 	copy(id[:], b[:])

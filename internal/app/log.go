@@ -11,7 +11,8 @@ import (
 	"github.com/heardlog/heardlog/config"
 )
 
-// Logger makes the server's logger: JSON lines, or a form for people where w is a terminal or the setting says so.
+// Logger returns the server's logger. It writes JSON lines, or a form for people if the setting says
+// so or w is a terminal.
 func Logger(c config.Config, w io.Writer) zerolog.Logger {
 	console := c.LogFormat == "console"
 	if f, ok := w.(*os.File); ok && c.LogFormat == "auto" {

@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// metrics are those of the domain and the store.
+// metrics holds the metrics of the domain and the store.
 type metrics struct {
 	appended  prometheus.Counter
 	interrupt *prometheus.CounterVec
@@ -29,13 +29,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		appended: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_messages_appended_total", Help: "Messages stored."}),
 		interrupt: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "heardlog_interruptions_total", Help: "Answers that were cut, by cause.",
+			Name: "heardlog_interruptions_total", Help: "Answers that were interrupted, by cause.",
 		}, []string{"caused_by"}),
 		ghosts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "heardlog_superseded_answers_total", Help: "Answers replaced by a later one to the same user turn.",
 		}),
 		unheard: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "heardlog_unheard_tokens_total", Help: "Tokens of answers that were made and not heard; counted once, when an answer is stored or evidence of less comes.",
+			Name: "heardlog_unheard_tokens_total", Help: "Tokens of answers that were generated and not heard. Counted when an answer is stored, and when later evidence shows that less was heard.",
 		}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_commit_batch_size", Help: "Writes that shared one commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 11),
@@ -70,7 +70,7 @@ func (m *metrics) commit(items int, took time.Duration, err error) {
 	}
 }
 
-// watch adds the gauges that are read from the store when asked for.
+// watch adds gauges that are read from the store at every scrape.
 func (m *metrics) watch(reg prometheus.Registerer, store memory.Ledger) {
 	reg.MustRegister(&agentGauges{store: store, desc: prometheus.NewDesc("heardlog_agents", "Stored agents by status.", []string{"status"}, nil)})
 }
@@ -97,7 +97,7 @@ func (g *agentGauges) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// serverLog sends what net/http has to say to the log.
+// serverLog returns a logger for net/http.
 func serverLog(l zerolog.Logger) *log.Logger {
 	return log.New(l.With().Str("from", "net/http").Logger().Level(zerolog.WarnLevel), "", 0)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// store is all that the server needs of a driver.
+// store is what the server needs of a store.
 type store interface {
 	memory.Ledger
 	memory.ItemStore
@@ -33,8 +33,8 @@ var (
 	_ store = (*drivers.Postgres)(nil)
 )
 
-// openStore opens the store of the settings, and gives the clock that decides what is due: a shared store's own, where there is one. log is told of what an operator has
-// to look after.
+// openStore opens the store of the settings and returns it with the clock of deadlines, which is the
+// store's own if servers share it. It logs what an operator must know.
 func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
 	report := func(what string, err error) { log.Error().Err(err).Msg(what) }
 	key := []byte(c.SecretKey.Reveal())
@@ -54,9 +54,9 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 	return s, time.Now, nil
 }
 
-// tellUnfinished warns where an import into the store was not finished. The server serves what is there all the same: only the operator knows whether the rest
-// is to come.
-func (a *App) tellUnfinished(ctx context.Context) {
+// warnUnfinished logs a warning if an import into the store was not finished. The server starts all
+// the same: only the operator knows whether the rest will follow.
+func (a *App) warnUnfinished(ctx context.Context) {
 	s, ok := a.store.(interface {
 		Unfinished(ctx context.Context) (bool, error)
 	})
@@ -65,13 +65,13 @@ func (a *App) tellUnfinished(ctx context.Context) {
 	}
 	switch unfinished, err := s.Unfinished(ctx); {
 	case err != nil:
-		a.log.Warn().Err(err).Msg("whether an import was not finished cannot be told")
+		a.log.Warn().Err(err).Msg("the store did not say whether an import was finished")
 	case unfinished:
-		a.log.Warn().Msg("an import, restore or migration into this store was not finished, or goes on just now: agents may lack messages, and webhooks deliveries. Run the same again, or leave it as it is with 'import --forget'")
+		a.log.Warn().Msg("an import, restore or migration into this store was not finished or is still running: messages and deliveries may be missing. Run it again, or accept the store as it is with 'import --forget'")
 	}
 }
 
-// storeName says where the data is, without what is nobody's business.
+// storeName returns the location of the store, without a password.
 func storeName(c config.Config) string {
 	if c.StoreURL != "" {
 		return postgres.Redact(c.StoreURL.Reveal())
@@ -83,7 +83,7 @@ func storeName(c config.Config) string {
 	return path
 }
 
-// peersOf gives the store's side of working with other servers, nil for a store that one server has for itself.
+// peersOf returns how the store coordinates several servers, or nil for a store of one server.
 func peersOf(s store) memory.Peers {
 	p, ok := s.(memory.Peers)
 	if !ok {

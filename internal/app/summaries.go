@@ -11,7 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// newSummaries makes what summarises memories, unless the settings want none. It asks through a.answers, which is made later.
+// newSummaries creates the worker that summarizes memories, unless the settings want none. The
+// worker asks through a.answers, which is created later.
 func (a *App) newSummaries(reg prometheus.Registerer) {
 	if a.cfg.Summaries == 0 {
 		return
@@ -33,7 +34,7 @@ func (a *App) newSummaries(reg prometheus.Registerer) {
 	})
 }
 
-// summarizer gives what is told of memories that grow; nil where nothing is summarised.
+// summarizer returns what the memory notifies when it grows, or nil without summaries.
 func (a *App) summarizer() memory.Summaries {
 	if a.summaries == nil {
 		return nil
@@ -41,7 +42,7 @@ func (a *App) summarizer() memory.Summaries {
 	return a.summaries
 }
 
-// summaryMemory is the memory as summaries need it: the Service, which is made later, and the store's list of live agents.
+// summaryMemory adapts the Service, which is created later, for package summary.
 type summaryMemory struct{ a *App }
 
 // Live implements summary.Memory.

@@ -15,11 +15,11 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 )
 
-// flushTimeout bounds how long the last traces may take to be sent at the end, within the shutdown timeout.
+// flushTimeout limits the sending of the last traces, within the shutdown timeout.
 const flushTimeout = 5 * time.Second
 
-// newTracing makes what traces turns, nil where the settings ask for no traces. Spans are sent by the SDK's own goroutine, in batches; a collector that does
-// not keep up loses spans and holds up nothing.
+// newTracing returns the provider of traces, or nil if the settings want none. The SDK sends spans in
+// batches from its own goroutine. If the collector is too slow, spans are lost and nothing waits.
 func newTracing(ctx context.Context, c config.Tracing, log zerolog.Logger) (*sdktrace.TracerProvider, error) {
 	url := c.URL()
 	if url == "" {
@@ -48,7 +48,7 @@ func newTracing(ctx context.Context, c config.Tracing, log zerolog.Logger) (*sdk
 	return sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithBatcher(&loggedExporter{SpanExporter: exporter, log: log})), nil
 }
 
-// tracing gives the part of it that turns need.
+// tracing returns the settings of traces for package turn.
 func (a *App) tracing() turn.Tracing {
 	if a.traces == nil {
 		return turn.Tracing{}
@@ -56,7 +56,7 @@ func (a *App) tracing() turn.Tracing {
 	return turn.Tracing{Tracer: a.traces.Tracer("github.com/heardlog/heardlog"), Content: a.cfg.Tracing.Content}
 }
 
-// closeTracing sends what is left.
+// closeTracing sends the remaining spans.
 func (a *App) closeTracing(ctx context.Context) {
 	if a.traces == nil {
 		return
@@ -68,8 +68,8 @@ func (a *App) closeTracing(ctx context.Context) {
 	}
 }
 
-// loggedExporter says in the server's log that traces cannot be sent, once until they can again. The SDK would tell a handler that all of the process shares.
-// It is called by one goroutine at a time.
+// loggedExporter logs the first of several failures to send traces. The SDK would report them to a
+// handler of the whole process. One goroutine calls it at a time.
 type loggedExporter struct {
 	sdktrace.SpanExporter
 	log     zerolog.Logger

@@ -41,7 +41,7 @@ func TestUnfinishedImport(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			const said = "was not finished, or goes on just now"
+			const said = "was not finished or is still running"
 			s := start(t, "HEARDLOG_STORE="+store)
 			s.stop()
 			if strings.Contains(s.log.String(), said) {

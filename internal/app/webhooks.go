@@ -17,13 +17,13 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// settingsEndpoint is the id of the endpoint that the settings describe.
+// settingsEndpoint is the ID of the endpoint of HEARDLOG_WEBHOOK_URL.
 const settingsEndpoint = "settings"
 
-// notSet is why the endpoint is disabled that the settings no longer name.
+// notSet is the reason for disabling that endpoint when the setting is gone.
 const notSet = "HEARDLOG_WEBHOOK_URL is not set"
 
-// wantedEvents gives what the domain is told of webhooks, once the endpoint of the settings is stored.
+// wantedEvents stores the endpoint of the settings and returns which events endpoints want.
 func (a *App) wantedEvents(ctx context.Context) (memory.Events, error) {
 	if err := a.putEndpoint(ctx); err != nil {
 		return nil, err
@@ -31,9 +31,10 @@ func (a *App) wantedEvents(ctx context.Context) (memory.Events, error) {
 	return newEvents(a.store.Published)
 }
 
-// putEndpoint stores the endpoint of the settings. One that the settings no longer name is disabled, so that what waits
-// for it is neither sent nor lost. One that was disabled for another reason, by its receiver or by hand, stays so until its URL or secret in the settings
-// changes or somebody enables it: a restart is no sign that the receiver wants to hear from us again.
+// putEndpoint stores the endpoint of the settings. If the setting is gone, it disables the endpoint, so
+// pending deliveries are neither sent nor lost. An endpoint that was disabled for another reason stays
+// disabled until its URL or secret changes or it is enabled through the API. A restart alone does not
+// mean that the receiver works again.
 func (a *App) putEndpoint(ctx context.Context) error {
 	old, err := a.store.Endpoint(ctx, "", settingsEndpoint)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -71,15 +72,15 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	return a.store.PutEndpoint(ctx, e)
 }
 
-// newWebhooks makes what sends, and what forgets.
+// newWebhooks creates the sender, the worker that delivers, and the sweeper of old deliveries.
 func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webhook.Thin) error {
 	c := webhook.SenderConfig{Dial: g.DialContext, CheckURL: g.CheckURL, Thin: thin, Now: a.now}
 	if proxy := a.cfg.WebhookProxy.Reveal(); proxy != "" {
 		u, err := url.Parse(proxy)
 		if err != nil {
-			return errors.New("HEARDLOG_WEBHOOK_PROXY: is not a URL") // its text would show what may be a password
+			return errors.New("HEARDLOG_WEBHOOK_PROXY: is not a URL") // the parser's error may show a password
 		}
-		// Who names a proxy means it, wherever it stands; nothing but its address is dialled then.
+		// A proxy may have any address; nothing else is dialled then.
 		c.Proxy, c.Dial = u, (&net.Dialer{Timeout: webhook.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	var err error
@@ -93,7 +94,7 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 	return err
 }
 
-// never gives what the worker takes for a setting in which 0 is never.
+// never converts a setting in which 0 means never: for the worker, that is -1.
 func never[T int | time.Duration](v T) T {
 	if v == 0 {
 		return -1

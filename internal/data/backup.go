@@ -18,26 +18,27 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-// Names of backups sort by the moment when they were begun.
+// Names of backups sort by the time of their start.
 const (
 	nameTime  = "20060102T150405.000Z"
 	packedEnd = ".jsonl.zst"
 	ageEnd    = ".age"
 )
 
-// backupName is the whole form of a name: what it stands for, when, and whether it is encrypted. Nothing else is ever removed.
+// backupName is the form of a name: label, time, and whether it is encrypted. Only files with such
+// names are ever removed.
 var (
 	backupName = regexp.MustCompile(`^([a-z0-9][a-z0-9-]*)-(\d{8}T\d{6}\.\d{3}Z)\.jsonl\.zst(\.age)?$`)
 	labelForm  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 )
 
-// backupsOf gives the names of the backups of a label, oldest first.
+// backupsOf returns the names of the backups of a label, oldest first.
 func backupsOf(ctx context.Context, d depot.Depot, label string) ([]string, error) {
 	names, err := d.List(ctx, label+"-")
 	return slices.DeleteFunc(names, func(name string) bool { return !isBackup(name, label) }), err
 }
 
-// isBackup tells whether a name is that of a backup of a label.
+// isBackup reports whether a name is that of a backup with the label.
 func isBackup(name, label string) bool {
 	m := backupName.FindStringSubmatch(name)
 	return m != nil && m[1] == label
@@ -113,7 +114,7 @@ func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	return nil
 }
 
-// backupWriter makes one backup.
+// backupWriter writes one backup.
 type backupWriter struct {
 	e       Env
 	to      []age.Recipient
@@ -122,7 +123,7 @@ type backupWriter struct {
 	secrets bool
 }
 
-// counter counts and hashes what goes through.
+// counter counts and hashes the bytes that are written through it.
 type counter struct {
 	w    io.Writer
 	n    int64
@@ -136,7 +137,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// write writes the file and reads it back. It tells of the export in it, and of the file's size.
+// write writes the file and reads it back. It returns the end of the export and the file's size.
 func (b *backupWriter) write(ctx context.Context, name string) (last export.End, size int64, err error) {
 	show, end := progress(b.e, "backup")
 	sent := &counter{hash: sha256.New()}
@@ -160,7 +161,7 @@ func (b *backupWriter) write(ctx context.Context, name string) (last export.End,
 	_, err = io.Copy(back, stopping{ctx, r})
 	_ = r.Close()
 	if err == nil && (back.n != sent.n || hex.EncodeToString(back.hash.Sum(nil)) != hex.EncodeToString(sent.hash.Sum(nil))) {
-		err = errors.New("what was read back is not what was written: look at the disk, or at the bucket's server")
+		err = errors.New("what was read back differs from what was written: check the disk, or the bucket's server")
 	}
 	if err != nil {
 		return last, 0, errors.Join(err, b.where.Remove(context.WithoutCancel(ctx), name))
@@ -168,7 +169,8 @@ func (b *backupWriter) write(ctx context.Context, name string) (last export.End,
 	return last, sent.n, nil
 }
 
-// thin removes the oldest backups of a label, and what killed ones have left. The one that was just made stays, whatever the clock says.
+// thin removes the oldest backups of a label and the parts of interrupted ones. It never removes the
+// backup just made, even if the clock was set back.
 func thin(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
 	names, err := backupsOf(ctx, where, label)
 	if err != nil {
@@ -185,7 +187,7 @@ func thin(ctx context.Context, e Env, where depot.Depot, label, made string, kee
 	}
 	n, err := where.Sweep(ctx, func(name string) bool { return isBackup(name, label) })
 	if n > 0 {
-		fmt.Fprintf(e.Stderr, "removed %d parts of backups that were cut short\n", n)
+		fmt.Fprintf(e.Stderr, "removed %d parts of interrupted backups\n", n)
 	}
 	return err
 }

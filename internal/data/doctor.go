@@ -21,25 +21,25 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// The levels of a diagnosis.
+// Levels of a diagnosis.
 const (
 	fine    = "ok"
 	warning = "warn"
 	failing = "FAIL"
 )
 
-// diagnosis is one thing that the doctor says.
+// diagnosis is one result.
 type diagnosis struct {
 	Level string `json:"level"`
 	About string `json:"about"`
 	What  string `json:"what"`
-	Do    string `json:"do,omitempty"` // what to do about it
+	Do    string `json:"do,omitempty"` // advice
 }
 
-// Bounds of what is fine.
+// Limits that the doctor checks.
 const (
 	lowDisk   = 1 << 30         // bytes free
-	skewed    = 5 * time.Second // of the clock; signatures of webhooks bear some minutes
+	skewed    = 5 * time.Second // of clocks; signatures of webhooks allow some minutes
 	patience  = 10 * time.Second
 	beginning = 2025 // a clock before this year was never set
 )
@@ -91,7 +91,7 @@ type diagnoser struct {
 	say func(diagnosis)
 }
 
-// settings looks at the settings. What it gives has defaults in the place of what cannot be read.
+// settings checks the settings and returns them. Those with mistakes are zero.
 func (d *diagnoser) settings() config.Config {
 	c, err := config.Load(d.e.Getenv)
 	if err == nil {
@@ -164,14 +164,14 @@ func (d *diagnoser) postgres(c config.Config) {
 	d.skew(storeName(c), p.Skew)
 }
 
-// unfinished looks for an import that was not finished.
+// unfinished warns if an import was not finished.
 func (d *diagnoser) unfinished(s interface {
 	Unfinished(ctx context.Context) (bool, error)
 }) {
 	if there, err := s.Unfinished(d.ctx); err != nil {
 		d.say(diagnosis{failing, "store", err.Error(), ""})
 	} else if there {
-		d.say(diagnosis{warning, "store", "an import, restore or migration into it was not finished, or goes on just now", "run the same again, or leave what is there as it is with import --forget"})
+		d.say(diagnosis{warning, "store", "an import, restore or migration into it was not finished or is still running", "run it again, or accept the store as it is with import --forget"})
 	}
 }
 
@@ -191,7 +191,7 @@ func (d *diagnoser) sqlite(c config.Config) {
 			if _, err := os.Stat(folder); err == nil {
 				break
 			}
-			folder = filepath.Dir(folder) // the first that is there decides whether the others can be made
+			folder = filepath.Dir(folder) // the first existing one decides whether the others can be created
 		}
 	case err != nil:
 		d.say(diagnosis{failing, "store", err.Error(), "look at owner and permissions of the path"})
@@ -226,7 +226,7 @@ func (d *diagnoser) sqlite(c config.Config) {
 	d.room(folder, size)
 }
 
-// room looks at the free space of the disk.
+// room checks the free space of the disk.
 func (d *diagnoser) room(folder string, size int64) {
 	free, err := freeBytes(folder)
 	switch {
@@ -260,7 +260,7 @@ func (d *diagnoser) clock() {
 	d.say(diagnosis{Level: fine, About: "clock", What: now.UTC().Format(time.RFC3339)})
 }
 
-// skew compares our clock with another's.
+// skew compares our clock with another.
 func (d *diagnoser) skew(whose string, by time.Duration) {
 	if by.Abs() > skewed {
 		d.say(diagnosis{warning, "clock", fmt.Sprintf("ours is %s off that of %s", by.Round(time.Second), whose), "synchronise the clocks: receivers refuse signatures that are minutes old"})
@@ -289,7 +289,7 @@ func (d *diagnoser) receiver(c config.Config) {
 	}
 }
 
-// reach asks a URL for its head, through the guard of all outgoing calls. Any answer says that somebody is there.
+// reach sends a HEAD request through the guard of all outgoing calls. Any answer counts as success.
 func (d *diagnoser) reach(c config.Config, about, raw, setting string) {
 	host := hostOf(raw)
 	g := guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
@@ -328,7 +328,7 @@ func (d *diagnoser) reach(c config.Config, about, raw, setting string) {
 	}
 }
 
-// hostOf gives what may be shown of a URL: paths and queries may hold keys.
+// hostOf returns scheme and host of a URL. Paths and queries may hold keys and are not shown.
 func hostOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -337,7 +337,7 @@ func hostOf(raw string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// plain gives an error's text without the address that net puts in front: names of hosts are shown already.
+// plain returns an error's text without the address that package net puts in front.
 func plain(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		return op.Op + ": " + op.Err.Error()

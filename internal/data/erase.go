@@ -18,21 +18,21 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// receipt is what erase writes.
+// receipt is the output of erase.
 type receipt struct {
 	Project  string `json:"project"`
 	Agent    string `json:"agent,omitempty"`
 	User     string `json:"user,omitempty"`
 	ErasedAt string `json:"erased_at"` // RFC 3339, UTC
 	Erased   any    `json:"erased"`    // by this call
-	// Unfinished tells that it failed behind that: there may be more, and the same again goes on.
+	// Unfinished is set if an error came after Erased: there may be more, and the same command goes on.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Shared are agents that were left since others were heard there, too.
+	// Shared lists agents that were kept, since other users spoke there too.
 	Shared  []string `json:"shared_agents,omitempty"`
 	SharedN int      `json:"shared_total,omitempty"`
 }
 
-// erased is what was erased of a user or a project.
+// erased counts what was erased of a user or a project.
 type erased struct {
 	Agents        int  `json:"agents"`
 	Memories      int  `json:"memories"`
@@ -40,7 +40,7 @@ type erased struct {
 	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
-// eraser is a store of which agents are erased.
+// eraser is a store in which data is erased.
 type eraser interface {
 	memory.Ledger
 	memory.ItemStore
@@ -49,13 +49,13 @@ type eraser interface {
 	export.Source
 }
 
-// sqliteEraser reads through a connection of its own, beside the store that erases.
+// sqliteEraser erases through the store and exports through a reader of its own.
 type sqliteEraser struct {
 	*drivers.SQLite
 	reader *sqlite.Reader
 }
 
-// Export gives what the file holds.
+// Export calls each for every record of the file.
 func (s sqliteEraser) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.reader.Export(ctx, sc, each)
 }
@@ -63,9 +63,9 @@ func (s sqliteEraser) Export(ctx context.Context, sc export.Scope, each func(exp
 // Close closes both.
 func (s sqliteEraser) Close() error { return errors.Join(s.reader.Close(), s.SQLite.Close()) }
 
-// openEraser opens a store that must be there.
+// openEraser opens an existing store.
 func openEraser(ctx context.Context, c config.Config) (eraser, error) {
-	there, err := openSource(ctx, c) // refuses what is not there, or is of another version
+	there, err := openSource(ctx, c) // refuses a store that is missing or of another version
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +130,9 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 	return errors.Join(err, json.NewEncoder(e.Stdout).Encode(out))
 }
 
-// eraseAgent erases one agent and counts what it had.
+// eraseAgent erases one agent and counts its data.
 func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Counts, err error) {
-	s.Bad = func(string, error) {} // what cannot be read is erased, too
+	s.Bad = func(string, error) {} // unreadable data is erased too
 	if err := from.Export(ctx, s, func(r export.Record) error { n.Add(r); return nil }); err != nil {
 		return n, err
 	}
@@ -146,9 +146,9 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 	return n, nil
 }
 
-// eraseMany erases a user, or the project. What it has erased is noted also where it fails behind that.
+// eraseMany erases a user or the project. It counts what it has erased even if it fails.
 func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
-	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }}) // it makes nothing
+	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }}) // it creates nothing
 	var n erased
 	var gone memory.Erased
 	defer func() {
@@ -160,7 +160,7 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 		return err
 	}
 	n.Endpoints, n.Conversations = new(int), new(int)
-	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil { // first of all, so that nothing more is sent
+	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil { // first, so that nothing more is sent
 		return err
 	}
 	if gone, err = service.EraseProject(ctx, r.Project); err != nil {

@@ -14,20 +14,21 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// An export that is kept is compressed with zstd and, where that is wanted, encrypted with age around it. How one was kept is told by its first bytes.
+// A stored export is compressed with zstd and then, if wanted, encrypted with age. Its first bytes tell
+// the forms apart.
 
 const (
 	ageMagic  = "age-encryption.org/"
 	zstdMagic = "\x28\xb5\x2f\xfd"
-	// maxWindow bounds what unpacking may hold in memory; what is written here needs 8 MiB.
+	// maxWindow limits the memory of decompression; files written here need 8 MiB.
 	maxWindow = 64 << 20
-	// maxPassphrase bounds files of passphrases and keys.
+	// maxPassphrase limits files with passphrases and keys.
 	maxPassphrase = 1 << 20
-	// maxWork bounds what a file may make its reader compute for a passphrase: about 15 s.
+	// maxWork limits the work that a file may demand for a passphrase: about 15 s.
 	maxWork = 22
 )
 
-// pack writes what write writes, compressed, and encrypted if there are recipients.
+// pack compresses the output of write and, if there are recipients, encrypts it.
 func pack(w io.Writer, to []age.Recipient, write func(io.Writer) error) error {
 	out := w
 	var sealed io.WriteCloser
@@ -48,7 +49,7 @@ func pack(w io.Writer, to []age.Recipient, write func(io.Writer) error) error {
 		err = b.Flush()
 	}
 	if err != nil {
-		z.Reset(io.Discard) // what is whole ends as such, and this is not
+		z.Reset(io.Discard) // so that a failed file gets no valid end
 	}
 	err = errors.Join(err, z.Close())
 	if sealed != nil && err == nil {
@@ -57,7 +58,7 @@ func pack(w io.Writer, to []age.Recipient, write func(io.Writer) error) error {
 	return err
 }
 
-// unpack reads what pack has written, and lines that never were packed. What it gives must be closed.
+// unpack reads the output of pack, or plain lines. The caller closes the result.
 func unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	is := func(magic string) bool {
@@ -84,7 +85,7 @@ func unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
 	return z.IOReadCloser(), nil
 }
 
-// readSecretFile gives the content of a small file.
+// readSecretFile returns the content of a small file.
 func readSecretFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -98,7 +99,7 @@ func readSecretFile(name string) ([]byte, error) {
 	return b, err
 }
 
-// passphrase reads one from the first line of a file.
+// passphrase reads a passphrase from the first line of a file.
 func passphrase(file string) (string, error) {
 	b, err := readSecretFile(file)
 	if err != nil {
@@ -112,7 +113,7 @@ func passphrase(file string) (string, error) {
 	return line, nil
 }
 
-// recipients gives whom to encrypt for.
+// recipients returns the recipients of the flags; none means no encryption.
 func recipients(keys []string, file, passFile string) (out []age.Recipient, err error) {
 	if passFile != "" {
 		if len(keys) > 0 || file != "" {
@@ -144,7 +145,7 @@ func recipients(keys []string, file, passFile string) (out []age.Recipient, err 
 	return out, nil
 }
 
-// identities gives what to decrypt with.
+// identities returns the identities of the flags.
 func identities(files []string, passFile string) (out []age.Identity, err error) {
 	for _, name := range files {
 		b, err := readSecretFile(name)
@@ -172,14 +173,15 @@ func identities(files []string, passFile string) (out []age.Identity, err error)
 	return out, nil
 }
 
-// remembered is an identity that is asked once for each file: a passphrase costs a second each time, and a file is read three times.
+// remembered caches the key of a file: deriving it from a passphrase takes a second, and a file is
+// read three times.
 type remembered struct {
 	age.Identity
 	file string
 	key  []byte
 }
 
-// Unwrap gives the key of a file.
+// Unwrap returns the key of a file.
 func (r *remembered) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	var file strings.Builder
 	for _, s := range stanzas {
@@ -195,7 +197,7 @@ func (r *remembered) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	return key, err
 }
 
-// stopping ends reading when the context does.
+// stopping is a reader that fails when its context ends.
 type stopping struct {
 	ctx context.Context
 	r   io.Reader

@@ -15,15 +15,16 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-// intake is an export that is read several times: a file, or what came from a pipe, in a file without a name that only this process can decrypt.
+// intake is an export that can be read several times: a file, or the data of a pipe in a file without a
+// name, encrypted with a key that only this process has.
 type intake struct {
 	file *os.File
-	with []age.Identity // nil: as it is
-	left string         // to be removed
-	last io.Closer      // what open gave last
+	with []age.Identity // nil = not encrypted
+	left string         // path to remove at the end
+	last io.Closer      // the last result of open
 }
 
-// spoolOf gives the folder for what comes from stdin.
+// spoolOf returns the default folder for data from stdin.
 func spoolOf(c config.Config) string {
 	if c.StoreURL == "" {
 		return filepath.Dir(c.StorePath)
@@ -63,7 +64,7 @@ func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err erro
 		return nil, fmt.Errorf("--spool: %w", err)
 	}
 	in := &intake{file: f, with: []age.Identity{key}}
-	if os.Remove(f.Name()) != nil { // not every system removes what is open
+	if os.Remove(f.Name()) != nil { // not every system removes open files
 		in.left = f.Name()
 	}
 	err = pack(f, []age.Recipient{key.Recipient()}, func(w io.Writer) error {
@@ -76,7 +77,7 @@ func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err erro
 	return in, nil
 }
 
-// open gives its lines from the first on. What it gave before is read no more.
+// open returns the lines from the first. Earlier results can no longer be read.
 func (in *intake) open(ctx context.Context) (io.Reader, error) {
 	if _, err := in.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (in *intake) open(ctx context.Context) (io.Reader, error) {
 	return lines, err
 }
 
-// Close gives the file back.
+// Close closes and removes the file.
 func (in *intake) Close() error {
 	if in.last != nil {
 		_ = in.last.Close()
@@ -104,10 +105,10 @@ func (in *intake) Close() error {
 	return err
 }
 
-// maxClashes is how many clashes are named.
+// maxClashes limits the conflicts that are listed.
 const maxClashes = 50
 
-// unclashed fails where a store holds something in the place of a record of an export, and says what.
+// unclashed fails if records of the export conflict with the store, and lists the conflicts.
 func unclashed(ctx context.Context, e Env, lines io.Reader, to target) error {
 	found, err := export.FindClashes(ctx, lines, to, maxClashes)
 	if err != nil || found.Total == 0 {

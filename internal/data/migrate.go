@@ -89,18 +89,19 @@ func samePath(a, b string) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// migration is one under way. The file in between is what makes it resumable although the source goes on changing, and keeps the source's moment short: as
-// long as it is read, an SQLite log grows, and PostgreSQL cannot clean up.
+// migration is a running migration. It goes through a file, so it can be resumed although the source
+// changes, and the source is read only for a short time: meanwhile an SQLite log grows, and PostgreSQL
+// cannot vacuum.
 type migration struct {
 	e              Env
 	source, target config.Config
 	existing       bool
-	path           string // of the file in between; there when it is whole
+	path           string // of the file in between, which exists once it is complete
 	to             []age.Recipient
 	kept           kept
 }
 
-// spoolIn says where the file in between is, and how it is encrypted: as what the stores hold is.
+// spoolIn sets the path of the file in between, and its encryption if the stores are encrypted.
 func (m *migration) spoolIn(folder string) error {
 	id := sha256.Sum256([]byte(m.source.StoreURL.Reveal() + "\x00" + m.source.StorePath + "\x00" + m.target.StoreURL.Reveal() + "\x00" + m.target.StorePath))
 	name := fmt.Sprintf("heardlog-migrate-%x.spool", id[:6])
@@ -118,7 +119,7 @@ func (m *migration) spoolIn(folder string) error {
 		if err != nil {
 			return err
 		}
-		r.SetWorkFactor(12) // the key is long, and no passphrase to be guessed
+		r.SetWorkFactor(12) // the key is long and cannot be guessed
 		i, err := age.NewScryptIdentity(key)
 		if err != nil {
 			return err
@@ -128,7 +129,7 @@ func (m *migration) spoolIn(folder string) error {
 	return nil
 }
 
-// mayBegin refuses a target that holds something.
+// mayBegin returns an error if the target is not empty.
 func (m *migration) mayBegin(ctx context.Context) (err error) {
 	if m.existing {
 		return nil
@@ -179,7 +180,8 @@ func (m *migration) copy(ctx context.Context) (err error) {
 	})
 }
 
-// move puts the file into the target and compares. One that an earlier try has put there whole is compared only.
+// move imports the file into the target and compares. If an earlier run has imported all of it, it only
+// compares.
 func (m *migration) move(ctx context.Context) (err error) {
 	if err := m.kept.check(ctx); err != nil {
 		return fmt.Errorf("%s: %w", m.path, err)
@@ -189,7 +191,7 @@ func (m *migration) move(ctx context.Context) (err error) {
 		return err
 	}
 	mark, err := to.Mark(ctx)
-	if err == nil && mark == nil { // nothing was stored, or all
+	if err == nil && mark == nil { // nothing or everything was stored
 		if c, err := m.compare(ctx); err == nil && c.Lacks == "" && c.Want != (export.Counts{}) {
 			return errors.Join(m.judge(c), to.Close())
 		}
@@ -210,7 +212,7 @@ func (m *migration) move(ctx context.Context) (err error) {
 	return m.judge(c)
 }
 
-// unclashed fails where the target holds something in the place of what the source does.
+// unclashed fails if records of the source conflict with the target.
 func (m *migration) unclashed(ctx context.Context, to target) error {
 	lines, done, err := m.kept.open(ctx)
 	if err != nil {
@@ -229,7 +231,7 @@ func (m *migration) compare(ctx context.Context) (export.Comparison, error) {
 	return c, errors.Join(err, from.Close())
 }
 
-// judge says whether what the target holds is what it should.
+// judge returns an error if the target does not hold what it should.
 func (m *migration) judge(c export.Comparison) error {
 	switch {
 	case c.Same, m.existing && c.Lacks == "":
@@ -240,7 +242,7 @@ func (m *migration) judge(c export.Comparison) error {
 	return fmt.Errorf("%w: the target holds %s, and the source %s; has a server begun to use it?", errDiffers, c.Have, c.Want)
 }
 
-// changed tells whether the source is no more what was copied.
+// changed reports whether the source differs from the copy.
 func (m *migration) changed(ctx context.Context) (bool, error) {
 	from, err := openSource(ctx, m.source)
 	if err != nil {

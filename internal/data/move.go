@@ -73,13 +73,13 @@ func (x *exportCommand) Run(ctx context.Context, e Env) (err error) {
 	return nil
 }
 
-// target is a store that is imported into.
+// target is a store for an import.
 type target interface {
 	export.Target
 	io.Closer
 }
 
-// openTarget opens a store for an import; its tables are made or brought up to date.
+// openTarget opens a store for an import and creates or migrates its tables.
 func openTarget(ctx context.Context, c config.Config) (target, error) {
 	if c.StoreURL != "" {
 		return openTables(ctx, c)
@@ -91,7 +91,7 @@ func openTarget(ctx context.Context, c config.Config) (target, error) {
 	return s, nil
 }
 
-// forgetImport takes the mark of an import away that was not finished.
+// forgetImport removes the mark of an unfinished import.
 func forgetImport(ctx context.Context, e Env, c config.Config) error {
 	to, err := openTarget(ctx, c)
 	if err != nil {
@@ -160,7 +160,7 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 	end()
 	if err != nil {
 		if fault.Is(err, fault.Conflict) {
-			return fmt.Errorf("%w; what was stored so far stays: take the clash away and run the same import again, or begin with a store that is empty", err)
+			return fmt.Errorf("%w; what was stored so far stays: remove the conflict and run the same import again, or start with an empty store", err)
 		}
 		return fmt.Errorf("%w; what was stored so far stays, and the same import goes on behind it", err)
 	}

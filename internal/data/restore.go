@@ -69,7 +69,7 @@ func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 	return nil
 }
 
-// kept is a backup that is there.
+// kept is an existing backup.
 type kept struct {
 	e    Env
 	from depot.Depot
@@ -81,7 +81,7 @@ type kept struct {
 
 func (b *kept) String() string { return b.from.String() + "/" + b.name }
 
-// findBackup finds what an argument names.
+// findBackup returns the backup that an argument names.
 func findBackup(ctx context.Context, e Env, at, label string, with []age.Identity) (*kept, error) {
 	where, name := depot.Split(at)
 	folder := false
@@ -111,7 +111,7 @@ func findBackup(ctx context.Context, e Env, at, label string, with []age.Identit
 	return &kept{e: e, from: from, name: names[len(names)-1], with: with}, nil
 }
 
-// open gives the lines of the export.
+// open returns the lines of the export.
 func (b *kept) open(ctx context.Context) (io.Reader, func(), error) {
 	file, err := b.from.Open(ctx, b.name)
 	if err != nil {
@@ -124,7 +124,7 @@ func (b *kept) open(ctx context.Context) (io.Reader, func(), error) {
 	return lines, func() { _, _ = lines.Close(), file.Close() }, nil
 }
 
-// check reads it to its end.
+// check reads the backup to its end and compares its checksum.
 func (b *kept) check(ctx context.Context) error {
 	lines, done, err := b.open(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *kept) check(ctx context.Context) error {
 	return err
 }
 
-// fill puts it into a target, as far as it is not there yet.
+// fill imports the backup into a target, or the rest of it.
 func (b *kept) fill(ctx context.Context, verb string, to export.Target) error {
 	lines, done, err := b.open(ctx)
 	if err != nil {
@@ -151,10 +151,10 @@ func (b *kept) fill(ctx context.Context, verb string, to export.Target) error {
 	return err
 }
 
-// errDiffers tells that a copy is not what it is of.
+// errDiffers is returned if a copy differs from its source.
 var errDiffers = errors.New("what was written does not give the same bytes again")
 
-// compare looks whether a store holds it.
+// compare compares the backup with a store.
 func (b *kept) compare(ctx context.Context, from export.Source) (export.Comparison, error) {
 	lines, done, err := b.open(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *kept) compare(ctx context.Context, from export.Source) (export.Comparis
 	return export.Compare(ctx, lines, from, show)
 }
 
-// same fails unless a store holds it and nothing else.
+// same returns an error unless a store holds exactly the backup.
 func (b *kept) same(ctx context.Context, from export.Source) error {
 	c, err := b.compare(ctx, from)
 	switch {
@@ -180,7 +180,7 @@ func (b *kept) same(ctx context.Context, from export.Source) error {
 	return fmt.Errorf("%w: there are %s, and not %s; has a server begun to use it?", errDiffers, c.Have, c.Want)
 }
 
-// intoTables puts it into a database that holds nothing, or what an earlier try has stored.
+// intoTables restores into a database that is empty or holds a part from an earlier run.
 func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err error) {
 	to, err := openTables(ctx, c)
 	if err != nil {
@@ -197,7 +197,7 @@ func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err erro
 			return err
 		}
 		if !empty {
-			if c, err := b.compare(ctx, to); err == nil && c.Same { // an earlier try was cut short behind its end
+			if c, err := b.compare(ctx, to); err == nil && c.Same { // an earlier run was interrupted after its last record
 				return nil
 			}
 			return fmt.Errorf("%s is not empty: make an empty database, or an empty schema that search_path in the URL names, and restore into that", storeName(c))
@@ -209,7 +209,7 @@ func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err erro
 	return b.same(ctx, to)
 }
 
-// intoFile puts it into a new file, which then takes its place.
+// intoFile restores into a new file, which then replaces the old one.
 func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite bool) (err error) {
 	r, err := sqlite.OpenReplacement(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, overwrite)
 	if fault.Is(err, fault.Conflict) && !overwrite {
@@ -226,7 +226,7 @@ func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite b
 	if err == nil {
 		err = b.fillFile(ctx, r)
 	}
-	if goesOn && fault.Is(err, fault.Conflict) { // it was of another backup
+	if goesOn && fault.Is(err, fault.Conflict) { // the earlier run was of another backup
 		if err = r.Discard(); err == nil {
 			err = b.fillFile(ctx, r)
 		}
@@ -240,14 +240,14 @@ func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite b
 	return r.Commit()
 }
 
-// begun tells whether an earlier try was cut short.
+// begun reports whether an earlier run was interrupted.
 func (b *kept) begun(ctx context.Context, r *sqlite.Replacement) (bool, error) {
 	if _, err := os.Stat(r.Options().Path); err != nil {
 		return false, nil
 	}
 	to, err := sqlite.OpenImporter(r.Options())
 	if err != nil {
-		return false, nil // of another version, or damaged: it is made anew
+		return false, nil // of another version, or damaged: start again
 	}
 	mark, err := to.Mark(ctx)
 	return mark != nil, errors.Join(err, to.Close())

@@ -79,13 +79,13 @@ func printFinding(e Env, f export.Finding) error {
 	return err
 }
 
-// watched is a source whose records are counted where somebody looks.
+// watched is a source that counts its records for the progress display.
 type watched struct {
 	source
 	show func(export.Counts)
 }
 
-// Export counts what it gives.
+// Export counts the records that it passes on.
 func (w watched) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
 	if w.show == nil {
 		return w.source.Export(ctx, s, each)
