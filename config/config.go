@@ -20,7 +20,7 @@ type Config struct {
 	Addr     string `env:"HEARDLOG_ADDR" envDefault:"127.0.0.1:8080" validate:"hostport"`
 	Loopback bool   // Addr serves this machine only
 
-	// StoreURL is set for a PostgreSQL store, StorePath for an SQLite store.
+	// StoreURL is set for a PostgreSQL store and one in memory (see InMemory), StorePath for an SQLite store.
 	StoreURL  secret.String `env:"HEARDLOG_STORE" envDefault:"sqlite:data/heardlog.db" validate:"store"`
 	StorePath string
 
@@ -112,3 +112,6 @@ type Profile struct {
 	Header  string `json:"header"`
 	Path    string `json:"path"`
 }
+
+// InMemory reports whether everything is kept in memory only, and lost when the server stops.
+func (c Config) InMemory() bool { return c.StoreURL == memoryStore }

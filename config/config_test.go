@@ -54,6 +54,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_STORE", "rediss://u:hunter2@h:6380/1?ttl=1h", "Redis can no longer store agents"},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@%zz/db", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
 		{"HEARDLOG_STORE", "sqlite:", "sqlite:PATH"},
+		{"HEARDLOG_STORE", "memory:x", "sqlite:PATH"},
 		{"HEARDLOG_CREDENTIALS", "p=id", "entry 1 is not project=id:secret"},
 		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=a:x", "entry 2: its id stands"},
 		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=b:hunter2", "entry 2: its secret is that of another project"},

@@ -3,7 +3,7 @@ package config
 // help describes the settings by their names.
 var help = map[string]string{
 	"HEARDLOG_ADDR":                    "Address to serve, host:port. Port 0 takes any free port.",
-	"HEARDLOG_STORE":                   "Where memory is stored: sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers.",
+	"HEARDLOG_STORE":                   "Where memory is stored: sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers, or memory: to try things out, which keeps nothing when the server stops.",
 	"HEARDLOG_CREDENTIALS":             "API credentials: project=id:secret, comma separated, or a file with one per line. If empty, the server accepts any request, but only on a loopback address.",
 	"HEARDLOG_DEFAULT_PROJECT":         "Project of HEARDLOG_WEBHOOK_URL and, without credentials, of /v1. If empty, the project of the first credential, or default.",
 	"HEARDLOG_LLM_URL":                 "OpenAI-compatible upstream for agents without an llm.url: a base URL such as https://llm.example/v1, or the full chat completions URL.",

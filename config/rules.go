@@ -18,6 +18,7 @@ import (
 
 const (
 	sqliteScheme = "sqlite:"
+	memoryStore  = "memory:"
 	minSecretKey = 16 // characters
 )
 
@@ -68,9 +69,12 @@ func checkStore(v string) error {
 	case "redis", "rediss":
 		return errors.New("Redis can no longer store agents; use sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers")
 	}
+	if v == memoryStore {
+		return nil
+	}
 	path, ok := strings.CutPrefix(v, sqliteScheme)
 	if !ok || path == "" {
-		return fmt.Errorf("store %q is not known; write sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE", scheme)
+		return fmt.Errorf("store %q is not known; write sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory: to try things out", scheme)
 	}
 	if strings.ContainsRune(path, 0) || strings.Contains(path, "?") {
 		return errors.New("the path may hold neither NUL nor a question mark")

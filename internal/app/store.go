@@ -29,6 +29,7 @@ type store interface {
 }
 
 var (
+	_ store = (*drivers.InMemory)(nil)
 	_ store = (*drivers.SQLite)(nil)
 	_ store = (*drivers.Postgres)(nil)
 )
@@ -38,6 +39,10 @@ var (
 func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
 	report := func(what string, err error) { log.Error().Err(err).Msg(what) }
 	key := []byte(c.SecretKey.Reveal())
+	if c.InMemory() {
+		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
+		return drivers.NewInMemory(engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }}), time.Now, nil
+	}
 	if c.StoreURL != "" {
 		s, err := drivers.OpenPostgres(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key, Report: report},
 			engine.Options{Observe: func(c engine.Commit) { m.commit(c.Items, c.Took, c.Err) }})
@@ -73,6 +78,9 @@ func (a *App) warnUnfinished(ctx context.Context) {
 
 // storeName returns the location of the store, without a password.
 func storeName(c config.Config) string {
+	if c.InMemory() {
+		return "memory:"
+	}
 	if c.StoreURL != "" {
 		return postgres.Redact(c.StoreURL.Reveal())
 	}

@@ -105,7 +105,7 @@ func rules() map[string]rule {
 		"handlers":                     {[]string{"internal/apidocs", "memory", "memory/kv", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"internal/simulate":            {},
-		"internal/drivers":             {[]string{"memory/engine", "memory/postgres", "memory/sqlite"}, nil},
+		"internal/drivers":             {[]string{"memory/engine", "memory/inmem", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/depot":               {nil, []string{minio}},
 		"internal/data":                {[]string{"config", "memory", "memory/kv", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
 		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/simulate"}, []string{kong}},

@@ -77,7 +77,7 @@ func (f ScopeFlags) scope() (export.Scope, error) {
 
 // loadStore returns the settings of a store. Other settings are ignored, with their mistakes.
 func loadStore(e Env, url string) (config.Config, error) {
-	return config.Load(func(name string) string {
+	c, err := config.Load(func(name string) string {
 		switch {
 		case name == "HEARDLOG_STORE" && url != "":
 			return url
@@ -86,6 +86,10 @@ func loadStore(e Env, url string) (config.Config, error) {
 		}
 		return ""
 	})
+	if err == nil && c.InMemory() {
+		err = errors.New("HEARDLOG_STORE is memory: a server that keeps nothing on disk has nothing for this command to open")
+	}
+	return c, err
 }
 
 // source is a store that a subcommand reads.

@@ -119,6 +119,8 @@ func (d *diagnoser) settings() config.Config {
 
 func (d *diagnoser) store(c config.Config) {
 	switch {
+	case c.InMemory():
+		d.say(diagnosis{warning, "store", "memory: everything is lost when the server stops", "set HEARDLOG_STORE to sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE"})
 	case c.StoreURL != "":
 		d.postgres(c)
 	case c.StorePath != "":

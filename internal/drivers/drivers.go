@@ -1,11 +1,12 @@
-// Package drivers opens stores with an engine above each. A SQLite and a Postgres are memory.Ledgers that have all other
-// methods of their driver.
+// Package drivers opens stores with an engine above each. A SQLite, a Postgres and an InMemory are memory.Ledgers that have
+// all other methods of their driver.
 package drivers
 
 import (
 	"context"
 
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
@@ -49,4 +50,18 @@ func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*
 	}
 	eo.Shared, eo.Epoch = true, s.Epoch
 	return &Postgres{engine.New(s, eo), postgresDriver{s}}, nil
+}
+
+// InMemory is a store in memory. It is lost with the process.
+type InMemory struct {
+	*engine.Engine
+	inMemoryDriver
+}
+
+type inMemoryDriver struct{ *inmem.Store }
+
+// NewInMemory returns an empty store.
+func NewInMemory(eo engine.Options) *InMemory {
+	s := inmem.New()
+	return &InMemory{engine.New(s, eo), inMemoryDriver{s}}
 }

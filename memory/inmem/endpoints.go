@@ -32,6 +32,7 @@ func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
 		return err
 	}
 	defer s.mu.Unlock()
+	s.published = nil
 	if i := s.endpoint(e.ID); i >= 0 {
 		s.endpoints[i] = e.Clone()
 	} else {
@@ -62,6 +63,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 	if limit > 0 && n >= limit {
 		return fault.New(fault.Quota, "the project has %d endpoints already, which is its limit", limit)
 	}
+	s.published = nil
 	s.endpoints = append(s.endpoints, e.Clone())
 	return nil
 }
@@ -84,6 +86,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 	if err != nil {
 		return webhook.Endpoint{}, err
 	}
+	s.published = nil
 	s.endpoints[i] = webhook.Revise(old, next).Clone()
 	s.wake()
 	return s.endpoints[i].Clone(), nil
@@ -102,6 +105,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	if err != nil {
 		return err
 	}
+	s.published = nil
 	s.endpoints = slices.Delete(s.endpoints, i, i+1)
 	for _, d := range s.deliveries {
 		if d == nil || d.endpoint != id {
@@ -141,4 +145,15 @@ func (s *Store) Endpoint(ctx context.Context, project, id string) (webhook.Endpo
 		return webhook.Endpoint{}, err
 	}
 	return s.endpoints[i].Clone(), nil
+}
+
+// Published returns all endpoints, for reading only. The pointer stays the same until an endpoint changes.
+func (s *Store) Published() *[]webhook.Endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.published == nil {
+		list := slices.Clone(s.endpoints)
+		s.published = &list
+	}
+	return s.published
 }

@@ -172,6 +172,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 			next.items[i].agent = a
 		}
 	}
+	s.published = nil
 	s.agents, s.made, s.joins, s.endpoints, s.events = next.agents, next.made, next.joins, next.endpoints, next.events
 	s.deliveries, s.keys, s.spaces, s.items, s.mark = next.deliveries, next.keys, next.spaces, next.items, bytes.Clone(mark)
 	s.wake()
@@ -248,6 +249,7 @@ func (s *Store) importOne(r *export.Record, fresh map[key]*agent) error {
 	case r.Endpoint != nil:
 		i := s.endpoint(r.Endpoint.ID)
 		if i < 0 {
+			s.published = nil
 			s.endpoints = append(s.endpoints, r.Endpoint.Clone())
 		} else if s.endpoints[i].Project != r.Endpoint.Project {
 			return taken("endpoint %s", r.Endpoint.ID)

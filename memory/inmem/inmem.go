@@ -25,8 +25,9 @@ type Store struct {
 	made       int            // agents and events so far
 	joins      map[key]string // by project and JoinKey: agent id
 	endpoints  []webhook.Endpoint
-	events     map[string]*event // by id
-	deliveries []*delivery       // by id, which is the place + 1; nil = erased
+	published  *[]webhook.Endpoint // a copy of endpoints; nil if they have changed since
+	events     map[string]*event   // by id
+	deliveries []*delivery         // by id, which is the place + 1; nil = erased
 	woken      chan struct{}
 	keys       map[string][]byte // by name
 	replays    map[key]replay    // by project and name

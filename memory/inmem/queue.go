@@ -198,6 +198,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err != nil {
 		return err
 	}
+	s.published = nil
 	s.endpoints[i] = c.Endpoint
 	for _, ev := range c.Events {
 		s.emit(ev, own.endpoint)
