@@ -4,13 +4,19 @@ import (
 	"testing"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
 
-// TestStore is the contract of the store.
+// TestContract is the contract of the store below the engine.
+func TestContract(t *testing.T) {
+	memorytest.RunStore(t, func(t *testing.T) memory.Store { return inmem.New() })
+}
+
+// TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {

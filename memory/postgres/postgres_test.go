@@ -38,7 +38,12 @@ func openWith(t *testing.T, o postgres.Options, e engine.Options) *drivers.Postg
 	return s
 }
 
-// TestStore is the contract of the store.
+// TestContract is the contract of the store below the engine.
+func TestContract(t *testing.T) {
+	memorytest.RunStore(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}).Store })
+}
+
+// TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {

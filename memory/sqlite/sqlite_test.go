@@ -37,7 +37,12 @@ func openWith(t *testing.T, o sqlite.Options, eo engine.Options) *drivers.SQLite
 	return s
 }
 
-// TestStore is the contract of the store.
+// TestContract is the contract of the store below the engine.
+func TestContract(t *testing.T) {
+	memorytest.RunStore(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{}).Store })
+}
+
+// TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
