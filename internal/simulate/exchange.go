@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// wordsAhead is how much faster than a voice the model writes, where a call is played in time.
+// wordsAhead is how many times faster than a voice the model writes, if a call is played in time.
 const wordsAhead = 8
 
 // exchange is a request under way.
@@ -28,7 +28,8 @@ type exchange struct {
 	toolIDs []string
 }
 
-// send makes the request and waits for the beginning of its answer; an exchange without a body is one that was closed before that.
+// send makes the request and waits for the beginning of its answer. The exchange has no body if it
+// was closed before that.
 func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
 	p.requests++
 	id := p.run + "-" + strconv.Itoa(p.requests)
@@ -37,7 +38,7 @@ func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
 	}}
 	p.upstream.expect(id, x.script)
 	ctx, x.cancel = context.WithCancel(ctx)
-	if x.script.cut == 0 { // nothing will come: it is closed while it waits for its answer
+	if x.script.cut == 0 { // it is closed while it waits for its answer
 		go x.closeOnArrival(ctx)
 	}
 	body, err := p.begin(ctx, x)
@@ -49,7 +50,7 @@ func (p *player) send(ctx context.Context, s *Step) (*exchange, error) {
 	return x, nil
 }
 
-// closeOnArrival closes the request as soon as the upstream has it. It ends with the request.
+// closeOnArrival closes the request as soon as it has reached the upstream.
 func (x *exchange) closeOnArrival(ctx context.Context) {
 	select {
 	case <-x.script.arrived:
@@ -58,7 +59,8 @@ func (x *exchange) closeOnArrival(ctx context.Context) {
 	}
 }
 
-// begin sends the chat completion of an exchange as the platform would and gives the body of a good answer.
+// begin sends the chat completion of an exchange as the platform would, and returns the body of a
+// good answer.
 func (p *player) begin(ctx context.Context, x *exchange) (io.ReadCloser, error) {
 	path := "/v1/chat/completions"
 	if p.call.Address == byPath {
@@ -94,7 +96,7 @@ func (p *player) begin(ctx context.Context, x *exchange) (io.ReadCloser, error) 
 	return res.Body, nil
 }
 
-// hint says what is wrong most of the time where the upstream has not even been asked.
+// hint returns the usual reason for a first request that did not reach the upstream.
 func (p *player) hint(status int) string {
 	if status == http.StatusBadGateway && p.requests == 1 {
 		return "; the server must reach " + p.upstream.url + " and be allowed to call it (HEARDLOG_OUTBOUND_ALLOW, -listen)"
@@ -102,7 +104,8 @@ func (p *player) hint(status int) string {
 	return ""
 }
 
-// listen reads an answer to its end or to the place where it is cut. An earlier request that was left open is closed when this one is under way.
+// listen reads an answer to its end, or to its cut. An earlier request that was left open is closed
+// first.
 func (p *player) listen(ctx context.Context, s *Step, x *exchange) error {
 	before := p.open
 	p.open = nil
@@ -135,8 +138,8 @@ func (p *player) listen(ctx context.Context, s *Step, x *exchange) error {
 	return p.hangUp(ctx, x)
 }
 
-// hangUp closes a request in the middle and waits until the server has let go of the upstream and has stored what was sent: the next words of a caller
-// do not come in the same millisecond.
+// hangUp closes a request before its end. It waits until the server has cancelled the upstream and
+// stored what was sent, because a caller's next words do not come in the same millisecond.
 func (p *player) hangUp(ctx context.Context, x *exchange) error {
 	x.cancel()
 	if x.body != nil {
@@ -152,7 +155,8 @@ func (p *player) hangUp(ctx context.Context, x *exchange) error {
 	return p.settled(ctx)
 }
 
-// settled waits until the server has stored every answer that has ended. What it never stores, the comparison judges.
+// settled waits until the server has stored every answer that has ended. If one is never stored,
+// the comparison shows it.
 func (p *player) settled(ctx context.Context) error {
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		ledger, err := p.ledger(ctx)
@@ -175,7 +179,7 @@ func (p *player) settled(ctx context.Context) error {
 	return nil
 }
 
-// read gives the text of an answer as far as it is listened to.
+// read returns the text of an answer up to its cut.
 func (p *player) read(s *Step, x *exchange) (string, error) {
 	if p.call.Whole {
 		return x.readWhole()
@@ -211,7 +215,7 @@ func (p *player) read(s *Step, x *exchange) (string, error) {
 	return strings.Join(words, ""), nil
 }
 
-// chunk gives the word of a chunk and notes the calls in it.
+// chunk returns the word of a chunk and remembers its tool calls.
 func (x *exchange) chunk(data string) (string, error) {
 	type message struct {
 		Content   string

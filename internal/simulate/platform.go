@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// entry is a message of the list that a platform keeps and sends again.
+// entry is a message of the list that a platform keeps and re-sends.
 type entry struct {
 	role, content string
 	toolCalls     json.RawMessage
@@ -16,28 +16,28 @@ type entry struct {
 	turn          int64 // the platform's own count
 	atMS          int64
 	source        string // asr, llm, greeting or command
-	original      string // what the model said, where not all of it was heard
+	original      string // what the model said, if not all of it was heard
 }
 
-// platform is how one of them calls a custom LLM (reference/platforms.md 2.1).
+// platform describes how a voice platform calls a custom LLM.
 type platform struct {
 	vendor string // llm.vendor of the join
-	// key is the key by which the server finds the call (platform.Profiles): its kind, a colon and what stands before the call's id. The join names
-	// it, unless it is that of Agora's channel, which a join names anyway.
+	// key is how the server finds the call (see platform.Profiles): the kind of key, a colon and
+	// what comes before the call's id. Empty for Agora, whose join names the channel anyway.
 	key string
-	// request adds to a body what the platform adds, and to the headers what it sends.
+	// request adds the platform's own members to a body, and its headers.
 	request func(p *player, body map[string]any, h http.Header)
-	// message adds to a message of the list what the platform adds.
+	// message adds the platform's own members to a message of the list.
 	message func(e entry, m map[string]any)
-	// private are members of the body that no upstream may see.
+	// private are members of the body that the LLM must not see.
 	private []string
-	// opening is a first piece of each answer that belongs to the platform and must reach it.
+	// opening is a first chunk of each answer that is meant for the platform and must reach it.
 	opening string
-	// merges joins questions that nobody answered into one message.
+	// merges joins questions without an answer into one message.
 	merges bool
 }
 
-// platforms gives all that can be simulated, by name.
+// platforms returns all platforms that can be simulated, by name.
 func platforms() map[string]platform {
 	return map[string]platform{
 		"openai":     {key: "openai.conversation:", request: openAI},
@@ -51,16 +51,17 @@ func platforms() map[string]platform {
 	}
 }
 
-// Platforms gives the names of the platforms that can be simulated, sorted.
+// Platforms returns the names of the platforms that can be simulated, sorted.
 func Platforms() []string { return slices.Sorted(maps.Keys(platforms())) }
 
-// openAI is an OpenAI client that keeps its own list. Its retries carry the key of the first try.
+// openAI is an OpenAI client that keeps its own list. Its retries have the idempotency key of the
+// first try.
 func openAI(p *player, body map[string]any, h http.Header) {
 	body["metadata"] = map[string]any{"conversation_id": p.run}
 	h.Set("Idempotency-Key", p.run+"-"+strconv.Itoa(p.questions))
 }
 
-// liveKit sends the headers of inference.LLM.
+// liveKit sends the headers of LiveKit's inference.LLM.
 func liveKit(p *player, body map[string]any, h http.Header) {
 	usage(body)
 	for name, value := range map[string]string{"Session-ID": "AS_", "Room-ID": "RM_", "Job-ID": "AJ_", "Agent-ID": "A_"} {
@@ -68,7 +69,7 @@ func liveKit(p *player, body map[string]any, h http.Header) {
 	}
 }
 
-// pipecat sends the header that its user sets in default_headers.
+// pipecat sends a header that its users set in default_headers.
 func pipecat(p *player, body map[string]any, h http.Header) {
 	usage(body)
 	h.Set("X-Pipecat-Session-Id", p.run)
@@ -80,7 +81,7 @@ func usage(body map[string]any) {
 	}
 }
 
-// vapi sends what its metadataSendMode "variable", the default, adds.
+// vapi sends what Vapi's metadataSendMode "variable", the default, adds.
 func vapi(p *player, body map[string]any, _ http.Header) {
 	number := map[string]any{"number": "+15550100"}
 	body["temperature"], body["max_tokens"] = 0.4, 250
@@ -94,7 +95,8 @@ func elevenLabs(p *player, body map[string]any, _ http.Header) {
 	body["elevenlabs_extra_body"] = map[string]any{"conversation_id": p.run}
 }
 
-// twilio is an application behind ConversationRelay, which hears of barge-ins by events and calls an OpenAI client.
+// twilio is an application behind Twilio's ConversationRelay. It learns of barge-ins from events,
+// and asks the model with an OpenAI client.
 func twilio(p *player, body map[string]any, _ http.Header) {
 	body["metadata"] = map[string]any{"callSid": p.run}
 }
@@ -104,14 +106,14 @@ func retell(p *player, body map[string]any, _ http.Header) {
 	body["metadata"] = map[string]any{"call_id": p.run}
 }
 
-// agora sends what the engine does for vendor custom (reference/agora-api.md 4.1).
+// agora sends what Agora's engine sends to an LLM of vendor "custom".
 func agora(p *player, body map[string]any, _ http.Header) {
 	body["turn_id"], body["timestamp"], body["interruptable"] = p.turn, p.now().UnixMilli(), true
 	body["context"] = map[string]any{"presence": map[string]any{"42": map[string]any{"selection": "ticket 17"}}}
 	body["channel"], body["user_uid"] = "room-"+p.run, "42"
 }
 
-// agoraMessage adds the extensions of section 3 there.
+// agoraMessage adds Agora's extensions of a message.
 func agoraMessage(e entry, m map[string]any) {
 	if e.role == "tool" {
 		return
@@ -126,5 +128,5 @@ func agoraMessage(e entry, m map[string]any) {
 	m["turn_id"], m["timestamp"], m["metadata"] = e.turn, e.atMS, meta
 }
 
-// agoraOpening is the first chunk that steers the engine (section 4.4 there): it is no content and must come through.
+// agoraOpening is a first chunk that controls Agora's engine. It is no content, and must reach it.
 const agoraOpening = `{"id":"meta-1","object":"chat.completion.custom_metadata","choices":[],"metadata":{"interruptable":true}}`

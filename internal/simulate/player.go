@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// patience bounds every wait for what should come at once.
+// patience limits every wait for something that should happen at once.
 const patience = 15 * time.Second
 
-// maxAnswer bounds what is read of an answer of the server that is no stream of the simulation.
+// maxAnswer limits how many bytes of the server's answer are read, unless it is a stream.
 const maxAnswer = 8 << 20
 
-// player plays one transcript: it is the platform.
+// player plays one transcript, as the platform.
 type player struct {
 	cfg      Config
 	call     Call
@@ -28,24 +28,24 @@ type player struct {
 	upstream *upstream
 
 	agent     string
-	run       string // tells this call from all others
+	run       string // the name of this call, unique
 	list      []entry
-	known     int // of list, what was sent or received in a kept exchange
+	known     int // how much of list was sent or received in a kept exchange
 	turn      int64
-	questions int // requests that are no second tries: the tries of one share its number
+	questions int // tries of one question count once
 	requests  int
 	ghosts    int  // discarded answers since the last one that was kept
-	again     bool // the last question was discarded: the next one is that turn, again
+	again     bool // the last question was discarded: the next one repeats its turn
 	open      *exchange
 	want      []want
 	problems  []string
 }
 
-// want is a row that the record should have, with what does not matter in it.
+// want is a row that the record should have.
 type want struct {
 	Row
 	line  int
-	opens bool // a turn: words of the caller do, and those of the platform's own; the result of a tool does not
+	opens bool // it opens a turn: words of the caller and of the platform do, a tool's result does not
 }
 
 func (p *player) now() time.Time { return p.cfg.Now() }
@@ -90,7 +90,7 @@ func (p *player) join(ctx context.Context) error {
 	return nil
 }
 
-// step plays one step. Its error ends the call; what merely went otherwise than it should is a problem.
+// step plays one step. An error ends the call; a difference from what was expected is a problem.
 func (p *player) step(ctx context.Context, s *Step) error {
 	switch {
 	case s.Say != "":
@@ -135,7 +135,7 @@ func (p *player) ask(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// shown compares what reached the model.
+// shown checks which texts reached the model.
 func (p *player) shown(s *Step, x *exchange) {
 	if s.Shown == nil && s.Hidden == nil {
 		return
@@ -167,7 +167,7 @@ func (p *player) event(ctx context.Context, s *Step) error {
 		Unmatched int               `json:"unmatched"`
 	}
 	path := "/v1/agents/" + url.PathEscape(p.agent) + "/evidence/" + url.PathEscape(from)
-	if strings.Contains(string(s.Event), "$CALL") { // it names the call itself
+	if strings.Contains(string(s.Event), "$CALL") { // the event names the call itself
 		path = "/v1/evidence/" + url.PathEscape(from)
 	}
 	if err := p.do(ctx, http.MethodPost, path, json.RawMessage(body), &out); err != nil {
@@ -182,7 +182,8 @@ func (p *player) event(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// keep puts what the platform believes was heard into its list, and notes what the record should have of it.
+// keep adds the answer, as the platform believes it was heard, to its list, and the row that the
+// record should have.
 func (p *player) keep(s *Step, x *exchange) {
 	e := entry{role: "assistant", content: s.echo(), turn: p.turn, atMS: p.now().UnixMilli(), source: "llm"}
 	if s.Tool != nil {
@@ -191,7 +192,7 @@ func (p *player) keep(s *Step, x *exchange) {
 			p.problem(s, "the tool calls that came are %q, want one, %q", x.toolIDs, x.script.callID)
 		}
 	}
-	cut := s.cut() >= 0 || plain(s.heard()) != plain(s.Answer) // closed behind its last word, an answer was still not over
+	cut := s.cut() >= 0 || plain(s.heard()) != plain(s.Answer) // an answer that is closed after its last word was not over yet
 	if cut {
 		e.original = s.sent()
 	}
@@ -202,7 +203,7 @@ func (p *player) keep(s *Step, x *exchange) {
 		p.list = slices.DeleteFunc(p.list, func(e entry) bool { return e.role == "tool" || e.toolCalls != nil })
 	}
 	row := Row{Generated: s.sent(), Heard: s.heard(), Interrupted: cut, Caller: s.Ask, Ghosts: p.ghosts}
-	if s.Ask == "" { // the turn's ghosts are counted where it begins
+	if s.Ask == "" { // the ghosts of a turn are counted in its first row
 		for i := range p.want {
 			if w := &p.want[len(p.want)-1-i]; w.Caller != "" {
 				w.Ghosts, row.Ghosts = w.Ghosts+p.ghosts, 0
@@ -219,7 +220,7 @@ func (p *player) keep(s *Step, x *exchange) {
 	p.expect(s, row)
 }
 
-// expect notes a row, changed by what the step wants.
+// expect adds a row that the record should have, changed by the step's want.
 func (p *player) expect(s *Step, row Row) {
 	if w := s.Want; w != nil {
 		if w.None {
@@ -241,7 +242,7 @@ func set[T any](to *T, from *T) {
 	}
 }
 
-// lastCall gives the id of the newest tool call in the list.
+// lastCall returns the id of the newest tool call in the list.
 func (p *player) lastCall() string {
 	for _, e := range slices.Backward(p.list) {
 		var calls []struct{ ID string }
@@ -252,7 +253,8 @@ func (p *player) lastCall() string {
 	return ""
 }
 
-// messages gives the list as the platform sends it: its system message, and the newest that its window holds.
+// messages returns the list as the platform sends it: its system message, and the newest messages
+// within its window.
 func (p *player) messages() []map[string]any {
 	list := p.list
 	if p.call.New {
@@ -260,7 +262,7 @@ func (p *player) messages() []map[string]any {
 	}
 	if n := p.call.Window; n > 0 && len(list) > n {
 		list = list[len(list)-n:]
-		for len(list) > 1 && list[0].role == "tool" { // a result without its call is refused everywhere
+		for len(list) > 1 && list[0].role == "tool" { // every model refuses a result without its call
 			list = list[1:]
 		}
 	}
@@ -271,7 +273,7 @@ func (p *player) messages() []map[string]any {
 	for i, e := range list {
 		if p.platform.merges && e.role == "user" && i > 0 && list[i-1].role == "user" {
 			last := out[len(out)-1]
-			last["content"] = last["content"].(string) + " " + e.content //nolint:errcheck // it is what this loop put there
+			last["content"] = last["content"].(string) + " " + e.content //nolint:errcheck // this loop set it
 			continue
 		}
 		m := map[string]any{"role": e.role, "content": e.content}
@@ -292,7 +294,7 @@ func (p *player) messages() []map[string]any {
 	return out
 }
 
-// pace gives how long something takes at the speed that is played, 0 where nothing is waited for.
+// pace returns how long something takes at the speed of the playback; 0 if there is no waiting.
 func (p *player) pace(d time.Duration) time.Duration {
 	if p.cfg.Pace <= 0 {
 		return 0
@@ -300,14 +302,14 @@ func (p *player) pace(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / p.cfg.Pace)
 }
 
-// speak waits while the answer is spoken and the caller thinks, where the call is played in time.
+// speak waits while the answer is spoken and the caller thinks, if the call is played in time.
 func (p *player) speak(ctx context.Context, s *Step) {
 	if !s.Discard {
 		pause(ctx, p.pace(time.Duration(len(split(s.heard()))+3)*msPerWord*time.Millisecond))
 	}
 }
 
-// request makes a request to the server.
+// request returns a request to the server.
 func (p *player) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(p.cfg.Server, "/")+path, body)
 	if err != nil {
@@ -320,7 +322,7 @@ func (p *player) request(ctx context.Context, method, path string, body io.Reade
 	return req, nil
 }
 
-// do makes a call and reads its answer into out, unless that is nil.
+// do makes a request and decodes the answer into out, unless out is nil.
 func (p *player) do(ctx context.Context, method, path string, body, out any) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()

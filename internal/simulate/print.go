@@ -13,7 +13,7 @@ import (
 // maxCell is how much of a text a table shows.
 const maxCell = 48
 
-// Print writes a report as a table, expected above recorded.
+// Print writes a report as a table, with each expected row above the recorded one.
 func (r Report) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d requests, agent %s\n", r.Name, r.Requests, r.AgentID)
@@ -53,7 +53,7 @@ func (r Report) Print(w io.Writer) error {
 	return err
 }
 
-// cells gives the columns of a row. What an expected row leaves open is a dash.
+// cells returns the columns of a row. A field that an expected row leaves open is a dash.
 func cells(r, other *Row) string {
 	if r == nil {
 		return "none\t\t\t\t"
@@ -69,7 +69,7 @@ func cells(r, other *Row) string {
 	return strings.Join([]string{generated, cell(r.Heard), map[bool]string{true: "yes", false: "no"}[r.Interrupted], method, strconv.Itoa(r.Ghosts)}, "\t")
 }
 
-// otherCaller shows the recorded words of the caller where they are not the expected ones.
+// otherCaller returns the recorded words of the caller if they are not the expected ones.
 func otherCaller(c Compared) string {
 	if c.Recorded != nil && slices.Contains(c.Differs, "caller") {
 		return cell(c.Recorded.Caller)
@@ -77,7 +77,7 @@ func otherCaller(c Compared) string {
 	return ""
 }
 
-// cell shortens a text to what a column holds and takes out what would break the table.
+// cell shortens a text to the width of a column, on one line.
 func cell(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if utf8.RuneCountInString(s) <= maxCell {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Row is one answer of a call's record, or what should be recorded of it.
+// Row is one answer of a call's record, or what the record should have of it.
 type Row struct {
-	Turn        int    `json:"turn"`             // counted from 0 in the order of the record, whatever numbers the platform gives
-	Caller      string `json:"caller,omitempty"` // the words that were answered
+	Turn        int    `json:"turn"`             // from 0 in the order of the record, whatever the platform's own numbers
+	Caller      string `json:"caller,omitempty"` // the words that it answers
 	Generated   string `json:"generated"`
 	Heard       string `json:"heard"`
 	Interrupted bool   `json:"interrupted"`
@@ -22,7 +22,7 @@ type Row struct {
 	Ghosts      int    `json:"ghosts"`         // answers of the turn that were superseded; in its first row
 }
 
-// message is what is read of a ledger's entry.
+// message has the fields of a ledger entry that are read.
 type message struct {
 	Role      string `json:"role"`
 	Content   string `json:"content"`
@@ -60,7 +60,8 @@ func (p *player) ledger(ctx context.Context) ([]message, error) {
 	}
 }
 
-// rows gives the answers of a ledger. Those that are superseded are counted, those without words or calls left out.
+// rows returns the answers of a ledger. Superseded answers are counted; answers without words and
+// calls are left out.
 func rows(ledger []message) []Row {
 	var out []Row
 	turns, ghosts := map[int64]int{}, map[int64]int{}
@@ -96,15 +97,16 @@ func rows(ledger []message) []Row {
 	return out
 }
 
-// Compared is a row of the result: what was expected beside what was recorded. One of them is nil where the other has no counterpart.
+// Compared is a row of the result: what was expected and what was recorded. One of them is nil if
+// the other has no counterpart.
 type Compared struct {
 	Line     int      `json:"line,omitempty"` // of the step in the transcript
 	Expected *Row     `json:"expected"`
 	Recorded *Row     `json:"recorded"`
-	Differs  []string `json:"differs,omitempty"` // the columns that do
+	Differs  []string `json:"differs,omitempty"` // columns that are not equal
 }
 
-// compare holds the rows against each other, in their order.
+// compare compares the rows, in order.
 func compare(wants []want, recorded []Row) []Compared {
 	out, turn := make([]Compared, max(len(wants), len(recorded))), 0
 	for i := range out {
@@ -147,5 +149,5 @@ func differences(want, got *Row) []string {
 	return out
 }
 
-// plain takes the white space at a text's ends for nothing: where a stream is cut decides about it.
+// plain removes white space at both ends of a text: it depends on where a stream was cut.
 func plain(s string) string { return strings.TrimSpace(s) }

@@ -1,8 +1,9 @@
-// Package simulate plays scripted calls of voice platforms against a running server and holds what the server recorded against what
-// was heard.
+// Package simulate plays scripted calls of voice platforms against a running server, and compares
+// what the server recorded with what was heard.
 //
-// It is the platform and the LLM at once: it joins an agent whose llm.url is an upstream of its own, sends what the platform would send
-// (its list of messages, its headers and extra members, its speculations, retries and barge-ins), and reads the ledger in the end.
+// It is platform and LLM at once. It joins an agent whose llm.url is an upstream of its own, and
+// sends what the platform would send: its list of messages, its headers and extra members, its
+// speculations, retries and barge-ins. When the call is over it reads the ledger.
 package simulate
 
 import (
@@ -19,18 +20,19 @@ import (
 	"time"
 )
 
-// Config says against what a transcript is played. Server is required.
+// Config holds the server that transcripts are played against, and how. Server is required.
 type Config struct {
 	Server string       // base URL of the server, without /v1
 	Key    string       // secret of a credential, or id:secret; "" for an open server
-	Client *http.Client // nil: one of its own
-	// Listen is the host:port of the simulated LLM, which the server must reach and be allowed to call; "" is any port of 127.0.0.1.
+	Client *http.Client // nil means a new one
+	// Listen is the host:port of the simulated LLM, which the server must be allowed to call. ""
+	// means any port of 127.0.0.1.
 	Listen string
-	Pace   float64          // 1 plays in real time, 2 twice as fast; 0 waits for nothing
-	Now    func() time.Time // nil: time.Now
+	Pace   float64          // 1 plays in real time, 2 twice as fast; 0 never waits
+	Now    func() time.Time // nil means time.Now
 }
 
-// Report is what came of a call.
+// Report is the result of a call.
 type Report struct {
 	Name     string     `json:"name"`
 	Platform string     `json:"platform"`
@@ -38,11 +40,12 @@ type Report struct {
 	AgentID  string     `json:"agent_id"`
 	Requests int        `json:"requests"` // chat completions that the platform sent
 	Rows     []Compared `json:"rows"`
-	Problems []string   `json:"problems,omitempty"` // what went otherwise beside the rows
+	Problems []string   `json:"problems,omitempty"` // other differences than those of the rows
 	Match    bool       `json:"match"`
 }
 
-// Play plays a transcript and compares. Its error tells that the call could not be played to its end; a record that differs is no error.
+// Play plays a transcript and compares. It returns an error if the call could not be played to its
+// end; a record that differs is no error.
 func Play(ctx context.Context, c Config, t Transcript) (_ Report, err error) {
 	r := Report{Name: t.Name, Platform: t.Call.Platform, About: t.Call.About}
 	if c.Now == nil {
@@ -84,11 +87,11 @@ func Play(ctx context.Context, c Config, t Transcript) (_ Report, err error) {
 	return r, nil
 }
 
-// play plays the steps and hangs up, so that the record is that of a call that is over.
+// play plays the steps and hangs up.
 func (p *player) play(ctx context.Context, steps []Step) (err error) {
 	defer func() {
 		path := "/v1/agents/" + url.PathEscape(p.agent) + "/leave"
-		err = errors.Join(err, p.do(context.WithoutCancel(ctx), http.MethodPost, path, nil, nil)) // also of a call that failed: nothing is left behind
+		err = errors.Join(err, p.do(context.WithoutCancel(ctx), http.MethodPost, path, nil, nil)) // after a failure too: no agent is left running
 	}()
 	for i := range steps {
 		if err := p.step(ctx, &steps[i]); err != nil {
@@ -101,7 +104,7 @@ func (p *player) play(ctx context.Context, steps []Step) (err error) {
 	return p.hangUp(ctx, p.open)
 }
 
-// newRun gives a name that no other call has: the server takes a name once.
+// newRun returns a unique name, because a server accepts each name once.
 func newRun(platform string) (string, error) {
 	b := make([]byte, 6)
 	if _, err := rand.Read(b); err != nil {
@@ -110,7 +113,7 @@ func newRun(platform string) (string, error) {
 	return "simulate-" + platform + "-" + hex.EncodeToString(b), nil
 }
 
-// reachable says what to do where no server answers.
+// reachable adds what to do to the error of a server that does not answer.
 func reachable(server string, err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return fmt.Errorf("no server answers at %s: start one, or name it with --server URL: %w", server, err)
@@ -118,7 +121,7 @@ func reachable(server string, err error) error {
 	return err
 }
 
-// problems tells what the upstream saw and should not have seen.
+// problems returns what the upstream received and should not have received.
 func (u *upstream) problems(pl platform) []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

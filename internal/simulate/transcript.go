@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a transcript, far above any call that somebody writes down.
+// Limits of a transcript, far above any call that a person writes.
 const (
 	MaxTranscript = 1 << 20  // bytes of a transcript
 	MaxSteps      = 1000     // steps of a call
@@ -21,30 +21,31 @@ const (
 	MaxWindow     = 1024     // messages that a platform re-sends
 )
 
-// msPerWord is how long a voice takes for a word, about 170 words a minute: it turns cut_ms into words and paces a call that is
-// played in real time.
+// msPerWord is how long a voice takes for a word, at about 170 words a minute. It turns cut_ms into
+// words, and sets the pace of a call that is played in real time.
 const msPerWord = 350
 
-// Transcript is a scripted call. In a file it is one JSON object a line, the call first and then its steps; empty lines and lines that begin
-// with # count for nothing (docs/guides/simulate.md).
+// Transcript is a scripted call. A file has one JSON object a line, first the call and then its
+// steps. Empty lines and lines that begin with # are skipped. See docs/guides/simulate.md.
 type Transcript struct {
-	Name  string // of a built-in one, or the file's
+	Name  string // of a built-in transcript, or of the file
 	Call  Call
 	Steps []Step
 	Text  []byte // as it was read
 }
 
-// Call is what holds for a whole call.
+// Call holds the settings of a whole call.
 type Call struct {
 	Platform string `json:"platform"`           // one of Platforms
 	About    string `json:"about,omitempty"`    // printed above the result
 	System   string `json:"system,omitempty"`   // the system message that the platform puts in front
-	Greeting string `json:"greeting,omitempty"` // said first, by the platform; it is the join's llm.greeting_message, too
+	Greeting string `json:"greeting,omitempty"` // what the platform says first; also the join's llm.greeting_message
 	Window   int    `json:"window,omitempty"`   // how many of the newest messages are sent again; 0 = all
 	Whole    bool   `json:"whole,omitempty"`    // answers in one piece, not streamed
-	// New tells that only what is new is sent, by a client that leaves the memory to the server.
+	// New sends only new messages, as a client does that leaves the memory to the server.
 	New bool `json:"new,omitempty"`
-	// Address is how a request names the agent: key (the default) by the platform's own id of the call, header by X-Agent-Id, path.
+	// Address is how a request names the agent: key (the default) is the platform's own id of the
+	// call, header is X-Agent-Id, path is the URL.
 	Address string `json:"address,omitempty"`
 	// Properties are further properties of the join, such as heardlog.mode.
 	Properties map[string]json.RawMessage `json:"properties,omitempty"`
@@ -57,38 +58,46 @@ const (
 	byPath   = "path"
 )
 
-// Step is one thing that happens. Exactly one of Ask, Result, Say, Event and Interrupt says what.
+// Step is one thing that happens in a call. Exactly one of Ask, Result, Say, Event and Interrupt is
+// set.
 type Step struct {
 	Line int `json:"-"` // in the transcript, from 1
 
-	// Ask is what the caller says, as the platform's speech recognition puts it: a request for an answer.
+	// Ask is what the caller says, as the platform's speech recognition transcribes it. The model
+	// is asked for an answer.
 	Ask string `json:"ask,omitempty"`
-	// Result is what the tool gave that the last answer called: a request for an answer without new words of the caller.
+	// Result is what the tool returned that the last answer called. The model is asked for an
+	// answer without new words of the caller.
 	Result string `json:"result,omitempty"`
-	// Say is what the platform says by itself and puts into its list: a filler, a reminder.
+	// Say is what the platform says by itself and adds to its list, such as a reminder.
 	Say string `json:"say,omitempty"`
-	// Event is one that the platform sends about the call, posted as evidence. In it, $CALL stands for the call's id and "$NOW" for Unix ms.
+	// Event is an event of the platform, posted as evidence. In it, $CALL stands for the call's id
+	// and "$NOW" for the time in Unix ms.
 	Event json.RawMessage `json:"event,omitempty"`
-	From  string          `json:"from,omitempty"` // whose event that is; by default the call's platform's
-	// Interrupt tells the server by its own call what was heard of the last answer.
+	From  string          `json:"from,omitempty"` // the platform of the event; by default the call's
+	// Interrupt is what was heard of the last answer, sent to the server's own interrupt route.
 	Interrupt *string `json:"interrupt,omitempty"`
 
 	Answer string `json:"answer,omitempty"` // what the model answers to Ask or Result
-	Tool   *Tool  `json:"tool,omitempty"`   // what the model calls, beside or instead of an answer
-	Cut    *int   `json:"cut,omitempty"`    // after how many words of the answer the platform closes the request
-	CutMS  int    `json:"cut_ms,omitempty"` // the same as a time of speech
-	// Overlap leaves a cut request open until the next one is under way, as platforms do that notice a barge-in by the new request.
+	Tool   *Tool  `json:"tool,omitempty"`   // the tool that the model calls, with or without an answer
+	Cut    *int   `json:"cut,omitempty"`    // the platform closes the request after so many words
+	CutMS  int    `json:"cut_ms,omitempty"` // the same, as a time of speech
+	// Overlap keeps a cut request open until the next one has started, as platforms do that notice
+	// a barge-in only with the new request.
 	Overlap bool `json:"overlap,omitempty"`
-	// Heard is what the platform keeps of the answer; by default all of it, or up to the cut. An empty text is an answer never played.
+	// Heard is what the platform keeps of the answer; by default all of it, or up to the cut. An
+	// empty text is an answer that was never played.
 	Heard *string `json:"heard,omitempty"`
-	// Echo is what stands in the platform's list where that is not what was heard: a text as the voice spelled it, or the whole answer of an application
-	// that knows nothing of barge-ins.
+	// Echo is the answer in the platform's list, if it is not what was heard: the text as the voice
+	// spelled it, or the whole answer of an application that ignores barge-ins.
 	Echo *string `json:"echo,omitempty"`
-	// Discard throws question and answer away: a speculation or the first of two tries. The next question takes their place.
+	// Discard removes question and answer from the platform's list: a speculation, or the first of
+	// two tries. The next question takes their place.
 	Discard bool `json:"discard,omitempty"`
-	// Forget drops the tool call and its result from the platform's list, as some do after a barge-in.
+	// Forget removes the tool call and its result from the platform's list, as some platforms do
+	// after a barge-in.
 	Forget bool `json:"forget,omitempty"`
-	// Shown and Hidden are texts that the messages which reach the model must hold, or must not.
+	// Shown and Hidden are texts that the model's messages must contain, or must not.
 	Shown  []string `json:"shown,omitempty"`
 	Hidden []string `json:"hidden,omitempty"`
 
@@ -101,8 +110,8 @@ type Tool struct {
 	Arguments json.RawMessage `json:"arguments,omitempty"` // an object; {} by default
 }
 
-// Want is what the server should have recorded in the end of a step's answer. What is left out follows from the step, except Method and
-// Source: they are looked at only where they are given.
+// Want is what the server should have recorded of a step's answer when the call is over. Fields
+// that are left out follow from the step. Method and Source are compared only if they are set.
 type Want struct {
 	Caller      *string `json:"caller,omitempty"`
 	Generated   *string `json:"generated,omitempty"`
@@ -222,7 +231,7 @@ func (s *Step) check(before []Step) error {
 	return s.checkAnswer(before)
 }
 
-// checkOther checks what is no request for an answer.
+// checkOther checks a step that asks for no answer.
 func (s *Step) checkOther() error {
 	switch {
 	case s.Answer != "" || s.Tool != nil || s.Cut != nil || s.CutMS != 0 || s.Heard != nil || s.Echo != nil || s.Discard || s.Forget || s.Overlap || s.Shown != nil || s.Hidden != nil:
@@ -265,7 +274,7 @@ func (s *Step) checkAnswer(before []Step) error {
 	return nil
 }
 
-// called tells whether the newest answer that was kept called a tool, or the newest tries at its result did.
+// called reports whether the newest answer that was kept called a tool.
 func called(before []Step) bool {
 	for _, s := range slices.Backward(before) {
 		if s.asks() && !s.Discard {
@@ -275,10 +284,10 @@ func called(before []Step) bool {
 	return false
 }
 
-// asks tells whether the step is a request for an answer.
+// asks reports whether the step asks for an answer.
 func (s *Step) asks() bool { return s.Ask != "" || s.Result != "" }
 
-// cut gives after how many words the request is closed, -1 for never.
+// cut returns after how many words the request is closed; -1 is never.
 func (s *Step) cut() int {
 	switch {
 	case s.Cut != nil:
@@ -289,7 +298,7 @@ func (s *Step) cut() int {
 	return -1
 }
 
-// sent gives what the model could say before the request was closed.
+// sent returns what the model said before the request was closed.
 func (s *Step) sent() string {
 	if n := s.cut(); n >= 0 {
 		return strings.Join(split(s.Answer)[:n], "")
@@ -297,7 +306,7 @@ func (s *Step) sent() string {
 	return s.Answer
 }
 
-// heard gives what the platform keeps of the answer.
+// heard returns what the platform keeps of the answer.
 func (s *Step) heard() string {
 	if s.Heard != nil {
 		return *s.Heard
@@ -305,7 +314,7 @@ func (s *Step) heard() string {
 	return strings.TrimRight(s.sent(), " ")
 }
 
-// echo gives what stands in the platform's list of the answer.
+// echo returns the answer as it is in the platform's list.
 func (s *Step) echo() string {
 	if s.Echo != nil {
 		return *s.Echo
@@ -313,7 +322,7 @@ func (s *Step) echo() string {
 	return s.heard()
 }
 
-// split gives a text's words, each with the space behind it.
+// split returns the words of a text, each with the space behind it.
 func split(text string) []string {
 	if text == "" {
 		return nil
@@ -324,7 +333,8 @@ func split(text string) []string {
 //go:embed transcripts/*.jsonl
 var files embed.FS
 
-// Builtin gives the transcripts that come with the program: those of a platform, the one of a name, or with "all" every one.
+// Builtin returns built-in transcripts: those of a platform, the one with a name, or all with
+// "all".
 func Builtin(name string) ([]Transcript, error) {
 	entries, err := files.ReadDir("transcripts")
 	if err != nil {

@@ -87,7 +87,8 @@ func command(ctx context.Context, args []string, out *bytes.Buffer) error {
 	return cli.Run(ctx, &c, append([]string{"simulate"}, args...), "", out, nil, out)
 }
 
-// The command says what is wrong with its arguments, and where no server answers it says what to do.
+// The command says what is wrong with its arguments, and where no server answers it says what to
+// do.
 func TestCommandArguments(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

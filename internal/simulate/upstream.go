@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// maxUpstreamBody bounds what the upstream reads of a request.
+// maxUpstreamBody limits a request's body at the upstream, in bytes.
 const maxUpstreamBody = 16 << 20
 
-// script is what the upstream answers to one request.
+// script is the upstream's answer to one request.
 type script struct {
 	answer  string
 	tool    *Tool
 	callID  string
-	cut     int           // words after which it waits to be cancelled, -1 for none
-	opening string        // of the platform, "" for none
+	cut     int           // after so many words it waits to be cancelled; -1 = never
+	opening string        // the platform's first chunk; "" = none
 	pace    time.Duration // between two words
 
-	arrived chan struct{} // closed when the request is there
-	left    chan struct{} // closed when its last answer has ended or was cancelled
+	arrived chan struct{} // closed when the request has arrived
+	left    chan struct{} // closed when its answer has ended or was cancelled
 	once    sync.Once
 }
 
-// upstream is the scripted LLM of a simulation. A request is known by its X-Request-Id, which the server passes on: so an answer never
-// goes to another question, however many of them overlap.
+// upstream is the scripted LLM of a simulation. It finds the script of a request by its
+// X-Request-Id, which the server passes on, so that overlapping requests get their own answers.
 type upstream struct {
 	server *http.Server
 	url    string
@@ -39,17 +39,17 @@ type upstream struct {
 	mu      sync.Mutex
 	scripts map[string]*script
 	seen    []seen
-	odd     int // requests that were none of the simulation's
+	odd     int // requests that the simulation did not make
 	ended   chan error
 }
 
-// seen is a request that came.
+// seen is a request that arrived.
 type seen struct {
 	id      string
 	members map[string]json.RawMessage
 }
 
-// newUpstream serves on addr, host:port, port 0 for any.
+// newUpstream starts an upstream on addr, a host:port; port 0 means any.
 func newUpstream(ctx context.Context, addr string) (*upstream, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -63,7 +63,7 @@ func newUpstream(ctx context.Context, addr string) (*upstream, error) {
 	return u, nil
 }
 
-// close ends the upstream and what it is answering.
+// close stops the upstream and its open answers.
 func (u *upstream) close() error {
 	err := u.server.Close()
 	if e := <-u.ended; !errors.Is(e, http.ErrServerClosed) {
@@ -72,7 +72,7 @@ func (u *upstream) close() error {
 	return err
 }
 
-// expect makes the answer to the request of an id known.
+// expect sets the answer to the request with an id.
 func (u *upstream) expect(id string, s *script) {
 	s.arrived, s.left = make(chan struct{}), make(chan struct{})
 	u.mu.Lock()
@@ -80,7 +80,7 @@ func (u *upstream) expect(id string, s *script) {
 	u.scripts[id] = s
 }
 
-// answered counts the requests that came and whose answer has ended.
+// answered returns the number of requests whose answer has ended.
 func (u *upstream) answered() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -95,7 +95,8 @@ func (u *upstream) answered() int {
 	return n
 }
 
-// prompt gives the texts of the messages that the request of an id brought, one a line, and its tool calls as they stand.
+// prompt returns the messages of the request with an id: their texts and raw tool calls, each on a
+// line.
 func (u *upstream) prompt(id string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -108,7 +109,7 @@ func (u *upstream) prompt(id string) string {
 			Content   any             `json:"content"`
 			ToolCalls json.RawMessage `json:"tool_calls"`
 		}
-		_ = json.Unmarshal(s.members["messages"], &list) // what is no list shows nothing
+		_ = json.Unmarshal(s.members["messages"], &list) // a body without a list shows nothing
 		for _, m := range list {
 			fmt.Fprintf(&b, "%v\n%s\n", m.Content, m.ToolCalls)
 		}
@@ -140,7 +141,7 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	first := false
 	s.once.Do(func() { first = true; close(s.arrived) })
-	if first { // a server that tries twice is answered twice
+	if first { // a second try of the server is answered too
 		defer close(s.left)
 	}
 	s.serve(w, r, in.Stream)
@@ -182,7 +183,7 @@ func (s *script) serve(w http.ResponseWriter, r *http.Request, stream bool) {
 		ok = ok && event(s.chunk(fmt.Sprintf(`{"tool_calls":[{"index":0,"function":{"arguments":%s}}]}`, quote(args[half:])), "null"))
 	}
 	if ok && event(s.chunk("{}", finish)) {
-		_ = event("[DONE]") // who has left by now has the answer
+		_ = event("[DONE]") // a client that has left by now has the answer
 	}
 }
 
@@ -215,7 +216,7 @@ func (s *script) arguments() string {
 	return string(s.tool.Arguments)
 }
 
-// calls gives the tool_calls of the answer, nil for none.
+// calls returns the tool_calls of the answer; nil for none.
 func (s *script) calls() json.RawMessage {
 	if s.tool == nil {
 		return nil
@@ -227,7 +228,7 @@ func (s *script) chunk(delta, finish string) string {
 	return fmt.Sprintf(`{"id":"chatcmpl-simulated","object":"chat.completion.chunk","created":1780000000,"model":"simulated","choices":[{"index":0,"delta":%s,"finish_reason":%s}]}`, delta, finish)
 }
 
-// pause waits and tells whether to go on; no time at all is not waited for.
+// pause waits and reports whether to go on; it returns at once if d is not positive.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
