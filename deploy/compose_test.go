@@ -23,7 +23,7 @@ type service struct {
 	DependsOn    any `yaml:"depends_on"`
 }
 
-// needs gives the services that one waits for, whichever form that is written in.
+// needs returns the services that one waits for, in either form of depends_on.
 func (s service) needs() (out []string) {
 	switch list := s.DependsOn.(type) {
 	case []any:
@@ -38,7 +38,8 @@ func (s service) needs() (out []string) {
 	return out
 }
 
-// TestCompose: each profile is whole: one of its services serves, what its services wait for is in it, what they mount is there, and what they set are settings.
+// TestCompose checks that each profile is complete: one of its services is reachable, the services
+// and files that they need exist, and what they set are settings.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	var file struct {

@@ -1,4 +1,5 @@
-// Package deploy_test keeps the files of this folder true to the program: metrics that exist, alerts that somebody can act on, a grace period that is long enough.
+// Package deploy_test checks the files of this folder against the program: the metrics exist, each
+// alert has an entry in the runbook, and the grace period is long enough.
 package deploy_test
 
 import (
@@ -15,7 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestMetricsExist: each metric that an alert, the dashboard or the autoscaler names is one that the program has.
+// TestMetricsExist checks that the program has each metric that an alert, the dashboard or the
+// autoscaler names.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
@@ -50,7 +52,8 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// TestAlerts: each alert has a severity, a summary and its entry in the runbook, and the runbook has no entry without an alert.
+// TestAlerts checks that each alert has a severity, a summary and an entry in the runbook, and that
+// the runbook has no entry without an alert.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	var file struct {

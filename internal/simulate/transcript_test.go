@@ -12,7 +12,7 @@ import (
 
 const head = `{"platform":"livekit"}` + "\n"
 
-// Mistakes in a transcript are told with their line and member.
+// TestParse checks that errors in a transcript name the line and the member.
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, text, want string }{
@@ -87,8 +87,8 @@ func command(ctx context.Context, args []string, out *bytes.Buffer) error {
 	return cli.Run(ctx, &c, append([]string{"simulate"}, args...), "", out, nil, out)
 }
 
-// The command says what is wrong with its arguments, and where no server answers it says what to
-// do.
+// TestCommandArguments checks that the command names what is wrong with its arguments, and what to
+// do if no server answers.
 func TestCommandArguments(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -122,7 +122,8 @@ func TestCommandArguments(t *testing.T) {
 	}
 }
 
-// Built-in transcripts are found by platform and by name, and no name hides a platform.
+// TestBuiltin checks that built-in transcripts are found by platform and by name, and that no name
+// hides a platform.
 func TestBuiltin(t *testing.T) {
 	t.Parallel()
 	all, err := simulate.Builtin("all")

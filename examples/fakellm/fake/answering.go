@@ -37,7 +37,7 @@ func (a *answering) enter(phase string) {
 	a.mu.Unlock()
 }
 
-// sleep waits and tells whether the client is still there.
+// sleep waits and reports whether the client is still connected.
 func (a *answering) sleep(d Duration) bool {
 	if d <= 0 {
 		return a.ctx.Err() == nil
@@ -114,7 +114,7 @@ func (a *answering) run(stream bool) {
 		case s.ErrorAfter > 0 && i == s.ErrorAfter:
 			e = "data: {\"error\":{\"message\":\"the model is overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n"
 		}
-		a.enter("stream") // before the client has it, who may leave at once
+		a.enter("stream") // before the client has the data and may leave
 		if _, err := a.w.Write([]byte(e)); err != nil {
 			<-a.ctx.Done() // the server finds out, too
 			return
@@ -207,7 +207,7 @@ func (a *answering) text() string {
 	return a.script.Answer
 }
 
-// events gives the stream, event by event.
+// events returns the stream, event by event.
 func (a *answering) events() []string {
 	if a.script.RawPieces != nil {
 		return a.script.RawPieces

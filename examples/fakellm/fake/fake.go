@@ -15,9 +15,11 @@ import (
 // Options says how a server behaves.
 type Options struct {
 	Script Script // holds for calls that say nothing else
-	// Keep is how many requests and cancels are kept for GET /requests and /cancels; 0 = 1,000, below 0 keeps none.
+	// Keep is how many requests and cancels are kept for GET /requests and /cancels; 0 means 1,000,
+	// below 0 keeps none.
 	Keep int
-	// Cancelled, if not nil, is called at once when a call's connection closes before its answer is complete.
+	// Cancelled, if not nil, is called at once when a call's connection closes before its answer is
+	// complete.
 	Cancelled func(Seen)
 }
 
@@ -62,26 +64,27 @@ func New(o Options) *LLM {
 // ServeHTTP implements http.Handler.
 func (l *LLM) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.mux.ServeHTTP(w, r) }
 
-// Requests gives the calls that came, oldest first.
+// Requests returns the calls that arrived, oldest first.
 func (l *LLM) Requests() []Seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Seen{}, l.requests...)
 }
 
-// Cancels gives the calls whose connection closed before their answer was complete, in the order in which that was seen.
+// Cancels returns the calls whose connection closed before their answer was complete, in the order
+// in which that was noticed.
 func (l *LLM) Cancels() []Seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Seen{}, l.cancels...)
 }
 
-// WaitRequests waits until n calls came and gives them all.
+// WaitRequests waits until n calls have arrived and returns them all.
 func (l *LLM) WaitRequests(ctx context.Context, n int) ([]Seen, error) {
 	return l.wait(ctx, n, l.Requests)
 }
 
-// WaitCancels waits until n calls were cancelled and gives them all.
+// WaitCancels waits until n calls were cancelled and returns them all.
 func (l *LLM) WaitCancels(ctx context.Context, n int) ([]Seen, error) {
 	return l.wait(ctx, n, l.Cancels)
 }
@@ -194,7 +197,8 @@ func (l *LLM) chat(w http.ResponseWriter, r *http.Request) {
 			l.opts.Cancelled(s)
 		}
 	}
-	stop := context.AfterFunc(r.Context(), cancelled) // tells the moment; the handler itself may be asleep
+	// Reports the moment; the handler itself may be asleep.
+	stop := context.AfterFunc(r.Context(), cancelled)
 	defer func() {
 		// A handler that wakes first can stop the function before it starts.
 		if stop() && r.Context().Err() != nil {
@@ -204,7 +208,7 @@ func (l *LLM) chat(w http.ResponseWriter, r *http.Request) {
 	a.run(in.Stream)
 }
 
-// answerTo gives something that fits the question.
+// answerTo returns an answer that fits the question.
 func answerTo(in *request) string {
 	for i := len(in.Messages) - 1; i >= 0; i-- {
 		m := in.Messages[i]

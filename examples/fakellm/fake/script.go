@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Script says how one call is answered. Each field can be given by a flag of the server (Options), by a request header
-// (X-Fake-Delay-First: 200ms) and by a member of the object "fake" in the request body ({"fake":{"delay_first":"200ms"}}),
-// which is how llm.params reaches it; the later of these wins.
+// Script is how one call is answered. Each field can be set by a flag of the server (Options), by a
+// request header (X-Fake-Delay-First: 200ms) and by a member of the object "fake" in the request
+// body ({"fake":{"delay_first":"200ms"}}), which is what llm.params becomes. The later of these
+// wins.
 type Script struct {
 	Answer     string   `json:"answer"`      // X-Fake-Answer: what to say
 	Chunks     []string `json:"chunks"`      // the answer in these pieces instead of word by word
@@ -25,13 +26,15 @@ type Script struct {
 	HangAfter  int      `json:"hang_after"`  // X-Fake-Hang-After: fall silent after so many events
 	Raw        string   `json:"raw"`         // X-Fake-Raw: these bytes are the stream (in the header as a JSON string)
 	RawPieces  []string `json:"raw_pieces"`  // these bytes are the stream, each piece written and flushed by itself
-	ErrorAfter int      `json:"error_after"` // X-Fake-Error-After: an error object inside the stream after so many events
-	NoDone     bool     `json:"no_done"`     // X-Fake-No-Done: leave [DONE] out
-	Usage      bool     `json:"usage"`       // X-Fake-Usage: a usage chunk at the end, as with stream_options.include_usage
-	ToolName   string   `json:"tool_name"`   // X-Fake-Tool-Name: call this tool instead of saying anything
-	ToolArgs   string   `json:"tool_args"`   // X-Fake-Tool-Args: with these arguments
-	Type       string   `json:"type"`        // X-Fake-Type: the Content-Type
-	Heartbeat  Duration `json:"heartbeat"`   // X-Fake-Heartbeat: send comments so often while hanging
+	// X-Fake-Error-After: send an error object inside the stream after so many events.
+	ErrorAfter int  `json:"error_after"`
+	NoDone     bool `json:"no_done"` // X-Fake-No-Done: leave [DONE] out
+	// X-Fake-Usage: send a usage chunk at the end, as with stream_options.include_usage.
+	Usage     bool     `json:"usage"`
+	ToolName  string   `json:"tool_name"` // X-Fake-Tool-Name: call this tool instead of saying anything
+	ToolArgs  string   `json:"tool_args"` // X-Fake-Tool-Args: with these arguments
+	Type      string   `json:"type"`      // X-Fake-Type: the Content-Type
+	Heartbeat Duration `json:"heartbeat"` // X-Fake-Heartbeat: send comments so often while hanging
 }
 
 // Duration is a time.Duration that JSON writes as "200ms".

@@ -8,7 +8,7 @@ import (
 	hook "github.com/heardlog/heardlog/webhook/receive"
 )
 
-// describe gives the event in one line.
+// describe returns the event on one line.
 func describe(e hook.Event) string {
 	about, what := hook.About{AgentID: e.SID}, "event"
 	switch d := e.Data.(type) {
@@ -29,7 +29,7 @@ func describe(e hook.Event) string {
 	return clean(fmt.Sprintf("%d agent %s %q %s", e.Type, about.AgentID, about.Name, what))
 }
 
-// conversation gives the messages of a history event, one a line; nothing for other types.
+// conversation returns the messages of a history event, one a line; nothing for other types.
 func conversation(e hook.Event) string {
 	h, ok := e.Data.(hook.History)
 	if !ok {
@@ -49,7 +49,8 @@ func conversation(e hook.Event) string {
 	return b.String()
 }
 
-// clean takes line breaks and control characters out of what others wrote, before a terminal sees it.
+// clean removes line breaks and control characters, because others wrote the text and a terminal
+// shows it.
 func clean(s string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {

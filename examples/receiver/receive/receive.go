@@ -1,5 +1,5 @@
-// Package receive shows how a server takes Heardlog's webhooks with package webhook/receive: the raw body is read and verified, repeats are dropped,
-// and the answer goes out at once.
+// Package receive shows how a server receives Heardlog's webhooks with package webhook/receive. It
+// reads and verifies the raw body, drops repeats, and answers at once.
 package receive
 
 import (
@@ -24,9 +24,10 @@ type Config struct {
 	Secret string           // empty: nothing is verified
 	Out    io.Writer        // what came is printed here
 	Now    func() time.Time // nil is time.Now
-	Agora  bool             // a request that has Agora-Signature-V2 alone is taken, too: for a URL that Agora itself calls
-	Once   int              // Done is closed after so many different events; 0 = never
-	Fail   int              // so many requests are answered 500 first
+	// Accept a request that has only Agora-Signature-V2: for a URL that Agora itself calls.
+	Agora bool
+	Once  int // Done is closed after so many different events; 0 = never
+	Fail  int // so many requests are answered 500 first
 }
 
 // Receiver is the handler of a webhook URL. It is safe for concurrent use.
@@ -67,7 +68,8 @@ func New(c Config) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Agora's own signature holds no time. Taken where it is not needed, it lets whoever has recorded a request send it again and leave the other signature out.
+	// Agora's own signature holds no time. If it were always accepted, a recorded request could be
+	// sent again without the other signature.
 	v.Agora, v.Now = c.Agora, c.Now
 	r.handler.Verifier = v
 	return r, nil
@@ -95,7 +97,7 @@ type attempt struct{ how, n string }
 
 type attemptKey struct{}
 
-// errTold is why an attempt fails that was told to.
+// errTold is the error of an attempt that fails because of Config.Fail.
 var errTold = errors.New("failing as told")
 
 // print takes an event that is new.
@@ -108,7 +110,8 @@ func (r *Receiver) print(ctx context.Context, e hook.Event) error {
 		return errTold
 	}
 	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, e.Payload, "", "  "); err != nil { // Decode has read it; this cannot be
+	// Cannot fail: Decode has read it.
+	if err := json.Indent(&pretty, e.Payload, "", "  "); err != nil {
 		return err
 	}
 	about, _ := ctx.Value(attemptKey{}).(attempt)

@@ -130,7 +130,8 @@ func TestReceiveRefuses(t *testing.T) {
 		{"too old", std(time.Now().Add(-6*time.Minute), key), "", 401},
 		{"from the future", std(time.Now().Add(6*time.Minute), key), "", 401},
 		{"other secret", std(time.Now(), "other"), "", 401},
-		{"Agora's of another secret beside it", bothButOneWrong, "", 200}, // as while secrets are changed: the sender makes it with one only
+		// While secrets are changed: the sender signs Agora's with one only.
+		{"Agora's of another secret beside it", bothButOneWrong, "", 200},
 		{"other body", http.Header{"Agora-Signature-V2": {v2}}, string(body) + " ", 401},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
