@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// benchAppend is part 2: durable appends against one transaction an append and against a bare chi handler, and the
-// latency that a lone client sees against the disk's own.
+// benchAppend is part 2: durable appends, against one transaction an append and against a bare chi
+// handler; and the latency of a single client, against the disk's.
 func (b *bench) benchAppend(ctx context.Context) error {
 	b.sayf("\n2. durable append of one message a request, 64 clients with an agent each")
 	p, _, err := b.startServer(ctx, b.db("append"), b.level)
@@ -32,7 +32,7 @@ func (b *bench) benchAppend(ctx context.Context) error {
 			return request("POST", agoraPath+"/agents/"+agents.ids[i]+"/messages", addr, body, "")
 		}
 	}
-	if _, err := b.teach(ctx, p.addr, post(p.addr)(64), peer.addr, "/appended"); err != nil {
+	if _, err := b.copyAnswer(ctx, p.addr, post(p.addr)(64), peer.addr, "/appended"); err != nil {
 		return err
 	}
 	own := &contender{name: "heardlog", proc: p, load: load{addr: p.addr, clients: 64, total: b.requests, request: post(p.addr)}}
@@ -43,7 +43,7 @@ func (b *bench) benchAppend(ctx context.Context) error {
 	}
 	defer one.db.Close()
 	var singles []float64
-	for round := range b.rounds { // the store alone takes its turn between the servers
+	for round := range b.rounds { // the store alone has its turn between the servers
 		if err := interleave(ctx, 1, own, other); err != nil {
 			return err
 		}
@@ -63,8 +63,9 @@ func (b *bench) benchAppend(ctx context.Context) error {
 	return b.benchLone(ctx, p, peer, post(p.addr))
 }
 
-// benchLone measures one client that waits for each answer, against the disk and the round trip measured apart, and
-// against both in one call: what sleeps for the disk has to be woken, which the sum of the two does not hold.
+// benchLone measures one client that waits for each answer. It is compared with the disk and the
+// round trip measured apart, and with both in one request: waking up after the disk costs time that
+// the sum of the two does not include.
 func (b *bench) benchLone(ctx context.Context, p, peer *process, post func(int) []byte) error {
 	get := func(path string) func(int) []byte {
 		return func(int) []byte { return request("GET", path, peer.addr, nil, "") }

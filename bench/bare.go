@@ -11,13 +11,13 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// bare is what a Go server with chi and nothing behind it does: the same routes as Heardlog's, the same bytes out, no access
-// check, log, metric, limit or store.
+// bare is a Go server with chi and nothing behind it: the routes of Heardlog and the same bytes as
+// answers, without access checks, logs, metrics, limits or a store.
 type bare struct {
 	history, appended atomic.Pointer[[]byte] // the answers
 }
 
-// bareMessage has the fields that an append may bring.
+// bareMessage has the fields that an append may have.
 type bareMessage struct {
 	ID         string                     `json:"id"`
 	Role       string                     `json:"role"`
@@ -31,7 +31,7 @@ type bareMessage struct {
 	Name       string                     `json:"name"`
 }
 
-// newBare makes the handler; dir is on the disk that is measured.
+// newBare returns the handler; dir is on the disk that is measured.
 func newBare(dir string) (http.Handler, error) {
 	b := &bare{}
 	d, err := openDisk(dir)
@@ -40,7 +40,8 @@ func newBare(dir string) (http.Handler, error) {
 	}
 	var mu sync.Mutex
 	r := chi.NewRouter()
-	// The disk's own sync and an empty round trip in one: what a lone append has to be compared with.
+	// The disk's sync and an empty round trip in one request: the least that a single append can
+	// cost.
 	r.Get("/synced", func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -65,7 +66,7 @@ func newBare(dir string) (http.Handler, error) {
 	return r, nil
 }
 
-// keep stores what the route answers from then on.
+// keep stores the answer that the route gives from now on.
 func (b *bare) keep(into *atomic.Pointer[[]byte]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -80,5 +81,5 @@ func (b *bare) keep(into *atomic.Pointer[[]byte]) http.HandlerFunc {
 func answer(w http.ResponseWriter, b []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	_, _ = w.Write(b) // a client that is gone cannot be told
+	_, _ = w.Write(b) // the client may be gone
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The budget of what a voice turn may lose to its memory, over a direct call on the same host, in ms at
+// What a voice turn may lose to its memory, compared with a direct call on the same host, in ms at
 // p50, p95 and p99.
 var (
 	budgetPass   = [3]float64{.5, 2, 5}
@@ -20,7 +20,7 @@ var (
 	budgetCancel = [3]float64{5, 20, 50}
 )
 
-// listTurns is how long a list is that a platform sends again with each call.
+// listTurns is the length of a list that a platform sends again with each call.
 const listTurns = 200
 
 // benchBudget is part 5.
@@ -38,17 +38,18 @@ func (b *bench) benchBudget(ctx context.Context) error {
 	return nil
 }
 
-// question and reply are what is said in turn i.
+// question and reply return what is said in turn i.
 func question(i int) string { return "Question " + strconv.Itoa(i) + ". " + sentence }
 func reply(i int) string {
 	return "Answer " + strconv.Itoa(i) + ". Thursday at two is free, and so is Friday at a quarter past nine. Which of the two suits you better?"
 }
 
-// upstreamReply is what the fake LLM says in an open loop.
+// upstreamReply is the fake LLM's answer in an open loop.
 var upstreamReply = string(bytes.Repeat([]byte(" word"), openChunks))
 
-// listBody is call n of a platform that sends its newest listTurns turns each time: the first ones were known before its first call,
-// later ones are calls of its own. echo is what it believes was heard of the last answer.
+// listBody returns call n of a platform that sends its newest listTurns turns each time. The agent
+// had the first turns before call 0; later turns are the calls themselves. echo is what the
+// platform believes was heard of the last answer.
 func listBody(n int, echo string) []byte {
 	body := []byte(`{"model":"bench-1","stream":true,"messages":[{"role":"system","content":"You are the receptionist of a small practice."}`)
 	last := n + listTurns - 1
@@ -68,7 +69,7 @@ func listBody(n int, echo string) []byte {
 	return append(body, `]}`...)
 }
 
-// ledgerBody is what an agent that has had listTurns-1 turns remembers.
+// ledgerBody returns the messages of an agent that has had listTurns-1 turns.
 func ledgerBody() []byte {
 	body := []byte(`{"messages":[`)
 	for i := range listTurns - 1 {
@@ -77,7 +78,7 @@ func ledgerBody() []byte {
 	return append(body[:len(body)-1], `]}`...)
 }
 
-// budgetInject is the shortest way: one new message, a small memory in front.
+// budgetInject measures the shortest path: one new message, and a small memory in front.
 func (b *bench) budgetInject(ctx context.Context, x proxies) error {
 	c, err := x.callers(ctx, "budget", budgetClients, openQuery, true)
 	if err != nil {
@@ -87,10 +88,12 @@ func (b *bench) budgetInject(ctx context.Context, x proxies) error {
 		func(p *process, client, _ int) []byte { return c.of(x, p, client, "") })
 }
 
-// thinkingUS is how long the LLM of budgetThinking takes to its first token, far less than real ones do.
+// thinkingUS is the time to the first token of the LLM of budgetThinking, far less than that of
+// real ones.
 const thinkingUS = 20_000
 
-// budgetThinking is budgetInject with an LLM that takes a moment, as all do: what goes on beside it costs the caller nothing.
+// budgetThinking is budgetInject with an LLM that takes a moment, as all do: work that goes on
+// meanwhile costs the caller nothing.
 func (b *bench) budgetThinking(ctx context.Context, x proxies) error {
 	c, err := x.callers(ctx, "thinking", budgetClients, fmt.Sprintf("%s&first_us=%d", openQuery, thinkingUS), true)
 	if err != nil {
@@ -100,14 +103,15 @@ func (b *bench) budgetThinking(ctx context.Context, x proxies) error {
 	return b.budgetFirst(ctx, x, what, budgetPass, func(p *process, client, _ int) []byte { return c.of(x, p, client, "") })
 }
 
-// budgetReconcile is the longest way: the platform sends all it has each time.
+// budgetReconcile measures the longest path: the platform sends its whole list each time.
 func (b *bench) budgetReconcile(ctx context.Context, x proxies) error {
 	path := "/v1/chat/completions?" + openQuery
 	agents, err := populate(ctx, x.own.addr, "lists", budgetClients, ledgerBody(), 2*listTurns, "http://"+x.upstream.addr+path)
 	if err != nil {
 		return err
 	}
-	calls := make([]int, budgetClients) // of Heardlog's agents, over all rounds; a client makes one call at a time
+	// Of Heardlog's agents, over all rounds; a client makes one call at a time.
+	calls := make([]int, budgetClients)
 	return b.budgetFirst(ctx, x, fmt.Sprintf("%d turns sent again: first token, added at", listTurns), budgetMerge, func(p *process, client, n int) []byte {
 		if p != x.own {
 			return request("POST", path, p.addr, listBody(n, reply(0)), "")
@@ -129,13 +133,14 @@ const (
 	openQuery     = "chunks=10&gap_us=5000"
 )
 
-// quantiles are the ones that the budget speaks of.
+// quantiles are those that have limits in the budget.
 var quantiles = [3]float64{.5, .95, .99}
 
-// budgetFirst compares the time to the first token of the three ways.
+// budgetFirst compares the time to the first token directly, through the ReverseProxy and through
+// Heardlog.
 func (b *bench) budgetFirst(ctx context.Context, x proxies, what string, limits [3]float64, req func(p *process, client, n int) []byte) error {
 	ways := []*process{x.upstream, x.reverse, x.own}
-	got := make([][]samples, len(ways)) // by way and round
+	got := make([][]samples, len(ways)) // by target and round
 	var cpu [3]time.Duration
 	for round := -1; round < b.rounds; round++ {
 		for i, p := range ways {
@@ -162,7 +167,7 @@ func (b *bench) budgetFirst(ctx context.Context, x proxies, what string, limits 
 	return nil
 }
 
-// budgetRows prints one path of the budget; each way's samples are by round.
+// budgetRows adds the rows of one path of the budget; samples are by round.
 func (b *bench) budgetRows(what string, limits [3]float64, direct, reverse, own []samples) {
 	for i, q := range quantiles {
 		at := func(rounds []samples) (ms []float64) {
@@ -177,7 +182,8 @@ func (b *bench) budgetRows(what string, limits [3]float64, direct, reverse, own 
 	}
 }
 
-// budgetChunks measures how long a chunk takes from the upstream's write to the client's read. Both clocks are this machine's.
+// budgetChunks measures how long a chunk takes from the upstream's write to the client's read. Both
+// clocks are this machine's.
 func (b *bench) budgetChunks(ctx context.Context, x proxies) error {
 	const live = 32
 	c, err := x.callers(ctx, "chunks", live, "chunks=50&gap_us=20000&stamp=1", true)
@@ -199,7 +205,7 @@ func (b *bench) budgetChunks(ctx context.Context, x proxies) error {
 	return nil
 }
 
-// chunkDelays reads live streams at once and gives the delay of each stamped chunk but the first.
+// chunkDelays reads live streams at once and returns the delay of each stamped chunk but the first.
 func chunkDelays(ctx context.Context, addr string, live int, req func(int) []byte) (samples, error) {
 	out := make([]samples, live)
 	errs := make([]error, live)
@@ -247,7 +253,8 @@ func streamDelays(c *conn, req []byte) (out samples, err error) {
 	return out[1:], nil
 }
 
-// budgetCancels measures from the client's FIN to the upstream's notice, mid-stream.
+// budgetCancels measures how long the upstream takes to notice, mid-stream, that the client has
+// closed its connection.
 func (b *bench) budgetCancels(ctx context.Context, x proxies) error {
 	const workers = 4
 	c, err := x.callers(ctx, "leave", workers, "chunks=1000&gap_us=5000", true)

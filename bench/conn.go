@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// ioTimeout bounds each exchange, so that a server that hangs fails the run instead of stopping it.
+// ioTimeout limits each request, so that a server that hangs fails the run.
 const ioTimeout = 30 * time.Second
 
-// conn is one keep-alive HTTP/1.1 connection of the load generator. It writes requests that were made beforehand and parses no more of
-// an answer than it needs: net/http's client costs as much as the servers measured here and would blur the ratios on a
-// machine that they share.
+// conn is a keep-alive HTTP/1.1 connection of the load generator. It writes requests that were
+// built before, and parses no more of an answer than it needs. net/http's client costs as much as
+// the servers measured here, and would blur the ratios on a machine that they share.
 type conn struct {
 	net.Conn
 	r    *bufio.Reader
@@ -32,10 +32,10 @@ func dial(ctx context.Context, addr string) (*conn, error) {
 	return &conn{Conn: c, r: bufio.NewReaderSize(c, 4<<10)}, nil
 }
 
-// header is what the generator reads of an answer's head.
+// header has the parts of an answer's head that are read.
 type header struct {
 	status  int
-	length  int // -1: chunked
+	length  int // -1 means chunked
 	closing bool
 }
 
@@ -80,7 +80,7 @@ func (c *conn) send(req []byte) (header, error) {
 	}
 }
 
-// do makes one exchange and keeps the answer's body.
+// do makes one request and keeps the answer's body.
 func (c *conn) do(req []byte) (int, error) {
 	h, err := c.send(req)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *conn) do(req []byte) (int, error) {
 	return h.status, err
 }
 
-// read reads an answer's body and gives each piece to fn.
+// read reads an answer's body and passes each piece to fn.
 func (c *conn) read(h header, fn func([]byte)) error {
 	if h.length >= 0 {
 		return c.piece(h.length, fn)
@@ -107,7 +107,7 @@ func (c *conn) read(h header, fn func([]byte)) error {
 	}
 }
 
-// chunk reads one chunk; 0 is the last.
+// chunk reads one chunk and returns its length; 0 is the last.
 func (c *conn) chunk(fn func([]byte)) (int, error) {
 	line, err := c.r.ReadSlice('\n')
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *conn) piece(n int, fn func([]byte)) error {
 	return nil
 }
 
-// request makes the bytes of a request; extra holds whole header lines.
+// request returns the bytes of a request; extra holds whole header lines.
 func request(method, path, host string, body []byte, extra string) []byte {
 	b := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n%s", method, path, host, extra)
 	if body != nil {

@@ -14,7 +14,8 @@ import (
 	_ "modernc.org/sqlite" // the library that Heardlog uses
 )
 
-// disk is a file to be synced: 4 KiB written in place and synced is the least that a durable append can cost.
+// disk is a file that is synced: writing 4 KiB in place and syncing is the least that a durable
+// append can cost.
 type disk struct {
 	f    *os.File
 	page []byte
@@ -60,8 +61,8 @@ func (b *bench) fdatasync() (samples, error) {
 	return out, os.Remove(d.f.Name())
 }
 
-// single is the store without group commit: the same library, settings, table and indexes, one INSERT a transaction, as
-// many goroutines as there are clients, no HTTP.
+// single is a store without group commit: the same library, settings, table and indexes, but one
+// INSERT a transaction, as many goroutines as there are clients, and no HTTP.
 type single struct{ db *sql.DB }
 
 func openSingle(ctx context.Context, path string) (*single, error) {
@@ -86,7 +87,8 @@ func openSingle(ctx context.Context, path string) (*single, error) {
 	return &single{db}, nil
 }
 
-// run appends total messages from a number of goroutines and gives the rate; round keeps the sequence numbers apart.
+// run appends total messages from a number of goroutines and returns the rate. round keeps the
+// sequence numbers of rounds apart.
 func (s *single) run(ctx context.Context, round, writers, total int, body string) (float64, error) {
 	insert, err := s.db.PrepareContext(ctx, "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) VALUES (?, ?, ?, ?, 1, NULL, ?)")
 	if err != nil {

@@ -8,15 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// agoraBase is the base of the paths that Agora's clients use, as a chi pattern; project is the appid in it.
+// agoraBase is the prefix of the paths that Agora's clients use, as a chi pattern; the project is
+// the appid in it.
 const (
 	agoraBase = "/api/conversational-ai-agent/v2/projects/{appid}"
-	agoraPath = "/api/conversational-ai-agent/v2/projects/default" // the project of /v1 on an open server
+	// The project of /v1 on a server without credentials.
+	agoraPath = "/api/conversational-ai-agent/v2/projects/default"
 )
 
 const sentence = "I would like to move my appointment from Tuesday morning to some time on Thursday, if you still have anything free after lunch."
 
-// joinBody gives a join of a text agent, which answers from the upstream at url.
+// joinBody returns the body of a join: a text agent that answers with the LLM at url.
 func joinBody(name, url string, maxHistory int) []byte {
 	llm := map[string]any{}
 	if maxHistory > 0 {
@@ -34,7 +36,7 @@ func joinBody(name, url string, maxHistory int) []byte {
 	return body
 }
 
-// messagesBody gives a batch of n messages, user and assistant by turns.
+// messagesBody returns a batch of n messages, user and assistant in turn.
 func messagesBody(n int) []byte {
 	type message struct {
 		Role     string            `json:"role"`
@@ -57,12 +59,13 @@ func messagesBody(n int) []byte {
 	return body
 }
 
-// population is a number of agents with the same ledger.
+// population is a number of agents with the same messages.
 type population struct {
 	ids []string
 }
 
-// populate makes agents through the API, with so many clients at once. batch is what each is given to remember; nil for nothing.
+// populate makes agents through the API, up to 16 at a time. batch is the first append to each; nil
+// for none.
 func populate(ctx context.Context, addr, name string, agents int, batch []byte, maxHistory int, url string) (population, error) {
 	p := population{ids: make([]string, agents)}
 	var next atomic.Int64

@@ -9,7 +9,8 @@ import (
 	"slices"
 )
 
-// benchHistory is part 1: the history of 32 messages against a bare chi handler that writes the same bytes.
+// benchHistory is part 1: the history of 32 messages against a bare chi handler that writes the
+// same bytes.
 func (b *bench) benchHistory(ctx context.Context) error {
 	b.sayf("\n1. GET history of 32 messages, 64 clients")
 	p, _, err := b.startServer(ctx, b.db("history"), b.level)
@@ -29,7 +30,7 @@ func (b *bench) benchHistory(ctx context.Context) error {
 			return request("GET", agoraPath+"/agents/"+agents.ids[i]+"/history", addr, nil, "")
 		}
 	}
-	size, err := b.teach(ctx, p.addr, get(p.addr)(0), peer.addr, "/history")
+	size, err := b.copyAnswer(ctx, p.addr, get(p.addr)(0), peer.addr, "/history")
 	if err != nil {
 		return err
 	}
@@ -44,14 +45,15 @@ func (b *bench) benchHistory(ctx context.Context) error {
 	return b.benchStd(ctx, 1, "history", 0.5, own, other, nil)
 }
 
-// benchStd repeats a comparison with net/http's client, as most clients in Go are. It costs about as much as the servers on
-// the same two cores, and so brings every ratio nearer to one: this is the figure to compare with other reports.
+// benchStd repeats a comparison with net/http's client, which most Go programs use. It costs about
+// as much as the servers on the same two cores, and so brings every ratio nearer to one. Compare
+// this figure with other reports.
 func (b *bench) benchStd(ctx context.Context, part int, what string, limit float64, own, other *contender, body []byte) error {
 	std := func(c *contender) *contender {
 		l := c.load
 		client := &http.Client{Transport: &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: 1024, DisableCompression: true}, Timeout: ioTimeout}
 		raw := l.request
-		l.request = func(i int) []byte { // the loop below needs the address alone
+		l.request = func(i int) []byte { // the loop below needs only the address
 			_, rest, _ := bytes.Cut(raw(i), []byte(" "))
 			path, _, _ := bytes.Cut(rest, []byte(" "))
 			return append([]byte("http://"+l.addr), path...)
@@ -69,7 +71,7 @@ func (b *bench) benchStd(ctx context.Context, part int, what string, limit float
 	return nil
 }
 
-// stdCall makes one exchange with net/http's client: a POST where there is a body.
+// stdCall makes one request with net/http's client: a POST if there is a body.
 func stdCall(ctx context.Context, client *http.Client, url string, body []byte) error {
 	method := http.MethodGet
 	if body != nil {
@@ -94,8 +96,8 @@ func stdCall(ctx context.Context, client *http.Client, url string, body []byte) 
 	return nil
 }
 
-// teach takes Heardlog's answer to a request and lets the bare handler answer the same.
-func (b *bench) teach(ctx context.Context, from string, req []byte, to, path string) (int, error) {
+// copyAnswer copies Heardlog's answer to a request, so that the bare handler answers the same.
+func (b *bench) copyAnswer(ctx context.Context, from string, req []byte, to, path string) (int, error) {
 	c, err := dial(ctx, from)
 	if err != nil {
 		return 0, err

@@ -12,7 +12,7 @@ import (
 // samples are latencies.
 type samples []time.Duration
 
-// at gives a quantile, the nearest rank; 0 of none.
+// at returns a quantile, by nearest rank; 0 for no samples.
 func (s samples) at(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -21,23 +21,23 @@ func (s samples) at(q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// result is what one round of load gave.
+// result is what one round of load measured.
 type result struct {
-	rate float64 // exchanges a second
+	rate float64 // requests a second
 	lat  samples
-	cpu  time.Duration // of the process under load, an exchange
+	cpu  time.Duration // of the process under load, for each request
 }
 
-// load is a closed loop: clients connections that each send their next request when they have the last answer.
+// load is a closed loop: each client sends its next request when it has the answer to the last.
 type load struct {
 	addr    string
 	clients int
 	total   int
-	// request returns what a client sends, again and again. each, if not nil, is asked for every
-	// request instead; n counts the requests of all clients.
+	// request returns what a client sends, again and again. If each is not nil, it is called for
+	// every request instead; n counts the requests of all clients.
 	request func(client int) []byte
 	each    func(client, n int) []byte
-	// read takes the answer; nil wants status 200 and drops the body.
+	// read sends a request and checks the answer; nil wants status 200 and drops the body.
 	read func(c *conn, req []byte) error
 }
 
@@ -120,8 +120,8 @@ type contender struct {
 	got  []result
 }
 
-// interleave runs the contenders by turns, A B A B, so that what else the machine does falls on all of them. Each runs once before, for
-// a quarter, to be warm.
+// interleave runs the contenders in turn, A B A B, so that other work of the machine slows all of
+// them. Each first runs for a quarter of a round, to be warm.
 func interleave(ctx context.Context, rounds int, list ...*contender) error {
 	for r := -1; r < rounds; r++ {
 		for _, c := range list {
@@ -178,7 +178,8 @@ func median(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// ratio gives the median of the rounds' own ratios: each pair was measured within the same seconds.
+// ratio returns the median of the rounds' ratios: the two figures of a round were measured within
+// the same seconds.
 func ratio(a, b []float64) float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

@@ -1,15 +1,15 @@
-// Command bench measures Heardlog against what it is built on, in one run on one machine, and prints
-// ratios: against a bare chi handler, the disk's fdatasync, one transaction an append, pgbench and
-// httputil.ReverseProxy. docs/internals/performance.md has the results.
+// Command bench measures Heardlog against what it is built on, in one run on one machine, and
+// prints ratios: against a bare chi handler, the disk's fdatasync, one transaction an append,
+// pgbench and httputil.ReverseProxy. docs/internals/performance.md has the results.
 //
 //	go run .              # everything, about fifteen minutes
 //	go run . -quick       # a few seconds a part, for orientation
 //	go run . -only 1,2
 //	go run . -only 11,12 -against ../heardlog-old
 //
-// It builds the server and runs it, and what it is compared with, as processes of their own, so that
-// CPU and memory are told apart. The load comes from this process, over loopback. Rounds are
-// interleaved and medians taken. Linux only: it reads /proc.
+// It builds the server and runs it, and what it is compared with, as processes of their own, so
+// that each one's CPU and memory can be read. The load comes from this process, over loopback.
+// Rounds are interleaved and medians taken. Linux only: it reads /proc.
 //
 // The module imports nothing of the server: any server's binary can be measured.
 package main
@@ -45,7 +45,7 @@ type bench struct {
 	report
 	sizes
 	bin     string // the server
-	against string // a second server, measured beside it; "" for none
+	against string // a second server, measured in turn with the first; "" for none
 	dir     string // on the disk that is measured
 	level   string // the server's log level
 	rounds  int
@@ -54,7 +54,7 @@ type bench struct {
 	postgres string // URL of part 10's server
 }
 
-// sizes are how much load there is.
+// sizes hold how much load there is.
 type sizes struct {
 	requests int // of a round, histories and appends
 	calls    int // of a round, proxied
@@ -67,7 +67,7 @@ type sizes struct {
 	events   int // of a round, deliveries waiting
 	wakes    int // of a round, events that come one by one
 	watchers int // of an agent
-	long     int // messages of a memory that is longer than is kept in the process
+	long     int // messages of a memory longer than the process keeps
 }
 
 func full() sizes {
@@ -173,7 +173,7 @@ func (b *bench) all(ctx context.Context, only string, files uint64, strict bool)
 	return err
 }
 
-// stopAll ends what was started.
+// stopAll stops all processes that were started.
 func (b *bench) stopAll() {
 	for _, p := range slices.Backward(b.running) {
 		p.stop(true)
@@ -181,10 +181,10 @@ func (b *bench) stopAll() {
 	b.running = nil
 }
 
-// db gives the path of a new database.
+// db returns the path of a new database.
 func (b *bench) db(name string) string { return filepath.Join(b.dir, name, "heardlog.db") }
 
-// kernel gives the system's name and version.
+// kernel returns the system's name and version.
 func kernel() string {
 	v, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The tests stand inside the package because a program has no other inside.
+// The tests are inside the package because a command exports nothing.
 
 func TestMain(m *testing.M) {
-	if os.Getenv(roleVariable) != "" { // a peer that the run below started
+	if os.Getenv(roleVariable) != "" { // a process that the run below started
 		if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestQuick runs every part once, with little load: each must reach its figures, whatever they are. Parts wait more than they work, so that two at a time take little more than one.
+// TestQuick runs every part once, with little load. Each part must produce its rows, whatever the
+// figures. Parts wait more than they work, so they run in parallel.
 func TestQuick(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -47,14 +48,15 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// quickly runs one part, and wants that many figures of it.
+// quickly runs one part and wants that many rows of it.
 func quickly(t *testing.T, part, want int, server string) {
 	t.Helper()
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"-quick", "-rounds", "1", "-streams", "50", "-only", strconv.Itoa(part), "-server", server, "-dir", t.TempDir()}, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	if strings.Contains(out.String(), "SKIPPED") { // by those that measure a database, which tests of its driver demand
+	// There is no database server; its driver's tests fail then in CI.
+	if strings.Contains(out.String(), "SKIPPED") {
 		t.Skip(out.String())
 	}
 	_, table, ok := strings.Cut(out.String(), "figures behind it\n")
@@ -153,7 +155,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestConn reads what net/http writes: a length, chunks, a stream that breaks.
+// TestConn reads what net/http writes: a length, chunks, and a stream that breaks.
 func TestConn(t *testing.T) {
 	t.Parallel()
 	addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +196,7 @@ func TestConn(t *testing.T) {
 	}
 }
 
-// TestStream drives the fake upstream and what stands in front of it.
+// TestStream reads the fake upstream, directly and through the ReverseProxy.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	up := serve(t, newUpstream())
@@ -218,7 +220,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestSingle checks that the baseline of one transaction an append stores what it counts.
+// TestSingle checks that the store of one transaction an append stores what it counts.
 func TestSingle(t *testing.T) {
 	t.Parallel()
 	s, err := openSingle(t.Context(), t.TempDir()+"/one/single.db")

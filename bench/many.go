@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// manyChunks are the chunks of a stream of the long run.
+// manyChunks is the number of chunks of each stream of part 6.
 const manyChunks = 8
 
-// benchMany is part 6: live streams at once until so many have been made in all; it counts the lost ones and watches the memory. The
-// servers have done nothing before.
+// benchMany is part 6: many live streams at once. It counts the streams that were lost and watches
+// the memory. The servers are new.
 func (b *bench) benchMany(ctx context.Context) error {
 	b.sayf("\n6. %d streams at once with %d messages put in front", b.live, memoryLen)
 	x, err := b.startProxies(ctx)
@@ -42,8 +42,8 @@ func (b *bench) benchMany(ctx context.Context) error {
 	return nil
 }
 
-// crowd is what many gives.
-type crowd struct {
+// manyResult is the result of many.
+type manyResult struct {
 	lost  int64
 	first samples
 	rss   float64 // MB, the highest seen
@@ -51,20 +51,20 @@ type crowd struct {
 	cpu   time.Duration
 }
 
-func many(ctx context.Context, p *process, live, total, gapUS int, req func(int) []byte) (crowd, error) {
+func many(ctx context.Context, p *process, live, total, gapUS int, req func(int) []byte) (manyResult, error) {
 	var left, lost atomic.Int64
 	left.Store(int64(total))
 	firsts := make([]samples, live)
 	errs := make([]error, live)
 	before, err := p.cpu()
 	if err != nil {
-		return crowd{}, err
+		return manyResult{}, err
 	}
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range live {
 		wg.Go(func() {
-			// They begin spread over one stream's length, as calls do.
+			// They start spread over the length of one stream, as calls do.
 			time.Sleep(time.Duration(i*manyChunks*gapUS/live) * time.Microsecond)
 			r := req(i)
 			var c *conn
@@ -95,7 +95,7 @@ func many(ctx context.Context, p *process, live, total, gapUS int, req func(int)
 	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
-	out := crowd{}
+	out := manyResult{}
 	out.rss, err = peak(p, done)
 	<-done
 	out.took, out.lost = time.Since(start), lost.Load()
@@ -107,7 +107,7 @@ func many(ctx context.Context, p *process, live, total, gapUS int, req func(int)
 	return out, errors.Join(append(errs, err, cpuErr, ctx.Err())...)
 }
 
-// peak watches the resident memory until done.
+// peak returns the highest resident memory until done, in MB.
 func peak(p *process, done <-chan struct{}) (float64, error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -126,7 +126,7 @@ func peak(p *process, done <-chan struct{}) (float64, error) {
 	}
 }
 
-// benchCancel measures how soon the upstream sees that the client of a call went away.
+// benchCancel measures how long the upstream takes to notice that the client of a call went away.
 func (b *bench) benchCancel(ctx context.Context, x proxies) error {
 	const workers = 4
 	for _, kind := range []struct {
@@ -189,7 +189,8 @@ func cancels(ctx context.Context, upstream, addr string, workers, each, chunks i
 	return all, errors.Join(errs...)
 }
 
-// cancelOne makes a call, leaves it and asks the upstream when it noticed. The two clocks are the same machine's.
+// cancelOne makes a call, leaves it, and asks the upstream when it noticed. Both clocks are this
+// machine's.
 func cancelOne(ctx context.Context, ask *conn, upstream, addr, id string, req []byte, chunks int) (time.Duration, error) {
 	c, err := dial(ctx, addr)
 	if err != nil {
@@ -201,7 +202,7 @@ func cancelOne(ctx context.Context, ask *conn, upstream, addr, id string, req []
 		if _, err := c.Write(req); err != nil {
 			return 0, err
 		}
-		// The call must have reached the upstream, which is silent then.
+		// The upstream must have the call before the client leaves.
 		if err := poll(ctx, ask, seen, http.StatusNoContent); err != nil {
 			return 0, fmt.Errorf("the upstream never saw %s: %w", id, err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// defaultPostgres is where the tests look for a server, too.
+// defaultPostgres returns the URL of the server that tests use too.
 func defaultPostgres() string {
 	if given := os.Getenv("TEST_POSTGRES_URL"); given != "" {
 		return given
@@ -25,8 +25,9 @@ func defaultPostgres() string {
 	return "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
 }
 
-// benchPostgres is part 10: appends on PostgreSQL, against pgbench and its single-row insert on the same server within the
-// same seconds; histories against the bare chi handler; pages of a long ledger; interrupts through another server. Without a server or pgbench it is left out, and says so.
+// benchPostgres is part 10. It measures appends on PostgreSQL against pgbench's inserts on the same
+// server, histories against the bare chi handler, pages of a long ledger, and interrupts through
+// another server. Without a server or pgbench it is skipped, with a message.
 func (b *bench) benchPostgres(ctx context.Context) (err error) {
 	b.sayf("\n10. PostgreSQL")
 	if _, err := exec.LookPath("pgbench"); err != nil {
@@ -39,7 +40,7 @@ func (b *bench) benchPostgres(ctx context.Context) (err error) {
 		return nil
 	}
 	defer func() { err = errors.Join(err, drop()) }()
-	defer b.stopAll() // before the schema goes
+	defer b.stopAll() // before the schema is dropped
 	p, _, err := b.startOn(ctx, base, b.db("postgres"), b.level)
 	if err != nil {
 		return err
@@ -60,11 +61,12 @@ func (b *bench) benchPostgres(ctx context.Context) (err error) {
 	return b.interruptsOf(ctx, 10, base, p)
 }
 
-// openSchema makes an empty schema and gives the URL with it.
+// openSchema makes an empty schema and returns the URL with it, and a function that drops it.
 func (b *bench) openSchema(ctx context.Context) (base string, drop func() error, err error) {
 	u, err := url.Parse(b.postgres)
 	if err != nil || u.Host == "" {
-		return "", nil, errors.New("it is postgres://user@host:port/database?options") // the parser's own text may quote a password
+		// The parser's error may quote a password.
+		return "", nil, errors.New("it is postgres://user@host:port/database?options")
 	}
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -94,12 +96,13 @@ func (b *bench) openSchema(ctx context.Context) (base string, drop func() error,
 	}, nil
 }
 
-// pgClients are the callers of an append, and the most sessions that pgbench gets: PostgreSQL takes a hundred where nobody says otherwise.
+// pgClients are the numbers of clients, and pgSessions the most sessions that pgbench opens: by
+// default PostgreSQL allows a hundred.
 var pgClients = []int{1, 64, 1000}
 
 const pgSessions = 64
 
-// pgAppend measures appends of one message, each caller with an agent of its own.
+// pgAppend measures appends of one message, each client with an agent of its own.
 func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 	callers := min(pgClients[len(pgClients)-1], b.live)
 	agents, err := populate(ctx, p.addr, "pg", callers, nil, 32, "")
@@ -113,7 +116,8 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 	body := []byte(`{"role":"user","content":"` + sentence + `","source":"asr","timestamp":1780000000000,"metadata":{"publisher":"1001"}}`)
 	for i, clients := range pgClients {
 		clients = min(clients, callers)
-		limit := []float64{0.5, 3, 3}[i] // a lone caller has nobody to share a commit with: that target is ours
+		// A single client shares its commits with no other, so its target is lower.
+		limit := []float64{0.5, 3, 3}[i]
 		total := max(b.requests/3, clients)
 		if clients == 1 {
 			total = b.requests / 30
@@ -122,7 +126,7 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 			return request("POST", agoraPath+"/agents/"+agents.ids[i]+"/messages", p.addr, body, "")
 		}}}
 		var peer, overDB, peerDB []float64
-		for round := range b.rounds + 1 { // the first to be warm
+		for round := range b.rounds + 1 { // the first is to be warm
 			before := cpuOf(ctx, base, "heardlog")
 			if err := interleave(ctx, 1, over); err != nil {
 				return err
@@ -148,7 +152,8 @@ func (b *bench) pgAppend(ctx context.Context, base string, p *process) error {
 	return nil
 }
 
-// historyOf compares the history of 32 messages with the bare chi handler, as part 1 does, for a server on a store of another part.
+// historyOf compares the history of 32 messages with the bare chi handler, as part 1 does, on
+// another part's store.
 func (b *bench) historyOf(ctx context.Context, part int, p, peer *process) error {
 	agents, err := populate(ctx, p.addr, "history", 64, messagesBody(32), 32, "")
 	if err != nil {
@@ -159,7 +164,7 @@ func (b *bench) historyOf(ctx context.Context, part int, p, peer *process) error
 			return request("GET", agoraPath+"/agents/"+agents.ids[i]+"/history", addr, nil, "")
 		}
 	}
-	size, err := b.teach(ctx, p.addr, get(p.addr)(0), peer.addr, "/history")
+	size, err := b.copyAnswer(ctx, p.addr, get(p.addr)(0), peer.addr, "/history")
 	if err != nil {
 		return err
 	}
@@ -173,7 +178,8 @@ func (b *bench) historyOf(ctx context.Context, part int, p, peer *process) error
 	return nil
 }
 
-// pgPages compares the last page of a long ledger with the first, neither of which is in memory but the newest messages.
+// pgPages compares the last page of a long ledger with the first. Only the newest messages are in
+// memory.
 func (b *bench) pgPages(ctx context.Context, p *process) error {
 	const page = 100
 	agents, err := populate(ctx, p.addr, "pgpages", 1, messagesBody(page), 32, "")
@@ -206,12 +212,13 @@ func (b *bench) pgPages(ctx context.Context, p *process) error {
 	return nil
 }
 
-// pgbench runs PostgreSQL's own load generator with an insert of one row of the size of a message.
+// pgbench runs PostgreSQL's load generator, with inserts of one row as long as a message.
 type pgbench struct {
 	script, url string
 }
 
-// prepare makes the table and the script. The table has less to keep than ours: one index, no columns that count.
+// prepare makes the table and the script. The table is simpler than Heardlog's: it has one index
+// and no counters.
 func (g pgbench) prepare(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, g.url)
 	if err != nil {
@@ -221,13 +228,14 @@ func (g pgbench) prepare(ctx context.Context) error {
 	if err = errors.Join(err, conn.Close(ctx)); err != nil {
 		return err
 	}
-	sql := "INSERT INTO single (agent_no, turn, body) VALUES (:client_id, 1, '" + strings.Repeat("x", 2*len(sentence)) + "');\n" // a message's text and what stands around it
+	// A message's text and its other fields.
+	sql := "INSERT INTO single (agent_no, turn, body) VALUES (:client_id, 1, '" + strings.Repeat("x", 2*len(sentence)) + "');\n"
 	return os.WriteFile(g.script, []byte(sql), 0o600)
 }
 
 var pgbenchRate = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
 
-// run gives the rate of single-row inserts, and the CPU time that its sessions in the database took for each.
+// run returns the rate of inserts, and the CPU time of the database's sessions for each.
 func (g pgbench) run(ctx context.Context, clients, total int) (rate float64, cpu time.Duration, err error) {
 	u, err := url.Parse(g.url)
 	if err != nil {
@@ -235,7 +243,7 @@ func (g pgbench) run(ctx context.Context, clients, total int) (rate float64, cpu
 	}
 	q := u.Query()
 	schema := q.Get("search_path")
-	q.Del("search_path") // it is no parameter of libpq's
+	q.Del("search_path") // libpq has no such parameter
 	q.Del("application_name")
 	u.RawQuery = q.Encode()
 	cmd := exec.CommandContext(ctx, "pgbench", "-n", "-M", "prepared", "-f", g.script, "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)),
@@ -243,7 +251,7 @@ func (g pgbench) run(ctx context.Context, clients, total int) (rate float64, cpu
 	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path="+schema, "PGAPPNAME=pgbench-"+schema)
 	ended := make(chan struct{})
 	looked := make(chan time.Duration)
-	go func() { // its sessions end with it, so that they are looked at while they run
+	go func() { // the sessions end with pgbench, so their CPU is read while they run
 		var most time.Duration
 		for {
 			select {
@@ -269,8 +277,8 @@ func (g pgbench) run(ctx context.Context, clients, total int) (rate float64, cpu
 	return rate, cpu, err
 }
 
-// cpuOf gives the CPU time so far of the database's processes that serve one program's connections, of those that use this schema; 0 where the server is on
-// another machine.
+// cpuOf returns the CPU time so far of the database's processes that serve a program's connections
+// to this schema; 0 if the server is on another machine.
 func cpuOf(ctx context.Context, base, program string) (sum time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -279,7 +287,7 @@ func cpuOf(ctx context.Context, base, program string) (sum time.Duration) {
 		return 0
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	// The schema is in the name, since others may work on the same server meanwhile.
+	// The schema is in the name, because others may use the same server.
 	rows, err := conn.Query(ctx, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 || '-' || current_schema()", program)
 	if err != nil {
 		return 0
@@ -289,8 +297,8 @@ func cpuOf(ctx context.Context, base, program string) (sum time.Duration) {
 		return 0
 	}
 	for _, pid := range pids {
-		// In ns, where /proc/PID/stat counts hundredths of seconds: many sessions that did little each would come out too cheap. It is of one thread, which is all that
-		// a session has.
+		// This file counts nanoseconds. /proc/PID/stat counts hundredths of a second, too coarse
+		// for sessions that did little each. It covers one thread, which is all that a session has.
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 		if err != nil {
 			return 0

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// process is a server under load, in a process of its own so that CPU and memory are its alone.
+// process is a server under load, in a process of its own so that its CPU and memory can be read.
 type process struct {
 	name string
 	addr string
@@ -27,7 +27,7 @@ type process struct {
 // userHZ is the unit of CPU times in /proc, 100 on every Linux.
 const userHZ = 100
 
-// cpu gives user and system time so far.
+// cpu returns user and system time so far.
 func (p *process) cpu() (time.Duration, error) {
 	if p == nil {
 		return 0, nil
@@ -45,7 +45,7 @@ func (p *process) cpu() (time.Duration, error) {
 	return time.Duration(user+sys) * time.Second / userHZ, errors.Join(err1, err2)
 }
 
-// memory gives a field of /proc/PID/status in MB: VmRSS, or VmHWM for the peak.
+// memory returns a field of /proc/PID/status in MB: VmRSS, or VmHWM for the peak.
 func (p *process) memory(field string) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -72,7 +72,7 @@ func build(ctx context.Context, dir string) (string, error) {
 	return bin, nil
 }
 
-// freePort gives an address that nobody listens on; the server does not print its own at level warn.
+// freePort returns a free address; the server does not print its own at level warn.
 func freePort(ctx context.Context) (string, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,12 +81,13 @@ func freePort(ctx context.Context) (string, error) {
 	return ln.Addr().String(), ln.Close()
 }
 
-// startServer starts the built server on a database file and waits until it is ready; it tells how long that took.
+// startServer starts the server on a database file, waits until it is ready, and returns how long
+// that took.
 func (b *bench) startServer(ctx context.Context, db, level string) (*process, time.Duration, error) {
 	return b.startOn(ctx, "sqlite:"+db, db, level)
 }
 
-// startOn is startServer on any store; the log stands beside db. env holds more settings, as
+// startOn is startServer on any store; the log is beside db. env holds more settings, as
 // NAME=value.
 func (b *bench) startOn(ctx context.Context, store, db, level string, env ...string) (*process, time.Duration, error) {
 	addr, err := freePort(ctx)
@@ -128,7 +129,7 @@ func (b *bench) startOn(ctx context.Context, store, db, level string, env ...str
 	return nil, 0, fmt.Errorf("the server was not ready within a minute; its log is %s", log.Name())
 }
 
-// startRole starts this program again as one of the peers, which prints its address.
+// startRole starts this program again in another role, which prints its address.
 func (b *bench) startRole(ctx context.Context, role string, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -163,7 +164,7 @@ func (p *process) stop(kill bool) {
 		sig = syscall.SIGKILL
 	}
 	_ = p.cmd.Process.Signal(sig) // it may have ended by itself
-	_ = p.cmd.Wait()              // an end by a signal is what was asked for
+	_ = p.cmd.Wait()              // an end by a signal is expected
 	if p.log != nil {
 		_ = p.log.Close()
 	}

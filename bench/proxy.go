@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// burst is how many chunks a burst stream has, after each of which the upstream flushes, and memoryLen how many messages stand
-// in front of each call.
+// burst is how many chunks a burst stream has, and memoryLen how many messages come before each
+// question.
 const (
 	burst     = 52
 	memoryLen = 20
 )
 
-// proxies are the ways to the fake upstream: straight, through the standard library's proxy, through Heardlog.
+// proxies are the fake upstream, and the two ways to it: the standard library's proxy and Heardlog.
 type proxies struct {
 	upstream, reverse, own *process
 }
 
-// chatBody is a call of about 1 KB: a question, a system message, a tool.
+// chatBody returns a call of about 1 KB: a system message, a question and a tool.
 func chatBody(stream bool) []byte {
 	return fmt.Appendf(nil, `{"model":"bench-1","temperature":0.2,"max_tokens":256,"stream":%v,"messages":[{"role":"system","content":"%s"},{"role":"user","content":"%s"}],`+
 		`"tools":[{"type":"function","function":{"name":"book","description":"Book an appointment","parameters":{"type":"object","properties":{`+
@@ -42,7 +42,8 @@ func (b *bench) startProxies(ctx context.Context) (x proxies, err error) {
 	return x, err
 }
 
-// callers makes the requests of a comparison: the same body for all, each caller of Heardlog with an agent of its own.
+// callers makes the requests of a comparison: the same body for all, with an agent for each caller
+// of Heardlog.
 type callers struct {
 	agents population
 	path   string // of the upstream, with the query that says how it answers
@@ -57,7 +58,7 @@ func (x proxies) callers(ctx context.Context, name string, n int, query string, 
 	return c, err
 }
 
-// of gives the requests of one way; extra is put into the head.
+// of returns caller i's request to a process; extra holds more header lines.
 func (c callers) of(x proxies, p *process, i int, extra string) []byte {
 	if p == x.own {
 		return request("POST", "/v1/agents/"+c.agents.ids[i]+"/chat/completions", p.addr, c.body, extra)
@@ -65,7 +66,7 @@ func (c callers) of(x proxies, p *process, i int, extra string) []byte {
 	return request("POST", c.path, p.addr, c.body, extra)
 }
 
-// contenders gives the three ways under the same load.
+// contenders returns the three ways under the same load.
 func (c callers) contenders(x proxies, clients, total int, read func(*conn, []byte) error) (direct, reverse, own *contender) {
 	way := func(name string, p *process) *contender {
 		return &contender{name: name, proc: p, load: load{
@@ -133,7 +134,7 @@ func (b *bench) compare(what string, reverse, own *contender) {
 // errLost is a stream that ended without all of its chunks and [DONE].
 var errLost = errors.New("the stream was cut")
 
-// wantStream reads a stream to its end and gives when its first event came.
+// wantStream reads a stream to its end and returns when its first event came.
 func wantStream(c *conn, req []byte, chunks int) (first time.Time, err error) {
 	h, err := c.send(req)
 	if err != nil {
@@ -159,8 +160,8 @@ func wantStream(c *conn, req []byte, chunks int) (first time.Time, err error) {
 	return first, nil
 }
 
-// benchFirstToken measures the time to the first token at a moderate rate in an open loop: calls start when they are due,
-// whether or not earlier ones have ended.
+// benchFirstToken measures the time to the first token at a moderate rate in an open loop: calls
+// start on time, whether or not earlier ones have ended.
 func (b *bench) benchFirstToken(ctx context.Context, x proxies) error {
 	const rate, clients = 200, 64
 	c, err := x.callers(ctx, "first", clients, "chunks=10&gap_us=5000", true)
@@ -192,7 +193,7 @@ func (b *bench) benchFirstToken(ctx context.Context, x proxies) error {
 	return nil
 }
 
-// added gives the median of the rounds' own differences.
+// added returns the median of the rounds' differences.
 func added(a, b []float64) float64 {
 	out := slices.Clone(a)
 	for i := range out {
@@ -201,8 +202,8 @@ func added(a, b []float64) float64 {
 	return median(out)
 }
 
-// openLoop starts total calls at a rate and gives each one's time to its first token, from the moment it was sent. req makes a client's
-// call number n.
+// openLoop starts total calls at a rate and returns the time to the first token of each. req
+// returns a client's call number n.
 func openLoop(ctx context.Context, addr string, clients, total, rate int, req func(client, n int) []byte) (samples, error) {
 	type client struct {
 		*conn
@@ -229,7 +230,7 @@ func openLoop(ctx context.Context, addr string, clients, total, rate int, req fu
 			wg.Wait()
 			return nil, ctx.Err()
 		}
-		c := <-free // with far more clients than calls at a time this does not wait
+		c := <-free // there are far more clients than calls at a time, so this does not wait
 		wg.Go(func() {
 			defer func() { free <- client{c.conn, c.number, c.calls + 1} }()
 			r := req(c.number, c.calls)

@@ -16,7 +16,7 @@ import (
 
 // receiver takes webhooks in this process. Its paths:
 //
-//   - /held answers when release is called; until then deliveries wait.
+//   - /held answers when drained is called; until then deliveries wait.
 //   - /silent reads the request and never answers.
 //   - any other path answers at once.
 type receiver struct {
@@ -26,7 +26,7 @@ type receiver struct {
 	taken  atomic.Int64 // answered requests to /held
 
 	mu       sync.Mutex
-	hold     chan struct{}     // closed by release
+	hold     chan struct{}     // closed by drained
 	arrivals map[int]time.Time // of marked events, by number; zero until they arrive
 }
 
@@ -111,7 +111,8 @@ func (r *receiver) arrival(ctx context.Context, n int) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("the event of message %d did not arrive within a minute", n)
 }
 
-// drained lets go what waits at /held and returns how long it took until n deliveries were answered.
+// drained lets go what waits at /held and returns how long it took until n deliveries were
+// answered.
 func (r *receiver) drained(ctx context.Context, n int) (time.Duration, error) {
 	start := time.Now()
 	r.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// interruptsOf measures how soon a stream through one server ends when it is interrupted through another: from the moment the interrupt is sent until its reader sees
-// the stream's end.
+// interruptsOf measures how long a stream through one server goes on after it is interrupted
+// through another: from the request to interrupt until the reader sees the stream's end.
 func (b *bench) interruptsOf(ctx context.Context, part int, base string, p *process) error {
 	const workers = 4
 	other, _, err := b.startOn(ctx, base, b.db(fmt.Sprintf("other-%d", part)), b.level)
@@ -25,8 +25,8 @@ func (b *bench) interruptsOf(ctx context.Context, part int, base string, p *proc
 	if err != nil {
 		return err
 	}
-	// The servers have to know of each other, which takes them a beat.
-	if err := b.acquainted(ctx, p, other, agents.ids[0]); err != nil {
+	// The servers need a moment to find each other.
+	if err := b.waitForPeers(ctx, p, other, agents.ids[0]); err != nil {
 		return err
 	}
 	var p50, p90, p99, longest []float64
@@ -62,8 +62,8 @@ func interruptRound(ctx context.Context, at, other string, agents []string, each
 	return slices.Concat(out...), errors.Join(errs...)
 }
 
-// acquainted interrupts until that works across servers.
-func (b *bench) acquainted(ctx context.Context, p, other *process, id string) error {
+// waitForPeers interrupts streams until that works across servers.
+func (b *bench) waitForPeers(ctx context.Context, p, other *process, id string) error {
 	for range 20 {
 		d, err := interruptOne(ctx, p.addr, other.addr, id)
 		if err == nil && d < time.Second {
@@ -79,7 +79,8 @@ func (b *bench) acquainted(ctx context.Context, p, other *process, id string) er
 // errUncut is a stream that went on although it was interrupted.
 var errUncut = errors.New("the stream was not cut")
 
-// interruptOne begins a stream at one server, interrupts it at the other, and gives how long its end took.
+// interruptOne starts a stream at one server, interrupts it at the other, and returns how long its
+// end took.
 func interruptOne(ctx context.Context, at, other, id string) (time.Duration, error) {
 	stream, err := dial(ctx, at)
 	if err != nil {
@@ -101,8 +102,8 @@ func interruptOne(ctx context.Context, at, other, id string) (time.Duration, err
 	}
 	defer c.Close()
 	start := time.Now()
-	told := make(chan error, 1)
-	go func() { told <- wantOK(c, request("POST", "/v1/agents/"+id+"/interrupt", other, []byte("{}"), "")) }()
+	done := make(chan error, 1)
+	go func() { done <- wantOK(c, request("POST", "/v1/agents/"+id+"/interrupt", other, []byte("{}"), "")) }()
 	took := time.Duration(0)
 	for took == 0 {
 		n, err := stream.chunk(func([]byte) {})
@@ -110,8 +111,8 @@ func interruptOne(ctx context.Context, at, other, id string) (time.Duration, err
 		case n == 0 || err != nil: // the end, well formed or not
 			took = time.Since(start)
 		case time.Since(start) > 5*time.Second:
-			return 0, errors.Join(errUncut, stream.Close(), <-told)
+			return 0, errors.Join(errUncut, stream.Close(), <-done)
 		}
 	}
-	return took, <-told
+	return took, <-done
 }

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// check is one measured figure and what was wanted of it.
+// check is one measured figure and its target.
 type check struct {
 	part   int
 	what   string
@@ -36,7 +36,7 @@ func (c check) pass() bool {
 type report struct {
 	out    io.Writer
 	checks []check
-	both   bool // each row has the figure of a second server
+	both   bool // each row has the figure of a second server too
 }
 
 // sayf prints a line at once: a run takes minutes.
@@ -74,7 +74,7 @@ func (r *report) row(c check, sep string) string {
 	cells := []string{fmt.Sprint(c.part), c.what, figure(c.value, c.unit)}
 	note := c.note
 	if r.both {
-		times := "" // nothing can be told of a figure that was 0
+		times := "" // a figure of 0 has no ratio
 		if c.other != 0 {
 			times = figure(c.value/c.other, "x")
 		}
@@ -100,7 +100,7 @@ func figure(v float64, unit string) string {
 	return strings.TrimSpace(fmt.Sprintf("%.*f %s", digits, v, unit))
 }
 
-// table prints everything once more, and returns how many targets were missed.
+// table prints all rows again and returns how many targets were missed.
 func (r *report) table() (missed int, err error) {
 	r.sayf("")
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)

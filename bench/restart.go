@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// benchRestart is part 4: many running agents, a kill, and what the next start costs in time, memory and latency.
+// benchRestart is part 4: many running agents, a kill, and what the next start costs in time,
+// memory and latency.
 func (b *bench) benchRestart(ctx context.Context) error {
 	const messages = 100
 	b.sayf("\n4. %d running agents with %d messages each", b.agents, messages)
@@ -20,7 +21,7 @@ func (b *bench) benchRestart(ctx context.Context) error {
 		return err
 	}
 	b.sayf("  made in %.1f s through the API (join, then one batch)", time.Since(start).Seconds())
-	// One hot agent on this server, before.
+	// One hot agent, before the kill.
 	hot := func(int) []byte {
 		return request("GET", agoraPath+"/agents/"+agents.ids[0]+"/history", p.addr, nil, "")
 	}

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// newReverseProxy is the standard library's proxy as it should be used: the request body read first, since it loses streams
-// otherwise (golang/go#40747), a flush after each read, buffers from a pool, and enough idle connections.
+// newReverseProxy returns the standard library's proxy as it should be used: it reads the request
+// body first, because it loses streams otherwise (golang/go#40747), flushes after each read, reuses
+// buffers, and keeps enough idle connections.
 func newReverseProxy(upstream string) (http.Handler, error) {
 	target, err := url.Parse("http://" + upstream)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 // roleVariable marks a process that was started by startRole.
 const roleVariable = "HEARDLOG_BENCH_ROLE"
 
-// serveRole runs one of the peers until the process is ended. The server settings are those of Heardlog itself.
+// serveRole runs one of the other processes until it is ended, with the server settings of
+// Heardlog.
 func serveRole(ctx context.Context, out io.Writer, role, upstream, dir string) error {
 	var h http.Handler
 	var err error
@@ -47,8 +48,8 @@ func serveRole(ctx context.Context, out io.Writer, role, upstream, dir string) e
 	return nil
 }
 
-// raiseFiles lets this process and those it starts open as many files as the system allows: a thousand streams through a
-// proxy are four thousand sockets.
+// raiseFiles lets this process and those it starts open as many files as the system allows: a
+// thousand streams through a proxy need four thousand sockets.
 func raiseFiles() (uint64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -14,14 +14,15 @@ import (
 
 // watched is an agent with readers of its live tail.
 type watched struct {
-	id    string
-	conns []net.Conn
-	told  atomic.Int64 // messages that its readers were told of, in all
-	wg    sync.WaitGroup
+	id       string
+	conns    []net.Conn
+	received atomic.Int64 // messages that all readers got, in all
+	wg       sync.WaitGroup
 }
 
-// benchTail is part 9: what those who watch an agent cost who writes to it. Three agents of one server, with no reader, one and many, are written to by turns, by one
-// client: as fast as it can, and at a steady rate, as fast as nobody speaks. The readers share the machine with the server and its client.
+// benchTail is part 9: what readers of an agent's live tail cost those who append to it. One client
+// appends to three agents in turn: with no reader, with one and with many. It appends as fast as it
+// can, and at a steady rate. The readers share the machine with the server and the client.
 func (b *bench) benchTail(ctx context.Context) error {
 	b.sayf("\n9. append to an agent with 0, 1 and %d readers of its live tail, one client", b.watchers)
 	p, _, err := b.startServer(ctx, b.db("tail"), b.level)
@@ -61,11 +62,11 @@ func (b *bench) benchTail(ctx context.Context) error {
 	appended := int64(b.rounds*(total+steady) + warm(total) + warm(steady))
 	for i, w := range crowd[1:] {
 		want := appended * int64(crowds[i+1])
-		for end := time.Now().Add(30 * time.Second); w.told.Load() < want && time.Now().Before(end) && ctx.Err() == nil; {
+		for end := time.Now().Add(30 * time.Second); w.received.Load() < want && time.Now().Before(end) && ctx.Err() == nil; {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if got := w.told.Load(); got != want {
-			return fmt.Errorf("%d readers were told of %d messages instead of %d", crowds[i+1], got, want)
+		if got := w.received.Load(); got != want {
+			return fmt.Errorf("%d readers received %d messages instead of %d", crowds[i+1], got, want)
 		}
 	}
 	for i, n := range crowds[1:] {
@@ -80,7 +81,7 @@ func (b *bench) benchTail(ctx context.Context) error {
 		none, some = fast[0], fast[i+1]
 		least := 0.8
 		if n > 1 {
-			least = 0.2 // each append is then so many events to be written and read, by the cores that append
+			least = 0.2 // each append is then many events to write and read, on the same cores
 		}
 		b.atLeast(9, "append, as fast as one client can, with "+who+" against none", ratio(some.rates(), none.rates()), "x", least,
 			"%.0f/s against %.0f/s; p50 %.0f against %.0f µs, p99 %.0f against %.0f µs; server's CPU an append %.0f against %.0f µs",
@@ -90,7 +91,8 @@ func (b *bench) benchTail(ctx context.Context) error {
 	return nil
 }
 
-// steadily runs the contenders by turns, each sending its requests a gap apart, and notes how long each took.
+// steadily runs the contenders in turn, each with a pause before each request, and records the
+// latencies.
 func steadily(ctx context.Context, rounds, total int, gap time.Duration, list []*contender) error {
 	for r := -1; r < rounds; r++ {
 		for _, c := range list {
@@ -122,7 +124,7 @@ func steadily(ctx context.Context, rounds, total int, gap time.Duration, list []
 	return nil
 }
 
-// watch opens so many tails and reads them until close.
+// watch opens n live tails and reads them until close.
 func (w *watched) watch(ctx context.Context, addr string, n int) error {
 	req := request("GET", "/v1/agents/"+w.id+"/events?types=message", addr, nil, "")
 	for range n {
@@ -149,15 +151,15 @@ func (w *watched) watch(ctx context.Context, addr string, n int) error {
 // read counts the messages until the connection is closed.
 func (w *watched) read(c *conn, h header) {
 	name := []byte("event: message\n")
-	var tail []byte // of the piece before, in which the name may begin
+	var tail []byte // the end of the piece before, in which the name may begin
 	err := c.read(h, func(b []byte) {
 		tail = append(tail, b...)
-		w.told.Add(int64(bytes.Count(tail, name)))
+		w.received.Add(int64(bytes.Count(tail, name)))
 		keep := min(len(tail), len(name)-1)
 		tail = append(tail[:0], tail[len(tail)-keep:]...)
 	})
 	if !errors.Is(err, net.ErrClosed) {
-		w.told.Store(-1 << 40) // which the count shows
+		w.received.Store(-1 << 40) // so that the count is wrong
 	}
 }
 

@@ -10,24 +10,26 @@ import (
 	"time"
 )
 
-// upstream is a fake LLM, as lean as net/http allows, so that what stands in front of it is what is measured. The query
-// of the URL says how it answers: chunks (0 answers in one piece), gap_us between chunks, or in the middle of that piece, first_us before the first byte, stamp=1 to
-// say in each chunk when it was sent.
+// upstream is a fake LLM, as simple as net/http allows, so that the proxies are what is measured.
+// The query of the URL controls the answer: chunks (0 is an answer in one piece), gap_us between
+// chunks or in the middle of that piece, first_us before the first byte, stamp=1 for a time in each
+// chunk.
 type upstream struct {
-	mu   sync.Mutex
-	seen map[string]time.Time // when the end of the call with this X-Request-Id was seen; zero while it runs
+	mu sync.Mutex
+	// When the end of the call with an X-Request-Id was noticed; zero while it runs.
+	seen map[string]time.Time
 }
 
-// maxSeen bounds what is kept of cancelled calls.
+// maxSeen limits how many cancelled calls are kept.
 const maxSeen = 10_000
 
-// The pieces of an answer: a chunk of about 220 bytes, an answer in one piece of about 1.2 KB.
+// The pieces of an answer: a chunk of about 220 bytes, or an answer in one piece of about 1.2 KB.
 const (
 	upstreamChunk = `data: {"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion.chunk","created":1780000000,"model":"bench-1","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 	upstreamEnd   = `data: {"id":"chatcmpl-7f3c9e2ab41d","object":"chat.completion.chunk","created":1780000000,"model":"bench-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
 )
 
-// stampMark stands before the Unix nanoseconds of a stamped chunk.
+// stampMark comes before the Unix nanoseconds of a stamped chunk.
 const stampMark = "sent at "
 
 func upstreamWhole() []byte {
@@ -64,7 +66,7 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 	}
 	n := number(q, "chunks")
 	if n == 0 {
-		if gap := number(q, "gap_us"); gap > 0 { // the answer falls silent in its middle
+		if gap := number(q, "gap_us"); gap > 0 { // pause in the middle of the answer
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(whole[:len(whole)/2])
 			if http.NewResponseController(w).Flush() != nil || !pause(r, gap) {
@@ -93,10 +95,10 @@ func (u *upstream) chat(w http.ResponseWriter, r *http.Request, whole []byte) {
 			return
 		}
 	}
-	_, _ = io.WriteString(w, upstreamEnd) // a client that is gone cannot be told
+	_, _ = io.WriteString(w, upstreamEnd) // the client may be gone
 }
 
-// note keeps when a call was seen to have been given up.
+// note stores when the end of a call was noticed.
 func (u *upstream) note(id string, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -105,7 +107,8 @@ func (u *upstream) note(id string, at time.Time) {
 	}
 }
 
-// when answers the Unix nanoseconds at which a call was seen to be over, 204 while it runs, 404 before it came.
+// when answers with the Unix nanoseconds at which the end of a call was noticed; 204 while the call
+// runs, 404 before it came.
 func (u *upstream) when(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	t, ok := u.seen[r.URL.Query().Get("id")]
@@ -126,7 +129,7 @@ func number(q url.Values, name string) int {
 	return n
 }
 
-// pause waits and tells whether the client is still there.
+// pause waits and reports whether the client is still connected.
 func pause(r *http.Request, us int) bool {
 	if us == 0 {
 		return true

@@ -19,7 +19,7 @@ const (
 	webhookOthers    = 1.2
 )
 
-// webhookEndpoints is how many endpoints get each event where rates are measured.
+// webhookEndpoints is how many endpoints get each event, for the rates.
 const webhookEndpoints = 8
 
 // benchWebhooks is part 7: how fast deliveries are made, how soon a new event is sent, and what
@@ -43,7 +43,8 @@ func (b *bench) benchWebhooks(ctx context.Context) error {
 	return nil
 }
 
-// sender is a server with two projects, each with an agent whose messages are events, and a receiver.
+// sender is a server with two projects, each with an agent whose messages are events, and a
+// receiver.
 type sender struct {
 	b      *bench
 	db     string
@@ -160,7 +161,8 @@ func (s *sender) emit(n, size int) error {
 	return errors.Join(errs...)
 }
 
-// wait makes so many deliveries wait at endpoints of project 0, all of one receiver that holds them.
+// wait makes so many deliveries wait at endpoints of project 0, all of one receiver that holds
+// them.
 func (s *sender) wait(deliveries, size int) error {
 	for range webhookEndpoints {
 		if err := s.endpoint(0, "http://"+s.hooks.addr+"/held"); err != nil {
@@ -198,7 +200,8 @@ func (b *bench) webhookRates(ctx context.Context) error {
 	return nil
 }
 
-// drainRound makes n deliveries wait, lets them go, and returns how long they took and the server's CPU.
+// drainRound makes n deliveries wait, lets them go, and returns how long they took and the server's
+// CPU.
 func (b *bench) drainRound(ctx context.Context, name string, n, size int) (took, cpu time.Duration, err error) {
 	s, err := b.openSender(ctx, name)
 	if err != nil {
@@ -219,7 +222,8 @@ func (b *bench) drainRound(ctx context.Context, name string, n, size int) (took,
 	return took, after - before, err
 }
 
-// webhookWake measures from the append of a message to its event's arrival, with nothing else to do.
+// webhookWake measures from the append of a message to its event's arrival, with nothing else to
+// do.
 func (b *bench) webhookWake(ctx context.Context) (err error) {
 	s, err := b.openSender(ctx, "wake")
 	if err != nil {
@@ -260,8 +264,8 @@ func (s *sender) arrive(ctx context.Context, perSecond, n int) (samples, error) 
 	return out, nil
 }
 
-// webhookAppends compares appends of another project while deliveries are made with the same appends
-// when there are none.
+// webhookAppends compares appends of another project while deliveries are made with the same
+// appends when there are none.
 func (b *bench) webhookAppends(ctx context.Context) error {
 	const perSecond = 500
 	var ratios, idles, busies []float64
@@ -318,7 +322,7 @@ func (b *bench) appendsRound(ctx context.Context, name string, perSecond int) (i
 }
 
 // webhookDead compares how soon B's events arrive alone and beside a dead endpoint A of another
-// project. With a path A takes requests there and never answers; without, nobody listens.
+// project. With a path A takes requests there and never answers; without one, its port is closed.
 func (b *bench) webhookDead(ctx context.Context, what, path string) error {
 	var ratios, alones, besides []float64
 	for round := range b.rounds {
@@ -334,12 +338,12 @@ func (b *bench) webhookDead(ctx context.Context, what, path string) error {
 	return nil
 }
 
-// deadSlices is into how many turns a round is cut: a disk that stalls for a second then stalls both
-// sides.
+// deadSlices is into how many turns a round is cut: a disk that stalls for a second then stalls
+// both sides.
 const deadSlices = 4
 
 // deadRound measures both in turn: a server where B is alone, and one where A is dead and has
-// everything waiting. Each turn starts its server anew, so that A's breaker is closed again.
+// everything waiting. Each turn restarts its server, so that A's breaker is closed again.
 func (b *bench) deadRound(ctx context.Context, name, path string) (alone, beside samples, err error) {
 	const perSecond = 200
 	got := make([]samples, 2)
@@ -389,8 +393,8 @@ func (b *bench) deadRound(ctx context.Context, name, path string) (alone, beside
 	return got[0], got[1], nil
 }
 
-// paced calls do n times in an open loop, or as long as more says so, and returns how long each took
-// from the moment it was planned for.
+// paced calls do n times in an open loop, or as long as more says so, and returns how long each
+// took from the moment it was planned for.
 func paced(ctx context.Context, perSecond, n int, more func() bool, do func(i int) error) (samples, error) {
 	var wg sync.WaitGroup
 	out := make(samples, n)
