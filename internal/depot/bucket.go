@@ -15,17 +15,19 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// partSize is how much is sent at a time, and held in memory meanwhile: with the 10,000 parts that S3 allows a file may have 312 GiB.
+// partSize is how many bytes are sent at a time, and held in memory meanwhile. With the 10,000
+// parts that S3 allows, a file may have 312 GiB.
 const partSize = 32 << 20
 
-// bucket is the part of a bucket below a prefix. A file is sent in parts, which become one when all are there.
+// bucket is the part of a bucket below a prefix. A file is sent in parts, which S3 joins when all
+// have arrived.
 type bucket struct {
 	c            *minio.Client
 	name, prefix string // the prefix ends with a slash, or is empty
 	at           string
 }
 
-// errUpload is what writing fails with when the upload has failed.
+// errUpload is the error of writing after the upload has failed.
 var errUpload = errors.New("the upload has ended")
 
 func newBucket(u *url.URL, getenv func(string) string) (*bucket, error) {
@@ -71,7 +73,7 @@ func newBucket(u *url.URL, getenv func(string) string) (*bucket, error) {
 	c, err := minio.New(host, &minio.Options{
 		Creds:  credentials.NewStaticV4(id, secret, getenv("AWS_SESSION_TOKEN")),
 		Secure: secure, Region: first(q.Get("region"), getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")), BucketLookup: look,
-		MaxRetries: 5, // some seconds: whoever starts us by a clock starts us again
+		MaxRetries: 5, // some seconds: a scheduled backup runs again anyway
 	})
 	if err != nil {
 		return nil, err
@@ -102,16 +104,17 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 		_ = w.CloseWithError(err) // nil is the end of the file
 		written <- err
 	}()
-	// Each part goes with its MD5, which every server of this kind looks at; not all take bodies that are signed in pieces.
+	// Each part carries its MD5, which every server of this kind checks. Not all accept bodies that
+	// are signed in chunks.
 	_, err := b.c.PutObject(ctx, b.name, key, r, -1, minio.PutObjectOptions{PartSize: partSize, ContentType: "application/octet-stream", SendContentMd5: true, DisableContentSha256: true})
 	_ = r.CloseWithError(errUpload)
 	if wrote := <-written; wrote != nil && !errors.Is(wrote, errUpload) {
-		err = wrote // of which the upload's is but the echo
+		err = wrote // the error of the upload only repeats it
 	}
 	if err == nil {
 		return nil
 	}
-	// What was sent costs until somebody says that nothing will come of it.
+	// Parts that were sent cost money until the upload is aborted.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer stop()
 	_ = b.c.RemoveIncompleteUpload(ctx, b.name, key)
@@ -121,7 +124,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	o, err := b.c.GetObject(ctx, b.name, b.prefix+name, minio.GetObjectOptions{})
 	if err == nil {
-		_, err = o.Stat() // asks
+		_, err = o.Stat() // GetObject has sent no request yet
 	}
 	if missing(err) {
 		err = ErrNone
@@ -133,7 +136,7 @@ func (b *bucket) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 }
 
 func (b *bucket) List(ctx context.Context, prefix string) (out []string, err error) {
-	ctx, cancel := context.WithCancel(ctx) // or the listing goes on
+	ctx, cancel := context.WithCancel(ctx) // ends the listing
 	defer cancel()
 	for o := range b.c.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix + prefix}) {
 		if o.Err != nil {
@@ -168,7 +171,7 @@ func (b *bucket) Sweep(ctx context.Context, such func(string) bool) (n int, err 
 	return n, nil
 }
 
-// missing tells whether a file is not there.
+// missing reports whether the error means that a file does not exist.
 func missing(err error) bool {
 	return err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusNotFound && minio.ToErrorResponse(err).Code != "NoSuchBucket"
 }

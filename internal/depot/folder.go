@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// folder is a folder. A file that is being written has partMark and something random behind its name.
+// folder is a folder. A file that is being written has partMark and a random suffix behind its
+// name.
 type folder struct{ path string }
 
 const (
 	partMark = ".part-"
-	partAge  = 24 * time.Hour // from when on a part is nobody's any more: whoever writes one touches it all the time
+	partAge  = 24 * time.Hour // an older part is abandoned: writing a file touches its part all the time
 )
 
 func newFolder(path string) *folder { return &folder{filepath.Clean(path)} }
@@ -84,7 +85,8 @@ func (f *folder) Sweep(_ context.Context, such func(string) bool) (n int, err er
 	return n, err
 }
 
-// WriteFile makes a file whole or not at all, for its owner alone: it is written under another name, and gets its own when it is on disk. One that is there is replaced.
+// WriteFile writes a file as a whole or not at all, readable by its owner only. It writes under
+// another name and renames the file when it is on disk. An existing file is replaced.
 func WriteFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+partMark+"*")
 	if err != nil {
@@ -99,12 +101,12 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// SyncFolder puts the names in a folder on disk.
+// SyncFolder writes the names in a folder to disk.
 func SyncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	_ = folder.Sync() // not every file system can
+	_ = folder.Sync() // some file systems cannot
 	return folder.Close()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// EncodeAgent returns an agent's settings and properties as one blob with all secrets in clear, for the store to seal: the
-// length of the settings, the settings, the properties.
+// EncodeAgent returns an agent's settings and properties as one blob with all secrets in clear, for
+// the store to seal: the length of the settings, the settings, the properties.
 func EncodeAgent(a *memory.Agent) ([]byte, error) {
 	settings, err := EncodeSettings(a.Settings)
 	if err != nil {

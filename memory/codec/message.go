@@ -1,8 +1,9 @@
-// Package codec is the stored form of agents and messages. It stands above the stores: a message is encoded before its row
-// reaches a store's writer, and all stores keep the same bytes.
+// Package codec is the stored form of agents and messages. It stands above the stores: a message is
+// encoded before its row reaches a store's writer, and all stores keep the same bytes.
 //
-// A message is stored as columns (seq, rev, turn, client ID) and a body, which EncodeMessage makes. What is private of an
-// agent, its settings and properties, is one blob, which EncodeAgent makes. Stores seal it with package seal.
+// A message is stored as columns (seq, rev, turn, client ID) and a body, which EncodeMessage makes.
+// What is private of an agent, its settings and properties, is one blob, which EncodeAgent makes.
+// Stores seal it with package seal.
 package codec
 
 import (
@@ -17,8 +18,9 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// body is a message as JSON without what has a column of its own. Raw JSON stands in it as text: what a client sent must come
-// back byte for byte, and a JSON encoder changes white space and escapes.
+// body is a message as JSON without what has a column of its own. Raw JSON stands in it as text:
+// what a client sent must come back byte for byte, and a JSON encoder changes white space and
+// escapes.
 type body struct {
 	memory.Message
 	// These hide the message's own fields of the same names.
@@ -33,15 +35,17 @@ type body struct {
 	Extra     string            `json:"item_extra,omitempty"` // of the message's Item
 }
 
-// bodyJSON makes the encoder leave out empty fields and replace invalid UTF-8, as encoding/json does. The encoder reads a
-// message in less than half of encoding/json's time, which is most of a read from disk.
+// bodyJSON makes the encoder leave out empty fields and replace invalid UTF-8, as encoding/json
+// does. The encoder reads a message in less than half of encoding/json's time, which is most of a
+// read from disk.
 var bodyJSON = fastjson.JoinOptions(
 	jsonv1.OmitEmptyWithLegacySemantics(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 
 // ErrUnreadable is part of every error about stored bytes that cannot be decoded.
 var ErrUnreadable = errors.New("a stored row is unreadable")
 
-// EncodeMessage returns the stored body of a message. It fails if raw JSON in the message is not JSON.
+// EncodeMessage returns the stored body of a message. It fails if raw JSON in the message is not
+// JSON.
 func EncodeMessage(m *memory.Message) (string, error) {
 	b := body{Message: *m}
 	for _, raw := range b.raws() {

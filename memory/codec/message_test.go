@@ -18,7 +18,8 @@ func withoutColumns(m memory.Message) memory.Message {
 	return m
 }
 
-// roundTrip checks that a message comes back as encoding/json would bring it back, and its raw JSON byte for byte.
+// roundTrip checks that a message comes back as encoding/json would bring it back, and its raw JSON
+// byte for byte.
 func roundTrip(t *testing.T, m memory.Message) {
 	t.Helper()
 	m = withoutColumns(m)

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// Why a record cannot be imported.
+// Reasons why a record cannot be imported.
 const (
 	IsThere      = "is there already"
 	NameTaken    = "has the name of a live agent"
@@ -15,14 +15,16 @@ const (
 	OtherProject = "has an id that another project has given already"
 )
 
-// Clashes says what of an export cannot be imported since a store holds something in its place.
+// Clashes is what of an export cannot be imported because a store holds something in its place.
 type Clashes struct {
 	Total int
-	First []string // the first of them, and why
+	First []string // the first of them, with the reason
 }
 
-// FindClashes reads an export to its end and looks for what the store holds in its places already; most of that is named. What an earlier import of the same export
-// has stored is no clash. It changes nothing. It fails with fault.Conflict where another import was not finished.
+// FindClashes reads an export to its end, looks for what the store already holds in its place, and
+// names the first of it, up to most. What an earlier import of the same export has stored does not
+// count. It changes nothing. It fails with fault.Conflict if an import of another export is
+// unfinished.
 func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found Clashes, err error) {
 	in, _, err := newReader(r)
 	if err != nil {
@@ -50,7 +52,7 @@ func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found C
 		if err != nil {
 			return found, err
 		}
-		if bytes.HasPrefix(b, []byte(`{"message":`)) { // almost all there is: it clashes where its agent does
+		if bytes.HasPrefix(b, []byte(`{"message":`)) { // almost all lines; a message clashes only where its agent does
 			continue
 		}
 		rec, end, err := decode(b, in.agent)

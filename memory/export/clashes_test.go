@@ -16,7 +16,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestClashes: every driver tells of the same clashes, of each kind, and finds none in what an import of its own has stored.
+// TestClashes: every driver tells of the same clashes, of each kind, and finds none in what an
+// import of its own has stored.
 func TestClashes(t *testing.T) {
 	t.Parallel()
 	for name, open := range places() {
@@ -105,8 +106,8 @@ func (m *meddled) Import(ctx context.Context, batch []export.Record, had, mark [
 	return m.Target.Import(ctx, batch, had, mark)
 }
 
-// TestTwoImports: two imports into one store at once do not mix: the second is refused, also where it has read that there is none before the first began, and the
-// first comes to its end.
+// TestTwoImports: two imports into one store at once do not mix: the second is refused, also where
+// it has read that there is none before the first began, and the first comes to its end.
 func TestTwoImports(t *testing.T) {
 	t.Parallel()
 	for name, open := range places() {

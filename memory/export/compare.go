@@ -11,7 +11,7 @@ import (
 // errEnough ends an export early.
 var errEnough = errors.New("enough was seen")
 
-// Empty tells whether a store holds nothing at all.
+// Empty reports whether a store holds nothing at all.
 func Empty(ctx context.Context, from Source) (bool, error) {
 	err := from.Export(ctx, Scope{}, func(r Record) error {
 		if r.Start != nil {
@@ -25,25 +25,28 @@ func Empty(ctx context.Context, from Source) (bool, error) {
 	return err == nil, err
 }
 
-// Comparison says what a store holds of an export.
+// Comparison is what a store holds of an export.
 type Comparison struct {
-	// Same tells that the store, exported in the same way, gives the same bytes.
+	// Same is set if an export of the store with the same scope is the same bytes.
 	Same bool
-	// Lacks names the first record of the export that the store does not hold as it is there; "" where it holds all of them. Endpoints and keys, of which
-	// those that were there before stay, are not looked for, and ids of deliveries do not count.
+	// Lacks names the first record of the export that the store does not hold unchanged; "" if it
+	// holds all. Endpoints and keys are not compared, because existing ones stay, and IDs of
+	// deliveries do not count.
 	Lacks string
 	Want  Counts // of the export
 	Have  Counts // of the store
 }
 
-// Compare reads an export to its end and looks for each of its records in a store, which it reads once, in the same order. It fails where the export is damaged. An
-// import keeps the order of what it brings, whatever stands between, so that nothing has to be remembered. progress, if not nil, is told after each record.
+// Compare reads an export to its end and looks for each of its records in a store, which it reads
+// once, in the same order. An import keeps the order of its records whatever else the store holds,
+// so nothing has to be remembered. Compare fails if the export is damaged. progress, if not nil, is
+// called after each record.
 func Compare(ctx context.Context, r io.Reader, from Source, progress func(Counts)) (c Comparison, err error) {
 	in, h, err := newReader(r)
 	if err != nil {
 		return c, err
 	}
-	var want []byte // the line that is looked for; nil behind the last
+	var want []byte // the line to find; nil after the last
 	var name string
 	var last *End
 	next := func() error {
@@ -89,7 +92,7 @@ func Compare(ctx context.Context, r io.Reader, from Source, progress func(Counts
 	if want != nil {
 		c.Lacks = name
 	}
-	for want != nil { // the rest says how many there are, and whether the export is whole
+	for want != nil { // counts the rest and checks that the export is whole
 		if err := next(); err != nil {
 			return c, err
 		}
@@ -98,9 +101,10 @@ func Compare(ctx context.Context, r io.Reader, from Source, progress func(Counts
 	return c, ctx.Err()
 }
 
-// comparable gives a record's line without its end and, for a delivery, without what an import may change: its id.
+// comparable returns a record's line without its end and, for a delivery, without its ID, which an
+// import may change.
 func comparable(r Record, line []byte) ([]byte, error) {
-	if r.Message != nil { // of which the line does not say whose it is
+	if r.Message != nil { // its line does not name its agent
 		return append([]byte(r.Message.Project+"\x00"+r.Message.AgentID+"\x00"), bytes.TrimSuffix(line, []byte("\n"))...), nil
 	}
 	if r.Delivery == nil {
@@ -114,7 +118,7 @@ func comparable(r Record, line []byte) ([]byte, error) {
 	return encode(Record{Delivery: &d})
 }
 
-// name says which record it is.
+// name returns which record it is.
 func (r *Record) name() string {
 	switch {
 	case r.Key != nil:

@@ -26,8 +26,9 @@ type (
 	}
 )
 
-// fill puts something of every kind into a store: two projects, live and ended agents, messages of all states with odd bytes, items, conversations, and an
-// outbox with what was delivered, is dead, waits, is claimed, and is for an endpoint that was deleted.
+// fill puts something of every kind into a store: two projects, live and ended agents, messages of
+// all states with odd bytes, items, conversations, and an outbox with what was delivered, is dead,
+// waits, is claimed, and is for an endpoint that was deleted.
 func fill(t *testing.T, s whole) {
 	t.Helper()
 	ctx := t.Context()
@@ -65,7 +66,8 @@ func fill(t *testing.T, s whole) {
 	}
 }
 
-// fillMemories puts the part of fill into a store that needs no outbox, with events if there is one.
+// fillMemories puts the part of fill into a store that needs no outbox, with events if there is
+// one.
 func fillMemories(t *testing.T, s memories, outbox bool) {
 	t.Helper()
 	ctx := t.Context()

@@ -13,7 +13,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// line is the JSON form of a record, which has one of these members.
+// line is the JSON form of a record. It has exactly one of these members.
 type line struct {
 	Key          *Key          `json:"key,omitempty"`
 	Endpoint     *endpointLine `json:"endpoint,omitempty"`
@@ -27,7 +27,7 @@ type line struct {
 	End          *End          `json:"end,omitempty"`
 }
 
-// plainJSON is json.Marshal without escapes for HTML.
+// plainJSON is json.Marshal without HTML escapes.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -80,7 +80,8 @@ func (l *agentLine) agent() (*Agent, error) {
 	return a, nil
 }
 
-// messageLine is a message with its raw JSON as text, since encoding/json would change white space, and what a client gave has to come back byte for byte.
+// messageLine is a message with its raw JSON as text: what a client sent must come back byte for
+// byte, and encoding/json would change white space.
 type messageLine struct {
 	memory.Message
 	// These hide the message's own fields of the same names.
@@ -160,7 +161,7 @@ type endpointLine struct {
 	Agora         bool            `json:"agora,omitempty"`
 	Payload       string          `json:"payload,omitempty"`
 	MaxBody       int64           `json:"max_body,omitempty"`
-	Retry         []time.Duration `json:"retry,omitzero"` // an empty list is one try, none the server's schedule
+	Retry         []time.Duration `json:"retry,omitzero"` // an empty list is one attempt, nil the server's schedule
 	MaxAge        time.Duration   `json:"max_age,omitempty"`
 	Timeout       time.Duration   `json:"timeout,omitempty"`
 	MaxInFlight   int             `json:"max_in_flight,omitempty"`
@@ -209,7 +210,7 @@ func newEndpointLine(e *webhook.Endpoint) *endpointLine {
 	for _, s := range e.Secrets {
 		out := secretLine{ID: s.ID, Value: s.Value.Reveal(), CreatedMS: s.CreatedMS}
 		if !s.NotAfter.IsZero() {
-			at := s.NotAfter.UTC() // whatever place the driver's own form left it in
+			at := s.NotAfter.UTC() // whatever zone the driver's own form left it in
 			out.NotAfter = &at
 		}
 		l.Secrets = append(l.Secrets, out)
@@ -293,7 +294,7 @@ func (l *deliveryLine) delivery() *Delivery {
 	return &d
 }
 
-// encode gives the line of a record, without its end of line.
+// encode returns the line of a record, without its end.
 func encode(r Record) ([]byte, error) {
 	l := line{Key: r.Key, Working: r.Working, Conversation: r.Conversation, Event: r.Event}
 	var err error
@@ -315,7 +316,8 @@ func encode(r Record) ([]byte, error) {
 	return plainJSON(l)
 }
 
-// decode reads a line; end is set for the last. of is the agent of messages, the last one that was read.
+// decode reads a line and sets end if it is the last. of is the agent that messages belong to, the
+// last one read.
 func decode(b []byte, of *Agent) (r Record, end *End, err error) {
 	var l line
 	d := json.NewDecoder(bytes.NewReader(b))

@@ -69,8 +69,9 @@ func places() map[string]func(t *testing.T) place {
 	}
 }
 
-// TestPairs: what any store gives, put into an empty one of any driver, is given again byte for byte, whole and in parts, with secrets and without; nothing is
-// wrong with the copy, which goes on as a store, and a second import of the same is refused.
+// TestPairs: what any store gives, put into an empty one of any driver, is given again byte for
+// byte, whole and in parts, with secrets and without; nothing is wrong with the copy, which goes on
+// as a store, and a second import of the same is refused.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for from, openFrom := range places() {
@@ -146,7 +147,8 @@ func (b *breaking) Import(ctx context.Context, batch []export.Record, had, mark 
 	return b.Target.Import(ctx, batch[:len(batch):len(batch)], had, mark)
 }
 
-// TestResume: an import that was cut short goes on where it was, and what comes out has everything once; another export is refused meanwhile.
+// TestResume: an import that was cut short goes on where it was, and what comes out has everything
+// once; another export is refused meanwhile.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	for name, open := range places() {
@@ -206,7 +208,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestClaimed: a try that is under way when a delivery is exported is not counted, whatever the store notes of it, so that the copy has as many tries left.
+// TestClaimed: a try that is under way when a delivery is exported is not counted, whatever the
+// store notes of it, so that the copy has as many tries left.
 func TestClaimed(t *testing.T) {
 	t.Parallel()
 	for name, open := range places() {
@@ -214,7 +217,8 @@ func TestClaimed(t *testing.T) {
 			t.Parallel()
 			p := open(t)
 			var got []int
-			// While the store that has claimed it is open: what one process claims is free when that ends.
+			// While the store that has claimed it is open: what one process claims is free when
+			// that ends.
 			p.use(t, func(s whole) {
 				fill(t, s)
 				from, ok := s.(export.Source)

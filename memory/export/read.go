@@ -20,9 +20,9 @@ type reader struct {
 	in    *bufio.Reader
 	hash  hash.Hash
 	n     int64  // lines so far
-	raw   []byte // the last one, with its end
+	raw   []byte // the last line, with its end
 	agent *Agent
-	last  int64 // the highest id that a delivery may have
+	last  int64 // the highest ID that a delivery may have
 }
 
 func newReader(r io.Reader) (*reader, Header, error) {
@@ -46,7 +46,7 @@ func newReader(r io.Reader) (*reader, Header, error) {
 	return in, h, nil
 }
 
-// line reads a line with its end; the caller hashes what counts.
+// line reads a line with its end. The caller adds it to the hash.
 func (r *reader) line() ([]byte, error) {
 	var out []byte
 	for {
@@ -68,7 +68,7 @@ func (r *reader) line() ([]byte, error) {
 	}
 }
 
-// next reads a record; end is set at the last line, which is checked.
+// next reads a record. At the last line it checks that line and sets end.
 func (r *reader) next() (rec Record, size int, end *End, err error) {
 	before := r.n
 	b, err := r.line()
@@ -99,7 +99,8 @@ func (r *reader) next() (rec Record, size int, end *End, err error) {
 	return rec, 0, end, nil
 }
 
-// Check reads an export to its end and gives what its last line says; it fails where a line cannot be read or the checksum does not fit.
+// Check reads an export to its end and returns its first and last line. It fails if a line cannot
+// be read or the checksum is wrong.
 func Check(ctx context.Context, r io.Reader) (Header, End, error) {
 	in, h, err := newReader(r)
 	if err != nil {
@@ -118,25 +119,25 @@ func Check(ctx context.Context, r io.Reader) (Header, End, error) {
 	}
 }
 
-// ErrMoved is what Import fails with where somebody else has moved the mark.
+// ErrMoved is the error of Import if another import has changed the mark.
 func ErrMoved() error {
 	return fault.New(fault.Conflict, "another import stores into the same store: let it end, then run this one again")
 }
 
-// mark is how far an import is.
+// mark is the progress of an import.
 type mark struct {
-	Lines  int64  `json:"lines"` // that are stored
+	Lines  int64  `json:"lines"` // stored so far
 	SHA256 string `json:"sha256"`
-	Shift  int64  `json:"shift"` // what is added to the ids of deliveries; -1 = not known yet
+	Shift  int64  `json:"shift"` // added to the IDs of deliveries; -1 = not known yet
 }
 
-// Sizes of what is stored together.
+// Limits of what is stored in one transaction.
 const (
 	batchRecords = 500
 	batchBytes   = 4 << 20
 )
 
-// Forget takes the mark of an import that was not finished away, and leaves what it has stored as it is.
+// Forget removes the mark of an unfinished import and leaves what it has stored.
 func Forget(ctx context.Context, to Target) error {
 	had, err := to.Mark(ctx)
 	if err != nil || had == nil {
@@ -145,13 +146,14 @@ func Forget(ctx context.Context, to Target) error {
 	return to.Import(ctx, nil, had, nil)
 }
 
-// Read puts an export into a store. One that was interrupted goes on where it was: what is stored already is passed over. It fails with fault.Conflict where
-// another import was not finished, or stores something at the same time. progress, if not nil, is told of all that is stored so far.
+// Read imports an export into a store. An interrupted import continues where it stopped and skips
+// what is stored. Read fails with fault.Conflict if an import of another export is unfinished, or
+// another import is running. progress, if not nil, is called with all that is stored so far.
 func Read(ctx context.Context, r io.Reader, to Target, progress func(Counts)) (end End, resumed bool, err error) {
 	return ReadInBatches(ctx, r, to, progress, batchRecords)
 }
 
-// ReadInBatches is Read with so many records stored together at most.
+// ReadInBatches is Read with at most that many records in one transaction.
 func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Counts), most int) (end End, resumed bool, err error) {
 	in, h, err := newReader(r)
 	if err != nil {
@@ -165,13 +167,13 @@ func ReadInBatches(ctx context.Context, r io.Reader, to Target, progress func(Co
 		im.at, im.done, err = in.skip(im.mine)
 	} else {
 		im.at = mark{Shift: -1}
-		err = im.flush(ctx) // whoever has set the mark is the one that imports
+		err = im.flush(ctx) // only the import that sets the mark goes on
 	}
 	if err != nil {
 		return end, resumed, err
 	}
 	defer func() {
-		if err != nil && im.at.Lines == 1 { // nothing was stored: nobody needs to know
+		if err != nil && im.at.Lines == 1 { // nothing was stored: no mark is needed
 			_ = to.Import(context.WithoutCancel(ctx), nil, im.mine, nil)
 		}
 	}()
@@ -190,12 +192,12 @@ type intake struct {
 	to       Target
 	progress func(Counts) // or nil
 	at       mark
-	mine     []byte // the mark as it is stored, which nobody else may move on
+	mine     []byte // the stored mark, which no other import may change
 	done     Counts
 	batch    []Record
 }
 
-// flush stores the batch, which ends at the last line that was read.
+// flush stores the batch, which ends at the last line read.
 func (im *intake) flush(ctx context.Context) error {
 	at := im.at
 	at.Lines, at.SHA256 = im.in.n, hex.EncodeToString(im.in.hash.Sum(nil))
@@ -213,7 +215,7 @@ func (im *intake) flush(ctx context.Context) error {
 	return nil
 }
 
-// rest stores what comes behind the mark.
+// rest imports everything after the mark.
 func (im *intake) rest(ctx context.Context, most int) (End, error) {
 	size := 0
 	for {
@@ -247,7 +249,7 @@ func (im *intake) rest(ctx context.Context, most int) (End, error) {
 	}
 }
 
-// skip passes over what an earlier import of the same export has stored.
+// skip reads past what an earlier import of the same export has stored.
 func (r *reader) skip(had []byte) (at mark, done Counts, err error) {
 	if err := json.Unmarshal(bytes.TrimSpace(had), &at); err != nil || at.Lines < 1 {
 		return at, done, fault.New(fault.Conflict, "the store holds the mark of an import that this program cannot read")

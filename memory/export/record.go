@@ -1,8 +1,9 @@
-// Package export takes what a store holds out of it and puts it into another: as records, in one order that does not depend on the driver, and as lines of
-// JSON with a checksum behind them. What one store gives, put into an empty one of any other driver, is given again byte for byte.
+// Package export moves the contents of a store: out of it as records, in one order that does not
+// depend on the driver, and as lines of JSON with a checksum at the end. An export that is imported
+// into an empty store of any driver comes out of that store again byte for byte.
 //
-// What is left out belongs to one process or one database and not to the data: claims of deliveries (they are due again at once), replays that are being made,
-// the names of replays, leases and caches.
+// An export leaves out what belongs to one process or one database: claims of deliveries (they are
+// due again at once), replays under way, the names of replays, leases and caches.
 package export
 
 import (
@@ -14,15 +15,16 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Scope says what is wanted of a store. The zero value is everything.
+// Scope selects a part of a store. The zero value is everything.
 type Scope struct {
 	Project string `json:"project,omitempty"` // "" = all
 	Agent   string `json:"agent,omitempty"`   // "" = all of the project
-	// Bad, if set, is told of each thing that cannot be read, which is then passed over; without it, the first ends the export.
+	// Bad, if set, is called for each thing that cannot be read, which is then skipped. Without it,
+	// the first such thing ends the export.
 	Bad func(where string, err error) `json:"-"`
 }
 
-// Fail passes an error on, or over.
+// Fail calls Bad and returns nil, or returns err if there is no Bad.
 func (s Scope) Fail(where string, err error) error {
 	if s.Bad == nil || err == nil {
 		return err
@@ -31,39 +33,46 @@ func (s Scope) Fail(where string, err error) error {
 	return nil
 }
 
-// Projects gives the projects of the agents that are in a scope of one project: its own, and the one whose agent keeps the items of no other.
+// Projects returns the projects of the agents in a scope of one project: its own, and the one whose
+// agent keeps the items that belong to no other agent.
 func (s Scope) Projects() [2]string { return [2]string{s.Project, memory.OwnProject(s.Project)} }
 
-// Source is a store that gives what it holds.
+// Source is a store that can be exported.
 type Source interface {
-	// Export calls each with a Start and then with every record of the scope, all as of one moment, in this order: keys by name (in the whole scope only), endpoints as they were made,
-	// agents as they were made and behind each its messages by Seq, items as they came, working memories by agent and key, conversations by project and id, events as they were made,
-	// deliveries by id. A record is good until each returns; an error of each ends the export and is given as it is.
+	// Export calls each with a Start and then with every record of the scope, all as of one moment,
+	// in this order: keys by name (only if the scope is everything), endpoints in the order of
+	// their creation, agents in the order of their creation and behind each its messages by Seq,
+	// items in the order of their arrival, working memories by agent and key, conversations by
+	// project and ID, events in the order of their creation, deliveries by ID. A record is valid
+	// until each returns. An error of each ends the export and is returned as it is.
 	Export(ctx context.Context, s Scope, each func(Record) error) error
 }
 
-// Target is a store that takes records.
+// Target is a store that can be imported into.
 type Target interface {
-	// Import stores records, all or none, and puts mark, which tells how far an import is, in the place of the one before, had; nil is none. It fails with
-	// fault.Conflict where the store's mark is another than had, since another import is under way, and where the store holds something in the place of a record
-	// already. Endpoints that are there stay as they are.
+	// Import stores records, all or none, and replaces the mark had, which says how far the import
+	// is, by mark; nil is no mark. It fails with fault.Conflict if the store has another mark than
+	// had, because another import is under way, and if the store already holds something in the
+	// place of a record. Endpoints that exist stay as they are.
 	Import(ctx context.Context, batch []Record, had, mark []byte) error
-	// Clashes tells each of those records that Import would refuse now for what the store holds in their place, and why. It changes nothing.
+	// Clashes calls each for those records that Import would refuse now because of what the store
+	// holds in their place, with the reason. It changes nothing.
 	Clashes(ctx context.Context, batch []Record, each func(r Record, why string)) error
-	// Mark gives the mark of an import that was not finished, nil if there is none.
+	// Mark returns the mark of an unfinished import, nil if there is none.
 	Mark(ctx context.Context) ([]byte, error)
-	// Reserve keeps n ids of deliveries free and gives the one before the first of them: 0 in a store that never had any.
+	// Reserve sets n IDs of deliveries aside and returns the one before the first of them: 0 in a
+	// store that never had a delivery.
 	Reserve(ctx context.Context, n int64) (int64, error)
 }
 
-// Start stands in front of the records.
+// Start comes before the records.
 type Start struct {
-	LastDelivery int64 // the highest id of a delivery in the scope, 0 if there is none
+	LastDelivery int64 // the highest ID of a delivery in the scope, 0 if there is none
 }
 
-// Record is one thing that a store holds: exactly one of its fields is set.
+// Record is one thing that a store holds. Exactly one of its fields is set.
 type Record struct {
-	Start        *Start // what Source gives first; no Target sees it
+	Start        *Start // comes first out of a Source; no Target sees it
 	Key          *Key
 	Endpoint     *webhook.Endpoint
 	Agent        *Agent
@@ -75,13 +84,13 @@ type Record struct {
 	Delivery     *Delivery
 }
 
-// Key is one of the store's own keys; a secret.
+// Key is one of the store's own keys, a secret.
 type Key struct {
 	Name  string `json:"name"`
 	Value []byte `json:"value"`
 }
 
-// Agent is an agent with what its head holds beside it.
+// Agent is an agent with the fields of its head.
 type Agent struct {
 	memory.Agent
 	HeadRev, NextSeq, LastTurn int64
@@ -91,11 +100,12 @@ type Agent struct {
 type Message struct {
 	Project, AgentID string
 	memory.Message
-	// Unlike tells that the store notes otherwise than the message itself whether history shows it. Only Verify looks.
+	// Unlike is set if the store notes whether history shows the message, and the message itself
+	// says otherwise. Only Verify reads it.
 	Unlike bool
 }
 
-// Item is the place of a message that is found as an item, and how it is found.
+// Item is the place of a message that can be found as an item, and by what it is found.
 type Item struct {
 	Project string `json:"project"` // of the agent
 	AgentID string `json:"agent"`
@@ -103,7 +113,7 @@ type Item struct {
 	Row     memory.ItemRow
 }
 
-// Working is an entry of an agent's working memory, whether its end has come or not.
+// Working is an entry of an agent's working memory, expired or not.
 type Working struct {
 	Project   string `json:"project"`
 	AgentID   string `json:"agent"`
@@ -111,11 +121,11 @@ type Working struct {
 	Value     Text   `json:"value"`
 	UpdatedMS int64  `json:"updated_ms"`
 	ExpiresMS int64  `json:"expires_ms"`
-	// Noted is the size as the store notes it, 0 where it notes none. Only Verify looks.
+	// Noted is the size that the store notes, 0 if it notes none. Only Verify reads it.
 	Noted int64 `json:"-"`
 }
 
-// Size is how much the entry counts against the agent's limit, in bytes.
+// Size returns how much the entry counts against the agent's limit, in bytes.
 func (w *Working) Size() int64 { return int64(len(w.Key) + len(w.Value)) }
 
 // Conversation is a saved conversation.
@@ -129,13 +139,13 @@ type Conversation struct {
 type Event struct {
 	ID        string `json:"id"`
 	Project   string `json:"project"`
-	AgentID   string `json:"agent,omitempty"` // "" for one that tells of no agent
+	AgentID   string `json:"agent,omitempty"` // "" for an event of no agent
 	Type      int    `json:"type"`
 	CreatedMS int64  `json:"created_ms"`
 	Body      Text   `json:"body"`
 }
 
-// Delivery is a delivery with its attempts. A claim is not part of it: what was claimed is due again.
+// Delivery is a delivery with its attempts, without its claim: a claimed delivery is due again.
 type Delivery struct {
 	ID       int64                 `json:"id"`
 	Event    string                `json:"event"`
@@ -149,21 +159,22 @@ type Delivery struct {
 	Reason   Text                  `json:"reason,omitempty"`
 	Created  int64                 `json:"created_ms"`
 	DoneMS   int64                 `json:"done_ms,omitempty"`
-	FirstMS  int64                 `json:"first_ms,omitempty"` // when its first try was due, where that is not when it was made
+	FirstMS  int64                 `json:"first_ms,omitempty"` // when its first try was due, if not when it was made
 	Urgent   bool                  `json:"urgent,omitempty"`
 	ReplayOf int64                 `json:"replay_of,omitempty"`
 	Attempts []webhook.Attempt     `json:"-"`
 }
 
-// Free gives the delivery as it is when whoever has it claimed gives it back: due when its event happened, or earlier, and the try that is under way, of which
-// nothing is stored, is not counted.
+// Free sets a claimed delivery to the state in which its worker would release it: due when its
+// event happened or earlier, and without the attempt under way, of which nothing is stored.
 func (d *Delivery) Free(claimed bool, eventMS int64) {
 	if claimed && d.State == webhook.Pending {
 		d.DueMS, d.Attempt = min(d.DueMS, eventMS), max(d.Attempt-1, 0)
 	}
 }
 
-// Text is bytes that are almost always text: a string in JSON, and in base64 behind a mark where they are no valid UTF-8.
+// Text is bytes that are almost always text. In JSON it is a string, or base64 behind a mark if the
+// bytes are not valid UTF-8.
 type Text []byte
 
 const odd = "\x01b64:"

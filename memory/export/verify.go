@@ -10,20 +10,21 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Finding is one thing that is wrong with a store.
+// Finding is one fault in a store.
 type Finding struct {
 	Project string `json:"project,omitempty"`
 	Agent   string `json:"agent,omitempty"`
 	What    string `json:"what"`
 }
 
-// Prober is a store that can tell what is wrong with its tables, beyond what the records themselves say.
+// Prober is a store that can check its tables beyond what the records show.
 type Prober interface {
-	// Probe calls each with what is wrong: rows that belong to nothing, counts that do not fit, a damaged file.
+	// Probe calls each for every fault: rows that belong to nothing, wrong counts, a damaged file.
 	Probe(ctx context.Context, each func(Finding) error) error
 }
 
-// Verify reads all of a scope and tells each of what is wrong with it, agent by agent. It changes nothing. It fails where the store cannot be read at all.
+// Verify reads a scope and calls each for every fault in it, agent by agent. It changes nothing. It
+// fails if the store cannot be read at all.
 func Verify(ctx context.Context, from Source, s Scope, each func(Finding) error) (Counts, error) {
 	var n Counts
 	var failed error
@@ -55,7 +56,7 @@ func Verify(ctx context.Context, from Source, s Scope, each func(Finding) error)
 	return n, err
 }
 
-// verifier looks at one record after the other. It keeps the seqs and ids of one agent at a time.
+// verifier checks one record after the other. It keeps the Seqs and IDs of one agent at a time.
 type verifier struct {
 	each      func(Finding)
 	agent     *Agent
@@ -63,10 +64,11 @@ type verifier struct {
 	turn      int64
 	ids       map[string]bool
 	seqs      map[int64]bool
-	opened    map[int64]int64 // by turn, the message that opened it
+	opened    map[int64]int64 // by turn: the message that opened it
 	endpoints map[string]bool
-	// items holds, by the hash of an agent's name, the sum of what its messages are found by less that of what finds messages: nothing where they fit. It is kept for
-	// agents that have items, until these come.
+	// items holds, by the hash of an agent's name, a sum over the agent's messages that must be
+	// found as items, minus the same sum over the rows that find them: zero if they agree. An agent
+	// is kept from its messages until its items come.
 	items map[uint64]uint64
 	seed  maphash.Seed
 }
@@ -126,7 +128,7 @@ func (v *verifier) message(m *Message) {
 	case m.Seq >= a.NextSeq:
 		v.say("message %d: its number is not below that of the next message, %d, which would be given again", m.Seq, a.NextSeq)
 	}
-	// Numbers are left out where one was kept free for an answer, and nowhere else.
+	// A number may be missing only where it was set aside for an answer.
 	if free := max(v.last.Seq, v.last.AnswerSeq); m.Seq > free+1 && m.Seq <= a.NextSeq {
 		v.say("messages %d to %d are missing", free+1, m.Seq-1)
 	}
@@ -172,7 +174,7 @@ func (v *verifier) message(m *Message) {
 	}
 }
 
-// item counts a message that is to be found as an item, or what finds one.
+// item counts a message that must be found as an item (by = 1), or a row that finds one (by = -1).
 func (v *verifier) item(project, agent string, seq int64, by int) {
 	k := maphash.String(v.seed, project+"\x00"+agent)
 	n := maphash.Comparable(v.seed, seq)
@@ -184,14 +186,14 @@ func (v *verifier) item(project, agent string, seq int64, by int) {
 	}
 }
 
-// done says what only the whole scope can tell.
+// done reports faults that only the whole scope shows.
 func (v *verifier) done() {
 	if n := len(v.items); n > 0 {
 		v.each(Finding{What: fmt.Sprintf("of %d agents other messages are found as items than those that are to be", n)})
 	}
 }
 
-// agentDone says what only the whole agent can tell.
+// agentDone reports faults that only the whole agent shows.
 func (v *verifier) agentDone() {
 	if v.agent == nil {
 		return

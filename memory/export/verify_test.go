@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// damaged are stores of each kind, with something of every kind in them, that are damaged by SQL and then read.
+// damaged are stores of each kind, with something of every kind in them, that are damaged by SQL
+// and then read.
 func damaged() map[string]func(t *testing.T, statement string) export.Source {
 	return map[string]func(t *testing.T, statement string) export.Source{
 		"sqlite": func(t *testing.T, statement string) export.Source {

@@ -14,18 +14,18 @@ import (
 // Version is the version of the export format.
 const Version = 1
 
-// MaxLine is how long a line may be, in bytes.
+// MaxLine is the longest line, in bytes.
 const MaxLine = 64 << 20
 
 // Header is the first line of an export.
 type Header struct {
 	Version      int   `json:"heardlog_export"`
 	Scope        Scope `json:"scope"`
-	Secrets      bool  `json:"secrets"`       // secrets are in it
-	LastDelivery int64 `json:"last_delivery"` // the highest id of a delivery
+	Secrets      bool  `json:"secrets"`       // whether it holds secrets
+	LastDelivery int64 `json:"last_delivery"` // the highest ID of a delivery
 }
 
-// Counts says how many records there are of each kind.
+// Counts is the number of records of each kind.
 type Counts struct {
 	Keys          int64 `json:"keys"`
 	Endpoints     int64 `json:"endpoints"`
@@ -38,7 +38,8 @@ type Counts struct {
 	Deliveries    int64 `json:"deliveries"`
 }
 
-// End is the last line: what was written before it, and the SHA-256 of all its bytes.
+// End is the last line: the number of lines before it, what they hold, and the SHA-256 of all their
+// bytes.
 type End struct {
 	Lines  int64  `json:"lines"`
 	Counts Counts `json:"counts"`
@@ -69,13 +70,14 @@ func (c *Counts) Add(r Record) {
 	}
 }
 
-// String gives the numbers for people.
+// String returns the numbers in words.
 func (c Counts) String() string {
 	return fmt.Sprintf("%d agents with %d messages, %d conversations, %d endpoints, %d events with %d deliveries", c.Agents, c.Messages, c.Conversations, c.Endpoints, c.Events, c.Deliveries)
 }
 
-// Write writes an export of the scope. Without secrets an agent's LLM keys, headers and properties are left out, the server's own keys too, and endpoints that
-// had secrets are written as disabled. progress, if not nil, is told after each record.
+// Write writes an export of the scope. Without secrets it leaves out agents' LLM keys, headers and
+// properties and the server's own keys, and writes endpoints that have secrets as disabled.
+// progress, if not nil, is called after each record.
 func Write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool, progress func(Counts)) (End, error) {
 	var n Counts
 	return write(ctx, w, from, s, secrets, func(r Record, _ []byte) error {
@@ -87,7 +89,7 @@ func Write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool,
 	})
 }
 
-// write is Write; each is told of every record with its line, without the line's end.
+// write is Write, but calls each for every record with its line, without the line's end.
 func write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool, each func(Record, []byte) error) (End, error) {
 	h := sha256.New()
 	out := io.MultiWriter(w, h)
@@ -139,10 +141,11 @@ func write(ctx context.Context, w io.Writer, from Source, s Scope, secrets bool,
 	return end, err
 }
 
-// withoutSecrets is why an endpoint is disabled that was exported without its secrets: enabled, it would send unsigned.
+// withoutSecrets is the reason why an endpoint is disabled that was exported without its secrets.
+// Enabled, it would send unsigned.
 const withoutSecrets = "exported without its secrets"
 
-// bare gives a record without secrets; the original stays as it is.
+// bare returns a record without secrets and leaves the original as it is.
 func bare(r Record) Record {
 	switch {
 	case r.Agent != nil:

@@ -12,17 +12,18 @@ import (
 // MaxConversationID is how long the ID of a conversation may be, in characters.
 const MaxConversationID = 256
 
-// Conversations holds the rules of saved conversations over a store. A conversation is kept until it is deleted: no agent's end and
-// no retention touches it.
+// Conversations holds the rules of saved conversations over a store. A conversation is kept until
+// it is deleted: no agent's end and no retention touches it.
 type Conversations struct {
 	Store Store
 	// Max is how many a project may hold; 0 = no limit.
 	Max int
 }
 
-// Save stores a conversation and replaces an earlier one of that ID. The body is an object with messages and a summary, which is
-// kept byte for byte, or a plain list, which becomes {"messages":list,"summary":null} so that every load has one form. Only these
-// two members of the object are checked; either may be missing, and other members stay. Anything else is refused.
+// Save stores a conversation and replaces an earlier one of that ID. The body is an object with
+// messages and a summary, which is kept byte for byte, or a plain list, which becomes
+// {"messages":list,"summary":null} so that every load has one form. Only these two members of the
+// object are checked; either may be missing, and other members stay. Anything else is refused.
 func (c Conversations) Save(ctx context.Context, project, id string, body []byte) error {
 	if err := validKey("id", id, MaxConversationID); err != nil {
 		return err

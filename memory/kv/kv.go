@@ -1,5 +1,5 @@
-// Package kv keeps values under keys: the working memory of an agent (Working) and the saved conversations of a project
-// (Conversations). Both stand on one contract, Store.
+// Package kv keeps values under keys: the working memory of an agent (Working) and the saved
+// conversations of a project (Conversations). Both stand on one contract, Store.
 package kv
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Space is a set of keys: the working memory of an agent, or, with an empty Agent, the conversations of a project.
+// Space is a set of keys: the working memory of an agent, or, with an empty Agent, the
+// conversations of a project.
 type Space struct{ Project, Agent string }
 
 // Entry is a value under a key.
@@ -69,24 +70,29 @@ func ErrNoKey(s Space, key string) error {
 	return fault.New(fault.NotFound, "the working memory holds no key %q", key)
 }
 
-// Store keeps the entries of all spaces. What has expired is absent for every method, and an agent's entries are gone with the
-// agent. memorytest.RunConversations and RunWorking are its contract as tests. Its methods are safe for concurrent use, and what
-// they acknowledge is on disk, except in drivers that say otherwise. nowMS is the time, Unix ms.
+// Store keeps the entries of all spaces. What has expired is absent for every method, and an
+// agent's entries are gone with the agent. memorytest.RunConversations and RunWorking are its
+// contract as tests. Its methods are safe for concurrent use, and what they acknowledge is on disk,
+// except in drivers that say otherwise. nowMS is the time, Unix ms.
 //
-// Every method fails with fault.NotFound if the space names an agent that the project does not have, with fault.Unavailable when the
-// store is full, closed or failing, and with the context's cause when ctx ends first. Deletions of many entries never make writers
-// wait longer than a few milliseconds at a time.
+// Every method fails with fault.NotFound if the space names an agent that the project does not
+// have, with fault.Unavailable when the store is full, closed or failing, and with the context's
+// cause when ctx ends first. Deletions of many entries never make writers wait longer than a few
+// milliseconds at a time.
 type Store interface {
-	// PutKey stores an entry and replaces one of the same key. It fails with fault.Stopped once the space's agent has ended, and as
-	// Limit.Check does. With a limit of zero bytes a store need not add up the space's bytes.
+	// PutKey stores an entry and replaces one of the same key. It fails with fault.Stopped once the
+	// space's agent has ended, and as Limit.Check does. With a limit of zero bytes a store need not
+	// add up the space's bytes.
 	PutKey(ctx context.Context, s Space, e Entry, limit Limit, nowMS int64) error
 	// GetKey returns an entry, byte for byte, or fault.NotFound.
 	GetKey(ctx context.Context, s Space, key string, nowMS int64) (Entry, error)
 	// DeleteKey deletes an entry and reports whether there was one.
 	DeleteKey(ctx context.Context, s Space, key string, nowMS int64) (bool, error)
-	// ListKeys returns the first limit keys after the given one ("" = from the beginning) by code point.
+	// ListKeys returns the first limit keys after the given one ("" = from the beginning) by code
+	// point.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
-	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is stored meanwhile may go or stay.
+	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is
+	// stored meanwhile may go or stay.
 	ClearKeys(ctx context.Context, s Space, nowMS int64) (int, error)
 	// SweepKeys deletes what has expired, in all spaces, and returns how many entries those were.
 	SweepKeys(ctx context.Context, nowMS int64) (int, error)

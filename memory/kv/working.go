@@ -24,21 +24,23 @@ const (
 // sweepEvery is how often expired entries are erased. No entry lives for less than MinWorkingTTL.
 const sweepEvery = time.Minute
 
-// Working holds the rules of agents' working memories over a store: any JSON under keys of an agent's own, each for a limited time,
-// gone with the agent.
+// Working holds the rules of agents' working memories over a store: any JSON under keys of an
+// agent's own, each for a limited time, gone with the agent.
 type Working struct {
 	Store  Store
 	Agents interface {
 		Head(ctx context.Context, project, id string) (memory.Head, error)
 	}
-	// MaxMB bounds an agent's working memory whatever the agent's own setting is; 0 = no limit of the server's.
+	// MaxMB bounds an agent's working memory whatever the agent's own setting is; 0 = no limit of
+	// the server's.
 	MaxMB int
 	Now   func() time.Time
 	// OnError reports what Run could not do.
 	OnError func(what string, err error)
 }
 
-// limit returns an agent and how much its working memory may hold. It fails with fault.Conflict if that is switched off.
+// limit returns an agent and how much its working memory may hold. It fails with fault.Conflict if
+// that is switched off.
 func (w *Working) limit(ctx context.Context, project, id string) (memory.Agent, Limit, error) {
 	h, err := w.Agents.Head(ctx, project, id)
 	if err != nil {
@@ -60,8 +62,9 @@ func (w *Working) limit(ctx context.Context, project, id string) (memory.Agent, 
 
 func (w *Working) nowMS() int64 { return w.Now().UnixMilli() }
 
-// Put stores a value, any JSON, under a key of the agent's for ttl seconds; 0 = the agent's default. It fails with fault.Stopped once
-// the agent has ended, and with fault.Quota over its limit.
+// Put stores a value, any JSON, under a key of the agent's for ttl seconds; 0 = the agent's
+// default. It fails with fault.Stopped once the agent has ended, and with fault.Quota over its
+// limit.
 func (w *Working) Put(ctx context.Context, project, id, key string, value []byte, ttl int) (Entry, error) {
 	if err := validKey("key", key, MaxWorkingKey); err != nil {
 		return Entry{}, err

@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or not, and expired values are erased
-// without being asked for.
+// TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or
+// not, and expired values are erased without being asked for.
 //
 // Rules: 004-6
 func TestWorkingMemoryExpires(t *testing.T) {

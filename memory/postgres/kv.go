@@ -12,13 +12,15 @@ import (
 
 var _ kv.Store = (*Store)(nil)
 
-// keyRow is where the entries of a space are: by the agent's number, or by the project, in its stored form, under number 0.
+// keyRow is where the entries of a space are: by the agent's number, or by the project, in its
+// stored form, under number 0.
 type keyRow struct {
 	no      int64
 	project string
 }
 
-// lockAgent takes the agent's lock, which keeps out other writers and an erasure, and returns its number.
+// lockAgent takes the agent's lock, which keeps out other writers and an erasure, and returns its
+// number.
 func lockAgent(ctx context.Context, tx pgx.Tx, project, id string) (no int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",
 		stored(project), stored(id)).Scan(&no)
@@ -77,8 +79,8 @@ func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv
 	})
 }
 
-// putConversation stores an entry of a project. New ones are counted under the lock of the project's count; one that is there is
-// replaced without it.
+// putConversation stores an entry of a project. New ones are counted under the lock of the
+// project's count; one that is there is replaced without it.
 func putConversation(ctx context.Context, tx pgx.Tx, space kv.Space, e *kv.Entry, sealed []byte, limit kv.Limit) error {
 	p, key := stored(space.Project), stored(e.Key)
 	replace := func() (bool, error) {
@@ -169,7 +171,8 @@ func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS
 	return found, err
 }
 
-// ListKeys implements kv.Store. A key that a text column cannot hold, which no API allows, would sort by its stored form.
+// ListKeys implements kv.Store. A key that a text column cannot hold, which no API allows, would
+// sort by its stored form.
 func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limit int, nowMS int64) (page kv.Page, err error) {
 	err = s.readKeys(ctx, space, func(ctx context.Context, tx pgx.Tx, at keyRow) error {
 		page = kv.Page{}
@@ -200,8 +203,8 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 // clearRows is how many entries of a project a transaction deletes.
 const clearRows = 64
 
-// ClearKeys implements kv.Store. An agent's entries go at once: marking rows as deleted is quick however large they are, and only the
-// agent's own writers wait.
+// ClearKeys implements kv.Store. An agent's entries go at once: marking rows as deleted is quick
+// however large they are, and only the agent's own writers wait.
 func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cleared int, err error) {
 	for more := true; more; {
 		var n, live int

@@ -16,7 +16,8 @@ import (
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// migrations returns the steps of the schema in their order. Their files are numbered from 0001 without a gap.
+// migrations returns the steps of the schema in their order. Their files are numbered from 0001
+// without a gap.
 func migrations() ([]string, error) {
 	names, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
@@ -37,20 +38,22 @@ func migrations() ([]string, error) {
 	return out, nil
 }
 
-// migrationLock is the number of the advisory lock under which one replica at a time looks at the schema: "hear" in ASCII. In a
-// database without such locks, the primary key of table heardlog_schema makes the second of two replicas fail. It then tries again.
+// migrationLock is the number of the advisory lock under which one replica at a time looks at the
+// schema: "hear" in ASCII. In a database without such locks, the primary key of table
+// heardlog_schema makes the second of two replicas fail. It then tries again.
 const migrationLock = 0x68656172
 
-// worksFrom is the oldest schema whose programs work correctly on the newest schema. A migration that adds indexes, tables, or
-// columns with defaults leaves it as it is; any other sets it to its own number. It is stored in table meta, so that a program that
-// is rolled back after an upgrade knows whether it may serve.
+// worksFrom is the oldest schema whose programs work correctly on the newest schema. A migration
+// that adds indexes, tables, or columns with defaults leaves it as it is; any other sets it to its
+// own number. It is stored in table meta, so that a program that is rolled back after an upgrade
+// knows whether it may serve.
 const (
 	worksFrom = 1
 	worksMark = "works_from"
 )
 
-// schemaVersion returns the number of the database's last migration, 0 for an empty database. It fails if the database is from
-// before the first release.
+// schemaVersion returns the number of the database's last migration, 0 for an empty database. It
+// fails if the database is from before the first release.
 func schemaVersion(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (int, error) {
@@ -71,7 +74,8 @@ func schemaVersion(ctx context.Context, q interface {
 	return have, err
 }
 
-// newer refuses a database with migrations that this program does not know, unless programs of its schema work correctly on it.
+// newer refuses a database with migrations that this program does not know, unless programs of its
+// schema work correctly on it.
 func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
 	var from []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = '"+worksMark+"'").Scan(&from)
@@ -84,7 +88,8 @@ func newer(ctx context.Context, tx pgx.Tx, have, known int) error {
 	return fault.New(fault.Invalid, "the database has schema %d and this program knows schemas up to %d: it was written by a newer version; use that one or a newer one", have, known)
 }
 
-// migrate brings the schema up to the last step in one transaction, and checks or sets the key of the secrets.
+// migrate brings the schema up to the last step in one transaction, and checks or sets the key of
+// the secrets.
 func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key []byte) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {

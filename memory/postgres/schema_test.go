@@ -11,8 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestMigration brings a database of the first schema up to a second one that only this test knows. What it holds stays, and a
-// migration that fails changes nothing.
+// TestMigration brings a database of the first schema up to a second one that only this test knows.
+// What it holds stays, and a migration that fails changes nothing.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -57,7 +57,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestUnreleased: a database of a build from before the first release is refused, to serve and to read, with what to do.
+// TestUnreleased: a database of a build from before the first release is refused, to serve and to
+// read, with what to do.
 func TestUnreleased(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)

@@ -12,12 +12,12 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, and the
-// values of package kv. A check value in table meta detects a wrong key at open, so that replicas cannot
-// run with different keys.
+// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the
+// store's own keys, and the values of package kv. A check value in table meta detects a wrong key
+// at open, so that replicas cannot run with different keys.
 
-// openSealer checks the key against the database. A database without a check value that is given a key gets one. What was stored
-// plain is sealed afterwards, by sealRest.
+// openSealer checks the key against the database. A database without a check value that is given a
+// key gets one. What was stored plain is sealed afterwards, by sealRest.
 func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error) {
 	var check []byte
 	err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = 'seal'").Scan(&check)
@@ -40,9 +40,10 @@ func openSealer(ctx context.Context, tx pgx.Tx, key []byte) (seal.Sealer, error)
 // sealingMark is a key in table meta. It is there as long as something may not be sealed yet.
 const sealingMark = "sealing"
 
-// sealRest seals what was stored before there was a key, a few rows in each transaction. Other servers go on meanwhile, and may
-// read sealed and plain rows. If a server is killed, the next one that starts seals the rest. In the end the tables accept nothing
-// plain any more: a replica that runs on without the key can neither read sealed rows nor store plain ones beside them.
+// sealRest seals what was stored before there was a key, a few rows in each transaction. Other
+// servers go on meanwhile, and may read sealed and plain rows. If a server is killed, the next one
+// that starts seals the rest. In the end the tables accept nothing plain any more: a replica that
+// runs on without the key can neither read sealed rows nor store plain ones beside them.
 func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	var left bool
 	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE key = $1)", sealingMark).Scan(&left); err != nil || !left {
@@ -59,8 +60,8 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	if err := all(); err != nil {
 		return err
 	}
-	// An empty blob, such as the secrets of a deleted endpoint, is no secret. Without NOT VALID the table would be locked while all
-	// of it is read.
+	// An empty blob, such as the secrets of a deleted endpoint, is no secret. Without NOT VALID the
+	// table would be locked while all of it is read.
 	for table, column := range sealedColumns {
 		sql := fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %[1]s_sealed CHECK (length(%[2]s) = 0 OR get_byte(%[2]s, 0) <> 0) NOT VALID", table, column)
 		if err := again(ctx, func() error { _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); return err }); err != nil && !known(err) {
@@ -100,10 +101,12 @@ func again(ctx context.Context, fn func() error) error {
 	}
 }
 
-// sealedTable says how plain blobs of one table are read and written back, some at a time: they may be large, and many.
+// sealedTable says how plain blobs of one table are read and written back, some at a time: they may
+// be large, and many.
 type sealedTable struct {
 	kind string // of the owners, see seal.Owner
-	// get selects and locks the next plain rows behind a key, in the key's order: the owner's names, the blob, the row's key.
+	// get selects and locks the next plain rows behind a key, in the key's order: the owner's
+	// names, the blob, the row's key.
 	get   string
 	set   string // writes the blob $1 to the row with the key in $2 and following
 	first []any  // a key in front of all

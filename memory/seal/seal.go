@@ -1,6 +1,7 @@
-// Package seal encrypts secrets at rest, the same way in every store. A stored blob is one byte that says how it is stored, then
-// the bytes: plain, or AES-256-GCM with a random nonce in front. The name of the blob's owner is authenticated with it, so that
-// one row's secret cannot be moved to another row.
+// Package seal encrypts secrets at rest, the same way in every store. A stored blob is one byte
+// that says how it is stored, then the bytes: plain, or AES-256-GCM with a random nonce in front.
+// The name of the blob's owner is authenticated with it, so that one row's secret cannot be moved
+// to another row.
 package seal
 
 import (
@@ -33,8 +34,8 @@ var (
 // Sealer seals and opens blobs. The zero value seals nothing: it stores blobs plain.
 type Sealer struct{ aead cipher.AEAD }
 
-// newSealer derives the encryption key from the secret key and the database's own salt with HKDF-SHA256 (RFC 5869). Without a
-// key it returns the zero value.
+// newSealer derives the encryption key from the secret key and the database's own salt with
+// HKDF-SHA256 (RFC 5869). Without a key it returns the zero value.
 func newSealer(key, salt []byte) (Sealer, error) {
 	if len(key) == 0 {
 		return Sealer{}, nil
@@ -61,8 +62,8 @@ func First(key []byte) (s Sealer, check []byte, err error) {
 	return s, append(salt, s.Seal([]byte(checkText), checkOf)...), nil
 }
 
-// Check returns the sealer of a database that keeps a check value. It fails with ErrNoKey, ErrWrongKey or ErrBroken, before
-// anything is read with a wrong key.
+// Check returns the sealer of a database that keeps a check value. It fails with ErrNoKey,
+// ErrWrongKey or ErrBroken, before anything is read with a wrong key.
 func Check(key, check []byte) (Sealer, error) {
 	if len(key) == 0 {
 		return Sealer{}, ErrNoKey
@@ -94,7 +95,8 @@ func (s Sealer) Seal(text []byte, owner string) []byte {
 	return s.aead.Seal(out, out[1:], text, []byte(owner))
 }
 
-// Open returns the text that Seal was given. Plain blobs open with or without a key. It fails with ErrBroken.
+// Open returns the text that Seal was given. Plain blobs open with or without a key. It fails with
+// ErrBroken.
 func (s Sealer) Open(stored []byte, owner string) ([]byte, error) {
 	switch {
 	case len(stored) > 0 && stored[0] == plain:

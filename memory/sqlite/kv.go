@@ -11,7 +11,8 @@ import (
 
 var _ kv.Store = (*Store)(nil)
 
-// keyRow is where the entries of a space are: by the agent's number, or by the project under number 0.
+// keyRow is where the entries of a space are: by the agent's number, or by the project under number
+// 0.
 type keyRow struct {
 	no      int64
 	project string
@@ -29,7 +30,8 @@ func spaceOf(c *conn, s kv.Space) (keyRow, error) {
 	return keyRow{no: no}, err
 }
 
-// PutKey implements kv.Store. If the limit is reached, expired entries make room first, in slices between other calls.
+// PutKey implements kv.Store. If the limit is reached, expired entries make room first, in slices
+// between other calls.
 func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv.Limit, nowMS int64) error {
 	if space.Agent != "" {
 		if err := s.mustBeActive(ctx, space); err != nil {
@@ -120,10 +122,12 @@ func (t *tx) countKeys(at keyRow, keys, size int64) error {
 	return err
 }
 
-// clearBytes is how much a slice of a deletion deletes: to free a page costs little less than to write one.
+// clearBytes is how much a slice of a deletion deletes: to free a page costs little less than to
+// write one.
 const clearBytes = 2 << 20
 
-// dropKeys deletes a slice of the entries that an index finds, and returns how many they were and how many had not expired.
+// dropKeys deletes a slice of the entries that an index finds, and returns how many they were and
+// how many had not expired.
 func (t *tx) dropKeys(from string, nowMS int64, args ...driver.Value) (n, live int, err error) {
 	type row struct {
 		no, size, expires int64
@@ -224,7 +228,8 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 	return page, err
 }
 
-// ClearKeys implements kv.Store. Entries that are stored while it runs have higher numbers and stay, so that it ends.
+// ClearKeys implements kv.Store. Entries that are stored while it runs have higher numbers and
+// stay, so that it ends.
 func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (int, error) {
 	var at keyRow
 	var last int64

@@ -13,7 +13,8 @@ import (
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// migrations returns the steps of the schema in their order. Their files are numbered from 0001 without a gap.
+// migrations returns the steps of the schema in their order. Their files are numbered from 0001
+// without a gap.
 func migrations() ([]string, error) {
 	names, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
@@ -37,8 +38,8 @@ func migrations() ([]string, error) {
 // applicationID marks a database file as ours: "hear" in ASCII.
 const applicationID = 0x68656172
 
-// schemaVersion returns the number of the file's last migration, 0 for an empty file. It fails if the file is not ours, or is from
-// before the first release.
+// schemaVersion returns the number of the file's last migration, 0 for an empty file. It fails if
+// the file is not ours, or is from before the first release.
 func schemaVersion(c *conn) (int, error) {
 	id, err := c.number("PRAGMA application_id")
 	if err != nil {
@@ -65,7 +66,8 @@ func schemaVersion(c *conn) (int, error) {
 	return int(have), err
 }
 
-// migrate brings the schema up to the last step in one transaction. The caller holds the file's lock.
+// migrate brings the schema up to the last step in one transaction. The caller holds the file's
+// lock.
 func migrate(w *conn, steps []string) error {
 	have, err := schemaVersion(w)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/heardlog/heardlog/memory/codec"
 )
 
-// TestMigration brings a file of the first schema up to a second one that only this test knows. What the file holds stays, a
-// migration that fails changes nothing, and the program of the first schema refuses the file afterwards.
+// TestMigration brings a file of the first schema up to a second one that only this test knows.
+// What the file holds stays, a migration that fails changes nothing, and the program of the first
+// schema refuses the file afterwards.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "m.db")

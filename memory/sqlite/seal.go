@@ -8,11 +8,12 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the store's own keys, and the
-// values of package kv. A check value in table meta detects a wrong key at open.
+// Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the
+// store's own keys, and the values of package kv. A check value in table meta detects a wrong key
+// at open.
 
-// openSealer checks the key against the file. A file without a check value that is given a key gets one, and everything that was
-// stored plain is sealed in the same transaction.
+// openSealer checks the key against the file. A file without a check value that is given a key gets
+// one, and everything that was stored plain is sealed in the same transaction.
 func openSealer(w *conn, key []byte) (s seal.Sealer, converted bool, err error) {
 	row, err := w.first("SELECT value FROM meta WHERE key = 'seal'")
 	switch {
@@ -59,7 +60,8 @@ func sealAll(w *conn, key []byte) (seal.Sealer, error) {
 	return s, nil
 }
 
-// sealedTable says how the blobs of one table are read and written back, one at a time: they may be large.
+// sealedTable says how the blobs of one table are read and written back, one at a time: they may be
+// large.
 type sealedTable struct {
 	kind string // of the owner, see seal.Owner
 	keys string // the keys of all rows

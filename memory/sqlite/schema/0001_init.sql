@@ -1,15 +1,17 @@
--- Times are Unix milliseconds. PRAGMA user_version holds the number of the last migration that was applied.
+-- Times are Unix milliseconds. PRAGMA user_version holds the number of the last migration that was
+-- applied.
 
--- What belongs to the file as a whole. The key 'seal' holds the salt and the check value of the encryption at rest. The key
--- 'released' is missing in files from before the first release.
+-- What belongs to the file as a whole. The key 'seal' holds the salt and the check value of the
+-- encryption at rest. The key 'released' is missing in files from before the first release.
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value BLOB NOT NULL
 ) WITHOUT ROWID;
 INSERT INTO meta (key, value) VALUES ('released', x'');
 
--- The columns of an agent that change often or are searched. Messages and events refer to no, which is shorter than the id.
--- head_rev, next_seq and last_turn describe its ledger after the last change; a write compares head_rev.
+-- The columns of an agent that change often or are searched. Messages and events refer to no, which
+-- is shorter than the id. head_rev, next_seq and last_turn describe its ledger after the last
+-- change; a write compares head_rev.
 CREATE TABLE agent (
   no        INTEGER PRIMARY KEY AUTOINCREMENT,
   project   TEXT NOT NULL,
@@ -37,14 +39,15 @@ CREATE INDEX agent_state_start ON agent (project, status, start_ms, id);
 CREATE INDEX agent_state_id ON agent (project, status, id);
 CREATE INDEX agent_channel ON agent (project, channel, id, status);
 
--- Settings and properties, encoded by package codec and sealed. They are large and seldom change, so they have a table of their own.
+-- Settings and properties, encoded by package codec and sealed. They are large and seldom change,
+-- so they have a table of their own.
 CREATE TABLE agent_settings (
   agent_no INTEGER PRIMARY KEY,
   body     BLOB NOT NULL
 );
 
--- The keys by which platforms name a call. A live agent's own key (shared = 0) belongs to no other live agent of the project. A
--- shared key, such as a channel, may belong to several.
+-- The keys by which platforms name a call. A live agent's own key (shared = 0) belongs to no other
+-- live agent of the project. A shared key, such as a channel, may belong to several.
 CREATE TABLE agent_key (
   project  TEXT NOT NULL,
   key      TEXT NOT NULL,
@@ -54,9 +57,9 @@ CREATE TABLE agent_key (
 ) WITHOUT ROWID;
 CREATE INDEX agent_key_agent ON agent_key (agent_no);
 
--- The ledger: an append-only log in order of arrival, so that the messages of one commit stand on the same few pages whichever
--- agents they belong to. There is no foreign key to agent: a sweep deletes the agent first, at once, and its messages after it, in
--- slices (table erased).
+-- The ledger: an append-only log in order of arrival, so that the messages of one commit stand on
+-- the same few pages whichever agents they belong to. There is no foreign key to agent: a sweep
+-- deletes the agent first, at once, and its messages after it, in slices (table erased).
 CREATE TABLE message (
   id        INTEGER PRIMARY KEY,
   agent_no  INTEGER NOT NULL,
@@ -70,8 +73,8 @@ CREATE TABLE message (
 CREATE UNIQUE INDEX message_seq ON message (agent_no, seq);
 CREATE UNIQUE INDEX message_client_id ON message (agent_no, client_id) WHERE client_id IS NOT NULL;
 
--- Messages that have a scope or came as items, by whom they belong to. no is the order in which they came. An ID that is not set is
--- empty.
+-- Messages that have a scope or came as items, by whom they belong to. no is the order in which
+-- they came. An ID that is not set is empty.
 CREATE TABLE item (
   no         INTEGER PRIMARY KEY AUTOINCREMENT,
   project    TEXT NOT NULL, -- of the item; see memory.ItemProject
@@ -96,9 +99,9 @@ CREATE TABLE erased (
   agent_no INTEGER PRIMARY KEY
 );
 
--- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations of projects. project is empty for an
--- agent's entries. body is sealed. size counts key and value as the client sent them. expires_ms is the largest integer for an entry
--- that stays.
+-- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations of
+-- projects. project is empty for an agent's entries. body is sealed. size counts key and value as
+-- the client sent them. expires_ms is the largest integer for an entry that stays.
 CREATE TABLE kv (
   no         INTEGER PRIMARY KEY,
   agent_no   INTEGER NOT NULL,
@@ -112,7 +115,8 @@ CREATE TABLE kv (
 CREATE UNIQUE INDEX kv_key ON kv (agent_no, project, key);
 CREATE INDEX kv_live ON kv (agent_no, project, expires_ms, size);
 CREATE INDEX kv_expires ON kv (expires_ms);
--- How much an agent or a project has, expired or not, so that neither a limit nor a list has to add it up.
+-- How much an agent or a project has, expired or not, so that neither a limit nor a list has to add
+-- it up.
 CREATE TABLE kv_total (
   agent_no INTEGER NOT NULL,
   project  TEXT NOT NULL,
@@ -121,8 +125,9 @@ CREATE TABLE kv_total (
   PRIMARY KEY (agent_no, project)
 ) WITHOUT ROWID;
 
--- Where events go. Health stands beside the body because it changes with deliveries. A deleted endpoint has no id; it keeps the old
--- one in gone_id and stays while deliveries refer to it. closed = 1 when nothing is pending for it any more.
+-- Where events go. Health stands beside the body because it changes with deliveries. A deleted
+-- endpoint has no id; it keeps the old one in gone_id and stays while deliveries refer to it.
+-- closed = 1 when nothing is pending for it any more.
 CREATE TABLE endpoint (
   no               INTEGER PRIMARY KEY AUTOINCREMENT,
   id               TEXT UNIQUE,
@@ -167,8 +172,8 @@ CREATE TABLE delivery (
   replay_of   INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX delivery_due ON delivery (endpoint_no, attempt > 0, due_ms, id) WHERE state = 0;
--- The oldest delivery that waits after a first try, by when that was due. What has not been tried is found by delivery_due, and is
--- not written to this index.
+-- The oldest delivery that waits after a first try, by when that was due. What has not been tried
+-- is found by delivery_due, and is not written to this index.
 CREATE INDEX delivery_first ON delivery (endpoint_no, CASE first_ms WHEN 0 THEN created_ms ELSE first_ms END) WHERE state = 0 AND attempt > 0;
 CREATE INDEX delivery_urgent ON delivery (id) WHERE state = 0 AND urgent = 1;
 CREATE INDEX delivery_dead ON delivery (id) WHERE state = 2;
@@ -192,8 +197,8 @@ CREATE TABLE attempt (
   PRIMARY KEY (delivery_id, n, fence)
 ) WITHOUT ROWID;
 
--- Replays that a caller has named, and those under way. upto is the newest delivery that there was when the replay began: those that
--- it makes come after.
+-- Replays that a caller has named, and those under way. upto is the newest delivery that there was
+-- when the replay began: those that it makes come after.
 CREATE TABLE replay (
   id          TEXT PRIMARY KEY,
   project     TEXT NOT NULL,
