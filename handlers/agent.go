@@ -118,7 +118,7 @@ func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
 func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage, Cursor: v.Get("cursor")}
 	if q.Cursor != "" && !input.AgentID(q.Cursor) {
-		return q, fault.At(fault.Invalid, "cursor", "is not one that a list gave")
+		return q, fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
 	}
 	var err error
 	if q.Limit, err = intParam(v, "limit", defaultPage, 1, maxPage); err != nil {

@@ -16,6 +16,12 @@ import (
 	"github.com/heardlog/heardlog/memory/input"
 )
 
+// MaxDepth is how deep a JSON body may nest.
+const MaxDepth = 64
+
+// DefaultBodyTimeout is the time a client has to send its body.
+const DefaultBodyTimeout = 30 * time.Second
+
 // bodies reads and checks request bodies. The groups of handlers embed it.
 type bodies struct {
 	limit    int64 // bytes

@@ -23,7 +23,8 @@ import (
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// BenchmarkChatCancel measures how long it takes until the upstream sees that the client went away, in each phase of a call.
+// BenchmarkChatCancel measures how long it takes until the upstream sees that the client went away,
+// in each phase of a call.
 func BenchmarkChatCancel(b *testing.B) {
 	for name, tt := range map[string]struct {
 		script fake.Script

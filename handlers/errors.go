@@ -14,8 +14,8 @@ import (
 // only in logs and metrics.
 const statusClientClosed = 499
 
-// answers maps each code to its HTTP status and to the reason in Agora's error format.
-var answers = map[fault.Code]struct {
+// statuses maps each code to its HTTP status and to the reason in Agora's error format.
+var statuses = map[fault.Code]struct {
 	status int
 	reason string
 }{
@@ -40,10 +40,39 @@ var answers = map[fault.Code]struct {
 
 // Status returns the HTTP status of a code.
 func Status(c fault.Code) int {
-	if a, ok := answers[c]; ok {
+	if a, ok := statuses[c]; ok {
 		return a.status
 	}
 	return http.StatusInternalServerError
+}
+
+// handle answers and logs the error of a handler. Nothing else does.
+func handle(style errorStyle, h handlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		answerError(w, r, style, err)
+	}
+}
+
+// answerError answers an error in the style of the path, and adds it to the request's log line.
+func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err error) {
+	info := infoOf(r)
+	info.err = err
+	e, ok := errors.AsType[*fault.Error](err)
+	switch {
+	case r.Context().Err() != nil && (!ok || e.Code == fault.Unavailable || e.Code == fault.Internal):
+		e = &fault.Error{Code: fault.Canceled, Msg: "the client went away"}
+	case !ok || e.Code == fault.Internal:
+		e = &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"}
+	}
+	if taken := nameTaken(err); taken != nil {
+		agoraConflict(w, taken)
+		return
+	}
+	style(w, e)
 }
 
 type agoraErrorBody struct {
@@ -56,7 +85,7 @@ type agoraErrorBody struct {
 
 // agoraError writes errors in the form of Agora's paths and of /v1.
 func agoraError(w http.ResponseWriter, e *fault.Error) {
-	writeAgoraError(w, Status(e.Code), agoraErrorBody{Detail: e.Msg, Reason: answers[e.Code].reason}, e.Code)
+	writeAgoraError(w, Status(e.Code), agoraErrorBody{Detail: e.Msg, Reason: statuses[e.Code].reason}, e.Code)
 }
 
 // agoraConflict answers a join whose name is taken, with the fields of both versions of Agora's

@@ -3,7 +3,6 @@ package handlers
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,12 +10,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
-
-// MaxDepth is how deep a JSON body may nest.
-const MaxDepth = 64
-
-// DefaultBodyTimeout is the time a client has to send its body.
-const DefaultBodyTimeout = 30 * time.Second
 
 // writeTimeout is the time a client has to receive an answer that is not a stream.
 const writeTimeout = 60 * time.Second
@@ -27,44 +20,29 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 // errorStyle writes an error in the form that the clients of a path expect.
 type errorStyle func(w http.ResponseWriter, e *fault.Error)
 
-// handle answers and logs the error of a handler. Nothing else does.
-func handle(style errorStyle, h handlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		err := h(w, r)
-		if err == nil {
-			return
-		}
-		answerError(w, r, style, err)
-	}
-}
-
-func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err error) {
-	info := infoOf(r)
-	info.err = err
-	e, ok := errors.AsType[*fault.Error](err)
-	switch {
-	case r.Context().Err() != nil && (!ok || e.Code == fault.Unavailable || e.Code == fault.Internal):
-		e = &fault.Error{Code: fault.Canceled, Msg: "the client went away"}
-	case !ok || e.Code == fault.Internal:
-		e = &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"}
-	}
-	if taken := nameTaken(err); taken != nil {
-		agoraConflict(w, taken)
-		return
-	}
-	style(w, e)
-}
-
 // encode answers with v as JSON. It writes nothing if v cannot be encoded.
 func encode(w http.ResponseWriter, status int, v any) error {
+	b, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, status, append(b, '\n'))
+	return nil
+}
+
+// marshal returns v as JSON without escapes for HTML.
+func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	writeJSON(w, status, b.Bytes())
-	return nil
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// appendJSON appends v as JSON.
+func appendJSON(b []byte, v any) ([]byte, error) {
+	raw, err := marshal(v)
+	return append(b, raw...), err
 }
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {

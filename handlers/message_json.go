@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/heardlog/heardlog/memory"
@@ -39,7 +38,8 @@ type answerJSON struct {
 	Sent      string        `json:"sent"`
 	Heard     string        `json:"heard"`
 	Evidence  *evidenceJSON `json:"evidence,omitempty"`
-	// Provisional: only our own connection shows that the answer was heard, and the agent still runs.
+	// Provisional: only our own connection shows that the answer was heard, and the agent still
+	// runs.
 	Provisional bool `json:"provisional,omitempty"`
 	Ghost       bool `json:"ghost,omitempty"` // a later answer to the same words replaced it
 }
@@ -66,8 +66,8 @@ func newLabels(m *memory.Message) labelsJSON {
 	return out
 }
 
-// newLedgerEntry returns a message as the ledger shows it. live reports whether the agent still runs;
-// base is the first Seq of its memory.
+// newLedgerEntry returns a message as the ledger shows it. live reports whether the agent still
+// runs; base is the first Seq of its memory.
 func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 	out := ledgerEntry{
 		Seq: m.Seq, ID: m.ID, Role: m.Role, Content: m.Content, TurnID: m.TurnID, Timestamp: m.Timestamp, State: string(m.State),
@@ -136,22 +136,8 @@ func newAppendAnswer(id string, done memory.Appended) appendAnswer {
 	return out
 }
 
-// marshal returns v as JSON like encode, without the line break at its end.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
-// appendJSON appends v as JSON.
-func appendJSON(b []byte, v any) ([]byte, error) {
-	raw, err := marshal(v)
-	return append(b, raw...), err
-}
-
-// contentJSON returns a message's content: its parts, null for tool calls without a text, or the text.
+// contentJSON returns a message's content: its parts, null for tool calls without a text, or the
+// text.
 func contentJSON(parts json.RawMessage, text string, toolCalls json.RawMessage) any {
 	switch {
 	case len(parts) > 0:

@@ -53,8 +53,8 @@ func (l *messageList) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// messages checks the messages and returns them as the domain takes them. Those without an ID get one
-// made from key, if it is not "".
+// messages checks the messages and returns them as the domain takes them. Those without an ID get
+// one made from key, if it is not "".
 func (in *appendRequest) messages(key string, now time.Time) ([]memory.Message, error) {
 	list, single := in.Messages, in.Messages == nil
 	if single {

@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// maxNotice is the maximum length of a notification in bytes, even if HEARDLOG_MAX_BODY is less: event
-// 103 holds a whole conversation, and Agora gives up after three retries.
+// maxNotice is the maximum length of a notification in bytes, even if HEARDLOG_MAX_BODY is less:
+// event 103 holds a whole conversation, and Agora gives up after three retries.
 const maxNotice = 8 << 20
 
 // maxUnverified bounds the bodies, in bytes, that are read at once before their signatures can be
@@ -51,9 +51,9 @@ type noticeAnswer struct {
 	Msg  string `json:"msg"`
 }
 
-// receive files one notification. A signature takes the place of credentials, because Agora's console
-// accepts only a URL. A notification that can never be filed is answered with 200: Agora would send it
-// three times more.
+// receive files one notification. A signature takes the place of credentials, because Agora's
+// console accepts only a URL. A notification that can never be filed is answered with 200: Agora
+// would send it three times more.
 func (a *noticeAPI) receive(w http.ResponseWriter, r *http.Request) error {
 	body, err := a.verified(w, r)
 	if err != nil {
@@ -103,7 +103,8 @@ func (a *noticeAPI) receive(w http.ResponseWriter, r *http.Request) error {
 }
 
 // logRefused logs a signed notification that is refused, because nobody sends it again after three
-// retries. It logs a hash instead of the content; two lines with the same hash are about the same body.
+// retries. It logs a hash instead of the content; two lines with the same hash are about the same
+// body.
 func (a *noticeAPI) logRefused(r *http.Request, in archive.Notification, body []byte, err error) error {
 	sum := sha256.Sum256(body)
 	a.log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", clip(string(in.ID), 256)).Int("type", int(in.Type)).
@@ -111,8 +112,8 @@ func (a *noticeAPI) logRefused(r *http.Request, in archive.Notification, body []
 	return err
 }
 
-// verified reads the body and checks that a secret of the project signed it. It reads nothing if the
-// signature cannot be right.
+// verified reads the body and checks that a secret of the project signed it. It reads nothing if
+// the signature cannot be right.
 func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if len(a.secrets) == 0 {
 		return nil, fault.New(fault.NotFound, "no secret is configured, so that nothing is taken here; see HEARDLOG_INGEST_SECRETS")

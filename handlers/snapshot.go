@@ -88,7 +88,8 @@ type snapshotJSON struct {
 	labelsJSON
 }
 
-// snapshotMessage returns a message's JSON in a snapshot: the bytes that it was given in, if it was.
+// snapshotMessage returns a message's JSON in a snapshot: the bytes that it was given in, if it
+// was.
 func snapshotMessage(m *memory.Message) ([]byte, error) {
 	if given := m.Raw(); given != "" {
 		return []byte(given), nil

@@ -14,8 +14,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestSnapshotBounds checks that a snapshot may be longer than other bodies. One that is too large to
-// be restored says so when it is read, and the refusal names the limit.
+// TestSnapshotBounds checks that a snapshot may be longer than other bodies. One that is too large
+// to be restored says so when it is read, and the refusal names the limit.
 func TestSnapshotBounds(t *testing.T) {
 	t.Parallel()
 	srv, mem := newAPI(t, func(c *handlers.Config) { c.MaxBody = 4 << 20 })

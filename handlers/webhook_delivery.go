@@ -200,7 +200,7 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 	}{{"endpoint", f.Endpoint, &q.Endpoint}, {"agent", f.Agent, &q.AgentID}, {"message", f.Message, &q.EventID}} {
 		if m.in != nil {
 			if *m.out = *m.in; *m.in == "" {
-				return q, fault.At(fault.Invalid, "filter."+m.name, "is empty; an id is wanted, or nothing where any will do")
+				return q, fault.At(fault.Invalid, "filter."+m.name, "is empty; send an ID, or leave it out to match any")
 			}
 		}
 	}

@@ -78,8 +78,8 @@ func (c *collector) shrink() {
 }
 
 // full reports whether no message after msgs can add an event that is kept. Messages are read in
-// the order of Seq. A user's message is stored when it gets its Seq, unlike an answer whose place is
-// reserved first, so that everything after it was stored in the same revision or later.
+// the order of Seq. A user's message is stored when it gets its Seq, unlike an answer whose place
+// is reserved first, so that everything after it was stored in the same revision or later.
 func (c *collector) full(msgs []memory.Message) bool {
 	return c.cut && slices.ContainsFunc(msgs, func(m memory.Message) bool {
 		return m.Role == memory.User && m.BornRev() > c.until.rev

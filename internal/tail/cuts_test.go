@@ -75,7 +75,8 @@ func TestTailThroughCuts(t *testing.T) {
 	}
 }
 
-// readThroughCuts reads from the start to the agent's end, over connections that break if cut is set.
+// readThroughCuts reads from the start to the agent's end, over connections that break if cut is
+// set.
 func readThroughCuts(s *tailServer, id string, cut bool, rnd *rand.Rand) (out []received) {
 	c := s.source(id, "")
 	c.lastID = "0"

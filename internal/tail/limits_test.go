@@ -65,8 +65,8 @@ func TestTailIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestTailBehindTheRing checks that a reader that is further behind than the hub keeps reads the store,
-// and gets nothing twice.
+// TestTailBehindTheRing checks that a reader that is further behind than the hub keeps reads the
+// store, and gets nothing twice.
 func TestTailBehindTheRing(t *testing.T) {
 	t.Parallel()
 	s := newTails(t, tail.Limits{})
@@ -103,8 +103,8 @@ func TestTailBehindTheRing(t *testing.T) {
 	}
 }
 
-// TestTailFromTheBeginning checks that a long ledger that is read from its start, piece by piece, is
-// read once and not once for each piece, and that a late answer comes in its place.
+// TestTailFromTheBeginning checks that a long ledger that is read from its start, piece by piece,
+// is read once and not once for each piece, and that a late answer comes in its place.
 func TestTailFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	s := newTails(t, tail.Limits{})
@@ -138,8 +138,8 @@ func TestTailFromTheBeginning(t *testing.T) {
 	}
 }
 
-// TestTailOfAnotherServer checks that what another server writes to the store is sent once the driver
-// reports a change.
+// TestTailOfAnotherServer checks that what another server writes to the store is sent once the
+// driver reports a change.
 func TestTailOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	s := newTails(t, tail.Limits{})
@@ -267,8 +267,8 @@ func TestTailBehindForTooLong(t *testing.T) {
 	}
 }
 
-// TestTailAtShutdown checks that readers learn that the server stops and when to reconnect, not all at
-// once.
+// TestTailAtShutdown checks that readers learn that the server stops and when to reconnect, not all
+// at once.
 func TestTailAtShutdown(t *testing.T) {
 	t.Parallel()
 	s := newTails(t, tail.Limits{})
@@ -337,7 +337,8 @@ func TestTailRefusals(t *testing.T) {
 	}
 }
 
-// TestTailStates checks that a tail starts with what the agent is doing and reports each change of it.
+// TestTailStates checks that a tail starts with what the agent is doing and reports each change of
+// it.
 func TestTailStates(t *testing.T) {
 	t.Parallel()
 	s := newTails(t, tail.Limits{})

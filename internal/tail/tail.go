@@ -60,8 +60,8 @@ func (l Limits) withDefaults() Limits {
 // Config holds the parts of a Hub. Limits and Done may be left out.
 type Config struct {
 	Memory *memory.Service
-	// Encode returns a message's JSON as the ledger shows it. live reports whether the agent still runs,
-	// so that its last answers may be provisional; base is the first Seq of its memory.
+	// Encode returns a message's JSON as the ledger shows it. live reports whether the agent still
+	// runs, so that its last answers may be provisional; base is the first Seq of its memory.
 	Encode  func(m *memory.Message, live bool, base int64) ([]byte, error)
 	Limits  Limits
 	Metrics *Metrics
@@ -119,7 +119,7 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 	if n := h.readers.Add(1); n > int64(h.Limits.Readers) {
 		h.readers.Add(-1)
 		h.Metrics.refused.WithLabelValues("server").Inc()
-		return nil, fault.New(fault.Unavailable, "the server has %d live tails open, as many as it takes; read the ledger, or try again later", h.Limits.Readers)
+		return nil, fault.New(fault.Unavailable, "the server has %d live tails open, the most that it allows; read the ledger instead, or retry later", h.Limits.Readers)
 	}
 	s, err := h.subscribe(ctx, topicKey{project, id})
 	if err != nil {

@@ -26,7 +26,8 @@ import (
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// tailServer is a server whose live tails are read over real connections, and the service behind it.
+// tailServer is a server whose live tails are read over real connections, and the service behind
+// it.
 type tailServer struct {
 	t     *testing.T
 	url   string
@@ -157,8 +158,8 @@ type received struct {
 	ID, Name, Data string
 }
 
-// source reads server-sent events as the HTML specification has it ("Interpreting an event stream").
-// Its lastID outlives a connection.
+// source reads server-sent events as the HTML specification has it ("Interpreting an event
+// stream"). Its lastID outlives a connection.
 type source struct {
 	t      *testing.T
 	url    string
@@ -322,8 +323,8 @@ func TestTailEvents(t *testing.T) {
 	}
 }
 
-// TestTailOfTheMemory checks that changes of the whole memory and of its summary are sent, live and on
-// resume, and that erasing an agent ends its tails.
+// TestTailOfTheMemory checks that changes of the whole memory and of its summary are sent, live and
+// on resume, and that erasing an agent ends its tails.
 //
 // Rules: 003-22
 func TestTailOfTheMemory(t *testing.T) {

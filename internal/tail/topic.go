@@ -78,7 +78,7 @@ func (t *topic) add(limit int) (*subscription, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.subs) >= limit {
-		return nil, fault.New(fault.RateLimited, "agent %s has %d live tails open, as many as it may; let readers share one, or try again later", t.key.id, limit)
+		return nil, fault.New(fault.RateLimited, "agent %s has %d live tails open, the most that one may have; let readers share one, or retry later", t.key.id, limit)
 	}
 	s := &subscription{topic: t, wake: make(chan struct{}, 1)}
 	t.subs[s] = struct{}{}

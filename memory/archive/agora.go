@@ -25,8 +25,8 @@ const (
 	maxMessage = 1024 // of an error
 )
 
-// Notification is one of Agora's webhook notifications, with its payload not decoded yet. Fields that
-// it does not know are ignored.
+// Notification is one of Agora's webhook notifications, with its payload not decoded yet. Fields
+// that it does not know are ignored.
 type Notification struct {
 	ID      textOrNumber    `json:"noticeId"`
 	Product numberOrText    `json:"productId"`
@@ -35,7 +35,8 @@ type Notification struct {
 	Payload json.RawMessage `json:"payload"` // of another product it may be anything
 }
 
-// DecodeAgora reads a notification's envelope. If it fails, the Notification has what could be read.
+// DecodeAgora reads a notification's envelope. If it fails, the Notification has what could be
+// read.
 func DecodeAgora(body []byte) (Notification, error) {
 	var n Notification
 	err := json.Unmarshal(body, &n)
@@ -48,8 +49,8 @@ func DecodeAgora(body []byte) (Notification, error) {
 	return n, nil
 }
 
-// HealthCheck reports whether the notification is the health check of Agora's console, whose payload
-// is about no agent.
+// HealthCheck reports whether the notification is the health check of Agora's console, whose
+// payload is about no agent.
 func (n *Notification) HealthCheck() bool {
 	var p struct {
 		Channel string `json:"channelName"`
@@ -86,9 +87,9 @@ type payload struct {
 	Turns    looseList[turn]     `json:"turns"`
 }
 
-// Notice decodes the payload. A notification is sent four times at most, so it is filed as far as it
-// can be read; Omitted holds what was left out. Notice fails only if it is not clear which agent and
-// notification it is.
+// Notice decodes the payload. A notification is sent four times at most, so it is filed as far as
+// it can be read; Omitted holds what was left out. Notice fails only if it is not clear which agent
+// and notification it is.
 func (n *Notification) Notice() (Notice, Omitted, error) {
 	var p payload
 	var o Omitted

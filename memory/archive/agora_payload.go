@@ -110,8 +110,8 @@ func (m *message) decode(at string, o *Omitted) (out memory.Message, ok bool) {
 	return out, true
 }
 
-// metadata returns the metadata without the keys that derived reads. It returns none of it if there is
-// too much or it cannot be read.
+// metadata returns the metadata without the keys that derived reads. It returns none of it if there
+// is too much or it cannot be read.
 func (m *message) metadata(field string, o *Omitted) map[string]json.RawMessage {
 	switch {
 	case m.Metadata.bad:

@@ -95,8 +95,8 @@ func (n *wholeNumber) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// time returns a time in Unix ms. Ten digits are seconds, as in most of Agora's fields. A number that
-// cannot be a time is left out.
+// time returns a time in Unix ms. Ten digits are seconds, as in most of Agora's fields. A number
+// that cannot be a time is left out.
 func (n wholeNumber) time(field string, o *Omitted) int64 {
 	if n > 0 && n < 1e9 {
 		o.addError(fault.At(fault.Invalid, field, "%d is not a time in Unix seconds or milliseconds", n))
