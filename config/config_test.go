@@ -232,7 +232,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestIngestReadable: notifications are taken only for projects that somebody can read.
+// TestIngestReadable: a secret of a project without credentials is refused.
 func TestIngestReadable(t *testing.T) {
 	t.Parallel()
 	for ingest, want := range map[string]string{

@@ -52,7 +52,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// filled puts agents with messages, secrets, an endpoint and a conversation into a store; n says how many agents, which are called a0, a1 and so on.
+// filled stores n agents, a0, a1 and so on, with messages and secrets, an endpoint and a conversation.
 func filled(t *testing.T, url string, n int) {
 	t.Helper()
 	s := openStore(t, url)
@@ -77,7 +77,7 @@ func filled(t *testing.T, url string, n int) {
 	check(s.Close())
 }
 
-// exported gives what a store holds.
+// exported returns the export of a store.
 func exported(t *testing.T, url string) string {
 	t.Helper()
 	out, errs, err := run(t, settingsOf(url), "", "export", "-secrets")
@@ -91,7 +91,7 @@ func settingsOf(url string) map[string]string {
 	return map[string]string{"HEARDLOG_STORE": url, "HEARDLOG_SECRET_KEY": sealKey}
 }
 
-// bucketAt gives the URL of a prefix in an empty bucket that is reached by its path, and the settings for it.
+// bucketAt returns the URL of a prefix in an empty bucket, addressed by path, and its settings.
 func bucketAt(t *testing.T) (url string, env map[string]string) {
 	t.Helper()
 	backend := s3mem.New()
@@ -116,8 +116,9 @@ func with(maps ...map[string]string) map[string]string {
 	return out
 }
 
-// TestBackup: a backup of any store, in a folder or a bucket, in clear or encrypted, gives the same store again in any kind of store; nothing that was
-// encrypted is in it, nobody without the key can read it, and nothing is overwritten unasked.
+// TestBackup: a backup of any store, in a folder or a bucket, in clear or encrypted, restores to the same
+// data in any kind of store. An encrypted backup shows nothing, cannot be read without the key, and
+// nothing is overwritten without a flag.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -232,7 +233,8 @@ func TestBackupRefused(t *testing.T) {
 	}
 }
 
-// TestKeep: the newest stay, and so does all that is not a backup of this label; what a killed one has left goes after a day.
+// TestKeep: the newest backups stay, and all files that are no backups of this label. Parts of an
+// interrupted backup are removed after a day.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	url, dir := sqliteURL(t), t.TempDir()
@@ -331,7 +333,8 @@ func TestRestoreDamaged(t *testing.T) {
 	}
 }
 
-// TestRestoreOverwrites: a file is replaced when that is said, whole, whatever its log holds; not while somebody has it; and a database never.
+// TestRestoreOverwrites: --overwrite replaces a file and its log, unless it is in use. A database is
+// never replaced.
 func TestRestoreOverwrites(t *testing.T) {
 	t.Parallel()
 	url, place := sqliteURL(t), t.TempDir()
@@ -385,7 +388,8 @@ func TestRestoreOverwrites(t *testing.T) {
 	}
 }
 
-// TestCompact: a file from which much was erased gets smaller and holds the same; not while a server has it. A database is vacuumed beside one.
+// TestCompact: a file gets smaller after much was erased, and keeps its data, unless a server uses it.
+// A database is vacuumed beside servers.
 func TestCompact(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{sqliteURL(t), postgrestest.URL(t)} {

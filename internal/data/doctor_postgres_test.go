@@ -15,7 +15,7 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// refusing is a server that answers every connection with an error of that code, and gives the URL of it.
+// refusing starts a server that answers every connection with an error of that code, and returns its URL.
 func refusing(t *testing.T, code string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func refusing(t *testing.T, code string) string {
 	return "postgres://u:hidden-password@" + l.Addr().String() + "/d?sslmode=disable"
 }
 
-// TestDoctorPostgres: what keeps a server from its database is told in plain words, with what to do, and without a secret.
+// TestDoctorPostgres: problems with a database are reported with advice and without secrets.
 func TestDoctorPostgres(t *testing.T) {
 	t.Parallel()
 	steps, err := filepath.Glob("../../memory/postgres/schema/*.sql")

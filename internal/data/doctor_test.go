@@ -20,7 +20,7 @@ func command(ctx context.Context, e data.Env, name string, args []string) error 
 	return cli.Run(ctx, &data.Commands{}, append([]string{name}, args...), "", e.Stdout, nil, e)
 }
 
-// run runs a subcommand with settings, and gives what it wrote.
+// run runs a subcommand with settings and returns its output.
 func run(t *testing.T, settings map[string]string, stdin string, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	e, errs := env(settings, stdin)
@@ -30,7 +30,7 @@ func run(t *testing.T, settings map[string]string, stdin string, name string, ar
 	return out.String(), errs.String(), err
 }
 
-// env gives the world around a subcommand, and what it writes to stderr.
+// env returns the environment of a subcommand and the buffer of its stderr.
 func env(settings map[string]string, stdin string) (data.Env, *bytes.Buffer) {
 	errs := &bytes.Buffer{}
 	e := data.Env{Getenv: func(name string) string { return settings[name] }, Stdin: strings.NewReader(stdin), Stdout: io.Discard, Stderr: errs}
@@ -40,7 +40,8 @@ func env(settings map[string]string, stdin string) (data.Env, *bytes.Buffer) {
 	return e, errs
 }
 
-// TestDoctor: each thing that a server needs is looked at, what is wrong is named with what to do, and no secret is shown.
+// TestDoctor: everything that a server needs is checked, problems are reported with advice, and no
+// secret is shown.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestErase: an agent is gone with what belongs to it, its neighbour of the same id in another project is not, and the receipt counts without telling.
+// TestErase: an agent is erased with its data, another project's agent with the same ID is not, and the
+// receipt holds numbers and no content.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (url string, open func() (memory.Ledger, error)){
@@ -95,7 +96,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseUnfinished: an erasure that fails in the middle says what it has erased, and the same again counts the rest.
+// TestEraseUnfinished: an erasure that fails reports what it has erased, and the next counts the rest.
 func TestEraseUnfinished(t *testing.T) {
 	t.Parallel()
 	for kind, open := range stores() {

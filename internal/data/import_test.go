@@ -18,7 +18,8 @@ func stores() map[string]func(t *testing.T) string {
 	return map[string]func(t *testing.T) string{"sqlite": sqliteURL, "postgres": func(t *testing.T) string { return postgrestest.URL(t) }}
 }
 
-// TestImportClashes: into a store that has some of it, nothing is imported, or migrated, and all that clashes is told of, as much of it as anybody reads.
+// TestImportClashes: if records conflict with the store, import and migrate store nothing and list the
+// first conflicts.
 func TestImportClashes(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)
@@ -68,8 +69,8 @@ func TestImportClashes(t *testing.T) {
 	}
 }
 
-// TestImportSlow: while what is imported from stdin stalls, the store is free, nothing of it is to be had in clear, and it comes in whole afterwards; what breaks off
-// is stored not at all.
+// TestImportSlow: while stdin stalls, the store is not locked and no data is on disk in clear. Then all of
+// it is imported. An export that ends too early is not stored at all.
 func TestImportSlow(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)
@@ -120,7 +121,7 @@ func TestImportSlow(t *testing.T) {
 	}
 }
 
-// TestUnfinished: verify and doctor tell of an import that was not finished, which goes on, or is left as it is when that is said.
+// TestUnfinished: verify and doctor report an unfinished import; it can be resumed or accepted as it is.
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestLooksChangeNothing: what only reads a database without a key leaves it so, whatever key the reader has, and needs no right to write.
+// TestLooksChangeNothing: a subcommand that only reads leaves secrets in clear even if it has a key, and
+// needs no right to write.
 func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -51,7 +52,7 @@ func TestLooksChangeNothing(t *testing.T) {
 	}
 }
 
-// TestLive: what is taken beside writers, again and again, can be put into another store, and nothing is wrong with that.
+// TestLive: exports taken while others write can be imported into another store without findings.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{sqliteURL(t), postgrestest.URL(t)} {

@@ -13,7 +13,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestMigrate: between any two stores all is moved, the same bytes; a target that holds something is refused, or filled beside it when that is said.
+// TestMigrate: all data moves between any two stores unchanged. A target that is not empty is refused
+// without --into-existing.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"sqlite", "postgres"} {
@@ -66,7 +67,8 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestMigrateLive: a source that changes meanwhile is told of by its own code, and the target holds the moment that was copied, whole.
+// TestMigrateLive: if the source changes meanwhile, ErrChanged is returned, and the target holds exactly
+// the copied moment.
 func TestMigrateLive(t *testing.T) {
 	t.Parallel()
 	a, b := sqliteURL(t), sqliteURL(t)
@@ -91,7 +93,7 @@ func TestMigrateLive(t *testing.T) {
 	}
 }
 
-// writes is a writer that tells what is written.
+// writes is a writer that passes on what is written.
 type writes func(string)
 
 func (w writes) Write(b []byte) (int, error) {
@@ -99,7 +101,8 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestMigrateResume: one that was cut short, before, within or behind its writing, goes on only when that is said, and comes to the same end.
+// TestMigrateResume: a migration that was interrupted before, during or after its writing needs --resume
+// and has the same result.
 func TestMigrateResume(t *testing.T) {
 	t.Parallel()
 	a, spool := sqliteURL(t), t.TempDir()

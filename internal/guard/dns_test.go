@@ -36,8 +36,9 @@ func TestDialBlockedAnswer(t *testing.T) {
 	}
 }
 
-// The name is public when it is first asked for and local the second time: what counts is the address dialled. The first
-// answer is allowed by the operator's list here, so that the test needs no other machine.
+// TestDialRebinding: a name resolves to a public address first and to a local one later. The guard
+// checks the address that is dialled. The first answer is on the allow list, so that the test needs no
+// other machine.
 func TestDialRebinding(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -121,8 +122,8 @@ func noSuchHost(t *testing.T) *net.Resolver {
 	return resolver(t, func(int) []string { return nil })
 }
 
-// resolver asks a DNS server in this process, which answers each question with the addresses that answer gives for the
-// question's type (1 = A, 28 = AAAA; those of the other family are left out). No addresses is NXDOMAIN.
+// resolver returns a resolver that asks a DNS server in this process. The server answers each question
+// with the addresses of its type (1 = A, 28 = AAAA) that answer returns; none means NXDOMAIN.
 func resolver(t *testing.T, answer func(qtype int) []string) *net.Resolver {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -157,7 +157,7 @@ func TestDialLiteral(t *testing.T) {
 		}
 		conn.Close()
 	}
-	// Spellings that some resolvers take for an address: whatever this machine's does, nothing gets through.
+	// Some resolvers read these as addresses; none may get through on any machine.
 	for _, host := range []string{"2130706433", "0x7f000001", "127.1", "0177.0.0.1"} {
 		g := guard.New(guard.Options{Resolver: noSuchHost(t)})
 		if conn, err := g.DialContext(t.Context(), "tcp", net.JoinHostPort(host, port)); err == nil {

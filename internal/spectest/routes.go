@@ -9,7 +9,8 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// Routes compares the routes of a chi router with the description's operations and lists what only one of them has; nothing if they agree.
+// Routes compares the routes of a chi router with the description's operations. It returns the
+// differences, or nothing if they agree.
 func (s *Spec) Routes(router http.Handler) ([]string, error) {
 	routes, ok := router.(chi.Routes)
 	if !ok {
@@ -17,7 +18,7 @@ func (s *Spec) Routes(router http.Handler) ([]string, error) {
 	}
 	served := map[string]bool{}
 	err := chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		// A router that is mounted at a path with a parameter shows its root with a slash, which it serves without as well.
+		// chi lists the root of a mounted router with a slash, but serves it without one too.
 		if strings.HasSuffix(route, "}/") {
 			route = strings.TrimSuffix(route, "/")
 		}

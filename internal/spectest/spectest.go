@@ -1,7 +1,8 @@
-// Package spectest holds the server's answers against openapi.yaml. It is imported by tests only.
+// Package spectest checks the server's answers against openapi.yaml. Only tests import it.
 //
-// Load reads and validates the description, Transport checks every answer that a client receives through it, Event checks what a
-// webhook receiver gets, and Routes compares the description with the router.
+// Load reads and validates the description. Transport checks every answer that a client receives
+// through it, Event checks the requests that a webhook receiver gets, and Routes compares the
+// description with the router.
 package spectest
 
 import (
@@ -34,17 +35,17 @@ type Spec struct {
 	seen map[Seen]int
 }
 
-// Seen is an operation together with a status that it answered.
+// Seen is an operation and a status that it answered.
 type Seen struct {
 	Method string
-	Path   string // as the description writes it: /v1/agents/{id}
+	Path   string // as in the description: /v1/agents/{id}
 	Status int
 }
 
-// String gives it as one line.
+// String returns method, path and status in one line.
 func (s Seen) String() string { return fmt.Sprintf("%s %s %d", s.Method, s.Path, s.Status) }
 
-// Load reads a description and validates it whole, its examples and defaults included.
+// Load reads a description and validates it, including its examples and defaults.
 func Load(ctx context.Context, data []byte) (*Spec, error) {
 	loader := openapi3.NewLoader()
 	loader.Context = ctx
@@ -66,7 +67,7 @@ func Load(ctx context.Context, data []byte) (*Spec, error) {
 	return &Spec{doc: doc, router: router, seen: map[Seen]int{}}, nil
 }
 
-// Seen lists which operations answered with which status so far, through any of the transports, in order.
+// Seen returns the operations and statuses that any transport has checked so far, in order.
 func (s *Spec) Seen() []Seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +85,8 @@ func (s *Spec) note(k Seen) {
 	s.seen[k]++
 }
 
-// route finds the operation of a request; nil if the description has none. A slash behind a path makes no difference to the server, so that it makes none
-// here where the description has no such path.
+// route returns the operation of a request, or nil if the description has none. As for the server, a
+// slash at the end of a path makes no difference unless the description has such a path.
 func (s *Spec) route(req *http.Request) (*routers.Route, map[string]string) {
 	plain := &http.Request{Method: req.Method, URL: req.URL, Header: req.Header, Host: req.Host}
 	route, params, err := s.router.FindRoute(plain)
@@ -103,8 +104,8 @@ func (s *Spec) route(req *http.Request) (*routers.Route, map[string]string) {
 	return nil, nil
 }
 
-// check holds an answer against the description. body is nil for an answer that is still to be streamed: then only its status, headers and content type are
-// looked at.
+// check checks an answer. If body is nil, as for a stream, only status, headers and content type are
+// checked.
 func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error {
 	route, params := s.route(req)
 	if route == nil {
@@ -137,8 +138,8 @@ func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error 
 	return openapi3filter.ValidateResponse(req.Context(), in)
 }
 
-// checkContent checks what the library does not: that an answer documented without a body has none, and that one documented with a body has a
-// content type that is documented.
+// checkContent checks what the library does not: that an answer has a body only if the description says
+// so, and that its content type is documented.
 func checkContent(doc *openapi3.Response, resp *http.Response, body []byte) error {
 	ct := resp.Header.Get("Content-Type")
 	switch {
@@ -150,14 +151,15 @@ func checkContent(doc *openapi3.Response, resp *http.Response, body []byte) erro
 	return nil
 }
 
-// opaque tells whether the body is text, or nothing is said of its form: the library fails to decode what it has no decoder for.
+// opaque reports whether a body is text or has no schema. The library cannot decode such bodies.
 func opaque(doc *openapi3.Response, resp *http.Response) bool {
 	ct := resp.Header.Get("Content-Type")
 	media := doc.Content.Get(ct)
 	return media == nil || media.Schema == nil || strings.HasPrefix(ct, "text/") || strings.HasPrefix(ct, "application/openmetrics-text")
 }
 
-// checkUnknown checks the answer to a request that the description does not have: it may only be a 404 or a 405 (or a refusal at the door), in the documented form.
+// checkUnknown checks the answer to a request that the description does not have. It must be a 404, a
+// 405, or a refusal of access, in the documented form.
 func (s *Spec) checkUnknown(req *http.Request, resp *http.Response, body []byte) error {
 	name, ok := map[int]string{
 		http.StatusNotFound: "NotFound", http.StatusMethodNotAllowed: "MethodNotAllowed",
@@ -183,7 +185,7 @@ func (s *Spec) checkUnknown(req *http.Request, resp *http.Response, body []byte)
 	return s.visit(media.Schema.Value, body)
 }
 
-// Schema holds a JSON value against one of the description's components/schemas.
+// Schema checks a JSON value against one of the description's components/schemas.
 func (s *Spec) Schema(name string, data []byte) error {
 	ref := s.doc.Components.Schemas[name]
 	if ref == nil || ref.Value == nil {
@@ -195,8 +197,8 @@ func (s *Spec) Schema(name string, data []byte) error {
 	return nil
 }
 
-// visit holds a JSON value against a schema, whose compiled form is kept: what a stream brings is looked at by the hundred, and the library's own way compiles
-// each time anew.
+// visit checks a JSON value against a schema. It caches the compiled schema, since a stream has hundreds
+// of values and the library would compile the schema for each.
 func (s *Spec) visit(schema *openapi3.Schema, data []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
@@ -214,7 +216,7 @@ func (s *Spec) compile(schema *openapi3.Schema) (*jsonschema.Schema, error) {
 		return c.(*jsonschema.Schema), nil
 	}
 	root := map[string]any{}
-	for name, from := range map[string]any{"schema": schema, "components": map[string]any{"schemas": s.doc.Components.Schemas}} { // so that references find what they name
+	for name, from := range map[string]any{"schema": schema, "components": map[string]any{"schemas": s.doc.Components.Schemas}} { // for references
 		text, err := json.Marshal(from)
 		if err != nil {
 			return nil, err
@@ -238,8 +240,8 @@ func (s *Spec) compile(schema *openapi3.Schema) (*jsonschema.Schema, error) {
 	return compiled, nil
 }
 
-// Unseen lists every documented answer that Seen does not hold. Operations that exist under several of the bases count as one: what was seen under one of
-// them was seen.
+// Unseen returns every documented answer that Seen lacks. An operation under several base paths counts
+// as one.
 func (s *Spec) Unseen(bases ...string) []Seen {
 	fold := func(k Seen) Seen {
 		for _, b := range bases {

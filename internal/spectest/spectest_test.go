@@ -26,7 +26,7 @@ func load(t *testing.T) *spectest.Spec {
 	return s
 }
 
-// TestLoadRefuses proves that the validation looks at examples everywhere they stand, not only at the form of the description.
+// TestLoadRefuses: the validation includes examples in all places.
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -70,7 +70,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// recorder is a test that only notes what failed.
+// recorder is a test that only records failures.
 type recorder struct {
 	testing.TB
 	fails []string
@@ -82,7 +82,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.fails = append(r.fails, fmt.Sprintf(format, args...))
 }
 
-// canned answers with what it is told to.
+// canned is a transport with a fixed answer.
 type canned struct {
 	status int
 	header http.Header

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// maxShown is how much of a body a failure shows.
+// maxShown limits the bytes of a body that a failure shows.
 const maxShown = 2000
 
-// Transport gives a RoundTripper that holds each answer of base (nil: http.DefaultTransport) against the description and fails the test, naming the operation and the
-// reason. Bodies are read whole and checked whole, except streams of server-sent events, which pass unread: of those, status, headers and
-// content type are checked.
+// Transport returns a RoundTripper that checks each answer of base (nil: http.DefaultTransport) and
+// fails the test with the operation and the reason. It reads and checks whole bodies. Of streams of
+// server-sent events, which it passes on unread, it checks status, headers and content type.
 func (s *Spec) Transport(t testing.TB, base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -40,7 +40,7 @@ func (c *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
-	if err != nil { // cut off: the caller shall see it where it happened, and there is nothing whole to check
+	if err != nil { // the caller sees the same error, and an incomplete body cannot be checked
 		resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
 		return resp, nil
 	}
@@ -65,7 +65,7 @@ func (c *transport) report(req *http.Request, resp *http.Response, body []byte, 
 		req.Method, req.URL.Path, resp.StatusCode, resp.Header.Get("Content-Type"), err, shown)
 }
 
-// failing is a body's end that was an error.
+// failing is the end of a body that ended with an error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -16,7 +16,7 @@ import (
 // least is the shortest whole document.
 const least = `{"apiVersion":"ossa/v0.3.2","kind":"MemoryModel","short_term":{"enabled":true},"long_term":{"enabled":false}}`
 
-// with gives a whole document with other halves.
+// with returns a whole document with the given halves.
 func with(short, long string) string {
 	return fmt.Sprintf(`{"apiVersion":"ossa/v0.4.9","kind":"MemoryModel","short_term":%s,"long_term":%s}`, short, long)
 }
@@ -76,7 +76,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestMeaning: what is said reaches policy, session and working memory, and what has no effect is named.
+// TestMeaning: values of a document set policy, session and working memory; those without effect are
+// listed.
 //
 // Rules: 004-3, 004-4, 004-6, 004-7
 func TestMeaning(t *testing.T) {
@@ -237,7 +238,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestVariablesOfOtherKinds: what stands for a number or a boolean is read as one; what was given is not shown in an error; a reference to a secret stays one.
+// TestVariablesOfOtherKinds: a variable may be a number or a boolean; errors do not show its value;
+// references to secrets stay as they are.
 //
 // Rules: 004-2
 func TestVariablesOfOtherKinds(t *testing.T) {
@@ -268,7 +270,7 @@ func TestVariablesOfOtherKinds(t *testing.T) {
 	}
 }
 
-// TestBounds of every key of the schema, from the outside: its smallest and largest value pass, and what is beyond them does not.
+// TestBounds: the smallest and the largest value of every key pass, and values beyond them do not.
 //
 // Rules: 004-1
 func TestBounds(t *testing.T) {
