@@ -257,7 +257,7 @@ func (t *tx) exec(what, sql string, args ...driver.Value) (changed, id int64, er
 	}
 	if changed > 0 {
 		t.wrote = true
-		t.pages += 1 + int(changed)
+		t.pages += int(changed)
 		for _, a := range args {
 			switch v := a.(type) {
 			case string:
