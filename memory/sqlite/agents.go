@@ -14,7 +14,8 @@ import (
 const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
 	a.head_rev, a.next_seq, a.last_turn FROM agent a `
 
-// readAgent reads a row of selectAgent: all of a head but the agent's settings and properties and the last message.
+// readAgent reads a row of selectAgent: all of a head but the agent's settings and properties and
+// the last message.
 func readAgent(row []driver.Value) (no int64, h memory.Head) {
 	return integer(row[0]), memory.Head{
 		Agent: memory.Agent{
@@ -54,7 +55,8 @@ func agentStatus(c *conn, project, id string) (a memory.Agent, no int64, err err
 	return memory.Agent{Project: project, ID: id, Status: memory.Status(integer(row[1]))}, integer(row[0]), nil
 }
 
-// Load returns an agent's head and newest messages. No other process writes to the file, so known is not used.
+// Load returns an agent's head and newest messages. No other process writes to the file, so known
+// is not used.
 func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Version) (out memory.Stored, err error) {
 	if ctx.Err() != nil {
 		return out, ended(ctx)

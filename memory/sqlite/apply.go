@@ -8,7 +8,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Apply stores writes. Each is a job of its own, so that they share a transaction with whatever else waits to be written.
+// Apply stores writes. Each is a job of its own, so that they share a transaction with whatever
+// else waits to be written.
 func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
 	jobs := make([]*job, len(batch))
 	last := make(map[int64]*job, len(batch)) // by agent
@@ -95,7 +96,8 @@ func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, exist
 	return no, "", t.writeRows(w, no)
 }
 
-// mayLive fails if a live agent has the new agent's name or one of its keys, or if the project has limit live agents.
+// mayLive fails if a live agent has the new agent's name or one of its keys, or if the project has
+// limit live agents.
 func (t *tx) mayLive(a *memory.Agent, limit int) error {
 	if a.Name != "" {
 		row, err := t.w.first("SELECT id FROM agent WHERE project = ? AND name = ? AND status NOT IN (4, 6) AND name <> ''", a.Project, a.Name)
@@ -148,7 +150,8 @@ func (t *tx) insertKeys(no int64, a *memory.Agent) error {
 	return nil
 }
 
-// apply writes one change, unless the agent no longer has the version that the change was decided on.
+// apply writes one change, unless the agent no longer has the version that the change was decided
+// on.
 func (t *tx) apply(w *memory.Write, private []byte) error {
 	if err := t.updateAgent(w); err != nil {
 		return err

@@ -4,13 +4,15 @@ import "database/sql/driver"
 
 const (
 	pageSize = 4096
-	// checkpointPages is how many pages the write-ahead log has when it is moved into the database file.
+	// checkpointPages is how many pages the write-ahead log has when it is moved into the database
+	// file.
 	checkpointPages = 1000
 )
 
-// SQLite makes its own checkpoints inside a commit, and all callers of that commit wait. Here another connection copies
-// the log while commits go on, and then takes the writer's turn for what came meanwhile. The next commit starts the log
-// from its beginning, so it stays bounded and is overwritten in place, which is cheaper to sync than a growing file.
+// SQLite makes its own checkpoints inside a commit, and all callers of that commit wait. Here
+// another connection copies the log while commits go on, and then takes the writer's turn for what
+// came meanwhile. The next commit starts the log from its beginning, so it stays bounded and is
+// overwritten in place, which is cheaper to sync than a growing file.
 
 // logGrew notes how many pages a commit has written; its caller has the turn.
 func (s *Store) logGrew(pages int) {
@@ -38,7 +40,8 @@ func (s *Store) checkpointLoop() {
 	}
 }
 
-// checkpoint copies what can be copied without waiting for anybody, and returns how many pages of the log are still needed.
+// checkpoint copies what can be copied without waiting for anybody, and returns how many pages of
+// the log are still needed.
 func checkpoint(c *conn) (left int, err error) {
 	err = c.each("PRAGMA wal_checkpoint(PASSIVE)", nil, func(row []driver.Value) error {
 		left = int(integer(row[1]) - integer(row[2])) // both are -1 while another connection makes one

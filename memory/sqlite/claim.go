@@ -9,7 +9,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// due is a delivery that could be claimed.
+// due is a delivery that can be claimed.
 type due struct {
 	id, at int64
 	retry  bool
@@ -17,14 +17,14 @@ type due struct {
 	e      *candidate
 }
 
-// Claim takes due deliveries. It reads beside the committer and writes nothing: see claims.
+// Claim claims due deliveries. It only reads the database: see claims.
 func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery, error) {
 	if c.Limit <= 0 && (c.Urgent <= 0 || !s.urgent.Load()) {
 		return nil, nil
 	}
-	s.claims.one.Lock()
-	defer s.claims.one.Unlock()
-	l := s.look(c)
+	s.claims.claiming.Lock()
+	defer s.claims.claiming.Unlock()
+	l := s.claimState(c)
 	var out []webhook.Delivery
 	var idle []int64
 	err := s.readers.with(ctx, func(r *conn) error {
@@ -62,8 +62,9 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	return out, nil
 }
 
-// dueTests gives the tests that go beside the limits, and those that wait for an endpoint that was disabled or deleted since: they are to be like any other delivery.
-func (s *Store) dueTests(r *conn, c webhook.Claim, l look) (list []due, idle []int64, err error) {
+// dueTests returns the tests that are sent beyond the limits, and the IDs of those whose endpoint
+// was disabled or deleted since. These are to be treated like any other delivery.
+func (s *Store) dueTests(r *conn, c webhook.Claim, l claimState) (list []due, idle []int64, err error) {
 	if c.Urgent <= 0 || !s.urgent.Load() {
 		return nil, nil, nil
 	}
@@ -96,8 +97,8 @@ func (s *Store) dueTests(r *conn, c webhook.Claim, l look) (list []due, idle []i
 	return list, idle, nil
 }
 
-// dueOf gives what else may be sent, in the order in which it is to be.
-func (s *Store) dueOf(r *conn, c webhook.Claim, l look, but []due) ([]due, error) {
+// dueOf returns the other deliveries to be sent, in order.
+func (s *Store) dueOf(r *conn, c webhook.Claim, l claimState, but []due) ([]due, error) {
 	taken := map[int64]bool{}
 	for _, d := range but {
 		taken[d.id] = true
@@ -125,8 +126,9 @@ func (s *Store) dueOf(r *conn, c webhook.Claim, l look, but []due) ([]due, error
 	return list[:min(len(list), max(c.Limit, 0))], nil
 }
 
-// dueAt looks for what an endpoint may be sent now; where there is nothing it notes when there will be.
-func (s *Store) dueAt(r *conn, e *candidate, c webhook.Claim, l look) ([]due, error) {
+// dueAt returns what an endpoint may be sent now. If that is nothing, it sets when the next
+// delivery will be due.
+func (s *Store) dueAt(r *conn, e *candidate, c webhook.Claim, l claimState) ([]due, error) {
 	limit := c.Limit
 	if c.Room != nil {
 		limit = min(limit, c.Room(e.to))
@@ -166,14 +168,14 @@ func (s *Store) dueAt(r *conn, e *candidate, c webhook.Claim, l look) ([]due, er
 			next = min(next, found[0].at)
 		}
 	}
-	s.later(e, next)
+	s.setDue(e, next)
 	return nil, nil
 }
 
-// dueRows gives an endpoint's first or further tries that are due by a time and not claimed.
-func (s *Store) dueRows(r *conn, e *candidate, l look, retry, byMS int64, limit int) ([]due, error) {
+// dueRows returns first or further tries of an endpoint that are due by a time and not claimed.
+func (s *Store) dueRows(r *conn, e *candidate, l claimState, retry, byMS int64, limit int) ([]due, error) {
 	var list []due
-	// Those that are claimed are among them: nothing in the row tells.
+	// Claimed deliveries are among the rows, which do not show it.
 	err := r.each(`SELECT id, due_ms FROM delivery WHERE endpoint_no = ? AND (attempt > 0) = ? AND due_ms <= ? AND state = 0
 		ORDER BY due_ms, id LIMIT ?+0`, []driver.Value{e.no, retry, byMS, int64(limit + e.held)}, func(row []driver.Value) error {
 		if _, claimed := l.claimed[integer(row[0])]; !claimed && len(list) < limit {
@@ -184,8 +186,9 @@ func (s *Store) dueRows(r *conn, e *candidate, l look, retry, byMS int64, limit 
 	return list, err
 }
 
-// take claims what was found, as much of it as the bodies may be long together, and reads it. What was canceled or erased meanwhile is passed over.
-func (s *Store) take(r *conn, c webhook.Claim, l look, list []due) (out []webhook.Delivery, err error) {
+// take claims deliveries and reads them, until their bodies reach the limit of the call. It passes
+// over those that were canceled or erased meanwhile.
+func (s *Store) take(r *conn, c webhook.Claim, l claimState, list []due) (out []webhook.Delivery, err error) {
 	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
 	bytes := int64(0)
 	for _, d := range list {
@@ -196,7 +199,7 @@ func (s *Store) take(r *conn, c webhook.Claim, l look, list []due) (out []webhoo
 			return out, err
 		}
 		if row == nil {
-			s.forget(d.id)
+			s.dropClaim(d.id)
 			continue
 		}
 		if bytes += integer(row[8]); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {
@@ -209,7 +212,7 @@ func (s *Store) take(r *conn, c webhook.Claim, l look, list []due) (out []webhoo
 		if body == nil {
 			continue
 		}
-		h, ok := s.hold(d, l.claimed[d.id], integer(row[1]), until, int(integer(row[0])))
+		h, ok := s.claim(d, l.claimed[d.id], integer(row[1]), until, int(integer(row[0])))
 		if !ok {
 			continue
 		}

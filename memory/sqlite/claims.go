@@ -9,56 +9,58 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// claims are what workers have of deliveries. They are in memory alone, and no row tells of them: one process owns the file, so that a claim ends with its process in any
-// case, and a durable write for each would be half of what a delivery costs. What was under way when a process was killed is due again as soon as
-// the next one has opened the file, as the attempt that it was: nothing has been noted of it.
+// claims are the deliveries that workers are sending. They are kept in memory only. One process
+// owns the file, so a claim ends with its process in any case, and writing each one down would be
+// half of what a delivery costs. After a crash, what was claimed is due again as soon as the file
+// is opened, with the same attempt number.
 type claims struct {
-	one sync.Mutex // held by the one who looks for what is due
+	claiming sync.Mutex // held by the call that looks for due deliveries
 
-	mu    sync.Mutex     // guards the rest, and of each endpoint what it says there
-	of    map[int64]held // by delivery
-	fence int64          // the last one given. It begins with the time, so that no claim of an earlier process has the same
-	tests int            // how often tests were committed
+	mu    sync.Mutex      // guards the rest, and some fields of each endpoint
+	by    map[int64]claim // by delivery
+	fence int64           // the last one; it starts from the time, so that it is no earlier process's
+	tests int             // how often tests were committed
 }
 
-// held is one claim.
-type held struct {
+// claim is one delivery that a worker is sending.
+type claim struct {
 	fence, until int64
 	attempt      int
 	endpoint     int64 // its row
-	due          int64 // of the delivery, for one who gives it back
+	due          int64 // of the delivery, if the claim is released
 	urgent       bool
 	ending       bool // its result is being stored
 }
 
 func newClaims() claims {
-	return claims{of: map[int64]held{}, fence: time.Now().UnixMicro()}
+	return claims{by: map[int64]claim{}, fence: time.Now().UnixMicro()}
 }
 
-// candidate is an endpoint that something may be due for, as it was when a claim began.
+// candidate is an endpoint that may have due deliveries, as it was when the call of Claim began.
 type candidate struct {
 	*endpoint
 	to      *webhook.Endpoint
 	changes int   // of endpoint.due until then
-	held    int   // claims, ended ones included
-	flying  int   // of them, whose lease runs
-	expires int64 // the first end of a lease
-	again   []due // those whose lease is over
+	held    int   // claims, including those whose lease is over
+	flying  int   // claims whose lease runs
+	expires int64 // when the first lease ends
+	again   []due // deliveries whose lease is over
 }
 
-// look is what a claim begins with; what is committed later it need not see.
-type look struct {
+// claimState is what a call of Claim starts from. It need not see what is committed later.
+type claimState struct {
 	list    []*candidate
-	claimed map[int64]held
+	claimed map[int64]claim
 	index   index
 	tests   int
 }
 
-// look is called before the database is asked: a delivery whose result is committed in between counts as claimed still.
-func (s *Store) look(c webhook.Claim) look {
+// claimState returns the state before Claim reads the database. A delivery whose result is
+// committed in between still counts as claimed.
+func (s *Store) claimState(c webhook.Claim) claimState {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	l := look{claimed: maps.Clone(s.claims.of), index: s.index, tests: s.claims.tests}
+	l := claimState{claimed: maps.Clone(s.claims.by), index: s.index, tests: s.claims.tests}
 	if c.Limit <= 0 {
 		return l
 	}
@@ -71,8 +73,9 @@ func (s *Store) look(c webhook.Claim) look {
 		}
 	}
 	for id, h := range l.claimed {
-		if s.index.byNo[h.endpoint] == nil && !h.ending && h.until <= c.NowMS { // its endpoint was deleted, and its worker has not come back
-			delete(s.claims.of, id)
+		// The endpoint was deleted, and the worker has not come back.
+		if s.index.byNo[h.endpoint] == nil && !h.ending && h.until <= c.NowMS {
+			delete(s.claims.by, id)
 			continue
 		}
 		one := byNo[h.endpoint]
@@ -90,8 +93,8 @@ func (s *Store) look(c webhook.Claim) look {
 	return l
 }
 
-// later notes when something will be due for an endpoint for which nothing is now.
-func (s *Store) later(e *candidate, ms int64) {
+// setDue sets when the next delivery is due for an endpoint that has none now.
+func (s *Store) setDue(e *candidate, ms int64) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
 	if e.changes == e.endpoint.changes {
@@ -99,61 +102,65 @@ func (s *Store) later(e *candidate, ms int64) {
 	}
 }
 
-// hold makes a claim of a delivery, unless its last one is being ended or was while this one looked for it; fence is the stored one.
-func (s *Store) hold(d due, was held, fence, until int64, attempt int) (held, bool) {
+// claim claims a delivery, unless its claim is another than was or its result is being
+// stored. fence is the one in the row.
+func (s *Store) claim(d due, was claim, fence, until int64, attempt int) (claim, bool) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	if now, ok := s.claims.of[d.id]; ok != (was.fence != 0) || now.fence != was.fence || now.ending {
-		return held{}, false
+	if now, ok := s.claims.by[d.id]; ok != (was.fence != 0) || now.fence != was.fence || now.ending {
+		return claim{}, false
 	}
 	s.claims.fence = max(s.claims.fence, fence) + 1
-	h := held{fence: s.claims.fence, until: until, attempt: max(attempt, was.attempt) + 1, endpoint: d.e.no, due: d.at, urgent: d.urgent}
-	s.claims.of[d.id] = h
+	h := claim{fence: s.claims.fence, until: until, attempt: max(attempt, was.attempt) + 1, endpoint: d.e.no, due: d.at, urgent: d.urgent}
+	s.claims.by[d.id] = h
 	return h, true
 }
 
-// ending marks a claim as one whose result is on its way, so that no other is made however long that takes.
-func (s *Store) ending(d webhook.Delivery) (held, error) {
+// beginFinish marks a claim as one whose result is being stored, so that the delivery is not
+// claimed again however long that takes.
+func (s *Store) beginFinish(d webhook.Delivery) (claim, error) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	h, ok := s.claims.of[d.ID]
+	h, ok := s.claims.by[d.ID]
 	if !ok || h.fence != d.Fence || h.ending {
-		return held{}, staleClaim(d)
+		return claim{}, staleClaim(d)
 	}
 	h.ending = true
-	s.claims.of[d.ID] = h
+	s.claims.by[d.ID] = h
 	return h, nil
 }
 
-// drop ends a claim; where its result could not be stored it is kept, until its lease ends.
-func (s *Store) drop(d webhook.Delivery, keep bool) {
+// endClaim ends a claim. With keep, because its result could not be stored, the claim stays until
+// its lease ends.
+func (s *Store) endClaim(d webhook.Delivery, keep bool) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	h, ok := s.claims.of[d.ID]
+	h, ok := s.claims.by[d.ID]
 	switch {
 	case !ok || h.fence != d.Fence:
 	case keep:
 		h.ending = false
-		s.claims.of[d.ID] = h
+		s.claims.by[d.ID] = h
 	default:
-		delete(s.claims.of, d.ID)
+		delete(s.claims.by, d.ID)
 	}
 }
 
-// forget ends the claim of a delivery that is pending no more, if there is one and its result is not being stored.
-func (s *Store) forget(id int64) {
+// dropClaim ends the claim of a delivery that is no longer pending, unless its result is being
+// stored.
+func (s *Store) dropClaim(id int64) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	if h, ok := s.claims.of[id]; ok && !h.ending {
-		delete(s.claims.of, id)
+	if h, ok := s.claims.by[id]; ok && !h.ending {
+		delete(s.claims.by, id)
 	}
 }
 
-// tested counts an endpoint's tests that are claimed: those wait no more.
-func (s *Store) tested(endpointNo int64) (n int64) {
+// claimedTests counts the claimed tests of an endpoint. They do not wait any more.
+func (s *Store) claimedTests(endpointNo int64) (n int64) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	for _, h := range s.claims.of {
+	for _, h := range s.claims.by {
 		if h.urgent && h.endpoint == endpointNo {
 			n++
 		}
@@ -161,27 +168,27 @@ func (s *Store) tested(endpointNo int64) (n int64) {
 	return n
 }
 
-// show adds to a record what its claim says.
-func (s *Store) show(r *webhook.Record) {
+// addClaim adds the claim of a delivery to its record.
+func (s *Store) addClaim(r *webhook.Record) {
 	if r.State != webhook.Pending {
 		return
 	}
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	if h, ok := s.claims.of[r.ID]; ok {
+	if h, ok := s.claims.by[r.ID]; ok {
 		r.Claimed, r.Attempt, r.DueMS = true, h.attempt, h.until
 	}
 }
 
-// claimed gives the claims by delivery.
-func (s *Store) claimed() map[int64]held {
+// claimed returns the claims by delivery.
+func (s *Store) claimed() map[int64]claim {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	return maps.Clone(s.claims.of)
+	return maps.Clone(s.claims.by)
 }
 
-// note tells endpoints, by their rows, that something is due then; it is committed.
-func (s *Store) note(dues map[int64]int64, tests bool) {
+// noteDue sets when committed deliveries are due, by the row of their endpoint.
+func (s *Store) noteDue(dues map[int64]int64, tests bool) {
 	if len(dues) == 0 && !tests {
 		return
 	}
@@ -199,7 +206,7 @@ func (s *Store) note(dues map[int64]int64, tests bool) {
 	}
 }
 
-// noTests is called by a claim that has found none.
+// noTests notes that a call of Claim has found no test, if none was committed since.
 func (s *Store) noTests(seen int) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()

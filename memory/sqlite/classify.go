@@ -11,8 +11,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// classify gives an error of SQLite its code and the operator a hint; what says what was being done. It is the only code that knows
-// SQLite's error numbers. Errors that have a code already pass unchanged.
+// classify returns an error of SQLite with its code and a hint for the operator; what names the
+// action. It is the only code that knows SQLite's error numbers. Errors that have a code already
+// are returned unchanged.
 func classify(err error, what string) error {
 	if err == nil {
 		return nil
@@ -39,7 +40,7 @@ func classify(err error, what string) error {
 	case sqlite3.SQLITE_CANTOPEN:
 		hint = "the database file cannot be opened: look at the path, owner and permissions"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		hint = "the file is damaged or no database: restore a backup, or move it away to start anew"
+		hint = "the file is damaged or no database: restore a backup, or move it away to start with an empty one"
 	case sqlite3.SQLITE_NOMEM:
 		hint = "out of memory"
 	default:
@@ -48,7 +49,7 @@ func classify(err error, what string) error {
 	return fault.Wrap(fault.Unavailable, fmt.Errorf("%s: %w (%s)", what, err, hint), "the store cannot do this now")
 }
 
-// ended gives the context's cause with a code. A deadline is somebody's limit and worth an answer; a cancelled caller reads none.
+// ended returns the cause of a context that is over, with a code.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if _, ok := errors.AsType[*fault.Error](cause); ok {

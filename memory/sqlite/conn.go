@@ -10,8 +10,9 @@ import (
 	modernc "modernc.org/sqlite"
 )
 
-// conn is one connection with its prepared statements. It talks to the driver itself, past database/sql, whose locks and
-// conversions cost as much as an insert does. One goroutine at a time uses it.
+// conn is one connection with its prepared statements. It uses the driver directly, not through
+// database/sql, whose locks and conversions cost as much as an insert. One goroutine at a time uses
+// it.
 type conn struct {
 	c     driver.Conn
 	stmts map[string]*stmt
@@ -25,11 +26,11 @@ type stmt struct {
 	row   []driver.Value
 }
 
-// maxStatements bounds the prepared statements of a connection; the texts are ours, so it is reached only if a text is built
-// from data, which would be a mistake.
+// maxStatements bounds the prepared statements of a connection. It is reached only if the text of a
+// statement is built from data, which would be a mistake.
 const maxStatements = 256
 
-// openConn opens the file; pragmas are "name(value)" in the order given.
+// openConn opens the file and sets pragmas, "name(value)", in the order given.
 func openConn(path string, pragmas ...string) (*conn, error) {
 	q := make(url.Values)
 	q.Set("_dqs", "0")
@@ -46,7 +47,7 @@ func openConn(path string, pragmas ...string) (*conn, error) {
 	return out, nil
 }
 
-// close ends the connection and its statements.
+// close closes the connection and its statements.
 func (c *conn) close() error {
 	var errs []error
 	for _, s := range c.stmts {
@@ -56,7 +57,7 @@ func (c *conn) close() error {
 	return errors.Join(append(errs, c.c.Close())...)
 }
 
-// script runs statements that are not worth keeping prepared.
+// script runs statements that are too rare to keep prepared.
 func (c *conn) script(sql string) error {
 	_, err := c.c.(driver.ExecerContext).ExecContext(context.Background(), sql, nil)
 	return err
@@ -91,10 +92,11 @@ func (s *stmt) bind(args []driver.Value) []driver.NamedValue {
 	return s.args
 }
 
-// run executes one statement. Arguments are int64, string, []byte or nil, nothing else.
+// run executes one statement. Arguments are int64, string, []byte or nil.
 //
-// Contexts are not passed down: the driver starts a goroutine for each statement that has one, and every statement here is
-// short or walks in small steps whose caller looks at the context itself.
+// Contexts are not passed down: the driver starts a goroutine for each statement that has one.
+// Every statement here is short, or is one of many small steps between which the caller checks its
+// context.
 func (c *conn) run(sql string, args ...driver.Value) (driver.Result, error) {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -103,7 +105,8 @@ func (c *conn) run(sql string, args ...driver.Value) (driver.Result, error) {
 	return s.exec.ExecContext(context.Background(), s.bind(args))
 }
 
-// each runs a query and calls fn with every row; the row is used again afterwards. fn must not run the same statement.
+// each runs a query and calls fn with every row, which is reused for the next. fn must not run the
+// same statement.
 func (c *conn) each(sql string, args []driver.Value, fn func(row []driver.Value) error) (err error) {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -130,7 +133,7 @@ func (c *conn) each(sql string, args []driver.Value, fn func(row []driver.Value)
 	}
 }
 
-// first gives the first row of a query, nil if there is none. The row is good until the statement runs again.
+// first returns the first row of a query, nil if there is none.
 func (c *conn) first(sql string, args ...driver.Value) (row []driver.Value, err error) {
 	err = c.each(sql, args, func(r []driver.Value) error {
 		if row == nil {
@@ -141,7 +144,7 @@ func (c *conn) first(sql string, args ...driver.Value) (row []driver.Value, err 
 	return row, err
 }
 
-// number gives the one integer of a query, 0 where it is null or there is no row.
+// number returns the only integer of a query, 0 if it is null or there is no row.
 func (c *conn) number(sql string, args ...driver.Value) (int64, error) {
 	row, err := c.first(sql, args...)
 	if err != nil || row == nil {
@@ -195,7 +198,7 @@ func openReaders(path string, n int, pragmas ...string) (*readers, error) {
 	return r, nil
 }
 
-// do runs fn with a read connection inside one read transaction, so that all it reads is of one moment.
+// do runs fn with a read connection in one read transaction: all that fn reads is of one moment.
 func (r *readers) do(ctx context.Context, fn func(*conn) error) error {
 	return r.with(ctx, func(c *conn) error {
 		if _, err := c.run("BEGIN"); err != nil {
@@ -209,7 +212,7 @@ func (r *readers) do(ctx context.Context, fn func(*conn) error) error {
 	})
 }
 
-// with runs fn with a read connection. What one statement reads is of one moment, what two read is not.
+// with runs fn with a read connection. Each statement of fn reads the state of its own moment.
 func (r *readers) with(ctx context.Context, fn func(*conn) error) error {
 	var c *conn
 	select {
@@ -232,7 +235,7 @@ func (r *readers) with(ctx context.Context, fn func(*conn) error) error {
 	return fn(c)
 }
 
-// close waits for the readers at work and closes all connections.
+// close waits for the readers that are in use and closes all connections.
 func (r *readers) close() error {
 	close(r.ended)
 	var errs []error

@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// The numbers of delivery.state, which are those of webhook.StateNumber.
+// Values of delivery.state, as webhook.StateNumber returns them.
 const (
 	statePending  = 0
 	stateCanceled = 3 // the last
@@ -23,7 +23,8 @@ func stateNumber(s webhook.DeliveryState) (int64, error) {
 
 func stateName(n int64) webhook.DeliveryState { return webhook.StateOf(int(n)) }
 
-// insertEvent puts an event in the outbox with a delivery for each endpoint of its project that is to have it; none, and nothing is stored.
+// insertEvent stores an event with a delivery for each endpoint of its project for which to returns
+// true. If there is none, nothing is stored.
 func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool) error {
 	var eventNo int64
 	for _, e := range t.s.index.byProject[m.Project] {
@@ -45,14 +46,14 @@ func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool
 	return nil
 }
 
-// fresh is what a new delivery is made of beside its event and endpoint.
+// fresh describes a new delivery besides its event and endpoint.
 type fresh struct {
 	dueMS, createdMS int64
 	replayOf         int64
 	urgent           bool
 }
 
-// insertDelivery makes a delivery and gives its id.
+// insertDelivery stores a new delivery and returns its ID.
 func (t *tx) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) {
 	first := int64(0)
 	if f.dueMS != f.createdMS {
@@ -63,7 +64,7 @@ func (t *tx) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) 
 		if err != nil {
 			return 0, classify(err, "count tests")
 		}
-		f.urgent = n-t.s.tested(e.no) < webhook.MaxUrgent
+		f.urgent = n-t.s.claimedTests(e.no) < webhook.MaxUrgent
 		t.tests = t.tests || f.urgent
 	}
 	_, id, err := t.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, first_ms, urgent)
@@ -73,7 +74,7 @@ func (t *tx) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) 
 	return id, err
 }
 
-// Finish ends a claim with what came of it.
+// Finish ends a claim and stores its result.
 func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result) error {
 	state, err := stateNumber(r.State)
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if s.isClosed() {
 		return errClosed()
 	}
-	h, err := s.ending(d)
+	h, err := s.beginFinish(d)
 	if err != nil {
 		return err
 	}
@@ -110,11 +111,11 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		if state == statePending {
 			t.noteDue(h.endpoint, due)
 		}
-		t.after = append(t.after, func() { s.drop(d, false) })
+		t.after = append(t.after, func() { s.endClaim(d, false) })
 		return t.conclude(h.endpoint, d, r)
 	})
 	if err != nil {
-		s.drop(d, !fault.Is(err, fault.Conflict))
+		s.endClaim(d, !fault.Is(err, fault.Conflict))
 	}
 	return err
 }
@@ -138,7 +139,8 @@ func staleClaim(d webhook.Delivery) error {
 	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
 }
 
-// noteDue tells an endpoint, by its row, that something is due then, once it is committed.
+// noteDue notes when a delivery will be due for an endpoint, by its row, once the transaction is
+// committed.
 func (t *tx) noteDue(no, ms int64) {
 	if t.dues == nil {
 		t.dues = map[int64]int64{}
@@ -148,22 +150,22 @@ func (t *tx) noteDue(no, ms int64) {
 	}
 }
 
-// Release gives a claim back unused.
+// Release ends a claim that was not used.
 func (s *Store) Release(_ context.Context, d webhook.Delivery) error {
 	if s.isClosed() {
 		return errClosed()
 	}
-	h, err := s.ending(d)
+	h, err := s.beginFinish(d)
 	if err != nil {
 		return err
 	}
-	s.drop(d, false)
-	s.note(map[int64]int64{h.endpoint: h.due}, h.urgent)
+	s.endClaim(d, false)
+	s.noteDue(map[int64]int64{h.endpoint: h.due}, h.urgent)
 	s.wake()
 	return nil
 }
 
-// wake tells the worker that there is something to look for.
+// wake wakes the webhook worker.
 func (s *Store) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -171,7 +173,7 @@ func (s *Store) wake() {
 	}
 }
 
-// Backlog counts what waits.
+// Backlog counts pending and dead deliveries and returns the age of the oldest.
 func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 	var b webhook.Backlog
 	claimed := s.claimed()
@@ -184,7 +186,7 @@ func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 		return b, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	err = s.readers.do(ctx, func(c *conn) error {
-		// The planner would count by the index of lists, which holds everything that was ever sent.
+		// The planner would use the index of lists, which holds everything that was ever sent.
 		pending, err := c.number("SELECT count(*) FROM delivery INDEXED BY delivery_due WHERE state = 0")
 		if err != nil {
 			return err
@@ -194,7 +196,8 @@ func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 			return err
 		}
 		b.Pending, b.Dead = int(pending), int(dead)
-		// By endpoint, as the indexes of claims have it: one of its own would be a write more for each delivery. What has not been tried is due when it was first due.
+		// By endpoint, with the indexes that claims use: an index of its own would be one more
+		// write for each delivery. A delivery that has not been tried is due when it was first due.
 		untried, err := c.number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = 0 AND d.state = 0
 			ORDER BY d.due_ms LIMIT 1) AS oldest FROM endpoint e)`)
 		if err != nil {
@@ -222,7 +225,7 @@ func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 	return b, classify(err, "count deliveries")
 }
 
-// earlier gives the earlier of two times; 0 is none.
+// earlier returns the earlier of two times; 0 is none.
 func earlier(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -230,5 +233,5 @@ func earlier(a, b int64) int64 {
 	return min(a, b)
 }
 
-// Woken receives when deliveries were committed.
+// Woken returns a channel that receives a value after deliveries were committed.
 func (s *Store) Woken() <-chan struct{} { return s.woken }

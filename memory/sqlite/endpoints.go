@@ -12,26 +12,29 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// endpoint is a webhook endpoint with its row number. All of them are in memory; the committer alone changes the list.
+// endpoint is a webhook endpoint with its row number. All endpoints are in memory. Whoever has the
+// writer's turn changes the list.
 type endpoint struct {
-	*webhook.Endpoint // never changed, but replaced under claims.mu: claims read it beside the committer
+	*webhook.Endpoint // never changed but replaced, under claims.mu
 	no                int64
-	health            *health // what readers see of its times
-	// due is at most the earliest due time of its pending deliveries that are not claimed, so that a claim asks the database only for endpoints
-	// that may have one. Too early is harmless. changes counts what was committed of it. Both are guarded by claims.mu.
+	health            *health // its times for readers
+	// due is at most the earliest due time of its pending deliveries that are not claimed. A call
+	// of Claim asks the database only for endpoints that may have one, so a due that is too early
+	// is harmless. changes counts the commits that changed it. claims.mu guards both.
 	due     int64
 	changes int
-	// wants holds the types that its filter lets through: reading the filter anew for each event would cost as much as there are patterns.
+	// wants holds the types that match its filter. Matching the patterns for each event would cost
+	// too much.
 	wants []int
 }
 
-// takes tells whether the endpoint takes events of the type and time.
+// takes reports whether the endpoint wants events of the type at that time.
 func (e *endpoint) takes(eventType int, atMS int64) bool {
 	return e.Keeps(atMS) && slices.Contains(e.wants, eventType)
 }
 
-// filter gives the types that an endpoint's filter lets through.
-func filter(e *webhook.Endpoint) []int {
+// wantedTypes returns the types that match an endpoint's filter.
+func wantedTypes(e *webhook.Endpoint) []int {
 	var out []int
 	for _, t := range event.Types() {
 		if webhook.Matches(e.Events, t.Number) {
@@ -41,10 +44,10 @@ func filter(e *webhook.Endpoint) []int {
 	return out
 }
 
-// index is the committer's way to its endpoints: with thousands of them it must not look at each for every event and result.
+// index finds endpoints by row and by project. There may be thousands.
 type index struct {
 	byNo      map[int64]*endpoint
-	byProject map[string][]*endpoint // in order of their making
+	byProject map[string][]*endpoint // oldest first
 }
 
 func newIndex(list []*endpoint) index {
@@ -56,8 +59,8 @@ func newIndex(list []*endpoint) index {
 	return x
 }
 
-// health is an endpoint's times for readers, apart because they change with deliveries: publishing the whole list for each would cost as much as
-// there are endpoints.
+// health holds an endpoint's times for readers. They change with deliveries, and publishing the
+// whole list for each would cost too much.
 type health struct{ success, first, last atomic.Int64 }
 
 func (e *endpoint) note() {
@@ -66,7 +69,7 @@ func (e *endpoint) note() {
 	e.health.last.Store(e.LastFailureMS)
 }
 
-// loadEndpoints reads all endpoints that are not deleted, in order of their making.
+// loadEndpoints reads all endpoints that are not deleted, oldest first.
 func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 	var out []*endpoint
 	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
@@ -77,13 +80,13 @@ func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
 		}
 		e, err := webhook.DecodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
 		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = integer(row[5]), integer(row[6]), integer(row[7])
-		out = append(out, &endpoint{Endpoint: &e, no: no, wants: filter(&e)})
+		out = append(out, &endpoint{Endpoint: &e, no: no, wants: wantedTypes(&e)})
 		return err
 	})
 	return out, err
 }
 
-// setEndpoints makes list the endpoints once the transaction is committed.
+// setEndpoints sets the list of endpoints once the transaction is committed.
 func (t *tx) setEndpoints(list []*endpoint) {
 	t.after = append(t.after, func() {
 		t.s.claims.mu.Lock()
@@ -93,7 +96,7 @@ func (t *tx) setEndpoints(list []*endpoint) {
 	})
 }
 
-// publishEndpoints makes the list readable outside the committer.
+// publishEndpoints publishes the list for readers.
 func (s *Store) publishEndpoints() {
 	out := make([]webhook.Endpoint, len(s.endpoints))
 	times := make(map[string]*health, len(s.endpoints))
@@ -108,11 +111,12 @@ func (s *Store) publishEndpoints() {
 	s.health.Store(&times)
 }
 
-// Published returns all endpoints of all projects, for reading only. The pointer stays the same until an endpoint changes.
+// Published returns all endpoints of all projects, for reading only. The pointer stays the same
+// until an endpoint changes.
 func (s *Store) Published() *[]webhook.Endpoint { return s.published.Load() }
 
-// shown gives a published endpoint with its times as they are now.
-func (s *Store) shown(e webhook.Endpoint) webhook.Endpoint {
+// withTimes returns a published endpoint with its current times.
+func (s *Store) withTimes(e webhook.Endpoint) webhook.Endpoint {
 	e = e.Clone()
 	if h := (*s.health.Load())[e.ID]; h != nil {
 		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = h.success.Load(), h.first.Load(), h.last.Load()
@@ -150,7 +154,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 	})
 }
 
-// UpdateEndpoint stores what decide makes of an endpoint.
+// UpdateEndpoint stores what decide returns for an endpoint.
 func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (webhook.Endpoint, error) {
 	var out webhook.Endpoint
 	err := s.writeAlone(ctx, func(t *tx) error {
@@ -174,12 +178,13 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 
 func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no endpoint %q", id) }
 
-// endpointAt gives the place of an endpoint, -1 if it is not there; for the committer. project "" is any.
+// endpointAt returns the place of an endpoint in the list, -1 if it is missing. An empty project is
+// any. The caller has the writer's turn.
 func (s *Store) endpointAt(project, id string) int {
 	return slices.IndexFunc(s.endpoints, func(e *endpoint) bool { return e.ID == id && (project == "" || e.Project == project) })
 }
 
-// putEndpoint writes an endpoint; its item is alone.
+// putEndpoint writes an endpoint. Its job is alone in its transaction.
 func (t *tx) putEndpoint(e webhook.Endpoint) error {
 	list := slices.Clone(t.s.endpoints)
 	at := t.s.endpointAt("", e.ID)
@@ -191,12 +196,12 @@ func (t *tx) putEndpoint(e webhook.Endpoint) error {
 		list = append(list, &endpoint{no: no})
 		at = len(list) - 1
 	}
-	changed := &endpoint{Endpoint: &e, no: list[at].no, health: list[at].health, wants: filter(&e)}
+	changed := &endpoint{Endpoint: &e, no: list[at].no, health: list[at].health, wants: wantedTypes(&e)}
 	list[at] = changed
 	if err := t.writeEndpoint(changed); err != nil {
 		return err
 	}
-	t.wake = true // what waited for a disabled endpoint may go now
+	t.wake = true // what waited for a disabled endpoint may be sent now
 	t.setEndpoints(list)
 	return nil
 }
@@ -211,8 +216,8 @@ func (t *tx) writeEndpoint(e *endpoint) error {
 	return err
 }
 
-// conclude stores what a result means for its endpoint and puts the events that it makes in the outbox. The endpoint is looked up by the
-// row: a deleted one has none, and nothing is concluded for it.
+// conclude stores what a result means for its endpoint, and the events that it causes. A deleted
+// endpoint has no row in memory, and nothing is concluded for it.
 func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 	e := t.live(no)
 	if e == nil {
@@ -245,7 +250,8 @@ func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 	return nil
 }
 
-// changeEndpoint writes an endpoint's health, or all of it where it was disabled. What is in memory changes after the commit.
+// changeEndpoint writes an endpoint's health, or all of it if it was disabled. Memory changes after
+// the commit.
 func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	var err error
 	if c.Disabled {
@@ -274,17 +280,17 @@ func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	return nil
 }
 
-// DeletedReason is the reason of deliveries whose endpoint was deleted.
+// DeletedReason is the reason of deliveries that were given up because their endpoint was deleted.
 const DeletedReason = "endpoint deleted"
 
-// DeleteEndpoint removes an endpoint and gives its pending deliveries up.
+// DeleteEndpoint deletes an endpoint and gives up its pending deliveries.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.writeAlone(ctx, func(t *tx) error {
 		at := s.endpointAt(project, id)
 		if at < 0 {
 			return noEndpoint(id)
 		}
-		// Its secrets go at once, the row when no delivery needs it any more.
+		// The secrets are erased at once, the row when no delivery refers to it.
 		_, _, err := t.exec("delete endpoint", "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?", s.endpoints[at].no)
 		if err != nil {
 			return err
@@ -298,7 +304,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	return s.closeDeleted(ctx)
 }
 
-// closeDeleted gives up what is pending for deleted endpoints, in slices.
+// closeDeleted gives up the pending deliveries of deleted endpoints, in slices.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
 		err := s.write(ctx, func(t *tx) error {
@@ -333,7 +339,7 @@ func (t *tx) dropEndpoints() error {
 	return err
 }
 
-// Endpoints lists the endpoints of a project, or all.
+// Endpoints lists the endpoints of a project, or all if project is empty.
 func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint, error) {
 	if s.isClosed() {
 		return nil, errClosed()
@@ -341,20 +347,20 @@ func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint
 	var out []webhook.Endpoint
 	for _, e := range *s.published.Load() {
 		if project == "" || e.Project == project {
-			out = append(out, s.shown(e))
+			out = append(out, s.withTimes(e))
 		}
 	}
 	return out, nil
 }
 
-// Endpoint gives one endpoint.
+// Endpoint returns one endpoint, or fault.NotFound.
 func (s *Store) Endpoint(_ context.Context, project, id string) (webhook.Endpoint, error) {
 	if s.isClosed() {
 		return webhook.Endpoint{}, errClosed()
 	}
 	for _, e := range *s.published.Load() {
 		if e.ID == id && (project == "" || e.Project == project) {
-			return s.shown(e), nil
+			return s.withTimes(e), nil
 		}
 	}
 	return webhook.Endpoint{}, noEndpoint(id)

@@ -14,8 +14,9 @@ const (
 	sweepRows   = 512
 )
 
-// Erase erases one agent, or agents that ended before a time. An agent is gone for everybody at once. Its rows follow in
-// slices, between the writes of others. If the process ends before that, the next Erase finishes it.
+// Erase erases one agent, or agents that ended before a time. An agent is gone for everybody at
+// once. Its rows follow in slices, between the writes of others. If the process ends before that,
+// the next Erase finishes it.
 func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
 	if e.Ref != (memory.Ref{}) {
 		if err := s.eraseOne(ctx, e.Ref); err != nil {
@@ -52,8 +53,8 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 // sweepPlace is how far a sweep has come, in the order in which agents ended.
 type sweepPlace struct{ stopMS, no int64 }
 
-// eraseEnded erases at most limit agents that ended after the place. It returns them, the new place, and whether there may
-// be more.
+// eraseEnded erases at most limit agents that ended after the place. It returns them, the new
+// place, and whether there may be more.
 func (t *tx) eraseEnded(beforeMS int64, at sweepPlace, limit int) (gone []memory.Ref, next sweepPlace, more bool, err error) {
 	type found struct {
 		ref    memory.Ref

@@ -9,7 +9,7 @@ import (
 
 var _ memory.ItemStore = (*Store)(nil)
 
-// writeItem keeps the row that finds a message as an item. Most messages are none and cost nothing here.
+// writeItem writes the row by which a message is found as an item. Most messages are not items.
 func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool) error {
 	row, ok := m.ItemRow(agent.Project, agent.ID)
 	switch {
@@ -24,7 +24,7 @@ func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool
 	return nil
 }
 
-// selectItem reads items with their messages; those of an agent that is being erased are gone already.
+// selectItem reads items with their messages. It leaves out those of agents that are being erased.
 const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, m.seq, m.rev, m.turn, m.client_id, m.body
 	FROM item i JOIN agent a ON a.no = i.agent_no JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq `
 
@@ -38,12 +38,13 @@ func readItem(project string, row []driver.Value, it *memory.StoredItem) error {
 	return readMessage(row[8:], &it.Message)
 }
 
-// Items gives a project's items, newest first.
+// Items returns items of a project, newest first.
 func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) ([]memory.StoredItem, int64, error) {
 	if ctx.Err() != nil {
 		return nil, 0, ended(ctx)
 	}
-	// The most telling id leads, and the others are looked at row by row: SQLite itself knows nothing of how many rows each has.
+	// The most selective ID comes first, and the others are checked row by row. SQLite has no
+	// statistics to choose by.
 	index, where := "item_project", "i.project = ?"
 	args := []driver.Value{project}
 	for _, id := range []struct{ index, column, value string }{
@@ -102,7 +103,7 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 	return out, next, nil
 }
 
-// Item gives the first item of an id.
+// Item returns the first item with that ID.
 func (s *Store) Item(ctx context.Context, project, id string) (it memory.StoredItem, err error) {
 	if ctx.Err() != nil {
 		return it, ended(ctx)

@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// agentFilter is the WHERE of a list for one status. Texts differ by which filters are there, not by their values.
+// agentFilter returns the WHERE of a list of one status. Its text depends on which filters are set,
+// not on their values.
 func agentFilter(q memory.AgentQuery, st memory.Status) (where string, args []driver.Value) {
 	where, args = "WHERE a.project = ? AND a.status = ?", []driver.Value{q.Project, int64(st)}
 	add := func(cond string, arg driver.Value) { where += " AND " + cond; args = append(args, arg) }
@@ -28,8 +29,8 @@ func agentFilter(q memory.AgentQuery, st memory.Status) (where string, args []dr
 	return where, args
 }
 
-// agentIndex gives the index by which agents that have a status are found, and what SQLite wants to read in a WHERE to take it. Without statistics it would
-// take any.
+// agentIndex returns the index for a list of one status, and the condition that SQLite wants to see
+// before it uses a partial index. Without statistics SQLite would choose any index.
 func agentIndex(q memory.AgentQuery, st memory.Status, otherwise string) (index, also string) {
 	switch {
 	case q.Name != "" && st.Ended():
@@ -42,8 +43,8 @@ func agentIndex(q memory.AgentQuery, st memory.Status, otherwise string) (index,
 	return otherwise, ""
 }
 
-// List lists a project's agents, newest ID first. It reads each status by itself, since an index has the agents of one status
-// in order, and counts up to memory.MaxCounted.
+// List lists a project's agents, newest ID first. It reads each status by itself, since an index
+// has the agents of one status in order, and counts up to memory.MaxCounted.
 func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
 	statuses := slices.Clone(q.Statuses)
 	if len(statuses) == 0 {
@@ -101,14 +102,15 @@ func countAgents(c *conn, q memory.AgentQuery, st memory.Status) (int, error) {
 	return int(n), err
 }
 
-// listed is an agent of a list before it is read.
+// listed is an agent of a list that has not been read yet.
 type listed struct {
 	no int64
 	id string
 }
 
-// listAgents gives the newest agents of a status from the cursor on, one more than the page may have; n are there. Of many that match, whatever their start, the newest are found
-// soon by going through ids; few are found by their start, and put in order.
+// listAgents appends the newest agents of a status from the cursor on, up to one more than a page
+// holds. n agents match. If there are many, going through IDs from the newest finds a page soon. If
+// there are few in a range of start times, they are found by start and sorted.
 func listAgents(c *conn, q memory.AgentQuery, st memory.Status, n int, found []listed) ([]listed, error) {
 	where, args := agentFilter(q, st)
 	otherwise := "agent_state_id"

@@ -14,7 +14,7 @@ import (
 // scanRows is how many rows a list reads at a time.
 const scanRows = 256
 
-// storedDetail is the column attempt.detail.
+// storedDetail is the JSON in the column attempt.detail.
 type storedDetail struct {
 	ConnectMS   int64       `json:"connect_ms,omitempty"`
 	TLSMS       int64       `json:"tls_ms,omitempty"`
@@ -23,7 +23,7 @@ type storedDetail struct {
 	Thin        bool        `json:"thin,omitempty"`
 }
 
-// encodeDetail gives the column's value: null where there is nothing to tell.
+// encodeDetail returns the value of the column, null for an empty detail.
 func encodeDetail(d webhook.Detail) (driver.Value, error) {
 	out := storedDetail{ConnectMS: d.ConnectMS, TLSMS: d.TLSMS, FirstByteMS: d.FirstByteMS, Thin: d.Thin}
 	for _, h := range d.Headers {
@@ -49,7 +49,8 @@ func decodeDetail(s string) (webhook.Detail, error) {
 	return d, err
 }
 
-// walk collects a page: it reads rows from a place on, in slices, keeps those that are wanted, and gives the cursor of the next page.
+// walk collects a page. It reads rows from a place on, in slices, keeps those that are wanted, and
+// returns the cursor of the next page.
 func walk[T any](limit int, at webhook.Cursor, read func(at webhook.Cursor) ([]T, error), keep func(T) bool, place func(T) webhook.Cursor) ([]T, string, error) {
 	limit = min(max(limit, 1), webhook.MaxPage)
 	var out []T
@@ -114,7 +115,7 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 	return page, classify(err, "list events")
 }
 
-// Event gives one event with its body.
+// Event returns one event with its body.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
 	err = s.readers.with(ctx, func(c *conn) error {
 		row, err := c.first("SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = ?", id)
@@ -133,11 +134,11 @@ func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event,
 	return m, classify(err, "read event")
 }
 
-// recordColumns are those that readRecord reads.
+// recordColumns are the columns that readRecord reads.
 const recordColumns = `d.id, e.id, e.type, e.project, e.agent_id, d.endpoint_no, d.state, d.attempt, e.created_ms, d.created_ms, d.due_ms, d.done_ms,
 	d.reason, d.replay_of, length(e.body), d.event_no FROM delivery d JOIN event e ON e.no = d.event_no `
 
-// deliveryRow is a record with the rows that it refers to.
+// deliveryRow is a record with the numbers of its rows.
 type deliveryRow struct {
 	webhook.Record
 	endpoint, event int64
@@ -157,7 +158,7 @@ func readRecord(row []driver.Value) deliveryRow {
 	return r
 }
 
-// names gives the ids of a project's endpoints by row, those of deleted ones included.
+// endpointNames returns the IDs of a project's endpoints by row, including deleted ones.
 func endpointNames(c *conn, project string) (map[int64]string, error) {
 	out := map[int64]string{}
 	err := c.each("SELECT no, coalesce(id, gone_id) FROM endpoint WHERE project = ?", []driver.Value{project}, func(row []driver.Value) error {
@@ -167,7 +168,7 @@ func endpointNames(c *conn, project string) (map[int64]string, error) {
 	return out, err
 }
 
-// wanted gives the part of the filter that merge does not apply.
+// wanted returns the part of the filter that a merge does not apply.
 func wanted(q webhook.DeliveryQuery, names map[int64]string) func(deliveryRow) bool {
 	return func(r deliveryRow) bool {
 		return r.Project == q.Project && (q.Endpoint == "" || names[r.endpoint] == q.Endpoint) && (len(q.Types) == 0 || slices.Contains(q.Types, r.Type)) &&
@@ -175,7 +176,7 @@ func wanted(q webhook.DeliveryQuery, names map[int64]string) func(deliveryRow) b
 	}
 }
 
-// Deliveries lists deliveries of a project, those made last first.
+// Deliveries lists deliveries of a project, newest first.
 func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page webhook.DeliveryPage, err error) {
 	at, err := webhook.ParseCursor(q.Cursor)
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 		if err != nil {
 			return err
 		}
-		m, err := merged(c, q, names, at)
+		m, err := newMerge(c, q, names, at)
 		if err != nil {
 			return err
 		}
@@ -206,10 +207,10 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 	return page, classify(err, "list deliveries")
 }
 
-// complete adds what stands elsewhere: the endpoint's id, the claim and the last attempt.
+// complete adds the endpoint's ID, the claim and the last attempt to a record.
 func (s *Store) complete(c *conn, r *deliveryRow, names map[int64]string) error {
 	r.EndpointID = names[r.endpoint]
-	s.show(&r.Record)
+	s.addClaim(&r.Record)
 	row, err := c.first("SELECT status, error_class FROM attempt WHERE delivery_id = ? ORDER BY n DESC, fence DESC LIMIT 1", r.ID)
 	if err == nil && row != nil {
 		r.LastStatus, r.LastClass = int(integer(row[0])), text(row[1])
@@ -217,7 +218,7 @@ func (s *Store) complete(c *conn, r *deliveryRow, names map[int64]string) error 
 	return err
 }
 
-// record reads one delivery of a project.
+// record returns one delivery of a project, or fault.NotFound.
 func (s *Store) record(c *conn, project string, id int64) (deliveryRow, error) {
 	row, err := c.first("SELECT "+recordColumns+"WHERE d.id = ?", id)
 	if err != nil {
@@ -234,7 +235,7 @@ func (s *Store) record(c *conn, project string, id int64) (deliveryRow, error) {
 	return r, classify(err, "read delivery")
 }
 
-// Delivery gives one delivery with its attempts.
+// Delivery returns one delivery with its attempts.
 func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook.Record, []webhook.Attempt, error) {
 	var r deliveryRow
 	var tries []webhook.Attempt
@@ -255,8 +256,9 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 	return r.Record, tries, classify(err, "read delivery")
 }
 
-// span gives the bounds of a slice, from inclusive and to exclusive. The place of the cursor is in it, since SQLite begins its walk at a bound
-// of the time and not at one of time and number: without it each page would pass over all those before.
+// span returns the bounds of a slice, from inclusive and to exclusive. It includes the time of the
+// cursor, since SQLite starts its walk at a bound of the time, not at one of time and number.
+// Without it each page would pass over all rows before.
 func span(from, to int64, at webhook.Cursor) (int64, int64) {
 	if to == 0 {
 		to = math.MaxInt64

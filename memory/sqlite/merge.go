@@ -10,28 +10,29 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// firstRows is how many rows of a stream are read at first: of most, a page takes none.
+// firstRows is how many rows of a stream are read first. A page takes no row of most streams.
 const firstRows = 8
 
-// merge gives the deliveries that a query may select, those made last first; wanted does the rest. An index for each order would cost every delivery a
-// write, so there is one that begins with endpoint and state, and what it gives is merged. It lives in one transaction.
+// merge returns the deliveries that a query may select, newest first; wanted applies the rest of
+// the query. An index for each order would cost every delivery one more write. There is one index,
+// by endpoint and state, and a merge of its ranges. A merge lives in one transaction.
 type merge struct {
 	c       *conn
 	q       webhook.DeliveryQuery
 	streams []*stream // a heap; each holds a row
 }
 
-// stream is what one range of an index gives.
+// stream is one range of an index.
 type stream struct {
 	where string
 	args  []driver.Value
 	at    webhook.Cursor // of the last row that was read
-	rows  []deliveryRow  // read and not yet given
+	rows  []deliveryRow  // read and not yet returned
 	chunk int            // rows to be read next; 0 = there are no more
 }
 
-// merged begins a merge after a place.
-func merged(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) (*merge, error) {
+// newMerge starts a merge after a place.
+func newMerge(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) (*merge, error) {
 	m := &merge{c: c, q: q}
 	add := func(chunk int, where string, args ...driver.Value) error {
 		s := &stream{where: where, args: args, at: at, chunk: chunk}
@@ -55,7 +56,8 @@ func merged(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook
 			if len(q.States) > 0 && !slices.Contains(q.States, stateName(state)) {
 				continue
 			}
-			// The state stands in the text: bound, it decides which partial index serves, and SQLite would make its plan anew each time.
+			// The state is part of the text. As a parameter it would decide which partial index can
+			// be used, and SQLite would make a new plan each time.
 			if err := add(firstRows, "d.endpoint_no = ? AND d.state = "+strconv.FormatInt(state, 10), no); err != nil {
 				return nil, err
 			}
@@ -65,7 +67,7 @@ func merged(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook
 	return m, nil
 }
 
-// read reads a stream's next rows, each time more of them.
+// read reads the next rows of a stream, more of them each time.
 func (m *merge) read(s *stream) error {
 	if s.chunk == 0 {
 		return nil
@@ -89,7 +91,7 @@ func (m *merge) read(s *stream) error {
 	return nil
 }
 
-// next gives up to n rows; fewer are the last ones.
+// next returns up to n rows; fewer are the last ones.
 func (m *merge) next(n int) ([]deliveryRow, error) {
 	var out []deliveryRow
 	for len(out) < n && len(m.streams) > 0 {
@@ -109,7 +111,7 @@ func (m *merge) next(n int) ([]deliveryRow, error) {
 	return out, nil
 }
 
-// Len, Less, Swap, Push and Pop are heap.Interface.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (m *merge) Len() int { return len(m.streams) }
 
 func (m *merge) Less(i, j int) bool {
@@ -119,7 +121,7 @@ func (m *merge) Less(i, j int) bool {
 
 func (m *merge) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
 
-func (m *merge) Push(any) {} // streams do not come later
+func (m *merge) Push(any) {} // no stream is added later
 
 func (m *merge) Pop() any {
 	last := len(m.streams) - 1

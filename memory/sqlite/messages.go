@@ -50,7 +50,8 @@ func messagesByID(c *conn, no int64, ids []string) (out []memory.Message, err er
 
 // newestMessages returns an agent's newest n messages, oldest first.
 //
-// The statement says LIMIT ?+0 because SQLite makes a new plan at each execution if the limit is a bare parameter.
+// The statement says LIMIT ?+0 because SQLite makes a new plan at each execution if the limit is a
+// bare parameter.
 func newestMessages(c *conn, no int64, n int) ([]memory.Message, error) {
 	list, err := readMessages(c, selectMessage+"WHERE agent_no = ? ORDER BY seq DESC LIMIT ?+0", no, int64(n))
 	slices.Reverse(list)

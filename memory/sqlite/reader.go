@@ -12,8 +12,9 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// Reader reads a database file beside the process that has it, or alone: the write-ahead log lets both go on. It changes nothing, takes no lock and does not
-// migrate. While one of its calls runs, the log cannot begin anew and the file's owner lets it grow.
+// Reader reads a database file, also beside the process that owns it. It changes nothing, takes no
+// lock and does not migrate. While one of its calls runs, the write-ahead log cannot start from its
+// beginning and grows.
 type Reader struct {
 	path   string
 	c      *conn
@@ -25,7 +26,7 @@ var (
 	_ export.Prober = (*Reader)(nil)
 )
 
-// OpenReader opens a file that is there; its schema must be that of this program.
+// OpenReader opens an existing file. Its schema must be that of this program.
 func OpenReader(o Options) (*Reader, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
@@ -70,10 +71,10 @@ func (r *Reader) check(key []byte) error {
 	return nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (r *Reader) Close() error { return r.c.close() }
 
-// moment runs fn in one read transaction, as of one moment.
+// moment runs fn in one read transaction.
 func (r *Reader) moment(what string, fn func() error) error {
 	if _, err := r.c.run("BEGIN"); err != nil {
 		return classify(err, what)
@@ -85,12 +86,12 @@ func (r *Reader) moment(what string, fn func() error) error {
 	return err
 }
 
-// Export gives what the file holds.
+// Export calls each with the records of the file.
 func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
 	return r.moment("export", func() error { return (&exporter{ctx, r.c, &r.sealer, s, each}).run() })
 }
 
-// Probe looks at the file and its tables.
+// Probe checks the file and its tables for damage.
 func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
 	for _, check := range []string{"PRAGMA integrity_check(20)"} {
 		rows, err := allText(r.c, check)
@@ -123,7 +124,7 @@ func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) err
 	return nil
 }
 
-// probes count rows that should not be. Agents in table erased are gone, and their rows are still being erased.
+// probes count rows that must not exist. Rows of agents in table erased are still being erased.
 var probes = []struct{ what, sql string }{
 	{"%d messages belong to no agent", "SELECT count(*) FROM message m WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = m.agent_no) AND m.agent_no NOT IN (SELECT agent_no FROM erased)"},
 	{"%d agents have no settings", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_settings s WHERE s.agent_no = a.no)"},

@@ -10,18 +10,19 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Replacement is a database file in the making, PATH.new, which takes the place of PATH when it is whole. It holds the lock of PATH all the time, so that no
-// server begins on what is about to go.
+// Replacement is a new database file, PATH.new, that replaces PATH when it is complete. It holds
+// the lock of PATH all the time, so that no server starts on a file that is about to be replaced.
 type Replacement struct {
 	path string
 	o    Options // of the file in the making
 	lock *os.File
 }
 
-// newMark stands behind the name of a file in the making.
+// newMark is the suffix of a new file that is not complete.
 const newMark = ".new"
 
-// OpenReplacement takes the lock of the path. Without overwrite it fails with fault.Conflict where there is a file.
+// OpenReplacement takes the lock of the path. Without overwrite it fails with fault.Conflict if the
+// file exists.
 func OpenReplacement(o Options, overwrite bool) (*Replacement, error) {
 	path, err := filepath.Abs(o.Path)
 	if err == nil {
@@ -62,10 +63,10 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Options are those of the file in the making: it is filled and read by this name until Commit.
+// Options returns those of the new file, which is filled and read under this name until Commit.
 func (r *Replacement) Options() Options { return r.o }
 
-// Discard takes away what was made so far.
+// Discard removes the new file.
 func (r *Replacement) Discard() error {
 	for _, end := range []string{"", "-wal", "-shm", ".lock"} {
 		if err := os.Remove(r.o.Path + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +76,8 @@ func (r *Replacement) Discard() error {
 	return nil
 }
 
-// Commit puts the new file, which nobody has open, in the place of the old one, in one step: whatever happens, one of them is there, whole.
+// Commit replaces the old file with the new one, which nobody has open, in one step. Whatever
+// happens, one of them is there, complete.
 func (r *Replacement) Commit() error {
 	if log, err := exists(r.o.Path + "-wal"); err != nil || log {
 		return errors.Join(err, fault.New(fault.Unavailable, "the new file's log was not moved into it"))
@@ -93,7 +95,8 @@ func (r *Replacement) Commit() error {
 	return r.Discard()                 // its lock
 }
 
-// settle moves the log of the old file into it and takes the log away: SQLite would put what is in it into the new file.
+// settle moves the write-ahead log of the old file into it and removes the log. Otherwise SQLite
+// would apply the log to the new file.
 func (r *Replacement) settle() error {
 	there, err := exists(r.path)
 	if err != nil || !there {
@@ -119,7 +122,7 @@ func (r *Replacement) settle() error {
 	return nil
 }
 
-// Close gives the lock back; what was made so far stays, for the next try.
+// Close releases the lock. A new file that is not complete stays, for the next try.
 func (r *Replacement) Close() error { return r.lock.Close() }
 
 func syncFile(path string) error {
@@ -130,8 +133,9 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Compact makes the file as small as what it holds, which must not be in use by a server: what it holds is written to a new file, which takes its place. It
-// tells how many bytes it had and has. enough is asked first whether there is room for so many bytes.
+// Compact shrinks a file that no server uses to the size of what it holds: it copies the content to
+// a new file, which replaces the old one. It returns the sizes before and after in bytes. It first
+// calls enough with the bytes that it needs; an error ends it.
 func Compact(o Options, enough func(need int64) error) (before, after int64, err error) {
 	there, err := exists(o.Path)
 	if err == nil && !there {
@@ -183,7 +187,7 @@ func (r *Replacement) compact(enough func(int64) error) (before int64, err error
 	if err := enough(used); err != nil {
 		return 0, err
 	}
-	f, err := os.OpenFile(r.o.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // empty, so that it has this mode
+	f, err := os.OpenFile(r.o.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // for its mode
 	if err != nil {
 		return 0, fault.Wrap(fault.Unavailable, err, "the new file cannot be made")
 	}

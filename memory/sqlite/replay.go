@@ -194,7 +194,7 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int6
 			if err != nil {
 				return err
 			}
-			m, err := merged(c, q, names, at)
+			m, err := newMerge(c, q, names, at)
 			if err != nil {
 				return err
 			}
@@ -242,7 +242,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (we
 		if err != nil {
 			return err
 		}
-		t.after = append(t.after, func() { s.forget(id) })
+		t.after = append(t.after, func() { s.dropClaim(id) })
 		r, err := s.record(t.w, project, id)
 		out = r.Record
 		return err

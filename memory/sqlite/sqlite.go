@@ -1,9 +1,9 @@
-// Package sqlite keeps agents, messages and the webhook outbox in one SQLite file: the store of a single server. Store is
-// a memory.Store, below package engine, and a webhook.Store.
+// Package sqlite keeps agents, messages and the webhook outbox in one SQLite file: the store of a
+// single server. Store is a memory.Store, below package engine, and a webhook.Store.
 //
-// All writes go through one connection. Concurrent calls share a transaction and so an fdatasync, and each returns when
-// its transaction is on disk (WAL, synchronous=FULL). Reads have connections of their own and never wait for a write.
-// One process owns the file; a second one is refused.
+// All writes go through one connection. Concurrent calls share a transaction and so an fdatasync,
+// and each returns when its transaction is on disk (WAL, synchronous=FULL). Reads have connections
+// of their own and never wait for a write. One process owns the file; a second one is refused.
 package sqlite
 
 import (
@@ -22,19 +22,22 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Options says where the file is and how much may be used for it. Zero values mean the defaults given.
+// Options sets where the file is and how much it may use. Zero values mean the defaults.
 type Options struct {
-	// Path is the database file; SQLite keeps PATH-wal and PATH-shm beside it, and PATH.lock holds the lock. The folder is made
-	// (mode 0700) if it is not there; the files are for their owner alone (0600).
+	// Path is the database file. SQLite keeps PATH-wal and PATH-shm beside it, and PATH.lock holds
+	// the lock. The folder is created with mode 0700 if it is missing. The files have mode 0600.
 	Path string
-	// SealKey encrypts secrets at rest: agents' settings and properties, endpoints' signing secrets. Any length; empty stores
-	// them plain. A file that was used without a key is sealed when first opened with one; from then on it needs it.
+	// SealKey encrypts secrets at rest: agents' settings and properties, endpoints' signing
+	// secrets. It may have any length; without it secrets are stored in clear. A file that was used
+	// without a key is encrypted when it is first opened with one, and needs it from then on.
 	SealKey []byte
-	// Readers is how many reads may be in the database at once; the number of processors, at least 4.
+	// Readers is how many reads may run at once. By default the number of processors, at least 4.
 	Readers int
-	// MaxPages bounds the file, in pages of 4 KiB; a write past it fails like a full disk. 0 = no bound.
+	// MaxPages limits the file, in pages of 4 KiB. A write beyond it fails as on a full disk. 0
+	// means no limit.
 	MaxPages int
-	// Observe is called after every transaction, before the next one begins: it must be quick. May be nil.
+	// Observe, if not nil, is called after every transaction, before the next one begins. It must
+	// be quick.
 	Observe func(Commit)
 }
 
@@ -48,8 +51,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an open database. It is a memory.Ledger and a webhook.Store; an agent's change and the deliveries of its events
-// commit together.
+// Store is an open database. An agent's change and the deliveries of its events commit together.
 type Store struct {
 	lock    *os.File
 	sealer  seal.Sealer
@@ -72,7 +74,7 @@ type Store struct {
 	counts    [memory.Statuses]atomic.Int64
 	published atomic.Pointer[[]webhook.Endpoint]
 	health    atomic.Pointer[map[string]*health] // by endpoint
-	urgent    atomic.Bool                        // there may be tests, which go before other deliveries
+	urgent    atomic.Bool                        // there may be tests, which are sent first
 	woken     chan struct{}
 
 	claims    claims
@@ -84,16 +86,18 @@ var (
 	_ webhook.Store = (*Store)(nil)
 )
 
-// Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds the index pages of some
-// 1,500 agents that are written to in turn. A reader's is emptied by every commit, so it serves little more than the inner
-// pages of the trees. The system's own cache stands behind both.
+// Page caches of the writer and of each reader, in SQLite's unit: negative KiB. The writer's holds
+// the index pages of some 1,500 agents that are written to in turn. A reader's is emptied by every
+// commit, so it serves little more than the inner pages of the trees. The system's own cache stands
+// behind both.
 const (
 	writerCache = "cache_size(-8000)"
 	readerCache = "cache_size(-1500)"
 )
 
-// Open opens the file and creates or migrates its schema. Its errors are for the operator: another process has the file,
-// the file is of a newer version or of another program, the key is missing or wrong, or the disk fails.
+// Open opens the file and creates or migrates its schema. Its errors are for the operator: another
+// process has the file, the file is of a newer version or of another program, the key is missing or
+// wrong, or the disk fails.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if o.Path == "" {
@@ -117,7 +121,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := s.closeDeleted(ctx); err != nil { // what a crash left of a deletion
 		return nil, errors.Join(err, s.Close())
 	}
-	// A replay that cannot be finished now, on a full disk, is left for the next Open or the next call of its name.
+	// A replay that cannot be finished now, on a full disk, is left for the next Open or the next
+	// call of its name.
 	if err := s.resumeReplays(ctx); err != nil && ctx.Err() != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -136,7 +141,7 @@ func (s *Store) open(path string, o Options) (err error) {
 	if s.lock, err = lockFile(path); err != nil {
 		return err
 	}
-	// SQLite gives its own files the mode of the database file, so that is made first.
+	// SQLite creates its own files with the mode of the database file, so that is created first.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
 		err = f.Close()
@@ -154,8 +159,8 @@ func (s *Store) open(path string, o Options) (err error) {
 	return err
 }
 
-// lockFile takes the lock that makes this process the file's only one. It is a file of its own because SQLite's locks on the
-// database file come and go with its connections.
+// lockFile takes the lock that makes this process the only one to use the file. It is a file of its
+// own because SQLite's locks on the database file come and go with its connections.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -212,7 +217,8 @@ func (s *Store) openWriter(path string, o Options) (err error) {
 	return nil
 }
 
-// Close commits what waits to be written and releases the file. Later calls fail with fault.Unavailable.
+// Close commits what waits to be written and releases the file. Later calls fail with
+// fault.Unavailable.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closeWriter()
@@ -223,7 +229,7 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// release closes what is open; the last connection moves the log into the database file.
+// release closes everything. The last connection to close moves the log into the database file.
 func (s *Store) release() error {
 	var errs []error
 	if s.readers != nil {

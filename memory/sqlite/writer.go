@@ -18,7 +18,7 @@ import (
 // Limits of the queue in front of the writer.
 const (
 	maxWaiting = 16384 // jobs that may wait; more fail with fault.Unavailable
-	maxLater   = 64    // jobs about deliveries in one transaction, so that they hold up other calls only briefly
+	maxLater   = 64    // jobs about deliveries in one transaction: they must not delay others much
 )
 
 // Commit describes one transaction, for metrics.
@@ -28,10 +28,10 @@ type Commit struct {
 	Err   error         // why it failed; its jobs were then tried one by one if there were several
 }
 
-// writer serializes writes to the one connection that writes. A caller puts its jobs into the queue. If nobody is
-// committing, it takes the turn and commits everything that waits, its own jobs and those of others, in one
-// transaction. Otherwise it waits for its jobs or for the turn. So a lone call commits without another goroutine,
-// and concurrent calls share the wait for the disk.
+// writer serializes writes to the one connection that writes. A caller puts its jobs into the
+// queue. If nobody is committing, it takes the turn and commits everything that waits, its own jobs
+// and those of others, in one transaction. Otherwise it waits for its jobs or for the turn. So a
+// lone call commits without another goroutine, and concurrent calls share the wait for the disk.
 type writer struct {
 	*conn               // whoever has the turn uses it
 	turn  chan struct{} // holds a value while somebody commits
@@ -49,17 +49,17 @@ type job struct {
 	later bool            // is about deliveries
 	err   error           // the outcome, once done is closed
 	ended bool            // err is final; guarded by the turn
-	done  chan struct{}   // closed when the job has ended; nil if nobody waits for this job but for a later one of its call
+	done  chan struct{}   // closed when the job has ended; nil for all but the last job of a call
 }
 
-// write runs fn in a transaction and returns when it is on disk. fn may run again after a rollback. If ctx ends before fn
-// has its turn, fn does not run.
+// write runs fn in a transaction and returns when it is on disk. fn may run again after a rollback.
+// If ctx ends before fn has its turn, fn does not run.
 func (s *Store) write(ctx context.Context, fn func(*tx) error) error {
 	return s.submitOne(ctx, &job{run: fn})
 }
 
-// writeAlone is write in a transaction of its own, for changes of endpoints: other jobs of the same transaction would not
-// see them.
+// writeAlone is write in a transaction of its own, for changes of endpoints: other jobs of the same
+// transaction would not see them.
 func (s *Store) writeAlone(ctx context.Context, fn func(*tx) error) error {
 	return s.submitOne(ctx, &job{run: fn, alone: true})
 }
@@ -76,7 +76,8 @@ func (s *Store) submitOne(ctx context.Context, j *job) error {
 	return j.err
 }
 
-// submit queues jobs, which run in their order, and returns nil when all of them have ended. Otherwise none has run.
+// submit queues jobs, which run in their order, and returns nil when all of them have ended.
+// Otherwise none has run.
 func (s *Store) submit(ctx context.Context, jobs ...*job) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -125,7 +126,8 @@ func (w *writer) enqueue(jobs []*job) error {
 	return nil
 }
 
-// withdraw removes jobs from the queue. It reports false, and removes none, if the first of them has left it.
+// withdraw removes jobs from the queue. It reports false, and removes none, if the first of them
+// has left it.
 func (w *writer) withdraw(jobs []*job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +143,8 @@ func (w *writer) withdraw(jobs []*job) bool {
 	return true
 }
 
-// next takes the jobs of the next transaction from the queue: all that wait, and some of those about deliveries.
+// next takes the jobs of the next transaction from the queue: all that wait, and some of those
+// about deliveries.
 func (w *writer) next() []*job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,8 +176,8 @@ func (s *Store) closeWriter() {
 	<-w.turn
 }
 
-// transact runs jobs in one transaction; its caller has the turn. If a job fails after it wrote, or the commit fails, the
-// transaction is rolled back and each job runs in one of its own.
+// transact runs jobs in one transaction; its caller has the turn. If a job fails after it wrote, or
+// the commit fails, the transaction is rolled back and each job runs in one of its own.
 func (s *Store) transact(jobs []*job) {
 	t := &tx{s: s, w: s.writer.conn}
 	err := t.runAll(jobs)
@@ -202,7 +205,8 @@ func (s *Store) transact(jobs []*job) {
 	}
 }
 
-// tx is one transaction. It begins with its first write. What is read before that is current too, since nobody else writes.
+// tx is one transaction. It begins with its first write. What is read before that is current too,
+// since nobody else writes.
 type tx struct {
 	s     *Store
 	w     *conn
@@ -213,13 +217,13 @@ type tx struct {
 	after []func() // run after the commit, before callers return
 
 	changed map[int64]webhook.Endpoint // endpoints, by row, that results of deliveries have changed
-	dues    map[int64]int64            // by endpoint's row, the earliest time at which something became due
+	dues    map[int64]int64            // by endpoint's row, the earliest new due time
 	tests   bool                       // there are tests among that
 	wake    bool                       // the webhook worker has something to look for
 }
 
-// runAll runs jobs. It returns an error if one of them failed after it wrote; a job that failed without writing has its error
-// and harms nobody.
+// runAll runs jobs. It returns an error if one of them failed after it wrote; a job that failed
+// without writing has its error and harms nobody.
 func (t *tx) runAll(jobs []*job) error {
 	for _, j := range jobs {
 		before := t.pages
@@ -285,7 +289,8 @@ func (t *tx) begin() error {
 
 func (t *tx) rollback() {
 	if t.open {
-		// It fails if SQLite has rolled back by itself, as it does on a full disk. Then there is nothing to roll back.
+		// It fails if SQLite has rolled back by itself, as it does on a full disk. Then there is
+		// nothing to roll back.
 		_, _ = t.w.run("ROLLBACK")
 		t.open = false
 	}
@@ -303,7 +308,7 @@ func (t *tx) commit() error {
 	for _, fn := range t.after {
 		fn()
 	}
-	t.s.note(t.dues, t.tests)
+	t.s.noteDue(t.dues, t.tests)
 	if t.wake {
 		t.s.wake()
 	}
