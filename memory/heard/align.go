@@ -6,24 +6,28 @@ import (
 	"unicode/utf8"
 )
 
-// Align finds the part of a generated text that the caller heard, given that part as a platform reports it, and gives
-// it in the generated text's own characters. ok is false if heard is no part of generated.
+// Align finds the part of a generated text that the caller heard. heard is that part as a platform
+// reports it. Align returns it in the characters of the generated text; ok is false if heard is not
+// part of generated.
 //
-// Compared are the letters and digits. White space, punctuation, case, accents, typographic quotes and dashes, markdown,
-// emoji, XML and SSML tags do not count, and numbers may be written or spelled out in English on either side ("$5" and
-// "five dollars", "9:30" and "nine thirty"). Code blocks, [stage directions] and the numbers of a list may be left out.
+// Only letters and digits are compared. White space, punctuation, case, accents, typographic quotes
+// and dashes, markdown, emoji, XML and SSML tags are ignored. Numbers may be digits or English
+// words on either side ("$5" and "five dollars", "9:30" and "nine thirty"). Code blocks, [stage
+// directions] and the numbers of a list may be missing.
 //
-//   - Nothing heard gives "" and true; so does a text without letters, digits or symbols, unless generated has none either.
-//   - heard at the beginning of generated gives what ends with its last word. Where heard ends inside a word, that word is
-//     cut at the same letter; a number spelled out but not to its end is left out whole.
-//   - heard as words in a row further on gives everything up to their end, at the first such place: some platforms report
-//     the last utterance only. A single word must occur only once, so that a stray "the" is not taken for evidence.
-//   - Punctuation right after the last word belongs to it if heard has it there. If nothing is left to hear, generated
-//     is given whole.
+//   - If heard is empty, the result is "" and true. So it is for a text without letters, digits or
+//     symbols, unless generated has none either.
+//   - If generated begins with heard, the result ends with heard's last word. If heard ends inside
+//     a word, that word is cut at the same letter; a number whose words are incomplete is left out.
+//   - If heard is a run of words further on, the result is everything up to the end of the first
+//     such run, because some platforms report the last utterance only. A single word must occur
+//     only once, so that a stray "the" is not evidence.
+//   - Punctuation directly after the last word is included if heard has it. If nothing audible is
+//     left, the result is all of generated.
 //
-// The result is a prefix of generated, and aligning it again gives it again. Time is in proportion to the lengths: where very many
-// numbers allow very many readings the search for a place ends early, and the answer may be false for text that is a part.
-// Invalid UTF-8 is passed over.
+// The result is a prefix of generated, and aligning it again returns it again. The time is
+// proportional to the lengths. If very many numbers allow very many readings, the search stops
+// early, and ok may be false for a text that is a part. Invalid UTF-8 is skipped.
 func Align(generated, heard string) (prefix string, ok bool) {
 	if heard == "" {
 		return "", true
@@ -38,7 +42,7 @@ func Align(generated, heard string) (prefix string, ok bool) {
 	}
 	m := newMatcher(g, h)
 	end, found := m.prefix()
-	if !found || end == 0 { // 0: heard ends inside the first number; it may stand whole further on
+	if !found || end == 0 { // 0: heard ends inside the first number; it may occur whole further on
 		if at, further := m.run(); further {
 			end, found = at, true
 		}
@@ -56,7 +60,7 @@ func Align(generated, heard string) (prefix string, ok bool) {
 	return generated[:c.at], true
 }
 
-// silentFrom tells whether nothing that must be heard stands after n bytes of text.
+// silentFrom reports whether nothing audible is left after n bytes of text.
 func (s *speech) silentFrom(n int32) bool {
 	for int(n) < len(s.text) {
 		to := n
@@ -71,7 +75,7 @@ func (s *speech) silentFrom(n int32) bool {
 	return true
 }
 
-// ending gives the punctuation after the last word, without white space.
+// ending returns the punctuation after the last word, without white space.
 func (s *speech) ending() string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -81,7 +85,8 @@ func (s *speech) ending() string {
 	}, s.src[s.end[len(s.end)-1]:])
 }
 
-// sharedPunctuation gives the length of the beginning of attached up to the last rune that heard has too, in order.
+// sharedPunctuation returns the length of the prefix of attached up to the last rune that heard has
+// too, in order.
 func sharedPunctuation(attached, heard string) int {
 	want := []rune(strings.ReplaceAll(heard, "…", "..."))
 	n := 0
@@ -99,7 +104,7 @@ func sharedPunctuation(attached, heard string) int {
 	return n
 }
 
-// plainPunctuation gives the ASCII form of typographic and full-width punctuation.
+// plainPunctuation returns the ASCII form of typographic and full-width punctuation.
 func plainPunctuation(r rune) rune {
 	switch r {
 	case '’', '‘', '‛', '′', '`', '´':

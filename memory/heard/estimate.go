@@ -6,13 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// The average speaking rate, in thousandths of a syllable a second: LiveKit's base of 3.83 (reference/platforms.md 1.6).
+// speakingRate is the average rate in thousandths of a syllable per second. 3.83 is the base that
+// LiveKit's agents use to time transcripts.
 const speakingRate = 3830
 
-// Estimate gives the part of a generated text that is spoken in the first ms milliseconds of its audio, at 3.83 syllables a second:
-// whole words, without the punctuation after the last; all of it when the time is long enough. "" for 0 or less. It
-// is an estimate: voices differ by a third, pauses are not known, and syllables are counted by groups of vowels; a
-// character of Chinese, Japanese or Korean is one syllable. What a voice does not say (markup, code blocks, stage directions) takes no time.
+// Estimate returns the part of a generated text that is spoken in the first ms milliseconds of its
+// audio, at 3.83 syllables a second: whole words, without the punctuation after the last. It
+// returns all of the text if the time is long enough, and "" for 0 or less.
+//
+// Voices differ by a third, pauses are unknown, and syllables are counted by groups of vowels; a
+// character of Chinese, Japanese or Korean is one syllable. What a voice does not say (markup, code
+// blocks, stage directions) takes no time.
 func Estimate(generated string, ms int64) string {
 	if ms <= 0 {
 		return ""
@@ -52,7 +56,8 @@ func (s *speech) syllables(from, to int32) int64 {
 	return wordSyllables(word)
 }
 
-// symbolSyllables gives the time of a symbol as it is read most often; connectives in numbers count as one syllable.
+// symbolSyllables returns the duration of a symbol in its usual reading. Connectives in numbers are
+// one syllable.
 func (s *speech) symbolSyllables(at int32, word string) int64 {
 	switch word {
 	case "&", "@", "+":
@@ -68,7 +73,8 @@ func (s *speech) symbolSyllables(at int32, word string) int64 {
 	return 2000 // percent, dollars, degrees
 }
 
-// digitSyllables counts the syllables of a number, read as one number up to four digits and else digit by digit.
+// digitSyllables counts the syllables of a number: read as one number up to four digits, else digit
+// by digit.
 func digitSyllables(digits string) int {
 	n := 0
 	if len(digits) <= 4 && (digits[0] != '0' || len(digits) == 1) {
@@ -113,8 +119,8 @@ func wordSyllables(word string) int64 {
 	return 1000 * int64(max(1, n))
 }
 
-// latinSyllables counts groups of vowels; a last e after a consonant is silent unless it follows l. A word without
-// vowels is spelled out.
+// latinSyllables counts groups of vowels. A final e after a consonant is silent unless the
+// consonant is l. A word without vowels is spelled out.
 func latinSyllables(word string) int {
 	n, letters, inGroup := 0, 0, false
 	for _, r := range word {

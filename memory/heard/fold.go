@@ -20,8 +20,9 @@ const (
 	kindSymbol                 // may be spoken: & % @ + ° and currency
 )
 
-// The accents of Latin letters taken off, by code point from U+00C0 and from U+1E00; a dot keeps the letter. Accents are
-// not compared: texts come precomposed or decomposed, and transcripts drop them at will.
+// Latin letters without their accents, by code point from U+00C0 and from U+1E00; a dot keeps the
+// letter. Accents are not compared: texts are precomposed or decomposed, and transcripts often drop
+// them.
 const (
 	foldLatin = "aaaaaa.ceeeeiiii.nooooo..uuuuy..aaaaaa.ceeeeiiii.nooooo..uuuuy.y" +
 		"aaaaaaccccccccdd..eeeeeeeeeegggggggghh..iiiiiiii....jjkk.llllll." +
@@ -35,7 +36,7 @@ const (
 		"eeeeeeeeiiiioooooooooooooooooooooooouuuuuuuuuuuuuuyyyyyyyy......"
 )
 
-// foldRune gives the form in which a rune is compared, and what kind of rune it is. A few runes fold to two.
+// foldRune returns the form in which a rune is compared, and its kind. A few runes fold to two.
 func foldRune(r rune) (a, b rune, kind runeKind) {
 	if r < utf8.RuneSelf {
 		switch {
@@ -201,8 +202,8 @@ func foldArabic(r rune) rune {
 	return r
 }
 
-// ignoredRune tells accents, vocalisation that is written or not as one likes (Arabic, Hebrew), the tatweel, and invisible
-// format characters. Vowel signs that carry the word (Thai, Indic) are not among them.
+// ignoredRune reports accents, optional vowel marks (Arabic, Hebrew), the tatweel, and invisible
+// format characters. Vowel signs that are part of the word (Thai, Indic) are not ignored.
 func ignoredRune(r rune) bool {
 	switch {
 	case 0x300 <= r && r <= 0x36F, 0x1AB0 <= r && r <= 0x1AFF, 0x1DC0 <= r && r <= 0x1DFF,
@@ -218,7 +219,7 @@ func ignoredRune(r rune) bool {
 	return unicode.Is(unicode.Cf, r)
 }
 
-// aloneRune tells the letters of scripts without spaces: each stands for itself.
+// aloneRune reports the letters of scripts without spaces: each is a word of its own.
 func aloneRune(r rune) bool {
 	if r < 0xE00 {
 		return false
@@ -236,7 +237,8 @@ func aloneRune(r rune) bool {
 	return false
 }
 
-// digitValue gives the value of a decimal digit of any script: Unicode puts each script's ten side by side, in order.
+// digitValue returns the value of a decimal digit of any script. In Unicode the ten digits of a
+// script are consecutive.
 func digitValue(r rune) rune {
 	if r < 0x10000 {
 		t := unicode.Nd.R16
@@ -252,8 +254,8 @@ func digitValue(r rune) rune {
 	return 0
 }
 
-// composeRunes joins a letter and what follows it where the two have a code point of their own, for Hangul and kana: there
-// the second part is no accent but part of the sound.
+// composeRunes joins a letter and what follows it if both together have a code point of their own,
+// for Hangul and kana. There the second part is not an accent but part of the sound.
 func composeRunes(prev, r rune) (rune, bool) {
 	const (
 		hangul, lead, vowel, tail = 0xAC00, 0x1100, 0x1161, 0x11A7

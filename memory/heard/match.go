@@ -5,8 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// The work that one alignment may do besides reading its texts, in bytes compared, and what looking up readings counts for.
-// Real texts use a small part of it; it bounds texts made of numbers that could be read in very many ways.
+// Limits on the work of one alignment: bytes compared, beyond reading the texts, and the cost of
+// one lookup of readings. Real texts need a small part of it. The limits stop texts of numbers that
+// can be read in very many ways.
 const (
 	matchBudget = 2 << 20
 	choiceCost  = 128
@@ -18,7 +19,8 @@ type choice struct {
 	to   int32
 }
 
-// cursor is a place in a speech: before the byte at pos or, while rest is not empty, inside a choice made at pos.
+// cursor is a place in a speech: before the byte at pos or, if rest is not empty, inside a choice
+// made at pos.
 type cursor struct {
 	pos, to int32
 	rest    string
@@ -31,7 +33,7 @@ func (c cursor) take(alt choice) cursor {
 	return cursor{pos: c.pos, to: alt.to, rest: alt.text}
 }
 
-// next gives the byte under the cursor; there must be one.
+// next returns the byte at the cursor; there must be one.
 func (c cursor) next(s *speech) byte {
 	if c.rest != "" {
 		return c.rest[0]
@@ -62,7 +64,8 @@ type matcher struct {
 	g, h   *speech
 	budget int
 	stack  []step
-	// Places with choices that were come to: what follows from them is done, or is on the stack. Most are in plain, by their two offsets.
+	// Places with choices that were visited: what follows from them is done, or is on the stack.
+	// Most are in plain, by their two offsets.
 	plain map[uint64]struct{}
 	seen  map[pair]struct{}
 }
@@ -80,8 +83,8 @@ func newMatcher(g, h *speech) *matcher {
 	}
 }
 
-// comeTo notes a place and tells whether it is new.
-func (m *matcher) comeTo(p pair) bool {
+// visit marks a place as visited and reports whether it is new.
+func (m *matcher) visit(p pair) bool {
 	if p.g.rest != "" || p.h.rest != "" {
 		n := len(m.seen)
 		m.seen[p] = struct{}{}
@@ -92,16 +95,16 @@ func (m *matcher) comeTo(p pair) bool {
 	return len(m.plain) > n
 }
 
-// prefix gives how much of g is heard if h is how g begins.
+// prefix returns how much of g is heard if g begins with h.
 func (m *matcher) prefix() (end int32, ok bool) {
 	end, _, ok = m.from(0)
 	return end, ok
 }
 
-// from matches all of h with g from start on and gives where in g it ends. Where the two have the same bytes as far as h goes,
-// that is it, also inside a word: so text cut from g is always found where it was cut. Else it is the first end of a word
-// that some choice of readings leads to, unless another led farther into a word, or the farthest of those. The latest
-// choice is the first undone.
+// from matches all of h with g from start on and returns where in g it ends. If both have the same
+// bytes to the end of h, that is the result, also inside a word, so that text cut from g is always
+// found where it was cut. Otherwise it is the first end of a word that some choice of readings
+// leads to, or the farthest place inside a word. The latest choice is undone first.
 func (m *matcher) from(start int32) (end int32, whole, ok bool) {
 	first := pair{g: cursor{pos: start}}
 	if end, whole = m.walk(first); end >= 0 {
@@ -134,8 +137,8 @@ func (m *matcher) forget() {
 	m.plain, m.seen = map[uint64]struct{}{}, map[pair]struct{}{} // clearing takes time by the largest size they ever had
 }
 
-// walk goes on while both texts have the same bytes. It gives where in g all of h is heard and whether that is the end of a
-// word, or -1. Places with choices are put on the stack.
+// walk advances while both texts have the same bytes. It returns where in g all of h is heard and
+// whether a word ends there, or -1. It puts places with choices on the stack.
 func (m *matcher) walk(p pair) (end int32, word bool) {
 	for {
 		m.budget--
@@ -143,7 +146,7 @@ func (m *matcher) walk(p pair) (end int32, word bool) {
 			return p.g.pos, p.g.rest == "" && m.g.marks[p.g.pos]&markWord != 0
 		}
 		if p.g.choosing(m.g) || p.h.choosing(m.h) {
-			if !m.comeTo(p) {
+			if !m.visit(p) {
 				return -1, false
 			}
 			m.stack = append(m.stack, step{p, true})
@@ -176,8 +179,9 @@ func (m *matcher) choose(p pair) {
 	}
 }
 
-// run finds h as words in a row anywhere in g and gives where the first such run ends. A single word must be there only
-// once and whole; longer runs may end inside a word if none ends with one.
+// run finds h as consecutive words anywhere in g and returns where the first such run ends. A
+// single word must occur once and be whole. A longer run may end inside a word if none ends with
+// one.
 func (m *matcher) run() (end int32, ok bool) {
 	single := m.h.words < 2
 	start, end, half, count := m.plainRun(single)
@@ -215,15 +219,15 @@ func (m *matcher) run() (end int32, ok bool) {
 	return half, half > 0
 }
 
-// mayStart tells whether a run may begin at the byte.
+// mayStart reports whether a run may start at the byte.
 func (m *matcher) mayStart(at int32) bool {
 	return m.g.marks[at]&markWord != 0 &&
 		(m.g.marks[at]&markChoice != 0 || m.h.marks[0]&markChoice != 0 || m.g.text[at] == m.h.text[0])
 }
 
-// plainRun finds h in g byte for byte, from word to word: where the first run begins and ends, -1 if there is none; where
-// the first ends that ends inside a word; how many there are, not counted on after the first unless all is set. It is the
-// search of Knuth, Morris and Pratt: linear whatever the texts repeat.
+// plainRun finds h in g byte for byte, starting at a word: where the first run starts and ends, or
+// -1; where the first run ends that ends inside a word, or -1; and how many there are, counted
+// beyond the first only if all is set. It is the Knuth–Morris–Pratt search, linear in any case.
 func (m *matcher) plainRun(all bool) (start, end, half int32, count int) {
 	g, h := m.g.text, m.h.text
 	border := make([]int32, len(h)+1) // border[i]: longest proper prefix of h[:i] that is its suffix too
@@ -269,7 +273,7 @@ func (m *matcher) plainRun(all bool) (start, end, half int32, count int) {
 	return start, end, half, count
 }
 
-// skipsAt gives the optional stretches that begin at the byte.
+// skipsAt returns the optional stretches that start at the byte.
 func (s *speech) skipsAt(n int32) []skipStretch {
 	if s.marks[n]&markSkip == 0 {
 		return nil
@@ -282,7 +286,7 @@ func (s *speech) skipsAt(n int32) []skipStretch {
 	return s.skips[i:j]
 }
 
-// choicesAt gives the other ways to hear what begins at the byte.
+// choicesAt returns the other ways to hear what starts at the byte.
 func (s *speech) choicesAt(n int32) []choice {
 	var out []choice
 	for _, k := range s.skipsAt(n) {
@@ -328,7 +332,7 @@ func (s *speech) symbolChoices(out []choice, n int32) []choice {
 	return out
 }
 
-// insideNumber tells whether the byte stands between two digits.
+// insideNumber reports whether the byte is between two digits.
 func (s *speech) insideNumber(n int32) bool {
 	return n > 0 && '0' <= s.text[n-1] && s.text[n-1] <= '9' && s.marks[n+1]&markDigits != 0
 }

@@ -17,7 +17,8 @@ func tens(n uint64) string {
 	return [...]string{"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}[n]
 }
 
-// cardinalWords gives a number in words; with and, the British "one hundred and five". It is for numbers below 10^18.
+// cardinalWords returns a number in words; with and, the British "one hundred and five". The number
+// must be below 10^18.
 func cardinalWords(n uint64, and bool) []string {
 	if n == 0 {
 		return []string{"zero"}
@@ -103,13 +104,15 @@ func withLast(words []string, change func(string) string) string {
 	return strings.Join(words[:last], "") + change(words[last])
 }
 
-// maxCardinal is how many digits a number may have to be read as one number; maxDigits, to be read digit by digit.
+// maxCardinal is the maximum of digits of a number that is read as one number, maxDigits of one
+// that is read digit by digit.
 const (
 	maxCardinal = 18
 	maxDigits   = 64
 )
 
-// counts gives the ways to say a number of things, as lists of words: plain, British, and with "a" for "one". digits is ASCII digits.
+// counts returns the ways to say a number of things, as lists of words: plain, British, and with
+// "a" for "one". digits are ASCII digits.
 func counts(digits string) [][]string {
 	if len(digits) > maxCardinal {
 		return nil
@@ -131,7 +134,8 @@ func counts(digits string) [][]string {
 	return out
 }
 
-// pairs gives the ways to say a number of three or four digits two by two: nineteen ninety-nine, nineteen oh five, four fifteen.
+// pairs returns the ways to say a number of three or four digits in pairs: nineteen ninety-nine,
+// nineteen oh five, four fifteen.
 func pairs(digits string) [][]string {
 	if len(digits) != 3 && len(digits) != 4 || digits[0] == '0' {
 		return nil
@@ -156,7 +160,7 @@ func pairs(digits string) [][]string {
 	}
 }
 
-// spelled gives the ways to say a number digit by digit.
+// spelled returns the ways to say a number digit by digit.
 func spelled(digits string) []string {
 	if len(digits) > maxDigits {
 		return nil
@@ -177,7 +181,7 @@ func spelled(digits string) []string {
 	return []string{zero.String()}
 }
 
-// numberReadings gives the ways to say a run of digits that stands for itself.
+// numberReadings returns the ways to say a run of digits on its own.
 func numberReadings(digits string) []string {
 	out := spelled(digits)
 	if digits[0] == '0' && len(digits) > 2 {
@@ -195,7 +199,7 @@ func numberReadings(digits string) []string {
 	return out
 }
 
-// ordinalReadings gives the ways to say a number with st, nd, rd or th after it.
+// ordinalReadings returns the ways to say a number with st, nd, rd or th after it.
 func ordinalReadings(digits string) []string {
 	var out []string
 	for _, words := range counts(digits) {
@@ -204,7 +208,7 @@ func ordinalReadings(digits string) []string {
 	return out
 }
 
-// pluralReadings gives the ways to say a number with s after it: the 1990s, the 90s.
+// pluralReadings returns the ways to say a number with s after it: the 1990s, the 90s.
 func pluralReadings(digits string) []string {
 	var out []string
 	for _, words := range append(counts(digits), pairs(digits)...) {
@@ -213,7 +217,8 @@ func pluralReadings(digits string) []string {
 	return out
 }
 
-// clockReadings gives the ways to say a time of day, without what stands after it; nil if it is none. hour has one or two digits, minute two.
+// clockReadings returns the ways to say a time of day, without what follows it, or nil if it is
+// none. hour has one or two digits, minute two.
 func clockReadings(hour, minute string) []string {
 	h, _ := strconv.ParseUint(hour, 10, 64)
 	m, _ := strconv.ParseUint(minute, 10, 64)
@@ -256,7 +261,7 @@ func clockReadings(hour, minute string) []string {
 	return out
 }
 
-// fractionReadings gives the ways to say the fractions that have names of their own; nil for others.
+// fractionReadings returns the ways to say the fractions that have names, or nil.
 func fractionReadings(over, under string) []string {
 	n, err := strconv.ParseUint(over, 10, 8)
 	d, err2 := strconv.ParseUint(under, 10, 8)

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// hasReading tells whether a word has other readings, given the word before it.
+// hasReading reports whether a word has other readings, given the word before it.
 func hasReading(prev, word string) bool {
 	switch word {
 	case "and":
@@ -19,7 +19,7 @@ func hasReading(prev, word string) bool {
 	return false
 }
 
-// wordReadings gives the other readings of a word; "" leaves it out.
+// wordReadings returns the other readings of a word; "" leaves it out.
 func wordReadings(word string) []string {
 	switch word {
 	case "and": // one hundred (and) five
@@ -46,7 +46,7 @@ func wordReadings(word string) []string {
 	return nil
 }
 
-// symbolReadings gives the ways to say a symbol; "" leaves it out.
+// symbolReadings returns the ways to say a symbol; "" leaves it out.
 func symbolReadings(r rune) []string {
 	switch r {
 	case '&':
@@ -82,7 +82,8 @@ func symbolReadings(r rune) []string {
 	return []string{""}
 }
 
-// currencyNames gives how a currency and its hundredth are called, one and many; "" if r is no currency.
+// currencyNames returns the names of a currency and its hundredth, singular and plural; "" if r is
+// not a currency.
 func currencyNames(r rune) (one, many, cent, cents string) {
 	switch r {
 	case '$':
@@ -102,7 +103,7 @@ func currencyNames(r rune) (one, many, cent, cents string) {
 // money is how a currency is called.
 type money struct{ one, many, cent, cents string }
 
-// magnitude gives the word for a short or long magnitude after a number; "" if there is none.
+// magnitude returns the word for a short or long magnitude after a number, or "".
 func magnitude(word string) string {
 	switch word {
 	case "hundred", "thousand", "million", "billion", "trillion":
@@ -119,7 +120,7 @@ func magnitude(word string) string {
 	return ""
 }
 
-// digitsEnd gives where the run of digits beginning at n ends.
+// digitsEnd returns where the run of digits that starts at n ends.
 func (s *speech) digitsEnd(n int32) int32 {
 	e := n
 	for int(e) < len(s.text) && '0' <= s.text[e] && s.text[e] <= '9' && (e == n || s.marks[e]&markDigits == 0) {
@@ -128,7 +129,8 @@ func (s *speech) digitsEnd(n int32) int32 {
 	return e
 }
 
-// wordAfter gives the word beginning at n if in the source it is joined to what stands before it.
+// wordAfter returns the word that starts at n if in the source it directly follows what is before
+// it.
 func (s *speech) wordAfter(n int32) string {
 	if int(n) >= len(s.text) || s.end[n-1] != s.start[n] {
 		return ""
@@ -136,7 +138,8 @@ func (s *speech) wordAfter(n int32) string {
 	return s.text[n:s.wordEnd(int(n))]
 }
 
-// connected tells whether the symbol c stands at n with digits after it, and where those begin and end.
+// connected reports whether the symbol c is at n with digits after it, and where these start and
+// end.
 func (s *speech) connected(n int32, c byte) (from, to int32, ok bool) {
 	if int(n)+1 >= len(s.text) || s.text[n] != c || s.marks[n]&markSymbol == 0 || s.marks[n+1]&markDigits == 0 {
 		return 0, 0, false
@@ -144,7 +147,8 @@ func (s *speech) connected(n int32, c byte) (from, to int32, ok bool) {
 	return n + 1, s.digitsEnd(n + 1), true
 }
 
-// numberChoices adds the ways to say the number whose digits begin at n, alone and with what is joined to it.
+// numberChoices adds the ways to say the number whose digits start at n, alone and with what is
+// joined to it.
 func (s *speech) numberChoices(out []choice, n int32) []choice {
 	e := s.digitsEnd(n)
 	digits := s.text[n:e]
@@ -180,7 +184,8 @@ func (s *speech) numberChoices(out []choice, n int32) []choice {
 	return out
 }
 
-// moneyChoices adds the ways to say the amount whose digits begin at n and whose currency stands before it: $5, $5.50, $5 million.
+// moneyChoices adds the ways to say the amount whose digits start at n after a currency: $5, $5.50,
+// $5 million.
 func (s *speech) moneyChoices(out []choice, n int32, m money) []choice {
 	if int(n) >= len(s.text) || s.marks[n]&markDigits == 0 {
 		return out
@@ -213,7 +218,7 @@ func (s *speech) moneyChoices(out []choice, n int32, m money) []choice {
 	return out
 }
 
-// magnitudeChoices adds an amount with the magnitude at n, if one stands there: five million dollars.
+// magnitudeChoices adds an amount with the magnitude at n, if there is one: five million dollars.
 func (s *speech) magnitudeChoices(out []choice, n int32, amount string, m money) []choice {
 	if int(n) >= len(s.text) {
 		return out
@@ -225,7 +230,7 @@ func (s *speech) magnitudeChoices(out []choice, n int32, amount string, m money)
 	return out
 }
 
-// centReadings gives the ways to say an amount with two digits after the point.
+// centReadings returns the ways to say an amount with two digits after the point.
 func centReadings(amount, name, digits string, m money) []string {
 	if digits == "00" {
 		return []string{amount + name}

@@ -20,12 +20,14 @@ const (
 	markChoice = markDigits | markSymbol | markSkip | markReading
 )
 
-// speech is a text as it is compared: folded letters and digits, and the few symbols that are spoken, with nothing between.
-// White space and punctuation are gone, so that "e-mail", "e mail" and "email" are one; words are marks on the bytes.
+// speech is a text in the form in which it is compared: folded letters and digits, and the few
+// symbols that are spoken, with nothing between. White space and punctuation are removed, so that
+// "e-mail", "e mail" and "email" are equal. Words are marks on the bytes.
 type speech struct {
 	src  string
 	text string
-	// start and end are, for each byte of text, where its rune begins and ends in src; end is -1 on all but the rune's last byte.
+	// start and end are, for each byte of text, where its rune starts and ends in src. end is -1 on
+	// all but the rune's last byte.
 	start, end []int32
 	marks      []uint8 // one more than text has bytes; the last is markWord
 	skips      []skipStretch
@@ -33,10 +35,11 @@ type speech struct {
 	choices    bool // some byte has one of markChoice
 }
 
-// skipStretch is a stretch of text that a voice may leave out: code blocks, [stage directions], list numbers.
+// skipStretch is a stretch of text that a voice may leave out: code blocks, [stage directions],
+// list numbers.
 type skipStretch struct{ from, to int32 }
 
-// How far ahead the end of a construct is looked for, in bytes: what is longer is text.
+// How far ahead the end of a construct is searched, in bytes. Anything longer is text.
 const (
 	maxTag       = 512
 	maxLinkURL   = 2048
@@ -152,7 +155,7 @@ func (s *speechScanner) next() {
 	}
 }
 
-// gap takes a rune that is not compared, unless what stands around it makes it a symbol.
+// gap handles a rune that is not compared, unless its neighbours make it a symbol.
 func (s *speechScanner) gap(r rune, at, to int) {
 	s.prev = r
 	switch r {
@@ -203,7 +206,7 @@ func (s *speechScanner) gap(r rune, at, to int) {
 	s.last = kindGap
 }
 
-// markup gives the length of the construct beginning with c that is not spoken; 0 if there is none.
+// markup returns the length of the silent construct that starts with c, or 0.
 func (s *speechScanner) markup(c byte) int {
 	rest := s.src[s.i:]
 	switch c {
@@ -236,7 +239,8 @@ func (s *speechScanner) markup(c byte) int {
 	return 0
 }
 
-// tagLen gives the length of an XML-like tag or comment at the beginning of s; "<3" and "a < b" are none.
+// tagLen returns the length of an XML-like tag or comment at the start of s, or 0; "<3" and "a < b"
+// are not tags.
 func tagLen(s string) int {
 	if strings.HasPrefix(s, "<!--") {
 		if i := strings.Index(s[4:min(len(s), 4+maxTag)], "-->"); i >= 0 {
@@ -262,7 +266,7 @@ func tagLen(s string) int {
 	return 0
 }
 
-// linkTargetLen gives the length of the "](target)" at the beginning of s.
+// linkTargetLen returns the length of the "](target)" at the start of s.
 func linkTargetLen(s string) int {
 	depth := 0 // addresses of encyclopaedias hold one more pair
 	for i := 1; i < len(s) && i < maxLinkURL; i++ {
@@ -282,7 +286,7 @@ func linkTargetLen(s string) int {
 	return 0
 }
 
-// schemeLen gives the length of "https://" and a "www." after it: a voice leaves them out.
+// schemeLen returns the length of "https://" and a "www." after it, which voices leave out.
 func schemeLen(s string) int {
 	n := 0
 	for _, scheme := range [...]string{"https://", "http://"} {
@@ -311,7 +315,8 @@ func (s *speechScanner) entity(rest string) int {
 	return 0
 }
 
-// direction opens a stage direction such as [laughs], which some voices act and do not say. A link's text is none.
+// direction opens a stage direction such as [laughs], which some voices act out and do not say. The
+// text of a link is not one.
 func (s *speechScanner) direction(rest string) {
 	end := strings.IndexAny(rest[:min(len(rest), maxDirection)], "]\n")
 	if end > 0 && rest[end] == ']' && !strings.HasPrefix(rest[end:], "](") {
@@ -319,8 +324,8 @@ func (s *speechScanner) direction(rest string) {
 	}
 }
 
-// fence takes the line that opens or closes a code block, with its language. The code is text that may be left out. A line
-// that is not finished, or that goes on with code, is no such line.
+// fence handles the line that opens or closes a code block, with its language. Code may be left
+// out. A line that is incomplete, or continues with code, is not a fence.
 func (s *speechScanner) fence(rest string) int {
 	line, _, ended := strings.Cut(rest, "\n")
 	if info := strings.TrimLeft(line, "`~"); strings.ContainsRune(info, '`') || !ended && strings.TrimSpace(info) != "" {
@@ -335,7 +340,7 @@ func (s *speechScanner) fence(rest string) int {
 	return len(line) // the line break is taken next, and begins a line
 }
 
-// listNumber makes the "1." or "1)" of a list optional: voices read it or not.
+// listNumber makes the "1." or "1)" of a list optional.
 func (s *speechScanner) listNumber(rest string) {
 	i := 0
 	for i < len(rest) && i < 4 && '0' <= rest[i] && rest[i] <= '9' {
@@ -367,7 +372,7 @@ func (s *speechScanner) mark(m uint8) {
 	s.choices = s.choices || m&markChoice != 0
 }
 
-// put appends a rune that stands for src[at:to]; marks given before it belong to its first byte.
+// put appends a rune that stands for src[at:to]. Marks set before it belong to its first byte.
 func (s *speechScanner) put(r rune, at, to int32) {
 	s.lastRune, s.lastAt = r, int32(len(s.buf))
 	s.buf = utf8.AppendRune(s.buf, r)
@@ -387,7 +392,7 @@ func (s *speechScanner) truncate(n int32) {
 	s.buf, s.start, s.end, s.marks = s.buf[:n], s.start[:n], s.end[:n], s.marks[:n+1]
 }
 
-// groupOfThree tells whether s begins with exactly three digits: what follows the comma of "1,000".
+// groupOfThree reports whether s starts with exactly three digits, as after the comma of "1,000".
 func groupOfThree(s string) bool {
 	for i := range 4 {
 		if digit := i < len(s) && '0' <= s[i] && s[i] <= '9'; digit != (i < 3) {
@@ -411,7 +416,7 @@ func (s *speech) markReadings() {
 	}
 }
 
-// wordEnd gives where the word that holds the byte at ends.
+// wordEnd returns the end of the word that has the byte at.
 func (s *speech) wordEnd(at int) int {
 	at++
 	for at < len(s.text) && s.marks[at]&markWord == 0 {
@@ -427,8 +432,9 @@ type cut struct {
 	whole bool // it is the end of a word
 }
 
-// cutAt gives the cut after n bytes of text. It never falls inside a rune, and never after a symbol that only what follows
-// made one, so that the text before it folds to the same bytes when it stands alone.
+// cutAt returns the cut after n bytes of text. It is never inside a rune, and never after a symbol
+// that is one only because of what follows, so that the text before it folds to the same bytes on
+// its own.
 func (s *speech) cutAt(n int32) cut {
 	c := cut{whole: s.marks[n]&markWord != 0}
 	for n > 0 && s.end[n-1] < 0 {
@@ -447,7 +453,8 @@ func (s *speech) cutAt(n int32) cut {
 	return c
 }
 
-// attached gives the punctuation right after a cut: up to white space or to what is compared next.
+// attached returns the punctuation directly after a cut: up to white space or the next compared
+// rune.
 func (s *speech) attached(c cut) string {
 	for i, r := range s.src[c.at:c.limit] {
 		if unicode.IsSpace(r) || unicode.IsLetter(r) || unicode.IsNumber(r) {

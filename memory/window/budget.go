@@ -1,9 +1,10 @@
 package window
 
-// newestTokens takes exchanges away, the oldest first, until what is left costs n tokens at most (001-8 to 001-10). System messages stay if asked, and count.
-// If asked, it stops in front of the user's newest words, or of the newest exchange where the user said nothing (001-12). n = 0 is no limit.
+// newestTokens removes exchanges, the oldest first, until the rest costs at most n tokens. With
+// keepSystem system messages stay, and count. With keepLastUser it stops before the user's last
+// words, or before the newest exchange if the user said nothing. n = 0 is no limit.
 //
-// It looks from the end, so that only what is kept, and one exchange more, has to be counted.
+// It works from the end, so that only what stays, and one more exchange, is counted.
 func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []slot {
 	if n <= 0 || len(s) == 0 {
 		return s
@@ -41,7 +42,8 @@ func newestTokens(s []slot, c Counter, n int, keepSystem, keepLastUser bool) []s
 	return from(s, cut, keepSystem)
 }
 
-// lastWords gives where the user's newest words stand, or the newest exchange that is not of the system where there are none; len(s) if there is neither.
+// lastWords returns the index of the user's last words, or else of the newest exchange that is not
+// of the system, or else len(s).
 func lastWords(s []slot, keepSystem bool) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i].m.isRealUser() {
@@ -60,9 +62,10 @@ func lastWords(s []slot, keepSystem bool) int {
 // isResult is Message.isResult, without looking at messages that cannot be one.
 func (e *slot) isResult() bool { return e.links && e.m.isResult() }
 
-// exchangeStart gives where the exchange begins whose last message stands at end: a message with calls leaves together with the results that follow it
-// directly, every other message leaves alone. From alone on, results are known to have no call in front of them; it is kept up by one who goes from the end to
-// the beginning, and starts as len(s).
+// exchangeStart returns the start of the exchange whose last message is before end. A message with
+// calls leaves together with the results that directly follow it; any other message leaves alone.
+// From *alone on, results are known to have no call before them. A caller that goes from the end to
+// the start passes the same variable, which starts as len(s).
 func exchangeStart(s []slot, end int, alone *int) int {
 	if end >= *alone || !s[end].isResult() {
 		return end

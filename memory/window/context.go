@@ -2,13 +2,14 @@ package window
 
 import "strings"
 
-// SummaryHeading stands above a summary (001-28).
+// SummaryHeading is the first line of a summary.
 const SummaryHeading = "[Earlier conversation summary]"
 
-// SummaryText gives what the system message says that bears a summary.
+// SummaryText returns the text of the system message with a summary.
 func SummaryText(summary string) string { return SummaryHeading + "\n" + summary }
 
-// WithSummary puts a summary behind a system prompt: a blank line, the heading, the text (001-28). Without a prompt it is SummaryText, without a summary the prompt.
+// WithSummary appends a summary to a system prompt: a blank line, the heading, the text. Without a
+// prompt it returns SummaryText, without a summary the prompt.
 func WithSummary(prompt, summary string) string {
 	switch {
 	case summary == "":
@@ -19,7 +20,7 @@ func WithSummary(prompt, summary string) string {
 	return prompt + "\n\n" + SummaryText(summary)
 }
 
-// assemble puts system messages in front of what was read, the summary behind the system messages, and the utterance last (000-23).
+// assemble puts the system messages first, the summary after them, and the utterance last.
 func assemble(s []slot, c Counter, x Extras) View {
 	v := View{Entries: make([]Entry, 0, len(s)+len(x.System)+2)}
 	own, other := 0, 0
@@ -53,7 +54,7 @@ func assemble(s []slot, c Counter, x Extras) View {
 	return v
 }
 
-// stripped gives a system message without outer white space; nil if nothing is left.
+// stripped returns a system message without outer white space, or nil if nothing is left.
 func stripped(m Message) *Message {
 	if len(m.Parts) > 0 {
 		return &m

@@ -5,13 +5,16 @@ import (
 	"slices"
 )
 
-// LostResult is what a stand-in says in place of a tool's result.
+// LostResult is the text of a stand-in for a tool's result.
 const LostResult = "[the tool was interrupted; no result is known]"
 
-// heal gives stand-ins to calls whose results are lost: those without a result anywhere behind them, if the conversation moved on, that is, if something
-// other than a result follows, or will follow, as movedOn tells. They stand behind the last result found of their message, or behind the message, in order of their ids (001-15).
+// heal adds stand-ins for lost results: of calls without a result anywhere after them, if the
+// conversation moved on. It moved on if something other than a result follows, or will follow, as
+// movedOn reports. Stand-ins go after the last result found of their message, or after the message,
+// in order of their IDs.
 //
-// Where a later message calls again, the earlier one was moved on from: its lost results are completed too, for no LLM takes the list otherwise.
+// If a later message makes calls too, the lost results of the earlier one are completed as well,
+// because LLMs reject the list otherwise.
 func heal(s []slot, movedOn bool) []slot {
 	var out []slot // nil as long as nothing was put in
 	done := 0
@@ -21,7 +24,7 @@ func heal(s []slot, movedOn bool) []slot {
 		if len(add) == 0 {
 			continue
 		}
-		if at < done { // results of two messages mixed: behind what was put in already
+		if at < done { // results of two messages are mixed: after the stand-ins inserted already
 			at = done
 		}
 		out = append(out, s[done:at]...)
@@ -34,13 +37,13 @@ func heal(s []slot, movedOn bool) []slot {
 	return append(out, s[done:]...)
 }
 
-// found says where a list's results are.
+// found has the places of a list's results.
 type found struct {
 	results map[string]int // by id, the place of the last one
 	other   int            // the place of the last message that is something other than a result
 }
 
-// findings looks once through a list; of one without calls it finds nothing.
+// findings searches a list for calls and results.
 func findings(s []slot) found {
 	f := found{other: -1}
 	if !slices.ContainsFunc(s, func(e slot) bool { return e.links }) {
@@ -61,7 +64,8 @@ func findings(s []slot) found {
 	return f
 }
 
-// lostOf gives the stand-ins for what is lost of the calls of the message at i, and where they go. Without movedOn something other than results must stand behind it.
+// lostOf returns the stand-ins for the lost results of the message at i, and where they go. Unless
+// movedOn is set, something other than results must follow the message.
 func (f *found) lostOf(s []slot, i int, movedOn bool) (at int, add []slot) {
 	if !s[i].links || !movedOn && f.other <= i {
 		return 0, nil
@@ -89,8 +93,9 @@ func (f *found) lostOf(s []slot, i int, movedOn bool) (at int, add []slot) {
 	return at, add
 }
 
-// Lost gives stand-in results for calls that a message makes, in its own format: of OpenAI's calls one message of role tool an id, of Anthropic's one user
-// message with a block an id (001-16). text is what they say.
+// Lost returns stand-ins for the results of calls, in the format of the message that makes them:
+// one message of role tool for each of OpenAI's calls, or one user message with a block for each of
+// Anthropic's. text is their content.
 func Lost(call *Message, ids []string, text string) []Message {
 	var out []Message
 	type result struct {

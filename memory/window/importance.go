@@ -6,14 +6,15 @@ const (
 	scoreSystem    = maxScore
 	scoreUser      = 500
 	scoreAssistant = 350
-	scoreTools     = 550 // what a tool did cannot be said again without doing it again
+	scoreTools     = 550 // the effect of a tool cannot be repeated
 	scoreCut       = 100 // taken off an answer that was not heard to its end
 	scoreRecency   = 400 // spread over the list, the newest message getting all of it
 )
 
-// Score gives how important a message is, from 0 to 1000: a thousand times its Importance where it has one, else by role (system 1000, user 500, assistant 350), by what tools did
-// (550 for a call or a result), less 100 for an answer that was interrupted, and up to 400 more the newer it is: at is its place in a list of n.
-// A score is cut to 0 and 1000. The same message at the same place always has the same score.
+// Score returns the importance of a message, from 0 to 1000: a thousand times its Importance if
+// that is set, else by role (system 1000, user 500, assistant 350), 550 for a tool call or result,
+// less 100 for an interrupted answer, and up to 400 more the newer it is. at is its index in a list
+// of n. The result is limited to 0 to 1000 and depends on nothing else.
 func Score(m *Message, at, n int) int {
 	if m.Importance != nil {
 		if f := *m.Importance; f >= 0 && f <= 1 {
@@ -40,7 +41,8 @@ func Score(m *Message, at, n int) int {
 	return min(base, maxScore)
 }
 
-// bundle is what leaves together: a call and its results, wherever they stand, or one message. It is kept at the place of its first message.
+// bundle is what leaves together: a call and its results, wherever they are, or one message. Its
+// place is that of its first message.
 type bundle struct {
 	head            int32 // of each message, the place of its bundle
 	messages, units int
@@ -48,8 +50,10 @@ type bundle struct {
 	pinned          bool
 }
 
-// leastImportantOut takes bundles away, the least important first and of equals the oldest, until both limits are kept. A bundle is as important as its
-// most important message. System messages stay if asked, and then count as tokens only. If asked, the user's newest words stay and all that follows them.
+// leastImportantOut removes bundles until both limits are met, the least important first, and the
+// oldest of equals. A bundle is as important as its most important message. With keepSystem system
+// messages stay, and count as tokens only. With keepLastUser the user's last words and all that
+// follows them stay.
 func (r *rules) leastImportantOut(s []slot, c Counter) []slot {
 	if r.maxMessages <= 0 && r.maxTokens <= 0 {
 		return s
@@ -87,7 +91,7 @@ func (r *rules) leastImportantOut(s []slot, c Counter) []slot {
 	return kept
 }
 
-// bundles gives the bundle of each message.
+// bundles returns the bundle of each message.
 func (r *rules) bundles(s []slot, c Counter) []bundle {
 	pinned := len(s)
 	if r.keepLastUser {
@@ -123,7 +127,8 @@ func (r *rules) bundles(s []slot, c Counter) []bundle {
 	return all
 }
 
-// byScore gives the places of the bundles that may leave, the least important first and of equals the oldest.
+// byScore returns the places of the bundles that may leave, the least important first, and the
+// oldest of equals.
 func byScore(all []bundle) []int32 {
 	var start [maxScore + 2]int32 // by score, how many are less important
 	for i := range all {

@@ -1,6 +1,6 @@
 package window
 
-// include leaves out what the include flags do not want.
+// include removes what the include flags exclude.
 func (r *rules) include(s []slot) []slot {
 	if !r.includeSystem {
 		s = filter(s, func(e slot) bool { return !e.system })
@@ -11,7 +11,8 @@ func (r *rules) include(s []slot) []slot {
 	return s
 }
 
-// withoutTools leaves out tools' results, and with them the calls, which no LLM takes without: a message that also says something keeps that.
+// withoutTools removes the results of tools, and the calls, because LLMs reject a call without its
+// result. A message that also has text keeps that.
 func withoutTools(s []slot) []slot {
 	out := s[:0]
 	for _, e := range s {
@@ -26,7 +27,7 @@ func withoutTools(s []slot) []slot {
 	return out
 }
 
-// filter keeps what ok says, in place.
+// filter keeps the messages for which ok returns true, in place.
 func filter(s []slot, ok func(slot) bool) []slot {
 	out := s[:0]
 	for _, e := range s {

@@ -18,10 +18,11 @@ func (r *rules) mend(s []slot, movedOn bool) []slot {
 	return s
 }
 
-// completeTail takes incomplete pairs away from the end (003-14): a message with calls that stands last, and a last result whose call is in no message before
-// it, until neither stands last. What is incomplete further in front stays, and so does a batch of which only some results came.
+// completeTail removes incomplete pairs from the end: a message with calls that is last, and a last
+// result whose call is in no earlier message, until neither is last. What is incomplete further up
+// stays, and so does a batch with only some of its results.
 func completeTail(s []slot) []slot {
-	var made map[string]int // by id, how many messages of s call it; made when it is first asked for
+	var made map[string]int // number of messages of s that make the call, by ID; nil until needed
 	for len(s) > 0 {
 		last := s[len(s)-1]
 		if !last.links {
@@ -59,7 +60,8 @@ func callsOf(s []slot) map[string]int {
 	return made
 }
 
-// withoutOrphans takes away results whose call is in no message before them. A message that also holds something else keeps that. In place.
+// withoutOrphans removes results whose call is in no earlier message, in place. A message with
+// other content keeps that.
 func withoutOrphans(s []slot) []slot {
 	if !slices.ContainsFunc(s, func(e slot) bool { return e.links }) {
 		return s
@@ -85,7 +87,8 @@ func withoutOrphans(s []slot) []slot {
 	return out
 }
 
-// without gives the message without the calls and results that the functions name, and false if nothing is left of it. nil names none.
+// without returns the message without the calls and results that the functions select, and false if
+// nothing is left. A nil function selects none.
 func (e slot) without(call, result func(id string) bool) (slot, bool) {
 	m := e.m
 	if m.Role == Tool {
@@ -115,7 +118,8 @@ func (e slot) without(call, result func(id string) bool) (slot, bool) {
 	return newSlot(&cut, int(e.at), Altered), true
 }
 
-// keepBlocks gives the content without the blocks of tools that the functions name; false if there are none.
+// keepBlocks returns the content without the tool blocks that the functions select; false if there
+// are none.
 func keepBlocks(m *Message, call, result func(id string) bool) (json.RawMessage, bool) {
 	blocks := m.toolBlocks()
 	if blocks == nil {

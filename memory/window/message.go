@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Role is who a message is from.
+// Role is the author of a message.
 type Role string
 
 // The roles. Developer counts as System in every rule.
@@ -18,43 +18,48 @@ const (
 	Tool      Role = "tool"
 )
 
-// Message is what the rules look at of one message. Nothing here writes to a message that it was given, nor to what it points at.
+// Message is what this package needs of one message. It never changes a message, nor what it points
+// to.
 type Message struct {
 	// Ref is the caller's own number for the message; it is never read here.
 	Ref  int
 	Role Role
-	// Text is the content where it is text. Parts is the content where it is not: an array of blocks, an object, null.
+	// Text is the content if it is text. Parts is any other content: an array of blocks, an object,
+	// null.
 	Text  string
 	Parts json.RawMessage
-	// ToolCalls is the array of calls of an assistant message in OpenAI's format, ToolCallID what a message of role tool answers. Anthropic's tool_use and
-	// tool_result stand in Parts (001-7).
+	// ToolCalls is the array of calls of an assistant message in OpenAI's format, ToolCallID the
+	// call that a message of role tool answers. Anthropic's tool_use and tool_result are in Parts.
 	ToolCalls  json.RawMessage
 	ToolCallID string
 	ToolName   string
 	IsError    bool // of a tool's result
-	// Links are the ids of calls made and answered, where the caller knows them; nil = they are read from the fields above when they are needed.
+	// Links are the IDs of calls made and answered; nil to read them from the fields above when
+	// needed.
 	Links *Links
-	// Chars is the size in code points as Chars counts it, Tokens the exact count; 0 = not known, counted when needed.
+	// Chars is the size in code points as counted by the function Chars, Tokens the exact count; 0
+	// to count when needed.
 	Chars, Tokens int
-	// Importance is from 0 to 1; nil = Score makes one.
+	// Importance is from 0 to 1; nil to use Score.
 	Importance *float64
-	// Interrupted tells that the caller did not hear the answer to its end.
+	// Interrupted is set if the caller did not hear the answer to its end.
 	Interrupted bool
 	Status      Status
 	Category    string
 	Scope       *Scope // nil = none
 }
 
-// Links are the ids by which tool calls and their results hang together, in their order; Results of a message that is one without saying whose may hold "".
+// Links are the IDs that connect tool calls and their results, in order. Results may have "" for a
+// result that does not name its call.
 type Links struct {
-	Calls   []string // ids of calls that the message makes
+	Calls   []string // IDs of calls that the message makes
 	Results []string // ids of calls that it answers
 }
 
-// IsSystem tells whether the message instructs the model: of role system or developer.
+// IsSystem reports whether the message instructs the model: its role is system or developer.
 func (m *Message) IsSystem() bool { return m.Role == System || m.Role == Developer }
 
-// Links gives the ids of the calls that a message makes and answers.
+// links returns the IDs of the calls that a message makes and answers.
 func (m *Message) links() Links {
 	if m.Links != nil {
 		return *m.Links
@@ -62,7 +67,7 @@ func (m *Message) links() Links {
 	return m.ReadLinks()
 }
 
-// ReadLinks reads the links of a message from its fields, whatever m.Links says. Broken JSON has none.
+// ReadLinks reads the links of a message from its fields, ignoring m.Links. Broken JSON has none.
 func (m *Message) ReadLinks() Links {
 	var out Links
 	if m.Role == Tool {
@@ -91,14 +96,14 @@ func (m *Message) ReadLinks() Links {
 	return out
 }
 
-// block is what is looked at of a content block.
+// block has the fields of a content block that are needed.
 type block struct {
 	Type      string `json:"type"`
 	ID        string `json:"id"`
 	ToolUseID string `json:"tool_use_id"`
 }
 
-// toolBlocks gives the blocks of the content if there are tools among them.
+// toolBlocks returns the blocks of the content if tool blocks are among them.
 func (m *Message) toolBlocks() []block {
 	if len(m.Parts) == 0 || !bytes.Contains(m.Parts, []byte(`"tool_`)) {
 		return nil
@@ -116,15 +121,16 @@ func (m *Message) toolBlocks() []block {
 	return out
 }
 
-// mayLink tells quickly whether a message could have links.
+// mayLink reports, at low cost, whether a message could have links.
 func (m *Message) mayLink() bool {
 	return m.Role == Tool || m.Links != nil || len(m.ToolCalls) > 0 || len(m.Parts) > 0
 }
 
-// makesCalls tells whether the message calls tools.
+// makesCalls reports whether the message calls tools.
 func (m *Message) makesCalls() bool { return m.mayLink() && len(m.links().Calls) > 0 }
 
-// isResult tells whether the message answers tools and does nothing else: of role tool, or a user message made of tool_result blocks only.
+// isResult reports whether the message has tool results only: its role is tool, or it is a user
+// message made of tool_result blocks.
 func (m *Message) isResult() bool {
 	if m.Role == Tool {
 		return true
@@ -144,12 +150,13 @@ func (m *Message) isResult() bool {
 	return true
 }
 
-// isUtterance tells whether the message is words of the user and nothing else: what may be dropped without taking a tool's result along.
+// isUtterance reports whether the message is a user's, without tool results that would leave with
+// it.
 func (m *Message) isUtterance() bool {
 	return m.Role == User && (!m.mayLink() || len(m.links().Results) == 0)
 }
 
-// words gives the texts of a message, one line each.
+// words returns the texts of a message, one per line.
 func (m *Message) words() string {
 	if len(m.Parts) == 0 {
 		return m.Text
@@ -168,8 +175,8 @@ func (m *Message) words() string {
 	return b.String()
 }
 
-// isRealUser tells whether the user says something: a user message that holds more than tools' results (001-12).
+// isRealUser reports whether the user says something: a user message with more than tool results.
 func (m *Message) isRealUser() bool { return m.Role == User && !m.isResult() }
 
-// blank tells whether a text has nothing but white space.
+// blank reports whether a text has only white space.
 func blank(s string) bool { return strings.TrimSpace(s) == "" }

@@ -2,16 +2,19 @@ package window
 
 // Seam is what happens where a batch of new messages meets the last stored one.
 type Seam struct {
-	// DropLast: the last stored message leaves, for it is a user message that another follows (000-12).
+	// DropLast is set if the last stored message leaves, because it is a user message that another
+	// one follows.
 	DropLast bool
-	// MergeFirst: the first of the batch goes into the last stored one, whose text becomes Text (000-13).
+	// MergeFirst is set if the first message of the batch is merged into the last stored one, whose
+	// text becomes Text.
 	MergeFirst bool
 	Text       string
 }
 
-// Seam tells what to do with last, the last stored message (nil if there is none), when batch is appended. Only the seam is looked at, never the inside of a
-// batch (000-14), so that one message at most is dropped (000-15). Nothing is stripped, and empty parts still get the separator (000-17). A system message on
-// either side blocks both rules (000-16), and so do calls, results and contents that are not text, which have no one text to merge. An empty batch changes nothing.
+// Seam returns what to do with last, the last stored message (nil if none), when batch is appended.
+// Only the seam matters, not the inside of the batch, so at most one message is dropped. Nothing is
+// stripped, and empty parts still get the separator. Both rules are off if a system message is on
+// either side, or calls, results or content that is not text. An empty batch changes nothing.
 func (p Policy) Seam(last *Message, batch []Message) Seam {
 	r := p.rules()
 	if last == nil || len(batch) == 0 || !r.enabled {
@@ -27,12 +30,12 @@ func (p Policy) Seam(last *Message, batch []Message) Seam {
 	return Seam{}
 }
 
-// plainAnswer tells whether the message is an assistant's text and nothing else.
+// plainAnswer reports whether the message is an assistant's text and nothing else.
 func (m *Message) plainAnswer() bool {
 	return m.Role == Assistant && len(m.Parts) == 0 && !m.makesCalls()
 }
 
-// dropTrailingUsers takes all user messages away from the end, up to the first message that is none (000-23, 000-26). One that bears a tool's result stays.
+// dropTrailingUsers removes all user messages from the end. Tool results stay.
 func dropTrailingUsers(s []slot) []slot {
 	for len(s) > 0 && s[len(s)-1].m.isUtterance() {
 		s = s[:len(s)-1]

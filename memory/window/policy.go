@@ -1,18 +1,22 @@
-// Package window is the short-term memory's policy: which messages of a conversation an LLM is given. It is made of pure functions over lists of messages:
-// nothing is read or written elsewhere, the lists that come in are never changed, and the same input always gives the same output. docs/guides/policy.md
-// tells the fields, the presets and the order of the steps; the numbers of rules that comments cite are those of docs/reference/memory-semantics.md.
+// Package window decides which messages of a conversation an LLM is given. A Policy has the limits
+// and rules; Policy.Read applies it to a list of messages and returns a View. Policies for reading
+// and for cutting on write, search and summaries are pure functions: they change no list, and the
+// same input always has the same result. docs/guides/policy.md documents the fields, the presets
+// and the order of the steps; docs/reference/memory-semantics.md has the rules that tests cite by
+// number.
 package window
 
 import "slices"
 
-// Strategy says what leaves first where a budget is exceeded (004-5).
+// Strategy is what leaves first if a budget is exceeded.
 type Strategy string
 
 // The strategies.
 const (
 	// SlidingWindow keeps the newest.
 	SlidingWindow Strategy = "sliding_window"
-	// OldestFirst takes away the oldest. For one list that is the same as SlidingWindow; whether the cut is final is Apply's business.
+	// OldestFirst removes the oldest messages. For one list that equals SlidingWindow; Apply
+	// decides whether the cut is final.
 	OldestFirst Strategy = "oldest_first"
 	// Summarize is SlidingWindow of which what leaves is summarised before: see Policy.SummaryDue.
 	Summarize Strategy = "summarize"
@@ -20,7 +24,7 @@ const (
 	ImportanceBased Strategy = "importance_based"
 )
 
-// Apply says when a list is cut.
+// Apply is when a list is cut.
 type Apply string
 
 // The times of the cut.
@@ -29,30 +33,32 @@ const (
 	OnWrite Apply = "write" // the memory itself is cut when it grows, for good
 )
 
-// Integrity says what is done about tool calls without results and results without calls.
+// Integrity is how to handle tool calls without results and results without calls.
 type Integrity string
 
 // The kinds of integrity.
 const (
 	// IntegrityNone leaves the list as the cuts left it.
 	IntegrityNone Integrity = "none"
-	// IntegrityTrailing takes incomplete pairs away from the end of the list, and only from there (003-14).
+	// IntegrityTrailing removes incomplete pairs from the end of the list only.
 	IntegrityTrailing Integrity = "trailing"
-	// IntegrityAtomic takes away each result whose call is not in front of it: a call and its results leave together (001-10).
+	// IntegrityAtomic removes each result without its call before it: a call and its results leave
+	// together.
 	IntegrityAtomic Integrity = "atomic"
-	// IntegrityHeal is IntegrityAtomic, and calls that the conversation moved on from get stand-ins for lost results (001-15).
+	// IntegrityHeal is IntegrityAtomic, and adds stand-ins for the lost results of calls that the
+	// conversation moved on from.
 	IntegrityHeal Integrity = "heal"
 )
 
 // Estimate is the value of Policy.Tokens that counts tokens as a quarter of the code points.
 const Estimate = "estimate"
 
-// Policy says how a memory is cut for an LLM. The zero value of each field means that this level says nothing of it: the server's default, the agent's own
-// policy and that of one request are put together by Merge. Number fields that limit something take 0 as "no limit".
+// Policy is how a memory is cut for an LLM. The zero value of a field leaves it to another level:
+// Merge combines the server's, the agent's and a request's policy. For limits 0 is "no limit".
 type Policy struct {
-	// Preset names the policy that this level starts from, whatever the levels above said.
+	// Preset names the policy that this level starts from, whatever the levels above set.
 	Preset string `json:"preset,omitempty"`
-	// Enabled false switches memory off: the context is the utterance alone (000-4, 000-7).
+	// Enabled false switches the memory off: the context is the utterance alone.
 	Enabled            *bool `json:"enabled,omitempty"`
 	MaxMessages        *int  `json:"max_messages,omitempty"`         // 0 = no limit, at most MaxCount
 	MaxTokens          *int  `json:"max_tokens,omitempty"`           // 0 = no limit, at most MaxTokenCount
@@ -66,33 +72,36 @@ type Policy struct {
 	Normalise *Normalise `json:"normalise,omitempty"`
 	// ToolCallIntegrity is the last step of reading. See the constants.
 	ToolCallIntegrity Integrity `json:"tool_call_integrity,omitempty"`
-	// KeepLastUser keeps the newest words of the user and what follows them from being cut by max_tokens, so that no view is empty (001-12).
+	// KeepLastUser keeps the user's last words, and what follows them, if max_tokens would cut
+	// them, so that no view is empty.
 	KeepLastUser *bool `json:"keep_last_user,omitempty"`
-	// Projection is what the model is told of answers that were not heard whole: see docs/guides/projections.md. This package only passes it on.
+	// Projection is how the model is shown answers that were not heard to the end; see
+	// docs/guides/projections.md. This package only passes it on.
 	Projection string `json:"projection,omitempty"`
 
-	// SummarizeAt is the share of the window at which Summarize summarises, 0 to 1; 0 = never (001-29).
+	// SummarizeAt is the share of the limit at which Summarize summarizes, 0 to 1; 0 is never.
 	SummarizeAt *float64 `json:"summarize_at,omitempty"`
-	// SummaryModel is the model that is asked for summaries; "" = the agent's own.
+	// SummaryModel is the model for summaries; "" is the agent's own.
 	SummaryModel *string `json:"summary_model,omitempty"`
-	// KeepRecent is how many of the newest messages a summary leaves alone (001-21).
+	// KeepRecent is how many of the newest messages summaries leave alone.
 	KeepRecent *int `json:"keep_recent,omitempty"`
 	// Tokens is how tokens are counted: Estimate, or exactly, by one of Families.
 	Tokens string `json:"tokens,omitempty"`
 }
 
-// Normalise says what is done where new messages meet the last stored one (000-12 to 000-17).
+// Normalise is what to do where new messages meet the last stored one.
 type Normalise struct {
 	// DropHangingUser drops a stored user message that is followed by another.
 	DropHangingUser *bool `json:"drop_hanging_user,omitempty"`
-	// MergeAssistant makes one of two assistant messages that follow each other.
+	// MergeAssistant merges two consecutive assistant messages.
 	MergeAssistant *bool `json:"merge_assistant,omitempty"`
-	// Separator stands between what is merged.
+	// Separator is put between merged texts.
 	Separator *string `json:"separator,omitempty"`
 }
 
-// Merge puts levels together, the widest first: a narrower level wins field by field. A level that names a preset starts again from that preset. The
-// answer has every field set; without any preset it starts from DefaultPreset. An unknown preset counts as not named: Validate finds it.
+// Merge combines levels, the most general first: a later level wins field by field. A level that
+// names a preset starts again from that preset. The result has every field set; without any preset
+// it starts from DefaultPreset. Unknown presets are ignored; Validate reports them.
 func Merge(levels ...Policy) Policy {
 	var out Policy
 	if len(levels) == 0 || !known(levels[0].Preset) {
@@ -109,13 +118,13 @@ func Merge(levels ...Policy) Policy {
 
 func known(preset string) bool { return slices.Contains(PresetNames(), preset) }
 
-// Full gives the policy with every field set. See Merge.
+// Full returns the policy with every field set. See Merge.
 func (p Policy) Full() Policy { return Merge(p) }
 
-// IsZero tells whether the policy says nothing.
+// IsZero reports whether the policy sets nothing.
 func (p Policy) IsZero() bool { return p == Policy{} }
 
-// with gives the policy with what q says in place of its own. Fields that q shares are shared: nobody writes to them.
+// with returns the policy with the fields that q sets. It shares them with q: do not change them.
 func (p Policy) with(q Policy) Policy {
 	return Policy{
 		Preset:             or(q.Preset, p.Preset),
@@ -150,7 +159,7 @@ func (n *Normalise) with(q *Normalise) *Normalise {
 	}
 }
 
-// or gives a unless it is the zero value, else b.
+// or returns a unless it is the zero value, else b.
 func or[T comparable](a, b T) T {
 	var zero T
 	if a != zero {
@@ -182,7 +191,8 @@ func (p Policy) rules() rules {
 	}
 }
 
-// isFull tells whether every field is set that rules reads. The text fields cannot be told from unset ones; they are set where the others are.
+// isFull reports whether every field that rules needs is set. Text fields cannot be told from unset
+// ones; they are set if the others are.
 func (p Policy) isFull() bool {
 	n := p.Normalise
 	return p.Enabled != nil && p.MaxMessages != nil && p.MaxTokens != nil && p.MaxRounds != nil && p.KeepSystem != nil && p.IncludeSystem != nil &&

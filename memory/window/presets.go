@@ -9,10 +9,10 @@ type Named struct {
 	Policy Policy `json:"policy"`
 }
 
-// PresetNames gives the names that Policy.Preset takes, the default first.
+// PresetNames returns the values of Policy.Preset, the default first.
 func PresetNames() []string { return []string{"agora", "ovos", "orbiter", "lauren", "ossa", "full"} }
 
-// Presets gives the presets in full, the default first.
+// Presets returns the presets in full, the default first.
 func Presets() []Named {
 	var out []Named
 	for _, name := range PresetNames() {
@@ -22,7 +22,7 @@ func Presets() []Named {
 	return out
 }
 
-// PresetNamed gives the preset of that name. Each call makes it anew, so that nobody can write to another's.
+// PresetNamed returns the preset with the name. Each call makes a new one.
 func PresetNamed(name string) (Policy, bool) {
 	p := Policy{
 		Preset:  name,
@@ -35,23 +35,25 @@ func PresetNamed(name string) (Policy, bool) {
 	}
 	switch name {
 	case "agora":
-		// Agora's memory is the newest max_history messages, without system messages (002-2, 002-8). The ledger keeps the others, so the cut is one of reading.
+		// Agora's memory is the newest max_history messages, without system messages. The ledger
+		// keeps the others, so it is cut on reading.
 		*p.MaxMessages, *p.IncludeSystem, p.ToolCallIntegrity = 32, false, IntegrityAtomic
 	case "ovos":
-		// OVOS keeps five messages, cuts for good and tidies the seam (000-1, 000-12 to 000-18); its cut takes system messages too.
+		// OVOS keeps five messages, cuts for good and normalises the seam; its cut includes system
+		// messages.
 		*p.MaxMessages, *p.KeepSystem, *p.KeepLastUser, p.Apply = 5, false, false, OnWrite
 		*p.Normalise.DropHangingUser, *p.Normalise.MergeAssistant = true, true
 	case "orbiter":
-		// Orbiter has no limit unless one is given, and mends the tail (003-1, 003-14, 003-22).
+		// Orbiter has no limit by default, and repairs the tail.
 		*p.KeepRecent, p.ToolCallIntegrity = 4, IntegrityTrailing
 	case "lauren":
-		// lauren-ai has a budget of tokens and completes what tools left open (001-1, 001-15).
+		// lauren-ai has a token budget and completes lost tool results.
 		*p.MaxTokens, p.ToolCallIntegrity = 40000, IntegrityHeal
 	case "ossa":
-		// OSSA limits both (004-4).
+		// OSSA limits messages and tokens.
 		*p.MaxMessages, *p.MaxTokens, p.ToolCallIntegrity = 100, 32000, IntegrityAtomic
 	case "full":
-		// The whole list as it stands, as clients of OpenAI send it.
+		// The whole list as it is, as clients of OpenAI send it.
 	default:
 		return Policy{}, false
 	}

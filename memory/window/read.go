@@ -1,6 +1,6 @@
 package window
 
-// Kind says where an entry of a view is from.
+// Kind is the origin of an entry of a view.
 type Kind uint8
 
 // The kinds.
@@ -16,44 +16,49 @@ const (
 // Entry is one message of a view.
 type Entry struct {
 	Kind Kind
-	// Index is where the message stands in the list that was read; -1 of what is not of it.
+	// Index is the message's place in the list; -1 if it is not from the list.
 	Index int
-	// Message is what to tell: of Kept the list's own, which nobody may write to.
+	// Message is the message to show. If Kept, it is the list's own: do not change it.
 	Message *Message
 }
 
 // View is what an LLM is given.
 type View struct {
 	Entries []Entry
-	// Dropped is how many messages of the list are not in the view though they are accepted and in scope.
+	// Dropped is how many accepted messages in scope are not in the view.
 	Dropped int
-	// Tokens is what the entries cost that are of the list or stand in for a part of it: what max_tokens limits. AllTokens is what all entries cost.
+	// Tokens is the cost of the entries from the list and of their stand-ins: what max_tokens
+	// limits. AllTokens is the cost of all entries.
 	Tokens, AllTokens int
-	// Healed are the ids of calls that got a stand-in for their result, in the order of the view.
+	// Healed are the IDs of calls that got a stand-in for their result, in the order of the view.
 	Healed []string
-	// Shortened is how many messages were shortened inside, because what may not be cut was over max_tokens (001-14).
+	// Shortened is how many messages were shortened because what must stay exceeded max_tokens.
 	Shortened int
 }
 
 // Extras is what goes into a view beside the list.
 type Extras struct {
-	// Scope, unless nil, leaves messages of other scopes out; Level says how far it is compared.
+	// Scope, if not nil, removes messages of other scopes; Level is how far scopes are compared.
 	Scope *Scope
 	Level Level
-	// System goes in front; of its texts the outer white space is cut, and blank ones add nothing (000-24). It is not counted against the budget.
+	// System goes first. Outer white space is removed, and blank messages are skipped. It does not
+	// count against the budget.
 	System []Message
-	// Summary goes behind the system messages in front, as a system message under SummaryHeading; "" adds nothing. It costs nothing (001-20).
+	// Summary follows the system messages at the front, as a system message under SummaryHeading;
+	// "" adds nothing. It costs nothing.
 	Summary string
-	// Utterance, unless nil, is what the user says now: it goes last. Outer white space is cut (000-24). It costs nothing.
+	// Utterance, if not nil, is what the user says now, and goes last. Outer white space is
+	// removed. It costs nothing.
 	Utterance *string
 }
 
 // slot is a message on its way into a view.
 type slot struct {
 	m    *Message
-	at   int32 // in the list; -1 = a stand-in
+	at   int32 // in the list; -1 is a stand-in
 	kind Kind
-	// What is asked of every message, so that lists are gone through without touching the messages: is it a system message, might it have links.
+	// Copies of what every step needs, so that it need not touch the messages: whether it is a
+	// system message, and whether it may have links.
 	system, links bool
 }
 
@@ -61,23 +66,27 @@ func newSlot(m *Message, at int, kind Kind) slot {
 	return slot{m: m, at: int32(at), kind: kind, system: m.IsSystem(), links: m.mayLink()}
 }
 
-// Read gives what the LLM is told of a list, in this order: status and scope, include flags, rounds, messages, tokens, integrity; then what x adds. c counts
-// what tokens cost; nil is the estimate. List, extras and policy stay as they are. Without any limit in force the whole list comes back.
+// Read returns what the LLM is given of a list. The steps are, in this order: status and scope,
+// include flags, rounds, messages, tokens, integrity, and then what x adds. c counts tokens; nil is
+// the estimate. Without any limit the whole list is returned.
 func (p Policy) Read(list []Message, c Counter, x Extras) View {
 	v, _ := p.read(list, part{}, c, x)
 	return v
 }
 
-// part says what a list is the part of: its first lead messages are the system messages of a longer list's beginning, all that follows is its end. missing is how many
-// accepted messages of the longer list are not in it, none of them a system message unless bare.
+// part is where a list belongs in a longer one: its first lead messages are the system messages at
+// the start of that, and the rest is its end. missing is how many accepted messages are missing
+// between; system messages are among them only if bare is set.
 type part struct {
 	lead, missing int
 	bare          bool // lead is 0 whether there are system messages in front or not
 }
 
-// ReadPart is Read of a long memory of which only a part is at hand: list begins with lead system messages, all that are in front, and goes on with the memory's end;
-// missing accepted messages stand between the two. bare tells that the system messages in front are among the missing. sure tells whether the view is what Read would give of
-// the whole: whether the policy cuts within the end, so that nothing before it matters. If it is not, more of the end is needed.
+// ReadPart is Read for the end of a long memory. list begins with lead system messages, which are
+// all those before the end, and continues with the end; missing accepted messages are between the
+// two. bare is set if the system messages are missing too. sure reports whether the view equals
+// that of the whole memory: the policy cuts within the end, so nothing before it matters. Otherwise
+// more of the memory is needed.
 func (p Policy) ReadPart(list []Message, lead, missing int, bare bool, c Counter, x Extras) (v View, sure bool) {
 	return p.read(list, part{lead, missing, bare}, c, x)
 }
@@ -89,7 +98,7 @@ func (p Policy) read(list []Message, of part, c Counter, x Extras) (v View, sure
 	r := p.rules()
 	s := accepted(list, x)
 	inScope := len(s) + of.missing
-	if of.missing > 0 && x.Scope != nil { // nobody knows how many of them are in scope
+	if of.missing > 0 && x.Scope != nil { // it is unknown how many of them are in scope
 		return View{}, false
 	}
 	if !r.enabled {
@@ -117,8 +126,9 @@ func (p Policy) read(list []Message, of part, c Counter, x Extras) (v View, sure
 	return v, true
 }
 
-// anchor gives the place in the list of the message of its end which, where a cut takes it away, tells that the cut is the same whatever stands in front: the first that is not
-// of the system, and no result, whose call would have to be looked for. -1 where no cut could tell.
+// anchor returns the place of the first message of the end that is neither a system message nor a
+// result. If a cut removes it, the cut does not depend on what comes before. It returns -1 if no
+// cut could show that.
 func (r *rules) anchor(s []slot, of part) int32 {
 	if r.importance || of.bare && r.keepSystem && r.includeSystem {
 		return -1
@@ -138,15 +148,15 @@ func (r *rules) anchor(s []slot, of part) int32 {
 		}
 	}
 	switch {
-	case users == 0 && r.maxTokens > 0 && r.keepLastUser: // the words that are kept stand further in front
+	case users == 0 && r.maxTokens > 0 && r.keepLastUser: // the words that are kept are before the end
 		return -1
-	case users > 0 && users == r.maxRounds: // whether there is a round in front decides whether the first of these begins the view
+	case users > 0 && users == r.maxRounds: // an earlier round would decide whether the first of these starts the view
 		return -1
 	}
 	return at
 }
 
-// holds tells whether the message at a place of the list is among s, in which places rise.
+// holds reports whether s, whose places ascend, has the place.
 func holds(s []slot, at int32) bool {
 	for i := range s {
 		if s[i].at >= at {
@@ -156,8 +166,8 @@ func holds(s []slot, at int32) bool {
 	return false
 }
 
-// fit cuts to the budgets and mends what the cuts broke. Stand-ins count as well, so that where some came in it cuts once more. movedOn tells that something will
-// stand behind the list.
+// fit cuts to the budgets and repairs what the cuts broke. Stand-ins count too, so it cuts again
+// after adding some. movedOn is set if something will follow the list.
 func (r *rules) fit(s []slot, c Counter, movedOn bool) (out []slot, healed []string) {
 	return r.mended(r.cut(s, c), c, movedOn)
 }
@@ -183,7 +193,7 @@ func (r *rules) cut(s []slot, c Counter) []slot {
 	return newestTokens(s, c, r.maxTokens, r.keepSystem, r.keepLastUser)
 }
 
-// accepted gives the messages that may be told at all: drafts and discarded ones never are.
+// accepted returns the accepted messages in scope.
 func accepted(list []Message, x Extras) []slot {
 	s := make([]slot, 0, len(list))
 	for i := range list {
@@ -216,7 +226,7 @@ func standIns(s []slot) []string {
 	return ids
 }
 
-// memoryOff gives the context without a memory: the utterance as it came (000-7).
+// memoryOff returns the context without a memory: the utterance as received.
 func memoryOff(c Counter, x Extras, dropped int) View {
 	v := View{Dropped: dropped}
 	if x.Utterance != nil {

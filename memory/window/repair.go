@@ -1,6 +1,6 @@
 package window
 
-// Code names what is wrong with the tool calls of a list (001-18).
+// Code is a kind of problem with the tool calls of a list.
 type Code string
 
 // The codes. Only MissingResults can be repaired.
@@ -26,14 +26,17 @@ type Problem struct {
 // Repaired is what Repair found and what mends it.
 type Repaired struct {
 	Problems []Problem
-	// Insert are the stand-ins for results that are missing. Put in, a second Repair finds none of those (001-17).
+	// Insert are the stand-ins for missing results. After inserting them, Repair finds no more
+	// missing ones.
 	Insert []Insertion
 }
 
-// Repair looks at all calls and results of a list (001-18), also at calls that may still be running (001-17). It changes nothing.
+// Repair checks all calls and results of a list, also calls that may still be running. It changes
+// nothing.
 //
-//   - a result's id is unknown if a message that calls tools stands before it and none of them made it; it is an orphan if no message before it calls tools
-//   - results are not adjacent if something other than results stands between the call and them
+//   - A result's ID is unknown if no earlier message made the call, but some earlier message calls
+//     tools. If none does, the result is an orphan.
+//   - Results are not adjacent if something other than results is between the call and them.
 func Repair(list []Message) Repaired {
 	var out Repaired
 	add := func(code Code, i int, ids ...string) {
@@ -42,7 +45,7 @@ func Repair(list []Message) Repaired {
 	made, answered := map[string]int{}, map[string]bool{}
 	s := accepted(list, Extras{})
 	f := findings(s)
-	run := -1 // place in s of the message with calls that the results directly behind it belong to
+	run := -1 // place in s of the message with calls that the following results belong to
 	for k, e := range s {
 		if !e.links {
 			run = -1

@@ -1,7 +1,8 @@
 package window
 
-// lastRounds keeps the newest n rounds; a round opens with a user message, answered or not (003-12). If there are no more than n, nothing is cut, what stands
-// in front of the first included. System messages in front of the cut stay if asked (003-13). n = 0 is no limit.
+// lastRounds keeps the newest n rounds. A round starts with a user message, answered or not. If
+// there are no more than n, nothing is cut, not even what is before the first round. With
+// keepSystem system messages before the cut stay. n = 0 is no limit.
 func lastRounds(s []slot, n int, keepSystem bool) []slot {
 	if n <= 0 {
 		return s
@@ -21,7 +22,8 @@ func lastRounds(s []slot, n int, keepSystem bool) []slot {
 	return from(s, cut, keepSystem)
 }
 
-// newestMessages keeps the newest n messages. If asked, system messages stay and are not counted; else they are cut as all others are (000-18). n = 0 is no limit.
+// newestMessages keeps the newest n messages. With keepSystem system messages stay and do not
+// count; otherwise they are cut like others. n = 0 is no limit.
 func newestMessages(s []slot, n int, keepSystem bool) []slot {
 	if n <= 0 || len(s) <= n {
 		return s
@@ -38,7 +40,8 @@ func newestMessages(s []slot, n int, keepSystem bool) []slot {
 	return s
 }
 
-// from gives what stands at cut and behind it, and in front of that the system messages from before the cut, if asked. In place.
+// from returns the messages from cut on and, with keepSystem, the system messages before them, in
+// place.
 func from(s []slot, cut int, keepSystem bool) []slot {
 	if !keepSystem {
 		return s[cut:]

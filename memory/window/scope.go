@@ -7,7 +7,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// Scope says whose a message is. Empty ids are not set.
+// Scope is whose a message is. Empty IDs are not set.
 type Scope struct {
 	UserID    string `json:"user_id,omitempty"`
 	SessionID string `json:"session_id,omitempty"`
@@ -15,17 +15,18 @@ type Scope struct {
 	AgentID   string `json:"agent_id,omitempty"`
 }
 
-// Level says which ids of a scope are compared.
+// Level is which IDs of a scope are compared.
 type Level string
 
-// The levels. The zero value is TaskLevel (003-1).
+// The levels. The zero value is TaskLevel.
 const (
 	UserLevel    Level = "user"    // user_id, agent_id
 	SessionLevel Level = "session" // and session_id
 	TaskLevel    Level = "task"    // and task_id
 )
 
-// ParseLevel reads the name of a level; "" is TaskLevel. It fails with fault.Invalid, naming the field and what is allowed.
+// ParseLevel returns the level of a name; "" is TaskLevel. It returns fault.Invalid with the field
+// and what is allowed.
 func ParseLevel(field, name string) (Level, error) {
 	switch l := Level(name); l {
 	case "":
@@ -36,8 +37,9 @@ func ParseLevel(field, name string) (Level, error) {
 	return "", notOneOf(field, name, string(UserLevel), string(SessionLevel), string(TaskLevel))
 }
 
-// Matches tells whether a message of scope s (nil = none) is within the ids asked for (003-11): ids that are not set, and ids below the level, are
-// not compared; a message that lacks an id asked for does not match; asking for nothing matches everything.
+// Matches reports whether a message of scope s (nil is none) matches the IDs asked for. IDs that
+// are not set, or are below the level, are not compared. A message without an ID that is asked for
+// does not match.
 func (l Level) Matches(asked Scope, s *Scope) bool {
 	var own Scope
 	if s != nil {
@@ -53,20 +55,21 @@ func (l Level) Matches(asked Scope, s *Scope) bool {
 	return same(asked.UserID, own.UserID) && same(asked.AgentID, own.AgentID) && same(asked.SessionID, own.SessionID) && same(asked.TaskID, own.TaskID)
 }
 
-// Status is where a message stands between being proposed and being thrown away. The zero value is Accepted.
+// Status is whether a message is a draft, accepted or discarded. The zero value is Accepted.
 type Status string
 
-// The statuses (003-6).
+// The statuses.
 const (
 	Accepted Status = "accepted"
 	Draft    Status = "draft"
 	Discard  Status = "discard" // final
 )
 
-// Statuses gives all of them, the default first.
+// Statuses returns all statuses, the default first.
 func Statuses() []Status { return []Status{Accepted, Draft, Discard} }
 
-// ParseStatus reads the name of a status; "" is Accepted. It fails with fault.Invalid, naming the field and what is allowed.
+// ParseStatus returns the status of a name; "" is Accepted. It returns fault.Invalid with the field
+// and what is allowed.
 func ParseStatus(field, name string) (Status, error) {
 	if name == "" {
 		return Accepted, nil
@@ -80,8 +83,8 @@ func ParseStatus(field, name string) (Status, error) {
 // Named returns the status, with Accepted for the zero value.
 func (s Status) Named() Status { return or(s, Accepted) }
 
-// To tells whether a message may go from one status to another: from draft to the others, from accepted to discard. Any other change, also to
-// the same status, fails with fault.Conflict.
+// To returns fault.Conflict unless a message may change to the next status: from draft to the
+// others, and from accepted to discard.
 func (s Status) To(next Status) error {
 	switch from := s.Named(); {
 	case from == Draft && (next == Accepted || next == Discard), from == Accepted && next == Discard:

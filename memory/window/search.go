@@ -2,24 +2,25 @@ package window
 
 import "strings"
 
-// DefaultSearchLimit is how many messages a search gives where nobody says (003-7).
+// DefaultSearchLimit is how many messages a search returns by default.
 const DefaultSearchLimit = 10
 
-// SearchQuery is what Orbiter's search looks for.
+// SearchQuery is a search as Orbiter defines it.
 type SearchQuery struct {
 	Level    Level // "" = TaskLevel
-	Scope    Scope // ids asked for
+	Scope    Scope // the IDs to match
 	Query    string
 	Role     Role      // "" = any
-	Status   Status    // "" = any: drafts and discarded messages are found too (003-9)
-	Category string    // "" = any (003-21)
+	Status   Status    // "" is any: drafts and discarded messages too
+	Category string    // "" is any
 	Limit    int       // 0 = no limit
 	Rounds   int       // 0 = no limit
 	Pairs    Integrity // IntegrityTrailing takes incomplete pairs away from the end, "" is IntegrityNone
 }
 
-// Search gives the places of the messages found, in this order: scope and filters, keyword, rounds, integrity, limit (003-7). The limit takes from the front, so
-// that of a longer list the oldest are given (003-8), and may part a call from its result (003-16). Nothing is changed (003-19).
+// Search returns the places of the messages found. The steps are, in this order: scope and filters,
+// keyword, rounds, integrity, limit. The limit keeps the oldest, and may separate a call from its
+// result.
 func Search(list []Message, q SearchQuery) []int {
 	s := make([]slot, 0, len(list))
 	word := strings.ToLower(q.Query)

@@ -6,16 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// The hard cap (001-14).
+// The hard limit.
 const (
 	// MinPiece is how many code points of a text are left at least when it is shortened.
 	MinPiece = 400
-	// ShortenedMark stands where the middle was taken out.
+	// ShortenedMark replaces the middle of a shortened text.
 	ShortenedMark = "\n[… shortened …]\n"
 )
 
-// shorten makes texts shorter inside while the list costs more than n tokens: of the largest message the largest text first, down to MinPiece a text. Inputs of calls,
-// ids and thinking stay as they are. It gives how many messages it shortened; where even that is not enough the list stays over budget.
+// shorten shortens texts while the list costs more than n tokens: the largest text of the largest
+// message first, down to MinPiece each. Inputs of calls, IDs and thinking stay as they are. It
+// returns how many messages it shortened. If that is not enough, the list stays over budget.
 func shorten(s []slot, c Counter, n int) ([]slot, int) {
 	if n <= 0 {
 		return s, 0
@@ -37,7 +38,8 @@ func shorten(s []slot, c Counter, n int) ([]slot, int) {
 		}
 		before := h[0].size
 		length := utf8.RuneCountInString(p.text)
-		// Of exact counts nobody knows what a code point costs: as much as on average in this message, and a sixteenth more, so that it comes to an end.
+		// With exact counts the cost of a code point is unknown. Assume this message's average, and
+		// cut a sixteenth more, so that the loop ends.
 		cut := over
 		if c.PerToken() == 1 {
 			cut = max(over*p.chars/max(before, 1), length/16, 1)
@@ -52,7 +54,8 @@ func shorten(s []slot, c Counter, n int) ([]slot, int) {
 	return s, len(done)
 }
 
-// sized is a message and what it costs; bySize is a heap of them, the largest first and of equals the oldest.
+// sized is a message and its cost. bySize is a heap of them, the largest first, and the oldest of
+// equals.
 type sized struct{ at, size int }
 
 type bySize []sized
@@ -72,7 +75,7 @@ func (h *bySize) Pop() any {
 	return last
 }
 
-// largestFirst gives the messages that may have a text of more than MinPiece.
+// largestFirst returns the messages that may have a text of more than MinPiece.
 func largestFirst(s []slot, c Counter) bySize {
 	var h bySize
 	for i, e := range s {
@@ -91,7 +94,8 @@ func altered(k Kind) Kind {
 	return k
 }
 
-// cutMiddle gives n code points of a text that has more: two thirds of what is left are its head, a third its tail, and ShortenedMark stands between.
+// cutMiddle shortens a text to n code points: two thirds of what is left are its head, a third its
+// tail, with ShortenedMark between.
 func cutMiddle(text string, n int) string {
 	r := []rune(text)
 	left := n - utf8.RuneCountInString(ShortenedMark)
@@ -99,7 +103,8 @@ func cutMiddle(text string, n int) string {
 	return string(r[:head]) + ShortenedMark + string(r[len(r)-(left-head):])
 }
 
-// piece is one text of a message that may be shortened: block -1 is the message's own text, inner -1 the block's, else an element of the block's content.
+// piece is one text of a message that may be shortened. block -1 is the message's own text; inner
+// -1 is the block's text, else an element of the block's content.
 type piece struct {
 	text         string
 	chars        int // of the whole message
@@ -107,7 +112,7 @@ type piece struct {
 	field        string
 }
 
-// largestPiece gives the message's largest text of more than MinPiece; nil if it has none.
+// largestPiece returns the message's largest text of more than MinPiece, or nil.
 func (m *Message) largestPiece() *piece {
 	var best *piece
 	most := MinPiece
@@ -152,7 +157,7 @@ func (m *Message) largestPiece() *piece {
 	return best
 }
 
-// in gives the message with another text in place of the piece.
+// in returns the message with another text in place of the piece.
 func (p *piece) in(m Message, text string) Message {
 	m.Chars, m.Tokens = 0, 0
 	if p.block < 0 {
@@ -175,7 +180,7 @@ func (p *piece) in(m Message, text string) Message {
 	return m
 }
 
-// replaceAt gives an array with another element at i; what cannot be read stays.
+// replaceAt returns an array with element i replaced. Broken JSON stays.
 func replaceAt(raw json.RawMessage, i int, by func(json.RawMessage) json.RawMessage) json.RawMessage {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil || i >= len(list) {
@@ -185,7 +190,7 @@ func replaceAt(raw json.RawMessage, i int, by func(json.RawMessage) json.RawMess
 	return encode(list, raw)
 }
 
-// replaceField gives an object with another value for a field; its fields then stand in alphabetical order.
+// replaceField returns an object with a field replaced. Its fields are then in alphabetical order.
 func replaceField(raw json.RawMessage, name string, by func(json.RawMessage) json.RawMessage) json.RawMessage {
 	var obj map[string]json.RawMessage
 	if json.Unmarshal(raw, &obj) != nil {

@@ -5,24 +5,25 @@ import (
 	"unicode/utf8"
 )
 
-// CharsPerToken is what the estimate takes a token for (001-2).
+// CharsPerToken is the estimated size of a token.
 const CharsPerToken = 4
 
-// Counter says what messages cost. A budget of n tokens is n × PerToken units, and what is over it by one unit is over it (001-2).
+// Counter counts what messages cost. A budget of n tokens is n × PerToken units.
 type Counter interface {
-	// Size gives the units that a message costs, not below 0. The same content always costs the same.
+	// Size returns the cost of a message in units, at least 0. The same content always costs the
+	// same.
 	Size(m *Message) int
-	// PerToken gives how many units a token has, at least 1.
+	// PerToken returns the units of a token, at least 1.
 	PerToken() int
 }
 
 // Estimated is the Counter of the estimate: a quarter of the code points, floored once over the sum.
 type Estimated struct{}
 
-// Size gives the message's code points: its Chars where they are known.
+// Size returns the message's code points: its Chars if known.
 func (Estimated) Size(m *Message) int { return m.size() }
 
-// PerToken gives CharsPerToken.
+// PerToken returns CharsPerToken.
 func (Estimated) PerToken() int { return CharsPerToken }
 
 func (m *Message) size() int {
@@ -32,8 +33,10 @@ func (m *Message) size() int {
 	return Chars(m.Text, m.Parts)
 }
 
-// Chars gives the size of a content in code points (001-3): of text its length; of a list, for each block its `text`, else its `content` if that is text, else
-// the length of its JSON; of anything else the length of its JSON, so that null costs 4. parts is nil where the content is text. Roles, ids and calls cost nothing.
+// Chars returns the size of a content in code points. For text that is its length. For a list it
+// is, for each block, its `text`, else its `content` if that is text, else the length of its JSON.
+// For anything else it is the length of its JSON, so null costs 4. parts is nil if the content is
+// text. Roles, IDs and calls cost nothing.
 func Chars(text string, parts json.RawMessage) int {
 	if len(parts) == 0 {
 		return utf8.RuneCountInString(text)
@@ -60,7 +63,8 @@ func blockChars(el json.RawMessage) int {
 	return jsonChars(el)
 }
 
-// blockText gives the text of an element of a content: of a text itself, of a block its `text`, else its `content` if that is text.
+// blockText returns the text of an element of a content: of a string itself, of a block its `text`,
+// else its `content` if that is text.
 func blockText(el json.RawMessage) (string, bool) {
 	var s string
 	if len(el) > 0 && el[0] == '"' && json.Unmarshal(el, &s) == nil {
@@ -78,7 +82,7 @@ func blockText(el json.RawMessage) (string, bool) {
 	return "", false
 }
 
-// jsonChars gives the code points of a value's JSON without the white space between its parts.
+// jsonChars returns the code points of a value's JSON without white space between its parts.
 func jsonChars(raw json.RawMessage) int {
 	n, inString, escaped := 0, false, false
 	for _, r := range string(raw) {
@@ -97,7 +101,7 @@ func jsonChars(raw json.RawMessage) int {
 	return n
 }
 
-// EstimateTokens gives the tokens of a list by c; nil is the estimate.
+// EstimateTokens returns the tokens of a list as counted by c; nil is the estimate.
 func EstimateTokens(list []Message, c Counter) int {
 	if c == nil {
 		c = Estimated{}
@@ -109,8 +113,8 @@ func EstimateTokens(list []Message, c Counter) int {
 	return sum / c.PerToken()
 }
 
-// Tally is the running size of a memory, so that what it costs is known without counting it again when a message comes or goes.
-// The zero value is an empty memory counted by the estimate.
+// Tally is the running size of a memory, so that adding or removing a message counts only that
+// message. The zero value is an empty memory counted by the estimate.
 type Tally struct {
 	Counter  Counter // nil is the estimate
 	Messages int
@@ -123,7 +127,7 @@ func (t *Tally) Add(m *Message) { t.Messages++; t.Units += t.counter().Size(m) }
 // Remove counts a message out that was counted in.
 func (t *Tally) Remove(m *Message) { t.Messages--; t.Units -= t.counter().Size(m) }
 
-// Tokens gives what the memory costs, floored once over the sum.
+// Tokens returns the cost of the memory, rounded down once over the sum.
 func (t *Tally) Tokens() int { return t.Units / t.counter().PerToken() }
 
 func (t *Tally) counter() Counter {

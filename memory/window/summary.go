@@ -1,17 +1,19 @@
 package window
 
-// DefaultKeepRecent is how many messages are kept where nobody says (001-21).
+// DefaultKeepRecent is the default of KeepRecent.
 const DefaultKeepRecent = 6
 
-// Summarizable gives the places of the messages to be summarised before they leave, rising: all but the newest keepRecent that are not of the system; none if there
-// are no more than that (001-21). keepRecent 0 takes all (001-23). A call and its results are never parted: more is kept then (001-24).
+// Summarizable returns the ascending places of the messages to summarize before they leave: all but
+// the newest keepRecent, without system messages. keepRecent 0 keeps none. A call and its results
+// are never separated; more is kept instead.
 func Summarizable(list []Message, keepRecent int) []int {
 	others, cut := recent(list, keepRecent)
 	return others[:cut]
 }
 
-// TrimToRecent gives the places of what stays when a memory is cut to its newest keepRecent messages, in the new order: all system messages are moved to the front
-// (001-22). keepRecent 0 keeps none of the others (001-23). A call and its results are never parted: more is kept then (001-24).
+// TrimToRecent returns the places of what stays if a memory is cut to its newest keepRecent
+// messages, in the new order: all system messages move to the front. keepRecent 0 keeps no others.
+// A call and its results are never separated; more is kept instead.
 func TrimToRecent(list []Message, keepRecent int) []int {
 	others, cut := recent(list, keepRecent)
 	var out []int
@@ -23,7 +25,8 @@ func TrimToRecent(list []Message, keepRecent int) []int {
 	return append(out, others[cut:]...)
 }
 
-// recent gives the places of the accepted messages that are not of the system, and which of them is the first to be kept.
+// recent returns the places of the accepted messages that are not system messages, and the index of
+// the first to keep.
 func recent(list []Message, keepRecent int) (others []int, cut int) {
 	for i := range list {
 		if !list[i].IsSystem() && list[i].Status.Named() == Accepted {
@@ -34,7 +37,8 @@ func recent(list []Message, keepRecent int) (others []int, cut int) {
 	return others, backToCall(list, others, cut)
 }
 
-// backToCall moves a cut back until no result behind it has its call in front of it. Where nothing is kept nothing is parted.
+// backToCall moves a cut back until no result after it has its call before it. If nothing is kept,
+// it does nothing.
 func backToCall(list []Message, others []int, cut int) int {
 	if cut == len(others) {
 		return cut
@@ -66,20 +70,22 @@ func backToCall(list []Message, others []int, cut int) int {
 // Trimmed is what a trim to a budget leaves.
 type Trimmed struct {
 	Keep []int // places, rising
-	// Insert are the stand-ins for results that are lost (001-15), each behind a place of the list.
+	// Insert are the stand-ins for lost results.
 	Insert []Insertion
 	// Tokens is what all of that costs.
 	Tokens int
 }
 
-// Insertion is messages that go behind the one at place After.
+// Insertion are messages that go after the one at place After.
 type Insertion struct {
 	After    int
 	Messages []Message
 }
 
-// TrimToTokens cuts a memory to a budget of its own, whatever its policy says (001-11): exchanges leave, the oldest first, system messages and the user's newest words stay, and lost results get stand-ins. maxTokens
-// must be above 0. c nil is the estimate. What may not be cut is not shortened inside: a memory's texts are not rewritten.
+// TrimToTokens cuts a memory to a token budget, instead of the policy's. Exchanges leave, the
+// oldest first; system messages and the user's last words stay, and lost results get stand-ins.
+// maxTokens must be above 0. c nil is the estimate. Messages are not shortened, because the texts
+// of a memory are never rewritten.
 func TrimToTokens(list []Message, maxTokens int, c Counter) Trimmed {
 	if c == nil {
 		c = Estimated{}
@@ -105,15 +111,16 @@ func TrimToTokens(list []Message, maxTokens int, c Counter) Trimmed {
 	return out
 }
 
-// What a window without limits is taken for where its memory is to be summarised: more messages than that, or more tokens (003-22).
+// The limits at which the memory of a window without limits is summarized.
 const (
 	UnboundedMessages = 20
 	UnboundedTokens   = 4000
 )
 
-// SummaryDue tells whether a memory has grown so far that it should be summarised: the strategy is Summarize, and its tokens reach summarize_at of max_tokens
-// (001-29), or its messages that of max_messages: whichever limit comes first would cut unsummarised what stands beyond it. A window without either is due when
-// it passes UnboundedMessages or UnboundedTokens. c nil is the estimate.
+// SummaryDue reports whether a memory should be summarized: the strategy is Summarize, and its
+// tokens reach summarize_at of max_tokens, or its messages that of max_messages, whichever comes
+// first. Without either limit a summary is due above UnboundedMessages or UnboundedTokens. c nil is
+// the estimate.
 func (p Policy) SummaryDue(list []Message, c Counter) bool {
 	t := Tally{Counter: c}
 	for i := range list {
@@ -127,7 +134,8 @@ func (p Policy) SummaryDue(list []Message, c Counter) bool {
 	return p.Due(t)
 }
 
-// Due is SummaryDue of a memory whose running size is known: all its accepted messages, system messages counted in units only.
+// Due is SummaryDue for a memory whose running size is known: all accepted messages; system
+// messages count in units only.
 func (p Policy) Due(t Tally) bool {
 	p = p.Full()
 	at := *p.SummarizeAt

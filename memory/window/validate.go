@@ -18,17 +18,19 @@ const (
 	MaxModelName  = 256        // bytes of summary_model
 )
 
-// Projections gives the names that Policy.Projection takes, the default first.
+// Projections returns the values of Policy.Projection, the default first.
 func Projections() []string {
 	return []string{"heard_only", "heard_marked", "heard_and_unsaid", "generated"}
 }
 
-// Families gives the values that Policy.Tokens takes beside Estimate: the encodings, then the model families that use them.
+// Families returns the values of Policy.Tokens other than Estimate: the encodings, then the model
+// families that use them.
 func Families() []string {
 	return []string{"o200k", "cl100k", "gpt-5", "gpt-4.1", "gpt-4o", "o1", "o3", "o4", "gpt-4", "gpt-3.5"}
 }
 
-// Validate wants every value that is set within its bounds; field is the path of the policy, "" for none. It fails with fault.Invalid, naming field, fault and what is allowed.
+// Validate returns fault.Invalid, with the field and what is allowed, unless every value that is
+// set is within its limits. field is the path of the policy, or "".
 func (p Policy) Validate(field string) error {
 	at := func(name string) string {
 		if field == "" {
@@ -92,8 +94,9 @@ func checkText(field, s string, most int) error {
 	return nil
 }
 
-// Decode reads a policy from a JSON object and validates it; field is its path. An unknown field, a value of another type and a value out of bounds fail with fault.Invalid;
-// null is a field that is not set, and null or nothing at all a policy that says nothing.
+// Decode reads a policy from a JSON object and validates it. field is its path. It returns
+// fault.Invalid for unknown fields, wrong types and values out of limits. A null field is not set;
+// null or an empty input is the zero policy.
 func Decode(field string, raw []byte) (Policy, error) {
 	var p Policy
 	raw = bytes.TrimSpace(raw)
@@ -109,7 +112,8 @@ func Decode(field string, raw []byte) (Policy, error) {
 	return p, nil
 }
 
-// ParseSetting reads a policy from a setting of the server: the name of a preset, or a JSON object as Decode takes it. "" says nothing.
+// ParseSetting reads a policy from a setting of the server: the name of a preset, or a JSON object
+// for Decode. "" is the zero policy.
 func ParseSetting(field, value string) (Policy, error) {
 	value = strings.TrimSpace(value)
 	if value == "" || strings.HasPrefix(value, "{") {

@@ -1,8 +1,10 @@
 package window
 
-// Cut tells which messages of a memory leave it for good when it grew: their places in list, rising. It is empty unless the policy applies on write. It cuts to
-// max_messages and max_tokens as reading does (000-18); max_rounds is one of reading, and bounds the memory to CapPerRound messages a round (003-20). With IntegrityAtomic
-// or IntegrityHeal results leave with their calls. Drafts and discarded messages are not counted and not cut.
+// Cut returns the ascending places of the messages that leave a memory for good after it grew.
+// There are none unless the policy applies on write. It cuts to max_messages and max_tokens as Read
+// does; max_rounds is for reading, and limits the memory to CapPerRound messages for each round.
+// With IntegrityAtomic or IntegrityHeal results leave with their calls. Drafts and discarded
+// messages are neither counted nor cut.
 func (p Policy) Cut(list []Message, c Counter) []int {
 	r := p.rules()
 	if !r.write || !r.enabled {
@@ -27,13 +29,14 @@ func (p Policy) Cut(list []Message, c Counter) []int {
 	return leaving(list, s)
 }
 
-// CutsPart tells whether Read, of a memory that is long enough, leaves its beginning out whatever stands there, so that its end is enough: see ReadPart.
+// CutsPart reports whether Read of a long memory leaves out its start whatever is there, so that
+// the end is enough for ReadPart.
 func (p Policy) CutsPart() bool {
 	r := p.rules()
 	return !r.enabled || !r.importance && (r.maxMessages > 0 || r.maxTokens > 0 || r.maxRounds > 0)
 }
 
-// Spares tells whether Cut takes nothing of a memory of so many accepted messages, whichever they are.
+// Spares reports whether Cut removes nothing from any memory of so many accepted messages.
 func (p Policy) Spares(messages int) bool {
 	r := p.rules()
 	if !r.write || !r.enabled {
@@ -42,7 +45,7 @@ func (p Policy) Spares(messages int) bool {
 	return r.maxTokens == 0 && (r.maxMessages == 0 || messages <= r.maxMessages) && (r.maxRounds == 0 || messages <= CapPerRound*r.maxRounds)
 }
 
-// leaving gives the places of the accepted messages of list that are not in s.
+// leaving returns the places of the accepted messages of list that are not in s.
 func leaving(list []Message, s []slot) []int {
 	var out []int
 	next := 0
@@ -58,5 +61,6 @@ func leaving(list []Message, s []slot) []int {
 	return out
 }
 
-// CapPerRound is how many messages a round of max_rounds may take of a memory that is cut on write (003-20).
+// CapPerRound is how many messages a memory that is cut on write may have for each round of
+// max_rounds.
 const CapPerRound = 20

@@ -7,10 +7,12 @@ import (
 
 const shards = 16
 
-// key stands for a text: two hashes with seeds that nobody knows, so that no two texts share one, not even on purpose.
+// key identifies a text by two hashes with secret seeds, so that nobody can construct two texts
+// with the same key.
 type key [2]uint64
 
-// cache remembers counts of texts, not the texts. It forgets by generations: a shard that is full becomes the old one, and what is asked for again in it is kept.
+// cache stores the counts of texts, not the texts. It evicts by generations: a full shard becomes
+// the old one, and entries that are used again move to the new one.
 type cache struct {
 	seeds [2]maphash.Seed
 	most  int // of one generation of one shard
@@ -34,7 +36,7 @@ func (c *cache) key(s string) key {
 	return key{maphash.String(c.seeds[0], s), maphash.String(c.seeds[1], s)}
 }
 
-// keyOf stands for a value of another kind than a text, of which there may be some: 1, 2 and so on.
+// keyOf returns the key of a value of another kind than a text. Kinds are numbered from 1.
 func (c *cache) keyOf(kind uint64, raw []byte) key {
 	return key{maphash.Bytes(c.seeds[0], raw), maphash.Bytes(c.seeds[1], raw) + kind}
 }

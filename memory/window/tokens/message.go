@@ -13,8 +13,9 @@ const (
 	PerPicture = 765 // a picture of 1024 × 1024 at high detail; what one costs really depends on its size and the model
 )
 
-// Size gives the tokens of a message: m.Tokens where the caller knows them, else PerMessage and those of its texts, of names and arguments of its calls, and of the name
-// of the tool that answers. Ids cost nothing.
+// Size returns the tokens of a message: m.Tokens if known, else PerMessage plus those of its texts,
+// of the names and arguments of its calls, and of the name of the tool that answers. IDs cost
+// nothing.
 func (k *counter) Size(m *window.Message) int {
 	if m.Tokens > 0 {
 		return m.Tokens
@@ -43,7 +44,7 @@ func (k *counter) calls(raw json.RawMessage) int {
 	return n
 }
 
-// content gives the tokens of a text, a list of texts and blocks, or null.
+// content returns the tokens of a text, a list of texts and blocks, or null.
 func (k *counter) content(raw json.RawMessage) int {
 	switch {
 	case len(raw) == 0 || string(raw) == "null":

@@ -1,5 +1,7 @@
-// Package tokens counts what messages cost a model exactly, by the vocabularies of OpenAI's model families. The vocabularies are in the program: nothing is
-// fetched. One is read when it is first asked for, which takes some 20 ms and 7 MB.
+// Package tokens counts exactly what messages cost a model, with the vocabularies of OpenAI's model
+// families. Counters returns a window.Counter for a family. The vocabularies are part of the
+// program; nothing is downloaded. One is loaded when it is first used, which takes some 20 ms and 7
+// MB.
 package tokens
 
 import (
@@ -15,18 +17,18 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// DefaultEntries is how many texts a cache remembers where nobody says: some 4 MB.
+// DefaultEntries is the default size of a cache, in texts: some 4 MB.
 const DefaultEntries = 1 << 16
 
-// Counters gives counters by family. All of one family share a cache of counts, so that a text is encoded once however many agents say it and however often
-// their memory is read. Counters are safe for concurrent use.
+// Counters returns counters by family. Counters of a family share a cache, so that a text is
+// encoded once, however many agents say it. They are safe for concurrent use.
 type Counters struct {
 	entries int
 	mu      sync.Mutex
 	byName  map[string]*counter
 }
 
-// New makes counters that each remember up to entries texts; 0 or less is DefaultEntries.
+// New returns counters whose caches hold up to entries texts each; 0 or less is DefaultEntries.
 func New(entries int) *Counters {
 	if entries <= 0 {
 		entries = DefaultEntries
@@ -34,7 +36,8 @@ func New(entries int) *Counters {
 	return &Counters{entries: entries, byName: map[string]*counter{}}
 }
 
-// For gives the counter that a policy's field `tokens` names: window.Estimate (or "") is the estimate, anything else one of window.Families. It fails with fault.Invalid.
+// For returns the counter for a policy's field `tokens`: window.Estimate (or "") is the estimate,
+// anything else one of window.Families. It returns fault.Invalid for other names.
 func (c *Counters) For(name string) (window.Counter, error) {
 	if name == "" || name == window.Estimate {
 		return window.Estimated{}, nil
@@ -56,7 +59,7 @@ const (
 	cl100k = "cl100k"
 )
 
-// encodingOf gives the vocabulary of a family; "" if there is none.
+// encodingOf returns the vocabulary of a family, or "".
 func encodingOf(family string) string {
 	if !slices.Contains(window.Families(), family) {
 		return ""
@@ -85,10 +88,10 @@ func newCounter(enc string, entries int) *counter {
 	return k
 }
 
-// PerToken gives 1: units are tokens.
+// PerToken returns 1: units are tokens.
 func (k *counter) PerToken() int { return 1 }
 
-// text gives the tokens of a text.
+// text returns the tokens of a text.
 func (k *counter) text(s string) int {
 	if s == "" {
 		return 0
@@ -102,8 +105,8 @@ func (k *counter) text(s string) int {
 	return n
 }
 
-// json gives what count makes of a JSON value, which is remembered too: reading it takes longer than finding its count. kind keeps values apart that are
-// counted in different ways.
+// json returns count of a JSON value. It is cached too, because parsing the value takes longer than
+// finding its count. kind separates values that are counted in different ways.
 func (k *counter) json(kind uint64, raw []byte, count func(json.RawMessage) int) int {
 	key := k.cache.keyOf(kind, raw)
 	if n, ok := k.cache.get(key); ok {
