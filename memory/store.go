@@ -2,202 +2,126 @@ package memory
 
 import (
 	"context"
+	"errors"
 )
 
-// Head is an agent with what is needed to write its next message. It is a pure function of the agent and its last message
-// (see NewHead), so a driver may keep it in memory and can always make it anew.
-type Head struct {
-	Agent   Agent
-	NextSeq int64 // Seq of the next message, from 1
-	// Rev grows by one with every change of the agent or of one of its messages; all that one Change writes carries the
-	// same Rev. It is what a reader compares to learn whether anything changed, and the id of live-tail events.
-	Rev      int64
-	LastTurn int64   // highest turn_id so far, -1 before the first message
-	Last     Message // the last message; zero before the first
+// ErrStale is a store's answer to a write that was decided on a version that the agent no longer has, or on an agent that
+// is gone. Nothing of the write is stored. The engine then loads the agent and decides again.
+var ErrStale = errors.New("the agent has changed since the write was decided")
+
+// ErrUnchanged is a store's answer to Load if the agent still has the version that the caller knows.
+var ErrUnchanged = errors.New("the agent has the version that the caller knows")
+
+// Ref names an agent.
+type Ref struct{ Project, ID string }
+
+// Version is what an agent is at a moment. The zero value is no version.
+type Version struct {
+	// No is the store's own number of the agent, at least 1. No other agent ever gets it, not even a later one of the same ID.
+	No int64
+	// Rev is the Rev of the agent's Head. Whoever changes the agent or a message raises it.
+	Rev int64
+	// Ver is the store's own count of the agent's changes, for stores that others change in ways that Rev does not show,
+	// such as an import. It is 1 for a new agent and grows by one with each Write. 0 if the store does not count; such a
+	// store compares Rev.
+	Ver int64
 }
 
-// NewHead makes the head of an agent whose message with the highest Seq is last (nil: none), and whose highest message
-// revision is rev.
-func NewHead(a Agent, last *Message, rev int64) Head {
-	h := Head{Agent: a, NextSeq: 1, Rev: max(a.Rev, rev), LastTurn: -1}
-	if last != nil {
-		h.advance(*last)
-	}
-	return h
+// Stored is an agent as of one moment.
+type Stored struct {
+	No   int64
+	Ver  int64 // see Version
+	Head Head
+	Tail []Message // the newest messages, oldest first
 }
 
-// Apply gives the head after a Change; drivers call it to keep a cached head. The change's messages carry their Seq and Rev.
-func (h Head) Apply(c Change) Head {
-	if c.Agent != nil {
-		h.Agent = *c.Agent
-		h.Rev = max(h.Rev, c.Agent.Rev)
-	}
-	for _, m := range c.Append {
-		h.Rev = max(h.Rev, m.Rev)
-		if m.Seq >= h.Last.Seq {
-			h.advance(m)
-		}
-	}
-	for _, m := range c.Replace {
-		h.Rev = max(h.Rev, m.Rev)
-		h.NextSeq = max(h.NextSeq, m.AnswerSeq+1)
-		if m.Seq == h.Last.Seq {
-			h.Last = m
-		}
-	}
-	return h
+// Write is one change of one agent, decided and encoded. A store writes it and decides nothing.
+type Write struct {
+	Ref
+	// Version is what the change was decided on. It is zero for an agent that is to be created.
+	Version
+	// Before is the status of the agent before the change.
+	Before Status
+	// Change holds what to store. Every message of Append has a Seq of at least 1, and no Seq or ID occurs twice in it.
+	Change Change
+	// Head is the agent's head after the change. For an agent that is to be created, Head.Agent is that agent.
+	Head Head
+	// Bodies are the encoded messages: those of Change.Append, then those of Change.Replace.
+	Bodies []string
+	// Private is the encoding of the agent's settings and properties (package codec), which the store seals. It is nil if
+	// the change leaves them as they are.
+	Private []byte
+	// Epoch is what the engine's Epoch option returned when the change was decided; see Store.Apply.
+	Epoch int64
 }
 
-func (h *Head) advance(m Message) {
-	h.Last = m
-	h.NextSeq = max(h.NextSeq, m.Seq+1, m.AnswerSeq+1)
-	h.LastTurn = max(h.LastTurn, m.TurnID)
-}
-
-// Change is what one decision writes, all or none.
-type Change struct {
-	Agent   *Agent    // the agent's new value; nil = unchanged
-	Append  []Message // new messages; Seq, Rev and TurnID set by the decision. A Seq below Head.NextSeq is one that was kept free
-	Replace []Message // new values of stored messages, by Seq; a message's ID never changes
-	Events  []Event   // outbox: one delivery for each of the project's endpoints that wants the type
-	// copies tells that Append holds nothing but what the memory holds already: it may go beyond the limit of a ledger, by MaxSnapshot.
-	copies bool
-}
-
-// Empty tells that there is nothing to write.
-func (c Change) Empty() bool {
-	return c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 && len(c.Events) == 0
-}
-
-// Event is something that happened, ready to be sent: the body is built once and never changes.
-type Event struct {
-	ID        string // noticeId; unique
-	Type      int    // 101, 102, … (reference/agora-api.md 5.4)
-	CreatedMS int64
-	Body      []byte
-}
-
-// AgentView is an agent as a decision sees it: its head and its messages, with every change that was decided before. Its
-// methods fail when the store does; a decision returns such an error as it is.
-type AgentView interface {
-	Head() Head
-	// Last returns the newest n messages of every role and state, oldest first.
-	Last(n int) ([]Message, error)
-	// ByIDs returns the stored messages that carry one of the client IDs, by ID.
-	ByIDs(ids []string) (map[string]Message, error)
-	// Turn returns the messages of one turn in order of Seq. A turn without messages is not an error.
-	Turn(turnID int64) ([]Message, error)
-	// Seq returns one message, or fault.NotFound.
-	Seq(seq int64) (Message, error)
-}
-
-// Decision looks at an agent and returns what to write. It must not block. It may run more than once for one call, since
-// another process may change the agent meanwhile, so it must set anew on each run what it captures. An error writes
-// nothing and reaches the caller as it is.
-type Decision func(view AgentView) (Change, error)
-
-// AgentQuery selects agents of one project, newest first.
-type AgentQuery struct {
-	Project      string
-	Channel      string   // "" = any
-	Name         string   // "" = any
-	FromMS, ToMS int64    // start time, both inclusive; 0 = open
-	Statuses     []Status // empty = any
-	Limit        int      // at least 1
-	Cursor       string   // agent id at which the page starts; "" = the newest
-}
-
-// MaxCounted is how many agents a list counts: a project may have millions, and whoever turns pages wants to know no more than that there are many.
-const MaxCounted = 10_000
-
-// AgentPage is one page of a list.
-type AgentPage struct {
-	Agents    []Agent
-	Next      string // agent id at which the next page starts; "" on the last page
-	Total     int    // all that match, this page or not; at most MaxCounted
-	Truncated bool   // more than Total match
-}
-
-// Count notes how many agents match; a store need not count more than one above MaxCounted.
-func (p *AgentPage) Count(n int) {
-	p.Total, p.Truncated = min(n, MaxCounted), n > MaxCounted
-}
-
-// MessageQuery selects messages of one agent in order of Seq.
-type MessageQuery struct {
-	AfterSeq int64
-	AfterRev int64 // only messages changed since that revision
-	Limit    int   // at least 1
-	// HistoryOnly leaves out what Message.InHistory leaves out.
-	HistoryOnly bool
-	// IDs, if not empty, selects messages that carry one of these client IDs.
-	IDs []string
-	// Turn, if not nil, selects the messages of one turn.
-	Turn *int64
-}
-
-// Ledger keeps agents and their messages for a Service. Package engine implements it over a Store. Package memorytest is
-// its contract as tests. Its methods are safe for concurrent use.
+// Store keeps agents and their messages. It compares and sets; it decides nothing, caches nothing that it would have to
+// keep up to date, and never retries a write on another version. Its methods are safe for concurrent use, except that the
+// engine has at most one Apply under way for an agent.
 //
-// What a method acknowledges is on disk, except over stores that are documented not to keep anything. Every method fails
-// with fault.Unavailable when the store is full, closed or failing, and with the context's cause when ctx ends first. A
-// write may then still happen.
-type Ledger interface {
-	// Create stores a new agent with its first change, whose Agent must be nil. The agent may have ended already.
+// Every method fails with fault.Unavailable when the store is full, closed or failing, and with the context's cause when
+// ctx ends first.
+type Store interface {
+	// Load returns an agent's head and its newest n messages of every role and state, all as of one moment. It fails with
+	// fault.NotFound if the project has no such agent. If the agent's version is known, Load may skip reading it and
+	// returns ErrUnchanged. A store that no other process writes to is always called with the zero Version.
+	Load(ctx context.Context, project, id string, n int, known Version) (Stored, error)
+	// Page returns messages of the agent with that number, in order of Seq; none if there is no such agent.
+	Page(ctx context.Context, no int64, q MessageQuery) ([]Message, error)
+	// Create stores a new agent, w.Head.Agent, with w.Change (whose Agent is nil), and returns its number.
 	//
-	// If an agent of the project has the same JoinKey (not empty), Create writes nothing and returns that agent with
-	// created=false. It fails with *NameTakenError if a live agent of the project has the name or, among its
+	// If an agent of the project has the same JoinKey (not empty), Create writes nothing and returns that agent's ID as
+	// existing. It fails with *NameTakenError if a live agent of the project has the name or, among its
 	// Settings.Call.Keys, one of the new agent's; with fault.Quota if limit > 0 and the project has that many live agents;
-	// with fault.Conflict if the ID is in use.
-	Create(ctx context.Context, a Agent, limit int, c Change) (stored Agent, created bool, err error)
-	// Update runs a decision on the agent and stores its change. Decisions about one agent run one after the other.
-	// Changes of many agents share a commit, and one that fails does not fail its neighbours. Update fails with
-	// fault.NotFound if the project has no such agent.
-	Update(ctx context.Context, project, id string, decide Decision) error
-	// UpdateEarly is Update, except that it may return with early=true as soon as the change is decided and certain to be
-	// next on its way to the disk. Another goroutine then calls kept once with what Update would have returned. Until
-	// kept(nil) the change is not acknowledged and must not be shown to anybody. Reads of the agent that begin meanwhile
-	// wait for the outcome. Without early all is as after Update, and kept is not called.
-	UpdateEarly(ctx context.Context, project, id string, decide Decision, kept func(error)) (early bool, err error)
-	// Head returns the agent's head, or fault.NotFound.
-	Head(ctx context.Context, project, id string) (Head, error)
-	// Recent returns the head and the newest n messages, oldest first, as of one moment; with historyOnly only those that
-	// Message.InHistory shows. It fails with fault.NotFound if the project has no such agent.
-	Recent(ctx context.Context, project, id string, n int, historyOnly bool) (Head, []Message, error)
-	// Messages pages through the agent's messages. It fails with fault.NotFound if the project has no such agent.
-	Messages(ctx context.Context, project, id string, q MessageQuery) ([]Message, error)
-	// ByKey returns the ID of the agent that has the key among its Settings.Call.Keys or Shared: a live one, the newest of
-	// several, or else the newest ended one. It fails with fault.NotFound if there is none.
-	ByKey(ctx context.Context, project, key string) (id string, err error)
-	// LastNamed returns the ID of the agent of that name that ended last, or fault.NotFound. The name is not empty.
-	LastNamed(ctx context.Context, project, name string) (id string, err error)
-	// Agents lists a project's agents.
-	Agents(ctx context.Context, q AgentQuery) (AgentPage, error)
-	// Live calls each for every live agent of every project, in no order. The callback must not call the ledger; its error
-	// ends the call and is returned as it is.
-	Live(ctx context.Context, each func(Head) error) error
+	// with fault.Conflict if the ID is in use. A new agent that has ended already takes no name, key or place.
+	Create(ctx context.Context, w Write, limit int) (no int64, existing string, err error)
+	// Apply stores writes in one transaction, in their order, and returns an error for each, nil for those that are on
+	// disk. Each write is stored whole or not at all, and one that fails leaves its neighbours as they are.
+	//
+	// A write fails with ErrStale if the agent does not have w.Version, or is gone. A batch may hold several writes of one
+	// agent, each decided on what the one before it makes; if one of them fails, those behind it fail with ErrStale. A
+	// write fails with fault.Conflict if a Seq, client ID or event ID is in use, and with fault.Internal if it replaces a
+	// message that is not there under its ID.
+	//
+	// Each of w.Change.Events is stored with one delivery for each endpoint of the project that wants its type, in the same
+	// transaction; an event that no endpoint wants is not stored. If endpoints have changed since w.Epoch in a way that
+	// this process did not know of, every write of the batch fails with ErrStale.
+	//
+	// The second error is that of the whole batch. Then the outcome is unknown to the caller, who answers all with it.
+	Apply(ctx context.Context, batch []Write) ([]error, error)
+	// Find returns the ID of an agent by something else than its ID, or fault.NotFound.
+	Find(ctx context.Context, project string, by Lookup) (id string, err error)
+	// List lists a project's agents.
+	List(ctx context.Context, q AgentQuery) (AgentPage, error)
 	// Count returns how many agents have each status.
 	Count(ctx context.Context) ([Statuses]int, error)
-	// Sweep erases at most limit agents that ended before the time, with everything that belongs to them, and returns how
-	// many. Agents with pending deliveries stay. Writers never wait for it longer than a few milliseconds at a time.
-	Sweep(ctx context.Context, beforeMS int64, limit int) (int, error)
-	// Erase erases an agent, live or ended, with everything that belongs to it: messages, keys, events and deliveries,
-	// pending ones too. Then its ID, name and keys are free. It fails with fault.NotFound if there is no such agent.
-	Erase(ctx context.Context, project, id string) error
+	// Scan calls each for every live agent of every project, in no order. The callback's error ends the call and is
+	// returned as it is.
+	Scan(ctx context.Context, each func(Head) error) error
+	// Erase erases agents with everything that belongs to them and returns which. Erased agents are gone at once for
+	// every method; their rows may follow in slices, so that writers never wait longer than a few milliseconds.
+	Erase(ctx context.Context, e Erasure) ([]Ref, error)
 	// Ping writes something and reads it back.
 	Ping(ctx context.Context) error
-	// Close waits for what is under way and releases the data.
+	// Close releases the data. The engine has no call under way then.
 	Close() error
 }
 
-// NameTakenError is the refusal of a second live agent of one name or key (fault.Conflict).
-type NameTakenError struct {
-	AgentID string // the agent that has it
-	Err     error  // the coded error
+// Lookup is how an agent is found. Exactly one field is set.
+type Lookup struct {
+	// Key is one of the agent's Settings.Call.Keys or Shared. A live agent is found before an ended one, a newer before an
+	// older one.
+	Key string
+	// Ended is the name of an ended agent. The one that ended last is found.
+	Ended string
 }
 
-// Error returns the text.
-func (e *NameTakenError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the coded error.
-func (e *NameTakenError) Unwrap() error { return e.Err }
+// Erasure selects what to erase.
+type Erasure struct {
+	// Ref, if not zero, erases one agent, live or ended, and its deliveries, pending ones too. fault.NotFound if there is
+	// no such agent.
+	Ref
+	// BeforeMS erases at most Limit agents that ended before that time and have no pending deliveries.
+	BeforeMS int64
+	Limit    int
+}
