@@ -270,7 +270,7 @@ func TestJoinBreaks(t *testing.T) {
 	first := p.post(t.Context(), agent, count)
 	second := p.post(t.Context(), agent, count)
 	for _, res := range []*http.Response{first, second} {
-		if rest, err := io.ReadAll(res.Body); err == nil || !strings.Contains(string(rest), "fell silent") {
+		if rest, err := io.ReadAll(res.Body); err == nil || !strings.Contains(string(rest), "stopped sending") {
 			t.Errorf("%v: %q", err, rest)
 		}
 	}

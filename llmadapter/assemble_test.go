@@ -20,7 +20,7 @@ func parse(t *testing.T, body string) *llmadapter.Request {
 	return r
 }
 
-// The request of reference/agora-api.md 4.1, made from the join of its section 2.4 and the memory of its example.
+// TestAssembleAgora builds a request in the form that Agora sends to custom LLMs.
 func TestAssembleAgora(t *testing.T) {
 	t.Parallel()
 	a := llmadapter.Assembly{
@@ -54,7 +54,7 @@ func TestAssembleAgora(t *testing.T) {
 	}
 }
 
-// The message of reference/agora-api.md section 3.
+// TestAssembleInterrupted checks the fields of an interrupted answer in the custom form.
 func TestAssembleInterrupted(t *testing.T) {
 	t.Parallel()
 	a := llmadapter.Assembly{Custom: true, Messages: []llmadapter.Message{{

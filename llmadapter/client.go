@@ -35,10 +35,10 @@ type Limits struct {
 // Reasons why a call was cancelled by us. Each is the cause of the call's context and in the chain
 // of its error.
 var (
-	ErrConnectTimeout    = errors.New("no connection within its limit")
-	ErrFirstTokenTimeout = errors.New("no data event within the limit for the first")
-	ErrIdleTimeout       = errors.New("no data event within the limit between two")
-	ErrTotalTimeout      = errors.New("not finished within the limit for the whole call")
+	ErrConnectTimeout    = errors.New("no connection within the limit")
+	ErrFirstTokenTimeout = errors.New("no data within the limit for the first token")
+	ErrIdleTimeout       = errors.New("no data within the idle limit")
+	ErrTotalTimeout      = errors.New("not finished within the limit for the call")
 	// ErrGrace ends a stream that was finished but kept its connection open. It is not a failure.
 	ErrGrace = errors.New("the stream was finished but not closed")
 )
@@ -220,7 +220,7 @@ func callFault(ctx context.Context, err error, call *Call, host string) error {
 	}
 	var ne net.Error
 	if errors.Is(err, ErrConnectTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout() {
-		return fault.Wrap(fault.UpstreamTimeout, scrubbed(err, call), "the LLM at "+host+" did not take the connection in time")
+		return fault.Wrap(fault.UpstreamTimeout, scrubbed(err, call), "the LLM at "+host+" did not accept the connection in time")
 	}
 	return fault.Wrap(fault.Upstream, scrubbed(err, call), "the LLM at "+host+" cannot be reached")
 }
@@ -233,7 +233,7 @@ func CauseFault(cause, err error) error {
 	case errors.Is(cause, ErrFirstTokenTimeout):
 		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM sent nothing within the limit for the first token", Err: cause}
 	case errors.Is(cause, ErrIdleTimeout):
-		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM fell silent within its answer", Err: cause}
+		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM stopped sending in the middle of its answer", Err: cause}
 	case errors.Is(cause, ErrTotalTimeout):
 		return &fault.Error{Code: fault.UpstreamTimeout, Msg: "the LLM did not finish within the limit for the whole answer", Err: cause}
 	case cause != nil:
@@ -247,7 +247,7 @@ func ReadFault(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return CauseFault(cause, err)
 	}
-	return fault.Wrap(fault.Upstream, err, "the LLM broke off within its answer")
+	return fault.Wrap(fault.Upstream, err, "the LLM broke off its answer")
 }
 
 // upstreamError reads a response other than 2xx.
@@ -260,7 +260,7 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 	}
 	if e.Status < 400 { // another host must not see the headers
 		e.Status = http.StatusBadGateway
-		e.Text = "the LLM answered with a redirect or another status that is no answer; llm.url must be the final address"
+		e.Text = "the LLM answered with a redirect or another unexpected status; llm.url must be the final address"
 		e.Body = openAIErrorBody(e.Text)
 		return e
 	}

@@ -203,7 +203,7 @@ func (r *Request) parseMessages(d *jsontext.Decoder) error {
 		return notJSON(err)
 	}
 	if len(r.Messages) == 0 {
-		return fault.At(fault.Missing, "messages", "is empty; at least one message is wanted")
+		return fault.At(fault.Missing, "messages", "is empty; at least one message is required")
 	}
 	return nil
 }
@@ -358,7 +358,7 @@ func notJSON(err error) error {
 		return err
 	}
 	if errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
+		return fault.New(fault.BadRequest, "the body is empty; a JSON object is required")
 	}
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {

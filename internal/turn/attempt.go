@@ -227,7 +227,7 @@ func (a *attempt) check(more bool) error {
 // compression was asked for, or a web page.
 func readable(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return fault.New(fault.Upstream, "the LLM answered in an encoding that was not asked for")
+		return fault.New(fault.Upstream, "the LLM answered in an encoding that was not requested")
 	}
 	if strings.HasPrefix(strings.ToLower(res.Header.Get("Content-Type")), "text/html") {
 		return fault.New(fault.Upstream, "the LLM answered 200 with a web page")

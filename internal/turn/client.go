@@ -186,7 +186,7 @@ func (c *client) endStream() {
 func (c *client) breakStream(err error) {
 	e, ok := errors.AsType[*fault.Error](err)
 	if !ok {
-		e = &fault.Error{Code: fault.Upstream, Msg: "the LLM broke off within its answer"}
+		e = &fault.Error{Code: fault.Upstream, Msg: "the LLM broke off its answer"}
 	}
 	body := map[string]streamError{"error": {Message: e.Msg, Type: "upstream_error", Code: string(e.Code)}}
 	_ = c.inject(event(body)) // the client may be gone

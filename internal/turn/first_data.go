@@ -18,10 +18,10 @@ const maxHeldBack = 64 << 10
 const maxWhole = 32 << 20
 
 // errNoAnswer is a response in one piece that is not an answer.
-var errNoAnswer = fault.New(fault.Upstream, "the LLM answered 200 with something that is no chat completion")
+var errNoAnswer = fault.New(fault.Upstream, "the LLM answered 200 with something that is not a chat completion")
 
 // errNoWords is a stream that ended without a single chunk.
-var errNoWords = fault.New(fault.Upstream, "the LLM ended its answer without a chunk of it")
+var errNoWords = fault.New(fault.Upstream, "the LLM's stream ended without an answer")
 
 // awaitData reads a stream up to its first data event and puts back what it read. It fails for an
 // error object that comes before any word, if another upstream may do better.

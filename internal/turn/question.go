@@ -143,7 +143,7 @@ func (x *exchange) read(a *attempt) error {
 	case err != nil && !(errors.Is(context.Cause(a.ctx), llmadapter.ErrGrace) && rec.Complete()):
 		return llmadapter.ReadFault(a.ctx, err)
 	case !rec.Complete():
-		return fault.New(fault.Upstream, "the LLM broke off within its answer")
+		return fault.New(fault.Upstream, "the LLM broke off its answer")
 	}
 	return nil
 }

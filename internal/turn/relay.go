@@ -157,7 +157,7 @@ func (x *exchange) relayWhole(a *attempt) error {
 // call cannot be sent that way.
 func (x *exchange) wholeAsStream(rec *llmadapter.Record) error {
 	if rec.Calls() {
-		err := fault.New(fault.Upstream, "the LLM called a tool without a stream, behind a filler")
+		err := fault.New(fault.Upstream, "the LLM called a tool without a stream, after a filler")
 		x.client.breakStream(err)
 		return errors.Join(ErrAborted, err)
 	}

@@ -60,7 +60,7 @@ type Runner struct {
 var errShutdown = errors.New("the server is going down")
 
 // errDrained ends a drain that exceeded its limits.
-var errDrained = errors.New("drained up to the limits")
+var errDrained = errors.New("drained up to its limits")
 
 // ErrAborted means that the client was sent the beginning of a broken answer. The connection must
 // be aborted, so that the client does not take it for a whole one.

@@ -29,7 +29,7 @@ func longCall(tb testing.TB, turns int, user, answer func(i int) string) ([]echo
 	return messages(req.Messages), ledger
 }
 
-// BenchmarkReconcile: a long list must not cost more than a voice turn can bear (reference/platforms.md section 4: a ms for 200 turns), whatever
+// BenchmarkReconcile: a long list must not cost more than a voice turn can bear: at most a millisecond for 200 turns, whatever
 // is in it.
 func BenchmarkReconcile(b *testing.B) {
 	question := func(i int) string { return fmt.Sprintf("question number %d of the caller", i) }
