@@ -3,7 +3,8 @@ package memory
 import (
 	"context"
 	"slices"
-	"sync"
+
+	"github.com/maypok86/otter/v2"
 
 	"github.com/heardlog/heardlog/internal/fault"
 )
@@ -37,11 +38,11 @@ func KeyTaken(key, agentID string) error {
 // fault.NotFound if there is none.
 func (s *Service) ByKey(ctx context.Context, project, key string) (Agent, error) {
 	k := agentKey{project, key}
-	if id := s.keys.get(k); id != "" {
+	if id, ok := s.keys.GetIfPresent(k); ok {
 		if h, err := s.cfg.Store.Head(ctx, project, id); err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
 			return h.Agent, nil
 		}
-		s.keys.drop(k)
+		s.keys.Invalidate(k)
 	}
 	id, err := s.cfg.Store.ByKey(ctx, project, key)
 	if err != nil {
@@ -52,44 +53,14 @@ func (s *Service) ByKey(ctx context.Context, project, key string) (Agent, error)
 		return Agent{}, err
 	}
 	if !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
-		s.keys.put(k, id)
+		s.keys.Set(k, id)
 	}
 	return h.Agent, nil
 }
 
-// maxKnownKeys is how many own keys are remembered beside the store.
+// maxKnownKeys is how many call keys are cached. A cached ID is checked against the agent itself.
 const maxKnownKeys = 1 << 14
 
-// keyCache caches which agents keys belong to, so that later requests of a call do not query the
-// store. Results are checked with the agent itself.
-type keyCache struct {
-	mu  sync.RWMutex
-	ids map[agentKey]string
-}
-
-func (c *keyCache) get(k agentKey) string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.ids[k]
-}
-
-func (c *keyCache) put(k agentKey, id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ids == nil {
-		c.ids = map[agentKey]string{}
-	}
-	if len(c.ids) >= maxKnownKeys {
-		for old := range c.ids { // any: it costs its call one look at the store
-			delete(c.ids, old)
-			break
-		}
-	}
-	c.ids[k] = id
-}
-
-func (c *keyCache) drop(k agentKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.ids, k)
+func newKeyCache() *otter.Cache[agentKey, string] {
+	return otter.Must(&otter.Options[agentKey, string]{MaximumSize: maxKnownKeys})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/maypok86/otter/v2"
+
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/window"
@@ -68,8 +70,8 @@ type Observer interface {
 type Service struct {
 	cfg    Config
 	live   *registry
-	keys   keyCache
-	erased []func(project, id string) // see OnErase
+	keys   *otter.Cache[agentKey, string] // IDs of agents by call key
+	erased []func(project, id string)     // see OnErase
 	timers *timers
 	peers  *peers // nil without others
 	// evicting serializes joins that must end another agent to get a place.
@@ -90,7 +92,7 @@ func NewService(cfg Config) *Service {
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}
-	s := &Service{cfg: cfg, live: newRegistry(), timers: newTimers()}
+	s := &Service{cfg: cfg, live: newRegistry(), timers: newTimers(), keys: newKeyCache()}
 	if cfg.Peers != nil {
 		s.peers, s.live.shared = &peers{Peers: cfg.Peers}, true
 	}
@@ -175,7 +177,7 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		return stored, nil
 	}
 	for _, k := range a.Settings.Call.Shared { // it finds this agent from now on, whichever had it before
-		s.keys.drop(agentKey{a.Project, k})
+		s.keys.Invalidate(agentKey{a.Project, k})
 	}
 	s.cfg.Observe.Appended(len(c.Append))
 	s.timers.poke(s.dueOf(h.Apply(c)), stored.Project, stored.ID)

@@ -42,6 +42,7 @@ const (
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
 	kong       = "github.com/alecthomas/kong"
 	minio      = "github.com/minio/minio-go/v7"
+	otter      = "github.com/maypok86/otter/v2"
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
 	prometheus = "github.com/prometheus/client_golang"
@@ -63,7 +64,7 @@ type rule struct{ ours, others []string }
 
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/codec", "memory/export", "memory/kv", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault", "internal/lru"}
+	driver := []string{"memory", "memory/codec", "memory/export", "memory/kv", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault"}
 	return map[string]rule{
 		".":                            {},
 		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
@@ -72,27 +73,26 @@ func rules() map[string]rule {
 		"internal/cli":                 {nil, []string{kong}},
 		"internal/fault":               {},
 		"internal/secret":              {},
-		"internal/lru":                 {},
 		"internal/breaker":             {},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
 		"memory/input":                 {[]string{"memory", "internal/fault"}, nil},
-		"memory/context":               {[]string{"memory", "memory/window", "internal/fault"}, nil},
+		"memory/context":               {[]string{"memory", "memory/window", "internal/fault"}, []string{otter}},
 		"memory/evidence":              {[]string{"memory", "memory/heard", "internal/fault"}, nil},
 		"memory/archive":               {[]string{"memory", "memory/input", "internal/event", "internal/fault"}, nil},
 		"memory/echo":                  {[]string{"memory/heard"}, nil},
 		"memory/heard":                 {},
-		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, nil},
+		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, []string{otter}},
 		"memory/codec":                 {[]string{"memory", "internal/secret"}, []string{jsonExp}},
 		"memory/kv":                    {[]string{"memory", "internal/fault"}, nil},
 		"memory/seal":                  {},
 		"memory/window":                {[]string{"internal/fault"}, nil},
-		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{tiktoken}},
+		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{otter, tiktoken}},
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, []string{jsonSchema}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
 		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
 		"memory/export":                {[]string{"memory", "memory/codec", "webhook", "internal/fault", "internal/secret"}, nil},
-		"memory/engine":                {[]string{"memory", "memory/codec", "internal/fault", "internal/lru"}, nil},
+		"memory/engine":                {[]string{"memory", "memory/codec", "internal/fault"}, []string{otter}},
 		"memory/inmem":                 {driver, nil},
 		"memory/sqlite":                {driver, []string{sqlite, xsys}},
 		"memory/postgres":              {driver, []string{pgx}},

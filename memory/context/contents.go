@@ -2,7 +2,6 @@ package context
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"math"
 	"slices"
@@ -20,7 +19,6 @@ type contents struct {
 	rev, base int64
 	stored    []memory.Message
 	views     []window.Message // of stored; a status keeps out what is not in memory
-	place     *list.Element
 	// unordered is set if turn numbers decrease somewhere; lastTurn is the highest.
 	unordered bool
 	lastTurn  int64
@@ -64,7 +62,7 @@ func (s *Service) load(ctx context.Context, project, id string, atLeast func(*me
 			return memory.Head{}, nil, err
 		}
 		if len(changed) < most && old.covers(changed) {
-			return h, old.update(changed, h.Rev, &s.cache), nil
+			return h, old.update(changed, h.Rev, s.cache), nil
 		}
 	}
 	if least < math.MaxInt {
@@ -187,7 +185,7 @@ func (r *contents) covers(changed []memory.Message) bool {
 // update returns the contents after changes, which are in order of Seq, and caches them.
 func (r *contents) update(changed []memory.Message, rev int64, c *cache) *contents {
 	n := *r
-	n.rev, n.place = rev, nil
+	n.rev = rev
 	end := int64(0)
 	if len(r.stored) > 0 {
 		end = r.stored[len(r.stored)-1].Seq
@@ -205,7 +203,7 @@ func (r *contents) update(changed []memory.Message, rev int64, c *cache) *conten
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Only the cached contents may append to their arrays, and nobody changes what is in them.
-	if len(older) > 0 || c.byKey[r.key] != r {
+	if len(older) > 0 || c.get(r.key) != r {
 		room := len(r.stored) + len(changed) + 16
 		n.stored = append(make([]memory.Message, 0, room), r.stored...)
 		n.views = append(make([]window.Message, 0, room), r.views...)
@@ -220,7 +218,7 @@ func (r *contents) update(changed []memory.Message, rev int64, c *cache) *conten
 	} else {
 		n.noteTurns(newer)
 	}
-	c.putLocked(&n)
+	c.put(&n)
 	return &n
 }
 

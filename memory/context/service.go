@@ -17,14 +17,14 @@ import (
 // Service is a memory whose turns have a context by the agent's policy.
 type Service struct {
 	*memory.Service
-	cache cache
+	cache *cache
 }
 
 var _ memory.Turns = (*Service)(nil)
 
 // New returns a Service for a memory. It must be called before the memory is used.
 func New(m *memory.Service) *Service {
-	s := &Service{Service: m}
+	s := &Service{Service: m, cache: newCache()}
 	m.OnErase(func(project, id string) { s.cache.remove(agentKey{project, id}) })
 	return s
 }

@@ -19,8 +19,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/maypok86/otter/v2"
+
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/lru"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -87,7 +88,7 @@ func (o Options) withDefaults() Options {
 type Engine struct {
 	store      memory.Store
 	o          Options
-	cache      *lru.Cache[memory.Ref, *snapshot]
+	cache      *otter.Cache[memory.Ref, *snapshot]
 	agents     agents
 	committers []*committer
 	calls      sync.RWMutex // held for reading by every call, for writing by Close
@@ -100,7 +101,10 @@ var _ memory.Ledger = (*Engine)(nil)
 // New returns an engine over a store, which it closes with itself.
 func New(store memory.Store, o Options) *Engine {
 	o = o.withDefaults()
-	e := &Engine{store: store, o: o, cache: lru.New[memory.Ref, *snapshot](o.CacheBytes)}
+	e := &Engine{store: store, o: o, cache: otter.Must(&otter.Options[memory.Ref, *snapshot]{
+		MaximumWeight: uint64(o.CacheBytes),
+		Weigher:       func(_ memory.Ref, s *snapshot) uint32 { return uint32(min(s.size(), 1<<31)) },
+	})}
 	e.agents.init()
 	for range o.Committers {
 		e.committers = append(e.committers, &committer{e: e})

@@ -18,7 +18,7 @@ func (e *Engine) current(ctx context.Context, ref memory.Ref, n int) (*snapshot,
 			return nil, ended(ctx)
 		}
 	}
-	s, kept := e.cache.Get(ref)
+	s, kept := e.cache.GetIfPresent(ref)
 	if kept && !e.o.Shared {
 		return s, nil
 	}
@@ -53,7 +53,7 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 // commits and counts its own under the same versions.
 func (e *Engine) failed(err error) {
 	if e.o.Shared && fault.Is(err, fault.Unavailable) {
-		e.cache.Clear()
+		e.cache.InvalidateAll()
 	}
 }
 
@@ -68,7 +68,7 @@ func (e *Engine) keep(ref memory.Ref, s *snapshot, seen uint64) {
 }
 
 // put puts a snapshot into memory. The caller holds the agent's stripe.
-func (e *Engine) put(ref memory.Ref, s *snapshot) { e.cache.Put(ref, s, s.size(), nil) }
+func (e *Engine) put(ref memory.Ref, s *snapshot) { e.cache.Set(ref, s) }
 
 // forget removes from memory an agent that was erased.
 func (e *Engine) forget(ref memory.Ref) {
@@ -76,7 +76,7 @@ func (e *Engine) forget(ref memory.Ref) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.changes++
-	e.cache.Drop(ref)
+	e.cache.Invalidate(ref)
 }
 
 // Head implements memory.Ledger.

@@ -17,12 +17,8 @@ func (c *Counters) Cached() int {
 	defer c.mu.Unlock()
 	n := 0
 	for _, k := range c.byName {
-		for i := range k.cache.parts {
-			p := &k.cache.parts[i]
-			p.mu.Lock()
-			n += len(p.young) + len(p.old)
-			p.mu.Unlock()
-		}
+		k.cache.counts.CleanUp() // evictions happen in batches
+		n += k.cache.counts.EstimatedSize()
 	}
 	return n
 }
