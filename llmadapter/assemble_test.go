@@ -139,7 +139,8 @@ func TestAssembleMessages(t *testing.T) {
 	}
 }
 
-// System messages of the agent stand first, variables filled in once; the client's follow, unless they say the same.
+// System messages of the agent stand first, variables filled in once; the client's follow, unless
+// they say the same.
 func TestAssembleSystem(t *testing.T) {
 	t.Parallel()
 	a := llmadapter.Assembly{

@@ -86,8 +86,8 @@ func TestRecordUnary(t *testing.T) {
 	}
 }
 
-// FuzzRecordHead reads a chunk behind another one that begins in the same way, so that its head is passed over, and behind one that
-// does not: that must not make a difference.
+// FuzzRecordHead reads a chunk after one that begins in the same way, and after one that does not.
+// The result must be the same.
 func FuzzRecordHead(f *testing.F) {
 	const end = `[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}`
 	for _, seed := range [][3]string{

@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
-// events feeds pieces and gives the events that came.
+// events feeds pieces and returns the events.
 func events(pieces ...string) []string {
 	var p llmadapter.SSE
 	var out []string
@@ -118,7 +118,8 @@ const (
 	done = "data: [DONE]\n\n"
 )
 
-// What is written is what came, whatever the pieces; an event goes on when it is whole; [DONE] waits for the answer to be stored.
+// The relay writes what it reads, however that is split. It writes an event when it is complete,
+// and [DONE] when the answer is stored.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	in := ": hi\n\n" + one + two + done
@@ -171,7 +172,8 @@ func (l *leaver) Flush() error {
 	return l.out.Flush()
 }
 
-// A write that is under way when the client leaves belongs to what it was sent, and is waited for; nothing is written after it.
+// A write in progress when the client leaves counts as sent, and is waited for. Nothing is written
+// after it.
 func TestRelayMute(t *testing.T) {
 	t.Parallel()
 	var noted <-chan struct{}

@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
-// TestSummary: the summary stands behind all system messages, in the last of them where that is a text, under its heading.
+// TestSummary checks that the summary follows all system messages, inside the last of them if that
+// is a text, below its heading.
 //
 // Rules: 001-28
 func TestSummary(t *testing.T) {

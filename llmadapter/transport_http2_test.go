@@ -46,8 +46,8 @@ func stream(end <-chan struct{}, canceled chan<- string) http.HandlerFunc {
 	}
 }
 
-// TestHTTP2 streams over one connection. Cancelling a call ends its stream at the upstream and leaves
-// the others alone.
+// TestHTTP2 streams over one connection. Cancelling a call ends its stream at the upstream and
+// leaves the others alone.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	end, canceled := make(chan struct{}), make(chan string, 8)
@@ -86,8 +86,8 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestHTTP2StreamLimit opens more streams than the upstream allows on one connection: none waits for
-// another to end.
+// TestHTTP2StreamLimit opens more streams than the upstream allows on one connection: none waits
+// for another to end.
 func TestHTTP2StreamLimit(t *testing.T) {
 	t.Parallel()
 	end, canceled := make(chan struct{}), make(chan string, 8)

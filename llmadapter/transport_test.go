@@ -182,7 +182,8 @@ func request(r *bufio.Reader) bool {
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 // TestTransportStale has a server close a connection: one that is idle is replaced, one that closes
-// when it has the request is an error. The request is not sent twice, since it may have been served.
+// when it has the request is an error. The request is not sent twice, since it may have been
+// served.
 func TestTransportStale(t *testing.T) {
 	t.Parallel()
 	url := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
@@ -211,7 +212,7 @@ func TestTransportStale(t *testing.T) {
 	}
 }
 
-// TestTransportLateBytes has a server send a response that nobody asked for: it is not taken for the
+// TestTransportLateBytes has a server send a response without a request: it is not taken for the
 // response to the next call.
 func TestTransportLateBytes(t *testing.T) {
 	t.Parallel()
@@ -339,7 +340,8 @@ func TestTransportCancel(t *testing.T) {
 	}
 }
 
-// A body that is closed before its end closes its connection: what is left of it must not be the next answer.
+// A body that is closed before its end closes its connection: what is left of it must not be the
+// next answer.
 func TestTransportCloseEarly(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(echo))

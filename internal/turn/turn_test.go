@@ -88,8 +88,8 @@ func (b *bench) answer(t *testing.T) memory.Message {
 	return last
 }
 
-// TestServe runs one turn in each of its ways and compares what the client gets with what the ledger
-// keeps.
+// TestServe runs one turn in each of its ways and compares what the client gets with what the
+// ledger keeps.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	sorry := func(l *memory.LLMSettings, _ *turn.Config) { l.FailureMessage = "Sorry." }
@@ -138,8 +138,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeBroken has the upstream reset the connection within its answer: the client must see that,
-// and the ledger keeps what was sent.
+// TestServeBroken has the upstream reset the connection within its answer: the client must see
+// that, and the ledger keeps what was sent.
 func TestServeBroken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fake.Script{Chunks: []string{"At ", "nine."}, CutAfter: 2}, nil)
@@ -170,8 +170,8 @@ func (l *leaver) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestServeLeft has the client leave within the answer: the upstream call is cancelled, and the ledger
-// keeps what was sent.
+// TestServeLeft has the client leave within the answer: the upstream call is cancelled, and the
+// ledger keeps what was sent.
 func TestServeLeft(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fake.Script{Chunks: []string{"At ", "nine."}, HangAfter: 1}, nil)

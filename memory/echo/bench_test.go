@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/memory/echo"
 )
 
-// longCall gives a list of turns and the ledger that knows it all but for the last words.
+// longCall returns a list of turns, and the ledger that has all of it except the last words.
 func longCall(tb testing.TB, turns int, user, answer func(i int) string) ([]echo.Message, []echo.Known) {
 	tb.Helper()
 	var body strings.Builder
@@ -29,8 +29,8 @@ func longCall(tb testing.TB, turns int, user, answer func(i int) string) ([]echo
 	return messages(req.Messages), ledger
 }
 
-// BenchmarkReconcile: a long list must not cost more than a voice turn can bear: at most a millisecond for 200 turns, whatever
-// is in it.
+// BenchmarkReconcile compares long lists. A voice turn allows about a millisecond for 200 turns,
+// whatever they are.
 func BenchmarkReconcile(b *testing.B) {
 	question := func(i int) string { return fmt.Sprintf("question number %d of the caller", i) }
 	answer := func(i int) string { return fmt.Sprintf("Answer number %d, which is a little longer than that.", i) }

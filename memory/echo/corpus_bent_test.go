@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// TestCorpusBent changes each case in ways that change nothing of what happened in the call, and wants the same result: other forms of the
-// same list, and a longer call around it. With -v each case is shown whose result is another.
+// TestCorpusBent changes the form of each case's list, or adds a longer call around it. Neither may
+// change the result. With -v it prints the cases whose result changes.
 func TestCorpusBent(t *testing.T) {
 	t.Parallel()
 	cases := loadCorpus(t)
@@ -29,7 +29,8 @@ func TestCorpusBent(t *testing.T) {
 		"a window cut a long call": {func(t *testing.T, c *corpusCase) (*corpusCase, int, int) {
 			return bendLonger(t, c, false, "What about item %d on my list?")
 		}, 0},
-		// Two equal user messages with no answer between them may be the second and third time that the caller said so: three cases.
+		// Three cases differ: two equal user messages without an answer between them may be the
+		// second and third time that the caller said so.
 		"a window cut a call in the same words": {func(t *testing.T, c *corpusCase) (*corpusCase, int, int) {
 			if len(c.Ledger) == 0 {
 				return nil, 0, 0
@@ -83,7 +84,7 @@ func shift(w *corpusWant, ledger, list int) {
 	}
 }
 
-// rawList gives the messages of a list as JSON objects.
+// rawList returns the messages of a list as JSON objects.
 func rawList(t *testing.T, c *corpusCase) (list []map[string]json.RawMessage) {
 	t.Helper()
 	if err := json.Unmarshal(c.Incoming, &list); err != nil {
@@ -125,8 +126,9 @@ func bendNoSystem(t *testing.T, c *corpusCase) (*corpusCase, int, int) {
 	return withList(t, c, list[1:]), 0, -1
 }
 
-// bendLonger puts forty settled turns, the user's in the given words, in front of the ledger; with the whole list they are in front of the list too, where it shows the
-// ledger from its first message on.
+// bendLonger puts forty settled turns, with the given user's words, in front of the ledger. With
+// whole, it puts them in front of the list too, if the list shows the ledger from its first message
+// on.
 func bendLonger(t *testing.T, c *corpusCase, whole bool, words string) (*corpusCase, int, int) {
 	t.Helper()
 	if len(c.Ledger) == 0 || words == "" {
@@ -165,13 +167,14 @@ func message(role, text string) map[string]json.RawMessage {
 	return map[string]json.RawMessage{"role": json.RawMessage(strconv.Quote(role)), "content": json.RawMessage(strconv.Quote(text))}
 }
 
-// asksAgain tells whether a case is a ghost's: what comes before its user message must be there as well, and a window cuts it away.
+// asksAgain reports whether a case asks again for an answer. The messages before its user message
+// must then be in the list, and a window would remove them.
 func asksAgain(c *corpusCase) bool {
 	return slices.ContainsFunc(c.Want.Answers, func(a corpusAnswer) bool { return a.Outcome == "ghost" }) || c.Want.Extend != nil
 }
 
-// showsFirst tells whether message at of the list is the first one of the ledger, a user's or an answer, and no later one in the same
-// words: then the list has as many known user messages as the ledger.
+// showsFirst reports whether message at of the list is the first one of the ledger, and not a later
+// one in the same words: the list then has as many known user messages as the ledger.
 func showsFirst(t *testing.T, c *corpusCase, at int) bool {
 	t.Helper()
 	in := parse(t, `{"messages":`+string(c.Incoming)+`}`)

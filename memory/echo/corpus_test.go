@@ -24,11 +24,11 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// The corpus in testdata/corpus holds pairs of a ledger and the list that a platform re-sent after it, labelled by hand with what
-// happened in the call (reference/platforms.md 1, 2.2 and 2.3). Texts and calls are invented.
+// The corpus in testdata/corpus holds pairs of a ledger and the list that a platform re-sent after
+// it, labelled by hand with what happened in the call. Texts and calls are invented.
 
-// What must hold over the whole corpus. The figures are what the code reaches today: raise them when it does better;
-// only harder cases, never a change of the code, are a reason to lower them.
+// Limits for the whole corpus, as the code meets them today. Raise them when it does better; lower
+// them only for harder cases, never for a change of the code.
 const (
 	minCases       = 480
 	minPerPlatform = 9
@@ -69,15 +69,17 @@ type corpusEntry struct {
 	ToolCallID string          `json:"tool_call_id,omitempty"`
 }
 
-// corpusAnswer is the label of one answer: full, interrupted (Heard tells how far), unplayed, replaced (the platform says something
-// else in its place), ghost (its user turn is asked for anew) or unknown (the list says nothing about it).
+// corpusAnswer is the label of one answer: full, interrupted (up to Heard), unplayed, replaced (the
+// platform said something else in its place), ghost (its user message is asked again) or unknown
+// (the list does not show).
 type corpusAnswer struct {
 	Ledger  int    `json:"ledger"`
 	Outcome string `json:"outcome"`
 	Heard   string `json:"heard,omitempty"`
 }
 
-// corpusWant is the label of a case. Answers has each answer of ours in the ledger that is not settled, in order.
+// corpusWant is the label of a case. Answers has each answer of ours in the ledger that is not
+// settled, in order.
 type corpusWant struct {
 	Answers []corpusAnswer `json:"answers"`
 	New     []int          `json:"new"` // incoming messages that the ledger lacks
@@ -97,12 +99,13 @@ type corpusExtend struct {
 	Text   string `json:"text"`
 }
 
-// provisional tells whether an answer is not settled: nothing better than our own socket speaks for it.
+// provisional reports whether an answer is not settled: it was sent, but not confirmed.
 func (e *corpusEntry) provisional() bool {
 	return e.Role == "assistant" && e.Source != "command" && !e.Superseded && e.Method.Rank() < memory.EchoDiff.Rank()
 }
 
-// reconcileCorpus runs Reconcile on a case and gives its result in the words of the labels. It is the only place that knows Reconcile.
+// reconcileCorpus runs Reconcile on a case and returns its result in the form of the labels. No
+// other function of the corpus calls Reconcile.
 func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 	t.Helper()
 	in := parse(t, `{"messages":`+string(c.Incoming)+`}`)
@@ -249,8 +252,8 @@ func (s *corpusScore) row(w io.Writer, name string) {
 		s.recall(), s.f1(), s.heardExact(), share(s.exact, s.hit+s.miss), s.falseCut, s.wrongNew, s.wrongExtend)
 }
 
-// TestCorpus prints how well Reconcile tells what happened, and fails where it does worse than it once did. With -v each case that is
-// not as labelled is shown.
+// TestCorpus prints how often Reconcile finds what happened, and fails if it does worse than
+// before. With -v it prints each case that differs from its label.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	all := corpusScore{wrong: map[string]int{}}
@@ -338,7 +341,7 @@ func TestCorpusFormat(t *testing.T) {
 	}
 }
 
-// checkCorpusCase gives what is wrong with a case's form.
+// checkCorpusCase returns the mistakes in a case's form.
 func checkCorpusCase(t *testing.T, c *corpusCase) (problems []string) {
 	t.Helper()
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -419,7 +422,7 @@ func (e *corpusEntry) check() string {
 	return ""
 }
 
-// check tells what is wrong with the label of an answer to e.
+// check returns what is wrong with the label of an answer e, or "".
 func (a *corpusAnswer) check(e *corpusEntry) string {
 	if !slices.Contains([]string{"full", "interrupted", "unplayed", "replaced", "unknown", "ghost"}, a.Outcome) {
 		return "unknown outcome " + a.Outcome
@@ -450,13 +453,13 @@ func (a *corpusAnswer) check(e *corpusEntry) string {
 
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
 
-// noSpaces tells the scripts that put no spaces between words.
+// noSpaces reports whether r is of a script without spaces between words.
 func noSpaces(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai)
 }
 
-// wordsBetween counts the words by which two beginnings of one text differ; far too many if they are not of one text. Where words
-// have no spaces between them, each begun three characters count as one.
+// wordsBetween returns by how many words two beginnings of one text differ, or a huge number if
+// they are not of one text. In scripts without spaces, three characters or less count as a word.
 func wordsBetween(a, b string) int {
 	if len(a) > len(b) {
 		a, b = b, a

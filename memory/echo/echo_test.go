@@ -33,7 +33,8 @@ func messages(in []llmadapter.Incoming) []echo.Message {
 	return out
 }
 
-// list makes messages of lines: "u: text", "a: text", "a? text" (provisional), "s: text", "t1: result of call 1", "c1: call 1".
+// incoming returns messages for lines: "u: text", "a: text", "a? text" (provisional), "s: text",
+// "t1: result of call 1", "c1: call 1".
 func incoming(t *testing.T, lines ...string) []echo.Message {
 	t.Helper()
 	var parts []string
@@ -165,7 +166,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// Feeding a list to a ledger and then the same list again must bring nothing new, whatever the list is.
+// Feeding a list to a ledger and then the same list again must bring nothing new, whatever the list
+// is.
 func FuzzReconcileTwice(f *testing.F) {
 	f.Add("uauau")
 	f.Add("uuaauua")

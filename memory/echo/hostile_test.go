@@ -10,8 +10,9 @@ import (
 	"github.com/heardlog/heardlog/memory/echo"
 )
 
-// TestReconcileHostile: a list is reconciled while all other writes of the server wait. One that is made to cost much costs little all the same, measured by what an
-// ordinary list costs in the same moment: some hundred times as much, and without its bounds from ten thousand times upwards.
+// TestReconcileHostile compares lists that are made to be expensive. They may take some hundred
+// times as long as an ordinary list does at the same moment; without limits they would take ten
+// thousand times as long, or more.
 func TestReconcileHostile(t *testing.T) {
 	t.Parallel()
 	said := func(role, text string) echo.Message {

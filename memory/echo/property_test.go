@@ -13,7 +13,8 @@ import (
 	"github.com/heardlog/heardlog/memory/echo"
 )
 
-// platform is a made-up voice platform that talks to a made-up memory: what it sends is known, and so is what truly happened.
+// platform is a simulated voice platform with a simulated memory. What it sends and what happened
+// are known.
 type platform struct {
 	rnd    *rand.Rand
 	list   []map[string]any // its own history
@@ -95,8 +96,9 @@ func (p *platform) settle(in []echo.Message, r echo.Result) {
 	p.ledger, p.truth = kept, truth
 }
 
-// TestReconcileCalls plays calls made up at random: each answer's outcome is found, the same list again changes nothing, nothing is stored twice and
-// nothing is lost. Answers are long enough, and different enough, to be told from one another.
+// TestReconcileCalls plays random calls: each answer's outcome is found, the same list again
+// changes nothing, nothing is stored twice and nothing is lost. Answers are long and different
+// enough to be distinguished.
 func TestReconcileCalls(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -233,7 +235,8 @@ func checkReconciliation(t *testing.T, seed uint64, in []echo.Message, ledger []
 	}
 }
 
-// FuzzReconcile: no lists break it, and what it says holds together. A list is lines, each with the first letter of its role.
+// FuzzReconcile checks that the result is consistent for any lists. A list is lines, each with the
+// first letter of its role.
 func FuzzReconcile(f *testing.F) {
 	f.Add("u hi\na hello there\nu bye", "u hi\np hello there, friend")
 	f.Add("u a b\na c d e\nu f", "u a\np x\nu b\np c d e")
