@@ -104,7 +104,8 @@ var calls = []struct {
 	{"POST", "/v1/agents/{id}/leave", nil},
 }
 
-// TestTenants: what another project has is answered word for word like what does not exist, under every base and for every call.
+// TestTenants: another project's data is answered exactly like data that does not exist, under
+// every base path and in every call.
 //
 // Rules: 000-11
 func TestTenants(t *testing.T) {
@@ -184,10 +185,11 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// without gives an answer without the id that was asked for, which errors repeat.
+// without returns an answer without the requested ID, which errors repeat.
 func without(body []byte, id string) string { return strings.ReplaceAll(string(body), id, "ID") }
 
-// TestForeignHost: an open server answers to this machine's names only, since a page in the user's browser may reach it under one of its own.
+// TestForeignHost: an open server answers only to names of this machine, since a web page in the
+// user's browser could reach it under a name of its own.
 func TestForeignHost(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -88,7 +88,8 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// TestListPaging walks the pages while agents come and go: no agent of the walk is missed or shown twice.
+// TestListPaging: a walk through the pages misses no agent and shows none twice, while others start
+// and end.
 func TestListPaging(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -189,7 +190,7 @@ func TestLeave(t *testing.T) {
 	s.post(agent("unknown", "/leave"), nil).refused(http.StatusNotFound, "TaskNotFound", "unknown")
 }
 
-// TestQuirks are the twelve of reference/agora-api.md section 7.
+// TestQuirks checks twelve peculiarities of Agora's API.
 func TestQuirks(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// upstream runs a scripted LLM and gives it with its base URL.
+// upstream starts a scripted LLM and returns it with its base URL.
 func upstream(t testing.TB, script fake.Script) (*fake.LLM, string) {
 	t.Helper()
 	llm := fake.New(fake.Options{Script: script})
@@ -24,7 +24,7 @@ func upstream(t testing.TB, script fake.Script) (*fake.LLM, string) {
 	return llm, srv.URL + "/v1"
 }
 
-// chat asks an agent with one user message and gives the whole answer.
+// chat sends one user message to an agent and returns the whole answer.
 func (s *server) chat(path, text string, stream bool, headers ...string) answer {
 	s.t.Helper()
 	return s.post(path, map[string]any{"stream": stream, "messages": []any{user(text)}}, headers...)
@@ -180,7 +180,7 @@ func TestChatRateLimit(t *testing.T) {
 	}
 }
 
-// TestAutoJoin makes an agent of an unknown id where the setting says so, and only there.
+// TestAutoJoin: an unknown ID starts an agent only if the setting says so.
 func TestAutoJoin(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})
@@ -232,12 +232,13 @@ func TestThink(t *testing.T) {
 	s.post(agent("unknown", "/think"), `{"text":"x"}`).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// counting says "One two three" in pieces that come apart, and then falls silent.
+// counting sends "One two three" in separate pieces and then nothing more.
 func counting() fake.Script {
 	return fake.Script{Chunks: []string{"One ", "two ", "three"}, HangAfter: 4, DelayChunk: fake.Duration(20 * time.Millisecond)}
 }
 
-// speaking makes an agent whose upstream is counting; it returns while the agent speaks, with the client's stream.
+// speaking starts an agent whose upstream is counting. It returns the client's stream while the
+// agent speaks.
 func speaking(t *testing.T, s *server, name string, properties map[string]any) (string, io.ReadCloser) {
 	t.Helper()
 	id := s.join(name, properties)
@@ -330,7 +331,8 @@ func TestWhileSpeaking(t *testing.T) {
 	}
 }
 
-// TestLeaveWhileSpeaking: the answer in flight is in the final memory; with a farewell the agent is IDLE until it ends or its time is over.
+// TestLeaveWhileSpeaking: the final memory holds the answer in progress. With a farewell, the agent
+// is IDLE until the farewell ends or times out.
 func TestLeaveWhileSpeaking(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, counting())

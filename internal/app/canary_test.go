@@ -15,8 +15,9 @@ import (
 
 const fixtures = "../../platform/testdata/"
 
-// TestVendorSecretsStayOut sends what each platform sends, with a canary wherever the platform may put something secret: none of them may come to the
-// upstream, into the store's files, the log, the metrics, an answer or a webhook.
+// TestVendorSecretsStayOut sends requests of each platform with a canary in every place for a
+// secret. No canary may reach the upstream, the store's files, the log, the metrics, an answer or a
+// webhook.
 func TestVendorSecretsStayOut(t *testing.T) {
 	t.Parallel()
 	needsFile(t)
@@ -124,7 +125,7 @@ func fixture(t *testing.T, name string) []byte {
 	return b
 }
 
-// storeDir gives the directory of a server's store.
+// storeDir returns the directory of a server's store.
 func storeDir(s *server) string {
 	for _, e := range s.env {
 		if path, ok := strings.CutPrefix(e, "HEARDLOG_STORE=sqlite:"); ok {

@@ -9,9 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestClockApart: a server whose machine's clock is years away from the database's works by the database's.
-//
-// The test sets the database's: a function that stands before pg_catalog in the schema's search path.
+// TestClockApart: a server whose own clock is years off works by the database's clock. The test
+// replaces that clock: its function comes before pg_catalog in the schema's search path.
 func TestClockApart(t *testing.T) {
 	t.Parallel()
 	const years = 50 * 365 * 24 * time.Hour

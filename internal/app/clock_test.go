@@ -13,7 +13,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// before makes a store whose agents joined some time ago, each with one message, and gives the setting that names it.
+// before creates a store with agents that joined some time ago, each with one message, and returns
+// the setting for it.
 func before(t *testing.T, ages map[string]time.Duration, status memory.Status) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "old.db")
@@ -41,7 +42,8 @@ func before(t *testing.T, ages map[string]time.Duration, status memory.Status) s
 	return "HEARDLOG_STORE=sqlite:" + path
 }
 
-// TestLifetime: an agent ends 72 hours after its join, whatever its idle timeout, also where the server was down then.
+// TestLifetime: an agent ends 72 hours after its join, whatever its idle timeout, even if the
+// server was down at that time.
 func TestLifetime(t *testing.T) {
 	t.Parallel()
 	s := start(t, before(t, map[string]time.Duration{"old": 72*time.Hour + time.Minute, "young": 71 * time.Hour}, memory.Running))
@@ -56,7 +58,7 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-// TestListWindow: a list that names no from_time goes back two hours (reference/agora-api.md 1.7).
+// TestListWindow: a list without from_time goes back two hours, as Agora's does.
 func TestListWindow(t *testing.T) {
 	t.Parallel()
 	s := start(t, before(t, map[string]time.Duration{"recent": time.Hour, "older": 3 * time.Hour, "ancient": 50 * time.Hour}, memory.Running))
@@ -71,7 +73,8 @@ func TestListWindow(t *testing.T) {
 	}
 }
 
-// TestLeavingGoesOnAfterRestart: an agent that was asked to leave before the server went down has left when it is up again.
+// TestLeavingGoesOnAfterRestart: an agent that was asked to leave before the server stopped has
+// left after its restart.
 func TestLeavingGoesOnAfterRestart(t *testing.T) {
 	t.Parallel()
 	for _, status := range []memory.Status{memory.Stopping, memory.Idle} {

@@ -21,7 +21,7 @@ type contextOf struct {
 	Policy   window.Policy    `json:"policy"`
 }
 
-// lines gives the messages as "role: content".
+// lines returns messages as "role: content".
 func (c contextOf) lines() []string {
 	out := []string{}
 	for _, m := range c.Messages {
@@ -49,7 +49,8 @@ func sameLines(t *testing.T, what string, got contextOf, want ...string) {
 	}
 }
 
-// TestContext: system prompt, summary, what the policy leaves of the memory and the utterance, in this order; nothing is stored or changed.
+// TestContext: the context holds the system prompt, the summary, what the policy keeps of the
+// memory, and the utterance, in this order. Nothing is stored or changed.
 //
 // Rules: 000-23, 000-24, 000-25, 000-27, 001-28
 func TestContext(t *testing.T) {
@@ -102,8 +103,9 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestPolicyLevels: the agent's policy wins over the server's and the request's over both, field by field; max_history is the agent's max_messages unless its
-// policy names one; update changes it, and a restart keeps it.
+// TestPolicyLevels: fields of the request's policy override the agent's, and those the server's.
+// max_history sets max_messages unless the agent's policy does. update changes the policy, and a
+// restart keeps it.
 //
 // Rules: 000-1, 000-3, 002-8
 func TestPolicyLevels(t *testing.T) {
@@ -155,7 +157,8 @@ func TestPolicyLevels(t *testing.T) {
 	}
 }
 
-// TestSessionsApart: agents never see each other's memory, however alike they are, and a policy without normalisation stores what it is given.
+// TestSessionsApart: agents never see each other's memory, and a policy without normalization
+// stores messages unchanged.
 //
 // Rules: 000-11, 000-30
 func TestSessionsApart(t *testing.T) {

@@ -170,7 +170,8 @@ func TestConversationTenants(t *testing.T) {
 	}
 }
 
-// TestOwnPaths: the calls about conversations, memories, memory models and working memories are guarded like all others.
+// TestOwnPaths: calls about conversations, memories, memory models and working memories need the
+// same access as all others.
 func TestOwnPaths(t *testing.T) {
 	t.Parallel()
 	closed, open, limited, small := start(t, twoTenants), start(t), start(t, "HEARDLOG_RATE_LIMIT=1"), start(t, "HEARDLOG_MAX_BODY=1024")
@@ -208,8 +209,9 @@ func TestOwnPaths(t *testing.T) {
 	}
 }
 
-// TestConversationRunner: what a runner does with a conversation: it loads before the turn and saves after it. The names are the caller's: what runs without one
-// leaves the saved ones alone, and which is loaded and saved each turn says for itself, whatever the agent had before.
+// TestConversationRunner: a runner loads a conversation before a turn and saves it after. It names
+// conversations itself: a run without a name leaves saved ones alone, and load and save are
+// independent of what the agent had before.
 //
 // Rules: 001-35
 func TestConversationRunner(t *testing.T) {

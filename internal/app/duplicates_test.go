@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// Identical requests that come together get one answer, by the agent's setting as by the server's, and the agent's wins.
+// Identical requests at the same time get one answer, as the agent's setting says or, without it,
+// the server's.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

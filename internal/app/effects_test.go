@@ -37,7 +37,8 @@ func newBooking(t *testing.T, s *server, llm *fake.LLM, mode string, more map[st
 	return &booking{t: t, s: s, llm: llm, mode: mode, id: s.join(fmt.Sprint(t.Name(), len(llm.Requests())), map[string]any{"heardlog": heardlog})}
 }
 
-// ask sends a list, which the model answers by script, and gives the answer and what the model was told.
+// ask sends a list, which the model answers by script. It returns the answer and the messages that
+// the model got.
 func (b *booking) ask(script map[string]any, msgs ...any) (map[string]any, []string) {
 	b.t.Helper()
 	var out struct {
@@ -47,13 +48,14 @@ func (b *booking) ask(script map[string]any, msgs ...any) (map[string]any, []str
 	return out.Choices[0].Message, b.told()
 }
 
-// told gives what the model was told last, in which it must find each call answered at once and nothing else answered.
+// told returns the last messages that the model got. Each call in them must be followed at once by
+// its result, and there may be no other results.
 func (b *booking) told() []string {
 	b.t.Helper()
 	return outline(b.t, told(b.t, b.llm))
 }
 
-// outline gives messages as lines; it demands a list that upstreams take.
+// outline returns messages as lines. It fails on a list that upstreams would refuse.
 func outline(t *testing.T, msgs []toldMessage) []string {
 	t.Helper()
 	lines := spoken(msgs)
@@ -102,8 +104,9 @@ var (
 	tells     = map[string]any{"answer": telling}
 )
 
-// TestToolNotTwice: the caller talks into the answer that tells of a booking, and the platform drops the call, its result and the answer from its list
-// (reference/platforms.md section 3, pain 2). The model sees all the same that it has booked, once, and what the caller knows of it.
+// TestToolNotTwice: the caller interrupts the answer about a booking, and the platform drops the
+// call, its result and the answer from its list. The model still sees that it has booked, once, and
+// what the caller heard of it.
 func TestToolNotTwice(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -179,7 +182,8 @@ func lastBody(llm *fake.LLM) []byte {
 	return seen[len(seen)-1].Body
 }
 
-// TestToolOfGhost: a platform that asks again for the same words makes the first answer a ghost. Its tool has run all the same.
+// TestToolOfGhost: a platform asks again for the same words, so the first answer becomes a ghost.
+// Its tool has run all the same.
 func TestToolOfGhost(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -193,7 +197,8 @@ func TestToolOfGhost(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// The same words by their Idempotency-Key; what the ghost said beside its call is told nowhere.
+	// The same words by their Idempotency-Key. The text of the ghost beside its call is not sent to
+	// the model.
 	b = newBooking(t, s, llm, "inject", nil)
 	once := func(script map[string]any) answer {
 		return s.post(agent(b.id, "/chat/completions"), map[string]any{"messages": []any{user(bookIt)}, "fake": script}, "Idempotency-Key", "k").ok(nil)
@@ -208,7 +213,8 @@ func TestToolOfGhost(t *testing.T) {
 	}
 }
 
-// TestToolOfLostWords: some platforms drop the turn that was talked into altogether, and put its words before the next.
+// TestToolOfLostWords: some platforms drop an interrupted turn and put its words in front of the
+// next.
 func TestToolOfLostWords(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -272,7 +278,8 @@ func TestToolBehindWindow(t *testing.T) {
 	}
 }
 
-// TestToolReported: the platform dropped the call while its tool was still running, and the tool reports its result itself.
+// TestToolReported: the platform drops the call while its tool is still running, and the tool
+// reports its result itself.
 func TestToolReported(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -296,7 +303,8 @@ func TestToolReported(t *testing.T) {
 	}
 }
 
-// TestToolAskedAgain: the platform asks again from the call on, and leaves out the result that it had. Nobody knows what was heard of the answer.
+// TestToolAskedAgain: the platform asks again from the call on, without the result. It is not known
+// what was heard of the answer.
 func TestToolAskedAgain(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -310,7 +318,8 @@ func TestToolAskedAgain(t *testing.T) {
 	}
 }
 
-// TestToolWithoutResult is a client that sends only what is new, and talks on instead of giving the result of a call.
+// TestToolWithoutResult: a client that sends only new messages speaks on without the result of a
+// call.
 func TestToolWithoutResult(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -381,7 +390,7 @@ func TestToolTurns(t *testing.T) {
 	}
 }
 
-// TestToolCut is a call that broke off: nobody can have made it.
+// TestToolCut: a call that was cut off cannot have been made.
 func TestToolCut(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -414,8 +423,8 @@ func TestToolCut(t *testing.T) {
 	}
 }
 
-// TestToolAnyList sends lists in which calls and results stand anywhere, are missing or come twice: what goes upstream has each call answered at once and loses none of
-// the caller's words.
+// TestToolAnyList sends lists with calls and results in any place, missing or repeated. In the list
+// for the upstream each call is followed by its result, and no words of the caller are lost.
 func TestToolAnyList(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Fine."})
@@ -453,7 +462,7 @@ func TestToolAnyList(t *testing.T) {
 	}
 }
 
-// anyTools gives words of the caller with calls and results around them, in any order.
+// anyTools returns messages of the caller with calls and results around them, in any order.
 func anyTools(rnd *rand.Rand, words string) []any {
 	out := []any{user(words)}
 	id := func() string { return fmt.Sprint("c", rnd.IntN(6)) }

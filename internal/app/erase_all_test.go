@@ -18,8 +18,8 @@ type receipt struct {
 	SharedN int      `json:"shared_total"`
 }
 
-// TestEraseUser: what belongs to a user is gone, over all agents and ledgers, and what belongs to others is not; agents that heard the user among others are
-// named. It can be said again.
+// TestEraseUser: a user's data is erased in all agents and ledgers, other users' data is not, and
+// agents with several users are named. The call can be repeated.
 func TestEraseUser(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -71,7 +71,8 @@ func TestEraseUser(t *testing.T) {
 	s.do("DELETE", "/v1/users/"+string(long), nil).refused(http.StatusBadRequest, "InvalidFieldValue", "257")
 }
 
-// TestEraseProject: a project has nothing any more, and another one all that it had. Only who names the own project is heard.
+// TestEraseProject: a project's data is erased, another project's is not. The call needs the
+// project's own credentials.
 func TestEraseProject(t *testing.T) {
 	t.Parallel()
 	s := start(t, twoTenants)

@@ -82,8 +82,8 @@ func TestEvidenceRefused(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfEachPlatform sends the fixtures of a platform in both orders, with a restart of the server between: what single events tell is
-// kept with the answer.
+// TestEvidenceOfEachPlatform sends the fixtures of a platform in both orders, with a restart in
+// between. The evidence of single events is stored with the answer.
 func TestEvidenceOfEachPlatform(t *testing.T) {
 	t.Parallel()
 	const answer = "The train leaves at nine from platform two. Shall I book a seat?"
@@ -150,7 +150,8 @@ func TestEvidenceOfEachPlatform(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfFewWords: one or two words may stand in any answer; they do not cut one of long ago, which was heard.
+// TestEvidenceOfFewWords: one or two words may match any answer, so they do not cut an old one that
+// was heard.
 func TestEvidenceOfFewWords(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -23,7 +23,7 @@ func fillers(rule string, phrases ...string) map[string]any {
 	}
 }
 
-// says gives the first event's content, and all that follows it.
+// says returns the content of the first event, and the rest of the stream.
 func says(t *testing.T, stream string) (first, rest string) {
 	t.Helper()
 	first, rest, _ = strings.Cut(stream, "\n\n")
@@ -43,7 +43,8 @@ func says(t *testing.T, stream string) (first, rest string) {
 	return chunk.Choices[0].Delta.Content, rest
 }
 
-// TestFiller: a phrase comes while the LLM thinks, in front of its own bytes, and is nowhere taken for its words.
+// TestFiller: a phrase is sent while the LLM thinks, before its own bytes, and is never treated as
+// its words.
 func TestFiller(t *testing.T) {
 	t.Parallel()
 	slow := fake.Script{Answer: "At nine.", DelayFirst: fake.Duration(300 * time.Millisecond)}
@@ -164,7 +165,8 @@ func TestFillerFallsOver(t *testing.T) {
 	}
 }
 
-// TestFillerLeft: a client that leaves behind the filler has heard that and none of the answer; who interrupts it is told the end.
+// TestFillerLeft: a client that disconnects after the filler has heard the filler and nothing of
+// the answer.
 func TestFillerLeft(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Hang: true})
@@ -221,8 +223,8 @@ func TestFillersRefused(t *testing.T) {
 	}
 }
 
-// TestFillerEchoed: a platform whose list holds the filler in front of our answer, or alone, has heard of the answer what stands behind it. Nothing of the
-// filler is stored as anybody's words, and the model is not told of it.
+// TestFillerEchoed: if a platform's list holds the filler in front of our answer, or alone, only
+// the words after it count as heard. The filler is not stored, and the model does not get it.
 func TestFillerEchoed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -21,7 +21,7 @@ func TestCrossSite(t *testing.T) {
 	s.get("/healthz", "Host", "evil.example").ok(nil)
 }
 
-// TestForeignMetadata: our own keys are made of what we know, never of what a client says.
+// TestForeignMetadata: clients cannot set our own metadata keys.
 func TestForeignMetadata(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_LLM_URL=http://127.0.0.1:9/v1")
@@ -51,7 +51,7 @@ func TestForeignMetadata(t *testing.T) {
 	}
 }
 
-// TestZeroValues: clients send zero for what they leave open (reference/agora-api.md 7.11).
+// TestZeroValues: Agora's clients send zero for fields that are not set.
 func TestZeroValues(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -74,7 +74,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// TestTailOfTheEnded: whoever has seen the end is told to come back no more.
+// TestTailOfTheEnded: a reader that has seen the agent's end is told not to reconnect.
 func TestTailOfTheEnded(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// entries gives a ledger as lines: turn, role, state, what was heard, and of answers what was generated, the evidence and its flags.
+// entries returns a ledger as lines: turn, role, state, heard text, and for answers the generated
+// text, the evidence and its flags.
 func entries(msgs []message) []string {
 	var out []string
 	for _, m := range msgs {
@@ -41,7 +42,7 @@ func (s *server) ask(id, answer string, msgs ...any) answer {
 	return s.post(agent(id, "/chat/completions"), map[string]any{"messages": msgs, "fake": map[string]any{"answer": answer}}).ok(nil)
 }
 
-// metric gives a counter's value.
+// metric returns a counter's value.
 func (s *server) metric(name string) string {
 	s.t.Helper()
 	for _, line := range strings.Split(string(s.get("/metrics").ok(nil).body), "\n") {
@@ -53,7 +54,8 @@ func (s *server) metric(name string) string {
 	return ""
 }
 
-// TestHeardByEcho is a call in which each kind of echo comes: in full, cut, left out, other words, more words; and the last answer, which the end settles.
+// TestHeardByEcho plays a call with each kind of echo: whole, cut, left out, other words, more
+// words. The end of the call settles the last answer.
 func TestHeardByEcho(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})
@@ -112,7 +114,8 @@ func TestHeardByEcho(t *testing.T) {
 	}
 }
 
-// TestUnplayedComesBack: an answer that a list left out was said after all: a later list has its words, or somebody who knows the audio.
+// TestUnplayedComesBack: an answer that a list left out was played after all: a later list has its
+// words, or an application that knows the audio reports it.
 func TestUnplayedComesBack(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})
@@ -141,7 +144,8 @@ func TestUnplayedComesBack(t *testing.T) {
 	}
 }
 
-// TestSpeculation: a platform asks four times while the caller speaks on. That is one turn and three ghosts, whatever had become of the earlier answers.
+// TestSpeculation: a platform asks four times while the caller speaks. That is one turn and three
+// ghosts, whatever happened to the earlier answers.
 func TestSpeculation(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})
@@ -215,7 +219,8 @@ func TestSpeculation(t *testing.T) {
 	}
 }
 
-// TestGhostPlayed: the platform plays the answer that it had thrown away for all we could know. What was heard is told, and one answer.
+// TestGhostPlayed: the platform plays an answer that seemed to be dropped. The ledger shows one
+// answer, with what was heard.
 func TestGhostPlayed(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})
@@ -230,7 +235,8 @@ func TestGhostPlayed(t *testing.T) {
 	}
 }
 
-// TestGhostOfTool: a speculation that called a tool which nobody ran leaves its call in the ledger, marked as a ghost's, and nowhere else.
+// TestGhostOfTool: a speculative tool call that was never run stays in the ledger, marked as a
+// ghost, and appears nowhere else.
 func TestGhostOfTool(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{})
@@ -258,7 +264,8 @@ func TestGhostOfTool(t *testing.T) {
 	}
 }
 
-// TestResentWithoutAnswers: a list without answers is a platform's own where it begins as the call began; whoever sends only what is new may say the same twice.
+// TestResentWithoutAnswers: a list without answers counts as the whole call if it starts as the
+// call did. A client that sends only new messages may say the same twice.
 func TestResentWithoutAnswers(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})
@@ -289,7 +296,8 @@ func TestResentWithoutAnswers(t *testing.T) {
 	}
 }
 
-// speculate begins a streamed call and gives its body once the upstream has been asked and, where it says something, the first words are there.
+// speculate starts a streamed call. It returns the body once the upstream has been asked and, if it
+// answers, the first words have come.
 func (s *server) speculate(id string, script map[string]any, list []any) io.ReadCloser {
 	s.t.Helper()
 	body, err := json.Marshal(map[string]any{"stream": true, "messages": list, "fake": script})
@@ -325,7 +333,7 @@ func (s *server) speculate(id string, script map[string]any, list []any) io.Read
 	return resp.Body
 }
 
-// closer is a body that is not there yet: closing it gives the call up.
+// closer is a body that has not come yet; closing it cancels the call.
 type closer func()
 
 func (c closer) Read([]byte) (int, error) { return 0, io.EOF }
@@ -335,8 +343,8 @@ func (c closer) Close() error {
 	return nil
 }
 
-// TestHeardInPieces: a platform that says two things instead of our answer says both in its turn, and a platform's turn number is no reason to refuse a list that
-// brings several turns at once: the caller waits for an answer.
+// TestHeardInPieces: a platform that replaces our answer with two messages has both stored in its
+// turn. A list with several new turns is accepted whatever its turn number.
 func TestHeardInPieces(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})

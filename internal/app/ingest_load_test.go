@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestIngestHeld: who knows no secret may hold so many bodies open at once and no more, and is forgotten when he goes.
+// TestIngestHeld: callers without a secret may hold only a limited number of bodies open at a time,
+// until they disconnect.
 func TestIngestHeld(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_INGEST_SECRETS=default="+ingestSecret, "HEARDLOG_RETENTION=0")

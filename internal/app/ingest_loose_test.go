@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestIngestOmits: a notification is filed as far as it can be read, and the answer, the log and a metric tell what was left out of it.
+// TestIngestOmits: the readable part of a notification is filed. The answer, the log and a metric
+// report what was left out.
 func TestIngestOmits(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_INGEST_SECRETS=default="+ingestSecret)
@@ -79,7 +80,8 @@ func TestIngestOmits(t *testing.T) {
 	}
 }
 
-// TestIngestForgotten: what the retention has erased, or would have, does not come back with a repeat; what it may still hold does.
+// TestIngestForgotten: a repeated notification does not restore what retention has erased, or would
+// have.
 func TestIngestForgotten(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RETENTION=24h", "HEARDLOG_INGEST_SECRETS=default="+ingestSecret)

@@ -13,20 +13,20 @@ import (
 
 const ingestSecret = "a secret of agora's console"
 
-// ingest sends a notification that the secret signs, and gives the answer.
+// ingest sends a notification signed with the secret and returns the answer.
 func (s *server) ingest(path, key, body string) answer {
 	s.t.Helper()
 	_, v2 := webhook.SignAgora(secret.String(key), []byte(body))
 	return s.post(v1+"/ingest/agora"+path, body, "Agora-Signature-V2", v2)
 }
 
-// agoraNotice gives a notification of a call as Agora's pages print them (reference/agora-api.md 5.5).
+// agoraNotice returns a notification of a call in the form of Agora's documentation.
 func agoraNotice(id string, eventType int, more string) string {
 	return fmt.Sprintf(`{"sid":"S1","noticeId":"%s:%d","productId":17,"eventType":%d,"notifyMs":1780000061000,"payload":{"agent_id":"%s","name":"desk","channel":"room-1","start_ts":1780000000%s}}`,
 		id, eventType, eventType, id, more)
 }
 
-// agoraCall gives the notifications of one call.
+// agoraCall returns the notifications of one call.
 func agoraCall(id string) map[int]string {
 	return map[int]string{
 		101: agoraNotice(id, 101, `,"labels":{"tenant":"t1"}`),
@@ -43,7 +43,8 @@ func agoraCall(id string) map[int]string {
 	}
 }
 
-// TestIngest files two calls, their notifications mixed and each sent twice, and reads the record as any other.
+// TestIngest files two calls whose notifications come mixed and twice, and reads the record like
+// any other.
 func TestIngest(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_INGEST_SECRETS=default="+ingestSecret, "HEARDLOG_RETENTION=0") // these calls ended long ago
@@ -107,7 +108,8 @@ func TestIngest(t *testing.T) {
 	s.post(agent("A42", "/evidence/twilio"), `{"type":"interrupt","utteranceUntilInterrupt":"The train"}`).refused(http.StatusNotFound, "TaskNotFound", "runs at Agora")
 }
 
-// TestIngestNotFiled: what is not about a conversation is answered as Agora wants it, so that it is not sent again.
+// TestIngestNotFiled: notifications that are not about a conversation get a success, so that Agora
+// does not repeat them.
 func TestIngestNotFiled(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_INGEST_SECRETS=default="+ingestSecret)
@@ -136,7 +138,8 @@ func TestIngestNotFiled(t *testing.T) {
 	}
 }
 
-// TestIngestSignatures: each project has its own secrets, and nothing is told of which there are.
+// TestIngestSignatures: each project has its own secrets, and answers do not show which projects
+// have any.
 func TestIngestSignatures(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_CREDENTIALS=p1=id1:s1,p2=id2:s2", "HEARDLOG_INGEST_SECRETS=p1=old one,p1=new one,p2=other")
@@ -161,7 +164,8 @@ func TestIngestSignatures(t *testing.T) {
 	}
 }
 
-// Ids that come as numbers, and numbers that come as strings, are what they say: refused, the notification would be lost.
+// IDs that come as numbers, and numbers that come as strings, are accepted: if refused, the
+// notification would be lost.
 func TestIngestOtherForms(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_INGEST_SECRETS=default="+ingestSecret)

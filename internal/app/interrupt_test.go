@@ -24,7 +24,7 @@ func (s *server) interrupt(id string, body any) answer {
 	return s.post(agent(id, "/interrupt"), body)
 }
 
-// last gives the last message of the ledger.
+// last returns the last message of the ledger.
 func (s *server) last(id string) message {
 	s.t.Helper()
 	l := s.ledger(id)
@@ -91,7 +91,7 @@ func TestInterruptForms(t *testing.T) {
 	}
 }
 
-// TestInterruptEvidence: better evidence replaces weaker and never the other way, in whatever order it comes.
+// TestInterruptEvidence: stronger evidence replaces weaker and never the other way, in any order.
 func TestInterruptEvidence(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -135,7 +135,8 @@ func TestInterruptTimes(t *testing.T) {
 	}
 }
 
-// TestInterruptTargets: the turn that is named, else the last answer; a user message cannot be interrupted.
+// TestInterruptTargets: interrupt cuts the named turn, else the last answer. A user message cannot
+// be interrupted.
 func TestInterruptTargets(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -210,7 +211,7 @@ func TestSpeak(t *testing.T) {
 	s.post(agent("unknown", "/speak"), `{"text":"x"}`).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// TestTurnTable is made of the same ledger as the history (reference/agora-api.md 1.9).
+// TestTurnTable: the table of turns agrees with the history.
 func TestTurnTable(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// voice gives the properties of a minimal join as Agora's clients send it (reference/agora-api.md section 2), with one more pair in each place.
+// voice returns the properties of a minimal join of Agora's clients, with one more pair in each
+// place.
 func voice(edit func(p map[string]any)) map[string]any {
 	p := map[string]any{
 		"channel": "room-1", "token": "", "agent_rtc_uid": "9001", "remote_rtc_uids": []string{"42"},
@@ -113,7 +114,8 @@ func TestJoinRequires(t *testing.T) {
 	with.post(agora+"/join", map[string]any{"name": "n", "properties": voice(func(p map[string]any) { delete(p, "llm") })}).ok(nil)
 }
 
-// TestJoinLimits holds each known property to its documented limits; the path is named as the caller wrote it.
+// TestJoinLimits checks the documented limits of each known property. Errors name the path as the
+// caller wrote it.
 func TestJoinLimits(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -246,7 +248,8 @@ func TestJoinBodies(t *testing.T) {
 	s.post(v1+"/join", `{"name":"x"}`, "Content-Encoding", "gzip").refused(http.StatusBadRequest, "InvalidRequestBody", "Content-Encoding")
 }
 
-// TestJoinConflict is the superset of all documented forms (reference/agora-api.md 1.2), per project, until the agent has ended.
+// TestJoinConflict: the answer to a taken name has the fields of all documented forms, per project,
+// until the agent ends.
 func TestJoinConflict(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -303,7 +306,8 @@ func TestQuota(t *testing.T) {
 	s.join("c", nil)
 }
 
-// TestMessageQuota: a ledger that is full takes no more, and what was taken is answered to and known again.
+// TestMessageQuota: a full ledger refuses new messages, but stores answers to accepted ones and
+// recognizes repeats.
 func TestMessageQuota(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})

@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/handlers"
 )
 
-// TestKnownProperties holds the properties that only Agora's engine uses to their documented values (reference/agora-api.md section 2).
+// TestKnownProperties checks the documented values of properties that only Agora's engine uses.
 func TestKnownProperties(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -82,7 +82,8 @@ func TestKnownProperties(t *testing.T) {
 	}
 }
 
-// TestAppendLooseEnds: of two lists the second counts whole, zero and null count as absent, and NUL gets in nowhere.
+// TestAppendLooseEnds: of two lists the second counts, zero and null count as absent, and NUL is
+// removed everywhere.
 func TestAppendLooseEnds(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -114,7 +115,8 @@ func TestAppendLooseEnds(t *testing.T) {
 	}
 }
 
-// TestChatConflict: what conflicts on an OpenAI-compatible path is refused in OpenAI's form, and with no 409, which its clients send again.
+// TestChatConflict: conflicts on an OpenAI-compatible path have OpenAI's form and are no 409, which
+// its clients retry.
 func TestChatConflict(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})
@@ -129,7 +131,7 @@ func TestChatConflict(t *testing.T) {
 	}
 }
 
-// TestChatPanic: also a panic is told in the form of its path.
+// TestChatPanic: a panic is answered in the form of its path.
 func TestChatPanic(t *testing.T) {
 	t.Parallel()
 	sp, err := spec()

@@ -90,7 +90,7 @@ func (s *server) search(body string, headers ...string) found {
 	return f
 }
 
-// wantFound wants the texts that a search gives.
+// wantFound checks the texts that a search returns.
 func (s *server) wantFound(what, body string, want ...string) {
 	s.t.Helper()
 	if want == nil {
@@ -223,7 +223,7 @@ func TestMemoryRefused(t *testing.T) {
 	}
 }
 
-// TestMemorySearch follows the rules of the search one by one.
+// TestMemorySearch checks the rules of the search one by one.
 //
 // Rules: 003-1, 003-7, 003-8, 003-9, 003-10, 003-11, 003-12, 003-13, 003-14, 003-15, 003-16, 003-19, 003-21
 func TestMemorySearch(t *testing.T) {
@@ -321,7 +321,7 @@ func TestMemoryStatus(t *testing.T) {
 	s.post(memoriesPath+"/x/status", `{"status":"discard"}`).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// TestMemoryClear: a scope goes, with its system messages, and says how many there were.
+// TestMemoryClear: a scope is cleared, with its system messages, and the answer counts them.
 //
 // Rules: 003-17
 func TestMemoryClear(t *testing.T) {
@@ -364,7 +364,8 @@ func TestMemoryClear(t *testing.T) {
 	s.wantFound("after all", `{}`)
 }
 
-// TestMemoriesOfAgents: messages of agents are memories, and memories of agents are messages; only what is accepted reaches an LLM.
+// TestMemoriesOfAgents: messages of agents are memories, and memories of agents are messages. Only
+// accepted ones reach an LLM.
 func TestMemoriesOfAgents(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Hello."})
@@ -467,7 +468,8 @@ func TestMemoryTenants(t *testing.T) {
 	}
 }
 
-// TestMemoriesOfAFullLedger: an agent's ledger has its bound for memories too; the project's own lives as long as the project, and has none.
+// TestMemoriesOfAFullLedger: the limit of an agent's ledger includes memories. A project's own
+// ledger has no such limit.
 func TestMemoriesOfAFullLedger(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_MAX_MESSAGES=2")
@@ -484,7 +486,8 @@ func TestMemoriesOfAFullLedger(t *testing.T) {
 	}
 }
 
-// TestMemoryRepeats: the same Idempotency-Key adds once, also where many calls come at once, to the project's ledger and to an agent's.
+// TestMemoryRepeats: an Idempotency-Key adds a memory once to a project's or an agent's ledger,
+// even in concurrent calls.
 func TestMemoryRepeats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -524,8 +527,9 @@ func TestMemoryRepeats(t *testing.T) {
 	}
 }
 
-// TestMemoriesAreTold: webhooks and tails tell of memories of agents as of any message, of drafts once they are accepted, and of what was cleared without its words; of the
-// project's own they tell nothing.
+// TestMemoriesAreTold: webhooks and tails report memories of agents like any message, drafts once
+// they are accepted, and cleared ones without their text. They report no memories of the project's
+// own ledger.
 //
 // Rules: 003-22
 func TestMemoriesAreTold(t *testing.T) {

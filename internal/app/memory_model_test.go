@@ -21,7 +21,8 @@ type modelReport struct {
 	NotSupported  []struct{ Path, Message string } `json:"not_supported"`
 }
 
-// TestMemoryModel: a document is checked, by itself or beside what it needs, and nothing of this server's environment is in the answer.
+// TestMemoryModel: a document is checked, alone or with its variables, and the answer holds nothing
+// of the server's environment.
 //
 // Rules: 004-1, 004-2
 func TestMemoryModel(t *testing.T) {
@@ -55,7 +56,7 @@ func TestMemoryModel(t *testing.T) {
 	}
 }
 
-// TestMemoryModelJoins: what is said of a document is what join takes.
+// TestMemoryModelJoins: join accepts the settings that the check returns.
 //
 // Rules: 004-4, 004-7
 func TestMemoryModelJoins(t *testing.T) {

@@ -27,7 +27,8 @@ func (h history) texts() []string {
 	return out
 }
 
-// TestClear: nothing that was said is remembered, under every base and over a restart; summary and ledger stay.
+// TestClear: cleared messages leave the memory under every base path and over a restart. Summary
+// and ledger stay.
 //
 // Rules: 000-21, 001-25
 func TestClear(t *testing.T) {
@@ -73,7 +74,8 @@ func (s *server) historyAll(id string) []string {
 	return h.texts()
 }
 
-// TestSummary: null at first; a second one replaces the first; it is no message; it can be taken away; with a Seq what it tells of leaves the memory.
+// TestSummary: the summary is null at first, can be replaced and removed, and is no message. With a
+// seq, the messages that it covers leave the memory.
 //
 // Rules: 001-20
 func TestSummary(t *testing.T) {
@@ -125,7 +127,8 @@ func TestSummary(t *testing.T) {
 	s.get(at).ok(nil)
 }
 
-// TestErase: the agent is gone for every call and under every base, live or ended, also after a restart, and its name is free.
+// TestErase: an erased agent, live or ended, is gone for every call under every base path, also
+// after a restart, and its name is free.
 //
 // Rules: 000-21
 func TestErase(t *testing.T) {
@@ -154,7 +157,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// cutAgent gives what stands behind the agent in a path of calls.
+// cutAgent returns the part of a path after the agent.
 func cutAgent(path string) (string, bool) {
 	const of = "/v1/agents/{id}"
 	if len(path) < len(of) || path[:len(of)] != of {

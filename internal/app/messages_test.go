@@ -60,7 +60,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestAppendRefused: nothing of a batch is stored where one of its messages is not allowed, and the error names it.
+// TestAppendRefused: if one message of a batch is not allowed, none is stored, and the error names
+// it.
 func TestAppendRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -146,7 +147,8 @@ func TestAppendLimits(t *testing.T) {
 	}
 }
 
-// TestAppendIDs: an id names a message once; what came again changes nothing, also as part of a batch and after the agent's end.
+// TestAppendIDs: an ID names one message. A repeat changes nothing, in a batch and after the
+// agent's end too.
 func TestAppendIDs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -208,7 +210,7 @@ func TestAppendIdempotencyKey(t *testing.T) {
 	send(strings.Repeat("k", 101), batch).refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
 }
 
-// TestTurnNumbers is the numbering of DESIGN section 2.
+// TestTurnNumbers checks the numbering of turns.
 //
 // Rules: 002-3
 func TestTurnNumbers(t *testing.T) {
@@ -254,7 +256,7 @@ func TestTurnNumbers(t *testing.T) {
 	}
 }
 
-// TestTimestamps: ten digits are seconds (reference/agora-api.md 9.3).
+// TestTimestamps: a time of ten digits is in seconds.
 //
 // Rules: 002-4
 func TestTimestamps(t *testing.T) {
@@ -268,7 +270,8 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestRepairedText: what is no UTF-8 is repaired, since its sender cannot help it; nothing else is touched.
+// TestRepairedText: invalid UTF-8 is repaired, since its sender cannot help it. All other text is
+// unchanged.
 func TestRepairedText(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -434,7 +437,8 @@ func TestLedgerPaging(t *testing.T) {
 	s.get(agent("unknown", "/messages")).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// TestBodyLimits: 413 for a body over the limit, with and without a stated length, and 400 for one that nests too deep.
+// TestBodyLimits: a body over the limit gets a 413, with or without a declared length, and one that
+// nests too deep a 400.
 func TestBodyLimits(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_MAX_BODY=20000")

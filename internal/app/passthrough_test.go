@@ -77,14 +77,16 @@ func (o *other) requests() []string {
 	return append([]string(nil), o.seen...)
 }
 
-// plain gives the server with a client that takes answers which openapi.yaml cannot list: paths of the upstream's own.
+// plain returns the server with a client that accepts answers of the upstream's own paths, which
+// openapi.yaml cannot list.
 func (s *server) plain() *server {
 	sub := *s
 	sub.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &sub
 }
 
-// TestPassThrough: what the setting names goes up with the server's key and nothing of the client's, and comes back as it is.
+// TestPassThrough: paths of the setting are forwarded with the server's key and none of the
+// client's credentials, and answers come back unchanged.
 func TestPassThrough(t *testing.T) {
 	t.Parallel()
 	o, base := newOther(t)
@@ -123,7 +125,8 @@ func TestPassThrough(t *testing.T) {
 	s.abandoned(t, o, auth)
 }
 
-// abandoned: a client who leaves ends the upstream's answer, and an upstream that breaks off is no whole answer.
+// abandoned: a client that disconnects ends the upstream's answer, and an upstream that breaks off
+// does not count as complete.
 func (s *server) abandoned(t *testing.T, o *other, auth []string) {
 	ctx, leave := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+v1+"/slow", nil)
@@ -156,7 +159,7 @@ func (s *server) abandoned(t *testing.T, o *other, auth []string) {
 	}
 }
 
-// TestPassThroughRefused: nothing goes up that the setting does not name, and no path is read in two ways.
+// TestPassThroughRefused: other paths are not forwarded, and no path can be read in two ways.
 func TestPassThroughRefused(t *testing.T) {
 	t.Parallel()
 	o, base := newOther(t)
@@ -215,7 +218,7 @@ func TestPassThroughAgent(t *testing.T) {
 	s.post(v1+"/embeddings", `{}`, "X-Agent-Id", odd).failed(501, "unsupported", "/chat/completions")
 }
 
-// raw sends bytes as they are and gives the first line of the answer.
+// raw sends bytes unchanged and returns the first line of the answer.
 func (s *server) raw(t *testing.T, request string) string {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))

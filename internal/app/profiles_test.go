@@ -13,7 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 )
 
-// call sends a chat completion that names no agent, and gives the agent that answered.
+// call sends a chat completion that names no agent and returns the agent that answered.
 func (s *server) call(body string, headers ...string) string {
 	s.t.Helper()
 	body = strings.Replace(body, "{", `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hello"}],`, 1)
@@ -21,7 +21,8 @@ func (s *server) call(body string, headers ...string) string {
 	return s.post(v1+"/chat/completions", body, headers...).ok(nil).header.Get("X-Heardlog-Agent")
 }
 
-// TestCallKeys: each platform's key finds one agent, the same each time, also after a restart, and a new one once that has stopped.
+// TestCallKeys: each platform's key finds the same agent each time, also after a restart, and
+// starts a new one once that agent has stopped.
 func TestCallKeys(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})
@@ -101,7 +102,8 @@ func TestCallKeyRace(t *testing.T) {
 	}
 }
 
-// TestCallKeysWithoutAutoJoin: joined agents are found by the keys that their join names, and by their channel; other keys find none.
+// TestCallKeysWithoutAutoJoin: joined agents are found by the keys of their join and by their
+// channel, and by no other keys.
 func TestCallKeysWithoutAutoJoin(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})
@@ -143,7 +145,7 @@ func TestCallKeysWithoutAutoJoin(t *testing.T) {
 	s.post(v1+"/evidence/vapi", `{}`, "X-Agent-Id", "../x").refused(http.StatusBadRequest, "MissingRequiredField", "type")
 }
 
-// TestNoKey: a setting lets calls be told apart by their first words.
+// TestNoKey: with a setting, calls are identified by their first words.
 func TestNoKey(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})
@@ -217,7 +219,8 @@ func TestProfileGuards(t *testing.T) {
 	}
 }
 
-// TestChannelFindsTheNewest: a channel that found an agent of its own before finds the one that joined with it since, and the same one after a restart.
+// TestChannelFindsTheNewest: a channel finds the newest agent that joined with it, also after a
+// restart.
 func TestChannelFindsTheNewest(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{})

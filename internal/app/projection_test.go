@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// told gives the messages of the newest call that the upstream got.
+// told returns the messages of the last call that the upstream got.
 func told(t *testing.T, llm *fake.LLM) []toldMessage {
 	t.Helper()
 	seen := llm.Requests()
@@ -36,7 +36,7 @@ func toldIn(t *testing.T, body []byte) []toldMessage {
 	return sent.Messages
 }
 
-// spoken gives messages as role: content lines.
+// spoken returns messages as role: content lines.
 func spoken(msgs []toldMessage) []string {
 	out := make([]string, 0, len(msgs))
 	for _, m := range msgs {
@@ -50,7 +50,8 @@ func spoken(msgs []toldMessage) []string {
 	return out
 }
 
-// TestProjection is what the model is told of answers that were cut, by the agent's setting and by the call's header, in both ways to talk to the proxy.
+// TestProjection checks what the model gets of interrupted answers, by the agent's setting and by
+// the call's header, for clients that send the whole list or only new messages.
 func TestProjection(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "At nine from platform two. Shall I book?"})
@@ -104,7 +105,8 @@ func TestProjection(t *testing.T) {
 		failed(400, "invalid", `"all" is not one of heard_only, heard_marked, heard_and_unsaid, generated`)
 }
 
-// TestProjectionEcho is a platform that never says what was heard: its echo tells, and its spelling stays.
+// TestProjectionEcho: for a platform that does not report what was heard, its echo is the evidence,
+// and its spelling is kept.
 func TestProjectionEcho(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "At nine from platform two. Shall I book?"})
@@ -203,7 +205,8 @@ func TestTransforms(t *testing.T) {
 	}
 }
 
-// TestTransformOriginal is a platform that tells itself what it generated and what was heard, of answers that the ledger never saw.
+// TestTransformOriginal: a platform sends what it generated and what was heard of answers that are
+// not in the ledger.
 func TestTransformOriginal(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "Yes."})
@@ -236,8 +239,8 @@ func TestProjectionRefused(t *testing.T) {
 	}
 }
 
-// TestProjectionPrefix: what the upstream gets only ever grows, for a provider keeps what it made of a beginning that it has seen before. Evidence
-// that comes late changes the message that it speaks of, and nothing before it.
+// TestProjectionPrefix: each request to the upstream extends the last one, since providers cache
+// prefixes. Late evidence changes the message it is about, and none before it.
 func TestProjectionPrefix(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "One two three four."})
@@ -293,7 +296,8 @@ func TestProjectionPrefix(t *testing.T) {
 	}
 }
 
-// TestProjectionLong is a call that is longer than the window, on a platform that sends all of it each time.
+// TestProjectionLong: a call grows longer than the window, on a platform that sends the whole list
+// each time.
 func TestProjectionLong(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "One two three four."})
@@ -319,7 +323,7 @@ func TestProjectionLong(t *testing.T) {
 	}
 }
 
-// messagesOf gives the bytes of a body up to the end of its last message.
+// messagesOf returns a body up to the end of its last message.
 func messagesOf(t *testing.T, body []byte) string {
 	t.Helper()
 	var sent struct{ Messages json.RawMessage }
@@ -330,7 +334,7 @@ func messagesOf(t *testing.T, body []byte) string {
 	return string(body[:end-1])
 }
 
-// rawMessages gives the messages of messagesOf, each as its bytes.
+// rawMessages returns the bytes of each message in messagesOf.
 func rawMessages(t *testing.T, body string) []string {
 	t.Helper()
 	var sent struct{ Messages []json.RawMessage }

@@ -24,7 +24,8 @@ func replicas(t *testing.T, n int, env ...string) []*server {
 	return out
 }
 
-// TestCutElsewhere: an answer that streams through one server is cut by calls to another, and stands in the ledger as if they had come to the same.
+// TestCutElsewhere: an answer that streams through one server can be cut through another. The
+// ledger is the same as on one server.
 func TestCutElsewhere(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, counting())
@@ -69,7 +70,8 @@ func TestCutElsewhere(t *testing.T) {
 	}
 }
 
-// TestOvertakenElsewhere: the caller's next words come to another server than the one that still answers: what comes of it is what comes of it at one server.
+// TestOvertakenElsewhere: the caller's next words reach another server while the first still
+// answers. The result is the same as on one server.
 func TestOvertakenElsewhere(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, counting())
@@ -112,7 +114,8 @@ func TestOvertakenElsewhere(t *testing.T) {
 	}
 }
 
-// TestLeaveElsewhere: what streams through another server is in the final memory, and a farewell is waited for.
+// TestLeaveElsewhere: the final memory holds what streams through another server, and a farewell is
+// waited for.
 func TestLeaveElsewhere(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, counting())
@@ -137,7 +140,8 @@ func TestLeaveElsewhere(t *testing.T) {
 	}
 }
 
-// TestTailElsewhere: the live tail of one server shows what is written through another, each thing once and in order.
+// TestTailElsewhere: the live tail of one server shows the changes through another, each once and
+// in order.
 func TestTailElsewhere(t *testing.T) {
 	t.Parallel()
 	two := replicas(t, 2)
@@ -155,8 +159,9 @@ func TestTailElsewhere(t *testing.T) {
 	}
 }
 
-// TestTimersOfReplicas: each of several servers looks after all agents; one ends an idle agent, once, and only when none of them was asked for it. The agents
-// and deliveries of one that is gone are the others'.
+// TestTimersOfReplicas: each server serves the timers of all agents. One of them ends an idle
+// agent, once, if no server had a request for it. Agents and deliveries of a server that is gone
+// are taken over.
 func TestTimersOfReplicas(t *testing.T) {
 	t.Parallel()
 	r := receive(t, hookSecret)
@@ -202,8 +207,8 @@ func TestTimersOfReplicas(t *testing.T) {
 	}
 }
 
-// TestDatabaseDown: while the database is away the probe says so and calls are refused with a time to come back; what was acknowledged is there afterwards, and
-// everything goes on by itself.
+// TestDatabaseDown: while the database is down, readyz fails and calls are refused with
+// Retry-After. Acknowledged data survives, and the server recovers by itself.
 func TestDatabaseDown(t *testing.T) {
 	t.Parallel()
 	db := postgrestest.Start(t)
@@ -235,8 +240,9 @@ func TestDatabaseDown(t *testing.T) {
 	}
 }
 
-// TestDatabaseSilent: a network that swallows everything between the server and its database is like a database that is away: calls are refused within their time, with a
-// time to come back, the probe says so, and everything goes on by itself afterwards.
+// TestDatabaseSilent: a network that drops all packets to the database counts as a database that is
+// down: calls are refused in time with Retry-After, readyz fails, and the server recovers by
+// itself.
 func TestDatabaseSilent(t *testing.T) {
 	t.Parallel()
 	proxy := postgrestest.NewProxy(t, postgrestest.URL(t))

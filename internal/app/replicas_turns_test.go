@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTurnsNeverFall: whichever server a message with a turn number of the client's comes to, a number below the agent's newest is refused, and the ledger's numbers never go down,
-// also where many come at once.
+// TestTurnsNeverFall: on every server, a message with a turn number below the agent's newest is
+// refused. Turn numbers in the ledger never decrease, even with many concurrent calls.
 func TestTurnsNeverFall(t *testing.T) {
 	t.Parallel()
 	servers := replicas(t, 3)

@@ -22,7 +22,7 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 )
 
-// TestRestart: everything that was answered is there afterwards, and the agents go on where they were.
+// TestRestart: all acknowledged data survives a restart, and agents go on.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -78,7 +78,8 @@ func TestTimersAfterRestart(t *testing.T) {
 	}
 }
 
-// TestAppendsDuringStop: what was answered while the server went down is there afterwards, in order, and nothing twice.
+// TestAppendsDuringStop: what was acknowledged during a stop is there afterwards, in order and
+// once.
 func TestAppendsDuringStop(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -160,7 +161,7 @@ func TestSecondServer(t *testing.T) {
 	s.join("the first lives on", nil)
 }
 
-// TestBadStart: what is wrong with the settings fails in New, and everything opened before is given back.
+// TestBadStart: New fails on settings that cannot work, and releases what it had opened.
 func TestBadStart(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -198,7 +199,7 @@ func TestBadStart(t *testing.T) {
 	}
 }
 
-// TestNotReady: a server whose store fails, or that is stopping, says so, and goes on living.
+// TestNotReady: a server whose store fails, or that is stopping, is not ready, and keeps running.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	sp, err := spec()

@@ -45,8 +45,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestSecretsStayIn: keys, tokens and secrets go in and never come out: not in answers, log lines, metrics or webhooks, and, where a key is set, not
-// readable in the store's files either.
+// TestSecretsStayIn: keys, tokens and secrets appear in no answer, log line, metric or webhook and,
+// if a key is set, are not readable in the store's files.
 func TestSecretsStayIn(t *testing.T) {
 	t.Parallel()
 	needsFile(t)

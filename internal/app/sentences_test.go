@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSpokenSentences: each sentence that is spoken is an update of its own, and of the session that it was spoken in alone; they become one message. With
-// normalisation off they stay what they were.
+// TestSpokenSentences: each spoken sentence is an update of its own, of its own session, and they
+// become one message. Without normalization they stay separate.
 //
 // Rules: 000-11, 000-29, 000-30
 func TestSpokenSentences(t *testing.T) {

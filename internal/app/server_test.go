@@ -33,7 +33,8 @@ const patience = 30 * time.Second
 // spec is the description, read once: reading it takes longer than most tests.
 var spec = sync.OnceValues(func() (*spectest.Spec, error) { return spectest.Load(context.Background(), heardlog.Spec) })
 
-// TestMain runs the tests and then, if all of them ran, demands, on the store of most users, that every documented answer was seen and held against the description.
+// TestMain runs the tests. If all ran, on the default store, it then requires that every documented
+// answer was seen and checked.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
@@ -268,7 +269,7 @@ const (
 // bases are their prefixes as the description writes them.
 var bases = []string{"/v1", "/api/conversational-ai-agent/v2/projects/{appid}", "/cn/api/conversational-ai-agent/v2/projects/{appid}"}
 
-// join starts an agent under /v1 with these properties and gives its id.
+// join starts an agent under /v1 with these properties and returns its ID.
 func (s *server) join(name string, properties any, headers ...string) string {
 	s.t.Helper()
 	body := map[string]any{"name": name}
@@ -341,7 +342,7 @@ func (s *server) ledger(id string, headers ...string) []message {
 	return l.Messages
 }
 
-// say appends messages and gives them as stored.
+// say appends messages and returns them as stored.
 func (s *server) say(id string, msgs ...map[string]any) []message {
 	s.t.Helper()
 	var l ledger
@@ -354,7 +355,7 @@ func assistant(text string) map[string]any {
 	return map[string]any{"role": "assistant", "content": text}
 }
 
-// texts gives messages as role:content lines with their turns.
+// texts returns messages as role:content lines with their turns.
 func texts(msgs []message) []string {
 	out := []string{}
 	for _, m := range msgs {
@@ -469,7 +470,7 @@ func (r *tail) message(what string, fits func(message) bool) message {
 	}
 }
 
-// status waits until the agent has this status and gives the event's message.
+// status waits until the agent has this status and returns the event's message.
 func (r *tail) status(want string) string {
 	r.t.Helper()
 	for {

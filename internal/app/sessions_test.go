@@ -12,7 +12,7 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// inherited is what a join or an agent says that it took over.
+// inherited is the part of a join's answer, or of an agent, about the memory it continues.
 type inherited struct {
 	AgentID  string `json:"agent_id"`
 	Mode     string `json:"mode"`
@@ -22,7 +22,7 @@ type inherited struct {
 	Pending  bool   `json:"pending"`
 }
 
-// session joins with a session block and gives the agent and what it took over.
+// session joins with a session block and returns the agent and what it continues.
 func (s *server) session(base, name string, session map[string]any, more ...string) (string, *inherited) {
 	s.t.Helper()
 	var out struct {
@@ -38,8 +38,9 @@ func (s *server) session(base, name string, session map[string]any, more ...stri
 	return out.AgentID, out.Inherited
 }
 
-// TestSessionInherits: through every base an agent goes on with the memory of the last of its name, in its history, its context and its ledger, over a restart; another project's
-// agents and erased ones are never found.
+// TestSessionInherits: under every base path an agent continues the memory of the last agent of its
+// name, in history, context and ledger, over a restart. It never continues another project's or an
+// erased agent.
 //
 // Rules: 002-12, 004-7
 func TestSessionInherits(t *testing.T) {
@@ -120,7 +121,8 @@ func TestSessionRefused(t *testing.T) {
 	s.post(v1+"/join", `{"name":"n","properties":{"heardlog":{"session":{"inherit":"none","persist_across_invocations":false}}}}`).ok(nil)
 }
 
-// TestQuotaDropsIdle: where the server is set so, a join over the limit ends the agent that nobody has asked for longest, and says so.
+// TestQuotaDropsIdle: with drop_idle, a join over the limit ends the agent that has been idle
+// longest, with its reason.
 //
 // Rules: 004-7
 func TestQuotaDropsIdle(t *testing.T) {

@@ -13,14 +13,15 @@ import (
 	"github.com/heardlog/heardlog/internal/simulate"
 )
 
-// script writes a call by chance, step by step: what the caller heard is known all the time, and so is the record that must come of it.
+// script writes a random call step by step, together with what the caller heard and the record that
+// is expected.
 type script struct {
 	rnd   *rand.Rand
 	words int
 	b     strings.Builder
 }
 
-// text gives n words that the call has not had yet.
+// text returns n words that the call has not used yet.
 func (s *script) text(n int) string {
 	syllables := []string{"ka", "lo", "mi", "ren", "su", "ta", "vo", "zel", "pi", "dor", "nu", "gas"}
 	out := make([]string, n)
@@ -115,8 +116,8 @@ func (s *script) turn(platform string) {
 	s.line(step)
 }
 
-// Calls made up by chance leave the record that their making knows: barge-ins anywhere, answers never played, speculations and retries of every
-// kind, windows. HEARDLOG_TEST_CALLS=n plays n of them instead of a few.
+// Random calls leave the expected record: barge-ins anywhere, answers never played, speculations
+// and retries of every kind, windows. HEARDLOG_TEST_CALLS=n plays n of them instead of a few.
 func TestSimulatedCallsByChance(t *testing.T) {
 	t.Parallel()
 	n := 24

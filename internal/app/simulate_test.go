@@ -74,7 +74,8 @@ func TestSimulatedCallOfDocument(t *testing.T) {
 	}
 }
 
-// Played in time, a call lasts as long as its words and its pauses do; here at a hundred times the speed.
+// A call played in real time lasts as long as its words and pauses; here at a hundred times the
+// speed.
 func TestSimulatedCallInTime(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -110,7 +111,7 @@ func simulated(t *testing.T, c simulate.Command, out *bytes.Buffer) error {
 	return c.Play(t.Context(), out)
 }
 
-// A record that is not as expected is told, column by column, and fails the command.
+// The command reports differences column by column and fails.
 func TestSimulatedCallDiffers(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -19,8 +19,9 @@ type appended struct {
 	Dropped  []int64
 }
 
-// TestWriteTimePolicy runs OVOS' memory: the seam between stored and new is tidied, then the memory is cut for good, and the answer tells of both. The ledger
-// keeps all, ids stay known, and a system message at the seam blocks its rules.
+// TestWriteTimePolicy runs OVOS' memory: the seam between stored and new messages is normalized,
+// then the memory is cut for good, and the answer reports both. The ledger keeps all messages, IDs
+// stay known, and a system message at the seam prevents its normalization.
 //
 // Rules: 000-9, 000-12, 000-13, 000-14, 000-15, 000-16, 000-17, 000-18, 000-19, 000-20, 000-22, 000-29
 func TestWriteTimePolicy(t *testing.T) {
@@ -95,7 +96,8 @@ func (s *server) roles(id string) []string {
 	return out
 }
 
-// TestSnapshot: what is restored comes back byte for byte, from an object or a plain list, over a restart; it is all or nothing.
+// TestSnapshot: a restored snapshot, an object or a plain list, comes back byte for byte, over a
+// restart. A restore is all or nothing.
 //
 // Rules: 001-4, 001-5, 001-6, 001-7, 001-26, 001-27
 func TestSnapshot(t *testing.T) {
@@ -182,7 +184,8 @@ type trimmed struct {
 	}
 }
 
-// TestTrim cuts by count and by tokens; system messages stay, in front where the newest are kept, and a call is not parted from its results.
+// TestTrim cuts by count and by tokens. System messages stay, in front if the newest are kept, and
+// a call stays with its results.
 //
 // Rules: 001-11, 001-21, 001-22, 001-23, 001-24
 func TestTrim(t *testing.T) {
@@ -255,7 +258,8 @@ func contents(list []message) []string {
 	return out
 }
 
-// TestRepair: results that are missing get a stand-in, in the memory itself; everything else is told of; the second time nothing changes.
+// TestRepair: missing results get a placeholder in the memory. Other problems are only reported,
+// and a second repair changes nothing.
 //
 // Rules: 001-17, 001-18
 func TestRepair(t *testing.T) {
@@ -287,8 +291,9 @@ func TestRepair(t *testing.T) {
 	sameLines(t, "again", s.context(id, `{"policy":{"preset":"full"}}`), want...)
 }
 
-// TestSnapshotHoldsAll: nothing that a restore took is missing from the next snapshot, be it without words, a draft, or of somebody's scope; and once the caller
-// is known to have heard less of an answer, the snapshot says no more than that.
+// TestSnapshotHoldsAll: the next snapshot has everything that a restore accepted: messages without
+// text, drafts, and those of a user's scope. When evidence shows that less of an answer was heard,
+// the snapshot holds no more than that.
 //
 // Rules: 001-26, 001-27
 func TestSnapshotHoldsAll(t *testing.T) {
@@ -325,7 +330,7 @@ func TestSnapshotHoldsAll(t *testing.T) {
 	}
 }
 
-// TestRepairKeepsAnswers: a memory that has to begin anew does not leave the answer behind that is being made.
+// TestRepairKeepsAnswers: a repair that rewrites the memory keeps the answer in progress.
 func TestRepairKeepsAnswers(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Hang: true})
@@ -350,7 +355,8 @@ func TestRepairKeepsAnswers(t *testing.T) {
 	}
 }
 
-// TestRetryOfWhatGrew: an answer whose sending is tried again is known, though a later one was merged into it meanwhile.
+// TestRetryOfWhatGrew: a retried answer is recognized although a later one was merged into it
+// meanwhile.
 //
 // Rules: 000-13
 func TestRetryOfWhatGrew(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// twoModels is an upstream at which the model "small" answers as another LLM, which can be replaced, than all others do.
+// twoModels is an upstream with two LLMs: one for model "small", which can be replaced, and one for
+// all others.
 type twoModels struct {
 	turns *fake.LLM
 	small atomic.Pointer[fake.LLM]
@@ -53,7 +54,8 @@ func (s *server) summarizing(name string, llm map[string]any) string {
 	}})
 }
 
-// turnsOf runs turns of some 15 tokens through the proxy, each with an answer that begins with the turn's number and ends in words that the caller does not hear.
+// turnsOf runs turns of about 15 tokens through the proxy. Each answer starts with the turn's
+// number and ends in words that the caller does not hear.
 func (s *server) turnsOf(id string, from, to int) {
 	s.t.Helper()
 	for i := from; i < to; i++ {
@@ -82,7 +84,7 @@ func (s *server) waitSummary(id string, fits func(text string) bool) {
 	}
 }
 
-// count gives a counter's value, 0 while it has none.
+// count returns a counter's value, 0 if it has none.
 func (s *server) count(name string) string {
 	s.t.Helper()
 	for line := range strings.Lines(string(s.get("/metrics").ok(nil).body)) {
@@ -93,7 +95,7 @@ func (s *server) count(name string) string {
 	return "0"
 }
 
-// contextOf gives what an LLM would be told now, a message a line.
+// contextOf returns what an LLM would get now, one message a line.
 func (s *server) contextOf(id string) string {
 	s.t.Helper()
 	var got struct {
@@ -107,8 +109,9 @@ func (s *server) contextOf(id string) string {
 	return b.String()
 }
 
-// TestSummaries is a long conversation through the proxy: its older part becomes a summary, of heard words only; the next turn is told it under its heading, behind the system
-// messages; no turn waits for it.
+// TestSummaries runs a long conversation through the proxy. Its older part becomes a summary of
+// heard words. The next turn gets it under its heading, after the system messages, and no turn
+// waits for it.
 //
 // Rules: 001-28, 001-29
 func TestSummaries(t *testing.T) {
@@ -167,7 +170,8 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// TestSummariesFail: a model that fails changes nothing, and what it said is no secret's way out; another agent's summary is made all the same.
+// TestSummariesFail: a failing model changes nothing and leaks no secret, and other agents still
+// get their summaries.
 //
 // Rules: 001-29
 func TestSummariesFail(t *testing.T) {
@@ -220,8 +224,9 @@ func TestSummariesOff(t *testing.T) {
 	}
 }
 
-// TestSummaryUpstreams: a summary is asked for as a turn's answer is: where the agent's first upstream fails the next is asked, with its own key; it has a trace, without a word
-// of what was said; an answer that comes in one piece is taken as well.
+// TestSummaryUpstreams: a summary is requested like an answer: if the agent's first upstream fails,
+// the next is asked with its own key. It has a trace without any text. An unstreamed answer is
+// accepted too.
 func TestSummaryUpstreams(t *testing.T) {
 	t.Parallel()
 	broken, first := upstream(t, fake.Script{Status: http.StatusServiceUnavailable})

@@ -68,7 +68,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestUnknownPathsAndMethods: every 4xx has a JSON body, since one client breaks without (reference/agora-api.md 7.7).
+// TestUnknownPathsAndMethods: every 4xx has a JSON body, since one of Agora's clients fails
+// without.
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -117,7 +118,8 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestPanic: a handler that panics answers 500 in the documented form, is logged with its stack, and the server lives on.
+// TestPanic: a panic in a handler is answered with a 500 in the documented form and logged with its
+// stack, and the server keeps running.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	sp, err := spec()

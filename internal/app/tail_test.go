@@ -52,7 +52,8 @@ func (a answer) status200() {
 	}
 }
 
-// TestTailResume: a reader that comes back with the last id it saw misses nothing and is told nothing twice.
+// TestTailResume: a reader that reconnects with the last ID it saw misses nothing and gets nothing
+// twice.
 func TestTailResume(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -110,7 +111,7 @@ func TestTailResume(t *testing.T) {
 	s.get(agent("unknown", "/events")).refused(http.StatusNotFound, "TaskNotFound")
 }
 
-// TestTailsEndWithTheServer: a stop is not held up by those who watch.
+// TestTailsEndWithTheServer: open tails do not delay a stop.
 func TestTailsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_SHUTDOWN_TIMEOUT=20s")

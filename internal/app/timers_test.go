@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// gone waits until the named agent has ended, as the list tells: to ask for the agent itself, or to follow it, would keep it alive.
+// gone waits until the named agent has ended, according to the list. A request for the agent
+// itself, or a tail, would keep it alive.
 func (s *server) gone(name string) {
 	s.t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -28,7 +29,7 @@ func (s *server) gone(name string) {
 	}
 }
 
-// TestIdleTimeout: an agent that nobody asks for ends, with its reason.
+// TestIdleTimeout: an agent without requests ends, with its reason.
 func TestIdleTimeout(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -83,7 +83,7 @@ func attributes(list []*common.KeyValue) map[string]string {
 	return out
 }
 
-// named gives the spans of a name, oldest first.
+// named returns the spans of a name, oldest first.
 func (c *otlp) named(name string) []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,8 @@ const (
 	callersSpan  = "00f067aa0ba902b7"
 )
 
-// A turn is a trace below the caller's own, with the names of the conventions, without secrets and without a word of what was said.
+// A turn is a trace below the caller's own, with the names of the conventions, without secrets and
+// without any text of the conversation.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "At nine, SAIDWORD.", Usage: true})
@@ -173,7 +174,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// What was said is in a trace where the setting says so, secrets are not even then.
+// With the setting, traces hold the text of the conversation, but no secrets.
 func TestTracesWithContent(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "At nine."})
@@ -204,7 +205,7 @@ func TestTracesWithContent(t *testing.T) {
 	}
 }
 
-// What goes wrong is marked, without the words of the upstream, and only where it is the upstream's fault.
+// Errors are marked without the upstream's text, and only if they are the upstream's fault.
 func TestTracesOfFailures(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Status: 503, Body: `{"error":{"message":"about UPSTREAMWORD"}}`})

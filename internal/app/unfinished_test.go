@@ -11,7 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestUnfinishedImport: a server that begins on a store whose import was not finished says so, and serves; on others it says nothing.
+// TestUnfinishedImport: a server warns if it starts on a store with an unfinished import, and
+// serves. On others it does not warn.
 func TestUnfinishedImport(t *testing.T) {
 	t.Parallel()
 	path, url := filepath.Join(t.TempDir(), "h.db"), postgrestest.URL(t)

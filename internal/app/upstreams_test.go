@@ -27,7 +27,7 @@ func fallbacks(t testing.TB, list ...map[string]any) string {
 	return "HEARDLOG_LLM_FALLBACKS=" + string(b)
 }
 
-// lastAnswer gives the ledger's newest entry as it is shown.
+// lastAnswer returns the ledger's newest entry as the API shows it.
 func (s *server) lastAnswer(id string) (e struct {
 	Role, Content, State, Upstream, Filler string
 	Failure                                *struct{ Code int }
@@ -100,7 +100,7 @@ func TestFallOver(t *testing.T) {
 	}
 }
 
-// TestNoFallOver: a request that is at fault itself, and an answer that has begun, stay where they are.
+// TestNoFallOver: no fallback is asked if the request itself is at fault or the answer has started.
 func TestNoFallOver(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -135,7 +135,7 @@ func TestNoFallOver(t *testing.T) {
 	}
 }
 
-// open asks an agent and gives the answer while it comes.
+// open asks an agent and returns the answer while it streams.
 func (s *server) open(id, body string) *http.Response {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+agent(id, "/chat/completions"), strings.NewReader(body))
@@ -150,7 +150,8 @@ func (s *server) open(id, body string) *http.Response {
 	return resp
 }
 
-// TestLeavingIsNoFailure: a client who leaves while the first upstream thinks makes nobody ask another, and opens no breaker.
+// TestLeavingIsNoFailure: if a client disconnects while the first upstream is silent, no fallback
+// is asked and no breaker opens.
 func TestLeavingIsNoFailure(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Hang: true})
@@ -205,7 +206,8 @@ func grep(page, word string) string {
 	return out.String()
 }
 
-// TestBreaker: an upstream that failed five times in a row is not asked first any more, is asked when nobody else is left, and its state is shown.
+// TestBreaker: after five failures in a row an upstream is no longer asked first, but still if no
+// other is left. Its state is shown.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Status: 500})
@@ -286,7 +288,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestLastIsNotCut: the limit for the first token chooses between upstreams; the last of them may take its time.
+// TestLastIsNotCut: the limit for the first token is for choosing between upstreams; it does not
+// apply to the last one.
 func TestLastIsNotCut(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Hang: true})
@@ -296,12 +299,13 @@ func TestLastIsNotCut(t *testing.T) {
 	if got := s.chat(agent(id, "/chat/completions"), "x", true).ok(nil); !strings.Contains(string(got.body), "last.") || got.header.Get("X-Heardlog-Upstream") != "fallback-1" {
 		t.Errorf("%q", got.body)
 	}
-	// With something to say instead, nobody waits.
+	// With something to say instead, there is no wait.
 	id = s.join("sorry", map[string]any{"llm": map[string]any{"failure_message": "Sorry."}})
 	if got := s.chat(agent(id, "/chat/completions"), "x", true).ok(nil); !strings.Contains(string(got.body), "Sorry.") {
 		t.Errorf("%q", got.body)
 	}
-	// The whole time spans all attempts: the second is cut by what the first has left of it, and the third is not asked.
+	// The total time covers all attempts: the second is cut by what the first has left, and the
+	// third is not made.
 	hung, hungBase := upstream(t, fake.Script{Hang: true})
 	id = s.join("hung", map[string]any{"llm": map[string]any{"url": hungBase}, "heardlog": map[string]any{
 		"timeouts": map[string]any{"first_token_ms": 600, "total_ms": 1000}, "upstreams": []any{map[string]any{"url": hungBase}, map[string]any{"url": hungBase}},
@@ -312,7 +316,8 @@ func TestLastIsNotCut(t *testing.T) {
 	}
 }
 
-// TestAgentsUpstreams: an agent's own list, with keys, models and vendors of its own, that survives a restart and is asked with nobody else's key.
+// TestAgentsUpstreams: an agent's own list, with keys, models and vendors, survives a restart. No
+// upstream gets another's key.
 func TestAgentsUpstreams(t *testing.T) {
 	t.Parallel()
 	_, down := upstream(t, fake.Script{Status: 503})
@@ -338,7 +343,7 @@ func TestAgentsUpstreams(t *testing.T) {
 	if b := string(seen.Body); strings.Count(b, `"model"`) != 1 || !strings.Contains(b, `"model":"m3"`) || !strings.Contains(b, `"temperature":0.5`) || !strings.Contains(b, "When?") {
 		t.Errorf("body %s", b)
 	}
-	// An agent with an LLM of its own falls back to nobody that it did not name.
+	// An agent with an LLM of its own has only the fallbacks that it named.
 	alone := s.join("alone", map[string]any{"llm": map[string]any{"url": down + "/chat/completions"}})
 	if got := s.chat(agent(alone, "/chat/completions"), "x", false); got.status != http.StatusServiceUnavailable {
 		t.Errorf("%d", got.status)
@@ -381,7 +386,8 @@ func TestUpstreamsRefused(t *testing.T) {
 	}
 }
 
-// TestUpstreamSecrets: the keys of upstreams come out nowhere, not even where one repeats what it was sent, and are not readable in the store.
+// TestUpstreamSecrets: keys of upstreams are never shown, even if an upstream repeats them, and are
+// not readable in the store.
 func TestUpstreamSecrets(t *testing.T) {
 	t.Parallel()
 	secrets := []string{"sk-first-QWERTY01", "sk-spare-QWERTY02", "head-spare-QWERTY03", "sk-agents-QWERTY04", "head-agents-QWERTY05", "query-QWERTY06"}
@@ -447,7 +453,8 @@ func TestFallbacksOfProjects(t *testing.T) {
 	}
 }
 
-// TestEndedBetweenUpstreams: who interrupts while the first upstream is silent ends the call; nobody else is asked.
+// TestEndedBetweenUpstreams: an interrupt while the first upstream is silent ends the call without
+// asking a fallback.
 func TestEndedBetweenUpstreams(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Hang: true, Heartbeat: fake.Duration(10 * time.Millisecond)})

@@ -21,7 +21,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// subscribed makes a store in which the receiver is an endpoint with this filter, and gives the setting that names it.
+// subscribed creates a store in which the receiver is an endpoint with this filter, and returns the
+// setting for it.
 func subscribed(t *testing.T, r *receiver, secret string, filter ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "heardlog.db")
@@ -70,7 +71,8 @@ func (n notice) told(t *testing.T) eventView {
 	return out
 }
 
-// of waits for n events of the type and gives them by sequence; others that come meanwhile must be of the types in also.
+// of waits for n events of the type and returns them by sequence. Other events that come meanwhile
+// must be of the types in also.
 func (r *receiver) of(t *testing.T, eventType, n int, also ...int) []notice {
 	t.Helper()
 	var out []notice
@@ -90,7 +92,8 @@ func (r *receiver) of(t *testing.T, eventType, n int, also ...int) []notice {
 	return out
 }
 
-// TestOptInEvents: agent.interrupted and agent.metrics come to the endpoint whose filter names them, and to no other.
+// TestOptInEvents: agent.interrupted and agent.metrics are sent only to endpoints whose filter
+// names them.
 func TestOptInEvents(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "At nine from platform two."})
@@ -126,7 +129,8 @@ func TestOptInEvents(t *testing.T) {
 	}
 }
 
-// TestMessageEventsMirror: a receiver that keeps what agent.message tells, the highest sequence of each seq, has the history.
+// TestMessageEventsMirror: a receiver that keeps the highest sequence of each seq in agent.message
+// has the history.
 func TestMessageEventsMirror(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "At nine from platform two."})
@@ -161,7 +165,7 @@ func TestMessageEventsMirror(t *testing.T) {
 	}
 }
 
-// streaming opens a stream and gives it once the first words have come.
+// streaming opens a stream and returns it once the first words have come.
 func (s *server) streaming(id, text string) *bufio.Scanner {
 	s.t.Helper()
 	resp := s.open(id, `{"stream":true,"messages":[{"role":"user","content":"`+text+`"}]}`)
@@ -175,7 +179,7 @@ func (s *server) streaming(id, text string) *bufio.Scanner {
 	return nil
 }
 
-// TestActiveCalls: what a deployment scales by counts the calls that are being answered, and no others.
+// TestActiveCalls: the metric for autoscaling counts exactly the calls that are being answered.
 func TestActiveCalls(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Chunks: []string{"One", " two"}, HangAfter: 1})
@@ -201,7 +205,8 @@ func TestActiveCalls(t *testing.T) {
 	}
 }
 
-// TestHistoryOfRunningTurn is fault 33: an agent is stopped while a turn is running. Event 103 holds what was said of it, or says why it holds nothing.
+// TestHistoryOfRunningTurn: if an agent is stopped during a turn, event 103 holds what was said in
+// it, or the reason why it holds nothing.
 func TestHistoryOfRunningTurn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -272,7 +277,7 @@ func TestHistoryOfRunningTurn(t *testing.T) {
 	}
 }
 
-// TestExpiringEvent: an agent that has less than an hour of its lifetime left is told of, once.
+// TestExpiringEvent: an agent with less than an hour of its lifetime left causes one event.
 func TestExpiringEvent(t *testing.T) {
 	t.Parallel()
 	r := receive(t, hookSecret)
@@ -294,7 +299,8 @@ func TestExpiringEvent(t *testing.T) {
 	r.of(t, 102, 2)
 }
 
-// TestEventsOfNewEndpoint: what an endpoint wants counts from the answer to the call that says so, also for agents that joined before.
+// TestEventsOfNewEndpoint: an endpoint's filter takes effect with the answer to the call that sets
+// it, also for agents that joined before.
 func TestEventsOfNewEndpoint(t *testing.T) {
 	t.Parallel()
 	s := start(t)

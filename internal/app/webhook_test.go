@@ -86,7 +86,7 @@ func receiveAt(t *testing.T, secret secret.String, now func() time.Time) *receiv
 	return r
 }
 
-// next waits for n events and gives them by type; of one type the last.
+// next waits for n events and returns them by type, the last one of each.
 func (r *receiver) next(t *testing.T, n int) map[int]notice {
 	t.Helper()
 	out := map[int]notice{}
@@ -175,7 +175,8 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-// TestWebhookAfterRestart: what could not be delivered is delivered after a restart, the same bytes under the same id.
+// TestWebhookAfterRestart: what could not be delivered is delivered after a restart with the same
+// bytes and ID.
 func TestWebhookAfterRestart(t *testing.T) {
 	t.Parallel()
 	r := receive(t, "plain text secret")
@@ -194,7 +195,8 @@ func TestWebhookAfterRestart(t *testing.T) {
 	}
 }
 
-// TestWebhooksOfOneProject: the settings' endpoint belongs to the default project; another's events are nobody's.
+// TestWebhooksOfOneProject: the settings' endpoint belongs to the default project and gets no
+// events of others.
 func TestWebhooksOfOneProject(t *testing.T) {
 	t.Parallel()
 	r := receive(t, hookSecret)

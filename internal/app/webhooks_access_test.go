@@ -14,8 +14,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// hookCalls is every call about webhooks that needs credentials, with a body that would be taken. {e} is an endpoint, {s} its secret, {d} a delivery and {m} a
-// message.
+// hookCalls lists every call about webhooks that needs credentials, with a valid body. {e} is an
+// endpoint, {s} its secret, {d} a delivery and {m} a message.
 var hookCalls = []struct {
 	method, path string
 	body         any
@@ -41,7 +41,8 @@ var hookCalls = []struct {
 	{"DELETE", "/endpoints/{e}", nil},
 }
 
-// TestWebhooksOfAnother: what another project has is answered like what does not exist, and stands in no list.
+// TestWebhooksOfAnother: another project's endpoints and deliveries are answered like missing ones
+// and are in no list.
 func TestWebhooksOfAnother(t *testing.T) {
 	t.Parallel()
 	s := start(t, twoTenants)
@@ -104,7 +105,8 @@ func TestEndpointBounds(t *testing.T) {
 	}
 }
 
-// TestFixedEndpoint: the endpoint of the settings is seen, tested and switched, and changed by the settings alone.
+// TestFixedEndpoint: the endpoint of the settings can be read, tested and disabled, but only the
+// settings change it.
 func TestFixedEndpoint(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
@@ -129,7 +131,8 @@ func TestFixedEndpoint(t *testing.T) {
 	}
 }
 
-// TestThinEvents: an endpoint that wants them gets a URL, which leads to the very bytes, ends with the endpoint and with its time, and opens nothing else.
+// TestThinEvents: an endpoint for thin events gets a URL to the exact bytes of the event. The URL
+// ends with the endpoint and after its time, and opens nothing else.
 func TestThinEvents(t *testing.T) {
 	t.Parallel()
 	needsFile(t)

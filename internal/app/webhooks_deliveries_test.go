@@ -14,7 +14,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestTestEvent: a test goes the way of every event: signed, with the endpoint's headers, through the guard, and into the log of attempts.
+// TestTestEvent: a test event is signed, carries the endpoint's headers, passes the guard and is in
+// the log of attempts.
 func TestTestEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -30,7 +31,8 @@ func TestTestEvent(t *testing.T) {
 		t.Error(err)
 	}
 	s.get(hooks + "/messages/" + strings.Replace(d.MessageID, ":", "%3A", 1)).ok(nil) // as encodeURIComponent gives it
-	// What a change names with the sign that answers show, it keeps; what it does not name in an object, it drops.
+	// A change keeps values that it names with the placeholder of answers, and drops those it
+	// leaves out of an object.
 	s.do("PATCH", hooks+"/endpoints/"+e.ID, `{"headers":{"x-env":"[secret]","X-Two":"2"},"auth":{"bearer":"[secret]"}}`).ok(nil)
 	s.post(hooks+"/endpoints/"+e.ID+"/test", nil).is(http.StatusAccepted, nil)
 	if kept := h.next(t); kept.header.Get("X-Env") != "prod" || kept.header.Get("X-Two") != "2" || kept.header.Get("Authorization") != "Bearer t0ken-of-mine" {
@@ -69,7 +71,8 @@ func TestTestEvent(t *testing.T) {
 	}
 }
 
-// TestTestIsGuarded: the test goes past no guard. The endpoint's name is allowed when it is saved; where it leads is refused when it is dialled.
+// TestTestIsGuarded: the guard applies to tests. The endpoint's name is allowed when it is saved;
+// its address is refused when it is dialled.
 func TestTestIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := start(t, twoTenants, "HEARDLOG_ADDR=0.0.0.0:0") // a server for everybody has no leave to call its own machine
@@ -88,7 +91,8 @@ func TestTestIsGuarded(t *testing.T) {
 	s.get(hooks+"/fetch/x").refused(http.StatusNotFound, "TaskNotFound", "HEARDLOG_PUBLIC_URL")
 }
 
-// TestReplay: each replay sends, once for each call, the same bytes under the same id; a dry run sends nothing; a cancelled one is not sent.
+// TestReplay: each replay sends the same bytes under the same ID once per call. A dry run sends
+// nothing, and a cancelled one is not sent.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -9,8 +9,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestDisabledAndResumed: an endpoint that answers 410 is disabled, its sibling is told of it, what waits stays, and goes out when the endpoint is enabled
-// again, which no change does that does not say so.
+// TestDisabledAndResumed: an endpoint that answers 410 is disabled and its sibling gets an event.
+// Pending deliveries stay and are sent when the endpoint is enabled again, which only an explicit
+// change does.
 func TestDisabledAndResumed(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestEndpointsThroughTheAPI is the life of an endpoint: its secret is shown once, changes keep what they do not name, and nobody writes over another's change.
+// TestEndpointsThroughTheAPI: an endpoint's secret is shown once, changes keep fields that they do
+// not name, and no change overwrites a concurrent one.
 func TestEndpointsThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -57,7 +58,8 @@ func TestEndpointsThroughTheAPI(t *testing.T) {
 	s.get(path).refused(http.StatusNotFound, "TaskNotFound", e.ID)
 }
 
-// TestEndpointOnce: with an Idempotency-Key a repeated call makes one endpoint, and one secret, and shows it once.
+// TestEndpointOnce: repeated calls with an Idempotency-Key create one endpoint and one secret,
+// which is shown once.
 func TestEndpointOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -116,7 +118,8 @@ func TestEndpointOnce(t *testing.T) {
 	h.quiet(t)
 }
 
-// TestBadEndpoints: each refusal names the field and says what is allowed; a value that may be a secret is never repeated.
+// TestBadEndpoints: each refusal names the field and what is allowed, and never repeats a value
+// that may be a secret.
 func TestBadEndpoints(t *testing.T) {
 	t.Parallel()
 	s := start(t)

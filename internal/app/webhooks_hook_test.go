@@ -96,7 +96,8 @@ func (a answer) is(status int, v any) answer {
 	return a
 }
 
-// hook is a receiver that keeps what it gets, holds it against the description, and answers as it is told.
+// hook is a receiver that records its requests, checks them against the description, and answers as
+// configured.
 type hook struct {
 	url    string
 	status atomic.Int32 // 0 = 200
@@ -173,7 +174,7 @@ func (s *server) hookTo(h *hook, fields map[string]any, headers ...string) endpo
 	return e
 }
 
-// settled waits until the delivery is no longer pending, and gives it with its attempts.
+// settled waits until the delivery is no longer pending and returns it with its attempts.
 func (s *server) settled(id string, headers ...string) delivery {
 	s.t.Helper()
 	return s.until(id, func(d delivery) bool { return d.State != "pending" }, headers...)
@@ -194,7 +195,7 @@ func (s *server) until(id string, want func(delivery) bool, headers ...string) d
 	return d
 }
 
-// verified tells which of the secrets have signed the call, by their place.
+// verified returns the indexes of the secrets that signed the call.
 func verified(c call, secrets ...string) string {
 	out := ""
 	for i, s := range secrets {
@@ -235,7 +236,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// verifiedBy tells whether a v1a signature of the call is of the key, a whpk_ one.
+// verifiedBy reports whether the call has a v1a signature of the whpk_ key.
 func verifiedBy(t *testing.T, public string, c call) bool {
 	t.Helper()
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(public, "whpk_"))

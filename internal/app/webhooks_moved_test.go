@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestMovedEndpoint: who may change an endpoint's URL does not learn what is hidden of it: another host gets none of the stored headers and credentials.
+// TestMovedEndpoint: changing an endpoint's URL cannot reveal its secrets: another host gets none
+// of the stored headers and credentials.
 func TestMovedEndpoint(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestRotationAgain: a rotation that is repeated tells of the secret that was made, not of another.
+// TestRotationAgain: a repeated rotation returns the secret that the first created.
 func TestRotationAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fixed gives the endpoint of the settings.
+// fixed returns the endpoint of the settings.
 func (s *server) fixed() endpoint {
 	s.t.Helper()
 	var list struct{ Endpoints []endpoint }
@@ -20,7 +20,8 @@ func (s *server) fixed() endpoint {
 	return list.Endpoints[0]
 }
 
-// TestFixedEndpointStaysDisabled: who has answered 410 is left alone, also after a restart, until the settings say something new or somebody enables it.
+// TestFixedEndpointStaysDisabled: a receiver that answered 410 gets nothing more, also after a
+// restart, until the settings change or the endpoint is enabled.
 func TestFixedEndpointStaysDisabled(t *testing.T) {
 	t.Parallel()
 	h := newHook(t)
@@ -59,7 +60,8 @@ func TestFixedEndpointStaysDisabled(t *testing.T) {
 	want(false, "with another URL")
 }
 
-// TestOthersAreTold: what befalls one endpoint is an event for the others that ask for it, and for them alone.
+// TestOthersAreTold: changes of one endpoint's state are events for the other endpoints that want
+// them.
 func TestOthersAreTold(t *testing.T) {
 	t.Parallel()
 	gone, watch, plain := newHook(t), newHook(t), newHook(t)
@@ -122,7 +124,8 @@ func webhookRetention(t *testing.T, settings ...string) {
 	}
 }
 
-// TestWebhookProxy: with a proxy in the settings it is asked, whatever the name, and its password stays in.
+// TestWebhookProxy: with a proxy in the settings, every webhook goes through it, and its password
+// is not shown.
 func TestWebhookProxy(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestHookSecretsStayIn: what is secret of an endpoint stands in no answer after the first, in no log line, in no attempt of a receiver that repeats the
-// request, and, where a key is set, is not readable in the store.
+// TestHookSecretsStayIn: an endpoint's secrets are in no answer after the first, in no log line,
+// and in no attempt of a receiver that repeats the request. If a key is set, they are not readable
+// in the store.
 func TestHookSecretsStayIn(t *testing.T) {
 	t.Parallel()
 	needsFile(t)

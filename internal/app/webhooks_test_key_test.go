@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRepeatedKeyOfReplayedTest: a key of a test gives the test that it made, and not what somebody has replayed of it since.
+// TestRepeatedKeyOfReplayedTest: a test's key returns the test that it created, not a later replay
+// of it.
 func TestRepeatedKeyOfReplayedTest(t *testing.T) {
 	t.Parallel()
 	s, h := start(t), newHook(t)

@@ -78,7 +78,8 @@ func TestListsFromSeconds(t *testing.T) {
 	}
 }
 
-// TestAgoraNeedsText: Agora's signatures cannot be made with a key pair, so that they are not promised where there is nothing else.
+// TestAgoraNeedsText: Agora's signatures need a text secret, so an endpoint with only a key pair
+// does not get them.
 func TestAgoraNeedsText(t *testing.T) {
 	t.Parallel()
 	s := start(t)

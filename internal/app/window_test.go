@@ -13,7 +13,7 @@ import (
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
 
-// sentTo gives the messages of the last request that an upstream got, as "role: content", and its whole body.
+// sentTo returns the messages of the last request to an upstream, as "role: content", and its body.
 func sentTo(t *testing.T, llm *fake.LLM) (lines []string, body string) {
 	t.Helper()
 	all := llm.Requests()
@@ -46,8 +46,9 @@ func sameSent(t *testing.T, what string, llm *fake.LLM, want ...string) {
 	}
 }
 
-// TestWindowInTheProxy: what goes to the LLM obeys the agent's policy and that of the call, whether the client sends only what is new or all of it; the summary
-// stands behind the system messages; what was cleared does not come back by being sent again, and is not stored twice.
+// TestWindowInTheProxy: the upstream gets what the policies of the agent and the call allow,
+// whether the client sends new messages or the whole list. The summary follows the system messages.
+// Cleared messages that are sent again do not return and are not stored twice.
 //
 // Rules: 000-2, 000-4, 000-7, 000-25, 001-8, 001-28, 002-10, 002-12
 func TestWindowInTheProxy(t *testing.T) {
@@ -125,7 +126,8 @@ func TestWindowInTheProxy(t *testing.T) {
 	sameSent(t, "theirs, memory off", llm, "system: Theirs.", "user: four")
 }
 
-// TestWindowLeavesTheQuestion: whatever a policy or a clear takes away, an LLM is asked something, and is given no result without its call.
+// TestWindowLeavesTheQuestion: whatever a policy or a clear removes, the request to the LLM has a
+// question and no result without its call.
 //
 // Rules: 000-27
 func TestWindowLeavesTheQuestion(t *testing.T) {
@@ -162,7 +164,8 @@ func TestWindowLeavesTheQuestion(t *testing.T) {
 	sameSent(t, "and the tool's answer to it", llm, "user: two", "assistant: null", "tool: nine")
 }
 
-// TestClearBeforeTheAnswer: what is asked is answered although the memory was cleared behind the question, be it once more or while the call was taken up.
+// TestClearBeforeTheAnswer: a question is answered although the memory was cleared after it, or
+// while the call was being accepted.
 func TestClearBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "ok"})

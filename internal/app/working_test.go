@@ -56,7 +56,8 @@ func (s *server) putWorking(id, key, body string) (e workingEntry) {
 	return e
 }
 
-// TestWorkingMemory: any JSON under any key, byte for byte, over a restart and under every base; and gone with the agent.
+// TestWorkingMemory: any JSON under any key comes back byte for byte, over a restart and under
+// every base path, and is erased with the agent.
 //
 // Rules: 004-6
 func TestWorkingMemory(t *testing.T) {
@@ -130,7 +131,7 @@ func TestWorkingMemory(t *testing.T) {
 	}
 }
 
-// TestWorkingMemoryBounds: what is refused, and the limits that an agent gives itself.
+// TestWorkingMemoryBounds: limits of the server, and those that an agent sets for itself.
 //
 // Rules: 004-6
 func TestWorkingMemoryBounds(t *testing.T) {
@@ -198,7 +199,8 @@ func TestWorkingMemoryTenants(t *testing.T) {
 	}
 }
 
-// TestMemoryModelWorkingMemory: what is said of a document's working memory is what join takes, and it holds.
+// TestMemoryModelWorkingMemory: join accepts the working memory that the check of a document
+// returns.
 //
 // Rules: 004-6
 func TestMemoryModelWorkingMemory(t *testing.T) {
