@@ -4,20 +4,21 @@ import (
 	"context"
 )
 
-// Head is an agent with what is needed to write its next message. It is a pure function of the agent and its last message
-// (see NewHead), so a driver may keep it in memory and can always make it anew.
+// Head is an agent with what is needed to write its next message. It follows from the agent and its
+// last message; see NewHead.
 type Head struct {
 	Agent   Agent
 	NextSeq int64 // Seq of the next message, from 1
-	// Rev grows by one with every change of the agent or of one of its messages; all that one Change writes carries the
-	// same Rev. It is what a reader compares to learn whether anything changed, and the id of live-tail events.
+	// Rev grows by one with every change of the agent or of one of its messages. Everything that
+	// one Change writes carries the same Rev. Readers compare it to learn whether anything has
+	// changed, and it is the ID of live-tail events.
 	Rev      int64
 	LastTurn int64   // highest turn_id so far, -1 before the first message
 	Last     Message // the last message; zero before the first
 }
 
-// NewHead makes the head of an agent whose message with the highest Seq is last (nil: none), and whose highest message
-// revision is rev.
+// NewHead returns the head of an agent. last is its message with the highest Seq, nil if it has
+// none; rev is the highest revision of its messages.
 func NewHead(a Agent, last *Message, rev int64) Head {
 	h := Head{Agent: a, NextSeq: 1, Rev: max(a.Rev, rev), LastTurn: -1}
 	if last != nil {
@@ -26,7 +27,7 @@ func NewHead(a Agent, last *Message, rev int64) Head {
 	return h
 }
 
-// Apply gives the head after a Change; drivers call it to keep a cached head. The change's messages carry their Seq and Rev.
+// Apply returns the head after a Change, whose messages carry their Seq and Rev.
 func (h Head) Apply(c Change) Head {
 	if c.Agent != nil {
 		h.Agent = *c.Agent
@@ -56,15 +57,18 @@ func (h *Head) advance(m Message) {
 
 // Change is what one decision writes, all or none.
 type Change struct {
-	Agent   *Agent    // the agent's new value; nil = unchanged
-	Append  []Message // new messages; Seq, Rev and TurnID set by the decision. A Seq below Head.NextSeq is one that was kept free
+	Agent *Agent // the agent's new value; nil = unchanged
+	// New messages; the decision sets Seq, Rev and TurnID. A Seq below Head.NextSeq was kept free
+	// before.
+	Append  []Message
 	Replace []Message // new values of stored messages, by Seq; a message's ID never changes
 	Events  []Event   // outbox: one delivery for each of the project's endpoints that wants the type
-	// copies tells that Append holds nothing but what the memory holds already: it may go beyond the limit of a ledger, by MaxSnapshot.
+	// copies says that Append only repeats what the memory holds already. It may then exceed the
+	// limit of messages by MaxSnapshot.
 	copies bool
 }
 
-// Empty tells that there is nothing to write.
+// Empty reports whether there is nothing to write.
 func (c Change) Empty() bool {
 	return c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 && len(c.Events) == 0
 }
@@ -72,28 +76,30 @@ func (c Change) Empty() bool {
 // Event is something that happened, ready to be sent: the body is built once and never changes.
 type Event struct {
 	ID        string // noticeId; unique
-	Type      int    // 101, 102, … (reference/agora-api.md 5.4)
+	Type      int    // see package internal/event
 	CreatedMS int64
 	Body      []byte
 }
 
-// AgentView is an agent as a decision sees it: its head and its messages, with every change that was decided before. Its
-// methods fail when the store does; a decision returns such an error as it is.
+// AgentView is an agent as a decision sees it: its head and its messages, with every change that
+// was decided before. Its methods fail when the store does; a decision returns such an error as it
+// is.
 type AgentView interface {
 	Head() Head
 	// Last returns the newest n messages of every role and state, oldest first.
 	Last(n int) ([]Message, error)
 	// ByIDs returns the stored messages that carry one of the client IDs, by ID.
 	ByIDs(ids []string) (map[string]Message, error)
-	// Turn returns the messages of one turn in order of Seq. A turn without messages is not an error.
+	// Turn returns the messages of one turn in order of Seq. A turn without messages is not an
+	// error.
 	Turn(turnID int64) ([]Message, error)
 	// Seq returns one message, or fault.NotFound.
 	Seq(seq int64) (Message, error)
 }
 
-// Decision looks at an agent and returns what to write. It must not block. It may run more than once for one call, since
-// another process may change the agent meanwhile, so it must set anew on each run what it captures. An error writes
-// nothing and reaches the caller as it is.
+// Decision looks at an agent and returns what to write. It must not block. It may run more than
+// once for one call, since another process may change the agent meanwhile, so it must set anew on
+// each run what it captures. An error writes nothing and reaches the caller as it is.
 type Decision func(view AgentView) (Change, error)
 
 // AgentQuery selects agents of one project, newest first.
@@ -107,7 +113,8 @@ type AgentQuery struct {
 	Cursor       string   // agent id at which the page starts; "" = the newest
 }
 
-// MaxCounted is how many agents a list counts: a project may have millions, and whoever turns pages wants to know no more than that there are many.
+// MaxCounted is how many agents a list counts at most. A project may have millions, and a reader of
+// pages needs to know only that there are many.
 const MaxCounted = 10_000
 
 // AgentPage is one page of a list.
@@ -136,53 +143,62 @@ type MessageQuery struct {
 	Turn *int64
 }
 
-// Ledger keeps agents and their messages for a Service. Package engine implements it over a Store. Package memorytest is
-// its contract as tests. Its methods are safe for concurrent use.
+// Ledger keeps agents and their messages for a Service. Package engine implements it over a Store.
+// Package memorytest is its contract as tests. Its methods are safe for concurrent use.
 //
-// What a method acknowledges is on disk, except over stores that are documented not to keep anything. Every method fails
-// with fault.Unavailable when the store is full, closed or failing, and with the context's cause when ctx ends first. A
-// write may then still happen.
+// What a method acknowledges is on disk, except over stores that are documented not to keep
+// anything. Every method fails with fault.Unavailable when the store is full, closed or failing,
+// and with the context's cause when ctx ends first. A write may then still happen.
 type Ledger interface {
-	// Create stores a new agent with its first change, whose Agent must be nil. The agent may have ended already.
+	// Create stores a new agent with its first change, whose Agent must be nil. The agent may have
+	// ended already.
 	//
-	// If an agent of the project has the same JoinKey (not empty), Create writes nothing and returns that agent with
-	// created=false. It fails with *NameTakenError if a live agent of the project has the name or, among its
-	// Settings.Call.Keys, one of the new agent's; with fault.Quota if limit > 0 and the project has that many live agents;
-	// with fault.Conflict if the ID is in use.
+	// If an agent of the project has the same JoinKey (not empty), Create writes nothing and
+	// returns that agent with created=false. It fails with *NameTakenError if a live agent of the
+	// project has the name or, among its Settings.Call.Keys, one of the new agent's; with
+	// fault.Quota if limit > 0 and the project has that many live agents; with fault.Conflict if
+	// the ID is in use.
 	Create(ctx context.Context, a Agent, limit int, c Change) (stored Agent, created bool, err error)
-	// Update runs a decision on the agent and stores its change. Decisions about one agent run one after the other.
-	// Changes of many agents share a commit, and one that fails does not fail its neighbours. Update fails with
-	// fault.NotFound if the project has no such agent.
+	// Update runs a decision on the agent and stores its change. Decisions about one agent run one
+	// after the other. Changes of many agents share a commit, and one that fails does not fail its
+	// neighbours. Update fails with fault.NotFound if the project has no such agent.
 	Update(ctx context.Context, project, id string, decide Decision) error
-	// UpdateEarly is Update, except that it may return with early=true as soon as the change is decided and certain to be
-	// next on its way to the disk. Another goroutine then calls kept once with what Update would have returned. Until
-	// kept(nil) the change is not acknowledged and must not be shown to anybody. Reads of the agent that begin meanwhile
-	// wait for the outcome. Without early all is as after Update, and kept is not called.
+	// UpdateEarly is Update, except that it may return with early=true as soon as the change is
+	// decided and certain to be next on its way to the disk. Another goroutine then calls kept once
+	// with what Update would have returned. Until kept(nil) the change is not acknowledged and must
+	// not be shown to anybody. Reads of the agent that begin meanwhile wait for the outcome.
+	// Without early all is as after Update, and kept is not called.
 	UpdateEarly(ctx context.Context, project, id string, decide Decision, kept func(error)) (early bool, err error)
 	// Head returns the agent's head, or fault.NotFound.
 	Head(ctx context.Context, project, id string) (Head, error)
-	// Recent returns the head and the newest n messages, oldest first, as of one moment; with historyOnly only those that
-	// Message.InHistory shows. It fails with fault.NotFound if the project has no such agent.
+	// Recent returns the head and the newest n messages, oldest first, as of one moment; with
+	// historyOnly only those that Message.InHistory shows. It fails with fault.NotFound if the
+	// project has no such agent.
 	Recent(ctx context.Context, project, id string, n int, historyOnly bool) (Head, []Message, error)
-	// Messages pages through the agent's messages. It fails with fault.NotFound if the project has no such agent.
+	// Messages pages through the agent's messages. It fails with fault.NotFound if the project has
+	// no such agent.
 	Messages(ctx context.Context, project, id string, q MessageQuery) ([]Message, error)
-	// ByKey returns the ID of the agent that has the key among its Settings.Call.Keys or Shared: a live one, the newest of
-	// several, or else the newest ended one. It fails with fault.NotFound if there is none.
+	// ByKey returns the ID of the agent that has the key among its Settings.Call.Keys or Shared: a
+	// live one, the newest of several, or else the newest ended one. It fails with fault.NotFound
+	// if there is none.
 	ByKey(ctx context.Context, project, key string) (id string, err error)
-	// LastNamed returns the ID of the agent of that name that ended last, or fault.NotFound. The name is not empty.
+	// LastNamed returns the ID of the agent of that name that ended last, or fault.NotFound. The
+	// name is not empty.
 	LastNamed(ctx context.Context, project, name string) (id string, err error)
 	// Agents lists a project's agents.
 	Agents(ctx context.Context, q AgentQuery) (AgentPage, error)
-	// Live calls each for every live agent of every project, in no order. The callback must not call the ledger; its error
-	// ends the call and is returned as it is.
+	// Live calls each for every live agent of every project, in no order. The callback must not
+	// call the ledger; its error ends the call and is returned as it is.
 	Live(ctx context.Context, each func(Head) error) error
 	// Count returns how many agents have each status.
 	Count(ctx context.Context) ([Statuses]int, error)
-	// Sweep erases at most limit agents that ended before the time, with everything that belongs to them, and returns how
-	// many. Agents with pending deliveries stay. Writers never wait for it longer than a few milliseconds at a time.
+	// Sweep erases at most limit agents that ended before the time, with everything that belongs to
+	// them, and returns how many. Agents with pending deliveries stay. Writers never wait for it
+	// longer than a few milliseconds at a time.
 	Sweep(ctx context.Context, beforeMS int64, limit int) (int, error)
-	// Erase erases an agent, live or ended, with everything that belongs to it: messages, keys, events and deliveries,
-	// pending ones too. Then its ID, name and keys are free. It fails with fault.NotFound if there is no such agent.
+	// Erase erases an agent, live or ended, with everything that belongs to it: messages, keys,
+	// events and deliveries, pending ones too. Then its ID, name and keys are free. It fails with
+	// fault.NotFound if there is no such agent.
 	Erase(ctx context.Context, project, id string) error
 	// Ping writes something and reads it back.
 	Ping(ctx context.Context) error

@@ -1,5 +1,5 @@
-// Package drivers opens stores with an engine above each. A SQLite, a Postgres and an InMemory are memory.Ledgers that have
-// all other methods of their driver.
+// Package drivers opens stores with an engine above each. A SQLite, a Postgres and an InMemory are
+// memory.Ledgers that have all other methods of their driver.
 package drivers
 
 import (
@@ -36,7 +36,8 @@ type Postgres struct {
 
 type postgresDriver struct{ *postgres.Store }
 
-// OpenPostgres opens a database. See postgres.Open for its errors. eo need not set Shared and Epoch.
+// OpenPostgres opens a database. See postgres.Open for its errors. eo need not set Shared and
+// Epoch.
 func OpenPostgres(ctx context.Context, o postgres.Options, eo engine.Options) (*Postgres, error) {
 	s, err := postgres.Open(ctx, o)
 	if err != nil {

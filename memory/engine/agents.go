@@ -9,8 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// agents knows the agents that have calls or queued writes at the moment. It is split into stripes, so that calls for
-// different agents seldom wait for each other.
+// agents knows the agents that have calls or queued writes at the moment. It is split into stripes,
+// so that calls for different agents seldom wait for each other.
 type agents struct {
 	seed    maphash.Seed
 	stripes [64]stripe
@@ -19,8 +19,8 @@ type agents struct {
 type stripe struct {
 	mu    sync.Mutex
 	byRef map[memory.Ref]*agent
-	// changes counts commits and erasures of the stripe's agents. What was read from the store while it changed may be
-	// out of date and is not kept in memory.
+	// changes counts commits and erasures of the stripe's agents. What was read from the store
+	// while it changed may be out of date and is not kept in memory.
 	changes uint64
 }
 
@@ -35,7 +35,8 @@ type agent struct {
 	tip   *snapshot // what the newest queued write makes of the agent; nil: nothing is queued
 	last  *write    // that write
 	early *write    // the newest queued write whose caller has gone on
-	// fails counts failed writes. A write that was decided on what failed carries an older count and is not stored.
+	// fails counts failed writes. A write that was decided on what failed carries an older count
+	// and is not stored.
 	fails   int
 	failure error // the last one
 }
@@ -97,7 +98,8 @@ func (s *agents) early(ref memory.Ref) *write {
 	return nil
 }
 
-// lock takes the agent's turn. Callers get it in the order in which they came, and none waits for longer than wait.
+// lock takes the agent's turn. Callers get it in the order in which they came, and none waits for
+// longer than wait.
 func (a *agent) lock(ctx context.Context, wait time.Duration) error {
 	select {
 	case a.turn <- struct{}{}:
@@ -125,8 +127,8 @@ func (a *agent) queued() *write {
 	return a.last
 }
 
-// base returns what the next decision builds on: the tip with its write, or neither if nothing is queued; and the count
-// of fails that goes with it.
+// base returns what the next decision builds on: the tip with its write, or neither if nothing is
+// queued; and the count of fails that goes with it.
 func (a *agent) base() (tip *snapshot, last *write, fails int) {
 	a.stripe.mu.Lock()
 	defer a.stripe.mu.Unlock()

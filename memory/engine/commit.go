@@ -25,7 +25,8 @@ type write struct {
 	done  chan struct{}
 }
 
-// What write.left holds. A caller whose context ends takes its write back if no committer has taken it before.
+// What write.left holds. A caller whose context ends takes its write back if no committer has taken
+// it before.
 const (
 	writeQueued int32 = iota
 	writeTaken
@@ -39,8 +40,9 @@ func (w *write) bytes() (n int) {
 	return n + len(w.Private)
 }
 
-// committer commits the writes of some of the agents, one group after the other. It has a goroutine only while there is
-// something to do. A caller who finds it idle commits by itself: waking a goroutine would cost a tenth of a commit.
+// committer commits the writes of some of the agents, one group after the other. It has a goroutine
+// only while there is something to do. A caller that finds it idle commits by itself: waking a
+// goroutine would cost a tenth of a commit.
 type committer struct {
 	e *Engine
 
@@ -49,11 +51,13 @@ type committer struct {
 	busy    bool // a goroutine or a caller commits
 
 	serving sync.Mutex // held while a commit is under way, until memory shows it
-	expect  float64    // size of the next group, as the last ones were; used by whoever is busy
+	// Size of the next group, as the last ones were; only the busy goroutine uses it.
+	expect float64
 }
 
-// queue puts a write at the end of its committer's queue and makes it the agent's tip. The caller holds the agent's turn.
-// If commit is not nil, the committer was idle, and the caller must run commit.
+// queue puts a write at the end of its committer's queue and makes it the agent's tip. The caller
+// holds the agent's turn. If commit is not nil, the committer was idle, and the caller must run
+// commit.
 func (e *Engine) queue(w *write) (commit func(), err error) {
 	a := w.agent
 	c := e.committers[w.No%int64(len(e.committers))]
@@ -80,7 +84,8 @@ func (e *Engine) queue(w *write) (commit func(), err error) {
 	return c.lead, nil
 }
 
-// await waits for the outcome of a write, unless its caller goes on early. commit is what queue returned.
+// await waits for the outcome of a write, unless its caller goes on early. commit is what queue
+// returned.
 func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool, err error) {
 	switch {
 	case w.kept != nil:
@@ -126,11 +131,12 @@ func (c *committer) drain() {
 	}
 }
 
-// gatherFor bounds how long a group waits for callers who were just answered and are about to come back.
+// gatherFor bounds how long a group waits for callers that were just answered and are about to come
+// back.
 const gatherFor = 300 * time.Microsecond
 
-// gather lets other goroutines run while the group is smaller than the last ones were: one commit for all is better than
-// two. A lone caller never waits.
+// gather lets other goroutines run while the group is smaller than the last ones were: one commit
+// for all is better than two. A lone caller never waits.
 func (c *committer) gather() {
 	want := min(int(c.expect*0.9), c.e.o.MaxGroup)
 	if want < 2 {
@@ -234,8 +240,8 @@ func (e *Engine) stored(w *write) {
 	e.answer(w, nil)
 }
 
-// fail answers a write that is not stored, or whose outcome is unknown. What was decided on it is stale from now on, and
-// the next decision builds on what the store holds.
+// fail answers a write that is not stored, or whose outcome is unknown. What was decided on it is
+// stale from now on, and the next decision builds on what the store holds.
 func (e *Engine) fail(w *write, err error) {
 	a := w.agent
 	a.stripe.mu.Lock()

@@ -1,12 +1,14 @@
-// Package engine implements memory.Ledger over a memory.Store. An Engine runs decisions, groups what they write into
-// commits, keeps recently used agents in memory and decides again when a write turns out to be stale. A store below it
-// only compares and sets.
+// Package engine implements memory.Ledger over a memory.Store. An Engine runs decisions, groups
+// what they write into commits, keeps recently used agents in memory and decides again when a write
+// turns out to be stale. A store below it only compares and sets.
 //
 // One update goes like this:
 //
-//  1. The caller takes the agent's turn, a lock within the process, so that a busy agent starves nobody.
+//  1. The caller takes the agent's turn, a lock within the process, so that a busy agent starves
+//     nobody.
 //  2. The decision runs on the agent's tip: what is on disk and what is already queued behind it.
-//  3. The change is checked, encoded and queued with the version that it was decided on, and the turn is passed on.
+//  3. The change is checked, encoded and queued with the version that it was decided on, and the
+//     turn is passed on.
 //  4. A committer hands everything that is queued to Store.Apply, which answers each write.
 //  5. A write that is answered with memory.ErrStale is decided again on what the store holds now.
 //
@@ -27,20 +29,24 @@ import (
 
 // Options sets an engine's bounds. Zero values mean the defaults.
 type Options struct {
-	// CacheBytes bounds the memory that is used for agents and their newest messages. 64 MiB by default.
+	// CacheBytes bounds the memory that is used for agents and their newest messages. 64 MiB by
+	// default.
 	CacheBytes int64
-	// QueueLen is how many writes may wait for a commit. Further ones fail with fault.Unavailable. 8192 by default.
+	// QueueLen is how many writes may wait for a commit. Further ones fail with fault.Unavailable.
+	// 8192 by default.
 	QueueLen int
 	// MaxGroup is how many writes may share a commit. 512 by default; 1 commits each by itself.
 	MaxGroup int
 	// MaxGroupBytes is how many bytes of encoded messages may share a commit. 16 MiB by default.
 	MaxGroupBytes int
-	// Committers is how many commits may be under way at once, always of different agents. 1 by default.
+	// Committers is how many commits may be under way at once, always of different agents. 1 by
+	// default.
 	Committers int
 	// Timeout bounds a commit, and the wait for it. 10 s by default.
 	Timeout time.Duration
-	// Shared says that other processes write to the store, which counts memory.Version.Ver then. What is kept in memory is
-	// checked against the store whenever it is used, and no update returns early.
+	// Shared says that other processes write to the store, which counts memory.Version.Ver then.
+	// What is kept in memory is checked against the store whenever it is used, and no update
+	// returns early.
 	Shared bool
 	// Epoch, if not nil, is called before each decision. Its result travels in memory.Write.Epoch.
 	Epoch func() int64

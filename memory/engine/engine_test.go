@@ -83,7 +83,8 @@ func texts(t *testing.T, e memory.Ledger, n int) (out []string) {
 	return out
 }
 
-// TestLedger runs the contract of ledgers with one commit under way, with several, and as one of several processes.
+// TestLedger runs the contract of ledgers with one commit under way, with several, and as one of
+// several processes.
 func TestLedger(t *testing.T) {
 	for name, o := range map[string]engine.Options{
 		"Single": {}, "Committers": {Committers: 4}, "Shared": {Shared: true, Committers: 2}, "NoCache": {CacheBytes: 1}, "SharedNoCache": {Shared: true, CacheBytes: 1},
@@ -125,7 +126,8 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// TestFailedCommit: a commit that fails fails all that shared it, and the engine goes on with what the store holds.
+// TestFailedCommit: a commit that fails fails all that shared it, and the engine goes on with what
+// the store holds.
 func TestFailedCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, d := open(t, engine.Options{}, 3)
@@ -158,7 +160,8 @@ func TestFailedCommit(t *testing.T) {
 	})
 }
 
-// TestEarly: a caller goes on before the disk, readers wait for the outcome, and what was built on a failed change fails.
+// TestEarly: a caller goes on before the disk, readers wait for the outcome, and what was built on
+// a failed change fails.
 func TestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, d := open(t, engine.Options{}, 1)
@@ -216,7 +219,8 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// TestLeave: a caller whose context ends takes its change back if no commit has taken it, and waits for the commit else.
+// TestLeave: a caller whose context ends takes its change back if no commit has taken it, and waits
+// for the commit else.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, d := open(t, engine.Options{}, 2)
@@ -248,7 +252,9 @@ func TestLeave(t *testing.T) {
 		update(ctx, 0, "waiting for its turn", errGone)
 		leave(errGone)
 		synctest.Wait()
-		for range 3 { // the one that was taken, the one behind, and that again since what it was decided on is gone
+		// The one that was taken, the one behind, and that again since what it was decided on is
+		// gone.
+		for range 3 {
 			select {
 			case gate <- nil:
 			default:
@@ -290,7 +296,8 @@ func TestQueueFull(t *testing.T) {
 	})
 }
 
-// TestTwoProcesses: two engines over one store write to one agent; each decision builds on everything before it.
+// TestTwoProcesses: two engines over one store write to one agent; each decision builds on
+// everything before it.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	store := inmem.New()

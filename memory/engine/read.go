@@ -8,8 +8,9 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// current returns an agent as of a moment after the call began, with at least its newest n messages if it is not in
-// memory yet. It waits for the outcome of an early change, which its caller may already build on.
+// current returns an agent as of a moment after the call began, with at least its newest n messages
+// if it is not in memory yet. It waits for the outcome of an early change, which its caller may
+// already build on.
 func (e *Engine) current(ctx context.Context, ref memory.Ref, n int) (*snapshot, error) {
 	if w := e.agents.early(ref); w != nil {
 		select {
@@ -33,7 +34,8 @@ func (e *Engine) current(ctx context.Context, ref memory.Ref, n int) (*snapshot,
 	return now, err
 }
 
-// load reads an agent with its newest n messages from the store, keeps in memory what belongs there and returns all.
+// load reads an agent with its newest n messages from the store, keeps in memory what belongs there
+// and returns all.
 func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.Version) (*snapshot, error) {
 	seen := e.agents.seen(ref)
 	st, err := e.store.Load(ctx, ref.Project, ref.ID, n, known)
@@ -49,15 +51,16 @@ func (e *Engine) load(ctx context.Context, ref memory.Ref, n int, known memory.V
 	return s, nil
 }
 
-// failed empties the memory after a shared store was away: what comes back may be another server, which lacks the last
-// commits and counts its own under the same versions.
+// failed empties the memory after a shared store was away: what comes back may be another server,
+// which lacks the last commits and counts its own under the same versions.
 func (e *Engine) failed(err error) {
 	if e.o.Shared && fault.Is(err, fault.Unavailable) {
 		e.cache.InvalidateAll()
 	}
 }
 
-// keep puts into memory what was read or created, unless the agent was written or erased since seen.
+// keep puts into memory what was read or created, unless the agent was written or erased since
+// seen.
 func (e *Engine) keep(ref memory.Ref, s *snapshot, seen uint64) {
 	st := e.agents.stripe(ref)
 	st.mu.Lock()
@@ -181,8 +184,8 @@ func (e *Engine) Count(ctx context.Context) ([memory.Statuses]int, error) {
 	return e.store.Count(ctx)
 }
 
-// catchUp waits until every commit that the store may have shown is in memory too, so that a read after a list is not
-// older than the list.
+// catchUp waits until every commit that the store may have shown is in memory too, so that a read
+// after a list is not older than the list.
 func (e *Engine) catchUp() {
 	for _, c := range e.committers {
 		c.serving.Lock()

@@ -7,10 +7,11 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A snapshot is an agent at one version: its head and its newest messages. Snapshots are immutable, but several share one
-// array of messages: a later one may use places behind the end of an earlier one's tail, which readers of the earlier one
-// never look at. That is safe because the snapshots of an agent are made one after the other, each of the one before;
-// after a failed write the next one is made of what the store holds.
+// A snapshot is an agent at one version: its head and its newest messages. Snapshots are immutable,
+// but several share one array of messages: a later one may use places behind the end of an earlier
+// one's tail, which readers of the earlier one never look at. That is safe because the snapshots of
+// an agent are made one after the other, each of the one before; after a failed write the next one
+// is made of what the store holds.
 type snapshot struct {
 	no     int64
 	ver    int64 // 0 if the store does not count
@@ -27,7 +28,8 @@ const (
 	messageSize  = 600     // estimated size of a message besides its texts
 )
 
-// maxTail returns how many messages are kept of the agent: its max_history, which a turn looks at, and 16 more.
+// maxTail returns how many messages are kept of the agent: its max_history, which a turn looks at,
+// and 16 more.
 func maxTail(a *memory.Agent) int { return max(minTail, a.Settings.LLM.MaxHistory+16) }
 
 func messageBytes(m *memory.Message) int64 {
@@ -128,8 +130,8 @@ func (s *snapshot) apply(c memory.Change) *snapshot {
 	return n
 }
 
-// grown returns a copy of a list with room for more. A full tail slides through its array for a while before it is
-// copied again.
+// grown returns a copy of a list with room for more. A full tail slides through its array for a
+// while before it is copied again.
 func grown(list []memory.Message, most int) []memory.Message {
 	out := make([]memory.Message, len(list), max(len(list)+2, min(max(4, len(list)+len(list)/2), most+most/3)))
 	copy(out, list)

@@ -19,8 +19,8 @@ func (e *Engine) Update(ctx context.Context, project, id string, decide memory.D
 	return err
 }
 
-// UpdateEarly implements memory.Ledger. Over a shared store it is never early, since another process may make the
-// decision stale.
+// UpdateEarly implements memory.Ledger. Over a shared store it is never early, since another
+// process may make the decision stale.
 func (e *Engine) UpdateEarly(ctx context.Context, project, id string, decide memory.Decision, kept func(error)) (bool, error) {
 	if e.o.Shared {
 		return false, e.Update(ctx, project, id, decide)
@@ -29,7 +29,8 @@ func (e *Engine) UpdateEarly(ctx context.Context, project, id string, decide mem
 }
 
 const (
-	// maxTries bounds how often a call decides again. More than a few tries mean that others change the agent all the time.
+	// maxTries bounds how often a call decides again. More than a few tries mean that others change
+	// the agent all the time.
 	maxTries = 100
 	// patience is after how many tries a call waits before the next, a little longer each time.
 	patience = 4
@@ -66,8 +67,9 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 	}
 }
 
-// decide runs the decision in the agent's turn and queues what it writes. If there is something to wait for, the caller
-// then calls wait, outside the turn, with decide's error; its error takes the place of decide's.
+// decide runs the decision in the agent's turn and queues what it writes. If there is something to
+// wait for, the caller then calls wait, outside the turn, with decide's error; its error takes the
+// place of decide's.
 func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, kept func(error)) (wait func(error) (bool, error), err error) {
 	if err := a.lock(ctx, e.o.Timeout/2); err != nil {
 		return nil, err
@@ -108,8 +110,8 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	return func(error) (bool, error) { return e.await(ctx, w, commit) }, nil
 }
 
-// confirm returns the error of a decision that writes nothing, once it is certain that what it looked at was on disk
-// during the call; else memory.ErrStale.
+// confirm returns the error of a decision that writes nothing, once it is certain that what it
+// looked at was on disk during the call; else memory.ErrStale.
 func (e *Engine) confirm(ctx context.Context, a *agent, s *snapshot, last *write, epoch int64, err error) error {
 	if last != nil {
 		select {
@@ -145,8 +147,8 @@ func run(decide memory.Decision, view *agentView) (c memory.Change, err error) {
 	return decide(view)
 }
 
-// encode checks w.Change and sets what w holds encoded. old and new are the agent before and after the change; old is nil
-// for a new agent, new is nil if the agent itself does not change.
+// encode checks w.Change and sets what w holds encoded. old and new are the agent before and after
+// the change; old is nil for a new agent, new is nil if the agent itself does not change.
 func encode(w *memory.Write, old, new *memory.Agent) error {
 	c := &w.Change
 	if new != nil && (new.Project != w.Project || new.ID != w.ID) {
@@ -198,7 +200,8 @@ func encode(w *memory.Write, old, new *memory.Agent) error {
 	return nil
 }
 
-// agentView is an agent as a decision sees it. It reads through to the store where the snapshot does not hold enough.
+// agentView is an agent as a decision sees it. It reads through to the store where the snapshot
+// does not hold enough.
 type agentView struct {
 	e   *Engine
 	ctx context.Context

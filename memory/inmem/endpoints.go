@@ -15,7 +15,7 @@ func (s *Store) endpoint(id string) int {
 	return slices.IndexFunc(s.endpoints, func(e webhook.Endpoint) bool { return e.ID == id })
 }
 
-// ownEndpoint gives the place of an endpoint of a project; "" is any.
+// ownEndpoint returns the place of an endpoint of a project. An empty project is any.
 func (s *Store) ownEndpoint(project, id string) (int, error) {
 	if i := s.endpoint(id); i >= 0 && (project == "" || s.endpoints[i].Project == project) {
 		return i, nil
@@ -95,7 +95,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 // DeletedReason is the reason of deliveries whose endpoint was deleted.
 const DeletedReason = "endpoint deleted"
 
-// DeleteEndpoint removes an endpoint and gives its pending deliveries up.
+// DeleteEndpoint removes an endpoint and cancels its pending deliveries.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s *Store) Endpoints(ctx context.Context, project string) ([]webhook.Endpoi
 	return out, nil
 }
 
-// Endpoint gives one endpoint.
+// Endpoint returns one endpoint.
 func (s *Store) Endpoint(ctx context.Context, project, id string) (webhook.Endpoint, error) {
 	if err := s.enter(ctx); err != nil {
 		return webhook.Endpoint{}, err
@@ -147,7 +147,8 @@ func (s *Store) Endpoint(ctx context.Context, project, id string) (webhook.Endpo
 	return s.endpoints[i].Clone(), nil
 }
 
-// Published returns all endpoints, for reading only. The pointer stays the same until an endpoint changes.
+// Published returns all endpoints, for reading only. The pointer stays the same until an endpoint
+// changes.
 func (s *Store) Published() *[]webhook.Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ var (
 	_ export.Target = (*Store)(nil)
 )
 
-// Export gives what the store holds. The store waits for each.
+// Export visits everything in the store. The store is locked meanwhile.
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *Store) eventIn(sc export.Scope, e *event) bool {
 	return (sc.Project == "" || e.agent.project == sc.Project) && (sc.Agent == "" || e.agent.id == sc.Agent) && (e.agent.id == "" || s.agents[e.agent] != nil)
 }
 
-// records gives all records of a scope in order. The caller holds mu.
+// records returns all records of a scope in order. The caller holds mu.
 func (s *Store) records(sc export.Scope) (out []export.Record) {
 	if sc.Project == "" {
 		for _, name := range slices.Sorted(maps.Keys(s.keys)) {
@@ -127,7 +127,7 @@ func (s *Store) deliveryRecords(sc export.Scope) (out []export.Record) {
 	return out
 }
 
-// Mark gives the mark of an import that was not finished.
+// Mark returns the mark of an unfinished import.
 func (s *Store) Mark(ctx context.Context) ([]byte, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (s *Store) Mark(ctx context.Context) ([]byte, error) {
 	return bytes.Clone(s.mark), nil
 }
 
-// Reserve gives the highest id of a delivery so far.
+// Reserve returns the highest ID of a delivery so far.
 func (s *Store) Reserve(ctx context.Context, _ int64) (int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
@@ -183,7 +183,7 @@ func taken(format string, args ...any) error {
 	return fault.New(fault.Conflict, format+" cannot be imported: the store holds something in its place already", args...)
 }
 
-// Clashes tells of what is there already.
+// Clashes visits the records that the store holds already.
 func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -325,7 +325,7 @@ func (s *Store) importAgent(a *export.Agent, fresh map[key]*agent) error {
 	return nil
 }
 
-// own gives an agent that this call may change.
+// own returns an agent that this call may change.
 func (s *Store) own(k key, fresh map[key]*agent) *agent {
 	a := s.agents[k]
 	if fresh[k] == nil { // of an earlier call

@@ -1,7 +1,7 @@
-// Package inmem keeps agents, messages and the webhook outbox in maps behind one mutex, for tests and for trying things out.
+// Package inmem keeps agents, messages and the webhook outbox in maps behind one mutex, for tests
+// and for trying things out. Store is a memory.Store and a webhook.Store.
 //
-// It keeps the whole contract of memory.Ledger and webhook.Store (memorytest and webhooktest run on it) but one point: nothing of it is
-// durable. What it acknowledges is gone with the process.
+// Nothing is durable. What a Store acknowledges is lost with the process.
 package inmem
 
 import (
@@ -34,7 +34,7 @@ type Store struct {
 
 	spaces map[kv.Space]map[string]kv.Entry
 	mark   []byte      // of an import that was not finished
-	items  []itemPlace // in the order in which they came; those of agents and messages that are gone stay
+	items  []itemPlace // in order of arrival; those of erased agents stay
 }
 
 type key struct{ project, id string }
@@ -43,7 +43,8 @@ type agent struct {
 	no   int   // in the order in which they were made
 	ver  int64 // see memory.Version
 	head memory.Head
-	list []memory.Message // in order of Seq; replaced as a whole, never written to, since callers hold parts of it
+	// In order of Seq; replaced as a whole, never changed, since callers hold parts of it.
+	list []memory.Message
 }
 
 var (
@@ -116,7 +117,8 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 	return int64(fresh.no), "", nil
 }
 
-// room returns what keeps a new live agent from being made: its name or a key is taken, or the project has too many.
+// room returns an error if a new live agent cannot be created: its name or a key is taken, or the
+// project has too many.
 func (s *Store) room(a *memory.Agent, limit int) error {
 	live := 0
 	for k, other := range s.agents {

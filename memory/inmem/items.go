@@ -9,7 +9,8 @@ import (
 
 var _ memory.ItemStore = (*Store)(nil)
 
-// itemPlace is where an item stands. agent is the one that it was written to: another may have its key later.
+// itemPlace is where an item is. agent is the one that it was written to; another may have its key
+// later.
 type itemPlace struct {
 	key   key
 	agent *agent
@@ -28,7 +29,8 @@ func (s *Store) noteItems(k key, a *agent, c memory.Change) {
 	}
 }
 
-// item gives the item at a place of the list, if it is one of the project still. The caller holds mu.
+// item returns the item at a place of the list, unless it is no longer one of the project. The
+// caller holds mu.
 func (s *Store) item(project string, at int) (memory.StoredItem, bool) {
 	p := s.items[at]
 	i, ok := place(p.agent.list, p.seq)
@@ -40,7 +42,7 @@ func (s *Store) item(project string, at int) (memory.StoredItem, bool) {
 	return memory.StoredItem{No: int64(at) + 1, Project: p.key.project, AgentID: p.key.id, Message: m, Row: row}, ok
 }
 
-// Items gives a project's items, newest first.
+// Items returns a project's items, newest first.
 func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) ([]memory.StoredItem, int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, 0, err
@@ -71,7 +73,7 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 	return out, 0, nil
 }
 
-// Item gives the first item of an id.
+// Item returns the first item with an ID.
 func (s *Store) Item(ctx context.Context, project, id string) (memory.StoredItem, error) {
 	if err := s.enter(ctx); err != nil {
 		return memory.StoredItem{}, err

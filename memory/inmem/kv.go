@@ -89,7 +89,8 @@ func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS
 // ListKeys implements kv.Store.
 func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limit int, nowMS int64) (page kv.Page, err error) {
 	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
-		for _, key := range slices.Sorted(maps.Keys(list)) { // by bytes, which in UTF-8 is by code point
+		// By bytes, which in UTF-8 is by code point.
+		for _, key := range slices.Sorted(maps.Keys(list)) {
 			e := list[key]
 			page.Total, page.Bytes = page.Total+1, page.Bytes+e.Size()
 			if key > after && len(page.Keys) < max(limit, 1) {

@@ -68,7 +68,7 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (out webhook.E
 	return out, nil
 }
 
-// Event gives one event with its body.
+// Event returns one event with its body.
 func (s *Store) Event(ctx context.Context, project, id string) (webhook.Event, error) {
 	if err := s.enter(ctx); err != nil {
 		return webhook.Event{}, err
@@ -81,7 +81,7 @@ func (s *Store) Event(ctx context.Context, project, id string) (webhook.Event, e
 	return webhook.Event{ID: id, Type: e.Type, Project: e.agent.project, AgentID: e.agent.id, CreatedMS: e.CreatedMS, Size: len(e.Body), Body: slices.Clone(e.Body)}, nil
 }
 
-// selected gives what a query selects, those made last first.
+// selected returns the deliveries that a query selects, newest first.
 func (s *Store) selected(q webhook.DeliveryQuery, at webhook.Cursor) []*delivery {
 	var list []*delivery
 	for _, d := range s.deliveries {
@@ -114,7 +114,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (out we
 	return out, nil
 }
 
-// owned gives a delivery of a project.
+// owned returns a delivery of a project.
 func (s *Store) owned(project string, id int64) (*delivery, error) {
 	if id >= 1 && id <= int64(len(s.deliveries)) {
 		if d := s.deliveries[id-1]; d != nil && d.event.agent.project == project {
@@ -124,7 +124,7 @@ func (s *Store) owned(project string, id int64) (*delivery, error) {
 	return nil, fault.New(fault.NotFound, "there is no delivery %d", id)
 }
 
-// Delivery gives one delivery with its attempts.
+// Delivery returns one delivery with its attempts.
 func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook.Record, []webhook.Attempt, error) {
 	if err := s.enter(ctx); err != nil {
 		return webhook.Record{}, nil, err
@@ -192,7 +192,8 @@ type replay struct {
 	done     *webhook.Replayed
 }
 
-// named gives the replay of a name, a new one if there is none. It fails with fault.Conflict where it was of another request.
+// named returns the replay with a name, or a new one. It fails with fault.Conflict if the name was
+// used for another request.
 func (s *Store) named(project, name, request string, nowMS int64) (replay, error) {
 	was, ok := s.replays[key{project, name}]
 	switch {
@@ -210,7 +211,7 @@ func (s *Store) keepReplay(project, name string, r replay) {
 	}
 }
 
-// lives tells whether a delivery's endpoint is still there, and not another one of its id.
+// lives reports whether a delivery's endpoint still exists, and is not a later one with its ID.
 func (s *Store) lives(d *delivery) bool { return !d.orphan && s.endpoint(d.endpoint) >= 0 }
 
 // ReplayAll makes the deliveries again that a filter selects.
@@ -325,7 +326,7 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 	return n, nil
 }
 
-// ServerKey gives the store's own key of the name.
+// ServerKey returns the store's own key with a name.
 func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type delivery struct {
 	done     int64
 	replayOf int64
 	first    int64 // when its first try was due; 0 = created
-	urgent   bool  // a test that nobody has claimed yet
+	urgent   bool  // a test that is not claimed yet
 	orphan   bool  // its endpoint was deleted; one of the same id may have come since
 	attempts []webhook.Attempt
 }
@@ -53,7 +53,7 @@ func (s *Store) enqueue(k key, events []memory.Event) error {
 	return nil
 }
 
-// emit puts an event in the outbox for the endpoints of its project that want it, other than the one named.
+// emit adds an event to the outbox for the endpoints of its project that want it, except one.
 func (s *Store) emit(ev webhook.Event, not string) {
 	for i := range s.endpoints {
 		e := &s.endpoints[i]
@@ -64,7 +64,7 @@ func (s *Store) emit(ev webhook.Event, not string) {
 	}
 }
 
-// keep gives the stored event, stored now if it was not.
+// keep returns the stored event, and stores it if it is new.
 func (s *Store) keep(ev webhook.Event) *event {
 	if s.events[ev.ID] == nil {
 		s.made++
@@ -141,7 +141,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	return out, nil
 }
 
-// full tells whether an endpoint gets no more in this claim.
+// full reports whether an endpoint gets no more deliveries in this claim.
 func full(e *webhook.Endpoint, c webhook.Claim, flying, taken int) bool {
 	if c.Ended != nil {
 		flying -= min(c.Ended(e), flying)
@@ -152,7 +152,7 @@ func full(e *webhook.Endpoint, c webhook.Claim, flying, taken int) bool {
 	return c.Room != nil && taken >= c.Room(e)
 }
 
-// claimed gives the delivery if d is its running claim.
+// claimed returns the delivery if d is its running claim.
 func (s *Store) claimed(d webhook.Delivery) (*delivery, error) {
 	if d.ID >= 1 && d.ID <= int64(len(s.deliveries)) {
 		if own := s.deliveries[d.ID-1]; own != nil && own.claimed && own.fence == d.Fence && own.state == pending {
@@ -206,7 +206,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	return nil
 }
 
-// Release gives a claim back unused.
+// Release returns an unused claim.
 func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 	if err := s.enter(ctx); err != nil {
 		return err

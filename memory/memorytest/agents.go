@@ -65,13 +65,15 @@ func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) 
 	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting})
 }
 
-// testCreateEnded: an agent may be over when the first is told of it. It has no place among the live ones.
+// testCreateEnded: an agent may be over when the first is told of it. It has no place among the
+// live ones.
 func testCreateEnded(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	a.Status, a.StopMS, a.Message = memory.Failed, a.StartMS+1, "gone"
 	create(t, ctx, s, a)
 	b := newAgent(2)
-	b.Name, b.Status, b.StopMS = a.Name, memory.Stopped, b.StartMS+1 // of ended ones many may have a name
+	// Of ended ones many may have a name.
+	b.Name, b.Status, b.StopMS = a.Name, memory.Stopped, b.StartMS+1
 	create(t, ctx, s, b)
 	wantSame(t, "head", head(t, ctx, s, a), memory.NewHead(a, nil, 0))
 	count, err := s.Count(ctx)

@@ -82,8 +82,8 @@ func testConcurrentManyAgents(t *testing.T, ctx context.Context, s memory.Ledger
 	}
 }
 
-// testConcurrentReadYourWrites: what was acknowledged is seen by every read that begins afterwards, and head and messages are of
-// one moment.
+// testConcurrentReadYourWrites: a read shows what was acknowledged before it began, and head and
+// messages are of one moment.
 func testConcurrentReadYourWrites(t *testing.T, ctx context.Context, s memory.Ledger) {
 	const agents, writes = 8, 30
 	acked := [agents]atomic.Int64{}
@@ -259,7 +259,8 @@ func testCanceled(t *testing.T, ctx context.Context, s memory.Ledger) {
 	_, err = s.Head(ctx, project, newAgent(2).ID)
 	wantCode(t, err, fault.NotFound)
 
-	// Callers that leave while others write: each either wrote its message or was told an error; none twice.
+	// Callers leave while others write. Each has written its message or got an error; none has
+	// written it twice.
 	const callers = 64
 	var wg sync.WaitGroup
 	errs := make([]error, callers)

@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// testErase: an erased agent is gone with its keys, live or ended; the same id begins anew, and neighbours and other projects keep theirs.
+// testErase: an erased agent is gone with its keys, live or ended; the same id begins anew, and
+// neighbours and other projects keep theirs.
 func testErase(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a, b, foreign := newAgent(1), newAgent(2), newAgent(1)
 	foreign.Project = "other"
@@ -71,7 +72,8 @@ func testErase(t *testing.T, ctx context.Context, s memory.Ledger) {
 	wantCode(t, err, fault.NotFound)
 }
 
-// testEraseRace: while agents are erased others write to them. A write is either part of what was erased or fails; nothing stays behind.
+// testEraseRace: while agents are erased others write to them. A write is either part of what was
+// erased or fails; nothing stays behind.
 func testEraseRace(t *testing.T, ctx context.Context, s memory.Ledger) {
 	for round := range 10 {
 		a := create(t, ctx, s, newAgent(round))

@@ -5,7 +5,8 @@ import (
 	"github.com/heardlog/heardlog/memory/inmem"
 )
 
-// InMemory is an engine over a store in memory, with everything else that the store keeps: what a test of rules needs.
+// InMemory is an engine over a store in memory, with everything else that the store keeps: what a
+// test of rules needs.
 type InMemory struct {
 	*engine.Engine
 	inMemory // one level deeper, so that the engine's methods win

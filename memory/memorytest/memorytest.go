@@ -14,7 +14,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Run runs the contract; open gives an empty store of the test's own and closes it when the test ends.
+// Run runs the contract. open returns an empty store of the test's own and closes it when the test
+// ends.
 func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
 	for name, test := range map[string]func(*testing.T, context.Context, memory.Ledger){
 		"CreateKeepsEverything":      testCreateKeepsEverything,
@@ -79,7 +80,7 @@ func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
 // project is the tenant of most cases.
 const project = "acme"
 
-// newAgent gives a live agent; ids grow with n, as UUIDv7 do with time.
+// newAgent returns a live agent. IDs grow with n, as UUIDv7 do with time.
 func newAgent(n int) memory.Agent {
 	return memory.Agent{
 		ID: fmt.Sprintf("01900000-0000-7000-8000-%012d", n), Project: project, Name: fmt.Sprintf("name-%d", n),
@@ -97,7 +98,7 @@ func create(t *testing.T, ctx context.Context, s memory.Ledger, a memory.Agent) 
 	return stored
 }
 
-// says gives a decision that appends one message a text, each in a turn of its own.
+// says returns a decision that appends one message for each text, each in a turn of its own.
 func says(texts ...string) memory.Decision {
 	return func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()
@@ -153,7 +154,7 @@ func contents(list []memory.Message) []string {
 	return out
 }
 
-// wantCode and wantSame do not end the test: decisions call them too, in a goroutine that is the store's.
+// wantCode and wantSame do not end the test, since decisions call them too.
 func wantCode(t *testing.T, err error, code fault.Code) {
 	t.Helper()
 	if fault.CodeOf(err) != code {
@@ -168,7 +169,7 @@ func wantSame(t *testing.T, what string, got, want any) {
 	}
 }
 
-// end gives a decision that ends the agent.
+// end returns a decision that ends the agent.
 func end(status memory.Status, stopMS int64) memory.Decision {
 	return func(view memory.AgentView) (memory.Change, error) {
 		h := view.Head()

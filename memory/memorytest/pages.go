@@ -93,7 +93,8 @@ func testPageBySeq(t *testing.T, ctx context.Context, s memory.Ledger) {
 	}
 }
 
-// testPageMatchesLedger compares every way of reading with a plain list, whatever a driver keeps in memory.
+// testPageMatchesLedger compares every way of reading with a plain list, whatever a driver keeps in
+// memory.
 func testPageMatchesLedger(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := create(t, ctx, s, newAgent(1))
 	rnd := rand.New(rand.NewPCG(1, 2))

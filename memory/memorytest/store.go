@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory/codec"
 )
 
-// RunStore runs the contract of memory.Store itself: what Run, through an engine, does not reach. open returns an empty store
-// of the test's own and closes it when the test ends.
+// RunStore runs the contract of memory.Store itself: what Run, through an engine, does not reach.
+// open returns an empty store of the test's own and closes it when the test ends.
 func RunStore(t *testing.T, open func(*testing.T) memory.Store) {
 	for name, test := range map[string]func(*testing.T, context.Context, memory.Store){
 		"Load":          testStoreLoad,
@@ -164,7 +164,8 @@ func testStoreStale(t *testing.T, ctx context.Context, s memory.Store) {
 	wantErrs(t, apply(t, ctx, s, gone), memory.ErrStale)
 }
 
-// testStoreStaleFailed: of several writes of an agent in a batch, those behind a failed one are stale.
+// testStoreStaleFailed: of several writes of an agent in a batch, those behind a failed one are
+// stale.
 func testStoreStaleFailed(t *testing.T, ctx context.Context, s memory.Store) {
 	st := stored(t, ctx, s, newAgent(1))
 	one, st1 := appends(t, st, "one")
@@ -217,7 +218,8 @@ func testStoreBatchOneByOne(t *testing.T, ctx context.Context, s memory.Store) {
 	}
 }
 
-// testStoreNumbers: an agent's number is never another's, not even that of a later agent of the same ID.
+// testStoreNumbers: an agent's number is never another's, not even that of a later agent of the
+// same ID.
 func testStoreNumbers(t *testing.T, ctx context.Context, s memory.Store) {
 	used := map[int64]bool{}
 	for range 4 {

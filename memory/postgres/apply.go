@@ -17,9 +17,10 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A batch is one statement, and so one round trip and one transaction. Its first part moves the heads of those agents on
-// that stand at the expected ver, and so locks them; every other part writes only for the agents that the first has found.
-// Where the database refuses something, each write gets a statement of its own, so that the one at fault fails alone.
+// A batch is one statement, and so one round trip and one transaction. Its first part moves the
+// heads of those agents on that stand at the expected ver, and so locks them; every other part
+// writes only for the agents that the first has found. Where the database refuses something, each
+// write gets a statement of its own, so that the one at fault fails alone.
 
 // Apply implements memory.Store.
 func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
@@ -35,7 +36,8 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	}
 	together, held := a.apart(all)
 	if a.together(together); a.locked {
-		// The writes of agents that somebody holds are tried once more after those of the others.
+		// The writes of agents whose rows others hold are tried once more after those of the
+		// others.
 		var more [][]int
 		together, more = a.apart(together)
 		a.together(together)
@@ -56,10 +58,11 @@ type applying struct {
 	ctx    context.Context
 	batch  []memory.Write
 	errs   []error
-	locked bool // the last group was not stored, because somebody holds a row of it
+	locked bool // the last group was not stored, because another session holds a row of it
 }
 
-// together stores some writes of the batch in one statement, and one by one if the database refuses that.
+// together stores some writes of the batch in one statement, and one by one if the database refuses
+// that.
 func (a *applying) together(list []int) {
 	a.locked = false
 	if len(list) == 0 {
@@ -105,8 +108,9 @@ func (a *applying) nos(list []int) []int64 {
 	return slices.Compact(nos)
 }
 
-// store stores some writes in one statement and sets their errors. An error means that none is stored, or that this is
-// not known. wait bounds the wait for a lock; 0 is the connection's own bound.
+// store stores some writes in one statement and sets their errors. An error means that none is
+// stored, or that this is not known. wait bounds the wait for a lock; 0 is the connection's own
+// bound.
 func (a *applying) store(list []int, wait time.Duration) error {
 	w, err := a.s.collect(a.batch, list)
 	if err != nil {
@@ -123,7 +127,7 @@ func (a *applying) store(list []int, wait time.Duration) error {
 			if again && broken(err) && unknown == nil {
 				a.s.pool.Reset()
 				if !pgconn.SafeToRetry(err) {
-					unknown = err // the same statement tells: if it writes now, it did not before
+					unknown = err // if the same statement writes now, it did not before
 				}
 				continue
 			}
@@ -163,10 +167,12 @@ func (a *applying) settle(list []int, w *writes, got written, unknown error) {
 	}
 }
 
-// errReplaced is the end of a statement of several writes of which one replaces a message that is not there.
+// errReplaced is the end of a statement of several writes of which one replaces a message that is
+// not there.
 var errReplaced = fault.New(fault.Internal, "a decision replaced a message that is not there under its id")
 
-// notThere returns an error if it is the writes' own fault that nothing was replaced, nil if they are stale.
+// notThere returns an error if it is the writes' own fault that nothing was replaced, nil if they
+// are stale.
 func (s *Store) notThere(ctx context.Context, batch []memory.Write, list []int) error {
 	if len(list) > 1 {
 		return errReplaced // each is tried by itself
@@ -184,11 +190,12 @@ func (s *Store) notThere(ctx context.Context, batch []memory.Write, list []int) 
 type writes struct {
 	heads              struct{ nos, was, vers, revs, seqs, turns []int64 }
 	inserted, replaced rows
-	place              map[place]int // of a message in inserted, and of one in replaced as its complement
-	agents             agentRows
-	events             outbox
-	items              itemChanges
-	epoch              int64 // the endpoints that it was decided by
+	// Of a message in inserted, and of one in replaced as its complement.
+	place  map[place]int
+	agents agentRows
+	events outbox
+	items  itemChanges
+	epoch  int64 // the endpoints that it was decided by
 }
 
 type place struct{ no, seq int64 }
@@ -256,7 +263,7 @@ func (r *agentRows) add(s *Store, w *memory.Write) {
 // collect gathers what some writes of a batch write. The writes of one agent move its head on once.
 func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 	w := &writes{epoch: batch[list[0]].Epoch}
-	list = slices.Clone(list) // heads are locked in order of their numbers, whoever locks them
+	list = slices.Clone(list) // heads are locked in order of their numbers, on every server
 	slices.SortStableFunc(list, func(i, j int) int { return cmp.Compare(batch[i].No, batch[j].No) })
 	h := &w.heads
 	for _, i := range list {
@@ -283,7 +290,8 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 	return w, nil
 }
 
-// messages takes up a change's messages. A message that is changed twice before it is written is written once.
+// messages takes up a change's messages. A message that is changed twice before it is written is
+// written once.
 func (w *writes) messages(no int64, c *memory.Change, bodies []string) {
 	if w.place == nil {
 		w.place = map[place]int{}
@@ -340,8 +348,8 @@ const found = "agent_no = ANY (ARRAY(SELECT agent_no FROM head))"
 const messageArrays = `unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[], ?::text[], ?::text[])
 	u (agent_no, seq, rev, turn, shown, client_id, body)`
 
-// statement returns the statement that writes everything, if heads and endpoints are as expected. It returns one row; see
-// written.
+// statement returns the statement that writes everything, if heads and endpoints are as expected.
+// It returns one row; see written.
 func (w *writes) statement() *statement {
 	st := &statement{}
 	h, r := &w.heads, &w.replaced
@@ -410,7 +418,8 @@ func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got w
 	}
 	defer conn.Release()
 	if err = conn.SendBatch(ctx, b).Close(); err != nil && !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
-		// On a context of its own, since that of the call may be why it failed. If this fails too, the pool drops the connection.
+		// On a context of its own, since that of the call may be why it failed. If this fails too,
+		// the pool drops the connection.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, again := conn.Exec(ctx, "ROLLBACK")

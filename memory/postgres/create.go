@@ -93,8 +93,9 @@ func queueKeys(b *pgx.Batch, no int64, a *memory.Agent) {
 	}
 }
 
-// against returns the ID of the agent that has the join key already, or the error that keeps a new one from being made. It
-// also makes sure that the endpoints that this process knows are up to date.
+// against returns the ID of the agent that has the join key already, or the error that keeps a new
+// one from being made. It also makes sure that the endpoints that this process knows are up to
+// date.
 func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit int) (existing string, err error) {
 	project := stored(a.Project)
 	var named, sameID *int64

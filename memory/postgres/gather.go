@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// gather lets reads that come while others are under way share the next query. None waits for others to come.
+// gather lets reads that come while others are under way share the next query. None waits for
+// others to come.
 type gather[T any] struct {
 	// ask answers questions with one query. It sets their err.
 	ask func(ctx context.Context, list []*question[T])
@@ -24,13 +25,15 @@ type question[T any] struct {
 	turn  chan bool // true: ask for all that wait; false: this one is answered
 }
 
-// gatherPlaces is how many queries may be under way at a time, gatherMost how many questions share one.
+// gatherPlaces is how many queries may be under way at a time, gatherMost how many questions share
+// one.
 const (
 	gatherPlaces = 2
 	gatherMost   = 256
 )
 
-// do answers a question as of a moment after the call began. timeout bounds the query if ctx has no deadline.
+// do answers a question as of a moment after the call began. timeout bounds the query if ctx has no
+// deadline.
 func (g *gather[T]) do(ctx context.Context, timeout time.Duration, about T) (T, error) {
 	q := &question[T]{about: about, turn: make(chan bool, 1)}
 	g.mu.Lock()
@@ -57,7 +60,8 @@ func (g *gather[T]) do(ctx context.Context, timeout time.Duration, about T) (T, 
 	list := append([]*question[T]{q}, g.waiting[:n]...)
 	g.waiting = slices.Delete(g.waiting, 0, n)
 	g.mu.Unlock()
-	// Bounded by the time of the caller who asks, who may go away: the others want the answer.
+	// Bounded by the time of the caller that asks. It may go away, and the others still want the
+	// answer.
 	ends, ok := ctx.Deadline()
 	if !ok {
 		ends = time.Now().Add(timeout)
@@ -84,7 +88,8 @@ func (g *gather[T]) pass() {
 	g.waiting = slices.Delete(g.waiting, 0, 1)
 }
 
-// leave takes back a question whose caller is gone. A turn to ask that it got meanwhile goes to the next.
+// leave takes back a question whose caller is gone. A turn to ask that it got meanwhile goes to the
+// next.
 func (g *gather[T]) leave(q *question[T]) {
 	g.mu.Lock()
 	if i := slices.Index(g.waiting, q); i >= 0 {

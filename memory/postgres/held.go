@@ -7,9 +7,10 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// A row that somebody holds, such as a server that was frozen inside a transaction, must not keep waiting the writes that
-// only share a statement with it. When a statement has waited for a lock too long, the driver looks whose row it is. That
-// agent's writes then get statements of their own for a while, after those of the others.
+// A row that another session holds, such as that of a server that was frozen inside a transaction,
+// must not keep waiting the writes that only share a statement with it. When a statement has waited
+// for a lock too long, the driver looks whose row it is. That agent's writes then get statements of
+// their own for a while, after those of the others.
 
 const (
 	// maxLockWait bounds the wait for a lock, heldWait that of the writes of an agent that is held.

@@ -12,7 +12,8 @@ import (
 
 var _ memory.ItemStore = (*Store)(nil)
 
-// itemChanges is what a group does to the rows that find messages as items: of each message the last word.
+// itemChanges is what a batch does to the rows by which messages are found as items. The last
+// change of a message counts.
 type itemChanges struct {
 	at   map[place]int
 	list []itemChange
@@ -97,9 +98,9 @@ func scanItem(project string, row pgx.CollectableRow) (it memory.StoredItem, err
 	return it, codec.DecodeMessage(text, m)
 }
 
-// Items gives a project's items, newest first.
+// Items returns a project's items, newest first.
 func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (out []memory.StoredItem, next int64, err error) {
-	// The most telling id leads; the others are looked at row by row.
+	// The most selective ID is in the index condition; the others are checked row by row.
 	lead, value := "", ""
 	for _, id := range [][2]string{{"task_id", q.TaskID}, {"session_id", q.SessionID}, {"user_id", q.UserID}, {"agent_id", q.AgentID}} {
 		if id[1] != "" {
@@ -154,7 +155,7 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 	return out, next, err
 }
 
-// Item gives the first item of an id.
+// Item returns the first item with an ID.
 func (s *Store) Item(ctx context.Context, project, id string) (it memory.StoredItem, err error) {
 	err = s.read(ctx, "read item", func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, "SELECT "+itemColumns+", "+messageColumns+` FROM item i JOIN agent a ON a.no = i.agent_no

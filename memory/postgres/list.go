@@ -11,7 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// agentFilter gives the conditions of a list but for the status, with their arguments.
+// agentFilter returns the conditions of a list except the status, with their arguments.
 func agentFilter(q memory.AgentQuery) (where []string, args []any) {
 	where, args = []string{"a.project = $1"}, []any{stored(q.Project)}
 	add := func(cond string, arg any) {
@@ -33,7 +33,8 @@ func agentFilter(q memory.AgentQuery) (where []string, args []any) {
 	return where, args
 }
 
-// byStatus gives a statement that joins one part for each status; agents of a status are found by start and by id without a look at the others, of several not.
+// byStatus returns a statement with one part for each status. The index finds agents of one status
+// in order, but not those of several.
 func byStatus(q memory.AgentQuery, part func(status string) string) string {
 	if len(q.Statuses) == 0 {
 		return part("")
@@ -47,8 +48,9 @@ func byStatus(q memory.AgentQuery, part func(status string) string) string {
 	return strings.Join(parts, " UNION ALL ")
 }
 
-// List lists a project's agents, newest id first. What it costs does not grow with the number of agents that match: no more are counted than memory.MaxCounted.
-// The plan depends on which values are asked for, so the statements are planned with them each time.
+// List implements memory.Store. Its cost does not grow with the number of matching agents, since it
+// counts at most memory.MaxCounted. The best plan depends on the values, so the statements are
+// planned each time.
 func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
 	where, args := agentFilter(q)
 	most := memory.MaxCounted + 1

@@ -48,7 +48,8 @@ type version struct {
 	endpoints int64 // the number of changes of endpoints
 }
 
-// ver returns the ver of an agent's row and the number of endpoints' changes, as of a moment after the call began.
+// ver returns the ver of an agent's row and the number of endpoints' changes, as of a moment after
+// the call began.
 func (s *Store) ver(ctx context.Context, no int64) (ver, endpoints int64, err error) {
 	v, err := s.versions.do(ctx, s.timeout, version{no: no})
 	return v.ver, v.endpoints, err

@@ -88,7 +88,8 @@ func (o *outbox) queue(b *pgx.Batch) {
 	}
 }
 
-// insertDeliveries makes deliveries of events that are there. A test goes before everything else while few of its endpoint's do.
+// insertDeliveries adds deliveries of stored events. A test goes first, as long as few tests wait
+// for its endpoint.
 const insertDeliveries = `INSERT INTO delivery (event_no, endpoint_no, project, state, attempt, retry, due_ms, fence, claimed, reason, created_ms, done_ms, first_ms, urgent,
 		replay_of, replay_no)
 	SELECT e.no, u.endpoint_no, u.project, 0, 0, false, u.due_ms, 0, false, '', u.created_ms, 0, u.due_ms,
@@ -96,7 +97,8 @@ const insertDeliveries = `INSERT INTO delivery (event_no, endpoint_no, project, 
 	FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
 		u (event_id, endpoint_no, project, due_ms, created_ms, replay_of, replay_no, ord) JOIN event e ON e.id = u.event_id ORDER BY u.ord`
 
-// outboxOf gives what a change's events write: a delivery for each of the project's endpoints that wants the type.
+// outboxOf returns what a change's events write: a delivery for each of the project's endpoints
+// that wants the type.
 func (s *Store) outboxOf(k key, no int64, events []memory.Event) (o outbox, err error) {
 	for i := range events {
 		ev := &events[i]

@@ -1,8 +1,10 @@
-// Package postgres keeps agents, messages and the webhook outbox in a PostgreSQL database that any number of replicas share.
+// Package postgres stores agents, messages and the webhook outbox in a PostgreSQL database that any
+// number of servers share. Store is a memory.Store and a webhook.Store.
 //
-// A batch of writes is one statement, which moves the heads of its agents on from the versions that they were decided on. The
-// row in agent_head is an agent's lock. Loads that come together share round trips. Nothing here needs LISTEN, sessions or
-// triggers; listen.go describes what LISTEN makes quicker.
+// A batch of writes is one statement. It moves the heads of its agents on from the versions that
+// the writes were decided on. The row in agent_head is an agent's lock. Loads that come together
+// share round trips. Nothing here needs LISTEN, sessions or triggers; listen.go describes what
+// LISTEN makes quicker.
 package postgres
 
 import (
@@ -26,15 +28,17 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Options says where the database is and how much may be used for it. Zero values mean the defaults given.
+// Options sets where the database is and how it is used. Zero values mean the defaults.
 type Options struct {
-	// URL is the connection string, postgres://… or key=value, with the driver's pool_… parameters; search_path chooses the schema.
+	// URL is the connection string, postgres://… or key=value, with the driver's pool_… parameters;
+	// search_path chooses the schema.
 	URL string
 	// SealKey encrypts secrets at rest, as in package sqlite; every replica needs the same.
 	SealKey []byte
 	// Timeout bounds a transaction, and the wait for a connection; 10 s.
 	Timeout time.Duration
-	// Report is told of what an operator has to look after although everything goes on, once. May be nil.
+	// Report, if not nil, is called once for each problem that an operator should look after
+	// although the store goes on.
 	Report func(what string, err error)
 }
 
@@ -48,7 +52,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an open database. It is a memory.Ledger and a webhook.Store; an agent's change and the deliveries of its events commit together.
+// Store is an open database. It is a memory.Store and a webhook.Store. An agent's change and the
+// deliveries of its events commit together.
 type Store struct {
 	pool    *pgxpool.Pool
 	sealer  seal.Sealer
@@ -81,7 +86,8 @@ var (
 	_ webhook.Store = (*Store)(nil)
 )
 
-// Open connects and makes or migrates the schema. Its errors are for the operator and hold no password.
+// Open connects and makes or migrates the schema. Its errors are for the operator and hold no
+// password.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	c, err := poolConfig(o)
@@ -150,7 +156,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	return s.closeDeleted(ctx) // what a crash left of a deletion
 }
 
-// acquire waits for a connection for a minute; what is done on it may take its time, as a migration does.
+// acquire waits up to a minute for a connection. Work on it, such as a migration, may take longer.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, time.Minute))
 	defer cancel()
@@ -170,7 +176,8 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 	if c.ConnConfig.ConnectTimeout == 0 {
 		c.ConnConfig.ConnectTimeout = 5 * time.Second
 	}
-	// A pooler may have given a session that listens to one of ours: what it hears would be kept for ever.
+	// A pooler may have given one of our sessions, which listens, to others. Without this,
+	// notifications would pile up.
 	c.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	params := c.ConnConfig.RuntimeParams
 	if params["application_name"] == "" {
@@ -181,8 +188,8 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// prepareSession makes a new connection keep our promises: an acknowledged write is on disk, and the locks of a replica that died inside a
-// transaction are given back soon.
+// prepareSession makes a new connection keep the store's promises: an acknowledged write is on
+// disk, and the locks of a server that died inside a transaction are released soon.
 func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) error {
 	var durable string
 	if err := conn.QueryRow(ctx, "SHOW synchronous_commit", pgx.QueryExecModeSimpleProtocol).Scan(&durable); err != nil {
@@ -196,9 +203,10 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) 
 		return err
 	}
 	useArrays(conn.TypeMap())
-	// Our statements go by keys and want the same plan for whatever arrays: planning them anew each time costs more than they do. Joins follow the arrays, row by
-	// row and in their order; on small tables the planner would read the whole of agent_head instead, for each group. Databases that do not have the
-	// settings go on without.
+	// Statements look rows up by key and need the same plan whatever the arrays hold; planning each
+	// time costs more than running. Joins follow the arrays row by row, in their order. Otherwise
+	// the planner would read all of a small agent_head for each batch. Databases without these
+	// settings go on without them.
 	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off", pgx.QueryExecModeSimpleProtocol)
 	if broken(err) {
 		return err
@@ -206,14 +214,14 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) 
 	return nil
 }
 
-// report tells the operator, once.
+// report reports a problem once.
 func (s *Store) report(what string, err error) {
 	if _, again := s.told.LoadOrStore(what+err.Error(), true); !again {
 		s.tellTo(what, err)
 	}
 }
 
-// Redact gives a connection string for logs: without user, password and parameters.
+// Redact returns a connection string for logs: without user, password and parameters.
 func Redact(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
@@ -245,7 +253,8 @@ func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err
 	return ctx, cancel, nil
 }
 
-// failed gives an error its code, as classify does; where the call's context is over, that is the reason.
+// failed adds a code to an error, as classify does. If the call's context is over, that is the
+// reason.
 func (s *Store) failed(ctx context.Context, err error, what string) error {
 	if err == nil {
 		s.answered.Store(time.Now().UnixNano())
@@ -257,7 +266,8 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 		}
 		if ctx.Err() != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(time.Unix(0, s.answered.Load())) > silence {
-				s.pool.Reset() // whatever is between us and the database may have forgotten its connections: the next are fresh
+				// The network may have forgotten its connections; the next ones are new.
+				s.pool.Reset()
 			}
 			return ended(ctx)
 		}
@@ -266,14 +276,15 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 	return classify(err, what)
 }
 
-// silence is how long the database may have answered nothing before a call that runs out of time takes the connections for dead, pong how long an idle
-// connection may take to show that it is not.
+// After silence without any answer, a call that runs out of time drops all connections. pong is how
+// long an idle connection may take to answer a check.
 const silence, pong = 2 * time.Second, 2 * time.Second
 
 // maxTries is how often a transaction is run that others keep from succeeding.
 const maxTries = 5
 
-// transact runs fn in a transaction, again where the database asks for that. An error of fn is given as it is.
+// transact runs fn in a transaction, and again if the database asks for it. An error of fn is
+// returned as it is.
 func (s *Store) transact(ctx context.Context, what string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
@@ -289,7 +300,7 @@ func (s *Store) transact(ctx context.Context, what string, fn func(ctx context.C
 	}
 }
 
-// read runs fn, which only reads, once more on fresh connections where the first try found a broken one.
+// read runs fn, which only reads. If the connection is broken, it runs fn again on a new one.
 func (s *Store) read(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
@@ -311,16 +322,17 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// clockEvery is how often the database's clock is looked at.
+// clockEvery is how often the database's clock is read.
 const clockEvery = 30 * time.Second
 
-// keepTime follows the database's clock, and looks for replays that nobody finishes and deliveries that nobody can claim, until ctx is done.
+// keepTime follows the database's clock until ctx is done. It also finishes replays that a crash
+// has cut short, and ends deliveries that no server can claim.
 func (s *Store) keepTime(ctx context.Context) {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
 	for {
 		_ = s.closeLost(ctx)
-		s.finishReplays(ctx) // what a crash has cut short, ours or another's; tried again at the next tick
+		s.finishReplays(ctx) // tried again at the next tick
 		select {
 		case <-ctx.Done():
 			return
@@ -352,13 +364,14 @@ func (s *Store) syncClock(ctx context.Context) error {
 // clock is what the database's clock said at a moment of ours.
 type clock struct{ at, db time.Time }
 
-// Now gives the database's time, which is the same for all replicas however their own clocks differ or are set meanwhile.
+// Now returns the database's time. It is the same for all servers, however their own clocks differ
+// or are set.
 func (s *Store) Now() time.Time {
 	c := s.clock.Load()
 	return c.db.Add(time.Since(c.at)) // by the monotonic clock
 }
 
-// noRows tells that a query found nothing.
+// noRows reports whether a query found nothing.
 func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 func (s *Store) wake() {
@@ -368,5 +381,6 @@ func (s *Store) wake() {
 	}
 }
 
-// Epoch returns the number of changes of endpoints that this process knows of. An engine takes it before each decision.
+// Epoch returns the number of changes of endpoints that this process knows of. An engine takes it
+// before each decision.
 func (s *Store) Epoch() int64 { return s.published.Load().n }

@@ -57,7 +57,7 @@ func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) 
 	return m, err
 }
 
-// messages reads messages with a query that gives messageColumns.
+// messages reads messages with a query that selects messageColumns.
 func messages(ctx context.Context, q querier, sql string, args ...any) ([]memory.Message, error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 	return err
 }
 
-// liveSince is Scan for agents whose number is above one that an earlier call gave; 0 is the first. It gives the number for the next call.
+// liveSince is Scan for agents with a number above after. It returns the number for the next call.
 func (s *Store) liveSince(ctx context.Context, after int64, each func(memory.Head) error) (int64, error) {
 	for {
 		heads, last, err := s.livePage(ctx, after)

@@ -12,9 +12,9 @@ import (
 // sweepAgents is how many agents a transaction takes away.
 const sweepAgents = 16
 
-// Erase implements memory.Store. An agent is gone for everybody at once, and its rows follow in slices. An erasure that was
-// cut short, by the end of the process too, is finished by the next sweep of whichever server. What one server has locked
-// the others pass over.
+// Erase implements memory.Store. An agent is gone for everybody at once, and its rows follow in
+// slices. An erasure that was cut short, by the end of the process too, is finished by the next
+// sweep of whichever server. What one server has locked the others pass over.
 func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
 	if e.Ref != (memory.Ref{}) {
 		if err := s.eraseOne(ctx, e.Project, e.ID); err != nil {
@@ -43,9 +43,11 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 	return gone, nil
 }
 
-// eraseAgents takes agents away that ended before the time and of which nothing waits to be sent, and notes that their rows are to follow.
+// eraseAgents erases agents that ended before the time and have no pending deliveries. It notes
+// that their rows are still to be erased.
 func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limit int) ([]memory.Ref, error) {
-	// Heads first, as whoever writes; then the agents, which a replay of their events keeps. Only what is seen after that holds.
+	// Heads are locked first, as by every writer, then the agents, which a replay of their events
+	// locks. Only what is read after that is certain.
 	const waits = "EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)"
 	rows, err := tx.Query(ctx, `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
 		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit)
@@ -79,7 +81,8 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 	return list, takeAway(ctx, tx, nos)
 }
 
-// takeAway erases agents but for the rows that belong to them. Their heads go first: that is what a writer waits for.
+// takeAway erases agents but for the rows that belong to them. It starts with their heads, which
+// writers lock.
 func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM agent_head WHERE agent_no = ANY($1)", nos)
@@ -91,7 +94,8 @@ func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// eraseOne erases an agent but for the rows that belong to it. What was still to be sent of it goes at once.
+// eraseOne erases an agent but for the rows that belong to it. What was still to be sent of it goes
+// at once.
 func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 	return s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
 		var no int64
@@ -130,7 +134,7 @@ func (s *Store) eraseRows(ctx context.Context) error {
 				return err
 			}
 			more = true
-			// Somebody may have noted something of the agent while it was taken away.
+			// Another server may have written these while the agent was erased.
 			for _, table := range []string{"agent_lease", "agent_seen"} {
 				if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE agent_no = $1", no); err != nil {
 					return err
@@ -160,10 +164,12 @@ func (s *Store) eraseRows(ctx context.Context) error {
 	return nil
 }
 
-// lostReplay is how much longer a replay without a name is kept whose caller's call was cut short: its row is looked at as long as that is under way.
+// lostReplay is how much longer the row of an unnamed, unfinished replay is kept. The call that
+// runs it reads the row until it is done.
 const lostReplay = 24 * time.Hour
 
-// forgetRows is smaller than sliceRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
+// forgetRows is smaller than sliceRows because a delivery takes its attempts, with up to 16 KiB
+// each, and its event along.
 const forgetRows = 64
 
 // ForgetDone erases deliveries that ended before the time, and events that have none any more.
@@ -185,8 +191,9 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 			b := &pgx.Batch{}
 			b.Queue("DELETE FROM attempt WHERE delivery_id = ANY($1)", ids)
 			b.Queue("DELETE FROM delivery WHERE id = ANY($1)", ids)
-			// First their locks: who makes a delivery of one meanwhile has it (keptEvents), and so has another replica that erases its other deliveries. Then it is
-			// to be seen what they have left.
+			// Locks first: a server that adds a delivery of one of these events holds it
+			// (keptEvents), and so does one that erases other deliveries of it. Only then is it
+			// certain which events have none left.
 			b.Queue("SELECT 1 FROM event WHERE no = ANY($1) ORDER BY no FOR UPDATE", events)
 			b.Queue("DELETE FROM event e WHERE e.no = ANY($1) AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.event_no = e.no)", events)
 			return tx.SendBatch(ctx, b).Close()
