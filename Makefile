@@ -11,7 +11,7 @@ tool = go tool -modfile=tools/go.mod
 
 all: check test
 
-# The server with a pretended LLM and a webhook receiver, for the README's session.
+# The server with a fake LLM and a webhook receiver, for the README's session.
 demo:
 	@examples/demo/run.sh
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts Heardlog with a pretended LLM and a webhook receiver, all on this machine; Ctrl-C ends the three.
+# Starts Heardlog with a fake LLM and a webhook receiver, all on this machine. Ctrl-C stops all three.
 set -eu
 cd "$(dirname "$0")/../.."
 go build -o bin/ ./cmd/api ./examples/fakellm ./examples/receiver

@@ -25,8 +25,6 @@ type itemChange struct {
 	gone bool
 }
 
-func (c *itemChanges) empty() bool { return len(c.list) == 0 }
-
 // take notes a change's items. Most messages are none and cost nothing here.
 func (c *itemChanges) take(k key, no int64, change memory.Change) {
 	for _, list := range [][]memory.Message{change.Append, change.Replace} {
