@@ -8,7 +8,7 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-// Clashes tells of what is there already.
+// Clashes implements export.Target.
 func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
 	var why []string
 	err := s.read(ctx, "look for what is there already", func(ctx context.Context) error {
@@ -30,7 +30,7 @@ func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(ex
 	return nil
 }
 
-// queueClash asks why a record cannot be imported; "" if it can.
+// queueClash queues the question why a record cannot be imported; "" if it can.
 func queueClash(b *pgx.Batch, r *export.Record, why *string) {
 	ask := func(is, sql string, args ...any) {
 		b.Queue("SELECT EXISTS ("+sql+")", args...).QueryRow(func(row pgx.Row) error {

@@ -23,7 +23,7 @@ const (
 	exportBodies = 100
 )
 
-// moment runs fn in one transaction that only reads, as of one moment, for as long as it takes.
+// moment runs fn in one transaction that only reads, as of one moment, for as long as fn takes.
 func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) error) error {
 	if s.closed.Load() {
 		return errClosed()
@@ -34,11 +34,12 @@ func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) erro
 	}
 	defer conn.Release()
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		// Whoever takes the records may be slow.
+		// The receiver of the records may be slow.
 		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
 			return err
 		}
-		// Everything is read to its end, and what a plan suits is the values. Databases that do not have a setting go on without.
+		// Every query is read to its end, and its plan should suit the values. A database without
+		// such a setting works too.
 		for _, set := range []string{"SET LOCAL plan_cache_mode = force_custom_plan", "SET LOCAL cursor_tuple_fraction = 1"} {
 			err := pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { _, err := part.Exec(ctx, set); return err }) // a savepoint
 			if broken(err) {
@@ -58,11 +59,11 @@ type exporter struct {
 	scope export.Scope
 	each  func(export.Record) error
 	agent int64 // row of the scope's agent
-	// cursors counts them, for their names.
+	// cursors numbers the cursors.
 	cursors int
 }
 
-// Export gives what the database holds.
+// Export implements export.Source.
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.moment(ctx, "export", func(tx pgx.Tx) error {
 		x := &exporter{ctx: ctx, s: s, tx: tx, scope: sc, each: each}
@@ -75,7 +76,7 @@ func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Re
 	})
 }
 
-// agentScope gives the condition on agents, named a.
+// agentScope returns the condition on agents, named a.
 func (x *exporter) agentScope() (string, []any) {
 	p := x.scope.Projects()
 	switch {
@@ -87,7 +88,7 @@ func (x *exporter) agentScope() (string, []any) {
 	return "a.project IN ($1, $2)", []any{stored(p[0]), stored(p[1])}
 }
 
-// outbox gives events, named e, of the scope; those of agents that are gone are gone.
+// outbox returns the condition on events, named e. An erased agent has no events.
 func (x *exporter) outbox() (from, where string, args []any) {
 	switch {
 	case x.scope.Agent != "":
@@ -115,8 +116,9 @@ func (x *exporter) start() error {
 	return x.each(export.Record{Start: &at})
 }
 
-// all runs a query to its end, n rows at a time, through a cursor: it is planned and sorted once, and between two pages others may be run. Where a row cannot be
-// read, scan says so by its record.
+// all runs a query to its end through a cursor, n rows at a time: it is planned and sorted once,
+// and other queries may run between two pages. If a row cannot be read, scan notes it in its
+// record.
 func all[T any](x *exporter, n int, sql string, args []any, scan func(pgx.CollectableRow, *T) error, use func(page []T) error) error {
 	x.cursors++
 	name := fmt.Sprint("export_", x.cursors)
@@ -145,7 +147,7 @@ func all[T any](x *exporter, n int, sql string, args []any, scan func(pgx.Collec
 	}
 }
 
-// one makes a use of a page out of a use of its members.
+// one calls a function for each member of a page.
 func one[T any](fn func(*T) error) func([]T) error {
 	return func(page []T) error {
 		for i := range page {
@@ -157,7 +159,7 @@ func one[T any](fn func(*T) error) func([]T) error {
 	}
 }
 
-// show turns texts as they are stored into what they are.
+// show decodes texts from their stored form.
 func show(texts ...*string) {
 	for _, t := range texts {
 		*t = shown(*t)
@@ -179,7 +181,7 @@ func (x *exporter) keys() error {
 		}))
 }
 
-// row is what is read of a row, or why it cannot be.
+// row is what a row holds, or why it cannot be read.
 type row[T any] struct {
 	v   T
 	no  int64
@@ -227,7 +229,7 @@ func (x *exporter) agents() error {
 		}))
 }
 
-// messages reads by pages and not by a cursor: most agents have one page.
+// messages reads page by page and without a cursor: most agents have one page.
 func (x *exporter) messages(no int64, at string, a *export.Agent) error {
 	for after := int64(-1 << 62); ; {
 		rows, err := x.tx.Query(x.ctx, "SELECT m.shown, "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", no, after, exportRows)
@@ -349,7 +351,7 @@ func (x *exporter) deliveries() error {
 		})
 }
 
-// attempts adds what was tried.
+// attempts adds the attempts.
 func (x *exporter) attempts(list []export.Delivery) error {
 	ids, at := make([]int64, len(list)), map[int64]int{}
 	for i := range list {
@@ -374,7 +376,8 @@ func (x *exporter) attempts(list []export.Delivery) error {
 	return err
 }
 
-// probes count rows that should not be. Agents in table erased are gone, and their rows are still being erased.
+// probes count rows that should not exist. Agents in table erased are gone, and their rows are
+// still being deleted.
 var probes = []struct{ what, sql string }{
 	{"%d messages belong to no agent", "SELECT count(*) FROM message m WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = m.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = m.agent_no)"},
 	{"%d agents have no head", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_head h WHERE h.agent_no = a.no)"},
@@ -400,10 +403,10 @@ var probes = []struct{ what, sql string }{
 	{"%d import was not finished: run it again", "SELECT count(*) FROM meta WHERE key = '" + importMark + "'"},
 }
 
-// importMark is the key in table meta of an import that was not finished.
+// importMark is the key in table meta of an unfinished import.
 const importMark = "import"
 
-// Probe looks at the tables.
+// Probe implements export.Prober.
 func (s *Store) Probe(ctx context.Context, each func(export.Finding) error) error {
 	return s.moment(ctx, "look for what is wrong", func(tx pgx.Tx) error {
 		for _, p := range probes {

@@ -18,7 +18,7 @@ var _ export.Target = (*Store)(nil)
 const insertMessages = `INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body)
 	SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[], $6::text[], $7::text[])`
 
-// Mark gives the mark of an import that was not finished.
+// Mark implements export.Target.
 func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
 	err = s.read(ctx, "read the mark", func(ctx context.Context) error {
 		err := s.pool.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", importMark).Scan(&mark)
@@ -30,19 +30,20 @@ func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
 	return mark, err
 }
 
-// Unfinished tells of an import that was not finished: what it brought may lack its end.
+// Unfinished reports whether an import is unfinished, so that its end may be missing.
 func (s *Store) Unfinished(ctx context.Context) (bool, error) {
 	mark, err := s.Mark(ctx)
 	return mark != nil, err
 }
 
-// Reserve takes n ids out of the sequence of deliveries.
+// Reserve implements export.Target. It takes n IDs out of the sequence of deliveries.
 func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 	err = s.transact(ctx, "keep ids of deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT 1 FROM counter WHERE key = 'endpoints' FOR UPDATE"); err != nil { // one import at a time
 			return err
 		}
-		// Whoever makes a delivery draws its number and stores it in one statement: here nobody is between the two.
+		// A server draws the number of a delivery and stores the delivery in one statement, and no
+		// statement is between the two here.
 		if _, err := tx.Exec(ctx, "LOCK TABLE delivery IN SHARE ROW EXCLUSIVE MODE"); err != nil && !unsupported(err) {
 			return err
 		}
@@ -54,7 +55,7 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 		if err := tx.QueryRow(ctx, "SELECT nextval(pg_get_serial_sequence('delivery', 'id'))").Scan(&next); err != nil {
 			return err
 		}
-		// Where nothing has an id, an import that never began may have kept them free before.
+		// If no delivery has an ID, an import that never started may have reserved them.
 		if last = max; max > 0 && next-1 > max {
 			last = next - 1
 		}
@@ -67,7 +68,8 @@ func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 	return last, err
 }
 
-// Import stores records. It may run beside servers, which see each agent from its first batch on.
+// Import implements export.Target. It may run beside servers, which see each agent from its first
+// batch on.
 func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	m := &importer{s: s}
 	err := s.transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
@@ -75,7 +77,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 		if err := m.move(ctx, had, mark); err != nil { // first, so that of two imports at once one waits here
 			return err
 		}
-		if slices.ContainsFunc(batch, func(r export.Record) bool { return r.Endpoint != nil }) { // first the counter, as everybody who changes endpoints
+		if slices.ContainsFunc(batch, func(r export.Record) bool { return r.Endpoint != nil }) { // the counter first, as in every change of endpoints
 			if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
 				return err
 			}
@@ -85,7 +87,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 				return err
 			}
 		}
-		// Servers that have read the agent already are to read it anew.
+		// Servers that have read the agent must read it again.
 		if _, err := tx.Exec(ctx, `UPDATE agent_head SET ver = ver + 1 WHERE agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY($1) ORDER BY agent_no FOR UPDATE)`,
 			m.messages.nos); err != nil {
 			return err
@@ -102,7 +104,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	return nil
 }
 
-// move puts a mark in the place of the one before.
+// move replaces a mark by another.
 func (m *importer) move(ctx context.Context, had, mark []byte) error {
 	sql, args := "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2", []any{importMark, had, mark}
 	switch {
@@ -126,10 +128,10 @@ type importer struct {
 	tx       pgx.Tx
 	nos      map[key]int64
 	messages pendingMessages
-	changed  bool // endpoints did
+	changed  bool // whether endpoints changed
 }
 
-// pendingMessages are written together.
+// pendingMessages are messages that are written together.
 type pendingMessages struct{ rows }
 
 func (p *pendingMessages) flush(ctx context.Context, tx pgx.Tx) error {
@@ -142,7 +144,7 @@ func (p *pendingMessages) flush(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// clash names what is there already.
+// clash says what the store already holds in the place of a record.
 func clash(err error, format string, args ...any) error {
 	if violated(err) != "" {
 		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")
@@ -311,7 +313,8 @@ func (m *importer) delivery(ctx context.Context, d *export.Delivery) error {
 	return clash(m.tx.SendBatch(ctx, b).Close(), "delivery %d", d.ID)
 }
 
-// endpointNo gives the row of a delivery's endpoint; one that was deleted has one row for all that is left of it.
+// endpointNo returns the row of a delivery's endpoint. All deliveries of a deleted endpoint share
+// one row.
 func (m *importer) endpointNo(ctx context.Context, d *export.Delivery) (no int64, err error) {
 	if !d.Gone {
 		err = m.tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND project = $2", stored(d.Endpoint), stored(d.Project)).Scan(&no)

@@ -23,7 +23,7 @@ type storedDetail struct {
 	Thin        bool        `json:"thin,omitempty"`
 }
 
-// encodeDetail gives the column's value: "" where there is nothing to tell.
+// encodeDetail returns the column's value: "" for an empty detail.
 func encodeDetail(d webhook.Detail) (string, error) {
 	out := storedDetail{ConnectMS: d.ConnectMS, TLSMS: d.TLSMS, FirstByteMS: d.FirstByteMS, Thin: d.Thin}
 	for _, h := range d.Headers {
@@ -54,7 +54,8 @@ func decodeDetail(s string) (webhook.Detail, error) {
 // scanRows is how many rows a list reads at a time.
 const scanRows = 256
 
-// walk collects a page: it reads rows from a place on, in slices, keeps those that are wanted, and gives the cursor of the next page.
+// walk collects a page: it reads rows after a place in slices, keeps those that match, and returns
+// the cursor of the next page.
 func walk[T any](limit int, at webhook.Cursor, read func(at webhook.Cursor) ([]T, error), keep func(T) bool, place func(T) webhook.Cursor) ([]T, string, error) {
 	limit = min(max(limit, 1), webhook.MaxPage)
 	var out []T
@@ -83,7 +84,7 @@ func walk[T any](limit int, at webhook.Cursor, read func(at webhook.Cursor) ([]T
 	}
 }
 
-// span gives the bounds of a list in time, from inclusive and to exclusive.
+// span returns the bounds of a list in time, from inclusive and to exclusive.
 func span(from, to int64) (int64, int64) {
 	if to == 0 {
 		to = math.MaxInt64
@@ -97,7 +98,7 @@ type eventRow struct {
 	no int64
 }
 
-// Events lists events of a project, newest first.
+// Events implements webhook.Log.
 func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.EventPage, err error) {
 	at, err := webhook.ParseCursor(q.Cursor)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 	return page, err
 }
 
-// Event gives one event with its body.
+// Event implements webhook.Log.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
 	err = s.read(ctx, "read event", func(ctx context.Context) error {
 		err := s.pool.QueryRow(ctx, "SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = $1 AND ($2 = '' OR project = $2)", stored(id), stored(project)).
@@ -168,7 +169,7 @@ func scanRecord(row pgx.CollectableRow) (r deliveryRow, err error) {
 	return r, err
 }
 
-// records reads deliveries with what stands behind recordSQL.
+// records reads deliveries; sql is what follows recordSQL.
 func records(ctx context.Context, q querier, rest string, args ...any) ([]deliveryRow, error) {
 	rows, err := q.Query(ctx, recordSQL+rest, args...)
 	if err != nil {
@@ -177,7 +178,7 @@ func records(ctx context.Context, q querier, rest string, args ...any) ([]delive
 	return pgx.CollectRows(rows, scanRecord)
 }
 
-// selection gives the condition of a filter.
+// selection returns the condition of a filter.
 func selection(q webhook.DeliveryQuery) (where string, args []any, err error) {
 	from, to := span(q.FromMS, q.ToMS)
 	conds := []string{"d.project = $1", "d.created_ms >= $2", "d.created_ms < $3"}
@@ -215,7 +216,7 @@ func selection(q webhook.DeliveryQuery) (where string, args []any, err error) {
 	return "WHERE " + strings.Join(conds, " AND "), args, nil
 }
 
-// Deliveries lists deliveries of a project, those made last first.
+// Deliveries implements webhook.Log.
 func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page webhook.DeliveryPage, err error) {
 	at, err := webhook.ParseCursor(q.Cursor)
 	if err != nil {
@@ -286,7 +287,7 @@ func record(ctx context.Context, q querier, project string, id int64) (deliveryR
 	return list[0], lastTries(ctx, q, list[:1])
 }
 
-// Delivery gives one delivery with its attempts.
+// Delivery implements webhook.Log.
 func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webhook.Record, tries []webhook.Attempt, err error) {
 	err = s.read(ctx, "read delivery", func(ctx context.Context) error {
 		list, err := records(ctx, s.pool, "WHERE d.id = $1 AND d.project = $2", id, stored(project))
@@ -319,7 +320,7 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webho
 	return r, tries, err
 }
 
-// Cancel ends a pending delivery.
+// Cancel implements webhook.Log.
 func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (out webhook.Record, err error) {
 	err = s.transact(ctx, "cancel delivery", func(ctx context.Context, tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, "UPDATE delivery SET state = 3, due_ms = 0, claimed = false, reason = $3, done_ms = $4 WHERE id = $1 AND project = $2 AND state = 0",
@@ -340,7 +341,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (ou
 	return out, nil
 }
 
-// Send stores an event for one endpoint.
+// Send implements webhook.Log.
 func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (out webhook.Record, err error) {
 	err = s.transact(ctx, "send event", func(ctx context.Context, tx pgx.Tx) error {
 		no, e, err := s.lockEndpoint(ctx, tx, m.Project, endpointID)

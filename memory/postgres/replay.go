@@ -21,7 +21,7 @@ type job struct {
 	more, done                            bool
 }
 
-// request is what a replay of many was asked for.
+// request is the request of a replay of many deliveries.
 type request struct {
 	Filter    webhook.DeliveryQuery `json:"filter"`
 	PerSecond float64               `json:"per_second"`
@@ -38,7 +38,8 @@ func (j job) result() webhook.Replayed {
 	return webhook.Replayed{Count: int(j.made), More: j.more, ToMS: j.toMS}
 }
 
-// beginJob makes a job, or finds the one that has the name. Whoever makes it has its lock until the transaction's end.
+// beginJob creates a job, or finds the one of that name. A created job is locked until the
+// transaction ends.
 func (s *Store) beginJob(ctx context.Context, tx pgx.Tx, project, name, request string, nowMS int64) (j job, made bool, err error) {
 	at, err := webhook.ParseCursor("")
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *Store) beginJob(ctx context.Context, tx pgx.Tx, project, name, request 
 	return j, false, nil
 }
 
-// Replay makes a delivery again.
+// Replay implements webhook.Log.
 func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (out webhook.Record, err error) {
 	err = s.transact(ctx, "replay delivery", func(ctx context.Context, tx pgx.Tx) error {
 		if name != "" {
@@ -117,10 +118,11 @@ func (s *Store) replayOne(ctx context.Context, tx pgx.Tx, project string, id, no
 	return sent(ctx, tx, &o)
 }
 
-// keptEvents gives which events are there and not about to be erased with their agent, and keeps them until the transaction ends: a delivery of one that is forgotten
-// meanwhile could never be sent.
+// keptEvents returns which events exist and are not about to be erased with their agent, and locks
+// them until the transaction ends: a delivery of an erased event could never be sent.
 func keptEvents(ctx context.Context, tx pgx.Tx, ids []string) (map[string]bool, error) {
-	// Their agents first: whoever takes one away looks whether something of it waits once he has it.
+	// Their agents first: an erasure locks the agent and then looks whether any of its events
+	// waits.
 	if _, err := tx.Exec(ctx, "SELECT 1 FROM agent WHERE no IN (SELECT agent_no FROM event WHERE id = ANY($1)) ORDER BY no FOR KEY SHARE", ids); err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func keptEvents(ctx context.Context, tx pgx.Tx, ids []string) (map[string]bool, 
 	return kept, err
 }
 
-// sent writes an outbox of one delivery and gives it.
+// sent writes an outbox of one delivery and returns the delivery.
 func sent(ctx context.Context, tx pgx.Tx, o *outbox) (webhook.Record, error) {
 	b := &pgx.Batch{}
 	o.queue(b)
@@ -154,8 +156,8 @@ func sent(ctx context.Context, tx pgx.Tx, o *outbox) (webhook.Record, error) {
 	return list[0].Record, nil
 }
 
-// ReplayAll makes the deliveries again that a filter selects. Each slice commits with how far it came, so that none is made twice; what a crash cuts
-// short another replica goes on with.
+// ReplayAll implements webhook.Log. Each slice commits together with the progress of the job, so
+// that no delivery is made twice. If a server crashes, another replica continues.
 func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
 	r.Filter.Limit, r.Filter.Cursor = 0, ""
 	if _, _, err := selection(r.Filter); err != nil {
@@ -179,7 +181,7 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 	return j.result(), err
 }
 
-// replayPage reads deliveries that a job is about, newest first.
+// replayPage reads the next deliveries of a job, newest first.
 func replayPage(ctx context.Context, q querier, f webhook.DeliveryQuery, upto int64, at webhook.Cursor) ([]deliveryRow, error) {
 	where, args, err := selection(f)
 	if err != nil {
@@ -195,7 +197,7 @@ type pair struct {
 	endpoint int64
 }
 
-// countReplay counts what a replay would make.
+// countReplay counts the deliveries that a replay would make.
 func (s *Store) countReplay(ctx context.Context, f webhook.DeliveryQuery) (out webhook.Replayed, err error) {
 	at, err := webhook.ParseCursor("")
 	seen := map[pair]bool{}
@@ -285,7 +287,8 @@ func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
 	return j, err
 }
 
-// replayed gives which of these events the job has made for their endpoints already: one event may have several old deliveries.
+// replayed returns which of these events the job has repeated for which endpoint: one event may
+// have several old deliveries.
 func replayed(ctx context.Context, tx pgx.Tx, no int64, ids []string) (map[pair]bool, error) {
 	seen := map[pair]bool{}
 	rows, err := tx.Query(ctx, "SELECT e.id, d.endpoint_no FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.id = ANY($2) AND d.replay_no = $1", no, ids)
@@ -297,8 +300,9 @@ func replayed(ctx context.Context, tx pgx.Tx, no int64, ids []string) (map[pair]
 	return seen, err
 }
 
-// finishReplays goes on with replays that have a name and that nobody works on: each slice has the row's lock, so that two who do so at once only take turns. One that
-// cannot be read or finished does not keep the others from it. A replay without a name ends with its caller's call: he was told that it failed, and may ask again.
+// finishReplays continues replays that have a name and that no server works on. Each slice locks
+// the row, so that two servers only take turns. A replay that fails does not stop the others. A
+// replay without a name ends with its call: its caller gets the error and may call again.
 func (s *Store) finishReplays(ctx context.Context) {
 	var nos []int64
 	err := s.read(ctx, "look for replays", func(ctx context.Context) error {

@@ -6,10 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// odd begins a stored text that stands for one that a text column cannot hold.
+// odd is the start of a stored text that encodes one that a text column cannot hold.
 const odd = "\x01b64:"
 
-// stored gives the form of s that a text column takes: PostgreSQL refuses NUL and what is not UTF-8. Equal texts have equal forms.
+// stored returns the form of s that a text column takes: PostgreSQL refuses NUL and invalid UTF-8.
+// Equal texts have equal forms.
 func stored(s string) string {
 	if strings.IndexByte(s, 0) < 0 && utf8.ValidString(s) && !strings.HasPrefix(s, odd) {
 		return s
@@ -17,7 +18,7 @@ func stored(s string) string {
 	return odd + base64.RawStdEncoding.EncodeToString([]byte(s))
 }
 
-// shown gives the text that stored was given.
+// shown returns the text that stored was given.
 func shown(s string) string {
 	rest, ok := strings.CutPrefix(s, odd)
 	if !ok {

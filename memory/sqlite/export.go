@@ -23,7 +23,7 @@ type exporter struct {
 	each   func(export.Record) error
 }
 
-// agentScope gives the condition on agents, named a.
+// agentScope returns the condition on agents, named a.
 func agentScope(s export.Scope) (string, []driver.Value) {
 	if s.Project == "" {
 		return "1", nil
@@ -35,7 +35,7 @@ func agentScope(s export.Scope) (string, []driver.Value) {
 	return "a.project IN (?, ?)", []driver.Value{p[0], p[1]}
 }
 
-// deliveryScope gives the condition on events, named e. Events of agents that are gone are gone.
+// deliveryScope returns the condition on events, named e. An erased agent has no events.
 func deliveryScope(s export.Scope) (string, []driver.Value) {
 	where, args := "(e.agent_no = 0 OR EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no))", []driver.Value(nil)
 	if s.Project != "" {
@@ -181,7 +181,7 @@ func (x *exporter) events() error {
 	})
 }
 
-// anyText reads a column that holds a blob, or text that a shell put there.
+// anyText reads a column that holds a blob, or text that a shell has put there.
 func anyText(v driver.Value) []byte {
 	if s, ok := v.(string); ok {
 		return []byte(s)
@@ -217,7 +217,7 @@ func (x *exporter) deliveries() error {
 	})
 }
 
-// allText gives the first column of a query's rows.
+// allText returns the first column of a query's rows.
 func allText(c *conn, sql string) (out []string, err error) {
 	err = c.each(sql, nil, func(row []driver.Value) error { out = append(out, text(row[0])); return nil })
 	return out, err

@@ -16,26 +16,28 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
-// importMark is the key in table meta of an import that was not finished.
+// importMark is the key in table meta of an unfinished import.
 const importMark = "import"
 
-// Importer has a database file for itself and puts records into it.
+// Importer puts records into a database file that no other process uses.
 type Importer struct {
 	s *Store // of which only the writer is open
-	// agent is the last one that was looked up.
+	// agent and no are the last agent that was looked up.
 	agent memory.Ref
 	no    int64
-	// log is the file of the write-ahead log, which is moved into the database when it has so many bytes as next.
+	// log is the file of the write-ahead log. It is moved into the database when it has next bytes.
 	log  string
 	next int64
 }
 
-// importCheckpoint is with how many bytes the log of an import is moved into the file: without that it would grow as large as all that is imported.
+// importCheckpoint is the size in bytes at which the log of an import is moved into the file.
+// Without it the log would grow as large as the import.
 const importCheckpoint = 16 << 20
 
 var _ export.Target = (*Importer)(nil)
 
-// OpenImporter opens the file, makes or migrates its schema, and takes the lock that servers take: it fails where another process has the file.
+// OpenImporter opens the file, creates or migrates its schema, and takes the lock that servers
+// take. It fails if another process has the file.
 func OpenImporter(o Options) (*Importer, error) {
 	o = o.withDefaults()
 	path, err := filepath.Abs(o.Path)
@@ -58,10 +60,10 @@ func OpenImporter(o Options) (*Importer, error) {
 	return &Importer{s: s, log: path + "-wal", next: importCheckpoint}, nil
 }
 
-// Close gives the file back.
+// Close releases the file.
 func (m *Importer) Close() error { return m.s.release() }
 
-// Mark gives the mark of an import that was not finished.
+// Mark implements export.Target.
 func (m *Importer) Mark(context.Context) ([]byte, error) {
 	row, err := m.s.writer.first("SELECT value FROM meta WHERE key = ?", importMark)
 	if err != nil || row == nil {
@@ -70,13 +72,13 @@ func (m *Importer) Mark(context.Context) ([]byte, error) {
 	return bytes.Clone(blob(row[0])), nil
 }
 
-// Reserve gives the highest id of a delivery that there ever was.
+// Reserve implements export.Target. It returns the highest ID that a delivery ever had.
 func (m *Importer) Reserve(context.Context, int64) (int64, error) {
 	n, err := m.s.writer.number("SELECT max(coalesce((SELECT max(id) FROM delivery), 0), coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'delivery'), 0))")
 	return n, classify(err, "look for deliveries")
 }
 
-// Import stores records.
+// Import implements export.Target.
 func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -101,8 +103,8 @@ func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark 
 	return nil
 }
 
-// checkpoint moves the log into the file when it has grown. What is in the log is safe there, so that a failure, or a reader that needs what is in it, puts it
-// off until it has grown as much again.
+// checkpoint moves the log into the file when it has grown. The data is safe in the log, so after a
+// failure, or if a reader needs the log, it waits until the log has grown as much again.
 func (m *Importer) checkpoint() {
 	st, err := os.Stat(m.log)
 	if err != nil || st.Size() < m.next {
@@ -110,7 +112,7 @@ func (m *Importer) checkpoint() {
 	}
 	w := m.s.writer.conn
 	busy := int64(1)
-	err = w.script("PRAGMA busy_timeout(0)") // nobody is waited for
+	err = w.script("PRAGMA busy_timeout(0)") // waits for no reader
 	if err == nil {
 		busy, err = w.number("PRAGMA wal_checkpoint(TRUNCATE)")
 	}
@@ -123,7 +125,7 @@ func (m *Importer) checkpoint() {
 // tx returns the transaction that Import has begun.
 func (m *Importer) tx() *tx { return &tx{s: m.s, w: m.s.writer.conn, open: true} }
 
-// move puts a mark in the place of the one before.
+// move replaces a mark by another.
 func (m *Importer) move(had, mark []byte) error {
 	is, err := m.s.writer.first("SELECT value FROM meta WHERE key = ?", importMark)
 	switch {
@@ -139,7 +141,7 @@ func (m *Importer) move(had, mark []byte) error {
 	return err
 }
 
-// Clashes tells of what is there already.
+// Clashes implements export.Target.
 func (m *Importer) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
 	for _, r := range batch {
 		if ctx.Err() != nil {
@@ -156,7 +158,7 @@ func (m *Importer) Clashes(ctx context.Context, batch []export.Record, each func
 	return nil
 }
 
-// against says why a record cannot be imported; "" if it can.
+// against returns why a record cannot be imported; "" if it can.
 func (m *Importer) against(r *export.Record) (string, error) {
 	w := m.s.writer.conn
 	first := func(why, sql string, args ...driver.Value) (string, error) {
@@ -242,7 +244,7 @@ func (m *Importer) record(r *export.Record) error {
 	return nil
 }
 
-// clash names what is there already.
+// clash says what the store already holds in the place of a record.
 func clash(err error, format string, args ...any) error {
 	if err = classify(err, "import"); fault.Is(err, fault.Conflict) {
 		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")
@@ -402,7 +404,8 @@ func (m *Importer) delivery(d *export.Delivery) error {
 	return nil
 }
 
-// endpointNo gives the row of a delivery's endpoint; one that was deleted has one row for all that is left of it.
+// endpointNo returns the row of a delivery's endpoint. All deliveries of a deleted endpoint share
+// one row.
 func (m *Importer) endpointNo(d *export.Delivery) (int64, error) {
 	w := m.s.writer.conn
 	if !d.Gone {
@@ -423,13 +426,13 @@ func (m *Importer) endpointNo(d *export.Delivery) (int64, error) {
 	return res.LastInsertId()
 }
 
-// Unfinished tells of an import that was not finished: what it brought may lack its end.
+// Unfinished reports whether an import is unfinished, so that its end may be missing.
 func (s *Store) Unfinished(ctx context.Context) (found bool, err error) {
 	err = s.readers.do(ctx, func(c *conn) (err error) { found, err = unfinished(c); return err })
 	return found, err
 }
 
-// Unfinished tells of an import that was not finished.
+// Unfinished reports whether an import is unfinished.
 func (r *Reader) Unfinished(context.Context) (bool, error) { return unfinished(r.c) }
 
 func unfinished(c *conn) (bool, error) {

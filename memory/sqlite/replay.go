@@ -12,12 +12,12 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// live gives an endpoint by its row; nil if it is deleted.
+// live returns an endpoint by its row; nil if it is deleted.
 func (t *tx) live(no int64) *endpoint {
 	return t.s.index.byNo[no]
 }
 
-// Replay makes a delivery again.
+// Replay implements webhook.Log.
 func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, name string) (webhook.Record, error) {
 	var out webhook.Record
 	err := s.write(ctx, func(t *tx) error {
@@ -64,16 +64,16 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 	return out, err
 }
 
-// kept tells whether an event is there and is not being erased with its agent.
+// kept reports whether an event exists and is not being erased with its agent.
 func (t *tx) kept(event int64) (bool, error) {
 	row, err := t.w.first("SELECT 1 FROM event WHERE no = ? AND NOT EXISTS (SELECT 1 FROM erased WHERE erased.agent_no = event.agent_no)", event)
 	return row != nil, classify(err, "read event")
 }
 
-// again is what a replay knows of a delivery that it makes anew.
+// again is a delivery that a replay repeats.
 type again struct{ event, endpoint, of int64 }
 
-// ReplayAll makes the deliveries again that a filter selects.
+// ReplayAll implements webhook.Log.
 func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
 	if r.DryRun {
 		var out webhook.Replayed
@@ -81,7 +81,7 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 		return out, err
 	}
 	id := replayID(r.Filter.Project, r.Name)
-	leave, err := s.replaying.enter(ctx, id) // who calls again while the first call is at work waits for what that makes
+	leave, err := s.replaying.enter(ctx, id) // a second call of the name waits for the result of the first
 	if err != nil {
 		return webhook.Replayed{}, err
 	}
@@ -92,7 +92,7 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 	}
 	out, err := s.replay(ctx, job, r)
 	if err != nil && !job.named() {
-		// Its caller is told that it failed, and may call again: it must not go on by itself after some restart.
+		// Its caller gets the error and may call again. It must not continue after a restart.
 		_ = s.write(context.WithoutCancel(ctx), func(t *tx) error {
 			_, _, err := t.exec("end replay", "DELETE FROM replay WHERE id = ?", job.id)
 			return err
@@ -101,7 +101,8 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 	return out, err
 }
 
-// replay makes what is left of a job. Each slice commits with what is noted of it, so that none is made twice.
+// replay makes the rest of a job. Each slice commits together with the progress of the job, so that
+// no delivery is made twice.
 func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (webhook.Replayed, error) {
 	var out webhook.Replayed
 	list, err := s.selected(ctx, r.Filter, job.upto, &out)
@@ -131,13 +132,15 @@ func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (we
 	return job.result(), nil
 }
 
-// replayOne makes one delivery of a job, unless it cannot be made any more or was made before a crash.
+// replayOne makes one delivery of a job, unless it cannot be made any more or was made before a
+// crash.
 func (t *tx) replayOne(job *replayJob, a again, perSecond float64) error {
 	e := t.live(a.endpoint)
-	if e == nil { // deleted since
+	if e == nil { // deleted meanwhile
 		return nil
 	}
-	// Erased since, perhaps: an event without row would break the foreign key and the slice with it, and one whose agent is gone is about to be erased.
+	// The event may have been erased: one without a row would break the foreign key and the slice
+	// with it, and one whose agent is gone is about to be erased.
 	if kept, err := t.kept(a.event); err != nil || !kept {
 		return err
 	}
@@ -161,7 +164,7 @@ func (t *tx) replayOne(job *replayJob, a again, perSecond float64) error {
 // replayRows is how many rows a replay selects in one transaction.
 const replayRows = 4096
 
-// liveEndpoints gives the rows of a project's endpoints that are not deleted.
+// liveEndpoints returns the rows of a project's endpoints that are not deleted.
 func liveEndpoints(c *conn, project string) (map[int64]bool, error) {
 	out := map[int64]bool{}
 	err := c.each("SELECT no FROM endpoint WHERE project = ? AND id IS NOT NULL", []driver.Value{project}, func(row []driver.Value) error {
@@ -171,7 +174,8 @@ func liveEndpoints(c *conn, project string) (map[int64]bool, error) {
 	return out, err
 }
 
-// selected gives what a replay makes anew, newest first, once for each event and endpoint, of deliveries up to an id.
+// selected returns what a replay repeats, newest first, once for each event and endpoint, of
+// deliveries up to an ID.
 func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int64, out *webhook.Replayed) ([]again, error) {
 	type pair struct{ event, endpoint int64 }
 	seen := map[pair]bool{}
@@ -180,7 +184,7 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int6
 	if err != nil {
 		return nil, err
 	}
-	// A transaction for each slice: one over all of it would keep the log from being checkpointed.
+	// One transaction for each slice: a single one would keep the log from being checkpointed.
 	for more := true; more; {
 		if ctx.Err() != nil {
 			return nil, ended(ctx)
@@ -227,7 +231,7 @@ func (s *Store) selected(ctx context.Context, q webhook.DeliveryQuery, upto int6
 	return list, nil
 }
 
-// Cancel ends a pending delivery.
+// Cancel implements webhook.Log.
 func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (webhook.Record, error) {
 	var out webhook.Record
 	err := s.write(ctx, func(t *tx) error {
@@ -250,7 +254,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (we
 	return out, err
 }
 
-// Send stores an event for one endpoint.
+// Send implements webhook.Log.
 func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (webhook.Record, error) {
 	var out webhook.Record
 	err := s.write(ctx, func(t *tx) error {
@@ -282,7 +286,7 @@ func (s *Store) Send(ctx context.Context, m webhook.Event, endpointID string) (w
 	return out, err
 }
 
-// ForgetDone erases deliveries that ended before the time, and events that have none any more.
+// ForgetDone implements webhook.Log.
 func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) (int, error) {
 	erased := 0
 	for more := true; more; {
@@ -305,7 +309,8 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 	})
 }
 
-// forgetRows is smaller than sweepRows because a delivery takes its attempts, with up to 16 KiB each, and its event along.
+// forgetRows is smaller than sweepRows because a delivery goes with its event and its attempts,
+// which have up to 16 KiB each.
 const forgetRows = 64
 
 func (t *tx) forgetDone(beforeMS int64, agentless bool) (int64, error) {
@@ -333,7 +338,7 @@ func (t *tx) forgetDone(beforeMS int64, agentless bool) (int64, error) {
 	return int64(len(list)), nil
 }
 
-// ServerKey gives the store's own key of the name.
+// ServerKey implements webhook.Log.
 func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
 	var out []byte
 	err := s.write(ctx, func(t *tx) error {

@@ -13,16 +13,17 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// replayJob is a row of the table replay: a replay that is being made, or one whose name is kept so that it can be repeated.
+// replayJob is a row of table replay: a replay under way, or one whose name is kept so that it can
+// be repeated.
 type replayJob struct {
 	id, project, request string
 	nowMS, upto          int64
 	made                 int64
-	delivery             int64 // of a replay of one delivery, what it made
+	delivery             int64 // of a replay of one delivery: the delivery that it made
 	more                 bool
 	toMS                 int64
 	done                 bool
-	resumed              bool // some of it may be made already; not stored
+	resumed              bool // some of it may have been made; not stored
 }
 
 func (j replayJob) result() webhook.Replayed {
@@ -33,13 +34,13 @@ func (j replayJob) result() webhook.Replayed {
 	return out
 }
 
-// replaying holds the replays that somebody is at work on, by id.
+// replaying holds the replays under way in this process, by ID.
 type replaying struct {
 	mu sync.Mutex
-	at map[string]chan struct{} // closed when he leaves
+	at map[string]chan struct{} // closed when the replay ends
 }
 
-// enter waits until nobody else is at work on the replay.
+// enter waits until no other call works on the replay.
 func (r *replaying) enter(ctx context.Context, id string) (leave func(), err error) {
 	for {
 		r.mu.Lock()
@@ -67,7 +68,7 @@ func (r *replaying) enter(ctx context.Context, id string) (leave func(), err err
 	}
 }
 
-// same refuses a name that belongs to another request.
+// same fails if the name belongs to another request.
 func (j replayJob) same(o replayJob) error {
 	if j.request != o.request {
 		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
@@ -75,10 +76,10 @@ func (j replayJob) same(o replayJob) error {
 	return nil
 }
 
-// named tells whether a caller has named it.
+// named reports whether the replay has a name.
 func (j replayJob) named() bool { return j.id[0] == 'n' }
 
-// replayID gives the id of a project's name. Unnamed ones have one at random.
+// replayID returns the ID of a name in a project. A replay without a name gets a random one.
 func replayID(project, name string) string {
 	if name == "" {
 		return "r:" + rand.Text()
@@ -101,7 +102,7 @@ func readReplay(row []driver.Value) replayJob {
 	}
 }
 
-// replayJob gives the replay of an id, nil if there is none.
+// replayJob returns the replay of an ID, nil if there is none.
 func (t *tx) replayJob(id string) (*replayJob, error) {
 	row, err := t.w.first(replayColumns+"WHERE id = ?", id)
 	if err != nil || row == nil {
@@ -117,7 +118,7 @@ func (t *tx) insertReplay(j replayJob) error {
 	return err
 }
 
-// noteReplay keeps how far a replay has come; one that is done is kept only where it has a name.
+// noteReplay stores the progress of a replay. A finished one is kept only if it has a name.
 func (t *tx) noteReplay(j replayJob) error {
 	var err error
 	if j.done && !j.named() {
@@ -128,7 +129,7 @@ func (t *tx) noteReplay(j replayJob) error {
 	return err
 }
 
-// beginReplay stores what is to be replayed, or gives the replay of that name.
+// beginReplay stores a new replay, or returns the one of that name.
 func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (job replayJob, err error) {
 	request, err := json.Marshal(storedReplay{Filter: r.Filter, PerSecond: r.PerSecond})
 	if err != nil {
@@ -156,7 +157,7 @@ func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (j
 	return job, nil
 }
 
-// resumeReplays finishes the replays that a crash has cut short.
+// resumeReplays finishes the replays that a crash has interrupted.
 func (s *Store) resumeReplays(ctx context.Context) error {
 	var jobs []replayJob
 	err := s.readers.do(ctx, func(c *conn) error {
@@ -169,7 +170,7 @@ func (s *Store) resumeReplays(ctx context.Context) error {
 	if err != nil {
 		return classify(err, "read replays")
 	}
-	var errs []error // one that cannot be finished does not keep the others from it
+	var errs []error // one that fails does not stop the others
 	for _, j := range jobs {
 		var in storedReplay
 		if err := json.Unmarshal([]byte(j.request), &in); err != nil {
