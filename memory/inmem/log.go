@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	eventtype "github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
@@ -196,13 +194,10 @@ type replay struct {
 // used for another request.
 func (s *Store) named(project, name, request string, nowMS int64) (replay, error) {
 	was, ok := s.replays[key{project, name}]
-	switch {
-	case name == "" || !ok:
+	if name == "" || !ok {
 		return replay{request: request, nowMS: nowMS}, nil
-	case was.request != request:
-		return replay{}, fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
 	}
-	return was, nil
+	return was, webhook.SameReplay(was.request, request)
 }
 
 func (s *Store) keepReplay(project, name string, r replay) {
@@ -222,7 +217,11 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (out webhook.Re
 	defer s.mu.Unlock()
 	made := replay{}
 	if !r.DryRun {
-		if made, err = s.named(r.Filter.Project, r.Name, fmt.Sprintf("%+v %v", r.Filter, r.PerSecond), r.NowMS); err != nil {
+		request, err := webhook.EncodeReplay(r)
+		if err == nil {
+			made, err = s.named(r.Filter.Project, r.Name, request, r.NowMS)
+		}
+		if err != nil {
 			return out, err
 		}
 		if made.done != nil {
@@ -249,10 +248,7 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (out webhook.Re
 			break
 		}
 		seen[key] = true
-		due := r.NowMS
-		if r.PerSecond > 0 {
-			due += int64(float64(out.Count) / r.PerSecond * float64(time.Second/time.Millisecond))
-		}
+		due := r.DueMS(r.NowMS, int64(out.Count))
 		out.Count++
 		if !r.DryRun {
 			s.add(d.event, d.endpoint, due, r.NowMS, d.id)

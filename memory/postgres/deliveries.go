@@ -43,7 +43,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if len(resp) > webhook.MaxResponse {
 		resp, truncated = resp[:webhook.MaxResponse], true
 	}
-	detail, err := encodeDetail(r.Try.Detail)
+	detail, err := webhook.EncodeDetail(r.Try.Detail)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}

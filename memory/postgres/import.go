@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 var _ export.Target = (*Store)(nil)
@@ -302,7 +303,7 @@ func (m *importer) delivery(ctx context.Context, d *export.Delivery) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, false, $10, $11, $12, $13, $14, $15, 0)`, d.ID, event, to, stored(d.Project), state, d.Attempt, d.Attempt > 0, d.DueMS, d.Fence,
 		stored(string(d.Reason)), d.Created, d.DoneMS, first, d.Urgent, d.ReplayOf)
 	for i, a := range d.Attempts {
-		detail, err := encodeDetail(a.Detail)
+		detail, err := webhook.EncodeDetail(a.Detail)
 		if err != nil {
 			return err
 		}

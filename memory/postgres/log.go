@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -14,74 +13,13 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// storedDetail is the column attempt.detail.
-type storedDetail struct {
-	ConnectMS   int64       `json:"connect_ms,omitempty"`
-	TLSMS       int64       `json:"tls_ms,omitempty"`
-	FirstByteMS int64       `json:"first_byte_ms,omitempty"`
-	Headers     [][2]string `json:"headers,omitempty"`
-	Thin        bool        `json:"thin,omitempty"`
-}
-
-// encodeDetail returns the column's value: "" for an empty detail.
-func encodeDetail(d webhook.Detail) (string, error) {
-	out := storedDetail{ConnectMS: d.ConnectMS, TLSMS: d.TLSMS, FirstByteMS: d.FirstByteMS, Thin: d.Thin}
-	for _, h := range d.Headers {
-		out.Headers = append(out.Headers, [2]string{h.Name, h.Value})
-	}
-	b, err := json.Marshal(out)
-	if string(b) == "{}" {
-		return "", err
-	}
-	return string(b), err
-}
-
+// decodeDetail reads the column attempt.detail.
 func decodeDetail(s string) (webhook.Detail, error) {
-	if s == "" {
-		return webhook.Detail{}, nil
-	}
-	var in storedDetail
-	if err := json.Unmarshal([]byte(s), &in); err != nil {
-		return webhook.Detail{}, fmt.Errorf("attempt: %w: %w", err, errBadRow)
-	}
-	d := webhook.Detail{ConnectMS: in.ConnectMS, TLSMS: in.TLSMS, FirstByteMS: in.FirstByteMS, Thin: in.Thin}
-	for _, h := range in.Headers {
-		d.Headers = append(d.Headers, webhook.HeaderLine{Name: h[0], Value: h[1]})
+	d, err := webhook.DecodeDetail(s)
+	if err != nil {
+		return d, fmt.Errorf("attempt: %w: %w", err, errBadRow)
 	}
 	return d, nil
-}
-
-// scanRows is how many rows a list reads at a time.
-const scanRows = 256
-
-// walk collects a page: it reads rows after a place in slices, keeps those that match, and returns
-// the cursor of the next page.
-func walk[T any](limit int, at webhook.Cursor, read func(at webhook.Cursor) ([]T, error), keep func(T) bool, place func(T) webhook.Cursor) ([]T, string, error) {
-	limit = min(max(limit, 1), webhook.MaxPage)
-	var out []T
-	for scanned := 0; ; {
-		rows, err := read(at)
-		if err != nil {
-			return nil, "", err
-		}
-		for _, r := range rows {
-			at = place(r)
-			if !keep(r) {
-				continue
-			}
-			if len(out) == limit { // there is a next page, and this is its first row
-				return out, place(out[limit-1]).String(), nil
-			}
-			out = append(out, r)
-		}
-		scanned += len(rows)
-		switch {
-		case len(rows) < scanRows:
-			return out, "", nil
-		case scanned >= webhook.MaxScan:
-			return out, at.String(), nil
-		}
-	}
 }
 
 // span returns the bounds of a list in time, from inclusive and to exclusive.
@@ -106,9 +44,9 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 	}
 	from, to := span(q.FromMS, q.ToMS)
 	err = s.read(ctx, "list events", func(ctx context.Context) error {
-		list, next, err := walk(q.Limit, at, func(at webhook.Cursor) ([]eventRow, error) {
+		list, next, err := webhook.Walk(q.Limit, at, func(at webhook.Cursor) ([]eventRow, error) {
 			rows, err := s.pool.Query(ctx, `SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = $1 AND created_ms >= $2 AND created_ms < $3
-				AND (created_ms, no) < ($4, $5) ORDER BY created_ms DESC, no DESC LIMIT $6`, stored(q.Project), from, to, at.MS, at.ID, scanRows)
+				AND (created_ms, no) < ($4, $5) ORDER BY created_ms DESC, no DESC LIMIT $6`, stored(q.Project), from, to, at.MS, at.ID, webhook.ScanRows)
 			if err != nil {
 				return nil, err
 			}

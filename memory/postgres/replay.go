@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,12 +17,6 @@ type job struct {
 	at                                    webhook.Cursor
 	request                               string
 	more, done                            bool
-}
-
-// request is the request of a replay of many deliveries.
-type request struct {
-	Filter    webhook.DeliveryQuery `json:"filter"`
-	PerSecond float64               `json:"per_second"`
 }
 
 const jobColumns = "no, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done"
@@ -65,10 +57,7 @@ func (s *Store) beginJob(ctx context.Context, tx pgx.Tx, project, name, request 
 	if j, err = pgx.CollectExactlyOneRow(rows, scanJob); err != nil {
 		return j, false, err
 	}
-	if j.request != request {
-		return j, false, fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
-	}
-	return j, false, nil
+	return j, false, webhook.SameReplay(j.request, request)
 }
 
 // Replay implements webhook.Log.
@@ -159,20 +148,19 @@ func sent(ctx context.Context, tx pgx.Tx, o *outbox) (webhook.Record, error) {
 // ReplayAll implements webhook.Log. Each slice commits together with the progress of the job, so
 // that no delivery is made twice. If a server crashes, another replica continues.
 func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replayed, error) {
-	r.Filter.Limit, r.Filter.Cursor = 0, ""
 	if _, _, err := selection(r.Filter); err != nil {
 		return webhook.Replayed{}, err
 	}
 	if r.DryRun {
 		return s.countReplay(ctx, r.Filter)
 	}
-	text, err := json.Marshal(request{r.Filter, r.PerSecond})
+	text, err := webhook.EncodeReplay(r)
 	if err != nil {
 		return webhook.Replayed{}, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	var j job
 	err = s.transact(ctx, "begin replay", func(ctx context.Context, tx pgx.Tx) (err error) {
-		j, _, err = s.beginJob(ctx, tx, r.Filter.Project, r.Name, stored(string(text)), r.NowMS)
+		j, _, err = s.beginJob(ctx, tx, r.Filter.Project, r.Name, stored(text), r.NowMS)
 		return err
 	})
 	for err == nil && !j.done {
@@ -235,8 +223,8 @@ func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
 		if j, err = pgx.CollectExactlyOneRow(rows, scanJob); err != nil || j.done {
 			return err
 		}
-		var r request
-		if err := json.Unmarshal([]byte(shown(j.request)), &r); err != nil {
+		r, err := webhook.DecodeReplay(shown(j.request))
+		if err != nil {
 			return fmt.Errorf("replay %d: %w: %w", no, err, errBadRow)
 		}
 		list, err := replayPage(ctx, tx, r.Filter, j.upto, j.at)
@@ -268,11 +256,7 @@ func (s *Store) replaySlice(ctx context.Context, no int64) (j job, err error) {
 			}
 			j.at = old.place()
 			seen[k] = true
-			due := j.nowMS
-			if r.PerSecond > 0 {
-				due += int64(float64(j.made) / r.PerSecond * float64(time.Second/time.Millisecond))
-			}
-			o.delivery(old.EventID, r.Filter.Project, old.endpoint, due, j.nowMS, old.ID, no)
+			o.delivery(old.EventID, r.Filter.Project, old.endpoint, r.DueMS(j.nowMS, j.made), j.nowMS, old.ID, no)
 			j.made++
 		}
 		j.done = j.done || len(list) < sliceRows

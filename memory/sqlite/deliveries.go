@@ -125,7 +125,7 @@ func (t *tx) insertAttempt(d webhook.Delivery, try webhook.Attempt) error {
 	if len(resp) > webhook.MaxResponse {
 		resp, truncated = resp[:webhook.MaxResponse], true
 	}
-	detail, err := encodeDetail(try.Detail)
+	detail, err := webhook.EncodeDetail(try.Detail)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}

@@ -203,7 +203,7 @@ func (x *exporter) deliveries() error {
 		}
 		err := x.c.each(`SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
 			FROM attempt WHERE delivery_id = ? ORDER BY n, fence`, []driver.Value{d.ID}, func(row []driver.Value) error {
-			detail, err := decodeDetail(text(row[8]))
+			detail, err := webhook.DecodeDetail(text(row[8]))
 			d.Attempts = append(d.Attempts, webhook.Attempt{
 				N: int(integer(row[0])), StartedMS: integer(row[1]), DurationMS: integer(row[2]), Status: int(integer(row[3])),
 				ErrorClass: text(row[4]), Error: text(row[5]), Response: bytes.Clone(blob(row[6])), Truncated: integer(row[7]) != 0, Detail: detail,

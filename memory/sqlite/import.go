@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/webhook"
 )
 
 // importMark is the key in table meta of an unfinished import.
@@ -390,7 +391,7 @@ func (m *Importer) delivery(d *export.Delivery) error {
 		return clash(err, "delivery %d", d.ID)
 	}
 	for i, a := range d.Attempts {
-		detail, err := encodeDetail(a.Detail)
+		detail, err := webhook.EncodeDetail(a.Detail)
 		if err != nil {
 			return err
 		}

@@ -3,81 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"encoding/json"
 	"math"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
-
-// scanRows is how many rows a list reads at a time.
-const scanRows = 256
-
-// storedDetail is the JSON in the column attempt.detail.
-type storedDetail struct {
-	ConnectMS   int64       `json:"connect_ms,omitempty"`
-	TLSMS       int64       `json:"tls_ms,omitempty"`
-	FirstByteMS int64       `json:"first_byte_ms,omitempty"`
-	Headers     [][2]string `json:"headers,omitempty"`
-	Thin        bool        `json:"thin,omitempty"`
-}
-
-// encodeDetail returns the value of the column, null for an empty detail.
-func encodeDetail(d webhook.Detail) (driver.Value, error) {
-	out := storedDetail{ConnectMS: d.ConnectMS, TLSMS: d.TLSMS, FirstByteMS: d.FirstByteMS, Thin: d.Thin}
-	for _, h := range d.Headers {
-		out.Headers = append(out.Headers, [2]string{h.Name, h.Value})
-	}
-	b, err := json.Marshal(out)
-	if string(b) == "{}" {
-		return nil, err
-	}
-	return string(b), err
-}
-
-func decodeDetail(s string) (webhook.Detail, error) {
-	if s == "" {
-		return webhook.Detail{}, nil
-	}
-	var in storedDetail
-	err := json.Unmarshal([]byte(s), &in)
-	d := webhook.Detail{ConnectMS: in.ConnectMS, TLSMS: in.TLSMS, FirstByteMS: in.FirstByteMS, Thin: in.Thin}
-	for _, h := range in.Headers {
-		d.Headers = append(d.Headers, webhook.HeaderLine{Name: h[0], Value: h[1]})
-	}
-	return d, err
-}
-
-// walk collects a page. It reads rows from a place on, in slices, keeps those that are wanted, and
-// returns the cursor of the next page.
-func walk[T any](limit int, at webhook.Cursor, read func(at webhook.Cursor) ([]T, error), keep func(T) bool, place func(T) webhook.Cursor) ([]T, string, error) {
-	limit = min(max(limit, 1), webhook.MaxPage)
-	var out []T
-	for scanned := 0; ; {
-		rows, err := read(at)
-		if err != nil {
-			return nil, "", err
-		}
-		for _, r := range rows {
-			at = place(r)
-			if !keep(r) {
-				continue
-			}
-			if len(out) == limit { // there is a next page, and this is its first row
-				return out, place(out[limit-1]).String(), nil
-			}
-			out = append(out, r)
-		}
-		scanned += len(rows)
-		switch {
-		case len(rows) < scanRows:
-			return out, "", nil
-		case scanned >= webhook.MaxScan:
-			return out, at.String(), nil
-		}
-	}
-}
 
 // eventRow is an event with its row number.
 type eventRow struct {
@@ -92,10 +23,10 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 		return page, err
 	}
 	err = s.readers.do(ctx, func(c *conn) error {
-		rows, next, err := walk(q.Limit, at, func(at webhook.Cursor) (list []eventRow, err error) {
+		rows, next, err := webhook.Walk(q.Limit, at, func(at webhook.Cursor) (list []eventRow, err error) {
 			from, to := span(q.FromMS, q.ToMS, at)
 			err = c.each(`SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = ? AND created_ms >= ? AND created_ms < ?
-				AND (created_ms, no) < (?, ?) ORDER BY created_ms DESC, no DESC LIMIT ?+0`, []driver.Value{q.Project, from, to, at.MS, at.ID, int64(scanRows)},
+				AND (created_ms, no) < (?, ?) ORDER BY created_ms DESC, no DESC LIMIT ?+0`, []driver.Value{q.Project, from, to, at.MS, at.ID, int64(webhook.ScanRows)},
 				func(row []driver.Value) error {
 					list = append(list, eventRow{webhook.Event{
 						ID: text(row[0]), Type: int(integer(row[1])), Project: q.Project, AgentID: text(row[2]), CreatedMS: integer(row[3]), Size: int(integer(row[4])),
@@ -191,7 +122,7 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 		if err != nil {
 			return err
 		}
-		rows, next, err := walk(q.Limit, at, func(webhook.Cursor) ([]deliveryRow, error) { return m.next(scanRows) }, wanted(q, names), deliveryRow.place)
+		rows, next, err := webhook.Walk(q.Limit, at, func(webhook.Cursor) ([]deliveryRow, error) { return m.next(webhook.ScanRows) }, wanted(q, names), deliveryRow.place)
 		if err != nil {
 			return err
 		}
@@ -245,7 +176,7 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 		}
 		return c.each(`SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
 			FROM attempt WHERE delivery_id = ? ORDER BY n, fence`, []driver.Value{id}, func(row []driver.Value) error {
-			detail, err := decodeDetail(text(row[8]))
+			detail, err := webhook.DecodeDetail(text(row[8]))
 			tries = append(tries, webhook.Attempt{
 				N: int(integer(row[0])), StartedMS: integer(row[1]), DurationMS: integer(row[2]), Status: int(integer(row[3])),
 				ErrorClass: text(row[4]), Error: text(row[5]), Response: blob(row[6]), Truncated: integer(row[7]) != 0, Detail: detail,

@@ -44,9 +44,9 @@ func newMerge(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webho
 	}
 	switch {
 	case q.EventID != "":
-		return m, add(scanRows, "e.id = ?", q.EventID)
+		return m, add(webhook.ScanRows, "e.id = ?", q.EventID)
 	case q.AgentID != "":
-		return m, add(scanRows, "e.agent_no = (SELECT no FROM agent WHERE project = ? AND id = ?)", q.Project, q.AgentID)
+		return m, add(webhook.ScanRows, "e.agent_no = (SELECT no FROM agent WHERE project = ? AND id = ?)", q.Project, q.AgentID)
 	}
 	for no, id := range names {
 		if q.Endpoint != "" && id != q.Endpoint {
@@ -87,7 +87,7 @@ func (m *merge) read(s *stream) error {
 		s.chunk = 0
 		return nil
 	}
-	s.at, s.chunk = s.rows[len(s.rows)-1].place(), min(4*s.chunk, scanRows)
+	s.at, s.chunk = s.rows[len(s.rows)-1].place(), min(4*s.chunk, webhook.ScanRows)
 	return nil
 }
 

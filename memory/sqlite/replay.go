@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
@@ -25,7 +24,7 @@ func (s *Store) Replay(ctx context.Context, project string, id, nowMS int64, nam
 		if name != "" {
 			if was, err := t.replayJob(job.id); err != nil || was != nil {
 				if err == nil {
-					err = was.same(job)
+					err = webhook.SameReplay(was.request, job.request)
 				}
 				if err != nil {
 					return err
@@ -117,7 +116,7 @@ func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (we
 			next = job
 			next.done = at+len(slice) == len(list)
 			for _, a := range slice {
-				if err := t.replayOne(&next, a, r.PerSecond); err != nil {
+				if err := t.replayOne(&next, a, r); err != nil {
 					return err
 				}
 			}
@@ -134,7 +133,7 @@ func (s *Store) replay(ctx context.Context, job replayJob, r webhook.Replay) (we
 
 // replayOne makes one delivery of a job, unless it cannot be made any more or was made before a
 // crash.
-func (t *tx) replayOne(job *replayJob, a again, perSecond float64) error {
+func (t *tx) replayOne(job *replayJob, a again, r webhook.Replay) error {
 	e := t.live(a.endpoint)
 	if e == nil { // deleted meanwhile
 		return nil
@@ -150,11 +149,7 @@ func (t *tx) replayOne(job *replayJob, a again, perSecond float64) error {
 			return classify(err, "read delivery")
 		}
 	}
-	due := job.nowMS
-	if perSecond > 0 {
-		due += int64(float64(job.made) / perSecond * float64(time.Second/time.Millisecond))
-	}
-	if _, err := t.insertDelivery(a.event, e, fresh{dueMS: due, createdMS: job.nowMS, replayOf: a.of}); err != nil {
+	if _, err := t.insertDelivery(a.event, e, fresh{dueMS: r.DueMS(job.nowMS, job.made), createdMS: job.nowMS, replayOf: a.of}); err != nil {
 		return err
 	}
 	job.made++

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql/driver"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"sync"
@@ -68,14 +67,6 @@ func (r *replaying) enter(ctx context.Context, id string) (leave func(), err err
 	}
 }
 
-// same fails if the name belongs to another request.
-func (j replayJob) same(o replayJob) error {
-	if j.request != o.request {
-		return fault.At(fault.Conflict, "Idempotency-Key", "was used for another replay")
-	}
-	return nil
-}
-
 // named reports whether the replay has a name.
 func (j replayJob) named() bool { return j.id[0] == 'n' }
 
@@ -85,12 +76,6 @@ func replayID(project, name string) string {
 		return "r:" + rand.Text()
 	}
 	return "n:" + strconv.Quote(project) + ":" + name
-}
-
-// storedReplay is the column replay.request.
-type storedReplay struct {
-	Filter    webhook.DeliveryQuery `json:"filter"`
-	PerSecond float64               `json:"per_second,omitempty"`
 }
 
 const replayColumns = "SELECT id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done FROM replay "
@@ -131,18 +116,18 @@ func (t *tx) noteReplay(j replayJob) error {
 
 // beginReplay stores a new replay, or returns the one of that name.
 func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (job replayJob, err error) {
-	request, err := json.Marshal(storedReplay{Filter: r.Filter, PerSecond: r.PerSecond})
+	request, err := webhook.EncodeReplay(r)
 	if err != nil {
 		return job, fault.Wrap(fault.Internal, err, "the store failed")
 	}
 	err = s.write(ctx, func(t *tx) error {
-		job = replayJob{id: id, project: r.Filter.Project, request: string(request), nowMS: r.NowMS}
+		job = replayJob{id: id, project: r.Filter.Project, request: request, nowMS: r.NowMS}
 		was, err := t.replayJob(id)
 		if err != nil {
 			return err
 		}
 		if was != nil {
-			err := was.same(job)
+			err := webhook.SameReplay(was.request, request)
 			job = *was
 			return err
 		}
@@ -172,12 +157,12 @@ func (s *Store) resumeReplays(ctx context.Context) error {
 	}
 	var errs []error // one that fails does not stop the others
 	for _, j := range jobs {
-		var in storedReplay
-		if err := json.Unmarshal([]byte(j.request), &in); err != nil {
+		r, err := webhook.DecodeReplay(j.request)
+		if err != nil {
 			errs = append(errs, fault.Wrap(fault.Internal, err, "a replay cannot be read"))
 			continue
 		}
-		if _, err := s.replay(ctx, j, webhook.Replay{Filter: in.Filter, PerSecond: in.PerSecond}); err != nil {
+		if _, err := s.replay(ctx, j, r); err != nil {
 			errs = append(errs, err)
 		}
 	}
