@@ -1,9 +1,9 @@
-// Package config reads the settings of the server from environment variables. Load returns a Config,
-// or an error that lists every mistake; Settings describes each setting.
+// Package config reads the settings of the server from environment variables. Load returns a
+// Config, or an error that lists every mistake; Settings describes each setting.
 //
-// A setting is a field of Config. Its tags hold the variable (env), the default (envDefault) and what
-// is allowed (validate: a rule of go-playground/validator, or one from rules.go). Its description is
-// in help.go. Settings with a form of their own have a parser, named in load.go.
+// A setting is a field of Config. Its tags hold the variable (env), the default (envDefault) and
+// what is allowed (validate: a rule of go-playground/validator, or one from rules.go). Its
+// description is in help.go. Settings with a form of their own have a parser, named in load.go.
 package config
 
 import (
@@ -20,7 +20,8 @@ type Config struct {
 	Addr     string `env:"HEARDLOG_ADDR" envDefault:"127.0.0.1:8080" validate:"hostport"`
 	Loopback bool   // Addr serves this machine only
 
-	// StoreURL is set for a PostgreSQL store and one in memory (see InMemory), StorePath for an SQLite store.
+	// StoreURL is set for a PostgreSQL store and one in memory (see InMemory), StorePath for an
+	// SQLite store.
 	StoreURL  secret.String `env:"HEARDLOG_STORE" envDefault:"sqlite:data/heardlog.db" validate:"store"`
 	StorePath string
 

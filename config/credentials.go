@@ -15,8 +15,8 @@ const (
 	maxFile        = 4 << 20 // bytes of a file with entries
 )
 
-// parseCredentials reads project=id:secret entries. No error shows an entry, since it may be a secret
-// in the wrong place.
+// parseCredentials reads project=id:secret entries. No error shows an entry, since it may be a
+// secret in the wrong place.
 func parseCredentials(v string) ([]Credential, error) {
 	entries, err := readEntries(v, "project=id:secret")
 	if err != nil {
@@ -57,8 +57,8 @@ type entry struct {
 	number int
 }
 
-// readEntries splits a list at its commas or, if it holds no "=", reads a file with an entry a line.
-// It drops empty entries and those that begin with #.
+// readEntries splits a list at its commas or, if it holds no "=", reads a file with an entry a
+// line. It drops empty entries and those that begin with #.
 func readEntries(v, form string) ([]entry, error) {
 	texts := strings.Split(v, ",")
 	if !strings.Contains(v, "=") {
@@ -77,8 +77,8 @@ func readEntries(v, form string) ([]entry, error) {
 	return out, nil
 }
 
-// readFile reads a file of at most limit bytes. It returns noFile as the error if the file cannot be
-// opened: the path itself may be a secret in the wrong place.
+// readFile reads a file of at most limit bytes. It returns noFile as the error if the file cannot
+// be opened: the path itself may be a secret in the wrong place.
 func readFile(path, noFile string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -38,8 +38,8 @@ func (c *Config) checkIngest(m mistakes) {
 	}
 }
 
-// parseIngest reads project=secret entries. No error shows an entry, since it may be a secret in the
-// wrong place.
+// parseIngest reads project=secret entries. No error shows an entry, since it may be a secret in
+// the wrong place.
 func parseIngest(v string) ([]IngestSecret, error) {
 	entries, err := readEntries(v, "project=secret")
 	if err != nil {

@@ -66,8 +66,8 @@ func Unknown(environ []string) []string {
 	return out
 }
 
-// parsers returns the parsers of settings that are not plain texts or numbers. A type is read by one
-// parser wherever it is a setting.
+// parsers returns the parsers of settings that are not plain texts or numbers. A type is read by
+// one parser wherever it is a setting.
 func parsers() map[reflect.Type]env.ParserFunc {
 	out := map[reflect.Type]env.ParserFunc{}
 	parse(out, parseDuration)

@@ -21,7 +21,8 @@ func parseProfiles(v string) ([]Profile, error) {
 	dec.DisallowUnknownFields()
 	var list []Profile
 	if err := dec.Decode(&list); err != nil {
-		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // profiles hold no secrets
+		// Profiles hold no secrets.
+		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			return nil, fmt.Errorf("is not a JSON array of profiles: field %s is not known; project, name, header and path are", field)
 		}
 		return nil, fmt.Errorf("is not a JSON array of profiles: %w", withoutValues(err))

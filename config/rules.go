@@ -38,7 +38,8 @@ var rules = map[string]func(reflect.Value) error{
 }
 
 func textRule(check func(string) error) func(reflect.Value) error {
-	return func(v reflect.Value) error { return check(v.String()) } // v is a string or a secret.String
+	// The value is a string or a secret.String.
+	return func(v reflect.Value) error { return check(v.String()) }
 }
 
 func checkAddr(v string) error {

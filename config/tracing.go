@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Tracing holds the standard variables of OpenTelemetry that say where traces go. The exporter reads
-// the others (headers, certificates, batches, sampling) itself. A value that OpenTelemetry allows and
-// Heardlog cannot follow is a mistake: traces that are silently lost are missed only when needed.
+// Tracing holds the standard variables of OpenTelemetry that say where traces go. The exporter
+// reads the others (headers, certificates, batches, sampling) itself. A value that OpenTelemetry
+// allows and Heardlog cannot follow is a mistake: traces that are silently lost are missed only
+// when needed.
 type Tracing struct {
 	Base           string      `env:"OTEL_EXPORTER_OTLP_ENDPOINT" validate:"omitempty,collector"`
 	Endpoint       string      `env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,collector"`

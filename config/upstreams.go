@@ -31,8 +31,8 @@ type upstreamJSON struct {
 	Projects []string          `json:"projects"`
 }
 
-// parseFallbacks reads a JSON array of upstreams, or a file with one. No error shows a value, since it
-// may be a key, or a key in the wrong place.
+// parseFallbacks reads a JSON array of upstreams, or a file with one. No error shows a value, since
+// it may be a key, or a key in the wrong place.
 func parseFallbacks(v string) ([]Upstream, error) {
 	raw := []byte(v)
 	if !strings.HasPrefix(strings.TrimSpace(v), "[") {
@@ -54,7 +54,8 @@ func parseFallbacks(v string) ([]Upstream, error) {
 		return nil, fmt.Errorf("holds %d upstreams; at most %d are allowed", len(in), maxFallbacks)
 	}
 	var out []Upstream
-	seen := map[string]bool{"primary": true, "agent": true} // these have a meaning in headers and metrics
+	// These have a meaning in headers and metrics.
+	seen := map[string]bool{"primary": true, "agent": true}
 	for i := range in {
 		u, err := in[i].upstream(i)
 		if err != nil {

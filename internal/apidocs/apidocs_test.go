@@ -36,7 +36,8 @@ func read(t *testing.T, r io.Reader) string {
 	return string(b)
 }
 
-// TestPolicy: the browser may load from this server and from nowhere else, and runs no inline script.
+// TestPolicy: the browser may load from this server and from nowhere else, and runs no inline
+// script.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	policy := get(t, apidocs.Page).Header.Get("Content-Security-Policy")

@@ -221,7 +221,8 @@ func TestForeignHost(t *testing.T) {
 	with.get("/v1/agents", "Host", "memory.example", "Authorization", "Bearer wonder").ok(nil)
 }
 
-// TestOpenServerProjects: without credentials each name in a path is a project of its own, and /v1 is the default one.
+// TestOpenServerProjects: without credentials each name in a path is a project of its own, and /v1
+// is the default one.
 func TestOpenServerProjects(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_DEFAULT_PROJECT=home")

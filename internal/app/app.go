@@ -61,8 +61,8 @@ type App struct {
 	done      chan struct{} // closed when the server begins to stop
 }
 
-// New opens the store, wires the packages and binds the port, so settings that cannot work fail here.
-// The caller must call Run, which releases everything.
+// New opens the store, wires the packages and binds the port, so settings that cannot work fail
+// here. The caller must call Run, which releases everything.
 func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err error) {
 	a := &App{cfg: c, log: log, done: make(chan struct{})}
 	var undo []func() error
@@ -182,8 +182,8 @@ func (a *App) ready(ctx context.Context) error {
 }
 
 // Run serves until ctx is done. It then accepts no new work, lets running requests and streams end
-// within the shutdown timeout, waits for the timers and the webhook workers, and closes the store. It
-// returns nil after such an end.
+// within the shutdown timeout, waits for the timers and the webhook workers, and closes the store.
+// It returns nil after such an end.
 func (a *App) Run(ctx context.Context) error {
 	a.announce(ctx)
 	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
@@ -207,7 +207,8 @@ func (a *App) Run(ctx context.Context) error {
 		return nil
 	})
 	if a.summaries != nil {
-		run("summaries", func() error { return a.summaries.Run(failed) }) // a restart makes an interrupted summary again
+		// A restart makes an interrupted summary again.
+		run("summaries", func() error { return a.summaries.Run(failed) })
 	}
 	run("working memories", func() error { return a.working.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
@@ -223,7 +224,8 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(err, a.store.Close())
 }
 
-// shutdown refuses new connections, waits for running requests until the timeout, and cuts the rest.
+// shutdown refuses new connections, waits for running requests until the timeout, and cuts the
+// rest.
 func (a *App) shutdown(ctx context.Context) {
 	a.draining.Store(true)
 	close(a.done)

@@ -116,7 +116,7 @@ func TestToolNotTwice(t *testing.T) {
 		note = "[carried out already, do not repeat it; heard by the caller: %s; not heard: %s]"
 	)
 	for name, tt := range map[string]struct {
-		heard string // what is known to have been heard of the answer; "-" if nobody says
+		heard string // what is known to have been heard of the answer; "-" if unknown
 		list  func(call, result map[string]any) []any
 		want  []string
 	}{
@@ -452,7 +452,8 @@ func TestToolAnyList(t *testing.T) {
 			if rnd.IntN(2) == 0 {
 				list = append(list, assistant("Fine."))
 			}
-			if mode == "reconcile" && len(list) > 2 && rnd.IntN(3) == 0 { // the platform drops something
+			// The platform drops something.
+			if mode == "reconcile" && len(list) > 2 && rnd.IntN(3) == 0 {
 				at := rnd.IntN(len(list))
 				if m := list[at].(map[string]any); m["role"] != "user" {
 					list = slices.Delete(list, at, at+1)

@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/config"
 )
 
-// Healthcheck asks the server of these settings, on this machine, whether it is ready. It returns an
-// error if it is not.
+// Healthcheck asks the server of these settings, on this machine, whether it is ready. It returns
+// an error if it is not.
 func Healthcheck(ctx context.Context, getenv func(string) string) error {
 	c, err := config.Load(getenv)
 	if err != nil {

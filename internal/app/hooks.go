@@ -26,8 +26,8 @@ func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.
 	}, nil
 }
 
-// newThin creates the signer of fetch URLs. It returns nil if receivers could not reach this server:
-// without HEARDLOG_PUBLIC_URL only receivers on this machine can, at a loopback address.
+// newThin creates the signer of fetch URLs. It returns nil if receivers could not reach this
+// server: without HEARDLOG_PUBLIC_URL only receivers on this machine can, at a loopback address.
 func (a *App) newThin(ctx context.Context) (*webhook.Thin, error) {
 	base := a.cfg.PublicURL
 	if base == "" {

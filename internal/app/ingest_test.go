@@ -47,7 +47,8 @@ func agoraCall(id string) map[int]string {
 // any other.
 func TestIngest(t *testing.T) {
 	t.Parallel()
-	s := start(t, "HEARDLOG_INGEST_SECRETS=default="+ingestSecret, "HEARDLOG_RETENTION=0") // these calls ended long ago
+	// These calls ended long ago.
+	s := start(t, "HEARDLOG_INGEST_SECRETS=default="+ingestSecret, "HEARDLOG_RETENTION=0")
 	for _, eventType := range []int{103, 112, 110, 101, 104, 102, 111} {
 		for _, id := range []string{"A42", "A43"} {
 			body := agoraCall(id)[eventType]
@@ -145,7 +146,8 @@ func TestIngestSignatures(t *testing.T) {
 	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_CREDENTIALS=p1=id1:s1,p2=id2:s2", "HEARDLOG_INGEST_SECRETS=p1=old one,p1=new one,p2=other")
 	body := agoraNotice("A1", 101, "")
 	const wrong = "Agora-Signature-V2 does not fit"
-	s.ingest("", "other", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong) // the default project is p1
+	// The default project is p1.
+	s.ingest("", "other", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong)
 	s.ingest("?project=p1", "other", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong)
 	s.ingest("?project=p2", "new one", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong)
 	s.ingest("?project=nobody", "other", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong)

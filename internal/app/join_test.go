@@ -96,7 +96,8 @@ func TestJoinRequires(t *testing.T) {
 			}
 		}
 	}
-	for _, more := range []map[string]any{{"pipeline_id": "p"}, {"preset": "a,b"}} { // an agent made elsewhere brings its LLM
+	// An agent made elsewhere brings its LLM.
+	for _, more := range []map[string]any{{"pipeline_id": "p"}, {"preset": "a,b"}} {
 		body := map[string]any{"name": fmt.Sprint(more), "properties": voice(func(p map[string]any) { delete(p, "llm") })}
 		for k, v := range more {
 			body[k] = v
@@ -243,7 +244,8 @@ func TestJoinBodies(t *testing.T) {
 		got := s.post(v1+"/join", tt.body)
 		t.Run(tt.name, func(t *testing.T) { got.t = t; got.refused(http.StatusBadRequest, tt.reason, tt.word) })
 	}
-	s.post(v1+"/join", `{"name":"form"}`, "Content-Type", "application/x-www-form-urlencoded").ok(nil) // curl -d
+	// As curl -d sends it.
+	s.post(v1+"/join", `{"name":"form"}`, "Content-Type", "application/x-www-form-urlencoded").ok(nil)
 	s.post(v1+"/join", `{"name":"x"}`, "Content-Type", "a b;c").refused(http.StatusBadRequest, "InvalidRequestBody", "Content-Type")
 	s.post(v1+"/join", `{"name":"x"}`, "Content-Encoding", "gzip").refused(http.StatusBadRequest, "InvalidRequestBody", "Content-Encoding")
 }
@@ -266,7 +268,8 @@ func TestJoinConflict(t *testing.T) {
 		}
 	}
 	other := strings.Replace(agora, "default", "another", 1)
-	s.post(other+"/join", map[string]any{"name": "same", "properties": voice(nil)}).ok(nil) // names belong to a project
+	// Names belong to a project.
+	s.post(other+"/join", map[string]any{"name": "same", "properties": voice(nil)}).ok(nil)
 	s.post(agent(id, "/leave"), nil).ok(nil)
 	if again := s.join("same", nil); again == id {
 		t.Error("the second agent has the first one's id")
@@ -327,7 +330,7 @@ func TestMessageQuota(t *testing.T) {
 	s.post(agent(id, "/leave"), nil).ok(nil)
 }
 
-// TestTemplateVariables are filled in once; what a value holds is not looked at again.
+// TestTemplateVariables: variables are replaced once, and not in values.
 func TestTemplateVariables(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -123,7 +123,8 @@ func TestChatConflict(t *testing.T) {
 	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=true")
 	id := s.join("bot-7", nil)
 	s.chat(v1+"/chat/completions", "Hello", false, "X-Agent-Id", "bot-7").failed(400, "conflict", id)
-	s.post(v1+"/join", `{"name":"bot-7"}`).refused(http.StatusConflict, "TaskConflict") // as ever on the other paths
+	// As ever on the other paths.
+	s.post(v1+"/join", `{"name":"bot-7"}`).refused(http.StatusConflict, "TaskConflict")
 	_, busy := upstream(t, fake.Script{Status: http.StatusConflict})
 	own := s.join("n", map[string]any{"llm": map[string]any{"url": busy + "/chat/completions"}})
 	if got := s.chat(agent(own, "/chat/completions"), "x", false); got.status != http.StatusConflict || !strings.Contains(string(got.body), "fake_error") {

@@ -11,8 +11,8 @@ import (
 	"github.com/heardlog/heardlog/config"
 )
 
-// Logger returns the server's logger. It writes JSON lines, or a form for people if the setting says
-// so or w is a terminal.
+// Logger returns the server's logger. It writes JSON lines, or a form for people if the setting
+// says so or w is a terminal.
 func Logger(c config.Config, w io.Writer) zerolog.Logger {
 	console := c.LogFormat == "console"
 	if f, ok := w.(*os.File); ok && c.LogFormat == "auto" {

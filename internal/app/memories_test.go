@@ -132,7 +132,8 @@ func TestMemoryShape(t *testing.T) {
 	if string(parts.Content) != `[{"type":"text","text":"seen"},{"type":"image_url","image_url":{"url":"u"}}]` {
 		t.Errorf("parts: %s", parts.Content)
 	}
-	const twice = "0123456789abcdef0123456789abcdef" // equal ids are not looked for: get answers the first
+	// IDs may be equal: get returns the first.
+	const twice = "0123456789abcdef0123456789abcdef"
 	first := s.remember("human", "first", "", `,"id":"`+twice+`"`)
 	s.remember("human", "second", "", `,"id":"`+twice+`"`)
 	if first.ID != twice {
@@ -225,7 +226,8 @@ func TestMemoryRefused(t *testing.T) {
 
 // TestMemorySearch checks the rules of the search one by one.
 //
-// Rules: 003-1, 003-7, 003-8, 003-9, 003-10, 003-11, 003-12, 003-13, 003-14, 003-15, 003-16, 003-19, 003-21
+// Rules: 003-1, 003-7, 003-8, 003-9, 003-10, 003-11, 003-12, 003-13, 003-14, 003-15, 003-16,
+// 003-19, 003-21
 func TestMemorySearch(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -271,7 +273,8 @@ func TestMemorySearch(t *testing.T) {
 	s.remember("ai", "calls", `"user_id":"w"`, `,"tool_calls":[{"id":"c1"},{"id":"c2"}]`)
 	s.wantFound("a dangling call at the end goes", `{"user_id":"w","limit":100,"query":"calls"}`)
 	s.remember("tool", "result of c1", `"user_id":"w"`, `,"tool_call_id":"c1","tool_name":"n"`)
-	if got := s.search(`{"user_id":"w","limit":100}`); len(got.Memories) != 11 { // half answered, it stays
+	// A call with only some of its results stays.
+	if got := s.search(`{"user_id":"w","limit":100}`); len(got.Memories) != 11 {
 		t.Errorf("a half-answered batch: %v", got.texts())
 	}
 	s.remember("tool", "result of nothing", `"user_id":"w"`, `,"tool_call_id":"c9","tool_name":"n"`)
@@ -280,7 +283,8 @@ func TestMemorySearch(t *testing.T) {
 	}
 	s.wantFound("results alone are orphans", `{"user_id":"w","type":"tool"}`)
 	s.wantFound("of answers alone calls are dangling", `{"user_id":"w","type":"ai"}`)
-	if got := s.search(`{"user_id":"w"}`); len(got.Memories) != 10 || got.Memories[9].text() != "calls" { // ten by default, whatever they part
+	// Ten by default, even if they part a call from its results.
+	if got := s.search(`{"user_id":"w"}`); len(got.Memories) != 10 || got.Memories[9].text() != "calls" {
 		t.Errorf("the default limit gives %v", got.texts())
 	}
 	if a, b := s.search(`{"user_id":"w","limit":100}`), s.search(`{"user_id":"w","limit":100}`); !cmp.Equal(a, b) {
@@ -409,7 +413,8 @@ func TestMemoriesOfAgents(t *testing.T) {
 	if late.Ledger != nil || *late.Metadata.AgentID != id {
 		t.Errorf("after the end: %+v", late)
 	}
-	scoped := s.join("b", map[string]any{"heardlog": map[string]any{"scope": map[string]any{"user_id": "carl", "session_id": "s9"}}}) // whose all is
+	// All its messages belong to carl.
+	scoped := s.join("b", map[string]any{"heardlog": map[string]any{"scope": map[string]any{"user_id": "carl", "session_id": "s9"}}})
 	s.chat(agent(scoped, "/chat/completions"), "Where is my train?", false).ok(nil)
 	s.say(scoped, map[string]any{"role": "user", "content": "Said of Dora", "scope": map[string]any{"user_id": "dora"}}, user("Said by Carl"))
 	s.wantFound("what an agent of a scope holds", `{"scope":"session","user_id":"carl","session_id":"s9"}`, "Where is my train?", "Hello.", "Said by Carl")
@@ -444,7 +449,8 @@ func TestMemoryTenants(t *testing.T) {
 	const scope = `"user_id":"u","session_id":"s","task_id":"t"`
 	own := s.remember("human", "alice's own", scope, "", alice...)
 	held := s.remember("human", "alice's agent's", scope+`,"agent_id":"`+id+`"`, "", alice...)
-	stray := s.remember("human", "bob's", scope+`,"agent_id":"`+id+`"`, "", bob...) // an agent of another project is none
+	// The other project has no such agent.
+	stray := s.remember("human", "bob's", scope+`,"agent_id":"`+id+`"`, "", bob...)
 	if held.Ledger == nil || stray.Ledger != nil {
 		t.Errorf("%+v, %+v", held, stray)
 	}
@@ -503,7 +509,7 @@ func TestMemoryRepeats(t *testing.T) {
 			t.Errorf("repeats gave %v", ids)
 		}
 		s.post(memoriesPath, `{"memory_type":"human","content":"twice","metadata":{`+scope+`}}`, "Idempotency-Key", "k").refused(http.StatusConflict, "TaskConflict")
-		more := `"user_id":"else"` // the same words of somebody else are another memory
+		more := `"user_id":"else"` // the same text of another user is another memory
 		if scope != "" {
 			more = scope + "," + more
 		}

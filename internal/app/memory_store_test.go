@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestMemoryStore: a server with HEARDLOG_STORE=memory: serves everything, says that it keeps nothing, and keeps nothing.
+// TestMemoryStore: a server with HEARDLOG_STORE=memory: serves everything, says that it keeps
+// nothing, and keeps nothing.
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_STORE=memory:")

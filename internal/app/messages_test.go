@@ -54,7 +54,8 @@ func TestAppend(t *testing.T) {
 			t.Errorf("seq %d stands behind %d", m.Seq, stored[i-1].Seq)
 		}
 	}
-	for base, path := range map[string]string{agora: agora, cn: cn} { // the same call under the other bases
+	// The same call under the other bases.
+	for base, path := range map[string]string{agora: agora, cn: cn} {
 		s.post(path+"/agents/"+id+"/messages", user("from "+base)).ok(nil)
 		s.get(path + "/agents/" + id + "/messages").ok(nil)
 	}
@@ -457,8 +458,10 @@ func TestBodyLimits(t *testing.T) {
 		s.do(method, agent(id, call), deep).refused(http.StatusBadRequest, "InvalidRequestBody", "64")
 	}
 	s.do(http.MethodPut, agent(id, "/snapshot"), `{"x":"`+strings.Repeat("x", 16<<20)+`"}`).refused(http.StatusRequestEntityTooLarge, "InvalidRequestBody", "16777216")
-	s.post(v1+"/join", `{"name":"a","properties":{"unknown":`+strings.Repeat("[", 62)+`"]]]"`+strings.Repeat("]", 62)+`}}`).ok(nil) // exactly 64 deep
-	s.post(v1+"/join", `{"name":"`+strings.Repeat("[", 200)+`"}`).ok(nil)                                                           // brackets in strings are text
+	// Exactly 64 deep.
+	s.post(v1+"/join", `{"name":"a","properties":{"unknown":`+strings.Repeat("[", 62)+`"]]]"`+strings.Repeat("]", 62)+`}}`).ok(nil)
+	// Brackets in strings are text.
+	s.post(v1+"/join", `{"name":"`+strings.Repeat("[", 200)+`"}`).ok(nil)
 	exact := `{"name":"exact","properties":{"x":"`
 	s.post(v1+"/join", exact+strings.Repeat("x", 20000-len(exact)-3)+`"}}`).ok(nil)
 }
@@ -486,7 +489,8 @@ func TestRateLimit(t *testing.T) {
 			t.Errorf("%s %s is not limited", c.method, c.path)
 		}
 	}
-	s.get(agora+"/agents").refused(http.StatusTooManyRequests, "ConcurrencyLimitExceeded") // the same project
+	// The same project.
+	s.get(agora+"/agents").refused(http.StatusTooManyRequests, "ConcurrencyLimitExceeded")
 	s.get(strings.Replace(agora, "default", "another", 1) + "/agents").ok(nil)
 	s.get("/healthz").ok(nil)
 }

@@ -85,7 +85,8 @@ func (g *agentGauges) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
 
 // Collect implements prometheus.Collector.
 func (g *agentGauges) Collect(ch chan<- prometheus.Metric) {
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second) // collectors get no context
+	// Collectors get no context.
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 	defer stop()
 	counts, err := g.store.Count(ctx)
 	if err != nil {

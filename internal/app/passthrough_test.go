@@ -203,7 +203,8 @@ func TestPassThroughRefused(t *testing.T) {
 	t.Error("the path is not limited")
 }
 
-// TestPassThroughAgent: the agent that a header names is asked by its own upstream, with its own key.
+// TestPassThroughAgent: the agent that a header names is asked by its own upstream, with its own
+// key.
 func TestPassThroughAgent(t *testing.T) {
 	t.Parallel()
 	o, base := newOther(t)

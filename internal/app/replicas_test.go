@@ -221,7 +221,7 @@ func TestDatabaseDown(t *testing.T) {
 		if a := s.get("/readyz"); a.status != 503 || a.header.Get("Retry-After") == "" {
 			t.Errorf("/readyz without a database: %d %s, Retry-After %q", a.status, a.body, a.header.Get("Retry-After"))
 		}
-		s.get("/healthz").ok(nil) // the process lives: to start it anew would help nobody
+		s.get("/healthz").ok(nil) // the process is alive: a restart would not help
 		for _, a := range []answer{
 			s.post(agent(id, "/messages"), user("lost")), s.get(agent(id, "/history")), s.post(v1+"/agents", map[string]any{"name": "other", "properties": map[string]any{}}),
 		} {

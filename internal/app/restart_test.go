@@ -190,7 +190,8 @@ func TestBadStart(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	a, err := app.New(t.Context(), settings(func(*config.Config) {}), zerolog.Nop()) // the same file again
+	// The same file again.
+	a, err := app.New(t.Context(), settings(func(*config.Config) {}), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func unseen() int {
 	}
 	missing := slices.DeleteFunc(s.Unseen(bases...), func(a spectest.Seen) bool {
 		if a.Status >= 500 && a.Path != "/readyz" {
-			return true // failing stores, handlers and upstreams are tested where they can be made to fail
+			// Failing stores, handlers and upstreams are tested where they can be made to fail.
+			return true
 		}
 		return notReachable[a.String()]
 	})
@@ -408,7 +409,8 @@ func (s *server) stream(path string, headers ...string) *tail {
 	return &tail{t: s.t, lines: bufio.NewReader(resp.Body), close: stop}
 }
 
-// next waits for the next event and holds it against the description; false at the end of the stream.
+// next waits for the next event and holds it against the description; false at the end of the
+// stream.
 func (r *tail) next() (event, bool) {
 	r.t.Helper()
 	var e event

@@ -129,7 +129,7 @@ func TestQuotaDropsIdle(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_MAX_AGENTS=2", "HEARDLOG_OVER_MAX_AGENTS=drop_idle")
 	a, b := s.join("a", nil), s.join("b", nil)
-	s.get(agent(a, "/history")).ok(nil) // somebody asks for it
+	s.get(agent(a, "/history")).ok(nil) // a request for it
 	c := s.join("c", nil)
 	if got := s.agent(b); got.Status != "STOPPED" || got.Message != "agent exits with reason: Dropped for a newer agent" {
 		t.Errorf("the idle one: %+v", got)

@@ -50,7 +50,8 @@ func (s *script) chance(percent int) bool { return s.rnd.IntN(100) < percent }
 // call writes a whole call of a platform.
 func (s *script) call(platform string) {
 	head := map[string]any{"platform": platform}
-	if slices.Contains([]string{"openai", "retell", "twilio"}, platform) { // applications, which may do either; of the others it is known
+	// Applications, which may do either; of the others it is known.
+	if slices.Contains([]string{"openai", "retell", "twilio"}, platform) {
 		head["properties"] = map[string]any{"heardlog": map[string]any{"mode": "reconcile"}}
 	}
 	if s.chance(50) {
@@ -103,7 +104,8 @@ func (s *script) turn(platform string) {
 	case 1: // all of it came, and the voice is behind
 		heard = 1 + s.rnd.IntN(n)
 	case 2:
-		if platform != "agora" && s.chance(50) { // never played; Agora would merge the next question with this one
+		// Never played; Agora would merge the next question with this one.
+		if platform != "agora" && s.chance(50) {
 			heard = 0
 		}
 	}

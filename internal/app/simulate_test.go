@@ -88,7 +88,8 @@ func TestSimulatedCallInTime(t *testing.T) {
 	if err != nil || !r.Match {
 		t.Fatalf("%v: %+v", err, r)
 	}
-	const spoken = 14 * 350 * time.Millisecond / 100 // eight words that are heard, and six for the caller's pauses
+	// Eight words that are heard, and six for the caller's pauses.
+	const spoken = 14 * 350 * time.Millisecond / 100
 	if took := time.Since(begun); took < spoken {
 		t.Errorf("it took %s, less than the %s that is spoken", took, spoken)
 	}

@@ -23,7 +23,8 @@ type appended struct {
 // then the memory is cut for good, and the answer reports both. The ledger keeps all messages, IDs
 // stay known, and a system message at the seam prevents its normalization.
 //
-// Rules: 000-9, 000-12, 000-13, 000-14, 000-15, 000-16, 000-17, 000-18, 000-19, 000-20, 000-22, 000-29
+// Rules: 000-9, 000-12, 000-13, 000-14, 000-15, 000-16, 000-17, 000-18, 000-19, 000-20, 000-22,
+// 000-29
 func TestWriteTimePolicy(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -39,7 +40,8 @@ func TestWriteTimePolicy(t *testing.T) {
 	if out := put(id, `[]`); len(out.Messages) != 0 || len(out.Merged)+len(out.Dropped) != 0 {
 		t.Errorf("an empty batch on a new session: %+v", out)
 	}
-	put(id, `[{"role":"user","content":"one"},{"role":"human","content":"two"}]`) // a batch is stored as it comes
+	// A batch is stored as it comes.
+	put(id, `[{"role":"user","content":"one"},{"role":"human","content":"two"}]`)
 	sameLines(t, "as it came", s.context(id, `{}`), "user: one", "user: two")
 	out := put(id, `[{"role":"user","content":"three"},{"role":"ai","content":" a "},{"role":"assistant","content":"b"}]`)
 	if len(out.Dropped) != 1 || out.Dropped[0] != 2 {
@@ -50,7 +52,8 @@ func TestWriteTimePolicy(t *testing.T) {
 	if len(out.Merged) != 1 || out.Merged[0].Into != 5 || out.Messages[0].State != "merged" {
 		t.Errorf("merged: %+v", out)
 	}
-	put(id, `{"id":"m-1","role":"assistant","content":""}`) // again: known, and nothing is merged twice
+	// Again: known, and nothing is merged twice.
+	put(id, `{"id":"m-1","role":"assistant","content":""}`)
 	put(id, `[]`)
 	sameLines(t, "an empty part still gets its newline", s.context(id, `{}`), "user: one", "user: three", "assistant:  a ", "assistant: b\n")
 	put(id, `[{"role":"system","content":"be kind"},{"role":"assistant","content":"c"}]`)
@@ -62,7 +65,8 @@ func TestWriteTimePolicy(t *testing.T) {
 	}
 	short := ovos("short", "")
 	put(short, `[{"role":"system","content":"s"},{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"},{"role":"assistant","content":"4"}]`)
-	out = put(short, `{"role":"assistant","content":"5"}`) // a merged turn counts once: nothing has to leave
+	// A merged turn counts once: nothing has to leave.
+	out = put(short, `{"role":"assistant","content":"5"}`)
 	if len(out.Dropped) != 0 {
 		t.Errorf("dropped %v", out.Dropped)
 	}
@@ -143,7 +147,8 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s: %d %s, want a 400 that names %s", body, got.status, got.body, words)
 		}
 	}
-	for _, body := range []string{` null `, `7`, `"x"`, `true`} { // neither a list nor an object (001-34)
+	// Neither a list nor an object (001-34).
+	for _, body := range []string{` null `, `7`, `"x"`, `true`} {
 		s.do("PUT", at, body).refused(http.StatusBadRequest, "InvalidRequestBody", "the body is")
 	}
 	if got := s.get(at).ok(nil); string(got.body) != whole {
@@ -206,7 +211,8 @@ func TestTrim(t *testing.T) {
 	if s.get(agent(id, "/summarizable")).ok(&l); len(l.Messages) != 0 || *l.Keep != 6 {
 		t.Errorf("with no more than six: %+v", l)
 	}
-	if s.get(agent(id, "/summarizable?keep_recent=2")).ok(&l); strings.Join(contents(l.Messages), " ") != "one two" { // not between the call and its result
+	// Not between the call and its result.
+	if s.get(agent(id, "/summarizable?keep_recent=2")).ok(&l); strings.Join(contents(l.Messages), " ") != "one two" {
 		t.Errorf("keep 2: %v", contents(l.Messages))
 	}
 	if s.get(agent(id, "/summarizable?keep_recent=0")).ok(&l); len(l.Messages) != 5 || l.UpToSeq != 6 {

@@ -34,8 +34,8 @@ var (
 	_ store = (*drivers.Postgres)(nil)
 )
 
-// openStore opens the store of the settings and returns it with the clock of deadlines, which is the
-// store's own if servers share it. It logs what an operator must know.
+// openStore opens the store of the settings and returns it with the clock of deadlines, which is
+// the store's own if servers share it. It logs what an operator must know.
 func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
 	report := func(what string, err error) { log.Error().Err(err).Msg(what) }
 	key := []byte(c.SecretKey.Reveal())

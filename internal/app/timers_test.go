@@ -60,7 +60,7 @@ func TestIdleTimeoutOfTheServer(t *testing.T) {
 	}
 }
 
-// TestActivityKeepsAlive: each append begins the idle time anew.
+// TestActivityKeepsAlive: each append restarts the idle time.
 func TestActivityKeepsAlive(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -18,8 +18,9 @@ import (
 // flushTimeout limits the sending of the last traces, within the shutdown timeout.
 const flushTimeout = 5 * time.Second
 
-// newTracing returns the provider of traces, or nil if the settings want none. The SDK sends spans in
-// batches from its own goroutine. If the collector is too slow, spans are lost and nothing waits.
+// newTracing returns the provider of traces, or nil if the settings want none. The SDK sends spans
+// in batches from its own goroutine. If the collector is too slow, spans are lost and nothing
+// waits.
 func newTracing(ctx context.Context, c config.Tracing, log zerolog.Logger) (*sdktrace.TracerProvider, error) {
 	url := c.URL()
 	if url == "" {

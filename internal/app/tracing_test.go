@@ -266,7 +266,8 @@ func TestTracesOfCuts(t *testing.T) {
 // A collector that never answers holds up neither calls nor, beyond its limit, the end.
 func TestTracesWithoutCollector(t *testing.T) {
 	t.Parallel()
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections, answers none
+	// Takes connections, answers none.
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -250,7 +250,8 @@ func flaky(t *testing.T, n int64, status int, header ...string) (*atomic.Int64, 
 	return calls, srv.URL
 }
 
-// TestRetry: an upstream that is alone is asked again, within the budget and no sooner than it wants.
+// TestRetry: an upstream that is alone is asked again, within the budget and no sooner than it
+// wants.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -274,7 +275,8 @@ func TestRetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calls, base := flaky(t, tt.fails, tt.status, tt.header...)
-			s := start(t, append([]string{"HEARDLOG_LLM_URL=" + base, "HEARDLOG_LLM_RETRY_BUDGET=5s"}, tt.env...)...) // a machine may be slow
+			// A machine may be slow.
+			s := start(t, append([]string{"HEARDLOG_LLM_URL=" + base, "HEARDLOG_LLM_RETRY_BUDGET=5s"}, tt.env...)...)
 			id := s.join("n", nil)
 			began := time.Now()
 			got := s.chat(agent(id, "/chat/completions"), "When?", true)

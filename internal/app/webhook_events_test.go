@@ -146,7 +146,8 @@ func TestMessageEventsMirror(t *testing.T) {
 		message
 	}
 	kept := map[int64]version{}
-	for _, e := range r.of(t, 10002, 7) { // a greeting, a batch, two questions, two answers, and what was heard of one
+	// A greeting, a batch, two questions, two answers, and what was heard of one.
+	for _, e := range r.of(t, 10002, 7) {
 		p := e.told(t)
 		for _, m := range p.Messages {
 			if p.Sequence > kept[m.Seq].sequence {

@@ -31,10 +31,10 @@ func (a *App) wantedEvents(ctx context.Context) (memory.Events, error) {
 	return newEvents(a.store.Published)
 }
 
-// putEndpoint stores the endpoint of the settings. If the setting is gone, it disables the endpoint, so
-// pending deliveries are neither sent nor lost. An endpoint that was disabled for another reason stays
-// disabled until its URL or secret changes or it is enabled through the API. A restart alone does not
-// mean that the receiver works again.
+// putEndpoint stores the endpoint of the settings. If the setting is gone, it disables the
+// endpoint, so pending deliveries are neither sent nor lost. An endpoint that was disabled for
+// another reason stays disabled until its URL or secret changes or it is enabled through the API. A
+// restart alone does not mean that the receiver works again.
 func (a *App) putEndpoint(ctx context.Context) error {
 	old, err := a.store.Endpoint(ctx, "", settingsEndpoint)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -78,7 +78,8 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 	if proxy := a.cfg.WebhookProxy.Reveal(); proxy != "" {
 		u, err := url.Parse(proxy)
 		if err != nil {
-			return errors.New("HEARDLOG_WEBHOOK_PROXY: is not a URL") // the parser's error may show a password
+			// The parser's error may show a password.
+			return errors.New("HEARDLOG_WEBHOOK_PROXY: is not a URL")
 		}
 		// A proxy may have any address; nothing else is dialled then.
 		c.Proxy, c.Dial = u, (&net.Dialer{Timeout: webhook.DialTimeout, KeepAlive: 30 * time.Second}).DialContext

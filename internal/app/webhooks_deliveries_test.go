@@ -30,7 +30,8 @@ func TestTestEvent(t *testing.T) {
 	if err := verifyStandard(secret.String(e.Secrets[0].Secret), c.header, c.body, time.Now()); err != nil {
 		t.Error(err)
 	}
-	s.get(hooks + "/messages/" + strings.Replace(d.MessageID, ":", "%3A", 1)).ok(nil) // as encodeURIComponent gives it
+	// As encodeURIComponent gives it.
+	s.get(hooks + "/messages/" + strings.Replace(d.MessageID, ":", "%3A", 1)).ok(nil)
 	// A change keeps values that it names with the placeholder of answers, and drops those it
 	// leaves out of an object.
 	s.do("PATCH", hooks+"/endpoints/"+e.ID, `{"headers":{"x-env":"[secret]","X-Two":"2"},"auth":{"bearer":"[secret]"}}`).ok(nil)
@@ -75,7 +76,8 @@ func TestTestEvent(t *testing.T) {
 // its address is refused when it is dialled.
 func TestTestIsGuarded(t *testing.T) {
 	t.Parallel()
-	s := start(t, twoTenants, "HEARDLOG_ADDR=0.0.0.0:0") // a server for everybody has no leave to call its own machine
+	// A server for everybody has no leave to call its own machine.
+	s := start(t, twoTenants, "HEARDLOG_ADDR=0.0.0.0:0")
 	h := newHook(t)
 	alice := []string{"Authorization", "Bearer wonder"}
 	s.post(hooks+"/endpoints", map[string]any{"url": h.url}, alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "url", "127.0.0.1")

@@ -54,7 +54,7 @@ func TestDisabledAndResumed(t *testing.T) {
 			t.Errorf("a change that says nothing of it has enabled the endpoint: %+v, %+v", put, patch)
 		}
 	}
-	s.join("m", nil) // nobody is sent this, now or later
+	s.join("m", nil) // this is never sent
 	h.quiet(t)
 	if d := s.until(again.ID, func(delivery) bool { return true }); d.State != "pending" || d.Attempt != 0 {
 		t.Errorf("%+v", d)

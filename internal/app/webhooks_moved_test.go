@@ -35,7 +35,8 @@ func TestMovedEndpoint(t *testing.T) {
 	if got := old.next(t); got.header.Get("X-Api-Key") != "k3y-of-the-old" {
 		t.Errorf("%v", got.header)
 	}
-	s.do("PATCH", path, `{"url":"`+strings.Replace(old.url, "http:", "HTTP:", 1)+`/other/path?x=1","headers":{"X-Api-Key":"[secret]"}}`).ok(nil) // the same host
+	// The same host.
+	s.do("PATCH", path, `{"url":"`+strings.Replace(old.url, "http:", "HTTP:", 1)+`/other/path?x=1","headers":{"X-Api-Key":"[secret]"}}`).ok(nil)
 	s.do("PATCH", path, `{`+to+`,"headers":{"X-Other":"of-the-new"},"auth":null}`).ok(nil)
 	s.join("after", nil)
 	got := other.next(t)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestReplayOnce: with an Idempotency-Key a repeated replay, of one delivery and of many, sends once.
+// TestReplayOnce: with an Idempotency-Key a repeated replay, of one delivery and of many, sends
+// once.
 func TestReplayOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -90,7 +90,8 @@ func TestOthersAreTold(t *testing.T) {
 	}
 }
 
-// TestWebhookRetention: what has ended is forgotten with its event after its time, what waits is not.
+// TestWebhookRetention: what has ended is forgotten with its event after its time, what waits is
+// not.
 func TestWebhookRetention(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]string{

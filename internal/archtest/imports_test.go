@@ -1,5 +1,5 @@
-// Package archtest_test executes the import rules of the project: what each package may import, ours and others', stands in
-// one table, and a package without a row fails. It also keeps out cgo and files too long to read.
+// Package archtest_test checks the imports of every package against one table. A package without a
+// row fails. It also forbids cgo and files of more than 600 lines.
 package archtest_test
 
 import (
@@ -58,11 +58,12 @@ const (
 	zerolog    = "github.com/rs/zerolog"
 )
 
-// rule is what a package may import beside the standard library: packages of ours by their path in the module ("." is
-// the root), and modules of others. What is not listed is an error.
+// rule lists what a package may import beside the standard library: our packages by their path in
+// the module ("." is the root), and modules of others.
 type rule struct{ ours, others []string }
 
-// rules is the table, by the package's path in the module. The direction is cmd, internal/app, handlers and drivers, domain, internal/fault.
+// rules is the table, by the package's path in the module. The direction is cmd, internal/app,
+// handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
 	driver := []string{"memory", "memory/codec", "memory/export", "memory/kv", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault"}
 	return map[string]rule{
@@ -121,13 +122,13 @@ func rules() map[string]rule {
 	}
 }
 
-// never tells packages of ours that no other package imports, not even one that may import anything: programs, and the
-// suites that belong into tests.
+// never reports whether no package may import the one at path, not even one that may import
+// anything. These are programs and test suites.
 func never(path string) bool {
 	return strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "examples/") || strings.HasSuffix(path, "test")
 }
 
-// pkg is the part of go list's answer that is looked at.
+// pkg is the part of go list's answer that the test reads.
 type pkg struct {
 	ImportPath, Dir string
 	Imports         []string // of the package itself, not of its tests

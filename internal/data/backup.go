@@ -169,8 +169,8 @@ func (b *backupWriter) write(ctx context.Context, name string) (last export.End,
 	return last, sent.n, nil
 }
 
-// thin removes the oldest backups of a label and the parts of interrupted ones. It never removes the
-// backup just made, even if the clock was set back.
+// thin removes the oldest backups of a label and the parts of interrupted ones. It never removes
+// the backup just made, even if the clock was set back.
 func thin(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
 	names, err := backupsOf(ctx, where, label)
 	if err != nil {

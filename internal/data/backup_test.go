@@ -52,7 +52,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// filled stores n agents, a0, a1 and so on, with messages and secrets, an endpoint and a conversation.
+// filled stores n agents, a0, a1 and so on, with messages and secrets, an endpoint and a
+// conversation.
 func filled(t *testing.T, url string, n int) {
 	t.Helper()
 	s := openStore(t, url)
@@ -116,9 +117,9 @@ func with(maps ...map[string]string) map[string]string {
 	return out
 }
 
-// TestBackup: a backup of any store, in a folder or a bucket, in clear or encrypted, restores to the same
-// data in any kind of store. An encrypted backup shows nothing, cannot be read without the key, and
-// nothing is overwritten without a flag.
+// TestBackup: a backup of any store, in a folder or a bucket, in clear or encrypted, restores to
+// the same data in any kind of store. An encrypted backup shows nothing, cannot be read without the
+// key, and nothing is overwritten without a flag.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -135,7 +136,8 @@ func TestBackup(t *testing.T) {
 				"plain": {[]string{"-plain"}, nil}, "recipient": {[]string{"-recipient", identity.Recipient().String()}, []string{"-identity", keyFile}},
 				"passphrase": {[]string{"-passphrase-file", pass}, []string{"-passphrase-file", pass}},
 			} {
-				if how == "passphrase" && (kind == "postgres" || to == "bucket") { // a passphrase costs seconds
+				// A passphrase costs seconds.
+				if how == "passphrase" && (kind == "postgres" || to == "bucket") {
 					continue
 				}
 				t.Run(kind+" "+to+" "+how, func(t *testing.T) {
@@ -333,8 +335,8 @@ func TestRestoreDamaged(t *testing.T) {
 	}
 }
 
-// TestRestoreOverwrites: --overwrite replaces a file and its log, unless it is in use. A database is
-// never replaced.
+// TestRestoreOverwrites: --overwrite replaces a file and its log, unless it is in use. A database
+// is never replaced.
 func TestRestoreOverwrites(t *testing.T) {
 	t.Parallel()
 	url, place := sqliteURL(t), t.TempDir()
@@ -388,8 +390,8 @@ func TestRestoreOverwrites(t *testing.T) {
 	}
 }
 
-// TestCompact: a file gets smaller after much was erased, and keeps its data, unless a server uses it.
-// A database is vacuumed beside servers.
+// TestCompact: a file gets smaller after much was erased, and keeps its data, unless a server uses
+// it. A database is vacuumed beside servers.
 func TestCompact(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{sqliteURL(t), postgrestest.URL(t)} {

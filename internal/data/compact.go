@@ -55,8 +55,9 @@ func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
 	return err
 }
 
-// openTables opens a PostgreSQL store and creates or migrates its tables. A store whose secrets are in
-// clear is opened without the key: with it, they would be encrypted while servers run without a key.
+// openTables opens a PostgreSQL store and creates or migrates its tables. A store whose secrets are
+// in clear is opened without the key: with it, they would be encrypted while servers run without a
+// key.
 func openTables(ctx context.Context, c config.Config) (*drivers.Postgres, error) {
 	o := postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())}
 	s, err := func() (*drivers.Postgres, error) {

@@ -1,5 +1,6 @@
-// Package data holds the subcommands that check, move and keep the data of a store. Commands is their
-// grammar for package cli. They open the store themselves, beside a server where the store allows it.
+// Package data holds the subcommands that check, move and keep the data of a store. Commands is
+// their grammar for package cli. They open the store themselves, beside a server where the store
+// allows it.
 package data
 
 import (

@@ -4,7 +4,7 @@ package data
 
 import "golang.org/x/sys/unix"
 
-// freeBytes gives how much a user may still write on the disk of a folder.
+// freeBytes returns how much a user may still write to the disk of a folder.
 func freeBytes(folder string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(folder, &st); err != nil {

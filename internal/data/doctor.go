@@ -193,7 +193,8 @@ func (d *diagnoser) sqlite(c config.Config) {
 			if _, err := os.Stat(folder); err == nil {
 				break
 			}
-			folder = filepath.Dir(folder) // the first existing one decides whether the others can be created
+			// The first existing one decides whether the others can be created.
+			folder = filepath.Dir(folder)
 		}
 	case err != nil:
 		d.say(diagnosis{failing, "store", err.Error(), "look at owner and permissions of the path"})

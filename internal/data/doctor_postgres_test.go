@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// refusing starts a server that answers every connection with an error of that code, and returns its URL.
+// refusing starts a server that answers every connection with an error of that code, and returns
+// its URL.
 func refusing(t *testing.T, code string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

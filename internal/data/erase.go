@@ -25,7 +25,8 @@ type receipt struct {
 	User     string `json:"user,omitempty"`
 	ErasedAt string `json:"erased_at"` // RFC 3339, UTC
 	Erased   any    `json:"erased"`    // by this call
-	// Unfinished is set if an error came after Erased: there may be more, and the same command goes on.
+	// Unfinished is set if an error came after Erased: there may be more, and the same command goes
+	// on.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Shared lists agents that were kept, since other users spoke there too.
 	Shared  []string `json:"shared_agents,omitempty"`
@@ -148,7 +149,8 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 
 // eraseMany erases a user or the project. It counts what it has erased even if it fails.
 func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
-	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }}) // it creates nothing
+	// It creates nothing.
+	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }})
 	var n erased
 	var gone memory.Erased
 	defer func() {
@@ -160,7 +162,8 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 		return err
 	}
 	n.Endpoints, n.Conversations = new(int), new(int)
-	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil { // first, so that nothing more is sent
+	// First, so that nothing more is sent.
+	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil {
 		return err
 	}
 	if gone, err = service.EraseProject(ctx, r.Project); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestErase: an agent is erased with its data, another project's agent with the same ID is not, and the
-// receipt holds numbers and no content.
+// TestErase: an agent is erased with its data, another project's agent with the same ID is not, and
+// the receipt holds numbers and no content.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (url string, open func() (memory.Ledger, error)){
@@ -96,7 +96,8 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseUnfinished: an erasure that fails reports what it has erased, and the next counts the rest.
+// TestEraseUnfinished: an erasure that fails reports what it has erased, and the next counts the
+// rest.
 func TestEraseUnfinished(t *testing.T) {
 	t.Parallel()
 	for kind, open := range stores() {

@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A stored export is compressed with zstd and then, if wanted, encrypted with age. Its first bytes tell
-// the forms apart.
+// A stored export is compressed with zstd and then, if wanted, encrypted with age. Its first bytes
+// tell the forms apart.
 
 const (
 	ageMagic  = "age-encryption.org/"

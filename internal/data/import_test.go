@@ -18,8 +18,8 @@ func stores() map[string]func(t *testing.T) string {
 	return map[string]func(t *testing.T) string{"sqlite": sqliteURL, "postgres": func(t *testing.T) string { return postgrestest.URL(t) }}
 }
 
-// TestImportClashes: if records conflict with the store, import and migrate store nothing and list the
-// first conflicts.
+// TestImportClashes: if records conflict with the store, import and migrate store nothing and list
+// the first conflicts.
 func TestImportClashes(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)
@@ -63,14 +63,15 @@ func TestImportClashes(t *testing.T) {
 				}
 			}
 			if _, errs, err := run(t, settingsOf(from), all, "import", "-store", from); err == nil || !strings.Contains(errs, "and 91 more") || strings.Count(errs, "\n") != 51 {
-				t.Errorf("into itself: %v\n%s", err, errs) // 70 agents, as many events and a conversation
+				// 70 agents, as many events and a conversation.
+				t.Errorf("into itself: %v\n%s", err, errs)
 			}
 		})
 	}
 }
 
-// TestImportSlow: while stdin stalls, the store is not locked and no data is on disk in clear. Then all of
-// it is imported. An export that ends too early is not stored at all.
+// TestImportSlow: while stdin stalls, the store is not locked and no data is on disk in clear. Then
+// all of it is imported. An export that ends too early is not stored at all.
 func TestImportSlow(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)
@@ -121,7 +122,8 @@ func TestImportSlow(t *testing.T) {
 	}
 }
 
-// TestUnfinished: verify and doctor report an unfinished import; it can be resumed or accepted as it is.
+// TestUnfinished: verify and doctor report an unfinished import; it can be resumed or accepted as
+// it is.
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	from := sqliteURL(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 )
 
-// intake is an export that can be read several times: a file, or the data of a pipe in a file without a
-// name, encrypted with a key that only this process has.
+// intake is an export that can be read several times: a file, or the data of a pipe in a file
+// without a name, encrypted with a key that only this process has.
 type intake struct {
 	file *os.File
 	with []age.Identity // nil = not encrypted

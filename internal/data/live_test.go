@@ -15,8 +15,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestLooksChangeNothing: a subcommand that only reads leaves secrets in clear even if it has a key, and
-// needs no right to write.
+// TestLooksChangeNothing: a subcommand that only reads leaves secrets in clear even if it has a
+// key, and needs no right to write.
 func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)

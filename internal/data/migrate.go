@@ -89,9 +89,9 @@ func samePath(a, b string) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// migration is a running migration. It goes through a file, so it can be resumed although the source
-// changes, and the source is read only for a short time: meanwhile an SQLite log grows, and PostgreSQL
-// cannot vacuum.
+// migration is a running migration. It goes through a file, so it can be resumed although the
+// source changes, and the source is read only for a short time: meanwhile an SQLite log grows, and
+// PostgreSQL cannot vacuum.
 type migration struct {
 	e              Env
 	source, target config.Config
@@ -180,8 +180,8 @@ func (m *migration) copy(ctx context.Context) (err error) {
 	})
 }
 
-// move imports the file into the target and compares. If an earlier run has imported all of it, it only
-// compares.
+// move imports the file into the target and compares. If an earlier run has imported all of it, it
+// only compares.
 func (m *migration) move(ctx context.Context) (err error) {
 	if err := m.kept.check(ctx); err != nil {
 		return fmt.Errorf("%s: %w", m.path, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestMigrate: all data moves between any two stores unchanged. A target that is not empty is refused
-// without --into-existing.
+// TestMigrate: all data moves between any two stores unchanged. A target that is not empty is
+// refused without --into-existing.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"sqlite", "postgres"} {
@@ -67,8 +67,8 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestMigrateLive: if the source changes meanwhile, ErrChanged is returned, and the target holds exactly
-// the copied moment.
+// TestMigrateLive: if the source changes meanwhile, ErrChanged is returned, and the target holds
+// exactly the copied moment.
 func TestMigrateLive(t *testing.T) {
 	t.Parallel()
 	a, b := sqliteURL(t), sqliteURL(t)
@@ -101,8 +101,8 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestMigrateResume: a migration that was interrupted before, during or after its writing needs --resume
-// and has the same result.
+// TestMigrateResume: a migration that was interrupted before, during or after its writing needs
+// --resume and has the same result.
 func TestMigrateResume(t *testing.T) {
 	t.Parallel()
 	a, spool := sqliteURL(t), t.TempDir()

@@ -197,7 +197,8 @@ func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err erro
 			return err
 		}
 		if !empty {
-			if c, err := b.compare(ctx, to); err == nil && c.Same { // an earlier run was interrupted after its last record
+			// An earlier run was interrupted after its last record.
+			if c, err := b.compare(ctx, to); err == nil && c.Same {
 				return nil
 			}
 			return fmt.Errorf("%s is not empty: make an empty database, or an empty schema that search_path in the URL names, and restore into that", storeName(c))

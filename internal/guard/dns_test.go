@@ -37,8 +37,8 @@ func TestDialBlockedAnswer(t *testing.T) {
 }
 
 // TestDialRebinding: a name resolves to a public address first and to a local one later. The guard
-// checks the address that is dialled. The first answer is on the allow list, so that the test needs no
-// other machine.
+// checks the address that is dialled. The first answer is on the allow list, so that the test needs
+// no other machine.
 func TestDialRebinding(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +57,8 @@ func TestDialRebinding(t *testing.T) {
 	lookups := 0 // touched by the DNS server's goroutine only
 	g := guard.New(guard.Options{
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-		Resolver: resolver(t, func(qtype int) []string { // one lookup asks for both families; only A counts
+		// One lookup asks for both families; only A counts.
+		Resolver: resolver(t, func(qtype int) []string {
 			if qtype == 1 {
 				lookups++
 			}
@@ -122,8 +123,9 @@ func noSuchHost(t *testing.T) *net.Resolver {
 	return resolver(t, func(int) []string { return nil })
 }
 
-// resolver returns a resolver that asks a DNS server in this process. The server answers each question
-// with the addresses of its type (1 = A, 28 = AAAA) that answer returns; none means NXDOMAIN.
+// resolver returns a resolver that asks a DNS server in this process. The server answers each
+// question with the addresses of its type (1 = A, 28 = AAAA) that answer returns; none means
+// NXDOMAIN.
 func resolver(t *testing.T, answer func(qtype int) []string) *net.Resolver {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -25,7 +25,7 @@ const DialTimeout = 5 * time.Second
 // Setting is the name of the operator's allow-list; refusals name it.
 const Setting = "HEARDLOG_OUTBOUND_ALLOW"
 
-// Options says what may be called beside the public internet.
+// Options allows addresses beside the public internet.
 type Options struct {
 	// Allow lists networks that may always be called. It overrides every rule of this package.
 	Allow []netip.Prefix
@@ -160,7 +160,7 @@ type Blocked struct {
 	Why  string
 }
 
-// Error says which address was refused, why, and how the operator allows it.
+// Error returns the refused address, the reason, and how an operator can allow it.
 func (b *Blocked) Error() string {
 	if !b.Addr.IsValid() {
 		return "outbound call refused: " + b.Why

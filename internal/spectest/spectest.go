@@ -85,8 +85,8 @@ func (s *Spec) note(k Seen) {
 	s.seen[k]++
 }
 
-// route returns the operation of a request, or nil if the description has none. As for the server, a
-// slash at the end of a path makes no difference unless the description has such a path.
+// route returns the operation of a request, or nil if the description has none. As for the server,
+// a slash at the end of a path makes no difference unless the description has such a path.
 func (s *Spec) route(req *http.Request) (*routers.Route, map[string]string) {
 	plain := &http.Request{Method: req.Method, URL: req.URL, Header: req.Header, Host: req.Host}
 	route, params, err := s.router.FindRoute(plain)
@@ -104,8 +104,8 @@ func (s *Spec) route(req *http.Request) (*routers.Route, map[string]string) {
 	return nil, nil
 }
 
-// check checks an answer. If body is nil, as for a stream, only status, headers and content type are
-// checked.
+// check checks an answer. If body is nil, as for a stream, only status, headers and content type
+// are checked.
 func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error {
 	route, params := s.route(req)
 	if route == nil {
@@ -138,8 +138,8 @@ func (s *Spec) check(req *http.Request, resp *http.Response, body []byte) error 
 	return openapi3filter.ValidateResponse(req.Context(), in)
 }
 
-// checkContent checks what the library does not: that an answer has a body only if the description says
-// so, and that its content type is documented.
+// checkContent checks what the library does not: that an answer has a body only if the description
+// says so, and that its content type is documented.
 func checkContent(doc *openapi3.Response, resp *http.Response, body []byte) error {
 	ct := resp.Header.Get("Content-Type")
 	switch {
@@ -158,8 +158,8 @@ func opaque(doc *openapi3.Response, resp *http.Response) bool {
 	return media == nil || media.Schema == nil || strings.HasPrefix(ct, "text/") || strings.HasPrefix(ct, "application/openmetrics-text")
 }
 
-// checkUnknown checks the answer to a request that the description does not have. It must be a 404, a
-// 405, or a refusal of access, in the documented form.
+// checkUnknown checks the answer to a request that the description does not have. It must be a 404,
+// a 405, or a refusal of access, in the documented form.
 func (s *Spec) checkUnknown(req *http.Request, resp *http.Response, body []byte) error {
 	name, ok := map[int]string{
 		http.StatusNotFound: "NotFound", http.StatusMethodNotAllowed: "MethodNotAllowed",
@@ -197,8 +197,8 @@ func (s *Spec) Schema(name string, data []byte) error {
 	return nil
 }
 
-// visit checks a JSON value against a schema. It caches the compiled schema, since a stream has hundreds
-// of values and the library would compile the schema for each.
+// visit checks a JSON value against a schema. It caches the compiled schema, since a stream has
+// hundreds of values and the library would compile the schema for each.
 func (s *Spec) visit(schema *openapi3.Schema, data []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
@@ -216,7 +216,8 @@ func (s *Spec) compile(schema *openapi3.Schema) (*jsonschema.Schema, error) {
 		return c.(*jsonschema.Schema), nil
 	}
 	root := map[string]any{}
-	for name, from := range map[string]any{"schema": schema, "components": map[string]any{"schemas": s.doc.Components.Schemas}} { // for references
+	// For references.
+	for name, from := range map[string]any{"schema": schema, "components": map[string]any{"schemas": s.doc.Components.Schemas}} {
 		text, err := json.Marshal(from)
 		if err != nil {
 			return nil, err
@@ -240,8 +241,8 @@ func (s *Spec) compile(schema *openapi3.Schema) (*jsonschema.Schema, error) {
 	return compiled, nil
 }
 
-// Unseen returns every documented answer that Seen lacks. An operation under several base paths counts
-// as one.
+// Unseen returns every documented answer that Seen lacks. An operation under several base paths
+// counts as one.
 func (s *Spec) Unseen(bases ...string) []Seen {
 	fold := func(k Seen) Seen {
 		for _, b := range bases {

@@ -34,13 +34,20 @@ func TestLoadRefuses(t *testing.T) {
 		edits [][3]string // old, new, what the error says
 	}{
 		{"examples", [][3]string{ // one load shows them all, since it takes a while
-			{"value: {message: \"\", start_ts", "value: {mess: \"\", start_ts", "mess"},                                                        // a key that an answer does not have
-			{"create_ts: 1780000000, status: RUNNING}}", "create_ts: 1780000000, status: WALKING}}", "WALKING"},                                // a status that does not exist
-			{"reason: MissingRequiredField}}\n            invalid", "reason: Misplaced}}\n            invalid", "Misplaced"},                   // an error's reason
-			{"priority: APPEND, interruptable", "priority: LATER, interruptable", "LATER"},                                                     // a request that would be refused
-			{"eventType: 103\n", "eventType: 999\n", "999"},                                                                                    // a webhook of another type
-			{"is_truncated: false\n                    turns", "is_short: false\n                    turns", "is_short"},                       // a webhook's payload with an unknown key
-			{"schema: {type: integer, minimum: 0, maximum: 1000, default: 20}", "schema: {type: integer, maximum: 7, default: 20}", "default"}, // a default
+			// A key that an answer does not have.
+			{"value: {message: \"\", start_ts", "value: {mess: \"\", start_ts", "mess"},
+			// A status that does not exist.
+			{"create_ts: 1780000000, status: RUNNING}}", "create_ts: 1780000000, status: WALKING}}", "WALKING"},
+			// An error's reason.
+			{"reason: MissingRequiredField}}\n            invalid", "reason: Misplaced}}\n            invalid", "Misplaced"},
+			// A request that would be refused.
+			{"priority: APPEND, interruptable", "priority: LATER, interruptable", "LATER"},
+			// A webhook of another type.
+			{"eventType: 103\n", "eventType: 999\n", "999"},
+			// A webhook's payload with an unknown key.
+			{"is_truncated: false\n                    turns", "is_short: false\n                    turns", "is_short"},
+			// A default.
+			{"schema: {type: integer, minimum: 0, maximum: 1000, default: 20}", "schema: {type: integer, maximum: 7, default: 20}", "default"},
 		}},
 		{"a reference to nothing", [][3]string{{"responses/Joined'", "responses/Entered'", "Entered"}}},
 		{"a path parameter that is not declared", [][3]string{{"      - {$ref: '#/components/parameters/AppID'}\n    get: *list", "      - {$ref: '#/components/parameters/Mode'}\n    get: *list", "appid"}}},

@@ -91,7 +91,8 @@ func parseScalar(text string) any {
 }
 
 // integer returns a whole number, such as 100, 100.0 or 1e2, as int64. It returns any other number
-// as a text, which no schema of an integer accepts; numbers with large exponents are costly to compare.
+// as a text, which no schema of an integer accepts; numbers with large exponents are costly to
+// compare.
 func integer(n json.Number) any {
 	f, err := strconv.ParseFloat(string(n), 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) > maxExact {

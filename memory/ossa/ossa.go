@@ -1,6 +1,6 @@
-// Package ossa reads memory models of the Open Standard for Software Agents (OSSA). Validate checks a
-// Document against schema.json and returns a Report: its mistakes, or what Heardlog does with it and
-// by which settings. The package is pure: it reads neither files nor the environment.
+// Package ossa reads memory models of the Open Standard for Software Agents (OSSA). Validate checks
+// a Document against schema.json and returns a Report: its mistakes, or what Heardlog does with it
+// and by which settings. The package is pure: it reads neither files nor the environment.
 package ossa
 
 import (
@@ -203,8 +203,8 @@ func compareKeys(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// addError adds the problems of one failed keyword. They show values as the document has them, since
-// a variable may stand for a secret.
+// addError adds the problems of one failed keyword. They show values as the document has them,
+// since a variable may stand for a secret.
 func (c *checker) addError(leaf *jsonschema.ValidationError) {
 	schema, path, written := c.schema, c.part, any(c.document)
 	for _, key := range leaf.InstanceLocation {

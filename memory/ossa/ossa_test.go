@@ -76,8 +76,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestMeaning: values of a document set policy, session and working memory; those without effect are
-// listed.
+// TestMeaning: values of a document set policy, session and working memory; those without effect
+// are listed.
 //
 // Rules: 004-3, 004-4, 004-6, 004-7
 func TestMeaning(t *testing.T) {
@@ -117,7 +117,8 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
-// TestRequired: four keys of a document and enabled in both halves; any version, and nothing of a part.
+// TestRequired: four keys of a document and enabled in both halves; any version, and nothing of a
+// part.
 //
 // Rules: 004-1
 func TestRequired(t *testing.T) {
@@ -414,7 +415,8 @@ short_term.connection.ssl.ca_cert_ref text
 short_term.connection.ssl.client_cert_ref text
 `
 
-// TestOperations: a provider's operations are read by their own schema, with the place of each error.
+// TestOperations: a provider's operations are read by their own schema, with the place of each
+// error.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	r := validate(t, ossa.Document{Part: "provider_interface", JSON: []byte(`{"version":"1.0","required_operations":[
@@ -430,7 +432,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// FuzzValidate: no document brings it down, and what it calls valid has a policy that can be followed.
+// FuzzValidate: no document brings it down, and what it calls valid has a policy that can be
+// followed.
 func FuzzValidate(f *testing.F) {
 	f.Add(least, "", "A", "x")
 	f.Add(`{"conversation_context":{"max_messages":"${A:-${B:-1}}"}}`, "short_term", "A", "1e3")
