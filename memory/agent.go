@@ -129,7 +129,7 @@ type Memory struct {
 	// ToolExchange is the tool_exchange of a restored snapshot, as received; "" is none.
 	ToolExchange string `json:"tool_exchange,omitempty"`
 	// SummaryRev is the revision at which the summary last changed. Acts are the operations on the
-	// whole memory, oldest first, the newest MaxActs. Both are for live tails; the Service sets
+	// whole memory, oldest first, the newest maxActs. Both are for live tails; the Service sets
 	// them.
 	SummaryRev int64       `json:"summary_rev,omitempty"`
 	Acts       []MemoryAct `json:"acts,omitempty"`
@@ -148,9 +148,6 @@ type WorkingSettings struct {
 	MaxSizeMB int  `json:"max_size_mb,omitempty"` // the server's limit holds beside it
 	TTL       int  `json:"ttl,omitempty"`         // seconds that an entry lives if the call does not say
 }
-
-// Holds reports whether a message of the agent is in its memory.
-func (m *Memory) Holds(msg *Message) bool { return msg.Seq >= m.BaseSeq && msg.InMemory() }
 
 // Since returns the messages, which are in order of Seq, from the start of the memory on.
 func (m *Memory) Since(msgs []Message) []Message {
@@ -190,12 +187,12 @@ type LLMSettings struct {
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
 	// Upstreams are tried in this order when the LLM above fails before the first byte of its
-	// answer; at most MaxUpstreams.
+	// answer; at most maxUpstreams.
 	Upstreams []Upstream `json:",omitempty"`
 }
 
-// MaxUpstreams limits the fallback upstreams.
-const MaxUpstreams = 8
+// maxUpstreams limits the fallback upstreams.
+const maxUpstreams = 8
 
 // Upstream is an LLM to fall back to. It shares the limits, system messages and llm.params of the
 // first one.

@@ -13,14 +13,14 @@ import (
 type Erased struct {
 	Agents   int // with all that belongs to them
 	Memories int // messages and items in the ledgers of others
-	// Shared are agents that heard the user among others, and were kept: the first MaxShared, and
+	// Shared are agents that heard the user among others, and were kept: the first maxShared, and
 	// how many there are.
 	Shared  []string
 	SharedN int
 }
 
-// MaxShared is how many agents Erased names.
-const MaxShared = 1000
+// maxShared is how many agents Erased names.
+const maxShared = 1000
 
 // erasePage is how many agents are read at a time.
 const erasePage = 100
@@ -40,7 +40,7 @@ func (s *Service) EraseUser(ctx context.Context, project, user string) (out Eras
 		case owner == user, owner == "" && len(uids) == 1 && uids[0] == user:
 			return s.eraseOne(ctx, a, &out)
 		case slices.Contains(uids, user):
-			if out.SharedN++; len(out.Shared) < MaxShared {
+			if out.SharedN++; len(out.Shared) < maxShared {
 				out.Shared = append(out.Shared, a.ID)
 			}
 		}

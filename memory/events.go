@@ -40,7 +40,7 @@ func (noEvents) Wants(string, int) bool          { return false }
 func (noEvents) Body(EventFacts) ([]byte, error) { return nil, nil }
 
 // The places of the events of one change in its sequence. A change reports fewer answers than
-// MaxDepth, the most that an agent shows to one call, and a call that records evidence brings at
+// maxDepth, the most that an agent shows to one call, and a call that records evidence brings at
 // most 1,000 reports.
 const (
 	perChange   = 4096

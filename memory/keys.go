@@ -25,8 +25,8 @@ type Call struct {
 
 // Bounds of a join's own keys.
 const (
-	MaxKeys   = 16
-	MaxKeyLen = 256
+	maxKeys   = 16
+	maxKeyLen = 256
 )
 
 // KeyTaken is the refusal of a second live agent with a key.

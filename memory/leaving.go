@@ -158,7 +158,7 @@ const summaryTries = 8
 // messages changed in the meantime, and fault.Stopped if the agent has ended.
 func (s *Service) Summarised(ctx context.Context, r Summarised) error {
 	project, id := r.Of.Agent.Project, r.Of.Agent.ID
-	text, err := CleanText("summary", r.Text, MaxSummary)
+	text, err := CleanText("summary", r.Text, maxSummary)
 	if err != nil {
 		return err
 	}

@@ -47,14 +47,14 @@ type liveAgent struct {
 
 // flight is an answer in the making.
 type flight struct {
-	agent *liveAgent
-	turn  atomic.Int64 // noTurn until it is decided
-	phase atomic.Int32
-	began int64 // Unix ms
-	cut   func(error)
-	made  func() string // returns what is generated so far; may be nil, and is nil after landing; under agent.mu
-	once  sync.Once     // for cut
-	done  chan struct{} // closed when the answer is settled
+	agent     *liveAgent
+	turn      atomic.Int64 // noTurn until it is decided
+	phase     atomic.Int32
+	began     int64 // Unix ms
+	cut       func(error)
+	generated func() string // returns the text so far; may be nil, and is nil after landing; under agent.mu
+	once      sync.Once     // for cut
+	done      chan struct{} // closed when the answer is settled
 	// amendments are applied when the answer is stored, and closed is set then; under agent.mu.
 	amendments []Amendment
 	closed     bool
@@ -242,8 +242,8 @@ func (r *registry) farewell(k agentKey) time.Time {
 	return a.farewell
 }
 
-func (r *registry) launch(k agentKey, cut func(error), made func() string, now time.Time) *flight {
-	f := &flight{began: now.UnixMilli(), cut: cut, made: made, done: make(chan struct{})}
+func (r *registry) launch(k agentKey, cut func(error), generated func() string, now time.Time) *flight {
+	f := &flight{began: now.UnixMilli(), cut: cut, generated: generated, done: make(chan struct{})}
 	r.inFlight.Add(1)
 	f.turn.Store(noTurn)
 	r.mu.RLock() // keeps the entry from being dropped
@@ -279,7 +279,7 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 		f.agent.flights = slices.Delete(f.agent.flights, i, i+1)
 	}
 	live := f.agent.live
-	f.made = nil
+	f.generated = nil
 	f.agent.stir()
 	f.agent.mu.Unlock()
 	if !live { // all calls meet at r.mu, and only an agent that has ended needs it here
@@ -301,12 +301,12 @@ func (f *flight) says(text *string) bool {
 		return true
 	}
 	f.agent.mu.Lock()
-	made := f.made
+	generated := f.generated
 	f.agent.mu.Unlock()
-	if made == nil {
+	if generated == nil {
 		return true
 	}
-	_, ok := heard.Align(made(), *text)
+	_, ok := heard.Align(generated(), *text)
 	return ok
 }
 

@@ -111,8 +111,8 @@ const (
 	ActionRestored = "restored" // another memory was put in its place
 )
 
-// MaxActs is how many acts an agent keeps.
-const MaxActs = 16
+// maxActs is how many acts an agent keeps.
+const maxActs = 16
 
 // MemoryAct is one thing that was done to the whole memory.
 type MemoryAct struct {
@@ -143,7 +143,7 @@ func markMemory(head *Head, c *Change) {
 	case is.SummaryRev == act.Rev: // what is gone stays in the summary's words
 		act.Action = ActionTrimmed
 	}
-	acts := was.Acts[max(0, len(was.Acts)-MaxActs+1):]
+	acts := was.Acts[max(0, len(was.Acts)-maxActs+1):]
 	is.Acts = append(acts[:len(acts):len(acts)], act) // the old list is the store's
 }
 

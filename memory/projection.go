@@ -55,7 +55,7 @@ type Words struct {
 // Bounds of Words, in bytes of UTF-8.
 const (
 	MaxMarker = 256
-	MaxNote   = 1024
+	maxNote   = 1024
 	// MaxUnsaid limits the unheard text that a note quotes: an answer may have 4 MiB, and the note
 	// is sent with every call.
 	MaxUnsaid = 4000
@@ -92,7 +92,7 @@ func (w Words) Check(field string) error {
 		most       int
 	}{
 		{"marker", w.Marker, MaxMarker}, {"nothing", w.Nothing, MaxMarker},
-		{"unsaid", w.Unsaid, MaxNote}, {"tool", w.Tool, MaxNote}, {"no_result", w.NoResult, MaxNote},
+		{"unsaid", w.Unsaid, maxNote}, {"tool", w.Tool, maxNote}, {"no_result", w.NoResult, maxNote},
 	} {
 		if _, err := CleanText(field+"."+f.name, f.text, f.most); err != nil {
 			return err

@@ -25,11 +25,11 @@ const (
 // Limits of what InheritFull takes over. Older messages are not taken over.
 const (
 	MaxInherited      = 1000
-	MaxInheritedBytes = 8 << 20
+	maxInheritedBytes = 8 << 20
 )
 
-// MaxAncestors is of how many agents before it a new one may still have to make a summary.
-const MaxAncestors = 8
+// maxAncestors is of how many agents before it a new one may still have to make a summary.
+const maxAncestors = 8
 
 // Inherited is what an agent took over when it began. It is not changed once set, but replaced.
 type Inherited struct {
@@ -134,7 +134,7 @@ func (s *Service) inherit(ctx context.Context, a *Agent, mode Inherit) ([]Messag
 		in.Messages, in.LeftOut = len(taken), len(msgs)-len(taken)
 	case s.cfg.Summaries != nil && slices.ContainsFunc(msgs, func(m Message) bool { return !instructs(m.Role) }):
 		in.Ancestors = append(slices.Clone(in.Ancestors), Ancestor{ID: from.ID})
-		in.Ancestors = in.Ancestors[max(0, len(in.Ancestors)-MaxAncestors):]
+		in.Ancestors = in.Ancestors[max(0, len(in.Ancestors)-maxAncestors):]
 	}
 	seq := int64(0)
 	for i := range taken {
@@ -162,7 +162,7 @@ func (s *Service) inheritable(msgs []Message) []Message {
 	}
 	from, size := len(msgs), 0
 	for from > 0 && len(msgs)-from < most {
-		if size += msgs[from-1].bytes(); size > MaxInheritedBytes {
+		if size += msgs[from-1].bytes(); size > maxInheritedBytes {
 			break
 		}
 		from--

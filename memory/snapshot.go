@@ -40,7 +40,7 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 	if len(in.Messages) > MaxSnapshot {
 		return Agent{}, fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", len(in.Messages), MaxSnapshot)
 	}
-	summary, err := CleanText("summary", in.Summary, MaxSummary)
+	summary, err := CleanText("summary", in.Summary, maxSummary)
 	if err != nil {
 		return Agent{}, err
 	}

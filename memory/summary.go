@@ -7,8 +7,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// MaxSummary bounds a summary, in bytes.
-const MaxSummary = 256 << 10
+// maxSummary bounds a summary, in bytes.
+const maxSummary = 256 << 10
 
 // Summary stands for messages that have left the memory.
 type Summary struct {
@@ -29,7 +29,7 @@ func (s *Service) Summary(ctx context.Context, project, id string) (Summary, err
 // for a text that is too long, fault.Conflict for a Seq beyond the ledger, and fault.Stopped if the
 // agent has ended.
 func (s *Service) SetSummary(ctx context.Context, project, id, text string, upToSeq int64) (Summary, error) {
-	text, err := CleanText("summary", text, MaxSummary)
+	text, err := CleanText("summary", text, maxSummary)
 	if err != nil {
 		return Summary{}, err
 	}

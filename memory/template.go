@@ -6,9 +6,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// MaxSystem limits the system messages of an agent together, with their variables filled in, in
+// maxSystem limits the system messages of an agent together, with their variables filled in, in
 // bytes.
-const MaxSystem = 1 << 20
+const maxSystem = 1 << 20
 
 // fill puts the template variables into a text.
 func (l LLMSettings) Fill(text string) string { return FillTemplate(text, l.Variables) }
@@ -73,8 +73,8 @@ func (s Settings) checkTemplates() error {
 	for _, m := range l.SystemMessages {
 		total += filledLen(string(m), l.Variables)
 	}
-	if total > MaxSystem {
-		return fault.At(fault.Invalid, "properties.llm.system_messages", "are %d bytes long with their variables filled in; at most %d are allowed", total, MaxSystem)
+	if total > maxSystem {
+		return fault.At(fault.Invalid, "properties.llm.system_messages", "are %d bytes long with their variables filled in; at most %d are allowed", total, maxSystem)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 // TimestampPrefix puts the time of a message in front of its text.
 type TimestampPrefix struct {
-	// Format is the whole prefix, with strftime's directives: see CheckFormat. "" = DefaultTimeFormat.
+	// Format is the whole prefix, with strftime's directives: see checkFormat. "" = defaultTimeFormat.
 	Format string `json:"format,omitempty"`
 	Zone   string `json:"zone,omitempty"` // IANA name such as Europe/Berlin; "" = UTC
 	// Assistant marks answers too. Models tend to copy how their own words begin, and a voice would
@@ -25,24 +25,24 @@ type TimestampPrefix struct {
 	Assistant bool `json:"assistant,omitempty"`
 }
 
-// DefaultTimeFormat is the prefix of TimestampPrefix where none is set.
-const DefaultTimeFormat = "[%Y-%m-%d %H:%M] "
+// defaultTimeFormat is the prefix of TimestampPrefix where none is set.
+const defaultTimeFormat = "[%Y-%m-%d %H:%M] "
 
 // SpeakerPrefix puts the speaker before the text of a user message: metadata.vpids, the voices that
 // were recognized, or else metadata.user. A message without a speaker stays as it is.
 type SpeakerPrefix struct {
-	Format string            `json:"format,omitempty"` // the whole prefix, with {{speaker}}; "" = DefaultSpeakerFormat
+	Format string            `json:"format,omitempty"` // the whole prefix, with {{speaker}}; "" = defaultSpeakerFormat
 	Names  map[string]string `json:"names,omitempty"`  // what to call an id; one that is not named goes by itself
 }
 
-// DefaultSpeakerFormat is the prefix of SpeakerPrefix where none is set.
-const DefaultSpeakerFormat = "{{speaker}}: "
+// defaultSpeakerFormat is the prefix of SpeakerPrefix where none is set.
+const defaultSpeakerFormat = "{{speaker}}: "
 
 // Bounds of the prefixes.
 const (
-	MaxTimeFormat    = 64  // bytes
-	MaxSpeakerFormat = 128 // bytes
-	MaxSpeakers      = 256 // names
+	maxTimeFormat    = 64  // bytes
+	maxSpeakerFormat = 128 // bytes
+	maxSpeakers      = 256 // names
 	MaxSpeaker       = 128 // characters of an id or name; a longer id is no speaker
 )
 
@@ -54,7 +54,7 @@ func (p *TimestampPrefix) Check(field string) error {
 	if _, err := p.Location(); err != nil {
 		return fault.At(fault.Invalid, field+".zone", "%q is not a time zone; names like Europe/Berlin and UTC are allowed", clip(p.Zone, 60))
 	}
-	return CheckFormat(field+".format", p.Format)
+	return checkFormat(field+".format", p.Format)
 }
 
 // Location returns the zone. The server's own ("Local") is refused: the settings would mean
@@ -103,10 +103,10 @@ func layout(directive byte) (string, bool) {
 
 const directives = "%Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%"
 
-// CheckFormat returns fault.Invalid unless format has at most MaxTimeFormat bytes and each % starts
+// checkFormat returns fault.Invalid unless format has at most maxTimeFormat bytes and each % starts
 // one of strftime's directives %Y %m %d %H %I %M %S %p %a %A %b %B %z %Z %%. Names are English.
-func CheckFormat(field, format string) error {
-	if _, err := CleanText(field, format, MaxTimeFormat); err != nil {
+func checkFormat(field, format string) error {
+	if _, err := CleanText(field, format, maxTimeFormat); err != nil {
 		return err
 	}
 	for i := 0; i < len(format); i++ {
@@ -148,14 +148,14 @@ func (p *SpeakerPrefix) Check(field string) error {
 	if p == nil {
 		return nil
 	}
-	if _, err := CleanText(field+".format", p.Format, MaxSpeakerFormat); err != nil {
+	if _, err := CleanText(field+".format", p.Format, maxSpeakerFormat); err != nil {
 		return err
 	}
 	if p.Format != "" && !strings.Contains(FillTemplate(p.Format, map[string]string{"speaker": "\x00"}), "\x00") {
 		return fault.At(fault.Invalid, field+".format", "does not hold {{speaker}}, which is replaced by the speaker's name")
 	}
-	if len(p.Names) > MaxSpeakers {
-		return fault.At(fault.Invalid, field+".names", "has %d entries; at most %d are allowed", len(p.Names), MaxSpeakers)
+	if len(p.Names) > maxSpeakers {
+		return fault.At(fault.Invalid, field+".names", "has %d entries; at most %d are allowed", len(p.Names), maxSpeakers)
 	}
 	for id, name := range p.Names {
 		if !speakable(id) {
@@ -245,7 +245,7 @@ func (v *View) Prefix(role Role, atMS int64, metadata map[string]json.RawMessage
 	if t := v.Timestamp; t != nil && atMS > 0 && zone != nil && (role == User || t.Assistant) {
 		format := t.Format
 		if format == "" {
-			format = DefaultTimeFormat
+			format = defaultTimeFormat
 		}
 		b = appendTime(b, format, time.UnixMilli(atMS).In(zone))
 	}
@@ -253,7 +253,7 @@ func (v *View) Prefix(role Role, atMS int64, metadata map[string]json.RawMessage
 		if name := s.Name(metadata); name != "" {
 			format := s.Format
 			if format == "" {
-				format = DefaultSpeakerFormat
+				format = defaultSpeakerFormat
 			}
 			b = append(b, FillTemplate(format, map[string]string{"speaker": name})...)
 		}

@@ -30,7 +30,7 @@ type TurnRequest struct {
 	// ArrivedMS is when the request came, Unix ms.
 	ArrivedMS int64
 	// Projection is the call's own projection, or "". If the texts change by it or by the agent's
-	// View, Plan gets at least the newest Depth messages, up to MaxDepth. Older messages would be
+	// View, Plan gets at least the newest Depth messages, up to maxDepth. Older messages would be
 	// shown differently than in the previous call, and the prompt caches of providers would not
 	// match.
 	Projection Projection
@@ -48,14 +48,14 @@ type TurnRequest struct {
 	Generated func() string
 }
 
-// MaxDepth is the maximum of TurnRequest.Depth.
-const MaxDepth = 2048
+// maxDepth is the maximum of TurnRequest.Depth.
+const maxDepth = 2048
 
 // depth returns how many messages Plan gets.
 func (r *TurnRequest) depth(l *LLMSettings) int {
 	n := l.MaxHistory + 16
 	if r.Depth > n && l.View.With(r.Projection).Changes() {
-		return max(n, min(r.Depth, MaxDepth))
+		return max(n, min(r.Depth, maxDepth))
 	}
 	return n
 }

@@ -40,7 +40,7 @@ func TurnTable(msgs []Message) []TurnRow {
 	greetings := 0
 	told := shownTurns(msgs)
 	for _, m := range ByTurn(msgs) {
-		if m.State == Superseded || instructs(m.Role) || !told[m.TurnID].tells(&m) {
+		if m.State == Superseded || instructs(m.Role) || !told[m.TurnID].shows(&m) {
 			continue
 		}
 		if len(rows) == 0 || rows[len(rows)-1].TurnID != m.TurnID {
@@ -67,11 +67,11 @@ func TurnTable(msgs []Message) []TurnRow {
 // shownTurn is how a turn is shown if the memory was rebuilt with copies. Copies make no second
 // turn, and do not belong to the turn that was open then. A message added to a turn of copies
 // belongs to the turn that they were copied from.
-type shownTurn struct{ begun, own bool }
+type shownTurn struct{ started, own bool }
 
-func (t shownTurn) tells(m *Message) bool { return t.own && (m.CopyOf() == 0 || !t.begun) }
+func (t shownTurn) shows(m *Message) bool { return t.own && (m.CopyOf() == 0 || !t.started) }
 
-// shownTurns returns the turns: own are those with more than copies, begun those that began without
+// shownTurns returns the turns: own are those with more than copies, started those that started without
 // a copy.
 func shownTurns(msgs []Message) map[int64]shownTurn {
 	out := map[int64]shownTurn{}
@@ -79,7 +79,7 @@ func shownTurns(msgs []Message) map[int64]shownTurn {
 		m := &msgs[i]
 		t, known := out[m.TurnID]
 		own := m.CopyOf() == 0
-		t.begun, t.own = t.begun || !known && own, t.own || own
+		t.started, t.own = t.started || !known && own, t.own || own
 		out[m.TurnID] = t
 	}
 	return out

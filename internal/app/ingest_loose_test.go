@@ -104,7 +104,7 @@ func TestIngestForgotten(t *testing.T) {
 		if got := s.get(agent(id)).status == 200; got != tt.filed {
 			t.Errorf("%s %s: filed %t", tt.head, tt.fields, got)
 		}
-		if want := map[bool]string{true: "success", false: "ignored: it tells of an agent that is past the retention"}[tt.filed]; out.Msg != want {
+		if want := map[bool]string{true: "success", false: "ignored: its agent is past the retention"}[tt.filed]; out.Msg != want {
 			t.Errorf("%s %s: %s", tt.head, tt.fields, out.Msg)
 		}
 	}

@@ -37,7 +37,7 @@ func (s Service) File(ctx context.Context, project string, n Notice) (changed bo
 // create stores a new agent with what its first notice reports.
 func (s Service) create(ctx context.Context, project string, n Notice) error {
 	if s.pastRetention(n) {
-		return fault.New(fault.Stopped, "it tells of an agent that is past the retention")
+		return fault.New(fault.Stopped, "its agent is past the retention")
 	}
 	f, _ := facts{}.merge(n)
 	a := f.agent(memory.Agent{ID: n.AgentID, Project: project, Rev: 1, Properties: json.RawMessage("{}")}, n, s.Memory.NowMS())

@@ -141,7 +141,7 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 				}
 			}
 			if busy && d.copies() {
-				return memory.Change{}, fault.New(fault.Conflict, "an answer is being made, which would be left behind; try again when it has come")
+				return memory.Change{}, fault.New(fault.Conflict, "an answer is being generated and would be left out; try again when it is stored")
 			}
 			return s.change(&h, r, d, list)
 		})
