@@ -34,9 +34,9 @@ const (
 // about the playing of an answer contain the earlier ones.
 const maxAmendments = 256
 
-// AmendLive adds an amendment to the answer that is being sent. An answer of which nothing was sent yet
-// is not taken into account, because it cannot have been played. If another process is sending the
-// answer and is to cut it, AmendLive waits until that process has stored it.
+// AmendLive adds an amendment to the answer that is being sent. An answer of which nothing was sent
+// yet is not taken into account, because it cannot have been played. If another process is sending
+// the answer and is to cut it, AmendLive waits until that process has stored it.
 func (s *Service) AmendLive(ctx context.Context, project, id string, about LiveAnswer, a Amendment) (AmendResult, error) {
 	k := agentKey{project, id}
 	for _, f := range s.live.flying(k) {
@@ -77,7 +77,8 @@ func (f *flight) amend(a Amendment) bool {
 	return true
 }
 
-// amended returns the answer with the amendments that fit it. No more amendments are accepted after it.
+// amended returns the answer with the amendments that fit it. No more amendments are accepted after
+// it.
 func (f *flight) amended(m Message, now int64) Message {
 	f.agent.mu.Lock()
 	f.closed = true

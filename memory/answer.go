@@ -93,11 +93,11 @@ type attempt struct {
 	elsewhere  []int64 // turns that other processes are answering
 }
 
-// storeCall stores the call's messages, and may return before they are on disk. With overtaking set it
-// stores nothing and returns ErrOvertaken if the call brings later words of the caller than those
-// that are being answered; that answer must be in the ledger before its heard part can be set. With
-// asking set it returns errElsewhere if the turn has a question whose answer is neither stored nor
-// being generated here.
+// storeCall stores the call's messages, and may return before they are on disk. With overtaking set
+// it stores nothing and returns ErrOvertaken if the call brings later words of the caller than
+// those that are being answered; that answer must be in the ledger before its heard part can be
+// set. With asking set it returns errElsewhere if the turn has a question whose answer is neither
+// stored nor being generated here.
 func (s *Service) storeCall(ctx context.Context, k agentKey, r TurnRequest, t *Turn, b *attempt) error {
 	project, id := k.project, k.id
 	kept, err := s.updateEarly(ctx, project, id, func(view AgentView) (Change, error) {

@@ -8,18 +8,19 @@ import (
 
 // Archive holds the facts about an agent that runs elsewhere, at Agora, and is known here from its
 // notifications only. Package archive merges notifications into it and derives the agent and its
-// messages from it. Notifications may arrive in any order and more than once; the facts end up the same.
+// messages from it. Notifications may arrive in any order and more than once; the facts end up the
+// same.
 type Archive struct {
-	// Name is the agent's name. Agent.Name is set only once the agent has ended, so that names at Agora
-	// and names of live agents here cannot collide.
+	// Name is the agent's name. Agent.Name is set only once the agent has ended, so that names at
+	// Agora and names of live agents here cannot collide.
 	Name    string `json:"name,omitempty"`
 	StartMS int64  `json:"start_ms,omitempty"`
 	StopMS  int64  `json:"stop_ms,omitempty"`
 	// Left is how the agent ended; nil while no notification has reported it.
 	Left *ArchiveEnd `json:"left,omitempty"`
-	// Messages is the length of the best history received so far, and Digest a hash of it. The longer
-	// history wins. Told has, for each message, a bit for each field that the history itself contained;
-	// the other fields are derived from other facts.
+	// Messages is the length of the best history received so far, and Digest a hash of it. The
+	// longer history wins. Told has, for each message, a bit for each field that the history itself
+	// contained; the other fields are derived from other facts.
 	Messages int    `json:"messages,omitempty"`
 	Digest   string `json:"digest,omitempty"`
 	Told     []byte `json:"told,omitempty"`
@@ -44,8 +45,8 @@ type ArchiveEnd struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ArchiveTurn holds the facts about one turn, with the fields of Agora's turn table. Times are Unix ms,
-// latencies ms.
+// ArchiveTurn holds the facts about one turn, with the fields of Agora's turn table. Times are Unix
+// ms, latencies ms.
 type ArchiveTurn struct {
 	TurnID     int64  `json:"turn_id"` // Agora's number
 	StartMS    int64  `json:"start_ms,omitempty"`
@@ -86,8 +87,8 @@ func (s *Service) PastRetention(endMS int64) bool {
 	return s.cfg.Retention > 0 && endMS < s.NowMS()-s.cfg.Retention.Milliseconds()
 }
 
-// CreateArchived stores an archived agent and its messages. The limit on live agents does not apply.
-// It returns fault.Conflict if the ID is taken.
+// CreateArchived stores an archived agent and its messages. The limit on live agents does not
+// apply. It returns fault.Conflict if the ID is taken.
 func (s *Service) CreateArchived(ctx context.Context, a Agent, msgs []Message) error {
 	if _, _, err := s.cfg.Store.Create(ctx, a, 0, Change{Append: msgs}); err != nil {
 		return err
@@ -99,9 +100,9 @@ func (s *Service) CreateArchived(ctx context.Context, a Agent, msgs []Message) e
 	return nil
 }
 
-// UpdateArchived changes an archived agent. Nothing happens here because of the change: no events are
-// sent, and policies and limits do not apply. It returns fault.NotFound for an unknown agent, and
-// fault.Conflict for one that runs here.
+// UpdateArchived changes an archived agent. Nothing happens here because of the change: no events
+// are sent, and policies and limits do not apply. It returns fault.NotFound for an unknown agent,
+// and fault.Conflict for one that runs here.
 func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide Decision) error {
 	var updated *Agent
 	err := s.cfg.Store.Update(ctx, project, id, func(view AgentView) (Change, error) {
@@ -129,8 +130,8 @@ func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide
 	return nil
 }
 
-// expireArchived ends an archived agent whose end was never reported within the longest time that an
-// agent may run. A notification that arrives later still counts.
+// expireArchived ends an archived agent whose end was never reported within the longest time that
+// an agent may run. A notification that arrives later still counts.
 func (s *Service) expireArchived(ctx context.Context, project, id string) error {
 	return s.UpdateArchived(ctx, project, id, func(view AgentView) (Change, error) {
 		h := view.Head()

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// SinceBase returns the messages since the start of the memory, of every role and state, with the head
-// as of the same moment.
+// SinceBase returns the messages since the start of the memory, of every role and state, with the
+// head as of the same moment.
 func (s *Service) SinceBase(ctx context.Context, project, id string) (Head, []Message, error) {
 	h, err := s.cfg.Store.Head(ctx, project, id)
 	if err != nil {
@@ -28,8 +28,8 @@ func (s *Service) SinceBase(ctx context.Context, project, id string) (Head, []Me
 	}
 }
 
-// Remembered returns the messages in an agent's memory, in order of Seq, with the head as of the same
-// moment or earlier.
+// Remembered returns the messages in an agent's memory, in order of Seq, with the head as of the
+// same moment or earlier.
 func (s *Service) Remembered(ctx context.Context, project, id string) (Head, []Message, error) {
 	h, stored, err := s.SinceBase(ctx, project, id)
 	if err != nil {
@@ -44,8 +44,8 @@ func (s *Service) Remembered(ctx context.Context, project, id string) (Head, []M
 	return h, out, nil
 }
 
-// ForWindow returns the message in the form that package window uses. A message that is not in memory
-// has a status that keeps it out.
+// ForWindow returns the message in the form that package window uses. A message that is not in
+// memory has a status that keeps it out.
 func (m *Message) ForWindow() window.Message {
 	v := window.Message{
 		Role: m.WireRole(), Text: m.Content, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, ToolName: m.ToolName,
@@ -77,8 +77,8 @@ func windowMessages(msgs []Message) []window.Message {
 	return out
 }
 
-// WireRole returns the role of the message as clients send it: tool results in content blocks come in a
-// user message, and are stored as a tool's.
+// WireRole returns the role of the message as clients send it: tool results in content blocks come
+// in a user message, and are stored as a tool's.
 func (m *Message) WireRole() Role {
 	if m.Role == Tool && m.ToolCallID == "" && len(m.Parts) > 0 {
 		return User

@@ -25,8 +25,8 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 	return nil
 }
 
-// OnErase registers a function that is called after an agent was erased. It must be called before the
-// Service is used.
+// OnErase registers a function that is called after an agent was erased. It must be called before
+// the Service is used.
 func (s *Service) OnErase(f func(project, id string)) { s.erased = append(s.erased, f) }
 
 // Clear empties an agent's memory. The summary stays, and so does the ledger. The cost does not

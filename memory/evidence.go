@@ -14,7 +14,8 @@ type Evidence struct {
 	// Heard is the heard text. It is ignored if Full is set: then the whole answer was heard.
 	Heard string
 	Full  bool
-	// State, if not Final, is Unplayed or Replaced: nothing was heard. Heard and Full are ignored then.
+	// State, if not Final, is Unplayed or Replaced: nothing was heard. Heard and Full are ignored
+	// then.
 	State State
 	// Confidence is the certainty of the evidence in percent; 0 is unknown.
 	Confidence int64
@@ -24,8 +25,8 @@ type Evidence struct {
 }
 
 // Playback is what is known about the playing of an answer. It is stored with the answer because no
-// single report contains what was heard: a platform reports the words with their times first, and later
-// only that the caller interrupted. Package evidence maintains it.
+// single report contains what was heard: a platform reports the words with their times first, and
+// later only that the caller interrupted. Package evidence maintains it.
 type Playback struct {
 	// Spoken is how many bytes of Message.Original are known to have been played.
 	Spoken int `json:"spoken,omitempty"`
@@ -47,9 +48,10 @@ type Stretch struct {
 
 // WithEvidence returns the message with the evidence applied, and whether that changes it.
 //
-// A higher method replaces a lower one. Of two with the same method, an echo that has words replaces one
-// without; then the later time wins, and then the shorter text. So the same evidence gives the same
-// result in any order. It returns fault.Invalid if the heard text is not part of the answer.
+// A higher method replaces a lower one. Of two with the same method, an echo that has words
+// replaces one without; then the later time wins, and then the shorter text. So the same evidence
+// gives the same result in any order. It returns fault.Invalid if the heard text is not part of the
+// answer.
 func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, err error) {
 	whole := m.Original()
 	text := whole
@@ -97,8 +99,9 @@ func (e Evidence) stateOf(m *Message) State {
 	return Final
 }
 
-// NoteCut updates when and why the answer was cut, if the evidence is better in this. It reports whether
-// anything changed. A cut that the server itself saw is kept, and a stated reason replaces an assumed one.
+// NoteCut updates when and why the answer was cut, if the evidence is better in this. It reports
+// whether anything changed. A cut that the server itself saw is kept, and a stated reason replaces
+// an assumed one.
 func (m *Message) NoteCut(e Evidence, now int64) bool {
 	changed := false
 	switch {
@@ -119,8 +122,8 @@ func (m *Message) NoteCut(e Evidence, now int64) bool {
 	return changed
 }
 
-// replaces reports whether the evidence, by which text was heard, replaces that of the message. It is a
-// total order; see WithEvidence. Confidence and state decide between otherwise equal evidence.
+// replaces reports whether the evidence, by which text was heard, replaces that of the message. It
+// is a total order; see WithEvidence. Confidence and state decide between otherwise equal evidence.
 func (e Evidence) replaces(m *Message, text string) bool {
 	c := cmp.Compare(e.Method.Rank(), m.Method.Rank())
 	if c == 0 && e.Method == EchoDiff {

@@ -214,8 +214,8 @@ func (f *Front) moved(turn int64, did bool) {
 	}
 }
 
-// Missing returns how many messages in memory the front counts that are not among msgs, which are in
-// order of Seq, and how many unheard answers.
+// Missing returns how many messages in memory the front counts that are not among msgs, which are
+// in order of Seq, and how many unheard answers.
 func (f *Front) Missing(msgs []Message) (count, unheard int) {
 	count, unheard = int(f.Count), int(f.Unheard)
 	for i := range msgs {

@@ -122,7 +122,8 @@ func cutTarget(view AgentView, turn *int64, text *string) (Message, error) {
 		if turn == nil || text == nil {
 			break
 		}
-		// A turn may hold several answers (around tool calls): take the one that the text is part of.
+		// A turn may hold several answers (around tool calls): take the one that the text is part
+		// of.
 		if _, ok := heard.Align(m.Original(), *text); ok {
 			return m, nil
 		}

@@ -9,7 +9,8 @@ import (
 // Role is the author of a message.
 type Role = window.Role
 
-// The roles that the ledger keeps. The system messages of an agent's settings are not in the ledger.
+// The roles that the ledger keeps. The system messages of an agent's settings are not in the
+// ledger.
 const (
 	User      = window.User
 	Assistant = window.Assistant
@@ -145,7 +146,8 @@ type Message struct {
 	// End.metadata.caused_by of the turn table: start_of_speech, api_speak, api_interrupt,
 	// api_leave
 	InterruptBy string `json:"interrupt_by,omitempty"`
-	// Generated is all the model produced and Sent what left our socket; empty where equal to Content.
+	// Generated is all the model produced and Sent what left our socket; empty where equal to
+	// Content.
 	Generated  string `json:"generated,omitempty"`
 	Sent       string `json:"sent,omitempty"`
 	Method     Method `json:"method,omitempty"`      // evidence for Content
@@ -210,7 +212,8 @@ type Rare struct {
 	Item *Item `json:"item,omitempty"`
 }
 
-// Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not measured.
+// Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not
+// measured.
 type Timings struct {
 	StartMS         int64 `json:"start_ms"` // Unix ms of the request
 	FirstTokenMS    int64 `json:"first_token_ms,omitempty"`

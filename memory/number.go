@@ -8,8 +8,8 @@ import (
 )
 
 // Place returns a new message with its Seq, Rev and turn, and advances the head past it. answering
-// reports that an answer to the last turn is being generated; then a user message opens a new turn. It
-// returns fault.Invalid if the client gave a turn lower than the agent's latest.
+// reports that an answer to the last turn is being generated; then a user message opens a new turn.
+// It returns fault.Invalid if the client gave a turn lower than the agent's latest.
 func (h *Head) Place(m Message, rev, now int64, answering bool) (Message, error) {
 	turn := h.turnFor(m, answering)
 	if m.GivenTurn {
@@ -77,8 +77,8 @@ func (s *Service) own(h *Head, source Source, text string, rev, now int64) Messa
 	return m
 }
 
-// ByTurn returns the messages in order of their turns. Only messages of a turn that came between the
-// question and the answer of another turn change their places.
+// ByTurn returns the messages in order of their turns. Only messages of a turn that came between
+// the question and the answer of another turn change their places.
 func ByTurn(msgs []Message) []Message {
 	before := func(a, b Message) int {
 		switch {

@@ -80,7 +80,8 @@ type Question struct {
 	Tell   bool    // no reply is expected
 }
 
-// Reply is what a process has done: the turns of the answers that it has cut and stored, or only found.
+// Reply is what a process has done: the turns of the answers that it has cut and stored, or only
+// found.
 type Reply struct {
 	Turns   []int64
 	Phase   Phase

@@ -66,7 +66,8 @@ type Observer interface {
 	Unheard(tokens int64)
 }
 
-// Service owns every rule that does not depend on the store. Its methods are safe for concurrent use.
+// Service owns every rule that does not depend on the store. Its methods are safe for concurrent
+// use.
 type Service struct {
 	cfg    Config
 	live   *registry
@@ -339,8 +340,9 @@ func (s *Service) all(ctx context.Context, project, id string) ([]Message, error
 	}
 }
 
-// Change applies a decision to an agent, as every other method does: the change is on disk when Change
-// returns, events are sent and followers are notified. It is for packages that build on the Service.
+// Change applies a decision to an agent, as every other method does: the change is on disk when
+// Change returns, events are sent and followers are notified. It is for packages that build on the
+// Service.
 func (s *Service) Change(ctx context.Context, project, id string, decide Decision) error {
 	return s.update(ctx, project, id, decide)
 }

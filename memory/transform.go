@@ -17,7 +17,8 @@ import (
 
 // TimestampPrefix puts the time of a message in front of its text.
 type TimestampPrefix struct {
-	// Format is the whole prefix, with strftime's directives: see checkFormat. "" = defaultTimeFormat.
+	// Format is the whole prefix, with strftime's directives: see checkFormat. "" =
+	// defaultTimeFormat.
 	Format string `json:"format,omitempty"`
 	Zone   string `json:"zone,omitempty"` // IANA name such as Europe/Berlin; "" = UTC
 	// Assistant marks answers too. Models tend to copy how their own words begin, and a voice would

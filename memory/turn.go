@@ -154,7 +154,8 @@ type Answer struct {
 	Filler     string // Message.Filler
 }
 
-// Turns is what package turn needs of the Service; it is stated here to show the contract in one place.
+// Turns is what package turn needs of the Service; it is stated here to show the contract in one
+// place.
 type Turns interface {
 	// Begin stores the call's messages and opens or joins a turn. It returns fault.Stopped if the
 	// agent accepts no more messages. The messages may not be on disk yet when Begin returns: the

@@ -6,8 +6,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// TurnWindow is the policy that made a turn's context, if it is not the default one with the agent's
-// MaxHistory.
+// TurnWindow is the policy that made a turn's context, if it is not the default one with the
+// agent's MaxHistory.
 type TurnWindow struct {
 	Policy  window.Policy // with every field set
 	Counter window.Counter

@@ -71,8 +71,8 @@ type shownTurn struct{ started, own bool }
 
 func (t shownTurn) shows(m *Message) bool { return t.own && (m.CopyOf() == 0 || !t.started) }
 
-// shownTurns returns the turns: own are those with more than copies, started those that started without
-// a copy.
+// shownTurns returns the turns: own are those with more than copies, started those that started
+// without a copy.
 func shownTurns(msgs []Message) map[int64]shownTurn {
 	out := map[int64]shownTurn{}
 	for i := range msgs { // in order of Seq

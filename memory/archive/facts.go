@@ -11,8 +11,9 @@ import (
 // facts is what is known of an archived agent.
 type facts memory.Archive
 
-// merge adds a notice to the facts. Of two values of one fact the same one always wins, whichever came
-// first, and lists are unions. better reports whether the notice's history replaces the one before.
+// merge adds a notice to the facts. Of two values of one fact the same one always wins, whichever
+// came first, and lists are unions. better reports whether the notice's history replaces the one
+// before.
 func (f facts) merge(n Notice) (_ facts, better bool) {
 	f.Name = max(f.Name, n.Name)
 	// Of the same second with and without milliseconds, the maximum is the one with them.
@@ -46,8 +47,9 @@ func compareErrors(x, y memory.ArchiveError) int {
 	return cmp.Or(cmp.Compare(x.TurnID, y.TurnID), cmp.Compare(x.Module, y.Module), cmp.Compare(x.Code, y.Code), cmp.Compare(x.Message, y.Message))
 }
 
-// union returns the elements of both lists, sorted and without duplicates, at most limit. Elements that
-// compare as equal are merged. The limit applies after sorting, so the order of calls makes no difference.
+// union returns the elements of both lists, sorted and without duplicates, at most limit. Elements
+// that compare as equal are merged. The limit applies after sorting, so the order of calls makes no
+// difference.
 func union[T any](a, b []T, limit int, compare func(x, y T) int, merge func(x, y T) T) []T {
 	all := slices.Concat(a, b)
 	slices.SortStableFunc(all, compare)
@@ -73,8 +75,8 @@ func mergeTurns(t, o memory.ArchiveTurn) memory.ArchiveTurn {
 	}
 }
 
-// mergeLabels returns the labels of both sets. Of two values of a label it takes the greater one, so
-// that the order makes no difference.
+// mergeLabels returns the labels of both sets. Of two values of a label it takes the greater one,
+// so that the order makes no difference.
 func mergeLabels(a, b map[string]string) map[string]string {
 	if len(b) == 0 {
 		return a

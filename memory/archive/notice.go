@@ -18,10 +18,10 @@ type Notice struct {
 	// ToldMS is when the notification was first sent, Unix ms.
 	ToldMS int64
 	Left   *memory.ArchiveEnd
-	// History is the agent's memory, oldest message first. Role, Content, Parts, Metadata and the tool
-	// fields are always set; TurnID (with GivenTurn), Timestamp, Source, Interrupted, InterruptMS and
-	// Generated only if the notification has them. Generated of an interrupted message is the whole
-	// generated text, also if that equals Content.
+	// History is the agent's memory, oldest message first. Role, Content, Parts, Metadata and the
+	// tool fields are always set; TurnID (with GivenTurn), Timestamp, Source, Interrupted,
+	// InterruptMS and Generated only if the notification has them. Generated of an interrupted
+	// message is the whole generated text, also if that equals Content.
 	History []memory.Message
 	Turns   []memory.ArchiveTurn
 	Errors  []memory.ArchiveError

@@ -9,8 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// agent returns the agent that the facts describe, based on the stored one. now is the start time if no
-// notice has reported one.
+// agent returns the agent that the facts describe, based on the stored one. now is the start time
+// if no notice has reported one.
 func (f facts) agent(old memory.Agent, n Notice, now int64) memory.Agent {
 	out := old
 	out.Settings.Archive = (*memory.Archive)(&f)
@@ -67,8 +67,8 @@ func (f *facts) history(stored []memory.Message) []memory.Message {
 	return out
 }
 
-// messages returns the agent's messages: those of the history, with fields that it lacks filled in from
-// the other facts.
+// messages returns the agent's messages: those of the history, with fields that it lacks filled in
+// from the other facts.
 func (f *facts) messages(history []memory.Message, startMS int64) []memory.Message {
 	given := !slices.ContainsFunc(history, func(m memory.Message) bool { return !m.GivenTurn })
 	out := make([]memory.Message, len(history))
@@ -100,10 +100,10 @@ type turnRow memory.ArchiveTurn
 
 // rows finds the facts about each turn of the messages.
 //
-// If the history has turn numbers, they are Agora's, which may count from 0 in one place and from 1 in
-// another; the offset that matches more turns is used. Without numbers the turns are matched in order.
-// There must be as many turns as rows, unless the history may have been truncated; then the rows of the
-// last turns are used. Each turn must begin as its row says.
+// If the history has turn numbers, they are Agora's, which may count from 0 in one place and from 1
+// in another; the offset that matches more turns is used. Without numbers the turns are matched in
+// order. There must be as many turns as rows, unless the history may have been truncated; then the
+// rows of the last turns are used. Each turn must begin as its row says.
 func (f *facts) rows(msgs []memory.Message, given bool) map[int64]*turnRow {
 	byID, list := f.turnRows()
 	turns, firsts := turnsOf(msgs)
@@ -129,8 +129,8 @@ func (f *facts) rows(msgs []memory.Message, given bool) map[int64]*turnRow {
 	return out
 }
 
-// turnRows returns the rows by Agora's turn number, with their errors, and in order those of turns that
-// are part of the memory.
+// turnRows returns the rows by Agora's turn number, with their errors, and in order those of turns
+// that are part of the memory.
 func (f *facts) turnRows() (byID map[int64]*turnRow, list []*turnRow) {
 	byID = map[int64]*turnRow{}
 	row := func(id int64) *turnRow {

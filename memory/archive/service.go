@@ -15,12 +15,12 @@ type Service struct{ Memory *memory.Service }
 // maxTries is how often File tries again after another call created the agent, or erased it.
 const maxTries = 3
 
-// File adds a notice to its agent's record; the record is on disk when File returns. The first notice
-// creates the agent, whatever it reports. changed is false if the notice was already filed.
+// File adds a notice to its agent's record; the record is on disk when File returns. The first
+// notice creates the agent, whatever it reports. changed is false if the notice was already filed.
 //
 // It returns fault.Conflict if the ID belongs to an agent that runs here, because that agent's own
-// record is better. It returns fault.Stopped for an unknown agent that is past the retention, so that a
-// repeated notification does not bring back what was erased.
+// record is better. It returns fault.Stopped for an unknown agent that is past the retention, so
+// that a repeated notification does not bring back what was erased.
 func (s Service) File(ctx context.Context, project string, n Notice) (changed bool, err error) {
 	for range maxTries {
 		changed, err = s.update(ctx, project, n)
@@ -48,8 +48,9 @@ func (s Service) create(ctx context.Context, project string, n Notice) error {
 	return s.Memory.CreateArchived(ctx, a, msgs)
 }
 
-// pastRetention reports whether the agent of a notice would have been erased by now. If the notice does
-// not report the end, that is at most memory.Lifetime after the start, or after the notification itself.
+// pastRetention reports whether the agent of a notice would have been erased by now. If the notice
+// does not report the end, that is at most memory.Lifetime after the start, or after the
+// notification itself.
 func (s Service) pastRetention(n Notice) bool {
 	switch {
 	case n.StopMS != 0:

@@ -6,11 +6,12 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// maxCached limits the messages in the cache, of all agents together. They take about 20 MB in addition to
-// their texts.
+// maxCached limits the messages in the cache, of all agents together. They take about 20 MB in
+// addition to their texts.
 const maxCached = 20_000
 
-// cache keeps the contents of memories by agent. The caller checks what it gets against the agent's head.
+// cache keeps the contents of memories by agent. The caller checks what it gets against the agent's
+// head.
 type cache struct {
 	mu    sync.Mutex // held while contents are replaced by a later version that shares their arrays
 	byKey *otter.Cache[agentKey, *contents]

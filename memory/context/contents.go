@@ -11,8 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// contents is an agent's memory, or the end of it, in order of Seq, with each message also in the form
-// that package window uses. It is immutable; a later version may share its arrays.
+// contents is an agent's memory, or the end of it, in order of Seq, with each message also in the
+// form that package window uses. It is immutable; a later version may share its arrays.
 type contents struct {
 	key       agentKey
 	startMS   int64 // Agent.StartMS, which differs from that of an earlier agent with the same ID
@@ -25,8 +25,9 @@ type contents struct {
 	extent    extent
 }
 
-// extent is which part of a long memory contents hold: lead system messages, which are all of them before
-// from, and then everything from Seq from on. The zero value is all of the memory. See memory.Front.
+// extent is which part of a long memory contents hold: lead system messages, which are all of them
+// before from, and then everything from Seq from on. The zero value is all of the memory. See
+// memory.Front.
 type extent struct {
 	from int64
 	lead int
@@ -36,14 +37,14 @@ type extent struct {
 	minTurn          int64 // a message with a lower turn would belong before from
 }
 
-// loadAll returns an agent's whole memory, as of its head or later. After an append it reads only what
-// was appended.
+// loadAll returns an agent's whole memory, as of its head or later. After an append it reads only
+// what was appended.
 func (s *Service) loadAll(ctx context.Context, project, id string) (memory.Head, *contents, error) {
 	return s.load(ctx, project, id, func(*memory.Head) int { return math.MaxInt })
 }
 
-// load returns an agent's memory. Of a long memory it may return the end only: at least as many messages
-// of the ledger as atLeast returns.
+// load returns an agent's memory. Of a long memory it may return the end only: at least as many
+// messages of the ledger as atLeast returns.
 func (s *Service) load(ctx context.Context, project, id string, atLeast func(*memory.Head) int) (memory.Head, *contents, error) {
 	k := agentKey{project, id}
 	h, err := s.Head(ctx, project, id)
@@ -100,7 +101,8 @@ func windowMessages(msgs []memory.Message) []window.Message {
 }
 
 // loadEnd reads the end of a long memory, at least so many messages of the ledger, and the system
-// messages before it. It returns nil contents if the memory is not that long, or changed while it was read.
+// messages before it. It returns nil contents if the memory is not that long, or changed while it
+// was read.
 func (s *Service) loadEnd(ctx context.Context, k agentKey, least int) (memory.Head, *contents, error) {
 	h, err := s.Head(ctx, k.project, k.id)
 	if err != nil {
@@ -156,8 +158,8 @@ func extentOf(m *memory.Memory, msgs []memory.Message) extent {
 	return e
 }
 
-// systemBefore reads the system messages of a memory before a Seq. ok is false if one of them changed
-// after the head was read.
+// systemBefore reads the system messages of a memory before a Seq. ok is false if one of them
+// changed after the head was read.
 func (s *Service) systemBefore(ctx context.Context, h *memory.Head, seq int64) (list []memory.Message, ok bool, err error) {
 	for _, at := range h.Agent.Settings.Memory.Front.Before(seq) {
 		msgs, err := s.Messages(ctx, h.Agent.Project, h.Agent.ID, memory.MessageQuery{AfterSeq: at - 1, Limit: 1})
@@ -253,9 +255,9 @@ func (r *contents) byTurn() *contents {
 // maxEnd limits how long an end of a memory is tried before the whole memory is read.
 const maxEnd = 32_000
 
-// read returns what a model is given of a memory, and the contents that it was made from. It loads no
-// more of the memory than the method needs. enough, if not nil, reports whether the contents are enough
-// for the caller.
+// read returns what a model is given of a memory, and the contents that it was made from. It loads
+// no more of the memory than the method needs. enough, if not nil, reports whether the contents are
+// enough for the caller.
 func (s *Service) read(ctx context.Context, project, id string, how func(*memory.Agent) (method, error), enough func(*contents) bool) (h memory.Head, r *contents, by method, v window.View, err error) {
 	for least := 0; ; least = 4 * len(r.stored) {
 		var bad error
@@ -289,8 +291,9 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 	}
 }
 
-// shownBy returns the messages as a view shows them: interrupted answers with the text that is shown of
-// them, so that this is what a budget counts, and unheard answers only if the view shows them.
+// shownBy returns the messages as a view shows them: interrupted answers with the text that is
+// shown of them, so that this is what a budget counts, and unheard answers only if the view shows
+// them.
 func (r *contents) shownBy(v *memory.View) []window.Message {
 	if !v.Projects() {
 		return r.views

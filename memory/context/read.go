@@ -43,13 +43,14 @@ type Message struct {
 	ToolCalls  json.RawMessage
 	ToolCallID string
 	ToolName   string
-	// Stored is the ledger's message; nil if it is not from the ledger. It is shared: do not change it.
+	// Stored is the ledger's message; nil if it is not from the ledger. It is shared: do not change
+	// it.
 	Stored *memory.Message
 }
 
 // Context returns the messages that a model would be given of an agent, live or ended. It changes
-// nothing, and the same memory and request always have the same result. It returns fault.Invalid for a
-// policy that cannot be followed.
+// nothing, and the same memory and request always have the same result. It returns fault.Invalid
+// for a policy that cannot be followed.
 func (s *Service) Context(ctx context.Context, project, id string, r Request) (Context, error) {
 	if err := s.CheckPolicy("policy", r.Policy); err != nil {
 		return Context{}, err

@@ -1,10 +1,10 @@
 // Package context builds what a language model is given of an agent's memory, and cuts memories for
-// good. Service.Context returns the messages that a model would be given now; Service.Begin gives a turn
-// its context; Trim, Repair and Summarizable work on the memory itself. What is shown is decided by
-// package window, which knows messages but no agents.
+// good. Service.Context returns the messages that a model would be given now; Service.Begin gives a
+// turn its context; Trim, Repair and Summarizable work on the memory itself. What is shown is
+// decided by package window, which knows messages but no agents.
 //
-// Memories may hold thousands of messages. A Service caches what it has read, reads only changes after
-// that, and of a long memory only as much of its end as the policy needs.
+// Memories may hold thousands of messages. A Service caches what it has read, reads only changes
+// after that, and of a long memory only as much of its end as the policy needs.
 package context
 
 import (

@@ -9,9 +9,9 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// Summarizable returns the oldest messages of a memory, which a summary should cover before they leave
-// it: all but the newest keepRecent, without system messages. It does not separate tool calls from their
-// results.
+// Summarizable returns the oldest messages of a memory, which a summary should cover before they
+// leave it: all but the newest keepRecent, without system messages. It does not separate tool calls
+// from their results.
 func (s *Service) Summarizable(ctx context.Context, project, id string, keepRecent int) (memory.Agent, []memory.Message, error) {
 	h, r, err := s.loadAll(ctx, project, id)
 	if err != nil {
@@ -47,9 +47,10 @@ type RepairProblem struct {
 	Repairable bool
 }
 
-// Trim cuts a memory for good; the ledger keeps the messages. Repeating it changes nothing. It returns
-// fault.Missing unless the request has exactly one field, fault.Stopped if the agent has ended, and
-// fault.Conflict if an answer is being generated and messages would have to be inserted or reordered.
+// Trim cuts a memory for good; the ledger keeps the messages. Repeating it changes nothing. It
+// returns fault.Missing unless the request has exactly one field, fault.Stopped if the agent has
+// ended, and fault.Conflict if an answer is being generated and messages would have to be inserted
+// or reordered.
 func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (Trimmed, error) {
 	if (r.MaxTokens == nil) == (r.KeepRecent == nil) {
 		return Trimmed{}, fault.At(fault.Missing, "max_tokens", "or keep_recent is required, and not both")
@@ -65,9 +66,9 @@ func (s *Service) Trim(ctx context.Context, project, id string, r TrimRequest) (
 	})
 }
 
-// Repair checks the tool calls of a memory and inserts stand-ins for missing results; it only reports
-// other problems. Repeating it changes nothing. It returns fault.Stopped if the agent has ended, and
-// fault.Conflict if a stand-in is needed while an answer is being generated.
+// Repair checks the tool calls of a memory and inserts stand-ins for missing results; it only
+// reports other problems. Repeating it changes nothing. It returns fault.Stopped if the agent has
+// ended, and fault.Conflict if a stand-in is needed while an answer is being generated.
 func (s *Service) Repair(ctx context.Context, project, id string) (Trimmed, error) {
 	return s.rewrite(ctx, project, id, func(views []window.Message, _ window.Counter) rewriting {
 		found := window.Repair(views)
@@ -88,8 +89,8 @@ type rewriting struct {
 	problems []window.Problem
 }
 
-// copies reports whether the memory has to start again with copies of its messages. An answer that is
-// being generated goes where its question is, and would not be among them.
+// copies reports whether the memory has to start again with copies of its messages. An answer that
+// is being generated goes where its question is, and would not be among them.
 func (d *rewriting) copies() bool { return len(d.insert) > 0 || !slices.IsSorted(d.keep) }
 
 // rewrite makes of a memory what decide returns for it. decide runs outside the write, and again if
@@ -202,9 +203,9 @@ func standIn(w *window.Message, call *memory.Message) memory.Message {
 	return m
 }
 
-// change returns the change that makes a memory of these messages. If only the oldest messages leave,
-// the start of the memory moves; if others do, they are marked as dropped; and if messages are inserted or
-// reordered, the memory starts again with copies.
+// change returns the change that makes a memory of these messages. If only the oldest messages
+// leave, the start of the memory moves; if others do, they are marked as dropped; and if messages
+// are inserted or reordered, the memory starts again with copies.
 func (s *Service) change(h *memory.Head, r *contents, d rewriting, list []memory.Message) (memory.Change, error) {
 	a, rev := h.Agent, h.Rev+1
 	a.Rev = rev

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// setContext sets a turn's context by the agent's policy and the request's. The request's messages are
-// stored already, and messages that came after them may be in the context too.
+// setContext sets a turn's context by the agent's policy and the request's. The request's messages
+// are stored already, and messages that came after them may be in the context too.
 func (s *Service) setContext(ctx context.Context, t *memory.Turn, request *window.Policy) error {
 	p := s.PolicyOf(&t.Agent, request)
 	c, err := s.Counter(&p)
@@ -53,7 +53,8 @@ func (s *Service) setContext(ctx context.Context, t *memory.Turn, request *windo
 	return nil
 }
 
-// hasQuestion reports whether the contents hold words of the user, beside the system messages before them.
+// hasQuestion reports whether the contents hold words of the user, beside the system messages
+// before them.
 func (r *contents) hasQuestion() bool {
 	return slices.ContainsFunc(r.stored[r.extent.lead:], func(m memory.Message) bool { return m.Role == memory.User && m.InContext() })
 }

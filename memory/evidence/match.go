@@ -13,14 +13,14 @@ const (
 	listDepth   = 4 * memory.MaxBatch
 	singleDepth = 8
 	rowDepth    = 16
-	// maxCompared limits the bytes of text that the reports of one call are compared with, newest first.
-	// It takes about half a second.
+	// maxCompared limits the bytes of text that the reports of one call are compared with, newest
+	// first. It takes about half a second.
 	maxCompared = 2 << 20
 )
 
-// match returns the answer of each report among the messages, or nil. Reports and messages are in the
-// order of the conversation. Both are searched from the end, so that of answers with the same text the
-// newest is found first.
+// match returns the answer of each report among the messages, or nil. Reports and messages are in
+// the order of the conversation. Both are searched from the end, so that of answers with the same
+// text the newest is found first.
 func match(reports []Report, recent []memory.Message) []*memory.Message {
 	out := make([]*memory.Message, len(reports))
 	var answers []*memory.Message
@@ -68,8 +68,8 @@ func (r *Report) candidates(answers []*memory.Message) int {
 }
 
 // turnOffset returns what to add to the turns of reports that identify their answers by turn only.
-// Platforms count turns from 0 or from 1. The offset that fits most turns wins: an answer of that turn
-// must have started after the turn before ended, and before this one did.
+// Platforms count turns from 0 or from 1. The offset that fits most turns wins: an answer of that
+// turn must have started after the turn before ended, and before this one did.
 func turnOffset(reports []Report, answers []*memory.Message) int64 {
 	var best, most int64
 	for n, offset := range []int64{0, -1, 1} {

@@ -9,8 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
-// playback is what is known about the playing of an answer. Its parts only ever grow, so that the order
-// of reports makes no difference.
+// playback is what is known about the playing of an answer. Its parts only ever grow, so that the
+// order of reports makes no difference.
 type playback memory.Playback
 
 // Limits of a playback.
@@ -111,7 +111,8 @@ func (p *playback) addSegment(s memory.Stretch) bool {
 	return true
 }
 
-// evidence returns what follows from the playback about what was heard; ok is false if nothing does yet.
+// evidence returns what follows from the playback about what was heard; ok is false if nothing does
+// yet.
 func (p *playback) evidence(m *memory.Message) (e memory.Evidence, ok bool) {
 	whole := m.Original()
 	e = memory.Evidence{Seq: m.Seq, Method: memory.WordTimes, AtMS: p.CutMS, By: p.By}
@@ -144,8 +145,8 @@ func (p *playback) evidence(m *memory.Message) (e memory.Evidence, ok bool) {
 	return e, true
 }
 
-// decided reports whether the heard text of the answer is the one that follows from this playback, by
-// better evidence than what left our socket.
+// decided reports whether the heard text of the answer is the one that follows from this playback,
+// by better evidence than what left our socket.
 func (p *playback) decided(m *memory.Message) bool {
 	e, ok := p.evidence(m)
 	if !ok || e.Method == memory.DisconnectOnly || m.Method != e.Method || m.EvidenceMS != e.AtMS {

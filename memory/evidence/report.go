@@ -11,11 +11,12 @@ import (
 // MaxReports limits the reports of one call of Record.
 const MaxReports = 1000
 
-// Report is a statement about one answer from a party that knows the audio. A zero field states nothing.
+// Report is a statement about one answer from a party that knows the audio. A zero field states
+// nothing.
 type Report struct {
-	// The answer is identified, best first, by its Message.ID or UpstreamID, by its text (as far as it is
-	// known if it is Playing), or by its turn. A report with none of them is about the newest answer that
-	// Heard is part of.
+	// The answer is identified, best first, by its Message.ID or UpstreamID, by its text (as far as
+	// it is known if it is Playing), or by its turn. A report with none of them is about the newest
+	// answer that Heard is part of.
 	ItemID    string
 	Generated string
 	Turn      *int64
@@ -27,9 +28,9 @@ type Report struct {
 	Words   []WordTime
 	Full    bool // the answer was heard to its end
 	Cut     bool // the caller interrupted it
-	// Playing is set while the answer is being played: Heard is the least that was heard so far, Words a
-	// segment of it that started at StartMS (Unix ms). Such reports are stored with the answer and
-	// evaluated together; see memory.Playback.
+	// Playing is set while the answer is being played: Heard is the least that was heard so far,
+	// Words a segment of it that started at StartMS (Unix ms). Such reports are stored with the
+	// answer and evaluated together; see memory.Playback.
 	Playing bool
 	Account bool // with Playing: Heard is from the platform's record of the conversation, as good as its text
 	StartMS int64
@@ -46,8 +47,8 @@ type WordTime struct {
 // minWords is the number of words that identify an answer. Fewer words could be part of any answer.
 const minWords = 3
 
-// aboutLive reports whether the report is about the answer that is being sent, if there is one, rather
-// than about a stored one.
+// aboutLive reports whether the report is about the answer that is being sent, if there is one,
+// rather than about a stored one.
 func (r *Report) aboutLive() bool {
 	switch {
 	case r.Playing:
@@ -74,8 +75,8 @@ func countWords(s string) (n int) {
 	return n
 }
 
-// ambiguous reports whether the report identifies its answer by a few words only. Then it is about the
-// newest answer, or about the one before if that begins with these words.
+// ambiguous reports whether the report identifies its answer by a few words only. Then it is about
+// the newest answer, or about the one before if that begins with these words.
 func (r *Report) ambiguous() bool {
 	return r.ItemID == "" && r.Generated == "" && r.Turn == nil && r.Heard != nil && countWords(*r.Heard) < minWords
 }

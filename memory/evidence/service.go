@@ -18,10 +18,10 @@ type Recorded struct {
 	Pending bool // the answer is still being generated; the report is applied when it is stored
 }
 
-// Record applies the reports of one event, in the order of the conversation. It returns the answers that
-// were found, in the same order; an answer is used for one report only. Recording the same reports again
-// changes nothing. Agents that have ended accept reports too. A report that the caller cut the answer
-// that is being sent stops that answer.
+// Record applies the reports of one event, in the order of the conversation. It returns the answers
+// that were found, in the same order; an answer is used for one report only. Recording the same
+// reports again changes nothing. Agents that have ended accept reports too. A report that the
+// caller cut the answer that is being sent stops that answer.
 //
 // It returns fault.NotFound for an unknown agent and fault.Invalid for more than MaxReports.
 func (s Service) Record(ctx context.Context, project, id string, reports []Report) ([]Recorded, error) {
@@ -57,8 +57,8 @@ func (s Service) Record(ctx context.Context, project, id string, reports []Repor
 	return out, nil
 }
 
-// recordLive applies a report to the answer that is being sent. done is false if there is none that the
-// report may be about.
+// recordLive applies a report to the answer that is being sent. done is false if there is none that
+// the report may be about.
 func (s Service) recordLive(ctx context.Context, project, id string, r Report) (out []Recorded, done bool, err error) {
 	about := memory.LiveAnswer{Heard: r.Heard, AtMS: r.AtMS, Cut: r.Cut}
 	result, err := s.Memory.AmendLive(ctx, project, id, about, pending{r, s, project, id})

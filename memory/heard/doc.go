@@ -1,6 +1,6 @@
 // Package heard finds which part of a generated answer a caller heard. Align locates a text that a
-// platform reports as heard; Estimate derives the part from the playing time. Both return a prefix of the
-// generated text. Normalize returns the form in which texts are compared.
+// platform reports as heard; Estimate derives the part from the playing time. Both return a prefix
+// of the generated text. Normalize returns the form in which texts are compared.
 //
 // The package is pure: it stores nothing and knows neither agents nor messages.
 package heard

@@ -22,7 +22,8 @@ func Estimate(generated string, ms int64) string {
 		return ""
 	}
 	s := newSpeech(generated)
-	// In thousandths of a syllable; a text of any length ends long before the product could overflow.
+	// In thousandths of a syllable; a text of any length ends long before the product could
+	// overflow.
 	heard := min(ms, 1<<40) * speakingRate / 1000
 	var said int64
 	end := int32(0)

@@ -90,7 +90,8 @@ func foldRune(r rune) (a, b rune, kind runeKind) {
 	return r, 0, kindGap
 }
 
-// foldLetter takes the accent off a lower-case letter and joins letters that texts use for one another.
+// foldLetter takes the accent off a lower-case letter and joins letters that texts use for one
+// another.
 func foldLetter(r rune) rune {
 	if i := int(r - 0xC0); 0 <= i && i < len(foldLatin) {
 		if foldLatin[i] != '.' {

@@ -59,7 +59,8 @@ func (c cursor) atEnd(s *speech) bool { return c.rest == "" && int(c.pos) == len
 // pair is a place in both texts.
 type pair struct{ g, h cursor }
 
-// matcher finds one speech in another, taking for each number and symbol of both the reading that fits.
+// matcher finds one speech in another, taking for each number and symbol of both the reading that
+// fits.
 type matcher struct {
 	g, h   *speech
 	budget int

@@ -5,9 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// Normalize returns the words of a text in the form in which Align compares them, separated by single
-// spaces. Two texts that differ only in what a voice does not say (case, accents, punctuation, markup,
-// emoji) have the same normal form. A text without words is returned as it is, trimmed.
+// Normalize returns the words of a text in the form in which Align compares them, separated by
+// single spaces. Two texts that differ only in what a voice does not say (case, accents,
+// punctuation, markup, emoji) have the same normal form. A text without words is returned as it is,
+// trimmed.
 func Normalize(text string) string {
 	if n, ok := normalizeASCII(text); ok {
 		return n
@@ -32,8 +33,8 @@ func Normalize(text string) string {
 }
 
 // normalizeASCII is Normalize for plain prose: ASCII letters, digits, white space and common
-// punctuation. It reports false for texts that need the scanner. Long lists of messages are compared
-// while the caller waits, and nearly all of them are plain prose.
+// punctuation. It reports false for texts that need the scanner. Long lists of messages are
+// compared while the caller waits, and nearly all of them are plain prose.
 func normalizeASCII(text string) (string, bool) {
 	out := make([]byte, 0, len(text))
 	gap := false // a word ended before the current byte

@@ -301,7 +301,8 @@ func schemeLen(s string) int {
 	return n
 }
 
-// entity reads the XML entities that SSML must use; &amp; is the symbol &, the others are not spoken.
+// entity reads the XML entities that SSML must use; &amp; is the symbol &, the others are not
+// spoken.
 func (s *speechScanner) entity(rest string) int {
 	for _, e := range [...]string{"&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&#39;", "&nbsp;"} {
 		if !strings.HasPrefix(rest, e) {

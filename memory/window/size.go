@@ -17,7 +17,8 @@ type Counter interface {
 	PerToken() int
 }
 
-// Estimated is the Counter of the estimate: a quarter of the code points, floored once over the sum.
+// Estimated is the Counter of the estimate: a quarter of the code points, floored once over the
+// sum.
 type Estimated struct{}
 
 // Size returns the message's code points: its Chars if known.

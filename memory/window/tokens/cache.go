@@ -6,7 +6,8 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// key stands for a text: two hashes with secret seeds, so that two texts cannot share a key even on purpose.
+// key stands for a text: two hashes with secret seeds, so that two texts cannot share a key even on
+// purpose.
 type key [2]uint64
 
 // cache holds token counts by text, without the texts.
@@ -26,8 +27,8 @@ func (c *cache) key(s string) key {
 	return key{maphash.String(c.seeds[0], s), maphash.String(c.seeds[1], s)}
 }
 
-// keyOf returns the key of a value that is not a plain text. kind, from 1 on, separates values that are
-// counted in different ways.
+// keyOf returns the key of a value that is not a plain text. kind, from 1 on, separates values that
+// are counted in different ways.
 func (c *cache) keyOf(kind uint64, raw []byte) key {
 	return key{maphash.Bytes(c.seeds[0], raw), maphash.Bytes(c.seeds[1], raw) + kind}
 }
