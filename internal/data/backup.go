@@ -108,7 +108,7 @@ func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	if b.Keep == 0 {
 		return nil
 	}
-	if err := thin(ctx, e, where, b.Label, name, b.Keep); err != nil {
+	if err := removeOld(ctx, e, where, b.Label, name, b.Keep); err != nil {
 		return fmt.Errorf("the backup was made, but older ones could not be removed: %w", err)
 	}
 	return nil
@@ -158,7 +158,7 @@ func (b *backupWriter) write(ctx context.Context, name string) (last export.End,
 		return last, 0, err
 	}
 	back := &counter{w: io.Discard, hash: sha256.New()}
-	_, err = io.Copy(back, stopping{ctx, r})
+	_, err = io.Copy(back, contextReader{ctx, r})
 	_ = r.Close()
 	if err == nil && (back.n != sent.n || hex.EncodeToString(back.hash.Sum(nil)) != hex.EncodeToString(sent.hash.Sum(nil))) {
 		err = errors.New("what was read back differs from what was written: check the disk, or the bucket's server")
@@ -169,9 +169,9 @@ func (b *backupWriter) write(ctx context.Context, name string) (last export.End,
 	return last, sent.n, nil
 }
 
-// thin removes the oldest backups of a label and the parts of interrupted ones. It never removes
+// removeOld removes the oldest backups of a label and the parts of interrupted ones. It never removes
 // the backup just made, even if the clock was set back.
-func thin(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
+func removeOld(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
 	names, err := backupsOf(ctx, where, label)
 	if err != nil {
 		return err

@@ -23,9 +23,9 @@ import (
 
 // Levels of a diagnosis.
 const (
-	fine    = "ok"
-	warning = "warn"
-	failing = "FAIL"
+	levelOK   = "ok"
+	levelWarn = "warn"
+	levelFail = "FAIL"
 )
 
 // diagnosis is one result.
@@ -38,10 +38,10 @@ type diagnosis struct {
 
 // Limits that the doctor checks.
 const (
-	lowDisk   = 1 << 30         // bytes free
-	skewed    = 5 * time.Second // of clocks; signatures of webhooks allow some minutes
-	patience  = 10 * time.Second
-	beginning = 2025 // a clock before this year was never set
+	lowDisk      = 1 << 30         // bytes free
+	maxSkew      = 5 * time.Second // of clocks; signatures of webhooks allow some minutes
+	checkTimeout = 10 * time.Second
+	firstYear    = 2025 // a clock before this year was never set
 )
 
 type doctorCommand struct {
@@ -59,7 +59,7 @@ func (o *doctorCommand) Run(ctx context.Context, e Env) error {
 	failed := false
 	var wrote error
 	d := &diagnoser{ctx: ctx, e: e, say: func(n diagnosis) {
-		failed = failed || n.Level == failing
+		failed = failed || n.Level == levelFail
 		var err error
 		if o.JSON {
 			err = json.NewEncoder(e.Stdout).Encode(n)
@@ -99,20 +99,20 @@ func (d *diagnoser) settings() config.Config {
 	}
 	if err != nil {
 		for _, line := range strings.Split(err.Error(), "\n") {
-			d.say(diagnosis{failing, "settings", line, "correct the setting; heardlog help settings lists all"})
+			d.say(diagnosis{levelFail, "settings", line, "correct the setting; heardlog help settings lists all"})
 		}
 	}
 	for _, name := range config.Unknown(d.e.Environ) {
-		d.say(diagnosis{warning, "settings", name + " is no setting", "look for a misspelling; heardlog help settings lists all"})
+		d.say(diagnosis{levelWarn, "settings", name + " is no setting", "look for a misspelling; heardlog help settings lists all"})
 	}
 	if err == nil {
-		d.say(diagnosis{Level: fine, About: "settings", What: "all can be read"})
+		d.say(diagnosis{Level: levelOK, About: "settings", What: "all can be read"})
 	}
 	if len(c.Credentials) == 0 {
-		d.say(diagnosis{warning, "settings", "no credentials: the server is open to everybody on this machine", "set HEARDLOG_CREDENTIALS before others use it"})
+		d.say(diagnosis{levelWarn, "settings", "no credentials: the server is open to everybody on this machine", "set HEARDLOG_CREDENTIALS before others use it"})
 	}
 	if c.SecretKey == "" {
-		d.say(diagnosis{warning, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
+		d.say(diagnosis{levelWarn, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
 	}
 	return c
 }
@@ -120,7 +120,7 @@ func (d *diagnoser) settings() config.Config {
 func (d *diagnoser) store(c config.Config) {
 	switch {
 	case c.InMemory():
-		d.say(diagnosis{warning, "store", "memory: everything is lost when the server stops", "set HEARDLOG_STORE to sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE"})
+		d.say(diagnosis{levelWarn, "store", "memory: everything is lost when the server stops", "set HEARDLOG_STORE to sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE"})
 	case c.StoreURL != "":
 		d.postgres(c)
 	case c.StorePath != "":
@@ -132,36 +132,36 @@ func (d *diagnoser) postgres(c config.Config) {
 	p, err := postgres.Probe(d.ctx, c.StoreURL.Reveal())
 	if err != nil {
 		what, do := postgres.Plain(err)
-		d.say(diagnosis{failing, "store", storeName(c) + ": " + what, do})
+		d.say(diagnosis{levelFail, "store", storeName(c) + ": " + what, do})
 		return
 	}
-	d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s answers: PostgreSQL %s, schema %d of %d", storeName(c), p.Version, p.Schema, p.Known)})
+	d.say(diagnosis{Level: levelOK, About: "store", What: fmt.Sprintf("%s answers: PostgreSQL %s, schema %d of %d", storeName(c), p.Version, p.Schema, p.Known)})
 	if p.ReadOnly {
-		d.say(diagnosis{failing, "store", "the database takes no writes: it is a standby, or its transactions are read-only", "name the primary in HEARDLOG_STORE"})
+		d.say(diagnosis{levelFail, "store", "the database takes no writes: it is a standby, or its transactions are read-only", "name the primary in HEARDLOG_STORE"})
 	}
 	if p.Schema > p.Known {
-		d.say(diagnosis{failing, "store", "a newer version has written the database", "use that version or a newer one"})
+		d.say(diagnosis{levelFail, "store", "a newer version has written the database", "use that version or a newer one"})
 	}
 	if p.Schema == 0 && !p.CanCreate {
-		d.say(diagnosis{failing, "store", "there are no tables yet, and the user may not make them", "GRANT CREATE on the schema to the user"})
+		d.say(diagnosis{levelFail, "store", "there are no tables yet, and the user may not make them", "GRANT CREATE on the schema to the user"})
 	}
 	if p.Schema > 0 && p.Schema < p.Known {
-		d.say(diagnosis{warning, "store", "the tables are those of an older version", "the next start of a server brings them up to date; its user must own them"})
+		d.say(diagnosis{levelWarn, "store", "the tables are those of an older version", "the next start of a server brings them up to date; its user must own them"})
 	}
 	if len(p.Denied) > 0 {
-		d.say(diagnosis{failing, "store", "the user lacks rights: " + strings.Join(p.Denied, ", "), "GRANT them to the user, or let the user own the tables"})
+		d.say(diagnosis{levelFail, "store", "the user lacks rights: " + strings.Join(p.Denied, ", "), "GRANT them to the user, or let the user own the tables"})
 	}
 	if p.Schema == p.Known && p.CanRead {
 		from, err := postgres.OpenReader(d.ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())})
 		if err != nil {
-			d.say(diagnosis{failing, "store", err.Error(), "set HEARDLOG_SECRET_KEY to the key that this database was first served with; a lost one cannot be replaced"})
+			d.say(diagnosis{levelFail, "store", err.Error(), "set HEARDLOG_SECRET_KEY to the key that this database was first served with; a lost one cannot be replaced"})
 		} else {
 			d.unfinished(from)
 			_ = from.Close()
 		}
 	}
 	if p.Async {
-		d.say(diagnosis{warning, "store", "synchronous_commit is off by default there; connections of the server set it on", ""})
+		d.say(diagnosis{levelWarn, "store", "synchronous_commit is off by default there; connections of the server set it on", ""})
 	}
 	d.skew(storeName(c), p.Skew)
 }
@@ -171,16 +171,16 @@ func (d *diagnoser) unfinished(s interface {
 	Unfinished(ctx context.Context) (bool, error)
 }) {
 	if there, err := s.Unfinished(d.ctx); err != nil {
-		d.say(diagnosis{failing, "store", err.Error(), ""})
+		d.say(diagnosis{levelFail, "store", err.Error(), ""})
 	} else if there {
-		d.say(diagnosis{warning, "store", "an import, restore or migration into it was not finished or is still running", "run it again, or accept the store as it is with import --forget"})
+		d.say(diagnosis{levelWarn, "store", "an import, restore or migration into it was not finished or is still running", "run it again, or accept the store as it is with import --forget"})
 	}
 }
 
 func (d *diagnoser) sqlite(c config.Config) {
 	path, err := filepath.Abs(c.StorePath)
 	if err != nil {
-		d.say(diagnosis{failing, "store", err.Error(), "give HEARDLOG_STORE an absolute path"})
+		d.say(diagnosis{levelFail, "store", err.Error(), "give HEARDLOG_STORE an absolute path"})
 		return
 	}
 	folder := filepath.Dir(path)
@@ -188,7 +188,7 @@ func (d *diagnoser) sqlite(c config.Config) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.say(diagnosis{Level: fine, About: "store", What: path + " is not there yet; the server makes it"})
+		d.say(diagnosis{Level: levelOK, About: "store", What: path + " is not there yet; the server makes it"})
 		for folder != filepath.Dir(folder) {
 			if _, err := os.Stat(folder); err == nil {
 				break
@@ -197,33 +197,33 @@ func (d *diagnoser) sqlite(c config.Config) {
 			folder = filepath.Dir(folder)
 		}
 	case err != nil:
-		d.say(diagnosis{failing, "store", err.Error(), "look at owner and permissions of the path"})
+		d.say(diagnosis{levelFail, "store", err.Error(), "look at owner and permissions of the path"})
 		return
 	default:
 		size = st.Size()
 		r, err := sqlite.OpenReader(sqlite.Options{Path: path, SealKey: []byte(c.SecretKey.Reveal())})
 		if err != nil {
-			d.say(diagnosis{failing, "store", path + " cannot be read: " + err.Error(), "a file of an older version is brought up to date at the next start; a lost secret key cannot be replaced"})
+			d.say(diagnosis{levelFail, "store", path + " cannot be read: " + err.Error(), "a file of an older version is brought up to date at the next start; a lost secret key cannot be replaced"})
 		} else {
-			d.say(diagnosis{Level: fine, About: "store", What: fmt.Sprintf("%s can be read, %s", path, bytesText(size))})
+			d.say(diagnosis{Level: levelOK, About: "store", What: fmt.Sprintf("%s can be read, %s", path, bytesText(size))})
 			d.unfinished(r)
 			_ = r.Close()
 		}
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err != nil {
-			d.say(diagnosis{failing, "store", "the database file cannot be written: " + err.Error(), "run as the user that the server runs as, or correct owner and permissions"})
+			d.say(diagnosis{levelFail, "store", "the database file cannot be written: " + err.Error(), "run as the user that the server runs as, or correct owner and permissions"})
 		} else {
 			_ = f.Close()
 		}
 	}
 	if f, err := os.CreateTemp(folder, ".heardlog-doctor-*"); err != nil {
-		d.say(diagnosis{failing, "store", "the folder " + folder + " cannot be written: " + err.Error(), "correct its owner and permissions, or name another path in HEARDLOG_STORE"})
+		d.say(diagnosis{levelFail, "store", "the folder " + folder + " cannot be written: " + err.Error(), "correct its owner and permissions, or name another path in HEARDLOG_STORE"})
 	} else {
 		_, err := f.Write(make([]byte, 4096))
 		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 		if err != nil {
-			d.say(diagnosis{failing, "store", "writing into " + folder + " fails: " + err.Error(), "look for free space, quotas and disk errors"})
+			d.say(diagnosis{levelFail, "store", "writing into " + folder + " fails: " + err.Error(), "look for free space, quotas and disk errors"})
 		} else {
-			d.say(diagnosis{Level: fine, About: "store", What: folder + " can be written"})
+			d.say(diagnosis{Level: levelOK, About: "store", What: folder + " can be written"})
 		}
 	}
 	d.room(folder, size)
@@ -234,13 +234,13 @@ func (d *diagnoser) room(folder string, size int64) {
 	free, err := freeBytes(folder)
 	switch {
 	case err != nil:
-		d.say(diagnosis{warning, "disk", "the free space cannot be told: " + err.Error(), ""})
+		d.say(diagnosis{levelWarn, "disk", "the free space cannot be told: " + err.Error(), ""})
 	case free < lowDisk:
-		d.say(diagnosis{warning, "disk", bytesText(free) + " free", "make room: without any the server refuses what it is to keep"})
+		d.say(diagnosis{levelWarn, "disk", bytesText(free) + " free", "make room: without any the server refuses what it is to keep"})
 	case free < 2*size:
-		d.say(diagnosis{warning, "disk", fmt.Sprintf("%s free, and the database has %s", bytesText(free), bytesText(size)), "make room: a copy of the database needs as much again"})
+		d.say(diagnosis{levelWarn, "disk", fmt.Sprintf("%s free, and the database has %s", bytesText(free), bytesText(size)), "make room: a copy of the database needs as much again"})
 	default:
-		d.say(diagnosis{Level: fine, About: "disk", What: bytesText(free) + " free"})
+		d.say(diagnosis{Level: levelOK, About: "disk", What: bytesText(free) + " free"})
 	}
 }
 
@@ -256,23 +256,23 @@ func bytesText(n int64) string {
 
 func (d *diagnoser) clock() {
 	now := time.Now()
-	if now.Year() < beginning {
-		d.say(diagnosis{failing, "clock", "it is " + now.UTC().Format(time.RFC3339) + " here", "set the clock; timestamps, timers and signatures go by it"})
+	if now.Year() < firstYear {
+		d.say(diagnosis{levelFail, "clock", "it is " + now.UTC().Format(time.RFC3339) + " here", "set the clock; timestamps, timers and signatures go by it"})
 		return
 	}
-	d.say(diagnosis{Level: fine, About: "clock", What: now.UTC().Format(time.RFC3339)})
+	d.say(diagnosis{Level: levelOK, About: "clock", What: now.UTC().Format(time.RFC3339)})
 }
 
 // skew compares our clock with another.
 func (d *diagnoser) skew(whose string, by time.Duration) {
-	if by.Abs() > skewed {
-		d.say(diagnosis{warning, "clock", fmt.Sprintf("ours is %s off that of %s", by.Round(time.Second), whose), "synchronise the clocks: receivers refuse signatures that are minutes old"})
+	if by.Abs() > maxSkew {
+		d.say(diagnosis{levelWarn, "clock", fmt.Sprintf("ours is %s off that of %s", by.Round(time.Second), whose), "synchronise the clocks: receivers refuse signatures that are minutes old"})
 	}
 }
 
 func (d *diagnoser) upstream(c config.Config) {
 	if c.LLM.URL == "" {
-		d.say(diagnosis{Level: fine, About: "upstream", What: "no LLM in the settings; agents bring their own"})
+		d.say(diagnosis{Level: levelOK, About: "upstream", What: "no LLM in the settings; agents bring their own"})
 		return
 	}
 	d.reach(c, "upstream", c.LLM.URL, "HEARDLOG_LLM_URL")
@@ -284,9 +284,9 @@ func (d *diagnoser) upstream(c config.Config) {
 func (d *diagnoser) receiver(c config.Config) {
 	switch {
 	case c.WebhookURL == "":
-		d.say(diagnosis{Level: fine, About: "webhook", What: "no receiver in the settings"})
+		d.say(diagnosis{Level: levelOK, About: "webhook", What: "no receiver in the settings"})
 	case c.WebhookProxy != "":
-		d.say(diagnosis{Level: fine, About: "webhook", What: hostOf(c.WebhookURL) + " is reached through the proxy, which is not tried here"})
+		d.say(diagnosis{Level: levelOK, About: "webhook", What: hostOf(c.WebhookURL) + " is reached through the proxy, which is not tried here"})
 	default:
 		d.reach(c, "webhook", c.WebhookURL, "HEARDLOG_WEBHOOK_URL")
 	}
@@ -296,13 +296,13 @@ func (d *diagnoser) receiver(c config.Config) {
 func (d *diagnoser) reach(c config.Config, about, raw, setting string) {
 	host := hostOf(raw)
 	g := guard.New(guard.Options{Allow: c.OutboundAllow, AllowLoopback: c.Loopback})
-	t := &http.Transport{DialContext: g.DialContext, TLSHandshakeTimeout: patience, DisableKeepAlives: true}
+	t := &http.Transport{DialContext: g.DialContext, TLSHandshakeTimeout: checkTimeout, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := context.WithTimeout(d.ctx, checkTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, raw, nil)
 	if err != nil {
-		d.say(diagnosis{failing, about, host + ": the URL cannot be used", "correct " + setting})
+		d.say(diagnosis{levelFail, about, host + ": the URL cannot be used", "correct " + setting})
 		return
 	}
 	req.Header.Set("User-Agent", "heardlog-doctor")
@@ -314,16 +314,16 @@ func (d *diagnoser) reach(c config.Config, about, raw, setting string) {
 			err, do = blocked, "allow it with "+guard.Setting+" if it is meant"
 		}
 		if ctx.Err() != nil {
-			err = fmt.Errorf("no answer within %s", patience)
+			err = fmt.Errorf("no answer within %s", checkTimeout)
 		}
-		d.say(diagnosis{failing, about, host + " cannot be reached: " + plain(err), do})
+		d.say(diagnosis{levelFail, about, host + " cannot be reached: " + plain(err), do})
 		return
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
 	_ = resp.Body.Close()
-	level, do := fine, ""
+	level, do := levelOK, ""
 	if resp.StatusCode >= 500 {
-		level, do = warning, "look at the other side"
+		level, do = levelWarn, "look at the other side"
 	}
 	d.say(diagnosis{level, about, fmt.Sprintf("%s answers (status %d to a HEAD without a key) in %d ms", host, resp.StatusCode, time.Since(began).Milliseconds()), do})
 	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {

@@ -168,21 +168,21 @@ func identities(files []string, passFile string) (out []age.Identity, err error)
 			return nil, err
 		}
 		i.SetMaxWorkFactor(maxWork)
-		out = append(out, &remembered{Identity: i})
+		out = append(out, &cachedIdentity{Identity: i})
 	}
 	return out, nil
 }
 
-// remembered caches the key of a file: deriving it from a passphrase takes a second, and a file is
+// cachedIdentity caches the key of a file: deriving it from a passphrase takes a second, and a file is
 // read three times.
-type remembered struct {
+type cachedIdentity struct {
 	age.Identity
 	file string
 	key  []byte
 }
 
 // Unwrap returns the key of a file.
-func (r *remembered) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
+func (r *cachedIdentity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	var file strings.Builder
 	for _, s := range stanzas {
 		fmt.Fprintf(&file, "%s %q %x\n", s.Type, s.Args, s.Body)
@@ -197,13 +197,13 @@ func (r *remembered) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	return key, err
 }
 
-// stopping is a reader that fails when its context ends.
-type stopping struct {
+// contextReader is a reader that fails when its context ends.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (s stopping) Read(b []byte) (int, error) {
+func (s contextReader) Read(b []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
 	}

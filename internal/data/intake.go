@@ -32,8 +32,8 @@ func spoolOf(c config.Config) string {
 	return os.TempDir()
 }
 
-// takeIn reads an export to its end and checks it.
-func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err error) {
+// newIntake reads an export to its end and checks it.
+func newIntake(ctx context.Context, e Env, name, spool string) (_ *intake, err error) {
 	from := e.Stdin
 	if name != "" && name != "-" {
 		f, err := os.Open(name)
@@ -42,7 +42,7 @@ func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err erro
 		}
 		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
 			in := &intake{file: f}
-			if _, _, err := export.Check(ctx, stopping{ctx, f}); err != nil {
+			if _, _, err := export.Check(ctx, contextReader{ctx, f}); err != nil {
 				return nil, errors.Join(fmt.Errorf("%s: %w; nothing was imported", name, err), in.Close())
 			}
 			return in, nil
@@ -68,7 +68,7 @@ func takeIn(ctx context.Context, e Env, name, spool string) (_ *intake, err erro
 		in.left = f.Name()
 	}
 	err = pack(f, []age.Recipient{key.Recipient()}, func(w io.Writer) error {
-		_, _, err := export.Check(ctx, io.TeeReader(stopping{ctx, from}, w))
+		_, _, err := export.Check(ctx, io.TeeReader(contextReader{ctx, from}, w))
 		return err
 	})
 	if err != nil {
@@ -83,12 +83,12 @@ func (in *intake) open(ctx context.Context) (io.Reader, error) {
 		return nil, err
 	}
 	if in.with == nil {
-		return bufio.NewReader(stopping{ctx, in.file}), nil
+		return bufio.NewReader(contextReader{ctx, in.file}), nil
 	}
 	if in.last != nil {
 		_ = in.last.Close()
 	}
-	lines, err := unpack(stopping{ctx, in.file}, in.with)
+	lines, err := unpack(contextReader{ctx, in.file}, in.with)
 	in.last = lines
 	return lines, err
 }
@@ -105,12 +105,12 @@ func (in *intake) Close() error {
 	return err
 }
 
-// maxClashes limits the conflicts that are listed.
-const maxClashes = 50
+// maxConflicts limits the conflicts that are listed.
+const maxConflicts = 50
 
-// unclashed fails if records of the export conflict with the store, and lists the conflicts.
-func unclashed(ctx context.Context, e Env, lines io.Reader, to target) error {
-	found, err := export.FindClashes(ctx, lines, to, maxClashes)
+// checkConflicts fails if records of the export conflict with the store, and lists the conflicts.
+func checkConflicts(ctx context.Context, e Env, lines io.Reader, to target) error {
+	found, err := export.FindClashes(ctx, lines, to, maxConflicts)
 	if err != nil || found.Total == 0 {
 		return err
 	}

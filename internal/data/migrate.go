@@ -59,7 +59,7 @@ func (g *migrateCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	began := time.Now()
 	if there != nil {
-		if err := m.mayBegin(ctx); err != nil {
+		if err := m.checkTarget(ctx); err != nil {
 			return err
 		}
 		if err := m.copy(ctx); err != nil {
@@ -124,13 +124,13 @@ func (m *migration) spoolIn(folder string) error {
 		if err != nil {
 			return err
 		}
-		m.to, m.kept.with = []age.Recipient{r}, []age.Identity{&remembered{Identity: i}}
+		m.to, m.kept.with = []age.Recipient{r}, []age.Identity{&cachedIdentity{Identity: i}}
 	}
 	return nil
 }
 
-// mayBegin returns an error if the target is not empty.
-func (m *migration) mayBegin(ctx context.Context) (err error) {
+// checkTarget returns an error if the target is not empty.
+func (m *migration) checkTarget(ctx context.Context) (err error) {
 	if m.existing {
 		return nil
 	}
@@ -193,11 +193,11 @@ func (m *migration) move(ctx context.Context) (err error) {
 	mark, err := to.Mark(ctx)
 	if err == nil && mark == nil { // nothing or everything was stored
 		if c, err := m.compare(ctx); err == nil && c.Lacks == "" && c.Want != (export.Counts{}) {
-			return errors.Join(m.judge(c), to.Close())
+			return errors.Join(m.checkCopy(c), to.Close())
 		}
 	}
 	if err == nil && m.existing {
-		err = m.unclashed(ctx, to)
+		err = m.checkConflicts(ctx, to)
 	}
 	if err == nil {
 		err = m.kept.fill(ctx, "write "+storeName(m.target), to)
@@ -209,17 +209,17 @@ func (m *migration) move(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return m.judge(c)
+	return m.checkCopy(c)
 }
 
-// unclashed fails if records of the source conflict with the target.
-func (m *migration) unclashed(ctx context.Context, to target) error {
+// checkConflicts fails if records of the source conflict with the target.
+func (m *migration) checkConflicts(ctx context.Context, to target) error {
 	lines, done, err := m.kept.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return unclashed(ctx, m.e, lines, to)
+	return checkConflicts(ctx, m.e, lines, to)
 }
 
 func (m *migration) compare(ctx context.Context) (export.Comparison, error) {
@@ -231,8 +231,8 @@ func (m *migration) compare(ctx context.Context) (export.Comparison, error) {
 	return c, errors.Join(err, from.Close())
 }
 
-// judge returns an error if the target does not hold what it should.
-func (m *migration) judge(c export.Comparison) error {
+// checkCopy returns an error if the target does not hold what it should.
+func (m *migration) checkCopy(c export.Comparison) error {
 	switch {
 	case c.Same, m.existing && c.Lacks == "":
 		return nil

@@ -135,7 +135,7 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 			return err
 		}
 	}
-	in, err := takeIn(ctx, e, m.File, cmp.Or(m.Spool, spoolOf(c)))
+	in, err := newIntake(ctx, e, m.File, cmp.Or(m.Spool, spoolOf(c)))
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (m *importCommand) Run(ctx context.Context, e Env) (err error) {
 	defer func() { err = errors.Join(err, to.Close()) }()
 	lines, err := in.open(ctx)
 	if err == nil {
-		err = unclashed(ctx, e, lines, to)
+		err = checkConflicts(ctx, e, lines, to)
 	}
 	if err == nil {
 		lines, err = in.open(ctx)

@@ -117,7 +117,7 @@ func (b *kept) open(ctx context.Context) (io.Reader, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	lines, err := unpack(stopping{ctx, file}, b.with)
+	lines, err := unpack(contextReader{ctx, file}, b.with)
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
@@ -220,7 +220,7 @@ func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite b
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	goesOn, err := b.begun(ctx, r)
+	goesOn, err := b.interruptedRestore(ctx, r)
 	if err == nil && !goesOn {
 		err = r.Discard()
 	}
@@ -241,8 +241,8 @@ func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite b
 	return r.Commit()
 }
 
-// begun reports whether an earlier run was interrupted.
-func (b *kept) begun(ctx context.Context, r *sqlite.Replacement) (bool, error) {
+// interruptedRestore reports whether an earlier run was interrupted.
+func (b *kept) interruptedRestore(ctx context.Context, r *sqlite.Replacement) (bool, error) {
 	if _, err := os.Stat(r.Options().Path); err != nil {
 		return false, nil
 	}

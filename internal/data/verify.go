@@ -49,7 +49,7 @@ func (v *verifyCommand) Run(ctx context.Context, e Env) (err error) {
 		return printFinding(e, f)
 	}
 	show, end := progress(e, "verify")
-	counts, err := export.Verify(ctx, watched{from, show}, s, say)
+	counts, err := export.Verify(ctx, countedSource{from, show}, s, say)
 	end()
 	if err != nil {
 		return err
@@ -79,14 +79,14 @@ func printFinding(e Env, f export.Finding) error {
 	return err
 }
 
-// watched is a source that counts its records for the progress display.
-type watched struct {
+// countedSource is a source that counts its records for the progress display.
+type countedSource struct {
 	source
 	show func(export.Counts)
 }
 
 // Export counts the records that it passes on.
-func (w watched) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
+func (w countedSource) Export(ctx context.Context, s export.Scope, each func(export.Record) error) error {
 	if w.show == nil {
 		return w.source.Export(ctx, s, each)
 	}
