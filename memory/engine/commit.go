@@ -180,10 +180,10 @@ func (c *committer) commitNext() {
 	c.gather()
 	c.serving.Lock()
 	defer c.serving.Unlock()
-	var group []*write
-	var batch []memory.Write
+	taken := c.take()
+	group, batch := make([]*write, 0, len(taken)), make([]memory.Write, 0, len(taken))
 	messages := 0
-	for _, w := range c.take() {
+	for _, w := range taken {
 		if err := w.refused(c.e.o.Timeout); err != nil {
 			c.e.fail(w, err)
 			continue
