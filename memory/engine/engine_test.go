@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,12 @@ type disk struct {
 	gate    chan error // if not nil, each commit waits for its outcome
 	sizes   []int      // of the commits so far
 	commits atomic.Int64
+	pages   atomic.Int64
+}
+
+func (d *disk) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]memory.Message, error) {
+	d.pages.Add(1)
+	return d.Store.Page(ctx, no, q)
 }
 
 func (d *disk) hold() chan error {
@@ -364,5 +371,50 @@ func TestHotAgent(t *testing.T) {
 	}
 	if n := d.commits.Load(); n > writers*each/2 {
 		t.Errorf("%d commits for %d writes", n, writers*each)
+	}
+}
+
+// TestChangesFromMemory checks that the latest changes of a long ledger are read from memory, and that
+// a change of a message which is no longer there is found in the store.
+func TestChangesFromMemory(t *testing.T) {
+	t.Parallel()
+	e, d := open(t, engine.Options{}, 1)
+	ctx, id := t.Context(), agent(0).ID
+	for range 200 {
+		if err := e.Update(ctx, "p", id, says("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changedSince := func(rev int64) (seqs []int64) {
+		t.Helper()
+		list, err := e.Messages(ctx, "p", id, memory.MessageQuery{AfterRev: rev, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			seqs = append(seqs, m.Seq)
+		}
+		return seqs
+	}
+	h, err := e.Head(ctx, "p", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Update(ctx, "p", id, says("new")); err != nil {
+		t.Fatal(err)
+	}
+	if got := changedSince(h.Rev); !slices.Equal(got, []int64{201}) || d.pages.Load() != 0 {
+		t.Errorf("changed %d after %d reads of the store, want [201] after none", got, d.pages.Load())
+	}
+	err = e.Update(ctx, "p", id, func(view memory.AgentView) (memory.Change, error) {
+		m, err := view.Seq(3)
+		m.Content, m.Rev = "revised", view.Head().Rev+1
+		return memory.Change{Replace: []memory.Message{m}}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := changedSince(h.Rev); !slices.Equal(got, []int64{3, 201}) {
+		t.Errorf("changed %d, want [3 201]", got)
 	}
 }

@@ -20,6 +20,9 @@ type snapshot struct {
 	full   bool             // tail holds every message of the agent
 	hidden int              // how many of the tail history does not show
 	bytes  int64            // estimated size of the tail
+	// rest is a revision that no message before the tail exceeds, so that the tail alone answers which
+	// messages have changed after it.
+	rest int64
 }
 
 const (
@@ -43,7 +46,10 @@ func messageBytes(m *memory.Message) int64 {
 
 // newSnapshot returns the snapshot of what was loaded when n messages were asked for, all of them.
 func newSnapshot(st memory.Stored, n int) *snapshot {
-	s := &snapshot{no: st.No, ver: st.Ver, head: st.Head, tail: st.Tail, full: len(st.Tail) < n || st.Head.Last.Seq == 0}
+	s := &snapshot{
+		no: st.No, ver: st.Ver, head: st.Head, tail: st.Tail, rest: st.Head.Rev,
+		full: len(st.Tail) < n || st.Head.Last.Seq == 0,
+	}
 	for i := range s.tail {
 		s.count(&s.tail[i], 1)
 	}
@@ -79,6 +85,7 @@ func (s *snapshot) trim() {
 	from, most := 0, maxTail(&s.head.Agent)
 	for len(s.tail)-from > most || s.bytes > maxTailBytes && len(s.tail)-from > 1 {
 		s.count(&s.tail[from], -1)
+		s.rest = max(s.rest, s.tail[from].Rev)
 		from++
 	}
 	if from > 0 {
@@ -88,7 +95,7 @@ func (s *snapshot) trim() {
 
 // apply returns the snapshot after a change.
 func (s *snapshot) apply(c memory.Change) *snapshot {
-	n := &snapshot{no: s.no, ver: s.ver, head: s.head.Apply(c), tail: s.tail, full: s.full, hidden: s.hidden, bytes: s.bytes}
+	n := &snapshot{no: s.no, ver: s.ver, head: s.head.Apply(c), tail: s.tail, full: s.full, hidden: s.hidden, bytes: s.bytes, rest: s.rest}
 	if s.ver > 0 {
 		n.ver++
 	}
@@ -109,7 +116,8 @@ func (s *snapshot) apply(c memory.Change) *snapshot {
 			}
 			n.tail = append(n.tail, m)
 		case at == 0 && !n.full:
-			continue // older than the tail
+			n.rest = max(n.rest, m.Rev) // older than the tail
+			continue
 		default:
 			own()
 			n.tail = slices.Insert(n.tail, at, m)
@@ -124,6 +132,8 @@ func (s *snapshot) apply(c memory.Change) *snapshot {
 			n.count(&n.tail[at], -1)
 			n.count(&m, 1)
 			n.tail[at] = m
+		} else {
+			n.rest = max(n.rest, m.Rev)
 		}
 	}
 	n.trim()
@@ -177,7 +187,7 @@ func (s *snapshot) newest(n int, historyOnly bool) ([]memory.Message, bool) {
 
 // page answers a query if the tail holds all that it asks for.
 func (s *snapshot) page(q memory.MessageQuery) ([]memory.Message, bool) {
-	if !s.full && (len(s.tail) == 0 || q.AfterSeq < s.tail[0].Seq-1) {
+	if !s.full && (len(s.tail) == 0 || q.AfterSeq < s.tail[0].Seq-1 && (q.AfterRev == 0 || q.AfterRev < s.rest)) {
 		return nil, q.AfterRev >= s.head.Rev && q.AfterRev > 0 || q.AfterSeq >= s.head.Last.Seq
 	}
 	at, _ := s.find(q.AfterSeq + 1)
