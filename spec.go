@@ -1,4 +1,5 @@
-// Package heardlog carries the API's description, so that every part of the server reads the same one.
+// Package heardlog carries the API's description, so that every part of the server reads the same
+// one.
 package heardlog
 
 import _ "embed"

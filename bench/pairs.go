@@ -69,7 +69,8 @@ func (b *bench) pairsOn(ctx context.Context, store, base string, p *process) err
 		}
 		database := ""
 		if base != "" {
-			pairs := total*b.rounds + max(clients, total/4) // interleave begins with a quarter of a round
+			// Interleave begins with a quarter of a round.
+			pairs := total*b.rounds + max(clients, total/4)
 			database = fmt.Sprintf(", the database's CPU %.0f µs", micros(cpuOf(ctx, base, "heardlog")-before)/float64(pairs))
 		}
 		what := fmt.Sprintf("a pair on %s, clients: %d, ", store, clients)

@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A whole life of an agent, as both of Agora's clients drive it, under both bases and with every kind of credentials.
+// A whole life of an agent, as both of Agora's clients drive it, under both bases and with every
+// kind of credentials.
 func TestAgoraClients(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)
@@ -115,7 +116,8 @@ func testAgoraLife(t *testing.T, c *agoraClient, llm, name string) {
 	}
 }
 
-// checkUpdatedPrompt looks for the thought among what the LLM was asked: with the settings of the update, and the fields of a custom LLM.
+// checkUpdatedPrompt looks for the thought among what the LLM was asked: with the settings of the
+// update, and the fields of a custom LLM.
 func checkUpdatedPrompt(t *testing.T, llm string) {
 	t.Helper()
 	for _, r := range requests(t, llm) {
@@ -167,8 +169,9 @@ func TestAgoraJoinErrors(t *testing.T) {
 	}
 }
 
-// Agora's engine uses us as its custom LLM: it re-sends its whole window with every field of its own on each call (reference/agora-api.md 4.1), and
-// nothing is stored twice; the LLM behind us gets those fields.
+// Agora's engine uses us as its custom LLM: it re-sends its whole window with every field of its
+// own on each call (reference/agora-api.md 4.1), and nothing is stored twice; the LLM behind us
+// gets those fields.
 func TestAgoraEngine(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)
@@ -194,7 +197,8 @@ func TestAgoraEngine(t *testing.T) {
 	cut := entry("assistant", "The train leaves at ", 1, "llm", object{"interrupted": true, "interrupt_timestamp": now + 1500, "original": trains})
 	second := entry("user", "And back?", 2, "asr", object{"user": "42"})
 	call(2, greeting, first, cut, second)
-	call(3, cut, second, entry("assistant", "You said: And back?", 2, "llm", nil), entry("user", "Bye", 3, "asr", nil)) // its window is short
+	// Its window is short.
+	call(3, cut, second, entry("assistant", "You said: And back?", 2, "llm", nil), entry("user", "Bye", 3, "asr", nil))
 
 	msgs := s.ledger(t, id)
 	want := []string{

@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// agoraClient sends what Agora's clients send, quirk by quirk (reference/agora-api.md section 7); the vendors' own clients cannot be had from a
-// module proxy. The community flavour is the older Go client, the other is the vendor's newer SDK.
+// agoraClient sends what Agora's clients send, quirk by quirk (reference/agora-api.md section 7);
+// the vendors' own clients cannot be had from a module proxy. The community flavour is the older Go
+// client, the other is the vendor's newer SDK.
 type agoraClient struct {
 	http      *http.Client
 	base      string // up to and with the app id
@@ -38,7 +39,8 @@ type agoraError struct {
 // Error gives the status and the reason.
 func (e *agoraError) Error() string { return strconv.Itoa(e.Status) + " " + e.Reason + ": " + e.Detail }
 
-// do makes one call. A status other than 200 is an error, and one without a JSON body breaks this client, as it does the real one.
+// do makes one call. A status other than 200 is an error, and one without a JSON body breaks this
+// client, as it does the real one.
 func (c *agoraClient) do(ctx context.Context, method, path string, body, out any) error {
 	var payload io.Reader
 	if body != nil {
@@ -93,7 +95,9 @@ func (c *agoraClient) join(ctx context.Context, name string, llm object) (starte
 		"labels": object{"tenant": "t1"}, "llm": llm,
 		"tts": object{"vendor": "microsoft", "params": object{"key": "k", "region": "eastus", "voice_name": "v"}},
 	}
-	if c.community { // keys that were removed, or that the documentation never had, and zero values of optional ones
+	// Keys that were removed, or that the documentation never had, and zero values of optional
+	// ones.
+	if c.community {
 		p["silence_timeout"], p["agent_rtm_uid"] = 0, ""
 		p["vad"] = object{"interrupt_duration_ms": 160, "prefix_padding_ms": 300, "silence_duration_ms": 480, "threshold": 0.5}
 		p["turn_detection"] = object{"type": "agora_vad", "interrupt_mode": "interrupt", "language": "en-US", "interrupt_duration_ms": 0, "eagerness": ""}
@@ -177,7 +181,8 @@ func (c *agoraClient) history(ctx context.Context, id string) (agoraHistory, err
 	return out, err
 }
 
-// list walks through all pages. The newer SDK asks once more, with "cursor=", after the page that says that it is the last.
+// list walks through all pages. The newer SDK asks once more, with "cursor=", after the page that
+// says that it is the last.
 func (c *agoraClient) list(ctx context.Context, states string, limit int) ([]string, error) {
 	var ids []string
 	query := "?"

@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// bins is where the binaries are, built once for all tests. COMPAT_RACE=1 builds them with the race detector.
+// bins is where the binaries are, built once for all tests. COMPAT_RACE=1 builds them with the race
+// detector.
 var bins = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "heardlog-compat-")
 	if err != nil {
 		return "", err
 	}
 	args, cgo := []string{"build", "-o", dir + string(filepath.Separator)}, "CGO_ENABLED=0"
-	if os.Getenv("COMPAT_RACE") != "" { // with the race detector inside the server: slower, and it needs a C compiler
+	// With the race detector inside the server: slower, and it needs a C compiler.
+	if os.Getenv("COMPAT_RACE") != "" {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
 	cmd := exec.Command("go", append(args, "./cmd/api", "./examples/fakellm", "./examples/receiver")...)

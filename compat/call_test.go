@@ -56,7 +56,8 @@ func said(msgs []message) []string {
 	return out
 }
 
-// try makes a call and gives its status and body; the error is one of the connection. Headers are name, value.
+// try makes a call and gives its status and body; the error is one of the connection. Headers are
+// name, value.
 func (s *server) try(ctx context.Context, method, path string, body any, headers ...string) (int, []byte, error) {
 	var b []byte
 	switch v := body.(type) {
@@ -86,7 +87,8 @@ func (s *server) try(ctx context.Context, method, path string, body any, headers
 	return res.StatusCode, got, err
 }
 
-// call makes a call that must answer with the status, and reads the answer into out unless that is nil.
+// call makes a call that must answer with the status, and reads the answer into out unless that is
+// nil.
 func (s *server) call(t testing.TB, want int, method, path string, body, out any, headers ...string) {
 	t.Helper()
 	status, got, err := s.try(t.Context(), method, path, body, headers...)

@@ -14,8 +14,10 @@ import (
 // killAt is how often each command is killed.
 const killAt = 3
 
-// Import, migrate, backup and restore are killed at any moment, several times each, from and to SQLite files and PostgreSQL databases, and run again: what comes out is
-// the same bytes as of one that was left in peace, nothing is wrong with it, and what a killed one leaves is never taken for a whole one.
+// Import, migrate, backup and restore are killed at any moment, several times each, from and to
+// SQLite files and PostgreSQL databases, and run again: what comes out is the same bytes as of one
+// that was left in peace, nothing is wrong with it, and what a killed one leaves is never taken for
+// a whole one.
 func TestDataMoveKill(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -118,7 +120,8 @@ func (p *process) ended(t *testing.T) (stdout, stderr string, code int) {
 	return p.stdout.String(), p.stderr.String(), code
 }
 
-// killed kills it after that time, runs it again and looks at what comes out; false if it had ended before.
+// killed kills it after that time, runs it again and looks at what comes out; false if it had ended
+// before.
 func (c *moved) killed(t *testing.T, after time.Duration) bool {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,7 +143,8 @@ func (c *moved) killed(t *testing.T, after time.Duration) bool {
 			}
 		}
 	case name == "restore" && !strings.Contains(c.target, "://"):
-		if _, err := os.Stat(c.target); err == nil && p.cmd.ProcessState.ExitCode() != 0 { // it was killed behind its last step
+		// It was killed behind its last step.
+		if _, err := os.Stat(c.target); err == nil && p.cmd.ProcessState.ExitCode() != 0 {
 			if got, _, _ := subcommand(t, c.target, "export", "-secrets"); got != c.want {
 				t.Fatal("a restore that was killed has left a store that is not whole")
 			}
@@ -153,7 +157,8 @@ func (c *moved) killed(t *testing.T, after time.Duration) bool {
 			if code == 0 || strings.Contains(errs, "clash with what the store holds") && c.args("", "", "")[0] == "import" {
 				break // the killed one had come to its end
 			}
-			if try < 5 && strings.Contains(errs, "another import stores into the same store") { // what the killed one sent last was stored late
+			// What the killed one sent last was stored late.
+			if try < 5 && strings.Contains(errs, "another import stores into the same store") {
 				continue
 			}
 			t.Fatalf("run again: code %d, %s", code, errs)

@@ -26,8 +26,9 @@ func storeURL(store string) string {
 	return "sqlite:" + store
 }
 
-// An export beside a running server is whole; one that is killed leaves no file under its name; an import that is killed goes on where it was, and the
-// copy is the same bytes, without anything wrong, and serves.
+// An export beside a running server is whole; one that is killed leaves no file under its name; an
+// import that is killed goes on where it was, and the copy is the same bytes, without anything
+// wrong, and serves.
 func TestDataKill(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -71,7 +72,8 @@ func TestDataKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some of it is given, and the process is killed while it waits for the rest: nothing is stored, and nothing stays of what was given.
+	// Some of it is given, and the process is killed while it waits for the rest: nothing is
+	// stored, and nothing stays of what was given.
 	into := t.TempDir()
 	copied := filepath.Join(into, "copy.db")
 	lines := bytes.SplitAfter(want, []byte("\n"))

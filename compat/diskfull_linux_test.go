@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk without room: appends are refused, nothing that was acknowledged is lost, what was refused is not there, and with room again the server goes on by
-// itself.
+// A disk without room: appends are refused, nothing that was acknowledged is lost, what was refused
+// is not there, and with room again the server goes on by itself.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	t.Run("limit of the file size", func(t *testing.T) {
@@ -121,7 +121,8 @@ func testDiskFull(t *testing.T, dir string, fill, free func(*server)) {
 	s.call(t, 503, "POST", path+"/chat/completions", object{"messages": []object{{"role": "user", "content": "hello?"}}}, nil)
 	s.call(t, 503, "GET", "/readyz", nil, nil)
 	s.call(t, 200, "GET", "/healthz", nil, nil)
-	// The LLM may be asked while the disk works; whatever it says, the caller has got the refusal, and nothing of the turn is stored.
+	// The LLM may be asked while the disk works; whatever it says, the caller has got the refusal,
+	// and nothing of the turn is stored.
 	if got := len(requests(t, llm)); got > 1 {
 		t.Errorf("the LLM was asked %d times for one refused call", got)
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEndAfterKill is fault 33 with the power cut: the server dies within an answer, and the agent ends after the restart. What was said of the answer died with the
-// process; event 103 holds everything else and says so.
+// TestEndAfterKill is fault 33 with the power cut: the server dies within an answer, and the agent
+// ends after the restart. What was said of the answer died with the process; event 103 holds
+// everything else and says so.
 func TestEndAfterKill(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

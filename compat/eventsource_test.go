@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// eventSource does what a browser's EventSource does (HTML Living Standard, 9.2 "Server-sent events"): it reads the stream byte by byte as the grammar says, comes back with
-// Last-Event-ID after the time that the server said, and gives up where the server says so.
+// eventSource does what a browser's EventSource does (HTML Living Standard, 9.2 "Server-sent
+// events"): it reads the stream byte by byte as the grammar says, comes back with Last-Event-ID
+// after the time that the server said, and gives up where the server says so.
 type eventSource struct {
 	url    func() string // the server may have moved
 	client *http.Client
@@ -31,7 +32,8 @@ var (
 	errFailed = errors.New("the connection failed for good")
 )
 
-// run reads until the server says that there is nothing more (204: nil), fails for good, or ctx is done.
+// run reads until the server says that there is nothing more (204: nil), fails for good, or ctx is
+// done.
 func (s *eventSource) run(ctx context.Context) error {
 	defer close(s.events)
 	s.retry = 20 * time.Millisecond
@@ -45,7 +47,8 @@ func (s *eventSource) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(s.retry, 50*time.Millisecond)): // what a server says may be seconds; a test has no time for them
+		// What a server says may be seconds; a test has no time for them.
+		case <-time.After(min(s.retry, 50*time.Millisecond)):
 		}
 	}
 	return ctx.Err()

@@ -39,8 +39,8 @@ type notice struct {
 	} `json:"payload"`
 }
 
-// hooks is a webhook receiver that trusts nothing: signatures are verified by a library that is not ours, and a body that comes again must be the same to
-// the byte.
+// hooks is a webhook receiver that trusts nothing: signatures are verified by a library that is not
+// ours, and a body that comes again must be the same to the byte.
 type hooks struct {
 	url      string
 	verifier *standardwebhooks.Webhook
@@ -103,7 +103,8 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.got[n.Payload.AgentID][n.EventType] = n
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, `{"code":0,"msg":"success"}`) // the sender tries again if it did not get it
+	// The sender tries again if it did not get it.
+	_, _ = io.WriteString(w, `{"code":0,"msg":"success"}`)
 }
 
 func (h *hooks) verify(header http.Header, body []byte) (notice, error) {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestIngestSurvivesKill: what a notification's sender was told is stored is there after the process was killed, and is known when it comes again.
+// TestIngestSurvivesKill: what a notification's sender was told is stored is there after the
+// process was killed, and is known when it comes again.
 func TestIngestSurvivesKill(t *testing.T) {
 	t.Parallel()
 	const secret = "customer key"

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// crash is what the clients of a server that is killed again and again know: what was acknowledged to them.
+// crash is what the clients of a server that is killed again and again know: what was acknowledged
+// to them.
 type crash struct {
 	t     *testing.T
 	s     *server // the generation that runs
@@ -59,8 +60,9 @@ type shortCall struct {
 	left    bool // and acknowledged
 }
 
-// Killed over and over while clients append, stream, join and leave, and while webhooks go out, the server loses nothing that it acknowledged,
-// stores nothing twice, and tells the receiver of every end.
+// Killed over and over while clients append, stream, join and leave, and while webhooks go out, the
+// server loses nothing that it acknowledged, stores nothing twice, and tells the receiver of every
+// end.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Uint32
@@ -119,7 +121,8 @@ func killed(t *testing.T, hooks *hooks, kills int, settings ...string) {
 	c.check(true)
 }
 
-// run lets everybody work until the server has acknowledged so many things, and kills it in the middle of the next.
+// run lets everybody work until the server has acknowledged so many things, and kills it in the
+// middle of the next.
 func (c *crash) run(acks int64) {
 	c.acks.Store(0)
 	c.enemy = make(chan struct{})
@@ -249,7 +252,8 @@ func (c *crash) stream(ctx context.Context, agent, text string) (began bool, ans
 	return true, "", err
 }
 
-// comesAndGoes joins, says something, sometimes asks something, and leaves, sometimes while the answer is still coming.
+// comesAndGoes joins, says something, sometimes asks something, and leaves, sometimes while the
+// answer is still coming.
 func (c *crash) comesAndGoes(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		call := &shortCall{}
@@ -271,7 +275,8 @@ func (c *crash) comesAndGoes(ctx context.Context) {
 		call.message = true
 		var asking sync.WaitGroup
 		if n%3 == 0 {
-			asking.Go(func() { _, _, _ = c.stream(ctx, call.agent, "and now?") }) // cut by the leave, or by the kill
+			// Cut by the leave, or by the kill.
+			asking.Go(func() { _, _, _ = c.stream(ctx, call.agent, "and now?") })
 		}
 		call.leave = true
 		status, body, err = c.s.try(ctx, "POST", "/v1/agents/"+call.agent+"/leave", nil)
@@ -285,7 +290,8 @@ func (c *crash) comesAndGoes(ctx context.Context) {
 	}
 }
 
-// check compares what the server has with what it acknowledged: what is new since the last check, or all of it.
+// check compares what the server has with what it acknowledged: what is new since the last check,
+// or all of it.
 func (c *crash) check(all bool) {
 	ctx := c.t.Context()
 	for _, l := range c.lanes {
@@ -310,7 +316,8 @@ func (c *crash) check(all bool) {
 			}
 		}
 		want := l.acked[l.seen:]
-		// Behind what was acknowledged may stand one batch whose answer was lost, whole or not at all.
+		// Behind what was acknowledged may stand one batch whose answer was lost, whole or not at
+		// all.
 		doubt := slices.Clone(want)
 		for _, m := range l.again {
 			doubt = append(doubt, m["id"].(string))
@@ -376,7 +383,8 @@ func (c *crash) tail(agent string, after int64) []message {
 	}
 }
 
-// checkOrder wants every seq once and rising, turns that never go down, and no turn with two user messages but where the first had no answer yet.
+// checkOrder wants every seq once and rising, turns that never go down, and no turn with two user
+// messages but where the first had no answer yet.
 func checkOrder(t *testing.T, agent string, msgs []message) {
 	t.Helper()
 	answered := false
@@ -403,7 +411,8 @@ func tailOf(list []string) []string { return list[max(0, len(list)-8):] }
 // settle waits until every agent that left is stopped and its events came, and looks at the others.
 func (c *crash) settle() {
 	left, running := 0, 0
-	// A delivery that was in flight at a kill is sent again when its lease is over, which the sender's limits make half a minute.
+	// A delivery that was in flight at a kill is sent again when its lease is over, which the
+	// sender's limits make half a minute.
 	end := time.Now().Add(75 * time.Second)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

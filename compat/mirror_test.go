@@ -76,8 +76,8 @@ func (m *mirror) history(agent string) []string {
 	return out
 }
 
-// TestMirrorThroughKills: events commit with what they tell of. Whatever a server that is killed again and again has stored, a receiver of agent.message has
-// heard of, and of nothing else.
+// TestMirrorThroughKills: events commit with what they tell of. Whatever a server that is killed
+// again and again has stored, a receiver of agent.message has heard of, and of nothing else.
 func TestMirrorThroughKills(t *testing.T) {
 	t.Parallel()
 	m := &mirror{kept: map[string]map[int64]told{}}

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// nodeReceiver runs the receiver of docs/guides/receiving.md that uses the package standardwebhooks, and gives its URL. Without node it skips the test; without the
-// package, too, unless CI is set: .ci/run has npm install it.
+// nodeReceiver runs the receiver of docs/guides/receiving.md that uses the package
+// standardwebhooks, and gives its URL. Without node it skips the test; without the package, too,
+// unless CI is set: .ci/run has npm install it.
 func nodeReceiver(t *testing.T) (string, *process) {
 	t.Helper()
 	node, err := exec.LookPath("node")
@@ -68,8 +69,8 @@ func nodeReceiver(t *testing.T) (string, *process) {
 	return "http://" + addr + "/hook", p
 }
 
-// TestNodeVerifies sends the events of a real call to node, whose package, made by others, verifies them. The independent library for Go does so in every
-// other test of webhooks here.
+// TestNodeVerifies sends the events of a real call to node, whose package, made by others, verifies
+// them. The independent library for Go does so in every other test of webhooks here.
 func TestNodeVerifies(t *testing.T) {
 	t.Parallel()
 	url, p := nodeReceiver(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// What a model answers in JSON mode is kept as it came, and the format that the client asks for reaches the model as it was sent.
+// What a model answers in JSON mode is kept as it came, and the format that the client asks for
+// reaches the model as it was sent.
 func TestOpenAIJSONMode(t *testing.T) {
 	t.Parallel()
 	const said = "{\"at\": \"9:00\",\n \"platforms\": [2, 3], \"late\": null}"
@@ -62,7 +63,8 @@ func TestOpenAIJSONMode(t *testing.T) {
 	}
 }
 
-// toolStream is a stream of two tool calls at once, their arguments in pieces that take turns, with usage in the end.
+// toolStream is a stream of two tool calls at once, their arguments in pieces that take turns, with
+// usage in the end.
 func toolStream() []string {
 	chunk := func(choices string) string {
 		return `data: {"id":"c1","object":"chat.completion.chunk","created":1780000000,"model":"fake-1","choices":` + choices + "}\n\n"
@@ -83,8 +85,8 @@ func toolStream() []string {
 	}
 }
 
-// A client that keeps its own list streams two tool calls at once, sends both results, and asks on: nothing is stored twice, the calls are whole,
-// and the usage is kept.
+// A client that keeps its own list streams two tool calls at once, sends both results, and asks on:
+// nothing is stored twice, the calls are whole, and the usage is kept.
 func TestOpenAIStreamedToolCalls(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)

@@ -181,7 +181,8 @@ func TestOpenAITools(t *testing.T) {
 	}
 }
 
-// A client that re-sends its list stores nothing twice, and what it cut of an answer is what was heard.
+// A client that re-sends its list stores nothing twice, and what it cut of an answer is what was
+// heard.
 func TestOpenAIReconcile(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)
@@ -238,7 +239,8 @@ func TestOpenAIReconcile(t *testing.T) {
 	}
 }
 
-// A client that goes away mid-stream: the next look at the history finds what it was sent, and the upstream call ends.
+// A client that goes away mid-stream: the next look at the history finds what it was sent, and the
+// upstream call ends.
 func TestOpenAICancel(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)
@@ -346,7 +348,8 @@ func TestOpenAIErrors(t *testing.T) {
 		t.Errorf("dead upstream: %d %s", e.StatusCode, e.RawJSON())
 	}
 	slow := scripted(object{"hang": true})
-	slow["heardlog"] = object{"timeouts": object{"first_token_ms": 100, "total_ms": 300}} // a whole answer has no first token
+	// A whole answer has no first token.
+	slow["heardlog"] = object{"timeouts": object{"first_token_ms": 100, "total_ms": 300}}
 	if e := fails(s.join(t, "slow", slow)); e.StatusCode != 504 {
 		t.Errorf("slow upstream: %d %s", e.StatusCode, e.RawJSON())
 	}

@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for anything that a process should do at once. It is only ever spent on a failure, or on a machine that is
-// busy with something else.
+// patience is how long a test waits for anything that a process should do at once. It is only ever
+// spent on a failure, or on a machine that is busy with something else.
 const patience = 30 * time.Second
 
-// eventually waits until cond holds. It is for what can only be looked at from outside, such as a row that another process stores.
+// eventually waits until cond holds. It is for what can only be looked at from outside, such as a
+// row that another process stores.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -98,7 +99,8 @@ type process struct {
 	err    error         // of Wait; read after done
 }
 
-// run starts a command with exactly this environment (and the PATH), and kills it at the end of the test.
+// run starts a command with exactly this environment (and the PATH), and kills it at the end of the
+// test.
 func run(t testing.TB, name string, args []string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...)}
@@ -122,7 +124,8 @@ func (p *process) sane(t testing.TB) {
 	}
 }
 
-// runGroup is run for a command that starts others: the kill at the end of the test reaches them, too.
+// runGroup is run for a command that starts others: the kill at the end of the test reaches them,
+// too.
 func runGroup(t testing.TB, name string, args []string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...)}
@@ -165,7 +168,8 @@ func (p *process) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// wait waits for the process to end by itself and gives its exit code, -1 for one that a signal ended.
+// wait waits for the process to end by itself and gives its exit code, -1 for one that a signal
+// ended.
 func (p *process) wait(t testing.TB) int {
 	t.Helper()
 	select {

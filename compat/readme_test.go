@@ -54,8 +54,9 @@ func session(readme string) []command {
 	return out
 }
 
-// The README's session does what it says: its commands, run by a shell one after the other, answer in the shape that is printed under them, and
-// the receiver prints the lines shown. It does not run beside other tests, since a barge-in after 0.6 s wants a machine that answers.
+// The README's session does what it says: its commands, run by a shell one after the other, answer
+// in the shape that is printed under them, and the receiver prints the lines shown. It does not run
+// beside other tests, since a barge-in after 0.6 s wants a machine that answers.
 func TestReadmeSession(t *testing.T) {
 	raw, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -82,7 +83,8 @@ func TestReadmeSession(t *testing.T) {
 			t.Errorf("the receiver never printed what the README shows: %s\nit printed\n%s", line, demo.stdout)
 		}
 	}
-	demo.signal(t, syscall.SIGTERM) // Ctrl-C ends all three: its output is closed only when none is left
+	// Ctrl-C ends all three: its output is closed only when none is left.
+	demo.signal(t, syscall.SIGTERM)
 	demo.wait(t)
 }
 
@@ -96,7 +98,8 @@ func runDemo(t *testing.T) (*process, string) {
 	addr := freeAddr(t)
 	p := runGroup(t, script, nil, "HEARDLOG_ADDR="+addr, "DEMO_LLM="+freeAddr(t), "DEMO_RECEIVER="+freeAddr(t),
 		"HEARDLOG_STORE=sqlite:"+filepath.Join(t.TempDir(), "demo.db"), "HOME="+os.Getenv("HOME"), "GOCACHE="+os.Getenv("GOCACHE"),
-		"GOPATH="+os.Getenv("GOPATH"), "GOFLAGS="+os.Getenv("GOFLAGS"), "GOPROXY="+os.Getenv("GOPROXY"), "CGO_ENABLED=0") // as program builds it: nothing is compiled twice
+		// As program builds it: nothing is compiled twice.
+		"GOPATH="+os.Getenv("GOPATH"), "GOFLAGS="+os.Getenv("GOFLAGS"), "GOPROXY="+os.Getenv("GOPROXY"), "CGO_ENABLED=0")
 	client := checkedClient(t)
 	eventually(t, "the demo answers", func() bool {
 		if !p.running() {
@@ -149,8 +152,9 @@ func runShell(t *testing.T, steps []command, addr string) [][]string {
 	return all[:len(steps)]
 }
 
-// sameShape compares what a command printed with what the README shows. JSON has the same keys and types; a stream has the same kinds of lines, "…" standing
-// for any number of those shown; anything else is the same text.
+// sameShape compares what a command printed with what the README shows. JSON has the same keys and
+// types; a stream has the same kinds of lines, "…" standing for any number of those shown; anything
+// else is the same text.
 func sameShape(want, got []string) error {
 	want, got = trimBlank(want), trimBlank(got)
 	if len(want) > 0 && strings.HasPrefix(want[0], "data:") {
@@ -284,7 +288,8 @@ func sameStream(want, got []string) error {
 
 var (
 	uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	// How far the answer came before the caller hung up differs from run to run; what was heard of it does not.
+	// How far the answer came before the caller hung up differs from run to run; what was heard of
+	// it does not.
 	originals = regexp.MustCompile(`(to its end: The train leaves ).*(\\\])$`)
 )
 

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// database makes a schema of the test's own on the PostgreSQL server that answers and gives the setting of a store in it. Without a server, or without psql, the
-// test is skipped at a desk and fails in CI.
+// database makes a schema of the test's own on the PostgreSQL server that answers and gives the
+// setting of a store in it. Without a server, or without psql, the test is skipped at a desk and
+// fails in CI.
 func database(t *testing.T) string {
 	t.Helper()
 	base := os.Getenv("TEST_POSTGRES_URL")
@@ -50,8 +51,10 @@ func database(t *testing.T) string {
 	return "HEARDLOG_STORE=" + base + sep + "search_path=" + schema
 }
 
-// TestReplicasKilled has three servers on one database, one of which is killed again and again while all are written to: nothing that was acknowledged is lost or there
-// twice, no number is given twice, agents of the dead are everybody's, and answers that stream through the living go on to their last byte.
+// TestReplicasKilled has three servers on one database, one of which is killed again and again
+// while all are written to: nothing that was acknowledged is lost or there twice, no number is
+// given twice, agents of the dead are everybody's, and answers that stream through the living go on
+// to their last byte.
 func TestReplicasKilled(t *testing.T) {
 	t.Parallel()
 	store := database(t)

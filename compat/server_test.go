@@ -17,7 +17,8 @@ type server struct {
 	client *http.Client
 }
 
-// start runs Heardlog on any free port. The settings are NAME=value; the store is a new one unless they name one.
+// start runs Heardlog on any free port. The settings are NAME=value; the store is a new one unless
+// they name one.
 func start(t testing.TB, env ...string) *server {
 	t.Helper()
 	s := launch(t, env...)

@@ -45,7 +45,8 @@ func TestSettingsMistakes(t *testing.T) {
 	}
 }
 
-// What only other packages can judge is listed with the rest, and nothing is made before all of it is right.
+// What only other packages can judge is listed with the rest, and nothing is made before all of it
+// is right.
 func TestSettingsMistakesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	store := filepath.Join(t.TempDir(), "data", "heardlog.db")
@@ -63,7 +64,8 @@ func TestSettingsMistakesLeaveNothing(t *testing.T) {
 	if strings.Contains(got, "hunter2") {
 		t.Errorf("a secret is shown:\n%s", got)
 	}
-	refuses(t, env[0], "HEARDLOG_WEBHOOK_URL=https://hooks.example/", "HEARDLOG_STORE=sqlite:"+store) // this one alone
+	// This one alone.
+	refuses(t, env[0], "HEARDLOG_WEBHOOK_URL=https://hooks.example/", "HEARDLOG_STORE=sqlite:"+store)
 	if _, err := os.Stat(filepath.Dir(store)); !os.IsNotExist(err) {
 		t.Errorf("the store was made for settings that are wrong: %v", err)
 	}
@@ -151,7 +153,8 @@ func TestStoreInUse(t *testing.T) {
 	}
 }
 
-// A database that a newer version wrote is refused, and so is what is none of ours; neither is touched.
+// A database that a newer version wrote is refused, and so is what is none of ours; neither is
+// touched.
 func TestStoreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -194,7 +197,8 @@ func TestStoreRefused(t *testing.T) {
 // putHeader writes a number as SQLite's header has it.
 func putHeader(b []byte, at int, v uint32) { binary.BigEndian.PutUint32(b[at:], v) }
 
-// With a key, no secret that was given stands in any file or in the log, at any level; a server with another key or none does not start.
+// With a key, no secret that was given stands in any file or in the log, at any level; a server
+// with another key or none does not start.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	const key = "the key of the store 4711"

@@ -40,7 +40,8 @@ func (s *server) refused() bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// At SIGTERM and SIGINT new work is refused, the stream that runs comes to its end, the program ends well, and what was streamed is stored.
+// At SIGTERM and SIGINT new work is refused, the stream that runs comes to its end, the program
+// ends well, and what was streamed is stored.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The subcommand plays every platform's calls against a running server and ends with 0; a record that is not as expected, no server and no such platform
-// end it with 1 and say so.
+// The subcommand plays every platform's calls against a running server and ends with 0; a record
+// that is not as expected, no server and no such platform end it with 1 and say so.
 func TestSimulate(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_CREDENTIALS=red=red-id:red-secret")

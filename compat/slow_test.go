@@ -88,7 +88,8 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// A body of one byte over the limit is refused in the form of its path; one of exactly the limit is taken.
+// A body of one byte over the limit is refused in the form of its path; one of exactly the limit is
+// taken.
 func TestLargeBody(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20

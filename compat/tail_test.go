@@ -19,8 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTailThroughKills: EventSources whose connections break after any byte, at a server that is killed again and again while clients append, speak, interrupt and stream. In
-// the end each was told everything that the ledger is made of, in its order, and nothing twice.
+// TestTailThroughKills: EventSources whose connections break after any byte, at a server that is
+// killed again and again while clients append, speak, interrupt and stream. In the end each was
+// told everything that the ledger is made of, in its order, and nothing twice.
 func TestTailThroughKills(t *testing.T) {
 	t.Parallel()
 	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_LLM_URL=" + fakeLLM(t, "-delay-chunk", "1ms") + "/v1"}
@@ -165,7 +166,8 @@ func wantOnce(t *testing.T, list []sseEvent) {
 	}
 }
 
-// wantAll wants all of final in list, in its order. An answer is no longer provisional once the agent has ended.
+// wantAll wants all of final in list, in its order. An answer is no longer provisional once the
+// agent has ended.
 func wantAll(t *testing.T, list, final []sseEvent) {
 	t.Helper()
 	plain := func(e sseEvent) [3]string {

@@ -38,8 +38,9 @@ type hookCrash struct {
 	taken   map[string]int  // by message id: what the receiver answered with a 200
 }
 
-// Killed over and over while endpoints are made, edited and deleted, deliveries replayed, and agents come and go, the server keeps every endpoint
-// and edit that it acknowledged, sends every event and every replay, and its log tells of each delivery what happened.
+// Killed over and over while endpoints are made, edited and deleted, deliveries replayed, and
+// agents come and go, the server keeps every endpoint and edit that it acknowledged, sends every
+// event and every replay, and its log tells of each delivery what happened.
 func TestFault05Kills(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -93,7 +94,8 @@ func (c *hookCrash) endpoint(ctx context.Context, to *hooks, description string)
 	return out.ID
 }
 
-// run lets everybody work until so many things were acknowledged, and kills the server in the middle of the next.
+// run lets everybody work until so many things were acknowledged, and kills the server in the
+// middle of the next.
 func (c *hookCrash) run(acks int64) {
 	c.acks.Store(0)
 	c.enemy = make(chan struct{})
@@ -256,7 +258,8 @@ func (c *hookCrash) check() {
 	}
 }
 
-// settle waits until nothing waits for the main endpoint, and looks at what came and at what the log says of it.
+// settle waits until nothing waits for the main endpoint, and looks at what came and at what the
+// log says of it.
 func (c *hookCrash) settle() {
 	end := time.Now().Add(75 * time.Second) // retries come after five seconds
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -320,7 +323,8 @@ func (c *hookCrash) deliveries(filter string) (all []delivery) {
 	}
 }
 
-// attempts wants the record of a delivered delivery to end with its only success; numbers may be missing, of attempts that a kill cut off.
+// attempts wants the record of a delivered delivery to end with its only success; numbers may be
+// missing, of attempts that a kill cut off.
 func (c *hookCrash) attempts(id string) {
 	var d delivery
 	c.s.call(c.t, 200, "GET", "/v1/webhooks/deliveries/"+id, nil, &d)

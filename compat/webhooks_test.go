@@ -18,7 +18,8 @@ type sent struct {
 	body   []byte
 }
 
-// signedBy tells which of the secrets have signed the attempt, by their place. The verifier is not ours.
+// signedBy tells which of the secrets have signed the attempt, by their place. The verifier is not
+// ours.
 func (a sent) signedBy(t testing.TB, secrets ...string) string {
 	t.Helper()
 	out := ""
@@ -41,8 +42,9 @@ type hookEndpoint struct {
 	} `json:"secrets"`
 }
 
-// TestSecretsRotate: a receiver with an independent library takes the first attempt and the one after a refusal; during the overlap it may have the old
-// secret or the new one, after the revoke the new one only. All of it outlives a restart.
+// TestSecretsRotate: a receiver with an independent library takes the first attempt and the one
+// after a refusal; during the overlap it may have the old secret or the new one, after the revoke
+// the new one only. All of it outlives a restart.
 func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
 	got := make(chan sent, 100)

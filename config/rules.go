@@ -68,7 +68,7 @@ func checkStore(v string) error {
 		}
 		return nil
 	case "redis", "rediss":
-		return errors.New("Redis can no longer store agents; use sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers")
+		return errors.New("agents can no longer be stored in Redis; use sqlite:PATH, or postgres://USER:PASSWORD@HOST/DATABASE for several servers")
 	}
 	if v == memoryStore {
 		return nil

@@ -12,9 +12,10 @@ import (
 // allows and Heardlog cannot follow is a mistake: traces that are silently lost are missed only
 // when needed.
 type Tracing struct {
-	Base           string      `env:"OTEL_EXPORTER_OTLP_ENDPOINT" validate:"omitempty,collector"`
-	Endpoint       string      `env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,collector"`
-	Exporter       string      `env:"OTEL_TRACES_EXPORTER" validate:"omitempty,oneof=otlp none"` // "" = otlp if an endpoint is set
+	Base     string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" validate:"omitempty,collector"`
+	Endpoint string `env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,collector"`
+	// "" = otlp if an endpoint is set.
+	Exporter       string      `env:"OTEL_TRACES_EXPORTER" validate:"omitempty,oneof=otlp none"`
 	Protocol       string      `env:"OTEL_EXPORTER_OTLP_PROTOCOL" validate:"omitempty,oneof=http/protobuf"`
 	TracesProtocol string      `env:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL" validate:"omitempty,oneof=http/protobuf"`
 	Off            bool        `env:"OTEL_SDK_DISABLED"`

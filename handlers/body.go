@@ -106,7 +106,8 @@ func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64)
 // reserved for at most maxTrusted bytes before they arrive, since the length is only a claim.
 func readAll(r io.Reader, size int64) ([]byte, error) {
 	const maxTrusted = 64 << 10
-	b := make([]byte, 0, max(512, min(size, maxTrusted)+1)) // one more byte, so that the end is seen without growing
+	// One more byte, so that the end is seen without growing.
+	b := make([]byte, 0, max(512, min(size, maxTrusted)+1))
 	for {
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]

@@ -35,7 +35,8 @@ func TestDepthCountsNoStrings(t *testing.T) {
 			for _, stated := range []bool{true, false} {
 				var body io.Reader = strings.NewReader(tt.body)
 				if !stated {
-					body = io.MultiReader(body) // its length is not known, so that it goes in chunks
+					// Its length is not known, so that it goes in chunks.
+					body = io.MultiReader(body)
 				}
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/agents", body)
 				if err != nil {

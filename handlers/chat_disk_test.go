@@ -75,7 +75,8 @@ func TestChatWaitsForTheDisk(t *testing.T) {
 			select {
 			case res := <-answered:
 				t.Fatalf("status %d before the caller's words were kept", res.StatusCode)
-			case <-time.After(100 * time.Millisecond): // long after the answer is there; that it is not passed on cannot be seen sooner
+			// Long after the answer is there; that it is not passed on cannot be seen sooner.
+			case <-time.After(100 * time.Millisecond):
 			}
 			release()
 			select {

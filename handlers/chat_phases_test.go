@@ -225,7 +225,8 @@ func TestLeavesUponLastWrite(t *testing.T) {
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		left := func() {
 			<-r.Context().Done()
-			for end := time.After(50 * time.Millisecond); len(p.ledger(agent)) < 2; { // a record that does not wait for this write would come now
+			// A record that does not wait for this write would come now.
+			for end := time.After(50 * time.Millisecond); len(p.ledger(agent)) < 2; {
 				select {
 				case <-changed:
 				case <-end:

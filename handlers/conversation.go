@@ -95,7 +95,7 @@ func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// removedJSON says how many entries were removed.
+// removedJSON holds how many entries were removed.
 type removedJSON struct {
 	Removed int `json:"removed"`
 }

@@ -18,7 +18,7 @@ type eraseAPI struct {
 	now           func() time.Time
 }
 
-// receiptJSON says what was erased, without content.
+// receiptJSON lists what was erased, without content.
 type receiptJSON struct {
 	Project  string     `json:"project"`
 	User     string     `json:"user,omitempty"`
@@ -75,7 +75,8 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	gone := 0
 	if a.webhooks != nil { // optional
 		var err error
-		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil { // first, so that nothing more is sent
+		// First, so that nothing more is sent.
+		if gone, err = a.webhooks.DeleteAll(ctx, project); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,8 @@ var statuses = map[fault.Code]struct {
 	fault.Forbidden:       {http.StatusForbidden, "InvalidPermission"},
 	fault.NotFound:        {http.StatusNotFound, "TaskNotFound"},
 	fault.Conflict:        {http.StatusConflict, "TaskConflict"},
-	fault.Stopped:         {http.StatusGone, "TaskNotFound"}, // not 409, which OpenAI's clients repeat
+	// Not 409, which OpenAI's clients repeat.
+	fault.Stopped:         {http.StatusGone, "TaskNotFound"},
 	fault.TooLarge:        {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},
 	fault.Quota:           {http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded"},
 	fault.RateLimited:     {http.StatusTooManyRequests, "ConcurrencyLimitExceeded"},

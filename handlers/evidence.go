@@ -24,7 +24,8 @@ type evidenceAPI struct {
 
 // evidenceAnswer names the answers that an event was about.
 type evidenceAnswer struct {
-	AgentID string `json:"agent_id,omitempty"` // absent if the event names no call and has no evidence
+	// Absent if the event names no call and has no evidence.
+	AgentID string `json:"agent_id,omitempty"`
 	// Event is the type of an event that holds evidence, else "".
 	Event    string             `json:"event"`
 	Recorded []recordedEvidence `json:"recorded"`
@@ -38,7 +39,8 @@ type recordedEvidence struct {
 	Heard   string `json:"heard"`
 	Method  string `json:"method,omitempty"`
 	Changed bool   `json:"changed"`
-	Pending bool   `json:"pending,omitempty"` // the answer is not stored yet; it gets the evidence then
+	// The answer is not stored yet; it gets the evidence then.
+	Pending bool `json:"pending,omitempty"`
 }
 
 // ofAgent takes a platform's event about the agent in the path.
@@ -120,7 +122,8 @@ func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, e
 	if err != nil {
 		return err
 	}
-	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")}) // a known platform, or reading had failed
+	// A known platform, or reading had failed.
+	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")})
 	for _, rec := range list {
 		result := "known"
 		if rec.Pending {

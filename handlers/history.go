@@ -14,7 +14,8 @@ import (
 // historyPage is the page size of limit=all, and the maximum of limit.
 const historyPage = 1024
 
-var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }} // memory for reuse, not state
+// Memory for reuse, not state.
+var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }}
 
 // history answers with the newest max_history messages in Agora's form. limit=N sets another
 // number; limit=all pages through everything after after_seq.

@@ -56,7 +56,8 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 func writeBody(w http.ResponseWriter, body []byte) {
 	if len(body) > 64<<10 {
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a connection without deadlines is still correct
+		// A connection without deadlines is still correct.
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	}
 	_, _ = w.Write(body) // the client may be gone

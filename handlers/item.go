@@ -294,7 +294,7 @@ type toolJSON struct {
 	IsError    bool   `json:"is_error"`
 }
 
-// ledgerPlaceJSON says where in which agent's ledger a memory is.
+// ledgerPlaceJSON is the place of a memory in an agent's ledger.
 type ledgerPlaceJSON struct {
 	AgentID string `json:"agent_id"`
 	Seq     int64  `json:"seq"`

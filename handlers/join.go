@@ -32,7 +32,7 @@ type joinAnswer struct {
 	Inherited *inheritedJSON `json:"inherited,omitempty"`
 }
 
-// joinKind says which fields a join requires.
+// joinKind decides which fields a join requires.
 type joinKind int
 
 const (

@@ -44,7 +44,7 @@ func (p *sessionProperties) idle(timeout *int) int {
 	return min(*timeout, p.TTLSeconds)
 }
 
-// inheritedJSON says what an agent took over when it started.
+// inheritedJSON describes what an agent took over when it started.
 type inheritedJSON struct {
 	AgentID  string `json:"agent_id"`
 	Mode     string `json:"mode"`

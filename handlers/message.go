@@ -41,7 +41,8 @@ func (a messageAPI) decodeAppend(w http.ResponseWriter, r *http.Request) ([]memo
 	if err != nil {
 		return nil, err
 	}
-	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) { // a bare list follows the same rules
+	// A bare list follows the same rules.
+	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
 		if err := json.Unmarshal(body, new(json.RawMessage)); err != nil {
 			return nil, input.Error(err)
 		}

@@ -8,13 +8,14 @@ import (
 
 // ledgerEntry is a message with everything that is known of it.
 type ledgerEntry struct {
-	Seq        int64           `json:"seq"`
-	ID         string          `json:"id,omitempty"`
-	Role       memory.Role     `json:"role"`
-	Content    string          `json:"content"`
-	TurnID     int64           `json:"turn_id"`
-	Timestamp  int64           `json:"timestamp"` // Unix ms
-	State      string          `json:"state"`     // final, superseded, empty, unplayed, replaced, dropped, merged or removed
+	Seq       int64       `json:"seq"`
+	ID        string      `json:"id,omitempty"`
+	Role      memory.Role `json:"role"`
+	Content   string      `json:"content"`
+	TurnID    int64       `json:"turn_id"`
+	Timestamp int64       `json:"timestamp"` // Unix ms
+	// Final, superseded, empty, unplayed, replaced, dropped, merged or removed.
+	State      string          `json:"state"`
 	Metadata   json.RawMessage `json:"metadata"`
 	Parts      json.RawMessage `json:"parts,omitempty"`
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`

@@ -17,12 +17,13 @@ import (
 
 // messageRequest is one message to append.
 type messageRequest struct {
-	ID         string                     `json:"id"`
-	Role       string                     `json:"role"`
-	Content    json.RawMessage            `json:"content"` // a string, an array of parts, or null
-	TurnID     *int64                     `json:"turn_id"`
-	Timestamp  int64                      `json:"timestamp"` // Unix ms; ten digits are taken for seconds
-	Source     string                     `json:"source"`    // here or in metadata
+	ID      string          `json:"id"`
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"` // a string, an array of parts, or null
+	TurnID  *int64          `json:"turn_id"`
+	// Unix ms; ten digits are taken for seconds.
+	Timestamp  int64                      `json:"timestamp"`
+	Source     string                     `json:"source"` // here or in metadata
 	Metadata   map[string]json.RawMessage `json:"metadata"`
 	ToolCalls  json.RawMessage            `json:"tool_calls"`
 	ToolCallID string                     `json:"tool_call_id"`

@@ -82,7 +82,7 @@ type observer struct {
 	bodyTimeout time.Duration
 }
 
-// middleware gives each request an ID, a log line and metrics, and turns a panic into a 500.
+// middleware adds an ID, a log line and metrics to each request, and turns a panic into a 500.
 func (o observer) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -102,13 +102,15 @@ func (o observer) middleware(next http.Handler) http.Handler {
 			}
 			o.finish(r, ww, info, time.Since(start), aborted)
 			if aborted || (p != nil && begun) {
-				panic(http.ErrAbortHandler) // the client must not take a broken answer for a complete one
+				// The client must not take a broken answer for a complete one.
+				panic(http.ErrAbortHandler)
 			}
 		}()
 		if r.ContentLength != 0 {
 			// Also for paths that do not read it: the server waits for the rest of the body after
 			// them.
-			_ = http.NewResponseController(w).SetReadDeadline(start.Add(o.bodyTimeout)) // net/http supports it on every connection
+			// Net/http supports it on every connection.
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(o.bodyTimeout))
 		}
 		next.ServeHTTP(ww, r)
 	})

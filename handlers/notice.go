@@ -102,9 +102,9 @@ func (a *noticeAPI) receive(w http.ResponseWriter, r *http.Request) error {
 	return done(noticeFiled, "success; left out: "+omitted.String())
 }
 
-// logRefused logs a signed notification that is refused, because nobody sends it again after three
-// retries. It logs a hash instead of the content; two lines with the same hash are about the same
-// body.
+// logRefused logs a signed notification that is refused, because Agora does not repeat it after
+// three retries. It logs a hash instead of the content; two lines with the same hash are about the
+// same body.
 func (a *noticeAPI) logRefused(r *http.Request, in archive.Notification, body []byte, err error) error {
 	sum := sha256.Sum256(body)
 	a.log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", clip(string(in.ID), 256)).Int("type", int(in.Type)).

@@ -47,7 +47,8 @@ func (a *api) routes(c Config) *chi.Mux {
 			a.projectRoutes(r)
 			r.Route("/webhooks", a.webhookRoutes)
 		})
-		r.Post("/ingest/agora", agora(a.notices.receive))         // a signature takes the place of credentials
+		// A signature takes the place of credentials.
+		r.Post("/ingest/agora", agora(a.notices.receive))
 		r.Get("/webhooks/fetch/{token}", agora(a.webhooks.fetch)) // so does the token
 		r.Group(func(r chi.Router) {
 			r.Use(enter(openAIError), limit(openAIError))

@@ -115,7 +115,8 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 		ToolExchange  json.RawMessage   `json:"tool_exchange"`
 		NotRestorable json.RawMessage   `json:"not_restorable"` // added by snapshot; ignored here
 	}
-	if string(bytes.Trim(body, " \t\r\n")) == "null" { // a client that lost its snapshot does not want to lose the memory
+	// A client that lost its snapshot does not want to lose the memory.
+	if string(bytes.Trim(body, " \t\r\n")) == "null" {
 		return fault.New(fault.BadRequest, "the body is null; an object or an array of messages is wanted")
 	}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
@@ -177,7 +178,8 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 		in.Content = json.RawMessage("null")
 	}
 	var object json.RawMessage
-	if c := in.Content[0]; c != '"' && c != '[' && c != 'n' { // an object or a number is allowed only here
+	// An object or a number is allowed only here.
+	if c := in.Content[0]; c != '"' && c != '[' && c != 'n' {
 		object, in.Content = in.Content, json.RawMessage(`""`)
 	}
 	m, err := in.message(at+".", a.now())

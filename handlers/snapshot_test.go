@@ -63,7 +63,8 @@ func TestSnapshotBounds(t *testing.T) {
 	long, many := join(), join()
 	batch := make([]memory.Message, 50)
 	for i := range batch {
-		batch[i] = memory.Message{Role: memory.User, Source: memory.SourceASR, Content: strings.Repeat("word ", 20_000)} // 100 KB
+		// 100 KB.
+		batch[i] = memory.Message{Role: memory.User, Source: memory.SourceASR, Content: strings.Repeat("word ", 20_000)}
 	}
 	add(long, batch)
 	status, got := call(http.MethodGet, long, nil)

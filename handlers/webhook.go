@@ -67,7 +67,8 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
-		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" { // the member itself or an entry of it
+		// The member itself or an entry of it.
+		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" {
 			return v, fault.At(fault.Invalid, name, "is or holds a JSON %s, where %s is wanted", typ.Value, input.TypeName(typ.Type))
 		}
 		return v, inMember(name, input.Error(err))

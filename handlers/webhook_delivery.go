@@ -256,7 +256,8 @@ func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit { // below it the last ones would be due in another century
+	// Below it the last ones would be due in another century.
+	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit {
 		return fault.At(fault.Invalid, "per_second", "is %v; 0, which does not pace, or %v to 1000 are allowed", in.PerSecond, webhook.MinRateLimit)
 	}
 	q, err := in.query(projectOf(r))

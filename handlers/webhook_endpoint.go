@@ -133,9 +133,9 @@ func (a webhookAPI) changeEndpoint(w http.ResponseWriter, r *http.Request, begin
 	return a.answerEndpoint(w, e, err)
 }
 
-// dropSecrets removes an endpoint's stored secrets if its URL moves to another origin: whoever may
-// change the URL could read them there. It fails if the body does not name them, so that deliveries
-// do not fail for their lack.
+// dropSecrets removes an endpoint's stored secrets if its URL moves to another origin: otherwise a
+// client that may change the URL could read them there. It fails if the body does not name them, so
+// that deliveries do not fail for their lack.
 func dropSecrets(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 	raw, ok := obj["url"]
 	if !ok {

@@ -31,7 +31,8 @@ func orNull(raw json.RawMessage) json.RawMessage {
 // setEndpoint sets the fields of an endpoint; null is a field's default. Endpoint.Validate checks
 // the values later.
 func setEndpoint(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
-	for _, name := range slices.Sorted(maps.Keys(obj)) { // so that the same one of two errors is reported
+	// So that the same one of two errors is reported.
+	for _, name := range slices.Sorted(maps.Keys(obj)) {
 		if err := setField(e, name, obj[name]); err != nil {
 			return err
 		}
@@ -120,7 +121,8 @@ func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
 	}
 	e.Retry = nil
 	if list != nil {
-		e.Retry = make([]time.Duration, 0, len(list)) // an empty list means one try, null the server's schedule
+		// An empty list means one try, null the server's schedule.
+		e.Retry = make([]time.Duration, 0, len(list))
 	}
 	for i, v := range list {
 		d, err := seconds(fmt.Sprintf("retry_schedule[%d]", i), v, webhook.MinRetryWait, webhook.MaxRetryWait)

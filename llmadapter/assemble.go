@@ -14,13 +14,13 @@ type Assembly struct {
 	// System are the agent's system messages: JSON objects, with variables not filled in yet.
 	System    []json.RawMessage
 	Variables map[string]string
-	// Summary stands for what has left the memory. It follows the system messages, inside the last of
-	// them if that is a text: a blank line, SummaryHeading, the summary. "" for none.
+	// Summary stands for what has left the memory. It follows the system messages, inside the last
+	// of them if that is a text: a blank line, SummaryHeading, the summary. "" for none.
 	Summary string
 	// Request is the client's; nil for a turn without a client.
 	Request *Request
-	// Messages are the conversation, oldest first, without system messages. Append merges runs of user
-	// messages in place.
+	// Messages are the conversation, oldest first, without system messages. Append merges runs of
+	// user messages in place.
 	Messages []Message
 	// Custom selects the form with every field (llm.vendor "custom").
 	Custom bool
@@ -143,7 +143,8 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 	}
-	filled, last := make([][]byte, 0, len(a.System)), -1 // last is the start of the last system message
+	// Last is the start of the last system message.
+	filled, last := make([][]byte, 0, len(a.System)), -1
 	for _, s := range a.System {
 		if len(s) == 0 || s[0] != '{' {
 			continue
@@ -199,7 +200,8 @@ func appendSummary(dst []byte, first, last int, summary string) []byte {
 	summary = SummaryHeading + "\n" + summary
 	if last >= 0 {
 		if content, ok := lookup(dst[last:], "content"); ok && len(content) > 2 && content[0] == '"' {
-			end := cap(dst) - cap(content) + len(content) - 1 // of the text, before its closing quote: content is a part of dst
+			// Of the text, before its closing quote: content is a part of dst.
+			end := cap(dst) - cap(content) + len(content) - 1
 			quoted := appendQuote(nil, "\n\n"+summary)
 			return slices.Insert(dst, end, quoted[1:len(quoted)-1]...)
 		}

@@ -31,8 +31,8 @@ type Record struct {
 	Error []byte
 	// Done is set when [DONE] was read.
 	Done bool
-	// FirstTokenAt is when the client was first sent words or a tool call, FirstSentenceAt when it was
-	// sent the end of the first sentence; zero before that.
+	// FirstTokenAt is when the client was first sent words or a tool call, FirstSentenceAt when it
+	// was sent the end of the first sentence; zero before that.
 	FirstTokenAt, FirstSentenceAt time.Time
 
 	spoke, sentence bool // read, not yet written

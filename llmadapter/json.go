@@ -212,7 +212,8 @@ func unquote(v []byte) string {
 func appendQuote(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			dst, _ = jsontext.AppendQuote(dst, s) // the error only reports that something was repaired
+			// The error only reports that something was repaired.
+			dst, _ = jsontext.AppendQuote(dst, s)
 			return dst
 		}
 	}

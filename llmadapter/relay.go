@@ -9,11 +9,12 @@ import (
 
 const (
 	// readBuffer is how much of a response is read at once. Data that arrives together is passed on
-	// together. A stream begins with firstBuffer, which is enough for single words and saves memory.
+	// together. A stream begins with firstBuffer, which is enough for single words and saves
+	// memory.
 	readBuffer  = 8 << 10
 	firstBuffer = 1 << 10
-	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended between
-	// events. Longer events are passed on in pieces.
+	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended
+	// between events. Longer events are passed on in pieces.
 	maxHeld = 64 << 10
 )
 
@@ -54,11 +55,11 @@ type Relay struct {
 	// Flushed is called after each write that reached the client.
 	Flushed func()
 	// Ending is called once, when all but [DONE] has been written and flushed, or the stream ended
-	// without it: the answer can be stored before the client learns that it is complete. An error of
-	// Ending ends Run, without [DONE].
+	// without it: the answer can be stored before the client learns that it is complete. An error
+	// of Ending ends Run, without [DONE].
 	Ending func() error
-	// StopOnError makes Run return ErrStream instead of passing on an error object that comes before
-	// any word.
+	// StopOnError makes Run return ErrStream instead of passing on an error object that comes
+	// before any word.
 	StopOnError bool
 	// Lock guards Record if other goroutines read it during Run; it may be nil.
 	Lock sync.Locker
@@ -127,7 +128,8 @@ func (r *Relay) Run(src io.Reader) error {
 // read parses what is new in b, from held on, and writes what is complete. It returns how much that
 // was.
 func (r *Relay) read(b []byte, held int) (int, error) {
-	last, done, stop := 0, -1, false // the end of the last event, the start of [DONE], and whether to stop
+	// The end of the last event, the start of [DONE], and whether to stop.
+	last, done, stop := 0, -1, false
 	data := false
 	r.lock()
 	whole := r.sse.Feed(b[held:], func(ev []byte, end int) {

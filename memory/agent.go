@@ -164,9 +164,10 @@ type LLMSettings struct {
 	APIKey         secret.String
 	Vendor         string // VendorCustom passes every field on
 	Style          string
-	Model          string                   // properties.llm.model, or the server's default; params.model wins
-	SystemMessages []json.RawMessage        // OpenAI message objects, template variables not yet filled in
-	Params         json.RawMessage          `json:",omitempty"` // object flattened into the upstream body; nil for none
+	Model          string            // properties.llm.model, or the server's default; params.model wins
+	SystemMessages []json.RawMessage // OpenAI message objects, template variables not yet filled in
+	// Object flattened into the upstream body; nil for none.
+	Params         json.RawMessage          `json:",omitempty"`
 	Headers        map[string]secret.String // sent upstream; values may be keys
 	MaxHistory     int                      // messages put in front of an LLM call and shown in history; 1 to 1024
 	Greeting       string
@@ -187,12 +188,9 @@ type LLMSettings struct {
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
 	// Upstreams are tried in this order when the LLM above fails before the first byte of its
-	// answer; at most maxUpstreams.
+	// answer; at most 8.
 	Upstreams []Upstream `json:",omitempty"`
 }
-
-// maxUpstreams limits the fallback upstreams.
-const maxUpstreams = 8
 
 // Upstream is an LLM to fall back to. It shares the limits, system messages and llm.params of the
 // first one.

@@ -53,14 +53,16 @@ func (s *Service) Begin(ctx context.Context, project, id string, r TurnRequest) 
 		// them are recognized.
 		t.Context = newest(t.Agent.Settings.Memory.Since(t.stored), t.added, t.Agent.Settings.LLM.MaxHistory)
 	}
-	if t.asksNothing() { // the memory was cleared, or an earlier question is repeated; it must be answered anyway
+	// The memory was cleared, or an earlier question is repeated; it must be answered anyway.
+	if t.asksNothing() {
 		t.Context = LastQuestion(t.Recent())
 	}
 	t.Summary = t.summary()
 	// A second call for a turn replaces the answer that is being generated for it.
 	for _, f := range s.live.flying(k) {
 		if f != t.flight && f.turn.Load() == t.TurnID {
-			if err := s.Durable(t); err != nil { // it must not fall for a call that comes to nothing
+			// It must not fall for a call that comes to nothing.
+			if err := s.Durable(t); err != nil {
 				s.land(k, t.flight)
 				return nil, err
 			}
@@ -294,7 +296,8 @@ func (s *Service) Settle(ctx context.Context, t *Turn, a Answer) (Message, error
 	now := s.NowMS()
 	out := a.message(now)
 	out.Seq, out.TurnID, out.TurnHasUser = t.AnswerSeq, t.TurnID, true
-	out = t.flight.amended(out, now) // not within the decision, which holds up all other writes of the server
+	// Not within the decision, which holds up all other writes of the server.
+	out = t.flight.amended(out, now)
 	err := s.update(ctx, t.Agent.Project, t.Agent.ID, func(view AgentView) (Change, error) {
 		h := view.Head()
 		// This includes an agent that has ended: its ledger must have what was said.
@@ -361,7 +364,8 @@ func (a Answer) message(now int64) Message {
 	case cut:
 		m.Interrupted, m.InterruptMS, m.InterruptBy, m.Method = true, now, by, DisconnectOnly
 	default:
-		m.Method = DisconnectOnly // the upstream broke: the caller did not interrupt, but heard no more either
+		// The upstream broke: the caller did not interrupt, but heard no more either.
+		m.Method = DisconnectOnly
 	}
 	if m.Content != a.Generated && a.FailureText == "" {
 		m.Generated = a.Generated

@@ -67,7 +67,8 @@ func (s *Service) Put(ctx context.Context, project, id string, msgs []Message) (
 		if len(c.Append) == 0 {
 			return c, nil
 		}
-		if err := h.Agent.MustBeActive(fault.Stopped); err != nil { // stored messages are returned even after the end
+		// Stored messages are returned even after the end.
+		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
 			return Change{}, err
 		}
 		if !s.special(&h.Agent, nil) {

@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestAppendStringAnywhere puts each byte at each place of a text, since the beginning is looked at eight bytes at a time.
+// TestAppendStringAnywhere puts each byte at each place of a text, since the beginning is looked at
+// eight bytes at a time.
 func TestAppendStringAnywhere(t *testing.T) {
 	t.Parallel()
 	for c := range 256 {

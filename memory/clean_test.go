@@ -49,7 +49,8 @@ func TestCleanText(t *testing.T) {
 	}
 }
 
-// TestCleanTextFromJSON shows what reaches CleanText of the ways in which JSON can carry a broken text.
+// TestCleanTextFromJSON shows what reaches CleanText of the ways in which JSON can carry a broken
+// text.
 func TestCleanTextFromJSON(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ in, want, err string }{

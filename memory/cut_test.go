@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// TestAnswersAreCutBehind: a memory that is cut on write is cut by the answers that the proxy stores, too, also by one that comes late.
+// TestAnswersAreCutBehind: a memory that is cut on write is cut by the answers that the proxy
+// stores, too, also by one that comes late.
 //
 // Rules: 000-18
 func TestAnswersAreCutBehind(t *testing.T) {

@@ -47,7 +47,8 @@ func newLate(t *testing.T) (*memory.Service, lateStore, string) {
 	return s, store, join(t, s, nil).ID
 }
 
-// A turn begins while its words are on their way to the disk: whoever watches is told when they are there, and its answer is stored behind them.
+// A turn begins while its words are on their way to the disk: whoever watches is told when they are
+// there, and its answer is stored behind them.
 func TestBeginBeforeTheDisk(t *testing.T) {
 	t.Parallel()
 	s, store, id := newLate(t)
@@ -70,7 +71,8 @@ func TestBeginBeforeTheDisk(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Errorf("the answer was stored before its question: %v", err)
-	case <-time.After(20 * time.Millisecond): // it must not; that it would later cannot be seen sooner
+	// It must not; that it would later cannot be seen sooner.
+	case <-time.After(20 * time.Millisecond):
 	}
 	store.disk <- nil
 	for _, wait := range []func() error{func() error { return s.Durable(turn) }, func() error { return <-done }} {
@@ -89,7 +91,8 @@ func TestBeginBeforeTheDisk(t *testing.T) {
 	}
 }
 
-// A disk that refuses: the turn never was. Nothing is stored, nobody is told, and the agent is free for the next.
+// A disk that refuses: the turn never was. Nothing is stored, nobody is told, and the agent is free
+// for the next.
 func TestBeginLost(t *testing.T) {
 	t.Parallel()
 	s, store, id := newLate(t)
@@ -122,14 +125,16 @@ func TestBeginLost(t *testing.T) {
 	settle(t, s, again, memory.Answer{Generated: "At two.", Sent: "At two.", Complete: true})
 }
 
-// An answer in flight is replaced by a later call for its turn only once that call's own words are kept.
+// An answer in flight is replaced by a later call for its turn only once that call's own words are
+// kept.
 func TestBeginLostReplacesNothing(t *testing.T) {
 	t.Parallel()
 	s, store, id := newLate(t)
 	cut := make(chan error, 1)
 	first := begin(t, s, id, func(err error) { cut <- err }, user("When is my train?"))
 	store.disk <- nil
-	store.disk <- fault.New(fault.Unavailable, "the disk is full") // goes in once the first is taken
+	// Goes in once the first is taken.
+	store.disk <- fault.New(fault.Unavailable, "the disk is full")
 	if _, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{Plan: plan(), Cut: func(error) {}}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("begin: %v", err)
 	}

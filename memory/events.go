@@ -26,7 +26,8 @@ type EventFacts struct {
 	Sequence int64 // grows with each event of the agent; may skip
 	AtMS     int64
 	Agent    Agent
-	Messages []Message // 103: the whole memory as history shows it; 10002: the messages that a change altered, by Seq
+	// 103: the whole memory as history shows it; 10002: the messages that a change altered, by Seq.
+	Messages []Message
 	Turns    []TurnRow // 111, 112
 	End      OpenEnd   // 103
 	TurnID   int64     // 110
@@ -48,7 +49,7 @@ const (
 	nthAnswer   = 9 // and up
 )
 
-// event returns an outbox row, or none if nobody receives the type. rev is the revision of its
+// event returns an outbox row, or none if no endpoint wants the type. rev is the revision of its
 // change, nth its place in it.
 func (s *Service) event(a *Agent, eventType int, rev, nth, now int64, f EventFacts) ([]Event, error) {
 	if !s.cfg.Events.Wants(a.Project, eventType) {
@@ -72,7 +73,7 @@ func (s *Service) event(a *Agent, eventType int, rev, nth, now int64, f EventFac
 
 // addEvents adds the events that follow from the messages of a change: those about messages as they
 // are now, and those about answers that were cut. view has the messages that the change replaces.
-// If nobody receives such events, it costs two calls of Wants.
+// If no endpoint wants such events, it costs two calls of Wants.
 func (s *Service) addEvents(a *Agent, rev int64, c *Change, view AgentView) error {
 	if len(c.Append)+len(c.Replace) == 0 {
 		return nil

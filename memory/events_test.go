@@ -17,7 +17,8 @@ import (
 	"github.com/heardlog/heardlog/memory/memorytest"
 )
 
-// outbox is a store that notes the events of what was written, and the wish for some types. Their bodies are lines that a test can read.
+// outbox is a store that notes the events of what was written, and the wish for some types. Their
+// bodies are lines that a test can read.
 type outbox struct {
 	memory.Ledger
 	want map[int]bool
@@ -75,7 +76,8 @@ func (o *outbox) Body(f memory.EventFacts) ([]byte, error) {
 	return json.Marshal(body{f.Agent.ID, f.Sequence, line})
 }
 
-// note keeps what a change tells, and finds fault with numbers that do not grow and ids that come twice.
+// note keeps what a change tells, and finds fault with numbers that do not grow and ids that come
+// twice.
 func (o *outbox) note(events []memory.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,7 +142,8 @@ func (o *outbox) told(t *testing.T, want ...string) {
 	o.lines, o.fault = nil, nil
 }
 
-// TestMessageEvents: each message of the history is told of when it is stored, and again when it changes or leaves the history; nothing else is.
+// TestMessageEvents: each message of the history is told of when it is stored, and again when it
+// changes or leaves the history; nothing else is.
 func TestMessageEvents(t *testing.T) {
 	t.Parallel()
 	o := newOutbox(event.Message)
@@ -185,7 +188,8 @@ func beginPlan(t *testing.T, s *memory.Service, id string, p memory.Plan) *memor
 	return turn
 }
 
-// TestInterruptedEvents: a cut is told of when it is stored, again when better evidence says otherwise, and never when nothing changed.
+// TestInterruptedEvents: a cut is told of when it is stored, again when better evidence says
+// otherwise, and never when nothing changed.
 func TestInterruptedEvents(t *testing.T) {
 	t.Parallel()
 	o := newOutbox(event.Interrupted)
@@ -194,7 +198,8 @@ func TestInterruptedEvents(t *testing.T) {
 	turn := begin(t, s, a.ID, nil, user("q"))
 	settle(t, s, turn, memory.Answer{Generated: "one two three", Sent: "one two", Err: memory.ErrClientGone})
 	o.told(t, `10001 2 true "one two" of "one two three" disconnect_only`)
-	if err := s.Complete(t.Context(), turn, "one two three four"); err != nil { // drained behind the client's back
+	// Drained behind the client's back.
+	if err := s.Complete(t.Context(), turn, "one two three four"); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t, `10001 2 true "one two" of "one two three four" disconnect_only`)
@@ -208,7 +213,8 @@ func TestInterruptedEvents(t *testing.T) {
 	o.told(t, `10001 2 true "one" of "one two three four" vendor_text`)
 	say("one")
 	ms := int64(900)
-	if _, err := s.Interrupt(t.Context(), "p", a.ID, memory.InterruptRequest{HeardMS: &ms, AtMS: 4}); err != nil { // weaker
+	// Weaker.
+	if _, err := s.Interrupt(t.Context(), "p", a.ID, memory.InterruptRequest{HeardMS: &ms, AtMS: 4}); err != nil {
 		t.Fatal(err)
 	}
 	o.told(t)
@@ -220,7 +226,8 @@ func TestInterruptedEvents(t *testing.T) {
 	o.told(t, `10001 6 true "half" of "half of it" vendor_text`)
 }
 
-// TestEventsOfOneChange: a change that cuts many answers tells of each, under an id and a number of its own, and of the messages.
+// TestEventsOfOneChange: a change that cuts many answers tells of each, under an id and a number of
+// its own, and of the messages.
 func TestEventsOfOneChange(t *testing.T) {
 	t.Parallel()
 	o := newOutbox(event.Interrupted, event.Message)
@@ -274,7 +281,8 @@ func TestEndEvents(t *testing.T) {
 	o.told(t, "102", `103 1 "q" 2 "yes"`, "112 turn 0 ttft 20", "111 turn 0 ttft 20")
 }
 
-// TestExpiring: one hour before its lifetime is over an agent's expiry is announced, once, also over a restart, and not at all where nobody wants to know.
+// TestExpiring: one hour before its lifetime is over an agent's expiry is announced, once, also
+// over a restart, and not at all where nobody wants to know.
 func TestExpiring(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

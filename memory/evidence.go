@@ -41,9 +41,10 @@ type Playback struct {
 
 // Stretch is a segment of audio that started to play.
 type Stretch struct {
-	StartMS int64   `json:"start"`          // Unix ms
-	Text    string  `json:"text,omitempty"` // its words, separated by single spaces
-	Ends    []int64 `json:"ends,omitempty"` // when each word ended, ms after StartMS; empty if unknown
+	StartMS int64  `json:"start"`          // Unix ms
+	Text    string `json:"text,omitempty"` // its words, separated by single spaces
+	// When each word ended, ms after StartMS; empty if unknown.
+	Ends []int64 `json:"ends,omitempty"`
 }
 
 // WithEvidence returns the message with the evidence applied, and whether that changes it.

@@ -45,7 +45,8 @@ func someEvidence(rnd *rand.Rand, whole string) happening {
 	return happening{Evidence: e}
 }
 
-// TestAnyEvidenceInAnyOrder: whatever is told of an answer, and however often, gives the same record in each order, and nothing that was generated is lost.
+// TestAnyEvidenceInAnyOrder: whatever is told of an answer, and however often, gives the same
+// record in each order, and nothing that was generated is lost.
 func TestAnyEvidenceInAnyOrder(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -87,7 +88,8 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 			t.Fatalf("seed %d: what was generated became %q", seed, m.Original())
 		}
 		m.Rev, m.Marks, m.AnswerSeq = 0, memory.Marks{}, 0
-		m.Amend(func(r *memory.Rare) { r.UnheardTokens = 0 }) // what a counter has counted so far: it never goes down
+		// What a counter has counted so far: it never goes down.
+		m.Amend(func(r *memory.Rare) { r.UnheardTokens = 0 })
 		return m
 	}
 	for range 300 {
@@ -110,7 +112,8 @@ func TestAnyEvidenceInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestCauseSeen: what we saw cut an answer stays its cause, whoever tells later what was heard of it; a cause that is told counts more than none.
+// TestCauseSeen: what we saw cut an answer stays its cause, whoever tells later what was heard of
+// it; a cause that is told counts more than none.
 func TestCauseSeen(t *testing.T) {
 	t.Parallel()
 	const whole = "one two three"
@@ -146,7 +149,8 @@ func TestCauseSeen(t *testing.T) {
 	}
 }
 
-// TestUnplayedTurns: an answer that nobody heard closes its turn, whether that is known before the next words come or after them.
+// TestUnplayedTurns: an answer that nobody heard closes its turn, whether that is known before the
+// next words come or after them.
 func TestUnplayedTurns(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {

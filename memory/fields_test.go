@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestSize counts as the rule says: code points of text, of parts the text or the content, else their JSON; null is 4, calls and ids nothing.
+// TestSize counts as the rule says: code points of text, of parts the text or the content, else
+// their JSON; null is 4, calls and ids nothing.
 //
 // Rules: 001-3
 func TestSize(t *testing.T) {
@@ -36,7 +37,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSizeIsStored: what is written carries its size, whether it is new, an answer, or changed by evidence.
+// TestSizeIsStored: what is written carries its size, whether it is new, an answer, or changed by
+// evidence.
 func TestSizeIsStored(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
@@ -86,7 +88,8 @@ func TestWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestInstructionsHaveNoTurnOfTheirOwn: a stored system message belongs to the turn that it stands in front of, and the turn table does not know it.
+// TestInstructionsHaveNoTurnOfTheirOwn: a stored system message belongs to the turn that it stands
+// in front of, and the turn table does not know it.
 func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	system := memory.Message{Role: memory.System, Source: memory.SourceMessage, Content: "be brief"}
@@ -106,7 +109,8 @@ func TestInstructionsHaveNoTurnOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestMessageIsSmall: each message of a turn is copied many times, so that a field more in each is felt by the proxy. What few messages have belongs into Rare.
+// TestMessageIsSmall: each message of a turn is copied many times, so that a field more in each is
+// felt by the proxy. What few messages have belongs into Rare.
 func TestMessageIsSmall(t *testing.T) {
 	t.Parallel()
 	if got := unsafe.Sizeof(memory.Message{}); got > 448 {
@@ -114,7 +118,8 @@ func TestMessageIsSmall(t *testing.T) {
 	}
 }
 
-// TestAmend: a message's rare fields are its own once they are changed, and take no room where none is left.
+// TestAmend: a message's rare fields are its own once they are changed, and take no room where none
+// is left.
 func TestAmend(t *testing.T) {
 	t.Parallel()
 	first := memory.Message{Role: memory.User, Content: "a"}

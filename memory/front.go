@@ -199,7 +199,8 @@ func (f *Front) changed(view AgentView, base int64, c *Change) (*Front, error) {
 		n.moved(m.TurnID, m.TurnID != old.TurnID)
 	}
 	for i := range c.Append {
-		if m := &c.Append[i]; m.Seq < f.Seq && m.Seq >= base { // a late answer in a place that was kept free for it
+		// A late answer in a place that was kept free for it.
+		if m := &c.Append[i]; m.Seq < f.Seq && m.Seq >= base {
 			n.add(m, 1)
 			n.moved(m.TurnID, true)
 		}

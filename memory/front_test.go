@@ -71,7 +71,8 @@ func (t rowsTx) Seq(seq int64) (memory.Message, error) {
 	return t.AgentView.Seq(seq)
 }
 
-// anyMessage makes a message of a long conversation: mostly words, now and then tools, instructions, drafts.
+// anyMessage makes a message of a long conversation: mostly words, now and then tools,
+// instructions, drafts.
 func anyMessage(rnd *rand.Rand, i int) memory.Message {
 	id := fmt.Sprint("c", rnd.IntN(4))
 	text := fmt.Sprint(i, " some words that somebody said")
@@ -114,8 +115,9 @@ func anyPolicy(rnd *rand.Rand) *window.Policy {
 	return &p
 }
 
-// TestLongMemoryReadsItsEnd: a context of a long memory is the same whether all of the memory is looked at or its end alone, whatever the ledger and the policy, all presets
-// among them; and it is its end alone that is read wherever the policy has a limit.
+// TestLongMemoryReadsItsEnd: a context of a long memory is the same whether all of the memory is
+// looked at or its end alone, whatever the ledger and the policy, all presets among them; and it is
+// its end alone that is read wherever the policy has a limit.
 func TestLongMemoryReadsItsEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -183,7 +185,8 @@ func TestLongMemoryReadsItsEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				read := counted.n.Load()
-				r.Scope = &window.Scope{} // of which everything is, and which is looked for in all of the memory
+				// Of which everything is, and which is looked for in all of the memory.
+				r.Scope = &window.Scope{}
 				want, err := whole.Context(t.Context(), "p", a.ID, r)
 				if err != nil {
 					t.Fatal(err)
@@ -289,7 +292,8 @@ func TestFrontIsKept(t *testing.T) {
 	}
 }
 
-// TestLongMemoryIsCutOnWrite: a memory that is cut when it is written to is cut in the same way whether all of it is looked at or its end alone, and its end is what is read.
+// TestLongMemoryIsCutOnWrite: a memory that is cut when it is written to is cut in the same way
+// whether all of it is looked at or its end alone, and its end is what is read.
 func TestLongMemoryIsCutOnWrite(t *testing.T) {
 	t.Parallel()
 	limit := func(n int) *int { return &n }

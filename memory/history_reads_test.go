@@ -26,7 +26,8 @@ func (s *readCounter) Recent(ctx context.Context, project, id string, n int, his
 	return s.Ledger.Recent(ctx, project, id, n, historyOnly)
 }
 
-// TestHistoryIsOneRead: a history of the agent's own length asks the store once, which is a round trip where servers share it.
+// TestHistoryIsOneRead: a history of the agent's own length asks the store once, which is a round
+// trip where servers share it.
 func TestHistoryIsOneRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ own, said, want, reads int }{{4, 60, 4, 1}, {0, 60, 32, 1}, {50, 60, 50, 2}, {50, 10, 10, 1}} {

@@ -15,11 +15,13 @@ import (
 // message that came in another way and was not changed there.
 type Item struct {
 	// 32 hex digits; "" is the one derived from its place, see ItemRow. Several items may share one
-	ID        string          `json:"id,omitempty"`
-	AgentID   string          `json:"agent_id,omitempty"`   // as it was given, whether there is such an agent or not
-	Extra     json.RawMessage `json:"extra,omitempty"`      // object; never matched
-	UpdatedMS int64           `json:"updated_ms,omitempty"` // of the last change of status, Unix ms; 0 = never
-	IsError   bool            `json:"is_error,omitempty"`   // of a tool's result
+	ID string `json:"id,omitempty"`
+	// As it was given, whether there is such an agent or not.
+	AgentID string          `json:"agent_id,omitempty"`
+	Extra   json.RawMessage `json:"extra,omitempty"` // object; never matched
+	// Of the last change of status, Unix ms; 0 = never.
+	UpdatedMS int64 `json:"updated_ms,omitempty"`
+	IsError   bool  `json:"is_error,omitempty"` // of a tool's result
 }
 
 // scopeOr sets the scope of a message that has none to its agent's.
@@ -32,7 +34,8 @@ func (m *Message) scopeOr(agents Scope) {
 // ItemRow is how an item is found. Drivers keep one for each item, in the order in which the
 // messages were appended.
 type ItemRow struct {
-	Project string // of its items, which is not that of the ledger where no agent keeps them: see ItemProject
+	// Of its items, which is not that of the ledger where no agent keeps them: see ItemProject.
+	Project string
 	ID      string
 	Scope
 	AgentID string
@@ -57,7 +60,7 @@ func (m *Message) ItemRow(project, agentID string) (ItemRow, bool) {
 }
 
 // ownProject precedes a project's name in the name of the project whose one agent keeps the items
-// of no other agent. No real project has such a name, so nobody finds that agent, and no limits,
+// of no other agent. No real project has such a name, so that agent is never found, and no limits,
 // endpoints or lists include it.
 const ownProject = "~"
 
@@ -78,7 +81,8 @@ type ItemQuery struct {
 
 // StoredItem is a message with its place.
 type StoredItem struct {
-	No      int64  // grows in the order in which messages were appended, over all of a project's ledgers
+	// Grows in the order in which messages were appended, over all of a project's ledgers.
+	No      int64
 	Project string // of the ledger
 	AgentID string // of the ledger
 	Message Message

@@ -28,7 +28,8 @@ func (p *largestPage) Items(ctx context.Context, project string, q memory.ItemQu
 	return list, next, err
 }
 
-// TestSearchHolds: however long the texts are, a search holds no more than its bytes of them and one page, which is no more than that; short ones take few reads.
+// TestSearchHolds: however long the texts are, a search holds no more than its bytes of them and
+// one page, which is no more than that; short ones take few reads.
 func TestSearchHolds(t *testing.T) {
 	t.Parallel()
 	const most = 32 << 20

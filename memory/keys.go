@@ -23,12 +23,6 @@ type Call struct {
 	Weak bool `json:"weak,omitempty"`
 }
 
-// Bounds of a join's own keys.
-const (
-	maxKeys   = 16
-	maxKeyLen = 256
-)
-
 // KeyTaken is the refusal of a second live agent with a key.
 func KeyTaken(key, agentID string) error {
 	return &NameTakenError{AgentID: agentID, Err: fault.At(fault.Conflict, "properties.heardlog.keys", "a running agent has the key %q already", key)}

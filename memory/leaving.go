@@ -56,7 +56,8 @@ func (s *Service) Leaving(ctx context.Context, project, id string) (Leaving, err
 		l.Model = *s.PolicyOf(&h.Agent, nil).SummaryModel
 		return l, err
 	}
-	if !summarises(s.PolicyOf(&h.Agent, nil)) { // most agents: their memories are not read, of all of them when the server starts
+	// Most agents: their memories are not read, of all of them when the server starts.
+	if !summarises(s.PolicyOf(&h.Agent, nil)) {
 		return Leaving{Agent: h.Agent, Chars: math.MaxInt64, Count: math.MaxInt64, rev: h.Rev}, nil
 	}
 	busy := len(s.live.flying(agentKey{project, id})) > 0
@@ -221,7 +222,8 @@ func (s *Service) changedUpTo(ctx context.Context, project, id string, since, up
 	if err != nil || h.Rev == since {
 		return false, since, err
 	}
-	msgs, err := s.cfg.Store.Messages(ctx, project, id, MessageQuery{AfterRev: since, Limit: 1}) // in order of Seq
+	// In order of Seq.
+	msgs, err := s.cfg.Store.Messages(ctx, project, id, MessageQuery{AfterRev: since, Limit: 1})
 	return len(msgs) > 0 && msgs[0].Seq <= upTo, h.Rev, err
 }
 

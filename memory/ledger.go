@@ -98,8 +98,8 @@ type AgentView interface {
 }
 
 // Decision looks at an agent and returns what to write. It must not block. It may run more than
-// once for one call, since another process may change the agent meanwhile, so it must set anew on
-// each run what it captures. An error writes nothing and reaches the caller as it is.
+// once for one call, since another process may change the agent meanwhile, so it must set
+// what it captures on each run. An error writes nothing and reaches the caller as it is.
 type Decision func(view AgentView) (Change, error)
 
 // AgentQuery selects agents of one project, newest first.
@@ -166,7 +166,7 @@ type Ledger interface {
 	// UpdateEarly is Update, except that it may return with early=true as soon as the change is
 	// decided and certain to be next on its way to the disk. Another goroutine then calls kept once
 	// with what Update would have returned. Until kept(nil) the change is not acknowledged and must
-	// not be shown to anybody. Reads of the agent that begin meanwhile wait for the outcome.
+	// not be shown. Reads of the agent that begin meanwhile wait for the outcome.
 	// Without early all is as after Update, and kept is not called.
 	UpdateEarly(ctx context.Context, project, id string, decide Decision, kept func(error)) (early bool, err error)
 	// Head returns the agent's head, or fault.NotFound.

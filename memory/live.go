@@ -27,8 +27,9 @@ type agentKey struct{ project, id string }
 func keyOf(a Agent) agentKey { return agentKey{a.Project, a.ID} }
 
 type liveAgent struct {
-	asked  atomic.Int64 // Unix ns of the last request for the agent, or of the last message
-	spoken atomic.Int64 // Unix ns of the last message, or of the end of an answer: what a silence counts from
+	asked atomic.Int64 // Unix ns of the last request for the agent, or of the last message
+	// Unix ns of the last message, or of the end of an answer: what a silence counts from.
+	spoken atomic.Int64
 
 	mu       sync.Mutex
 	flights  []*flight
@@ -38,8 +39,9 @@ type liveAgent struct {
 	// silenced is set once the server has broken the running silence. After a restart it may break
 	// it once more.
 	silenced atomic.Bool
-	learnt   Seen  // what other processes have seen, or was assumed of the agent when it was taken up; under mu
-	rev      int64 // of the last change that is known here, if other processes may write; under mu
+	// What other processes have seen, or was assumed of the agent when it was taken up; under mu.
+	learnt Seen
+	rev    int64 // of the last change that is known here, if other processes may write; under mu
 	// warned is when to check again whether the announcement of the agent's expiry is wanted, Unix
 	// ns; 0 is not checked yet, -1 is announced.
 	warned atomic.Int64
@@ -47,12 +49,13 @@ type liveAgent struct {
 
 // flight is an answer in the making.
 type flight struct {
-	agent     *liveAgent
-	turn      atomic.Int64 // noTurn until it is decided
-	phase     atomic.Int32
-	began     int64 // Unix ms
-	cut       func(error)
-	generated func() string // returns the text so far; may be nil, and is nil after landing; under agent.mu
+	agent *liveAgent
+	turn  atomic.Int64 // noTurn until it is decided
+	phase atomic.Int32
+	began int64 // Unix ms
+	cut   func(error)
+	// Returns the text so far; may be nil, and is nil after landing; under agent.mu.
+	generated func() string
 	once      sync.Once     // for cut
 	done      chan struct{} // closed when the answer is settled
 	// amendments are applied when the answer is stored, and closed is set then; under agent.mu.
@@ -289,7 +292,7 @@ func (r *registry) land(k agentKey, f *flight, now time.Time) {
 		f.agent.mu.Unlock()
 		r.mu.Unlock()
 	}
-	f.once.Do(func() {}) // nobody calls cut after this
+	f.once.Do(func() {}) // cut is not called after this
 	f.cut = nil
 	close(f.done)
 }

@@ -25,7 +25,8 @@ func (s *awayStore) Live(ctx context.Context, each func(memory.Head) error) erro
 	return s.Ledger.Live(ctx, each)
 }
 
-// A database that is away when a server begins does not end it: the agents' timers start when it is back.
+// A database that is away when a server begins does not end it: the agents' timers start when it is
+// back.
 func TestRunWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

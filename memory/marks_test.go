@@ -21,7 +21,8 @@ func marksService(t *testing.T) (*memory.Service, string) {
 	return s, a.ID
 }
 
-// TestMarks: a message keeps the revisions at which it was added, cut, and told of, whatever else becomes of it.
+// TestMarks: a message keeps the revisions at which it was added, cut, and told of, whatever else
+// becomes of it.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	s, id := marksService(t)
@@ -59,7 +60,8 @@ func TestMarks(t *testing.T) {
 	want("cut", revs{3, 2, 3, 3})
 	ask(memory.InterruptRequest{Heard: &heard, AtMS: 1780000000000})
 	want("told again", revs{3, 2, 3, 3})
-	if _, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{ // which keeps a place free behind it
+	// Which keeps a place free behind it.
+	if _, err := s.Begin(t.Context(), "p", id, memory.TurnRequest{
 		Plan: func(memory.Head, []memory.Message) (memory.Plan, error) { return memory.Plan{}, nil }, Cut: func(error) {},
 	}); err != nil {
 		t.Fatal(err)
@@ -70,7 +72,8 @@ func TestMarks(t *testing.T) {
 	want("known better", revs{5, 2, 5, 5})
 }
 
-// TestFeed: who follows an agent is given each change, without reading the store, and is told where some are missing.
+// TestFeed: who follows an agent is given each change, without reading the store, and is told where
+// some are missing.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	s, id := marksService(t)
@@ -122,7 +125,8 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// TestMarksOfCopies: what is copied, into a new agent or behind a repair, was added with its copy, and bears no revisions of where it stood before.
+// TestMarksOfCopies: what is copied, into a new agent or behind a repair, was added with its copy,
+// and bears no revisions of where it stood before.
 func TestMarksOfCopies(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)

@@ -57,12 +57,14 @@ type Method string
 
 // The methods, best first.
 const (
-	VendorText     Method = "vendor_text"     // the platform, or the caller of the API, gave the heard text
-	WordTimes      Method = "word_times"      // from the TTS's word times
-	AudioMS        Method = "audio_ms"        // from the length of the audio played
-	EchoDiff       Method = "echo_diff"       // from the platform's echo of our answer
-	DisconnectOnly Method = "disconnect_only" // from what left our socket before it closed: an upper bound
-	AssumedFull    Method = "assumed_full"    // no other evidence
+	// The platform, or the caller of the API, gave the heard text.
+	VendorText Method = "vendor_text"
+	WordTimes  Method = "word_times" // from the TTS's word times
+	AudioMS    Method = "audio_ms"   // from the length of the audio played
+	EchoDiff   Method = "echo_diff"  // from the platform's echo of our answer
+	// From what left our socket before it closed: an upper bound.
+	DisconnectOnly Method = "disconnect_only"
+	AssumedFull    Method = "assumed_full" // no other evidence
 )
 
 // Rank orders the methods: a higher rank replaces a lower one, never the other way. Unknown methods
@@ -90,9 +92,11 @@ type State string
 
 // The states. The zero value is a message that counts.
 const (
-	Final      State = ""
-	Superseded State = "superseded" // a ghost: replaced by a later answer to the same user turn; never in history or context
-	Empty      State = "empty"      // an answer of which nothing came or nothing was sent; the turn stays open
+	Final State = ""
+	// A ghost: replaced by a later answer to the same user turn; never in history or context.
+	Superseded State = "superseded"
+	// An answer of which nothing came or nothing was sent; the turn stays open.
+	Empty State = "empty"
 	// Unplayed is an answer of which the caller heard nothing: the platform's list omitted it
 	// although the call went on. Replaced is one in whose place the platform said something else.
 	// Neither is in history or context, both close their turn, and better evidence restores them.
@@ -115,9 +119,10 @@ const (
 // A message is copied at every step of every turn, so its size matters. A test limits it to 448
 // bytes; fields that few messages need belong in Rare.
 type Message struct {
-	Seq     int64  `json:"seq"`          // position in the agent's ledger, from 1; may skip
-	Rev     int64  `json:"rev"`          // the agent's revision at this message's last change
-	ID      string `json:"id,omitempty"` // the client's name for it; unique in the agent; may be empty
+	Seq int64 `json:"seq"` // position in the agent's ledger, from 1; may skip
+	Rev int64 `json:"rev"` // the agent's revision at this message's last change
+	// The client's name for it; unique in the agent; may be empty.
+	ID      string `json:"id,omitempty"`
 	Role    Role   `json:"role"`
 	Content string `json:"content"` // best evidence of what was heard
 	TurnID  int64  `json:"turn_id"`
@@ -148,17 +153,19 @@ type Message struct {
 	InterruptBy string `json:"interrupt_by,omitempty"`
 	// Generated is all the model produced and Sent what left our socket; empty where equal to
 	// Content.
-	Generated  string `json:"generated,omitempty"`
-	Sent       string `json:"sent,omitempty"`
-	Method     Method `json:"method,omitempty"`      // evidence for Content
-	EvidenceMS int64  `json:"evidence_ms,omitempty"` // when the cut happened by the evidence, Unix ms; 0 is unknown
+	Generated string `json:"generated,omitempty"`
+	Sent      string `json:"sent,omitempty"`
+	Method    Method `json:"method,omitempty"` // evidence for Content
+	// When the cut happened by the evidence, Unix ms; 0 is unknown.
+	EvidenceMS int64 `json:"evidence_ms,omitempty"`
 	// Confidence is the certainty of the evidence in percent; 0 is unknown.
 	Confidence int64 `json:"confidence,omitempty"`
 
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`   // assistant: OpenAI tool_calls array
 	ToolCallID string          `json:"tool_call_id,omitempty"` // tool
 	ToolName   string          `json:"name,omitempty"`
-	Parts      json.RawMessage `json:"parts,omitempty"` // content as an array of parts, where it came as one
+	// Content as an array of parts, where it came as one.
+	Parts json.RawMessage `json:"parts,omitempty"`
 
 	// AnswerSeq is the Seq reserved after this message for an answer that is being generated, so
 	// that a late answer gets the right place; 0 is none. It is always set on the message with the

@@ -5,13 +5,16 @@ type EndReason string
 
 // The reasons. They are API: never renamed, only added.
 const (
-	AnswerCut     EndReason = "answer_cut"     // cut before its first word
-	AnswerRunning EndReason = "answer_running" // not stored in time; the ledger has it as soon as it is
-	AnswerLost    EndReason = "answer_lost"    // the process that generated it died
-	AnswerFailed  EndReason = "answer_failed"  // the LLM failed, and there was no text to say instead
-	AnswerEmpty   EndReason = "answer_empty"   // the LLM returned nothing
-	AnswerUnheard EndReason = "answer_unheard" // generated and sent, but the caller heard nothing of it
-	AnswerTool    EndReason = "answer_tool"    // a tool was called, and its result never came
+	AnswerCut EndReason = "answer_cut" // cut before its first word
+	// Not stored in time; the ledger has it as soon as it is.
+	AnswerRunning EndReason = "answer_running"
+	AnswerLost    EndReason = "answer_lost" // the process that generated it died
+	// The LLM failed, and there was no text to say instead.
+	AnswerFailed EndReason = "answer_failed"
+	AnswerEmpty  EndReason = "answer_empty" // the LLM returned nothing
+	// Generated and sent, but the caller heard nothing of it.
+	AnswerUnheard EndReason = "answer_unheard"
+	AnswerTool    EndReason = "answer_tool" // a tool was called, and its result never came
 )
 
 // OpenEnd is a turn that ended without an answer in the history. The zero value, without a Reason,

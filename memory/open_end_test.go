@@ -7,7 +7,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestOpenEnd: event 103 says why it lacks the answer that was asked for last, and says nothing where it has it.
+// TestOpenEnd: event 103 says why it lacks the answer that was asked for last, and says nothing
+// where it has it.
 func TestOpenEnd(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -89,7 +90,8 @@ func TestOpenEnd(t *testing.T) {
 	}
 }
 
-// TestOpenEndOfStates: an answer that nobody heard is in no history, whatever was sent of it; of a ghost nothing is missing, since another answer stands for it.
+// TestOpenEndOfStates: an answer that nobody heard is in no history, whatever was sent of it; of a
+// ghost nothing is missing, since another answer stands for it.
 func TestOpenEndOfStates(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[memory.State]memory.OpenEnd{

@@ -112,10 +112,11 @@ const (
 	seenGrain = 2 * time.Second // activity is recorded again when it is this much later
 	// seenGrace is added to idle timeouts while there are other processes: their activity is known
 	// at most this much later.
-	seenGrace   = 5 * time.Second
-	lookLease   = 15 * time.Second
-	lookAgain   = time.Second
-	relive      = 10 * beatEvery // numbers of new agents are not given out in the order of their commits
+	seenGrace = 5 * time.Second
+	lookLease = 15 * time.Second
+	lookAgain = time.Second
+	// Numbers of new agents are not given out in the order of their commits.
+	relive      = 10 * beatEvery
 	peerTimeout = 5 * time.Second
 )
 

@@ -15,10 +15,12 @@ type Projection string
 
 // The projections. The zero value is HeardOnly.
 const (
-	HeardOnly      Projection = "heard_only"       // what was heard, nothing else
-	HeardMarked    Projection = "heard_marked"     // what was heard, and a marker where it was cut
-	HeardAndUnsaid Projection = "heard_and_unsaid" // what was heard, and a note with what was not heard
-	GeneratedWhole Projection = "generated"        // all that the model produced, as if all of it had been heard
+	HeardOnly   Projection = "heard_only"   // what was heard, nothing else
+	HeardMarked Projection = "heard_marked" // what was heard, and a marker where it was cut
+	// What was heard, and a note with what was not heard.
+	HeardAndUnsaid Projection = "heard_and_unsaid"
+	// All that the model produced, as if all of it had been heard.
+	GeneratedWhole Projection = "generated"
 )
 
 // Projections returns all projections, the default first.
@@ -45,11 +47,13 @@ func ParseProjection(field, name string) (Projection, error) {
 // Words are the words that projections add to what was heard. An empty one has its default. Names
 // in double braces are replaced: {{unsaid}} with what was not heard, {{heard}} with what was.
 type Words struct {
-	Marker   string `json:"marker,omitempty"`    // follows what was heard
-	Unsaid   string `json:"unsaid,omitempty"`    // the note with {{unsaid}}, which it must hold
-	Tool     string `json:"tool,omitempty"`      // follows a tool's result that was put back; may have both names
+	Marker string `json:"marker,omitempty"` // follows what was heard
+	Unsaid string `json:"unsaid,omitempty"` // the note with {{unsaid}}, which it must hold
+	// Follows a tool's result that was put back; may have both names.
+	Tool     string `json:"tool,omitempty"`
 	NoResult string `json:"no_result,omitempty"` // the result of a call without a known one
-	Nothing  string `json:"nothing,omitempty"`   // replaces {{heard}} or {{unsaid}} if there is no such text
+	// Replaces {{heard}} or {{unsaid}} if there is no such text.
+	Nothing string `json:"nothing,omitempty"`
 }
 
 // Bounds of Words, in bytes of UTF-8.

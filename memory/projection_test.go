@@ -191,7 +191,8 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// FuzzPrefix: whatever a client says of the speaker, what stands in front of his words is one printable line of bounded length.
+// FuzzPrefix: whatever a client says of the speaker, what stands in front of his words is one
+// printable line of bounded length.
 func FuzzPrefix(f *testing.F) {
 	for _, s := range []string{`"42"`, `42`, `["42",7,["x"],null]`, `{"42":1,"a\nb":2}`, `"a\u0000b"`, `"\ud800"`, `[`, `null`} {
 		f.Add([]byte(s), int64(1780000012345))

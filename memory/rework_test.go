@@ -16,7 +16,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// itemService makes a service on a store in memory that finds items, of which a project may hold most.
+// itemService makes a service on a store in memory that finds items, of which a project may hold
+// most.
 func itemService(t *testing.T, most int) *memory.Service {
 	t.Helper()
 	store := memorytest.New()
@@ -42,7 +43,8 @@ func (b *between) UpdateEarly(ctx context.Context, project, id string, decide me
 	return false, b.Update(ctx, project, id, decide)
 }
 
-// TestTrimOfABusyAgent: a memory that is written to all the time is trimmed all the same, and what came meanwhile is seen.
+// TestTrimOfABusyAgent: a memory that is written to all the time is trimmed all the same, and what
+// came meanwhile is seen.
 func TestTrimOfABusyAgent(t *testing.T) {
 	t.Parallel()
 	store := &between{Ledger: memorytest.New()}
@@ -71,7 +73,8 @@ func TestTrimOfABusyAgent(t *testing.T) {
 	}
 }
 
-// TestSummaryUpToWhatComes: an instruction that comes while a summary is set up to its place stays in the memory, however often the agent changes meanwhile.
+// TestSummaryUpToWhatComes: an instruction that comes while a summary is set up to its place stays
+// in the memory, however often the agent changes meanwhile.
 func TestSummaryUpToWhatComes(t *testing.T) {
 	t.Parallel()
 	for _, writes := range []int{1, 100} {
@@ -109,8 +112,9 @@ func TestSummaryUpToWhatComes(t *testing.T) {
 	}
 }
 
-// TestCopiesAreNoTurns: a repair that makes the memory begin anew leaves the turn table as it was, and what is said afterwards is told of; and it has room where the
-// ledger is full, though nothing else has.
+// TestCopiesAreNoTurns: a repair that makes the memory begin anew leaves the turn table as it was,
+// and what is said afterwards is told of; and it has room where the ledger is full, though nothing
+// else has.
 func TestCopiesAreNoTurns(t *testing.T) {
 	t.Parallel()
 	s := newService(func(c *memory.Config) { c.MaxMessages = 5 })
@@ -139,7 +143,8 @@ func TestCopiesAreNoTurns(t *testing.T) {
 	}
 }
 
-// TestItemsOfOneID: of several memories of one id the first that is still part of a memory is given.
+// TestItemsOfOneID: of several memories of one id the first that is still part of a memory is
+// given.
 func TestItemsOfOneID(t *testing.T) {
 	t.Parallel()
 	s := itemService(t, 0)
@@ -174,7 +179,8 @@ func TestItemsOfOneID(t *testing.T) {
 	}
 }
 
-// TestItemsOfAProjectAreLimited: a project takes no more memories than it may hold, and those that were cleared make room.
+// TestItemsOfAProjectAreLimited: a project takes no more memories than it may hold, and those that
+// were cleared make room.
 func TestItemsOfAProjectAreLimited(t *testing.T) {
 	t.Parallel()
 	s := itemService(t, 3)

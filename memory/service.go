@@ -177,7 +177,8 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (Agent, error) {
 		}
 		return stored, nil
 	}
-	for _, k := range a.Settings.Call.Shared { // it finds this agent from now on, whichever had it before
+	// It finds this agent from now on, whichever had it before.
+	for _, k := range a.Settings.Call.Shared {
 		s.keys.Invalidate(agentKey{a.Project, k})
 	}
 	s.cfg.Observe.Appended(len(c.Append))

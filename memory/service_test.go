@@ -193,7 +193,8 @@ func TestEmptyAnswerLeavesTheTurnOpen(t *testing.T) {
 	settle(t, s, turn, memory.Answer{Generated: "x", Sent: "x", Complete: true})
 }
 
-// A second call for the same turn replaces the first: one turn, one answer, and the ghost stays in the ledger.
+// A second call for the same turn replaces the first: one turn, one answer, and the ghost stays in
+// the ledger.
 func TestGhost(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)

@@ -87,7 +87,8 @@ func (s *Service) predecessor(ctx context.Context, a *Agent) (*Agent, error) {
 				return &h.Agent, nil
 			}
 		}
-		if err == nil || fault.Is(err, fault.NotFound) { // it is live, or was erased in the meantime
+		// It is live, or was erased in the meantime.
+		if err == nil || fault.Is(err, fault.NotFound) {
 			return nil, nil
 		}
 		return nil, err

@@ -39,7 +39,8 @@ func leave(t *testing.T, s *memory.Service, a memory.Agent) {
 	}
 }
 
-// TestInheritFull: a new agent of the name goes on with the messages, the summary and the turn numbers of the last, under ids and measures of its own.
+// TestInheritFull: a new agent of the name goes on with the messages, the summary and the turn
+// numbers of the last, under ids and measures of its own.
 //
 // Rules: 002-12, 004-7
 func TestInheritFull(t *testing.T) {
@@ -99,7 +100,8 @@ func TestInheritFull(t *testing.T) {
 	}
 }
 
-// TestInheritFrom: the agent that ended last is found by its name, else by a key; none is found that is live, of another project, or erased.
+// TestInheritFrom: the agent that ended last is found by its name, else by a key; none is found
+// that is live, of another project, or erased.
 //
 // Rules: 004-7
 func TestInheritFrom(t *testing.T) {
@@ -152,7 +154,8 @@ func TestInheritFrom(t *testing.T) {
 	}
 }
 
-// TestInheritInstructions: what the model was told to do stays in front, however much was said since.
+// TestInheritInstructions: what the model was told to do stays in front, however much was said
+// since.
 func TestInheritInstructions(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
@@ -177,7 +180,8 @@ func TestInheritInstructions(t *testing.T) {
 	}
 }
 
-// TestInheritBounds: what is taken over is bounded, and does not begin with a result whose call was left behind.
+// TestInheritBounds: what is taken over is bounded, and does not begin with a result whose call was
+// left behind.
 func TestInheritBounds(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
@@ -202,7 +206,8 @@ func TestInheritBounds(t *testing.T) {
 	}
 }
 
-// TestInheritSilence: what was said before the agent began is neither its greeting nor the beginning of a silence.
+// TestInheritSilence: what was said before the agent began is neither its greeting nor the
+// beginning of a silence.
 func TestInheritSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +253,8 @@ func TestInheritSilence(t *testing.T) {
 	})
 }
 
-// TestDropIdle: over the limit the agent that was idle for longest gives its place, never one that is busy; where the server is not set so, the new one is refused.
+// TestDropIdle: over the limit the agent that was idle for longest gives its place, never one that
+// is busy; where the server is not set so, the new one is refused.
 //
 // Rules: 004-7
 func TestDropIdle(t *testing.T) {
@@ -311,7 +317,8 @@ func TestDropIdleBusy(t *testing.T) {
 	}
 }
 
-// TestDropIdleRace: many join at once over the limit, and all are idle: each finds a place, and in the end as many run as may.
+// TestDropIdleRace: many join at once over the limit, and all are idle: each finds a place, and in
+// the end as many run as may.
 func TestDropIdleRace(t *testing.T) {
 	t.Parallel()
 	const limit = 4
@@ -332,7 +339,8 @@ func TestDropIdleRace(t *testing.T) {
 	}
 }
 
-// TestSessionTTL: an agent whose own policy is OSSA's ends after its hour without activity, unless it says otherwise.
+// TestSessionTTL: an agent whose own policy is OSSA's ends after its hour without activity, unless
+// it says otherwise.
 //
 // Rules: 004-7
 func TestSessionTTL(t *testing.T) {

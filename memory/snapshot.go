@@ -67,7 +67,8 @@ func (h *Head) Refill(m *Memory, msgs []Message, now int64, copies bool) (Change
 	rev := h.Rev + 1
 	for _, msg := range msgs {
 		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
-		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil // measured once, of the message that was copied
+		// Measured once, of the message that was copied.
+		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil
 		msg.dropPlayback()
 		msg, err := h.Place(msg, rev, now, false)
 		if err != nil {

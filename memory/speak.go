@@ -40,7 +40,8 @@ func (s *Service) Speak(ctx context.Context, project, id, text string, p Priorit
 			return h.Agent, nil
 		case SpeakInterrupt:
 			s.Cut(ctx, project, id, ErrSpeak)
-		case SpeakAppend: // the answer in flight has its place in the ledger already, before this one
+		// The answer in flight has its place in the ledger already, before this one.
+		case SpeakAppend:
 		}
 	}
 	return s.say(ctx, project, id, m, func(Head) error { return nil })

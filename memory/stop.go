@@ -25,7 +25,8 @@ func (s *Service) Leave(ctx context.Context, project, id, key string) error {
 		return err
 	}
 	k := agentKey{project, id}
-	elsewhere := len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0 // asked before the decision, which must not wait
+	// Asked before the decision, which must not wait.
+	elsewhere := len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0
 	err = s.stop(ctx, project, id, EndOK, key, func(a Agent) error {
 		if a.leftWith(key) {
 			return errLeft

@@ -10,7 +10,7 @@ import (
 // bytes.
 const maxSystem = 1 << 20
 
-// fill puts the template variables into a text.
+// Fill puts the template variables into a text.
 func (l LLMSettings) Fill(text string) string { return FillTemplate(text, l.Variables) }
 
 // FillTemplate replaces each {{name}} with its value, in one pass: values are not expanded again. A

@@ -127,7 +127,8 @@ func (s *Service) Run(ctx context.Context) error {
 	for range timerWorkers {
 		wg.Go(func() {
 			for e := range work {
-				s.look(context.WithoutCancel(ctx), e) // what fell due is finished; each look is bounded
+				// What fell due is finished; each look is bounded.
+				s.look(context.WithoutCancel(ctx), e)
 			}
 		})
 	}
@@ -253,7 +254,8 @@ func (s *Service) act(ctx context.Context, h Head) error {
 	switch {
 	case a.Status == Stopping:
 		return s.End(ctx, a.Project, a.ID, EndOK)
-	case a.Status == Idle: // the farewell is over, or has nothing to wait for: a restart leaves nothing in flight
+	// The farewell is over, or has nothing to wait for: a restart leaves nothing in flight.
+	case a.Status == Idle:
 		if now.Before(s.live.farewell(keyOf(a))) {
 			return nil
 		}
@@ -351,8 +353,8 @@ func (s *Service) warningDue(a Agent) time.Time {
 // warnAgain is how often to check whether the announcement of an expiry is wanted by now.
 const warnAgain = time.Minute
 
-// warn announces the agent's expiry, once. While nobody wants the announcement, nothing is stored.
-// It is not activity of the agent.
+// warn announces the agent's expiry, once. If no endpoint wants the announcement, nothing is
+// stored. It is not activity of the agent.
 func (s *Service) warn(ctx context.Context, a Agent) error {
 	k, again := keyOf(a), s.cfg.Now().Add(warnAgain)
 	if s.cfg.Events.Wants(a.Project, event.Expiring) {

@@ -32,8 +32,10 @@ const defaultTimeFormat = "[%Y-%m-%d %H:%M] "
 // SpeakerPrefix puts the speaker before the text of a user message: metadata.vpids, the voices that
 // were recognized, or else metadata.user. A message without a speaker stays as it is.
 type SpeakerPrefix struct {
-	Format string            `json:"format,omitempty"` // the whole prefix, with {{speaker}}; "" = defaultSpeakerFormat
-	Names  map[string]string `json:"names,omitempty"`  // what to call an id; one that is not named goes by itself
+	// The whole prefix, with {{speaker}}; "" = defaultSpeakerFormat.
+	Format string `json:"format,omitempty"`
+	// What to call an id; one that is not named goes by itself.
+	Names map[string]string `json:"names,omitempty"`
 }
 
 // defaultSpeakerFormat is the prefix of SpeakerPrefix where none is set.

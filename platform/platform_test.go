@@ -16,8 +16,9 @@ import (
 	"github.com/heardlog/heardlog/platform"
 )
 
-// TestEvents reads every fixture: testdata/events/PLATFORM.EVENT[-variant].json beside what is to be read of it, EVENT.golden. The fixtures are
-// made up; each place where a platform may put something secret holds a CANARY. go test ./platform -update writes the golden files.
+// TestEvents reads every fixture: testdata/events/PLATFORM.EVENT[-variant].json beside what is to
+// be read of it, EVENT.golden. The fixtures are made up; each place where a platform may put
+// something secret holds a CANARY. go test ./platform -update writes the golden files.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/events/*.json")
@@ -120,7 +121,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// TestTolerance: values of another type than documented are read where they can be, and are nothing where they cannot.
+// TestTolerance: values of another type than documented are read where they can be, and are nothing
+// where they cannot.
 func TestTolerance(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -202,7 +204,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever is sent, reading it ends without a panic and gives no more than its bounds allow.
+// FuzzRead: whatever is sent, reading it ends without a panic and gives no more than its bounds
+// allow.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/events/*.json")
 	if err != nil {

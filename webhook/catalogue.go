@@ -20,7 +20,8 @@ type CatalogueEntry struct {
 	Example     json.RawMessage `json:"example"` // a whole body
 }
 
-// schemas holds a JSON Schema for each event type, named after it. Description and example stand in them, so that there is one place for each.
+// schemas holds a JSON Schema for each event type, named after it, with its description and example, so
+// that each stands in one place.
 //
 //go:embed schemas/*.json
 var schemas embed.FS

@@ -42,7 +42,8 @@ func everyPayload() []webhook.Payload {
 	}
 }
 
-// TestCatalogue: each type is there once, and its schema and openapi.yaml take its example and what Encode makes of it, field by field.
+// TestCatalogue: each type is there once, and its schema and openapi.yaml take its example and what
+// Encode makes of it, field by field.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	entries, err := webhook.Catalogue()

@@ -102,7 +102,7 @@ func (e *Endpoint) failing(nowMS int64) bool {
 	return e.FirstFailureMS != 0 && nowMS-e.LastFailureMS < gap.Milliseconds()
 }
 
-// disableWhy says why the endpoint is to be disabled, "" if it is not.
+// disableWhy returns why the endpoint is to be disabled, or "" if it is not.
 func disableWhy(e Endpoint, r Result) string {
 	switch {
 	case r.DisableEndpoint != "":

@@ -62,13 +62,15 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"code":0,"msg":"success"}`)
 }
 
-// The whole way over real sockets: every event arrives, signed, with the same bytes on each of its attempts.
+// The whole way over real sockets: every event arrives, signed, with the same bytes on each of its
+// attempts.
 func TestDeliverAll(t *testing.T) {
 	t.Parallel()
 	const n = 200
 	l := &ledger{
 		bodies: map[string][][]byte{}, full: make(chan struct{}), want: n,
-		refuse: func(id string, nth int) bool { return nth == 1 && id[len(id)-1] == '7' }, // one in ten takes two attempts
+		// One in ten takes two attempts.
+		refuse: func(id string, nth int) bool { return nth == 1 && id[len(id)-1] == '7' },
 	}
 	srv := httptest.NewServer(l)
 	t.Cleanup(srv.Close)
@@ -125,7 +127,8 @@ func TestDeliverAll(t *testing.T) {
 	}
 }
 
-// BenchmarkDeliver is what a delivery costs beside the store: worker, signatures, HTTP over loopback.
+// BenchmarkDeliver is what a delivery costs beside the store: worker, signatures, HTTP over
+// loopback.
 func BenchmarkDeliver(b *testing.B) {
 	var left sync.WaitGroup
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -73,7 +73,8 @@ func TestSendTimeoutOfEndpoint(t *testing.T) {
 	}
 }
 
-// Both kinds of signature go out side by side; the public key is all that a receiver of the second needs.
+// Both kinds of signature go out side by side; the public key is all that a receiver of the second
+// needs.
 func TestSendAsymmetric(t *testing.T) {
 	t.Parallel()
 	key, err := webhook.NewKey(rand.Reader)
@@ -210,7 +211,8 @@ func TestSendDetail(t *testing.T) {
 	}
 }
 
-// An endpoint's own timeout cannot make an attempt outlive the claim, whose lease is made of the server's.
+// An endpoint's own timeout cannot make an attempt outlive the claim, whose lease is made of the
+// server's.
 func TestSendOwnTimeoutIsBounded(t *testing.T) {
 	t.Parallel()
 	url, _ := hits(t, func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +228,8 @@ func TestSendOwnTimeoutIsBounded(t *testing.T) {
 	}
 }
 
-// With a forward proxy the receiver's address is never dialled here, and its signature arrives whole.
+// With a forward proxy the receiver's address is never dialled here, and its signature arrives
+// whole.
 func TestSendProxy(t *testing.T) {
 	t.Parallel()
 	var asked string
@@ -277,7 +280,8 @@ func TestSendProxyFails(t *testing.T) {
 	}
 }
 
-// The headers that Heardlog, the connection or a receiver's trust in either depends on cannot be chosen, however they are written; their neighbours can.
+// The headers that Heardlog, the connection or a receiver's trust in either depends on cannot be
+// chosen, however they are written; their neighbours can.
 func TestReservedHeaders(t *testing.T) {
 	t.Parallel()
 	headers := func(name string) error {
@@ -300,7 +304,8 @@ func TestReservedHeaders(t *testing.T) {
 	}
 }
 
-// What a receiver repeats of the endpoint's secrets is taken out of the attempt: as it was sent, as JSON writes it, encoded in a login, and where the answer was cut within it.
+// What a receiver repeats of the endpoint's secrets is taken out of the attempt: as it was sent, as
+// JSON writes it, encoded in a login, and where the answer was cut within it.
 func TestAnswerHidesSecrets(t *testing.T) {
 	t.Parallel()
 	const key, password, hook = "header-very-secret", "pass-very-secret", `hook "very" secret`

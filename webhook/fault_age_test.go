@@ -16,7 +16,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// In every way of standing still, by the whole way, the age of what waits longest rises with the clock, whatever tries are made meanwhile.
+// In every way of standing still, by the whole way, the age of what waits longest rises with the
+// clock, whatever tries are made meanwhile.
 func TestFault34Age(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -103,7 +104,8 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// No try is begun past an endpoint's max_age, be it that the delivery waited untried: it ends as dead, and says nothing about the receiver.
+// No try is begun past an endpoint's max_age, be it that the delivery waited untried: it ends as
+// dead, and says nothing about the receiver.
 func TestMaxAgeBeforeTry(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -158,7 +160,8 @@ func TestMaxAgeOfPacedReplay(t *testing.T) {
 	}
 }
 
-// A test goes at once: before the backlog of its endpoint, beside the breaker that holds it back, and beside the attempts of others that hang.
+// A test goes at once: before the backlog of its endpoint, beside the breaker that holds it back,
+// and beside the attempts of others that hang.
 func TestTestGoesAtOnce(t *testing.T) {
 	t.Parallel()
 	var hold sync.WaitGroup

@@ -18,8 +18,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Other people's verifier takes the signature of the first and of the ninth try, of both secrets while one replaces the other, and only of
-// the new one after that. The body never changes, and each signature has its own time.
+// Other people's verifier takes the signature of the first and of the ninth try, of both secrets
+// while one replaces the other, and only of the new one after that. The body never changes, and
+// each signature has its own time.
 func TestFault25Signatures(t *testing.T) {
 	t.Parallel()
 	const renewed = "whsec_cmVuZXdlZC1yZW5ld2VkLXJlbmV3ZWQtMTIzNA=="
@@ -34,7 +35,8 @@ func TestFault25Signatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lib.VerifyIgnoringTimestamp([]byte(h.body), h.header) == nil // the tries are days apart by our clock, which it cannot be given
+		// The tries are days apart by our clock, which it cannot be given.
+		return lib.VerifyIgnoringTimestamp([]byte(h.body), h.header) == nil
 	}
 	body, last := "", int64(0)
 	for n := 1; n <= 10; n++ {
@@ -92,7 +94,8 @@ func TestFault25SecretRunsOut(t *testing.T) {
 	}
 }
 
-// The memories that break senders, by the whole way: the bytes that were stored come, are JSON, and are verified by others.
+// The memories that break senders, by the whole way: the bytes that were stored come, are JSON, and
+// are verified by others.
 func TestFault26Bodies(t *testing.T) {
 	t.Parallel()
 	message := func(text string, turn int) json.RawMessage {
@@ -141,8 +144,9 @@ func TestFault26Bodies(t *testing.T) {
 	}
 }
 
-// An endpoint that never answers and has a thousand waiting takes its share of the attempts and no more; what comes for another one goes
-// out meanwhile, and among its own the first tries go before the retries.
+// An endpoint that never answers and has a thousand waiting takes its share of the attempts and no
+// more; what comes for another one goes out meanwhile, and among its own the first tries go before
+// the retries.
 func TestFault27StuckEndpoint(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
@@ -183,7 +187,8 @@ func TestFault27StuckEndpoint(t *testing.T) {
 	stop()
 }
 
-// Edited between two tries, an endpoint gets what waits at its new address and signed with its new secret.
+// Edited between two tries, an endpoint gets what waits at its new address and signed with its new
+// secret.
 func TestFault30Edited(t *testing.T) {
 	t.Parallel()
 	broken, _ := hits(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
@@ -209,8 +214,8 @@ func TestFault30Edited(t *testing.T) {
 	}
 }
 
-// Switched off by a 410 and on again, an endpoint gets what waited, and only the event that was answered 410 is dead. Deleted, it leaves what
-// waits dead with a reason.
+// Switched off by a 410 and on again, an endpoint gets what waited, and only the event that was
+// answered 410 is dead. Deleted, it leaves what waits dead with a reason.
 func TestFault30Gone(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Int32
@@ -244,7 +249,8 @@ func TestFault30Gone(t *testing.T) {
 	s.wantBacklog(0, 2)
 }
 
-// Three endpoints, one of which fails: the two others get each event exactly once, and the failing one gets all when it is well again.
+// Three endpoints, one of which fails: the two others get each event exactly once, and the failing
+// one gets all when it is well again.
 func TestFault32FanOut(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -266,7 +272,8 @@ func TestFault32FanOut(t *testing.T) {
 		list = append(list, s.event(fmt.Sprint("n", i)))
 	}
 	s.emit(list...)
-	s.work(nil, func(c *webhook.WorkerConfig) { c.BreakAfter = -1 }) // each of the failing one's is tried
+	// Each of the failing one's is tried.
+	s.work(nil, func(c *webhook.WorkerConfig) { c.BreakAfter = -1 })
 	for range 3 * n {
 		s.next()
 	}

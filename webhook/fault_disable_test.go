@@ -11,8 +11,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// An endpoint without one success for days is switched off; what waits is kept, the project's other endpoints that ask for it are told, and
-// once it is switched on again everything goes on where it stopped.
+// An endpoint without one success for days is switched off; what waits is kept, the project's other
+// endpoints that ask for it are told, and once it is switched on again everything goes on where it
+// stopped.
 func TestFault30SwitchedOffAndOn(t *testing.T) {
 	t.Parallel()
 	var ill atomic.Bool
@@ -80,7 +81,8 @@ func TestFault30SwitchedOffAndOn(t *testing.T) {
 	s.wantBacklog(0, 0)
 }
 
-// Headers that an endpoint must not choose are not sent even where a store holds them, and none can bring a second line.
+// Headers that an endpoint must not choose are not sent even where a store holds them, and none can
+// bring a second line.
 func TestFault22ReservedHeaders(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)

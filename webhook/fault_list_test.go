@@ -12,8 +12,9 @@ import (
 // faultCases is how many cases the list of reference/webhooks.md has.
 const faultCases = 34
 
-// TestFaultList holds the table of docs/guides/webhooks.md against the code: each case has a row, each test that a row names exists, and each
-// test that carries a case's number is named in its row.
+// TestFaultList holds the table of docs/guides/webhooks.md against the code: each case has a row,
+// each test that a row names exists, and each test that carries a case's number is named in its
+// row.
 func TestFaultList(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/guides/webhooks.md")

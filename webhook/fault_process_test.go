@@ -38,8 +38,9 @@ func TestFault02KilledBeforeClaim(t *testing.T) {
 	after.wantBacklog(0, 0)
 }
 
-// A kill while the receiver has the request and has not answered: the event comes again with the same id and the same bytes, signed anew. Nothing was noted of the
-// first attempt, so that the second has its number.
+// A kill while the receiver has the request and has not answered: the event comes again with the
+// same id and the same bytes, signed anew. Nothing was noted of the first attempt, so that the
+// second has its number.
 func TestFault03KilledMidRequest(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -54,7 +55,8 @@ func TestFault03KilledMidRequest(t *testing.T) {
 	s := newSite(t)
 	s.endpoint("e", url, nil)
 	s.emit(s.event("n"))
-	stop := s.work(func(c *webhook.SenderConfig) { c.Total = time.Hour }, nil) // a lease that nobody could wait for
+	// A lease that nobody could wait for.
+	stop := s.work(func(c *webhook.SenderConfig) { c.Total = time.Hour }, nil)
 	first := receiveFrom(t, seen, "the first attempt")
 	after := s.killed()
 	after.pass(time.Second)
@@ -111,8 +113,8 @@ func TestFault04KilledBeforeFinish(t *testing.T) {
 	}
 }
 
-// Whatever the clock does, within an hour of it every event is delivered, each once but where a result could not be stored: no lease and no
-// due time is beyond reach, and none is lost.
+// Whatever the clock does, within an hour of it every event is delivered, each once but where a
+// result could not be stored: no lease and no due time is beyond reach, and none is lost.
 func TestFault08ClockJumps(t *testing.T) {
 	t.Parallel()
 	for name, jumps := range map[string][]time.Duration{
@@ -202,7 +204,8 @@ func TestFault08ClockJumpsInStore(t *testing.T) {
 	if len(first) != 1 || len(claim(now+1000)) != 0 {
 		t.Fatalf("claimed %v", first)
 	}
-	// Back by an hour: the claim still holds, its owner can end it, and a new event goes out at once.
+	// Back by an hour: the claim still holds, its owner can end it, and a new event goes out at
+	// once.
 	if list := claim(now - hour); len(list) != 0 {
 		t.Errorf("claimed %v while its lease runs", list)
 	}
@@ -241,7 +244,8 @@ func TestFault08ClockJumpsInStore(t *testing.T) {
 	}
 }
 
-// A stop with 10,000 deliveries waiting and some under way: those under way are let finish, the rest keep all their attempts.
+// A stop with 10,000 deliveries waiting and some under way: those under way are let finish, the
+// rest keep all their attempts.
 func TestFault09StopWithBacklog(t *testing.T) {
 	t.Parallel()
 	const n, rounds = 10_000, 10

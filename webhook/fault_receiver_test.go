@@ -90,7 +90,8 @@ func (n *names) reply(query []byte) []byte {
 	return out
 }
 
-// Names that lead nowhere, through the guard as the server uses it: each is told apart, and none is more than a failed try.
+// Names that lead nowhere, through the guard as the server uses it: each is told apart, and none is
+// more than a failed try.
 func TestFault11DNS(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -108,7 +109,8 @@ func TestFault11DNS(t *testing.T) {
 			g := guard.New(guard.Options{AllowLoopback: true, Resolver: dns.resolver(t)})
 			s := newSender(t, func(c *webhook.SenderConfig) {
 				c.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // DialTimeout, shortened
+					// DialTimeout, shortened.
+					ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 					defer cancel()
 					return g.DialContext(ctx, network, addr)
 				}
@@ -122,7 +124,8 @@ func TestFault11DNS(t *testing.T) {
 	}
 }
 
-// A receiver that moves between two tries is found at its new address; one whose IPv6 address is dead is reached by IPv4.
+// A receiver that moves between two tries is found at its new address; one whose IPv6 address is
+// dead is reached by IPv4.
 func TestFault11AddressChanges(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -146,7 +149,8 @@ func TestFault11AddressChanges(t *testing.T) {
 	}
 }
 
-// Every status, by the whole way: what is taken, what is tried again, what is given up, what switches the endpoint off. Nobody is sent elsewhere.
+// Every status, by the whole way: what is taken, what is tried again, what is given up, what
+// switches the endpoint off. Nobody is sent elsewhere.
 func TestFault17Status(t *testing.T) {
 	t.Parallel()
 	var trapped atomic.Int32
@@ -206,7 +210,8 @@ func TestFault17Status(t *testing.T) {
 	}
 }
 
-// A receiver that does the work and answers too late gets the event again, recognisably the same, so that it can do the work once.
+// A receiver that does the work and answers too late gets the event again, recognisably the same,
+// so that it can do the work once.
 func TestFault19LateAnswer(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -262,7 +267,8 @@ func TestFault21RedirectWithin(t *testing.T) {
 	}
 }
 
-// What a receiver answers is kept as it came, up to the limit, and as data: bytes that a page would run stay bytes.
+// What a receiver answers is kept as it came, up to the limit, and as data: bytes that a page would
+// run stay bytes.
 func TestFault23AnswerIsData(t *testing.T) {
 	t.Parallel()
 	const nasty = "<script>alert(1)</script>\x00\xff\x1b[31m"

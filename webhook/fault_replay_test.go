@@ -26,7 +26,8 @@ func (s *site) send(id, endpoint string) webhook.Record {
 	return r
 }
 
-// A test event takes the way of all others: same worker, same signatures, same headers, same guard at the dial, same record.
+// A test event takes the way of all others: same worker, same signatures, same headers, same guard
+// at the dial, same record.
 func TestFault24TestEvent(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -59,7 +60,8 @@ func TestFault24TestEvent(t *testing.T) {
 	}
 }
 
-// What was delivered, is dead or still waits can be sent again, as often as is asked for: the same id and bytes, tries counted from 1.
+// What was delivered, is dead or still waits can be sent again, as often as is asked for: the same
+// id and bytes, tries counted from 1.
 func TestFault31Replay(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Int32

@@ -27,7 +27,8 @@ import (
 // faultPatience is how long a test of a fault waits for what must come.
 const faultPatience = 30 * time.Second
 
-// site is a store on disk with one agent, and what is needed to deliver its events over real sockets.
+// site is a store on disk with one agent, and what is needed to deliver its events over real
+// sockets.
 type site struct {
 	*drivers.SQLite
 	t    *testing.T
@@ -36,7 +37,8 @@ type site struct {
 	ahead atomic.Int64
 	// ended gets each result that was stored.
 	ended chan ended
-	// onFinish, if set, is called before a result is stored; an error takes the place of storing it.
+	// onFinish, if set, is called before a result is stored; an error takes the place of storing
+	// it.
 	onFinish func(ctx context.Context, d webhook.Delivery, r webhook.Result) error
 }
 
@@ -75,11 +77,13 @@ func openSite(t *testing.T, path string) *site {
 	return &site{SQLite: opened, t: t, path: path, ended: make(chan ended, 1<<15)}
 }
 
-// killed opens the files as they are at this moment: what a kill -9 would leave. Nothing may be written meanwhile.
+// killed opens the files as they are at this moment: what a kill -9 would leave. Nothing may be
+// written meanwhile.
 func (s *site) killed() *site {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "s.db")
-	for _, suffix := range []string{"-wal", ""} { // in this order, else a checkpoint between the two would lose frames
+	// In this order, else a checkpoint between the two would lose frames.
+	for _, suffix := range []string{"-wal", ""} {
 		b, err := os.ReadFile(s.path + suffix)
 		if err != nil {
 			s.t.Fatal(err)
@@ -169,7 +173,8 @@ func (s *site) work(sender func(*webhook.SenderConfig), change func(*webhook.Wor
 	return stop
 }
 
-// slowly is a schedule of ten tries an hour apart: no machine is so slow that a retry comes while the test looks at the first try.
+// slowly is a schedule of ten tries an hour apart: no machine is so slow that a retry comes while
+// the test looks at the first try.
 func slowly() webhook.Schedule { return slices.Repeat(webhook.Schedule{time.Hour}, 9) }
 
 // next waits for the next result that is stored.
@@ -197,7 +202,8 @@ type hit struct {
 
 func (h hit) id() string { return h.header.Get("Webhook-Id") }
 
-// hits serves attempts: it sends each to the channel once it is read whole, then lets answer answer it; nil answers 200.
+// hits serves attempts: it sends each to the channel once it is read whole, then lets answer answer
+// it; nil answers 200.
 func hits(t *testing.T, answer http.HandlerFunc) (url string, seen chan hit) {
 	t.Helper()
 	seen = make(chan hit, 1<<15)

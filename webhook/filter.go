@@ -12,8 +12,8 @@ import (
 // MaxFilter is how many patterns a filter may hold.
 const MaxFilter = 32
 
-// CheckFilter checks an endpoint's filter. A pattern is a name, a number, or the start of a name and
-// * ("agent.*", "*"). Each must match a type, so that a typo does not become a filter that lets
+// CheckFilter checks an endpoint's filter. A pattern is a name, a number, or the start of a name
+// and * ("agent.*", "*"). Each must match a type, so that a typo does not become a filter that lets
 // nothing through. It fails with fault.Invalid.
 func CheckFilter(field string, patterns []string) error {
 	if len(patterns) > MaxFilter {

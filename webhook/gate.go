@@ -23,14 +23,15 @@ const (
 const (
 	// maxGates bounds how many gates are kept. Past it, those without failures are dropped.
 	maxGates = 4096
-	// gateExpiry is how long a gate is kept that is not asked for. Its endpoint is deleted or disabled,
-	// or has had nothing to send for longer than a breaker stays open.
+	// gateExpiry is how long a gate is kept that is not asked for. Its endpoint is deleted or
+	// disabled, or has had nothing to send for longer than a breaker stays open.
 	gateExpiry = time.Hour
 )
 
-// gates hold deliveries back: by a circuit breaker for each endpoint whose receiver fails repeatedly,
-// and by a rate limiter for each endpoint that sets a rate. A delivery that is held back keeps its due
-// time and spends no attempt. Nothing is stored: a restart begins with closed breakers.
+// gates hold deliveries back: by a circuit breaker for each endpoint whose receiver fails
+// repeatedly, and by a rate limiter for each endpoint that sets a rate. A delivery that is held
+// back keeps its due time and spends no attempt. Nothing is stored: a restart begins with closed
+// breakers.
 type gates struct {
 	settings breaker.Settings // Failures 0: breakers never open
 	mu       sync.Mutex
@@ -47,8 +48,8 @@ type gate struct {
 	seen    time.Time     // when the endpoint was last asked for
 }
 
-// version identifies one state of an endpoint. It tells an endpoint from its earlier settings, and from
-// a deleted endpoint that had the same ID.
+// version identifies one state of an endpoint. It tells an endpoint from its earlier settings, and
+// from a deleted endpoint that had the same ID.
 type version struct{ createdMS, rev int64 }
 
 func versionOf(e *Endpoint) version { return version{e.CreatedMS, e.Rev} }
@@ -64,7 +65,8 @@ func newGates(breakAfter int) *gates {
 	}
 }
 
-// room returns how many attempts the endpoint may begin now. It changes nothing but the result of wait.
+// room returns how many attempts the endpoint may begin now. It changes nothing but the result of
+// wait.
 func (g *gates) room(e *Endpoint, now time.Time) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +75,8 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 		own.seen = now
 	}
 	room := math.MaxInt
-	// A changed endpoint does not wait for the breaker of its old settings: its URL may be corrected.
+	// A changed endpoint does not wait for the breaker of its old settings: its URL may be
+	// corrected.
 	if own != nil && own.version == versionOf(e) {
 		switch own.breaker.State(now) {
 		case breaker.Open:
@@ -97,8 +100,8 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 	return min(room, int(tokens))
 }
 
-// limiter returns the endpoint's limiter at its present rate. Its burst is a twentieth of a second's
-// worth, and at least one, so that no second sees more than that beyond the rate.
+// limiter returns the endpoint's limiter at its present rate. Its burst is a twentieth of a
+// second's worth, and at least one, so that no second sees more than that beyond the rate.
 func (g *gates) limiter(e *Endpoint, now time.Time) *rate.Limiter {
 	own := g.gate(e, now)
 	limit, burst := rate.Limit(e.RateLimit), max(int(e.RateLimit/20), 1)
@@ -112,7 +115,7 @@ func (g *gates) limiter(e *Endpoint, now time.Time) *rate.Limiter {
 	return own.limiter
 }
 
-// gate returns the endpoint's gate, and creates it if there is none. Its breaker starts anew if the
+// gate returns the endpoint's gate, and creates it if there is none. A new breaker is used if the
 // endpoint has changed.
 func (g *gates) gate(e *Endpoint, now time.Time) *gate {
 	own := g.byID[e.ID]
@@ -140,8 +143,8 @@ func (g *gates) wake(at time.Time) {
 	}
 }
 
-// wait returns how long it takes until an endpoint that was held back may go on, at most longest, and
-// forgets that time.
+// wait returns how long it takes until an endpoint that was held back may go on, at most longest,
+// and forgets that time.
 func (g *gates) wait(now time.Time, longest time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -170,8 +173,8 @@ func (g *gates) expire(now time.Time) {
 	}
 }
 
-// began counts a claimed delivery and returns its ticket for ended. A test delivery takes a token, but
-// is never the probe of a breaker.
+// began counts a claimed delivery and returns its ticket for ended. A test delivery takes a token,
+// but is never the probe of a breaker.
 func (g *gates) began(e *Endpoint, test bool, now time.Time) breaker.Ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// A receiver that is down is asked ever more rarely, one attempt at a time, and no delivery loses an attempt by it; what waits counts as due.
+// A receiver that is down is asked ever more rarely, one attempt at a time, and no delivery loses
+// an attempt by it; what waits counts as due.
 func TestFault28Breaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +83,8 @@ func TestFault28Breaker(t *testing.T) {
 	})
 }
 
-// Tests of a receiver that is down are not what its breaker waits for: they make no pause longer, however many there are, but one that succeeds ends it.
+// Tests of a receiver that is down are not what its breaker waits for: they make no pause longer,
+// however many there are, but one that succeeds ends it.
 func TestBreakerAndTests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +188,8 @@ func TestBreakerEdited(t *testing.T) {
 	})
 }
 
-// What says that a receiver is down holds its endpoint back, five times in a row; what says that an event is refused, or nothing about the receiver, does not.
+// What says that a receiver is down holds its endpoint back, five times in a row; what says that an
+// event is refused, or nothing about the receiver, does not.
 func TestBreakerCounts(t *testing.T) {
 	t.Parallel()
 	status := func(n int, class string) webhook.Attempt { return webhook.Attempt{Status: n, ErrorClass: class} }
@@ -209,7 +212,8 @@ func TestBreakerCounts(t *testing.T) {
 				q.add("a", 20)
 				var tries atomic.Int32
 				stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
-					if tries.Add(1); tries.Load() == webhook.DefaultBreakAfter { // not five in a row
+					// Not five in a row.
+					if tries.Add(1); tries.Load() == webhook.DefaultBreakAfter {
 						return taken(d)
 					}
 					o := webhook.Outcome{Attempt: tt.try}
@@ -230,7 +234,8 @@ func TestBreakerCounts(t *testing.T) {
 	}
 }
 
-// A receiver that is held back is asked with one delivery, however many it may have at a time otherwise.
+// A receiver that is held back is asked with one delivery, however many it may have at a time
+// otherwise.
 func TestBreakerAsksWithOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -309,7 +314,8 @@ func TestBreakerRefusals(t *testing.T) {
 	})
 }
 
-// In no second are there more attempts than the rate, and a twentieth; over 20 s there are as many as it allows.
+// In no second are there more attempts than the rate, and a twentieth; over 20 s there are as many
+// as it allows.
 func TestFault28RateLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []float64{0.5, 1, 7, 60} {
@@ -357,7 +363,8 @@ func TestFault28RateLimit(t *testing.T) {
 	}
 }
 
-// Where more waits than can be sent at a time, deliveries are claimed some at a time, and not one for each attempt that ends.
+// Where more waits than can be sent at a time, deliveries are claimed some at a time, and not one
+// for each attempt that ends.
 func TestWorkerClaimsTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -370,7 +377,8 @@ func TestWorkerClaimsTogether(t *testing.T) {
 		took := time.Duration(0)
 		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
 			mu.Lock()
-			took = (took + 700*time.Microsecond) % (5 * time.Millisecond) // so that attempts end one by one
+			// So that attempts end one by one.
+			took = (took + 700*time.Microsecond) % (5 * time.Millisecond)
 			pause := took
 			mu.Unlock()
 			time.Sleep(pause)
@@ -387,7 +395,8 @@ func TestWorkerClaimsTogether(t *testing.T) {
 	})
 }
 
-// An endpoint that was deleted and made again under its id begins with its first revision: its breaker works as the old one's did.
+// An endpoint that was deleted and made again under its id begins with its first revision: its
+// breaker works as the old one's did.
 func TestBreakerOfEndpointMadeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -423,7 +432,8 @@ func TestBreakerOfEndpointMadeAgain(t *testing.T) {
 	})
 }
 
-// A delivery counts as dead when that is stored, and not where another claim has overtaken the result.
+// A delivery counts as dead when that is stored, and not where another claim has overtaken the
+// result.
 func TestDeadIsCountedOnceStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -452,7 +462,8 @@ func TestDeadIsCountedOnceStored(t *testing.T) {
 	})
 }
 
-// While most attempts hang, the few that are left for a receiver that is well follow one another as if there were no others.
+// While most attempts hang, the few that are left for a receiver that is well follow one another as
+// if there were no others.
 func TestWorkerClaimsWithoutThoseThatHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -477,7 +488,8 @@ func TestWorkerClaimsWithoutThoseThatHang(t *testing.T) {
 	})
 }
 
-// An endpoint whose rate is lowered waits for its next attempt as long as the new rate says, and not for what the old one allowed.
+// An endpoint whose rate is lowered waits for its next attempt as long as the new rate says, and
+// not for what the old one allowed.
 func TestRateLowered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -500,8 +512,9 @@ func TestRateLowered(t *testing.T) {
 	})
 }
 
-// However much waits for receivers that take their time, and however many of them there are in a project, another project's event goes with the next attempt that is
-// free, and so does that of the project's own endpoint that has none under way.
+// However much waits for receivers that take their time, and however many of them there are in a
+// project, another project's event goes with the next attempt that is free, and so does that of the
+// project's own endpoint that has none under way.
 func TestSlowReceiversLeaveRoom(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -538,7 +551,8 @@ func TestSlowReceiversLeaveRoom(t *testing.T) {
 			q.add("quick", 1)
 			time.Sleep(20 * time.Second)
 			mu.Lock()
-			if late := at.Sub(began); at.IsZero() || late > 11*time.Second { // the attempts under way end together here
+			// The attempts under way end together here.
+			if late := at.Sub(began); at.IsZero() || late > 11*time.Second {
 				t.Errorf("%s: sent after %s", name, late)
 			}
 			mu.Unlock()

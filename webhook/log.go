@@ -88,7 +88,7 @@ type DeliveryPage struct {
 	Next       string // "" on the last page
 }
 
-// Replay says which deliveries are made again.
+// Replay selects the deliveries to make again.
 type Replay struct {
 	Filter    DeliveryQuery // Limit and Cursor are ignored
 	NowMS     int64

@@ -85,8 +85,8 @@ type storedReplay struct {
 	PerSecond float64       `json:"per_second,omitempty"`
 }
 
-// EncodeReplay returns the stored form of a replay's request. Two requests of one name must have the
-// same form: see SameReplay.
+// EncodeReplay returns the stored form of a replay's request. Two requests of one name must have
+// the same form: see SameReplay.
 func EncodeReplay(r Replay) (string, error) {
 	r.Filter.Limit, r.Filter.Cursor = 0, ""
 	b, err := json.Marshal(storedReplay{r.Filter, r.PerSecond})

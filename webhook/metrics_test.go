@@ -66,7 +66,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// The ages rise in every way of standing still: worker stopped, endpoint off, store failing, receiver failing.
+// The ages rise in every way of standing still: worker stopped, endpoint off, store failing,
+// receiver failing.
 func TestMetricsAgeRises(t *testing.T) {
 	t.Parallel()
 	age := func(t *testing.T, reg *prometheus.Registry, name string) float64 {
@@ -85,7 +86,8 @@ func TestMetricsAgeRises(t *testing.T) {
 	}
 	const (
 		due, pending = "heardlog_webhook_oldest_due_age_seconds", "heardlog_webhook_oldest_pending_age_seconds"
-		failing      = "receiver fails" // each attempt sets a new due time: what has waited tells of it
+		// Each attempt sets a new due time: what has waited tells of it.
+		failing = "receiver fails"
 	)
 	for name, stall := range map[string]func(t *testing.T, q *fakeQueue, stop func() time.Duration){
 		failing:          func(*testing.T, *fakeQueue, func() time.Duration) {},

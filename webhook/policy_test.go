@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// What tells that the request is wrong ends after three tries, what tells that the time is wrong does not.
+// What tells that the request is wrong ends after three tries, what tells that the time is wrong
+// does not.
 func TestPolicyParks(t *testing.T) {
 	t.Parallel()
 	p := webhook.Policy{Schedule: webhook.DefaultSchedule(), ParkAfter: 3}
@@ -30,7 +31,8 @@ func TestPolicyParks(t *testing.T) {
 	}
 }
 
-// An endpoint's own schedule and age limit go before the server's; a replay's age counts from the replay.
+// An endpoint's own schedule and age limit go before the server's; a replay's age counts from the
+// replay.
 func TestPolicyOfEndpoint(t *testing.T) {
 	t.Parallel()
 	p := webhook.Policy{Schedule: webhook.DefaultSchedule()}

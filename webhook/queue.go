@@ -131,7 +131,7 @@ type Backlog struct {
 // MaxUrgent is how many tests of one endpoint may go before everything else.
 const MaxUrgent = 2
 
-// Claim says what a worker takes.
+// Claim describes what a worker takes.
 type Claim struct {
 	NowMS int64
 	Limit int // deliveries at most

@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Where nothing can be stored, on a full disk for one, what is sent would all be sent again: so little is, and everything goes on when the store is back.
+// Where nothing can be stored, on a full disk for one, what is sent would all be sent again: so
+// little is, and everything goes on when the store is back.
 func TestWorkerStoresNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +46,8 @@ func TestWorkerStoresNothing(t *testing.T) {
 	})
 }
 
-// The next attempt begins when one has succeeded, whether or not that is stored: no more than four are ever under way, and a slow disk does not slow the receiver.
+// The next attempt begins when one has succeeded, whether or not that is stored: no more than four
+// are ever under way, and a slow disk does not slow the receiver.
 func TestWorkerGoesOnWhileResultsAreStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

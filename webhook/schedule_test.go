@@ -28,8 +28,8 @@ func TestDefaultSchedule(t *testing.T) {
 	}
 }
 
-// Whatever the numbers: never before the list's wait or the receiver's (up to a day), at most a fifth (or a second) after the later
-// of both, and at an end some time.
+// Whatever the numbers: never before the list's wait or the receiver's (up to a day), at most a
+// fifth (or a second) after the later of both, and at an end some time.
 func TestWaitBounds(t *testing.T) {
 	t.Parallel()
 	check := func(waits []uint32, n uint16, age int64, hint int64, random uint32) bool {

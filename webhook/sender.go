@@ -334,7 +334,7 @@ func readSome(body io.Reader) ([]byte, bool) {
 	return b, err != nil
 }
 
-// statusText says what to do about a status; "" where the number says it all.
+// statusText returns advice about a status, or "" if the number is enough.
 func statusText(resp *http.Response) string {
 	text := fmt.Sprintf("the receiver answered %d", resp.StatusCode)
 	if name := http.StatusText(resp.StatusCode); name != "" {

@@ -48,7 +48,8 @@ func delivery(url string) webhook.Delivery {
 	}
 }
 
-// receiver answers every connection by hand: the request's head has been read when answer is called.
+// receiver answers every connection by hand: the request's head has been read when answer is
+// called.
 func receiver(t *testing.T, answer func(c net.Conn, head *http.Request)) string {
 	t.Helper()
 	return "http://" + accept(t, func(c net.Conn) {
@@ -137,7 +138,8 @@ func TestSendRequest(t *testing.T) {
 	}
 }
 
-// Signatures belong to the attempt: a new time, all secrets that live then, and none that has been revoked.
+// Signatures belong to the attempt: a new time, all secrets that live then, and none that has been
+// revoked.
 func TestSendSignsAnew(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -344,7 +346,8 @@ func TestSendBadReceivers(t *testing.T) {
 	}
 }
 
-// However long the answer, 16 KiB of it are kept and not much more is read; packed bodies stay packed.
+// However long the answer, 16 KiB of it are kept and not much more is read; packed bodies stay
+// packed.
 func TestSendLongAnswers(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer
@@ -501,7 +504,8 @@ func TestSendErrorsHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// The receiver hangs up while we still upload: with a status we may see it, without one we try again later.
+// The receiver hangs up while we still upload: with a status we may see it, without one we try
+// again later.
 func TestSendCutUpload(t *testing.T) {
 	t.Parallel()
 	for name, word := range map[string]string{"with a status": "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "without": ""} {
@@ -523,7 +527,8 @@ func TestSendCutUpload(t *testing.T) {
 	}
 }
 
-// A kept connection that the receiver closes just as we use it costs no attempt: the transport sends again on a new one.
+// A kept connection that the receiver closes just as we use it costs no attempt: the transport
+// sends again on a new one.
 func TestSendKeepAliveRace(t *testing.T) {
 	t.Parallel()
 	var conns, requests atomic.Int32

@@ -16,7 +16,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// The limits of an attempt, to the second: the receiver is at the other end of a pipe, and time is synctest's.
+// The limits of an attempt, to the second: the receiver is at the other end of a pipe, and time is
+// synctest's.
 func TestSendTimeLimits(t *testing.T) {
 	t.Parallel()
 	readRequest := func(c net.Conn) {

@@ -48,7 +48,8 @@ func (p Policy) Settle(d Delivery, o Outcome, now time.Time, random float64) Res
 	return p.again(r, d, o, now, random)
 }
 
-// final says why there is no further try, whatever the schedule says; "" if there may be one.
+// final returns why there is no further attempt, whatever the schedule allows, or "" if there may
+// be one.
 func (p Policy) final(d Delivery, o Outcome) string {
 	switch {
 	case o.Status == http.StatusGone:

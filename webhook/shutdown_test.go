@@ -29,7 +29,8 @@ func TestShutdownLetsAttemptsEnd(t *testing.T) {
 	})
 }
 
-// Those that take longer than the drain are cut off and given back: due at once, and the attempt does not count.
+// Those that take longer than the drain are cut off and given back: due at once, and the attempt
+// does not count.
 func TestShutdownReleases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

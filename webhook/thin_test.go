@@ -24,7 +24,8 @@ func newThin(t *testing.T, key byte) *webhook.Thin {
 	return thin
 }
 
-// TestThinToken: a token opens what it was made for, with the key and until the time it was made with, and no byte of it can be changed.
+// TestThinToken: a token opens what it was made for, with the key and until the time it was made
+// with, and no byte of it can be changed.
 func TestThinToken(t *testing.T) {
 	t.Parallel()
 	thin, now := newThin(t, 1), time.UnixMilli(1780000000000)
@@ -66,14 +67,16 @@ func TestThinToken(t *testing.T) {
 			}
 		}
 	}
-	mac := hmac.New(sha256.New, bytes.Repeat([]byte{1}, 32)) // of the same key, made for something else
+	// Of the same key, made for something else.
+	mac := hmac.New(sha256.New, bytes.Repeat([]byte{1}, 32))
 	mac.Write(raw[sha256.Size:])
 	if _, _, err := thin.Open(base64.RawURLEncoding.EncodeToString(append(mac.Sum(nil), raw[sha256.Size:]...)), now); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a mac that was made for something else: %v", err)
 	}
 }
 
-// TestThinBody: the thin event is the same on each attempt, of the same envelope, and its URL outlasts the schedule.
+// TestThinBody: the thin event is the same on each attempt, of the same envelope, and its URL
+// outlasts the schedule.
 func TestThinBody(t *testing.T) {
 	t.Parallel()
 	thin, now := newThin(t, 1), time.UnixMilli(1780000009500)
@@ -113,7 +116,8 @@ func TestThinBody(t *testing.T) {
 	if e.SID != "a1" || e.NoticeID != "n-1" || e.EventType != 103 || e.NotifyMS != 1780000000123 || !p.Thin || p.Bytes != len(body) || p.SHA256 != hex.EncodeToString(sum[:]) || p.AgentID != "a1" || p.Sequence != 7 {
 		t.Errorf("%s", got)
 	}
-	if last := time.UnixMilli(d.FirstDueMS).Add(12 * 24 * time.Hour); p.Expires < last.UnixMilli() { // two waits of five days, and their jitter
+	// Two waits of five days, and their jitter.
+	if last := time.UnixMilli(d.FirstDueMS).Add(12 * 24 * time.Hour); p.Expires < last.UnixMilli() {
 		t.Errorf("the URL ends at %s, the last try may be at %s", time.UnixMilli(p.Expires), last)
 	}
 	now = time.UnixMilli(d.FirstDueMS).Add(12 * 24 * time.Hour)
@@ -141,7 +145,8 @@ func TestThinBody(t *testing.T) {
 	}
 }
 
-// TestThinBodyLate: whenever a delivery is sent, what it names can still be fetched: its endpoint may have been disabled for weeks.
+// TestThinBodyLate: whenever a delivery is sent, what it names can still be fetched: its endpoint
+// may have been disabled for weeks.
 func TestThinBodyLate(t *testing.T) {
 	t.Parallel()
 	thin, made := newThin(t, 1), time.UnixMilli(1780000009000)

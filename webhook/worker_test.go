@@ -108,7 +108,8 @@ func TestWorkerRetries(t *testing.T) {
 	})
 }
 
-// The new URL and secrets are used, and a switched-off endpoint is left alone until it is switched on.
+// The new URL and secrets are used, and a switched-off endpoint is left alone until it is switched
+// on.
 func TestWorkerEndpointEdited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +201,8 @@ func TestWorkerFanOut(t *testing.T) {
 	})
 }
 
-// A dead endpoint with 10,000 deliveries holds up its own alone, and never takes more than its share.
+// A dead endpoint with 10,000 deliveries holds up its own alone, and never takes more than its
+// share.
 func TestWorkerDeadEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +250,8 @@ func TestWorkerDeadEndpoint(t *testing.T) {
 	})
 }
 
-// Endpoints that ask for more at a time than the server has are given half of it, one alone, or share that, and the others go on when their receivers are stuck.
+// Endpoints that ask for more at a time than the server has are given half of it, one alone, or
+// share that, and the others go on when their receivers are stuck.
 func TestWorkerGreedyEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ greedy, most int }{
@@ -335,7 +338,8 @@ func TestWorkerGlobalCap(t *testing.T) {
 	})
 }
 
-// A store that fails is asked ever more rarely, whatever wakes the worker, and work goes on when it is back.
+// A store that fails is asked ever more rarely, whatever wakes the worker, and work goes on when it
+// is back.
 func TestWorkerStoreDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -364,7 +368,8 @@ func TestWorkerStoreDown(t *testing.T) {
 	})
 }
 
-// A result that cannot be stored at once is stored later, within the lease; the event is not sent again.
+// A result that cannot be stored at once is stored later, within the lease; the event is not sent
+// again.
 func TestWorkerFinishFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -386,7 +391,8 @@ func TestWorkerFinishFails(t *testing.T) {
 	})
 }
 
-// If it cannot be stored at all, the lease ends and the event is sent again: a duplicate, not a loss. The same after a kill.
+// If it cannot be stored at all, the lease ends and the event is sent again: a duplicate, not a
+// loss. The same after a kill.
 func TestWorkerFinishNeverStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -414,7 +420,8 @@ func TestWorkerFinishNeverStored(t *testing.T) {
 	})
 }
 
-// A worker that comes back after its lease has ended does not overwrite what another one stored, and does not try again and again.
+// A worker that comes back after its lease has ended does not overwrite what another one stored,
+// and does not try again and again.
 func TestWorkerFence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -469,7 +476,8 @@ func TestWorkerSlowClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.add("a", 1)
-		q.onClaim = func(context.Context) error { time.Sleep(22 * time.Second); return nil } // heeds no deadline
+		// Heeds no deadline.
+		q.onClaim = func(context.Context) error { time.Sleep(22 * time.Second); return nil }
 		var left time.Duration
 		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
 			if deadline, ok := ctx.Deadline(); ok && left == 0 {

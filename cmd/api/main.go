@@ -25,7 +25,8 @@ import (
 )
 
 func main() {
-	// net/http writes to the standard logger, with the first bytes of responses that may hold a secret.
+	// net/http writes to the standard logger, with the first bytes of responses that may hold a
+	// secret.
 	log.SetOutput(io.Discard)
 	e := data.Env{
 		Getenv: os.Getenv, Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: data.IsTerminal(os.Stderr),

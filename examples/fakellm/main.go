@@ -1,10 +1,12 @@
-// Command fakellm is an OpenAI-compatible LLM that knows one answer: an upstream to try Heardlog with.
+// Command fakellm is an OpenAI-compatible LLM that knows one answer: an upstream to try Heardlog
+// with.
 //
 //	go run ./examples/fakellm -addr 127.0.0.1:9099
 //
-// It answers POST /v1/chat/completions (streamed or whole) and GET /v1/models, shows what it was asked at GET /requests and
-// which calls were cancelled at GET /cancels. How it answers can be scripted by flags, by request headers (X-Fake-Answer,
-// X-Fake-Delay-First, …) and by a member "fake" of the request body; package fake lists them.
+// It answers POST /v1/chat/completions (streamed or whole) and GET /v1/models, shows what it was
+// asked at GET /requests and which calls were cancelled at GET /cancels. How it answers can be
+// scripted by flags, by request headers (X-Fake-Answer, X-Fake-Delay-First, …) and by a member
+// "fake" of the request body; package fake lists them.
 package main
 
 import (

@@ -122,8 +122,8 @@ func (t Ticket) Succeeded() {
 	}
 }
 
-// Failed counts a failure. hold is how long the server asked to be left alone, or 0. Calls that were
-// under way when the breaker opened do not make its pause longer; only the probe does.
+// Failed counts a failure. hold is how long the server asked to be left alone, or 0. Calls that
+// were under way when the breaker opened do not make its pause longer; only the probe does.
 func (t Ticket) Failed(now time.Time, hold time.Duration) {
 	if t.b == nil {
 		return

@@ -74,8 +74,8 @@ func TestBreakerStates(t *testing.T) {
 	})
 }
 
-// TestBreakerHold checks that a server which asks for a longer pause gets it, within bounds, and that
-// the success of a call that was not the probe closes the breaker.
+// TestBreakerHold checks that a server which asks for a longer pause gets it, within bounds, and
+// that the success of a call that was not the probe closes the breaker.
 func TestBreakerHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,8 @@ func TestBreakerHold(t *testing.T) {
 			if ok {
 				t.Error("admitted")
 			}
-			late.Failed(time.Now().Add(want-1), hold) // a call from before, or one that had nobody else
+			// A call from before, or one that had nobody else.
+			late.Failed(time.Now().Add(want-1), hold)
 			if b.State(time.Now().Add(want)) != breaker.HalfOpen {
 				t.Error("a late failure keeps it open")
 			}
@@ -150,8 +151,8 @@ func TestBreakerDoubling(t *testing.T) {
 	open(10 * time.Second)
 }
 
-// TestBreakerClock checks that a clock that was set back does not hold calls back for longer than the
-// longest pause.
+// TestBreakerClock checks that a clock that was set back does not hold calls back for longer than
+// the longest pause.
 func TestBreakerClock(t *testing.T) {
 	t.Parallel()
 	b := breaker.New(settings)

@@ -169,8 +169,8 @@ func (b *backupWriter) write(ctx context.Context, name string) (last export.End,
 	return last, sent.n, nil
 }
 
-// removeOld removes the oldest backups of a label and the parts of interrupted ones. It never removes
-// the backup just made, even if the clock was set back.
+// removeOld removes the oldest backups of a label and the parts of interrupted ones. It never
+// removes the backup just made, even if the clock was set back.
 func removeOld(ctx context.Context, e Env, where depot.Depot, label, made string, keep int) error {
 	names, err := backupsOf(ctx, where, label)
 	if err != nil {

@@ -173,8 +173,8 @@ func identities(files []string, passFile string) (out []age.Identity, err error)
 	return out, nil
 }
 
-// cachedIdentity caches the key of a file: deriving it from a passphrase takes a second, and a file is
-// read three times.
+// cachedIdentity caches the key of a file: deriving it from a passphrase takes a second, and a file
+// is read three times.
 type cachedIdentity struct {
 	age.Identity
 	file string

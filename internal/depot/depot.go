@@ -44,7 +44,8 @@ func Open(place string, getenv func(string) string) (Depot, error) {
 	}
 	u, err := url.Parse(place)
 	if err != nil {
-		return nil, errors.New("the URL of the bucket cannot be read") // without the cause, which may quote a secret
+		// Without the cause, which may quote a secret.
+		return nil, errors.New("the URL of the bucket cannot be read")
 	}
 	if u.Scheme != "s3" {
 		return nil, fmt.Errorf("%s:// is no place for files: a folder, or s3://bucket/prefix", u.Scheme)

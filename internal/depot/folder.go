@@ -16,7 +16,8 @@ type folder struct{ path string }
 
 const (
 	partMark = ".part-"
-	partAge  = 24 * time.Hour // an older part is abandoned: writing a file touches its part all the time
+	// An older part is abandoned: writing a file touches its part all the time.
+	partAge = 24 * time.Hour
 )
 
 func newFolder(path string) *folder { return &folder{filepath.Clean(path)} }

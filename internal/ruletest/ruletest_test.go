@@ -1,5 +1,6 @@
-// Package ruletest_test keeps docs/reference/memory-semantics.md true: which test proves which rule. A test names the rules that it proves in its doc comment, in a
-// paragraph that begins with "Rules:". Run it with -update to write the page anew.
+// Package ruletest_test keeps docs/reference/memory-semantics.md true: which test proves which
+// rule. A test names the rules that it proves in its doc comment, in a paragraph that begins with
+// "Rules:". Run it with -update to write the page anew.
 package ruletest_test
 
 import (
@@ -24,7 +25,8 @@ const (
 	page = "docs/reference/memory-semantics.md"
 )
 
-// TestEveryRuleIsProved: each rule has a test, or a reason why none can prove it, never both; nothing names a rule that is none; and the page says so.
+// TestEveryRuleIsProved: each rule has a test, or a reason why none can prove it, never both;
+// nothing names a rule that is none; and the page says so.
 func TestEveryRuleIsProved(t *testing.T) {
 	t.Parallel()
 	tests := proofs(t)

@@ -1,13 +1,15 @@
 package ruletest_test
 
-// rule is one behaviour of the systems whose short-term memory Heardlog covers, in our words. Its number is that of reference/memory-semantics.md.
+// rule is one behaviour of the systems whose short-term memory Heardlog covers, in our words. Its
+// number is that of reference/memory-semantics.md.
 type rule struct {
 	id, says string
 	// why is the reason that no test of ours can prove it; "" where one must.
 	why string
 }
 
-// table gives the rules in scope: all of systems 000 to 003 but long-term memory, and the short-term part of 004.
+// table gives the rules in scope: all of systems 000 to 003 but long-term memory, and the
+// short-term part of 004.
 func table() []rule {
 	const plugin = "it speaks of how a voice assistant finds and loads a Python plugin, of which there is none here"
 	return []rule{

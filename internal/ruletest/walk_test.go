@@ -21,15 +21,16 @@ var (
 	hop         = regexp.MustCompile("^[0-9]+\\. `([a-z0-9/]+)`: `([A-Za-z0-9_.]+)`: .+")
 )
 
-// TestWalks checks the walks through the code in docs/internals/architecture.md: each has at most ten
-// hops, and each hop names a function or method that exists in its package.
+// TestWalks checks the walks through the code in docs/internals/architecture.md: each has at most
+// ten hops, and each hop names a function or method that exists in its package.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, walks))
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]map[string]bool{} // by package folder: functions, and methods as Type.Method
+	// By package folder: functions, and methods as Type.Method.
+	names := map[string]map[string]bool{}
 	hops := map[string]int{}
 	walk := ""
 	for line := range strings.Lines(string(page)) {

@@ -19,6 +19,7 @@ func TestString(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]string{
+		//lint:ignore S1025 the verb is what is tested
 		"%s": fmt.Sprintf("%s", s), "%v": fmt.Sprintf("%v", s), "%+v": fmt.Sprintf("%+v", struct{ S secret.String }{s}),
 		"%#v": fmt.Sprintf("%#v", s), "%q": fmt.Sprintf("%q", s), "json": string(encoded),
 	} {

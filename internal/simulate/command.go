@@ -34,8 +34,8 @@ func (*Command) Help() string {
 		strings.Join(Platforms(), ", ") + ". The exit code is 0 if everything is as expected."
 }
 
-// Play runs the subcommand. It returns ErrDiffers if a record is not as expected, and any other error
-// if a call could not be played.
+// Play runs the subcommand. It returns ErrDiffers if a record is not as expected, and any other
+// error if a call could not be played.
 func (o *Command) Play(ctx context.Context, stdout io.Writer) error {
 	if len(o.Platforms) != 1 {
 		return errors.New("simulate: name one platform or one file")

@@ -44,8 +44,9 @@ type player struct {
 // want is a row that the record should have.
 type want struct {
 	Row
-	line  int
-	opens bool // it opens a turn: words of the caller and of the platform do, a tool's result does not
+	line int
+	// It opens a turn: words of the caller and of the platform do, a tool's result does not.
+	opens bool
 }
 
 func (p *player) now() time.Time { return p.cfg.Now() }
@@ -192,7 +193,8 @@ func (p *player) keep(s *Step, x *exchange) {
 			p.problem(s, "the tool calls that came are %q, want one, %q", x.toolIDs, x.script.callID)
 		}
 	}
-	cut := s.cut() >= 0 || plain(s.heard()) != plain(s.Answer) // an answer that is closed after its last word was not over yet
+	// An answer that is closed after its last word was not over yet.
+	cut := s.cut() >= 0 || plain(s.heard()) != plain(s.Answer)
 	if cut {
 		e.original = s.sent()
 	}
@@ -262,7 +264,8 @@ func (p *player) messages() []map[string]any {
 	}
 	if n := p.call.Window; n > 0 && len(list) > n {
 		list = list[len(list)-n:]
-		for len(list) > 1 && list[0].role == "tool" { // every model refuses a result without its call
+		// Every model refuses a result without its call.
+		for len(list) > 1 && list[0].role == "tool" {
 			list = list[1:]
 		}
 	}

@@ -11,7 +11,8 @@ import (
 
 // Row is one answer of a call's record, or what the record should have of it.
 type Row struct {
-	Turn        int    `json:"turn"`             // from 0 in the order of the record, whatever the platform's own numbers
+	// From 0 in the order of the record, whatever the platform's own numbers.
+	Turn        int    `json:"turn"`
 	Caller      string `json:"caller,omitempty"` // the words that it answers
 	Generated   string `json:"generated"`
 	Heard       string `json:"heard"`

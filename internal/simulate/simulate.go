@@ -91,7 +91,8 @@ func Play(ctx context.Context, c Config, t Transcript) (_ Report, err error) {
 func (p *player) play(ctx context.Context, steps []Step) (err error) {
 	defer func() {
 		path := "/v1/agents/" + url.PathEscape(p.agent) + "/leave"
-		err = errors.Join(err, p.do(context.WithoutCancel(ctx), http.MethodPost, path, nil, nil)) // after a failure too: no agent is left running
+		// After a failure too: no agent is left running.
+		err = errors.Join(err, p.do(context.WithoutCancel(ctx), http.MethodPost, path, nil, nil))
 	}()
 	for i := range steps {
 		if err := p.step(ctx, &steps[i]); err != nil {

@@ -36,12 +36,14 @@ type Transcript struct {
 
 // Call holds the settings of a whole call.
 type Call struct {
-	Platform string `json:"platform"`           // one of Platforms
-	About    string `json:"about,omitempty"`    // printed above the result
-	System   string `json:"system,omitempty"`   // the system message that the platform puts in front
-	Greeting string `json:"greeting,omitempty"` // what the platform says first; also the join's llm.greeting_message
-	Window   int    `json:"window,omitempty"`   // how many of the newest messages are sent again; 0 = all
-	Whole    bool   `json:"whole,omitempty"`    // answers in one piece, not streamed
+	Platform string `json:"platform"`         // one of Platforms
+	About    string `json:"about,omitempty"`  // printed above the result
+	System   string `json:"system,omitempty"` // the system message that the platform puts in front
+	// What the platform says first; also the join's llm.greeting_message.
+	Greeting string `json:"greeting,omitempty"`
+	// How many of the newest messages are sent again; 0 = all.
+	Window int  `json:"window,omitempty"`
+	Whole  bool `json:"whole,omitempty"` // answers in one piece, not streamed
 	// New sends only new messages, as a client does that leaves the memory to the server.
 	New bool `json:"new,omitempty"`
 	// Address is how a request names the agent: key (the default) is the platform's own id of the
@@ -74,14 +76,16 @@ type Step struct {
 	// Event is an event of the platform, posted as evidence. In it, $CALL stands for the call's id
 	// and "$NOW" for the time in Unix ms.
 	Event json.RawMessage `json:"event,omitempty"`
-	From  string          `json:"from,omitempty"` // the platform of the event; by default the call's
+	// The platform of the event; by default the call's.
+	From string `json:"from,omitempty"`
 	// Interrupt is what was heard of the last answer, sent to the server's own interrupt route.
 	Interrupt *string `json:"interrupt,omitempty"`
 
 	Answer string `json:"answer,omitempty"` // what the model answers to Ask or Result
-	Tool   *Tool  `json:"tool,omitempty"`   // the tool that the model calls, with or without an answer
-	Cut    *int   `json:"cut,omitempty"`    // the platform closes the request after so many words
-	CutMS  int    `json:"cut_ms,omitempty"` // the same, as a time of speech
+	// The tool that the model calls, with or without an answer.
+	Tool  *Tool `json:"tool,omitempty"`
+	Cut   *int  `json:"cut,omitempty"`    // the platform closes the request after so many words
+	CutMS int   `json:"cut_ms,omitempty"` // the same, as a time of speech
 	// Overlap keeps a cut request open until the next one has started, as platforms do that notice
 	// a barge-in only with the new request.
 	Overlap bool `json:"overlap,omitempty"`

@@ -27,7 +27,8 @@ func (r *readings) Recent(ctx context.Context, project, id string, n int, histor
 	return r.Ledger.Recent(ctx, project, id, n, history)
 }
 
-// TestWorkerUnwanted: the memories of agents whose policies want no summaries are not read, when the server starts or later.
+// TestWorkerUnwanted: the memories of agents whose policies want no summaries are not read, when
+// the server starts or later.
 func TestWorkerUnwanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +107,8 @@ func (c *crowd) Leaving(_ context.Context, _, id string) (memory.Leaving, error)
 
 func (c *crowd) Summarised(context.Context, memory.Summarised) error { return nil }
 
-// TestWorkerCrowd: all agents of a project are looked at in the places that a project has, though others that wait for one end meanwhile.
+// TestWorkerCrowd: all agents of a project are looked at in the places that a project has, though
+// others that wait for one end meanwhile.
 func TestWorkerCrowd(t *testing.T) {
 	t.Parallel()
 	for _, places := range []int{1, 2, 8} {

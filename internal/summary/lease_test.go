@@ -14,7 +14,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestLease: of two processes that find the same summary due one asks for it, and the other takes the agent up again when the first has died.
+// TestLease: of two processes that find the same summary due one asks for it, and the other takes
+// the agent up again when the first has died.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

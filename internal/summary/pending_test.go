@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// TestPending: a summary of an earlier agent that is still to be made does not come behind what was done meanwhile: the summary deleted, another memory restored, the earlier agent
-// erased.
+// TestPending: a summary of an earlier agent that is still to be made does not come behind what was
+// done meanwhile: the summary deleted, another memory restored, the earlier agent erased.
 func TestPending(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

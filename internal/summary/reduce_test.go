@@ -42,7 +42,8 @@ func says(text, finish string) func(int, summary.Prompt) (summary.Answer, error)
 	}
 }
 
-// TestMakeOnce: what fits into one call takes one, and the transcript is one line a message, earlier summary first.
+// TestMakeOnce: what fits into one call takes one, and the transcript is one line a message,
+// earlier summary first.
 //
 // Rules: 001-29
 func TestMakeOnce(t *testing.T) {
@@ -79,7 +80,8 @@ func long(n int) []summary.Line {
 	return out
 }
 
-// TestMakeChunked: a long conversation is mapped and reduced; no call exceeds its budget, their number is bounded, and nothing is lost on the way.
+// TestMakeChunked: a long conversation is mapped and reduced; no call exceeds its budget, their
+// number is bounded, and nothing is lost on the way.
 //
 // Rules: 001-29
 func TestMakeChunked(t *testing.T) {
@@ -109,8 +111,9 @@ func TestMakeChunked(t *testing.T) {
 	}
 }
 
-// TestMakeBounds tries conversations of all shapes: whatever the messages, each call keeps its budget, and their number its bound, while the model's answers are as long
-// as they may be. What Take says is always enough to go on.
+// TestMakeBounds tries conversations of all shapes: whatever the messages, each call keeps its
+// budget, and their number its bound, while the model's answers are as long as they may be. What
+// Take says is always enough to go on.
 //
 // Rules: 001-29
 func TestMakeBounds(t *testing.T) {

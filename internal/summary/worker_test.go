@@ -20,8 +20,8 @@ import (
 	"github.com/heardlog/heardlog/memory/evidence"
 )
 
-// TestWorker: when the estimate reaches its share of the window, and not before, what is older than keep_recent becomes a summary; the next holds the one before; what is
-// not summarised stays.
+// TestWorker: when the estimate reaches its share of the window, and not before, what is older than
+// keep_recent becomes a summary; the next holds the one before; what is not summarised stays.
 //
 // Rules: 001-21, 001-29
 func TestWorker(t *testing.T) {
@@ -69,7 +69,8 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-// TestWorkerByMessages: a window that is full of messages before it is full of tokens is due as well; one without limits at the bounds that stand for them.
+// TestWorkerByMessages: a window that is full of messages before it is full of tokens is due as
+// well; one without limits at the bounds that stand for them.
 func TestWorkerByMessages(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -100,7 +101,8 @@ func TestWorkerByMessages(t *testing.T) {
 	}
 }
 
-// TestWorkerMeanwhile: what is said while the model thinks stays in memory, is no part of the summary, and the caller of append does not wait.
+// TestWorkerMeanwhile: what is said while the model thinks stays in memory, is no part of the
+// summary, and the caller of append does not wait.
 //
 // Rules: 001-29
 func TestWorkerMeanwhile(t *testing.T) {
@@ -137,8 +139,8 @@ func TestWorkerMeanwhile(t *testing.T) {
 	})
 }
 
-// TestWorkerFailing: a model that fails, says nothing or does not finish changes nothing, and is asked again after gaps that grow up to a bound; once it works, the
-// summary is made.
+// TestWorkerFailing: a model that fails, says nothing or does not finish changes nothing, and is
+// asked again after gaps that grow up to a bound; once it works, the summary is made.
 //
 // Rules: 001-29
 func TestWorkerFailing(t *testing.T) {
@@ -185,7 +187,8 @@ func TestWorkerFailing(t *testing.T) {
 	}
 }
 
-// TestWorkerHeard: nothing that was not heard is ever given to the model: unheard ends, ghosts, answers left out, drafts, discarded messages, fillers.
+// TestWorkerHeard: nothing that was not heard is ever given to the model: unheard ends, ghosts,
+// answers left out, drafts, discarded messages, fillers.
 func TestWorkerHeard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +224,8 @@ func TestWorkerHeard(t *testing.T) {
 	})
 }
 
-// TestWorkerEvidence: where it turns out, while the summary is made, that less was heard than it was made of, it is thrown away and made anew.
+// TestWorkerEvidence: where it turns out, while the summary is made, that less was heard than it
+// was made of, it is thrown away and made anew.
 func TestWorkerEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +257,8 @@ func TestWorkerEvidence(t *testing.T) {
 	})
 }
 
-// TestWorkerOthersSummary: a summary that a client sets meanwhile is not overwritten by one that does not know it; a memory that is cleared is not summarised.
+// TestWorkerOthersSummary: a summary that a client sets meanwhile is not overwritten by one that
+// does not know it; a memory that is cleared is not summarised.
 func TestWorkerOthersSummary(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +342,8 @@ func TestWorkerEnd(t *testing.T) {
 	})
 }
 
-// TestWorkerPlaces: an agent has one summary made at a time, a project half of the places, and the server no more than there are; all are made in the end.
+// TestWorkerPlaces: an agent has one summary made at a time, a project half of the places, and the
+// server no more than there are; all are made in the end.
 func TestWorkerPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -395,7 +401,8 @@ func TestWorkerPlaces(t *testing.T) {
 	})
 }
 
-// TestWorkerInFlight: an answer that is still being made keeps its place: what stands behind it does not leave before it is stored.
+// TestWorkerInFlight: an answer that is still being made keeps its place: what stands behind it
+// does not leave before it is stored.
 func TestWorkerInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -430,8 +437,10 @@ func TestWorkerInFlight(t *testing.T) {
 	})
 }
 
-// TestWorkerInherits: an agent that inherits a summary begins with the one there is; what the agents before it remembered beside it is put into it in the background, in
-// parts, also over a restart and a chain of agents that ended before theirs was made. What was erased meanwhile is not summarised.
+// TestWorkerInherits: an agent that inherits a summary begins with the one there is; what the
+// agents before it remembered beside it is put into it in the background, in parts, also over a
+// restart and a chain of agents that ended before theirs was made. What was erased meanwhile is not
+// summarised.
 //
 // Rules: 004-7
 func TestWorkerInherits(t *testing.T) {

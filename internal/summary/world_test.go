@@ -104,7 +104,8 @@ func (w *world) join(project, policy string) string {
 	return a.ID
 }
 
-// say appends messages of 40 code points, the caller's and the agent's by turns, and gives their texts.
+// say appends messages of 40 code points, the caller's and the agent's by turns, and gives their
+// texts.
 func (w *world) say(project, id string, from, to int) {
 	w.t.Helper()
 	for i := from; i < to; i++ {

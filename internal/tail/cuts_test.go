@@ -113,7 +113,8 @@ func writeAtRandom(s *tailServer, id string, rnd *rand.Rand) {
 		default:
 			_, err = s.mem.Append(ctx, "p", id, []memory.Message{says(memory.User, "hello"), says(memory.Assistant, "good day to you")})
 		}
-		if err != nil && !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.Invalid) { // nothing said yet, or nothing like it
+		// Nothing said yet, or nothing like it.
+		if err != nil && !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.Invalid) {
 			s.t.Error(err)
 		}
 	}
@@ -122,7 +123,7 @@ func writeAtRandom(s *tailServer, id string, rnd *rand.Rand) {
 // checkLedger checks that the messages in final are the ledger.
 func checkLedger(t *testing.T, s *tailServer, id string, final []received) {
 	t.Helper()
-	resp, err := http.Get(s.url + "/v1/agents/" + id + "/messages?limit=1000") //nolint:noctx // of a server in this process
+	resp, err := http.Get(s.url + "/v1/agents/" + id + "/messages?limit=1000")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,8 @@ type event struct {
 
 // frame returns an event in the form of a server-sent event. Without a position it has no ID.
 func frame(name string, at *position, data []byte) []byte {
-	if bytes.ContainsAny(data, "\r\n") { // a line break in JSON that a client wrote would end the data
+	// A line break in JSON that a client wrote would end the data.
+	if bytes.ContainsAny(data, "\r\n") {
 		var flat bytes.Buffer
 		if json.Compact(&flat, data) == nil {
 			data = flat.Bytes()

@@ -387,7 +387,9 @@ func TestTailWaitsForItsOwnStore(t *testing.T) {
 	for range 3 {
 		go func() { opened <- s.source(slow, "").connect() }()
 	}
-	s.eventually("reads that wait", func() bool { return held.reads.Load() == 4 }) // that of the request which came first, and the second of it, which the hub begins with; others
+	// That of the request which came first, and the second of it, which the hub begins with;
+	// others.
+	s.eventually("reads that wait", func() bool { return held.reads.Load() == 4 })
 	other := s.source(quick, "")
 	there := make(chan bool, 1)
 	go func() { there <- other.connect() }()

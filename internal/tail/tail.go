@@ -1,6 +1,6 @@
 // Package tail streams what happens to an agent, while it happens, as server-sent events.
 //
-// A Hub follows every agent that somebody watches and encodes each change once, however many
+// A Hub follows every watched agent and encodes each change once, however many
 // watch. A Reader is one open stream: it sends what the Hub keeps, and reads the store when it is
 // further behind than that. Writers of an agent never wait for its readers.
 //

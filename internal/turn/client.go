@@ -112,7 +112,8 @@ func (c *client) Write(b []byte) (int, error) {
 
 // write writes to the client alone. One that does not read fails after the write timeout.
 func (c *client) write(b []byte) (int, error) {
-	if now := c.now(); c.due.Sub(now) < c.timeout*3/4 { // setting it each time costs more than the write
+	// Setting it each time costs more than the write.
+	if now := c.now(); c.due.Sub(now) < c.timeout*3/4 {
 		c.due = now.Add(c.timeout)
 		_ = c.rc.SetWriteDeadline(c.due) // a writer without deadlines has none
 	}
@@ -178,7 +179,8 @@ func (c *client) say(text string) error {
 
 // endStream ends a stream as a complete answer ends.
 func (c *client) endStream() {
-	_ = c.inject(append(c.chunk(c.id, chunkDelta{}, "stop"), "data: [DONE]\n\n"...)) // the client may be gone
+	// The client may be gone.
+	_ = c.inject(append(c.chunk(c.id, chunkDelta{}, "stop"), "data: [DONE]\n\n"...))
 	c.done()
 }
 

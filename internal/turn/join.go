@@ -14,8 +14,9 @@ import (
 // Values of memory.LLMSettings.Duplicates: what happens to a request that is identical to one whose
 // answer is still being made.
 const (
-	DuplicatesSupersede = "supersede" // it replaces the first, like any other call for the same turn
-	DuplicatesJoin      = "join"      // it gets the answer of the first
+	// It replaces the first, like any other call for the same turn.
+	DuplicatesSupersede = "supersede"
+	DuplicatesJoin      = "join" // it gets the answer of the first
 )
 
 // maxShared is how many bytes of a stream are kept for requests that join it. A stream that is

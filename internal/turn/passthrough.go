@@ -19,8 +19,8 @@ const maxPassed = 64 << 20
 // Passed is a request that is sent to an upstream as it is, without the memory.
 type Passed struct {
 	Method string // GET, POST or DELETE
-	// Path begins with a slash and is relative to the upstream's base, such as /embeddings. The caller
-	// has checked that it does not lead elsewhere.
+	// Path begins with a slash and is relative to the upstream's base, such as /embeddings. The
+	// caller has checked that it does not lead elsewhere.
 	Path        string
 	Query       string // without its question mark
 	ContentType string
@@ -100,7 +100,8 @@ func passHeaders(h http.Header, res *http.Response) {
 // holds.
 func (r *Runner) copyOut(w http.ResponseWriter, res *http.Response, watch *llmadapter.Watch) error {
 	rc := http.NewResponseController(w)
-	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
+	// The connection may serve another request.
+	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	buf := make([]byte, 16<<10)
 	for total := int64(0); ; {
 		n, err := res.Body.Read(buf)
@@ -109,7 +110,8 @@ func (r *Runner) copyOut(w http.ResponseWriter, res *http.Response, watch *llmad
 		}
 		if n > 0 {
 			watch.Data()
-			_ = rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout)) // a writer without deadlines has none
+			// A writer without deadlines has none.
+			_ = rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout))
 			if _, werr := w.Write(buf[:n]); werr != nil {
 				return &llmadapter.WriteError{Err: werr}
 			}

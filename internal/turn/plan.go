@@ -138,7 +138,8 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 		return out, err
 	}
 	p.ghost = false
-	if p.key != "" { // if the call is repeated, its first answer is replaced unless it is known to be heard
+	// If the call is repeated, its first answer is replaced unless it is known to be heard.
+	if p.key != "" {
 		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
 		if at >= 0 && recent[at].TurnID == head.LastTurn {
 			for _, m := range recent[at+1:] {

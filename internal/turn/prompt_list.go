@@ -14,7 +14,8 @@ import (
 // to the messages that the ledger has, and to those whose own fields say what they are.
 func (p *plan) correctedList(t *memory.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
-	lost := false // the ledger has what the platform may have dropped: tool results, unheard answers
+	// The ledger has what the platform may have dropped: tool results, unheard answers.
+	lost := false
 	stored := make(map[int64]*memory.Message, len(recent))
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
@@ -98,7 +99,8 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 		m = fromMemory(s, true)
 		m.Content, m.Raw = content, raw
 	}
-	if s == nil && v.Changes() { // its own fields may say when it was said, by whom, and how much of it
+	// Its own fields may say when it was said, by whom, and how much of it.
+	if s == nil && v.Changes() {
 		if own, err := toMemory(in, i, false); err == nil {
 			s = &own
 		}

@@ -236,7 +236,8 @@ func (e *toolCalls) group(out []llmadapter.Message, at int, note string) []llmad
 	if g.State == memory.Final {
 		e.rewrite(&call, g)
 	} else {
-		call.Text, call.Content = "", nil // a replaced answer is never shown, but what its tools did is
+		// A replaced answer is never shown, but what its tools did is.
+		call.Text, call.Content = "", nil
 	}
 	return e.answers(append(out, call), e.ids[at], e.results(at), note)
 }

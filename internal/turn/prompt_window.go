@@ -53,7 +53,8 @@ func (p *prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
 	}
 	policy := w.Policy
 	if policy.ToolCallIntegrity == window.IntegrityNone || policy.ToolCallIntegrity == window.IntegrityTrailing {
-		policy.ToolCallIntegrity = window.IntegrityAtomic // LLMs refuse a list with a result without its call
+		// LLMs refuse a list with a result without its call.
+		policy.ToolCallIntegrity = window.IntegrityAtomic
 	}
 	read := policy.Read(views, w.Counter, window.Extras{})
 	out := make([]llmadapter.Message, 0, len(read.Entries))

@@ -17,8 +17,8 @@ import (
 type Question struct {
 	Agent        memory.Agent
 	System, User string // the only two messages
-	// Model replaces the agent's model, unless it is empty. A fallback with a model of its own keeps
-	// it.
+	// Model replaces the agent's model, unless it is empty. A fallback with a model of its own
+	// keeps it.
 	Model string
 	// Span is the name of the question's trace.
 	Span string

@@ -57,7 +57,8 @@ func (x *exchange) endRelay(a *attempt, err error) error {
 	if err != nil && !unstored && !errors.Is(err, llmadapter.ErrStream) && !errors.Is(err, errNoWords) {
 		err = llmadapter.ReadFault(a.ctx, err)
 	}
-	if errors.Is(err, llmadapter.ErrGrace) { // the upstream had finished and kept the connection open
+	// The upstream had finished and kept the connection open.
+	if errors.Is(err, llmadapter.ErrGrace) {
 		err = x.answer.relay.End()
 		lost, unstored = errors.AsType[*notStored](err)
 	}

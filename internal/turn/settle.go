@@ -20,10 +20,11 @@ type answer struct {
 
 	mu       sync.Mutex // guards relay.Record and what follows
 	relay    llmadapter.Relay
-	upstream string          // name of the upstream that answers, or was asked last
-	settling bool            // settle was called
-	drained  bool            // the client is gone and the upstream is still read
-	sentAll  <-chan struct{} // set with drained; closed when relay.Record has all that the client was sent
+	upstream string // name of the upstream that answers, or was asked last
+	settling bool   // settle was called
+	drained  bool   // the client is gone and the upstream is still read
+	// Set with drained; closed when relay.Record has all that the client was sent.
+	sentAll <-chan struct{}
 
 	settled chan struct{} // closed when the answer is stored, or could not be
 	// What follows may be read after settled.

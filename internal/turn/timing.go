@@ -16,8 +16,8 @@ type timing struct {
 	arrived time.Time
 	begun   time.Time // the turn began: its messages are written and its context is loaded
 	asked   time.Time // the request went upstream, for the first time
-	// first is when the first byte of the response's body arrived, in ns after arrived, or 0; bytes is
-	// how many bytes arrived. A client that leaves makes another goroutine read them.
+	// first is when the first byte of the response's body arrived, in ns after arrived, or 0; bytes
+	// is how many bytes arrived. A client that leaves makes another goroutine read them.
 	first, bytes atomic.Int64
 }
 

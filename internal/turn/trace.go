@@ -107,7 +107,8 @@ func (t *turnTrace) failed(x *exchange, err error) {
 	if t == nil {
 		return
 	}
-	if context.Cause(x.ctx) == nil || fault.Is(err, fault.UpstreamTimeout) { // else it was cancelled
+	// Else it was cancelled.
+	if context.Cause(x.ctx) == nil || fault.Is(err, fault.UpstreamTimeout) {
 		setFailed(t.chat, failureOf(err))
 	}
 	t.chat.End(trace.WithTimestamp(x.cfg.Now()))

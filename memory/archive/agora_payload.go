@@ -17,7 +17,8 @@ func labels(in looseObject, o *Omitted) map[string]string {
 	}
 	size := 0
 	var out map[string]string
-	for _, k := range slices.Sorted(maps.Keys(in.m)) { // sorted, so that a repeat leaves out the same ones
+	// Sorted, so that a repeat leaves out the same ones.
+	for _, k := range slices.Sorted(maps.Keys(in.m)) {
 		field := "payload.labels." + clip(k, 60)
 		var v string
 		if json.Unmarshal(in.m[k], &v) != nil {
@@ -88,7 +89,8 @@ func (m *message) decode(at string, o *Omitted) (out memory.Message, ok bool) {
 		out.TurnID, out.GivenTurn = max(int64(*m.TurnID), 0), true
 	}
 	out.Timestamp = m.Timestamp.time(at+"timestamp", o)
-	if out.Timestamp == 0 && m.SpeechStartMS > 1e12 { // smaller ones may count from the start of the session
+	// Smaller ones may count from the start of the session.
+	if out.Timestamp == 0 && m.SpeechStartMS > 1e12 {
 		out.Timestamp = int64(m.SpeechStartMS)
 	}
 	out.Metadata = m.metadata(at+"metadata", o)

@@ -46,7 +46,8 @@ func newService(edit func(*memory.Config)) service {
 // archiveStart is the start of the archived agents of these tests, Unix ms.
 const archiveStart = 1780000000000
 
-// heardCall gives the notices of a call that ended, as Agora sends them: its history has neither numbers nor times.
+// heardCall gives the notices of a call that ended, as Agora sends them: its history has neither
+// numbers nor times.
 func heardCall(id string) []archive.Notice {
 	at := func(s int64) int64 { return archiveStart + s*1000 }
 	about := func(n archive.Notice) archive.Notice {
@@ -160,7 +161,8 @@ func permutations(n int, each func(order []int)) {
 	next()
 }
 
-// TestFileAnyOrder: every order of an agent's notices, each of them also sent twice, gives the same record.
+// TestFileAnyOrder: every order of an agent's notices, each of them also sent twice, gives the same
+// record.
 func TestFileAnyOrder(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(string) []archive.Notice{"heard": heardCall, "numbered": numberedCall} {
@@ -189,7 +191,8 @@ func TestFileAnyOrder(t *testing.T) {
 	}
 }
 
-// TestFileInterleaved shuffles the notices of several agents together, repeats among them, in calls that come at once, on a real store.
+// TestFileInterleaved shuffles the notices of several agents together, repeats among them, in calls
+// that come at once, on a real store.
 func TestFileInterleaved(t *testing.T) {
 	t.Parallel()
 	var all []archive.Notice
@@ -288,12 +291,14 @@ func TestFileNumbered(t *testing.T) {
 	if m := msgs[1]; string(m.Metadata["user"]) != `"42"` || m.Timestamp != archiveStart+2000 {
 		t.Errorf("%+v", m)
 	}
-	if m := msgs[3]; m.Failure == nil || m.Source != memory.SourceCommand { // a turn without an answer
+	// A turn without an answer.
+	if m := msgs[3]; m.Failure == nil || m.Source != memory.SourceCommand {
 		t.Errorf("%+v", m)
 	}
 }
 
-// TestFileRefuses: an archived agent takes nothing but notices, and notices do not touch an agent that runs here.
+// TestFileRefuses: an archived agent takes nothing but notices, and notices do not touch an agent
+// that runs here.
 func TestFileRefuses(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
@@ -340,7 +345,8 @@ func (n noneOf) Body(f memory.EventFacts) ([]byte, error) {
 	return []byte("{}"), nil
 }
 
-// TestFileExpires: an agent whose end is never told ends when it must have; an end that is told later counts.
+// TestFileExpires: an agent whose end is never told ends when it must have; an end that is told
+// later counts.
 func TestFileExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,8 @@ func pick[T any](r *rand.Rand, values ...T) T {
 	return values[r.IntN(len(values))]
 }
 
-// anyNotice makes up a notice. Its facts contradict those of others: a sender may be wrong, or speak of the same thing in two ways.
+// anyNotice makes up a notice. Its facts contradict those of others: a sender may be wrong, or
+// speak of the same thing in two ways.
 func anyNotice(r *rand.Rand, n int) archive.Notice {
 	out := archive.Notice{
 		ID: fmt.Sprint("n", n), AgentID: "a", Name: pick(r, "", "x", "y"), Channel: pick(r, "", "c", "d"), StartMS: archiveStart + pick[int64](r, 0, 5, 1000),
@@ -55,7 +56,8 @@ func anyNotice(r *rand.Rand, n int) archive.Notice {
 	return out
 }
 
-// TestFileRandom: whatever notices tell, also against each other, their order and repeats make no difference.
+// TestFileRandom: whatever notices tell, also against each other, their order and repeats make no
+// difference.
 func TestFileRandom(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {

@@ -16,7 +16,8 @@ func (f facts) agent(old memory.Agent, n Notice, now int64) memory.Agent {
 	out.Settings.Archive = (*memory.Archive)(&f)
 	out.Settings.Channel = max(old.Settings.Channel, n.Channel)
 	out.Settings.Labels = mergeLabels(old.Settings.Labels, n.Labels)
-	out.Settings.LLM.MaxHistory = max(memory.DefaultMaxHistory, f.Messages) // so that history returns all messages
+	// So that history returns all messages.
+	out.Settings.LLM.MaxHistory = max(memory.DefaultMaxHistory, f.Messages)
 	if f.StartMS != 0 {
 		out.StartMS = f.StartMS
 	} else if out.StartMS == 0 {
@@ -146,7 +147,8 @@ func (f *facts) turnRows() (byID map[int64]*turnRow, list []*turnRow) {
 		}
 	}
 	for _, e := range f.Errors {
-		if r := row(e.TurnID); r.EndType == "" || r.EndType == memory.EndTurnError { // the first of several errors counts
+		// The first of several errors counts.
+		if r := row(e.TurnID); r.EndType == "" || r.EndType == memory.EndTurnError {
 			r.EndType, r.Code = memory.EndTurnError, cmp.Or(r.Code, e.Code)
 			r.Reason, r.Details = cmp.Or(r.Reason, reasonOf(e)), cmp.Or(r.Details, e.Message)
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// TestBudgetCountsWhatIsTold: a projection that tells more than was heard of an answer pays for that in tokens, and what is told stays within them.
+// TestBudgetCountsWhatIsTold: a projection that tells more than was heard of an answer pays for
+// that in tokens, and what is told stays within them.
 func TestBudgetCountsWhatIsTold(t *testing.T) {
 	t.Parallel()
 	s := newService()

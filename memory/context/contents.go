@@ -204,7 +204,7 @@ func (r *contents) update(changed []memory.Message, rev int64, c *cache) *conten
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Only the cached contents may append to their arrays, and nobody changes what is in them.
+	// Only the cached contents may append to their arrays, and what is in them never changes.
 	if len(older) > 0 || c.get(r.key) != r {
 		room := len(r.stored) + len(changed) + 16
 		n.stored = append(make([]memory.Message, 0, room), r.stored...)
@@ -272,7 +272,8 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 			}
 			return least
 		})
-		if err == nil && bad == nil && h.Agent.Rev != rev { // the agent changed before the messages were read
+		// The agent changed before the messages were read.
+		if err == nil && bad == nil && h.Agent.Rev != rev {
 			by, bad = how(&h.Agent)
 		}
 		if err = cmp.Or(err, bad); err != nil {

@@ -35,8 +35,8 @@ func llm(text string) memory.Message {
 	return memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: text, Method: memory.AssumedFull}
 }
 
-// TestContextIsNeverBehind: who has appended sees it in the context, however many append, read, clear and change policies at once, and a context that was
-// given does not change any more.
+// TestContextIsNeverBehind: who has appended sees it in the context, however many append, read,
+// clear and change policies at once, and a context that was given does not change any more.
 func TestContextIsNeverBehind(t *testing.T) {
 	t.Parallel()
 	s := newService()

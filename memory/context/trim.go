@@ -129,7 +129,8 @@ func (s *Service) rewrite(ctx context.Context, project, id string, decide func([
 			if stale = h.Rev != r.rev; stale && try < tries {
 				return memory.Change{}, nil
 			}
-			if stale { // the agent changes all the time, so decide here, where nothing can come between
+			// The agent changes all the time, so decide here, where nothing can come between.
+			if stale {
 				stale = false
 				m := &h.Agent.Settings.Memory
 				msgs, err := view.Last(int(max(h.NextSeq-m.BaseSeq, 0)))

@@ -132,7 +132,8 @@ func bendNoSystem(t *testing.T, c *corpusCase) (*corpusCase, int, int) {
 func bendLonger(t *testing.T, c *corpusCase, whole bool, words string) (*corpusCase, int, int) {
 	t.Helper()
 	if len(c.Ledger) == 0 || words == "" {
-		return nil, 0, 0 // what a list holds before a ledger begins is new, unless there is something older
+		// What a list holds before a ledger begins is new, unless there is something older.
+		return nil, 0, 0
 	}
 	list := rawList(t, c)
 	head := 0

@@ -57,14 +57,17 @@ type corpusCase struct {
 
 // corpusEntry is a message of the ledger. Text is a user's or a tool's, Generated an assistant's.
 type corpusEntry struct {
-	Role       string          `json:"role"`
-	Text       string          `json:"text,omitempty"`
-	Generated  string          `json:"generated,omitempty"`
-	Sent       *string         `json:"sent,omitempty"`  // what left the socket, where that was less or the client went away
-	Heard      *string         `json:"heard,omitempty"` // what is known of it already; absent = Generated
-	Method     memory.Method   `json:"method,omitempty"`
-	Source     string          `json:"source,omitempty"`     // llm, greeting, silence or command
-	Superseded bool            `json:"superseded,omitempty"` // a ghost already: in the ledger, but not in the history
+	Role      string `json:"role"`
+	Text      string `json:"text,omitempty"`
+	Generated string `json:"generated,omitempty"`
+	// What left the socket, where that was less or the client went away.
+	Sent *string `json:"sent,omitempty"`
+	// What is known of it already; absent = Generated.
+	Heard  *string       `json:"heard,omitempty"`
+	Method memory.Method `json:"method,omitempty"`
+	Source string        `json:"source,omitempty"` // llm, greeting, silence or command
+	// A ghost already: in the ledger, but not in the history.
+	Superseded bool            `json:"superseded,omitempty"`
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
 	ToolCallID string          `json:"tool_call_id,omitempty"`
 }
@@ -133,7 +136,8 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 		i := at[f.Known]
 		outcome[i], heard[i] = string(f.Outcome), f.Heard
 		if e := &c.Ledger[i]; f.Outcome == echo.Full && e.Sent != nil && *e.Sent == e.Generated {
-			outcome[i], heard[i] = "interrupted", e.Generated // the client left before the model's last word
+			// The client left before the model's last word.
+			outcome[i], heard[i] = "interrupted", e.Generated
 		}
 	}
 	var got corpusWant
@@ -151,7 +155,8 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 		}
 		got.Answers = append(got.Answers, corpusAnswer{Ledger: a.Ledger, Outcome: o, Heard: heard[a.Ledger]})
 	}
-	for i, o := range outcome { // an outcome for an answer that is settled, or nobody's business, is a fault as well
+	// An outcome for an answer that is settled, or nobody's business, is a fault as well.
+	for i, o := range outcome {
 		labelled := slices.ContainsFunc(c.Want.Answers, func(a corpusAnswer) bool { return a.Ledger == i })
 		if !labelled && c.Ledger[i].Generated != "" && o != "unknown" {
 			got.Answers = append(got.Answers, corpusAnswer{Ledger: i, Outcome: o, Heard: heard[i]})
@@ -201,7 +206,8 @@ func (s *corpusScore) add(c *corpusCase, got corpusWant) (diff string) {
 		s.wrongNew++
 	}
 	if w := c.Want.Extend; w != nil && got.Extend == nil && heard.Normalize(w.Text) == heard.Normalize(c.Ledger[w.Ledger].Text) {
-		got.Extend = w // the same words: whether case and full stop are taken over is a matter of taste
+		// The same words: whether case and full stop are taken over is a matter of taste.
+		got.Extend = w
 	}
 	if !cmp.Equal(c.Want.Extend, got.Extend) {
 		s.wrongExtend++

@@ -27,12 +27,13 @@ type Known struct {
 	// ToolCalls is the JSON array of an assistant message's calls. Calls whose IDs a client has
 	// replaced are recognized by it.
 	ToolCalls []byte
-	// Provisional is set for an answer that was sent but not confirmed by anything. An echo confirms
-	// it, and a second request for the same user message replaces it unless it is an Aside.
+	// Provisional is set for an answer that was sent but not confirmed by anything. An echo
+	// confirms it, and a second request for the same user message replaces it unless it is an
+	// Aside.
 	Provisional bool
 	// Aside is set for a message that the platform need not know: an assistant message that was not
-	// requested (a greeting, speak), a user message that is not the caller's, and its answer. A list
-	// may confirm or cut it, but its absence means nothing, and no request replaces it.
+	// requested (a greeting, speak), a user message that is not the caller's, and its answer. A
+	// list may confirm or cut it, but its absence means nothing, and no request replaces it.
 	Aside bool
 	// Unheard is set for an answer that an earlier list left out or replaced. Only its words, if a
 	// list has them after all, change that.
@@ -68,9 +69,10 @@ type Finding struct {
 
 // Confidence by the kind of comparison, in percent. The values are estimates.
 const (
-	sureSame     = 99 // the same characters
-	sureWords    = 97 // the same words
-	sureSpoken   = 95 // the same words as a voice says them, or three words and more of their beginning
+	sureSame  = 99 // the same characters
+	sureWords = 97 // the same words
+	// The same words as a voice says them, or three words and more of their beginning.
+	sureSpoken   = 95
 	sureFew      = 85 // one or two words
 	sureGone     = 90 // absent between two user messages that are there
 	sureMerged   = 80 // found within a longer text, or absent where user messages were merged
@@ -90,7 +92,8 @@ type Extended struct {
 type Result struct {
 	New  []int          // incoming messages that the ledger lacks, in order
 	Part map[int]string // for messages in New that also hold words of ours: the text that is new
-	// Place is, for assistant messages in New, the known answer in whose place the platform said them.
+	// Place is, for assistant messages in New, the known answer in whose place the platform said
+	// them.
 	Place map[int]int
 	Pair  []int // for each incoming message the known one that it is, or -1
 	// Answers has a finding for each provisional answer, each ghost, and each unheard answer whose
@@ -223,7 +226,8 @@ func (x *aligner) run() {
 			if s.a < m {
 				kind = gapFollowed
 			}
-			// The list may have the answers of turns whose user messages it lacks, such as reminders.
+			// The list may have the answers of turns whose user messages it lacks, such as
+			// reminders.
 			for _, t := range x.b[n-skip+1:] {
 				more = append(more, t.rest...)
 			}

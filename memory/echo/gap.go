@@ -15,11 +15,12 @@ import (
 type gapKind int
 
 const (
-	gapHead     gapKind = iota // before the first user message: anything may be missing, and unknown messages are old
-	gapFirst                   // the same, in the first list of a conversation
-	gapMiddle                  // unknown messages are old, or too late to be placed: they are not stored
-	gapFollowed                // the last turn that both lists have; new turns follow
-	gapTail                    // the end of the list: what is missing may still come
+	// Before the first user message: anything may be missing, and unknown messages are old.
+	gapHead     gapKind = iota
+	gapFirst            // the same, in the first list of a conversation
+	gapMiddle           // unknown messages are old, or too late to be placed: they are not stored
+	gapFollowed         // the last turn that both lists have; new turns follow
+	gapTail             // the end of the list: what is missing may still come
 )
 
 // gap pairs the messages of one gap, adds findings for our answers, and notes new messages. more
@@ -192,7 +193,8 @@ func (x *aligner) pairText(i int, said string, known []int) bool {
 		x.pair(i, f)
 		return true
 	}
-	for bare, ok, n := text, true, 0; ok && n <= maxLabels; bare, ok = withoutLabel(text) { // unchanged first: an answer may begin with what looks like a time or a name
+	// Unchanged first: an answer may begin with what looks like a time or a name.
+	for bare, ok, n := text, true, 0; ok && n <= maxLabels; bare, ok = withoutLabel(text) {
 		text = bare
 		n++
 		for _, j := range known {
@@ -290,7 +292,8 @@ func (x *aligner) heardOf(j int, said string) (Finding, bool) {
 	if !x.speaks(j) {
 		return f, false
 	}
-	if k.Text != k.Original && k.Text != "" && heard.Normalize(said) == heard.Normalize(k.Text) { // known since an earlier list
+	// Known since an earlier list.
+	if k.Text != k.Original && k.Text != "" && heard.Normalize(said) == heard.Normalize(k.Text) {
 		f.Outcome, f.Heard = Interrupted, k.Text
 		return f, true
 	}

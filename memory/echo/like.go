@@ -15,8 +15,9 @@ const (
 
 // likeWord is a word for the comparison.
 type likeWord struct {
-	text     string
-	end      int  // its end in the text; for the first part of a contraction, the end of the word before
+	text string
+	// Its end in the text; for the first part of a contraction, the end of the word before.
+	end      int
 	number   bool // has a digit: the other side may have spelled it, in any language
 	optional bool // part of a URL, which is not spoken
 }

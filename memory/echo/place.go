@@ -33,7 +33,8 @@ func (x *aligner) place(m, n int) (best []step, bestSkip int) {
 				break // no older place can score higher
 			}
 			var score int
-			steps, score = x.match(steps[:0], k, n-skip, maxWeighed-skip) // the same number of old turns counts for each skip
+			// The same number of old turns counts for each skip.
+			steps, score = x.match(steps[:0], k, n-skip, maxWeighed-skip)
 			if score -= 3 * skip; len(steps) > 0 && (found < 0 || score > bestScore) {
 				found, bestScore, bestSkip = k, score, skip
 			}

@@ -14,7 +14,8 @@ func (x *aligner) tail(a, b, skip int) {
 		if x.asksAgain(a, b) {
 			return
 		}
-		if len(x.a[a].rest) == 0 { // the answer was confirmed before: the caller said the same again
+		// The answer was confirmed before: the caller said the same again.
+		if len(x.a[a].rest) == 0 {
 			x.result.Pair[x.a[a].user] = -1
 			x.result.New = append(x.result.New, x.a[a].user)
 		}

@@ -4,8 +4,8 @@
 //
 // One update goes like this:
 //
-//  1. The caller takes the agent's turn, a lock within the process, so that a busy agent starves
-//     nobody.
+//  1. The caller takes the agent's turn, a lock within the process, so that no
+//     caller of a busy agent starves.
 //  2. The decision runs on the agent's tip: what is on disk and what is already queued behind it.
 //  3. The change is checked, encoded and queued with the version that it was decided on, and the
 //     turn is passed on.

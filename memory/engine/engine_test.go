@@ -374,8 +374,8 @@ func TestHotAgent(t *testing.T) {
 	}
 }
 
-// TestChangesFromMemory checks that the latest changes of a long ledger are read from memory, and that
-// a change of a message which is no longer there is found in the store.
+// TestChangesFromMemory checks that the latest changes of a long ledger are read from memory, and
+// that a change of a message which is no longer there is found in the store.
 func TestChangesFromMemory(t *testing.T) {
 	t.Parallel()
 	e, d := open(t, engine.Options{}, 1)

@@ -189,6 +189,7 @@ func (e *Engine) Count(ctx context.Context) ([memory.Statuses]int, error) {
 func (e *Engine) catchUp() {
 	for _, c := range e.committers {
 		c.serving.Lock()
-		c.serving.Unlock() //nolint:staticcheck // only the wait is wanted
+		//lint:ignore SA2001 only the wait is wanted
+		c.serving.Unlock()
 	}
 }

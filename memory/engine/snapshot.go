@@ -20,8 +20,8 @@ type snapshot struct {
 	full   bool             // tail holds every message of the agent
 	hidden int              // how many of the tail history does not show
 	bytes  int64            // estimated size of the tail
-	// rest is a revision that no message before the tail exceeds, so that the tail alone answers which
-	// messages have changed after it.
+	// rest is a revision that no message before the tail exceeds, so that the tail alone answers
+	// which messages have changed after it.
 	rest int64
 }
 

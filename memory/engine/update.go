@@ -111,7 +111,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 }
 
 // confirm returns the error of a decision that writes nothing, once it is certain that what it
-// looked at was on disk during the call; else memory.ErrStale.
+// read was on disk during the call; else memory.ErrStale.
 func (e *Engine) confirm(ctx context.Context, a *agent, s *snapshot, last *write, epoch int64, err error) error {
 	if last != nil {
 		select {

@@ -87,7 +87,8 @@ func lastOf(t *testing.T, s *memory.Service, id string) memory.Message {
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	list[0].Rev, list[0].Marks = 0, memory.Marks{} // the order in which evidence comes makes no other difference
+	// The order in which evidence comes makes no other difference.
+	list[0].Rev, list[0].Marks = 0, memory.Marks{}
 	return list[0]
 }
 
@@ -218,7 +219,8 @@ func TestReportsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestTranscript: a transcript tells of many answers; each is found once, in order, and what the ledger does not hold is told.
+// TestTranscript: a transcript tells of many answers; each is found once, in order, and what the
+// ledger does not hold is told.
 func TestTranscript(t *testing.T) {
 	t.Parallel()
 	s := fixed(t)
@@ -239,7 +241,8 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// TestTurnsCountFromZeroOrOne: a turn table without texts is laid beside ours where their times agree.
+// TestTurnsCountFromZeroOrOne: a turn table without texts is laid beside ours where their times
+// agree.
 func TestTurnsCountFromZeroOrOne(t *testing.T) {
 	t.Parallel()
 	answer := func(text string, at int64) memory.Message {
@@ -261,7 +264,8 @@ func TestTurnsCountFromZeroOrOne(t *testing.T) {
 	}
 }
 
-// TestReportOfAnswerInFlight: what is told of an answer while it is made counts once it is stored; a cut ends it.
+// TestReportOfAnswerInFlight: what is told of an answer while it is made counts once it is stored;
+// a cut ends it.
 func TestReportOfAnswerInFlight(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
@@ -280,7 +284,8 @@ func TestReportOfAnswerInFlight(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	record(t, s, a.ID, evidence.Report{Playing: true, Heard: text("in the morning")}) // late, and of the answer before
+	// Late, and of the answer before.
+	record(t, s, a.ID, evidence.Report{Playing: true, Heard: text("in the morning")})
 	settle(t, s, turn, memory.Answer{Generated: told, Sent: told, Complete: true})
 	if got := record(t, s, a.ID, evidence.Report{Cut: true, AtMS: 1_780_000_013_000}); len(got) != 1 || got[0].Message.Content != "The train leaves at nine" {
 		t.Errorf("%+v", got)
@@ -358,7 +363,8 @@ func TestRecordBounds(t *testing.T) {
 	}
 }
 
-// TestGrowingTranscriptInFlight: of a transcript whose last row is being spoken, that row waits for its answer, and the others find theirs.
+// TestGrowingTranscriptInFlight: of a transcript whose last row is being spoken, that row waits for
+// its answer, and the others find theirs.
 func TestGrowingTranscriptInFlight(t *testing.T) {
 	t.Parallel()
 	s := fixed(t)
@@ -377,7 +383,8 @@ func TestGrowingTranscriptInFlight(t *testing.T) {
 	}
 }
 
-// TestStrayRow: a row that stands in the ledger long ago only does not keep those before it from their answers.
+// TestStrayRow: a row that stands in the ledger long ago only does not keep those before it from
+// their answers.
 func TestStrayRow(t *testing.T) {
 	t.Parallel()
 	s := fixed(t)
@@ -389,15 +396,17 @@ func TestStrayRow(t *testing.T) {
 	got := record(t, s, a.ID,
 		evidence.Report{Full: true, Generated: "Answer number 28 it is."},
 		evidence.Report{Full: true, Generated: "Answer number 29 it is."},
-		evidence.Report{Full: true, Generated: "Are you still there?"}, // said by the platform itself
+		// Said by the platform itself.
+		evidence.Report{Full: true, Generated: "Are you still there?"},
 	)
 	if len(got) != 2 || got[0].Report != 0 || got[1].Report != 1 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestRecordWork: what the reports of one call are compared with is bounded, since each comparison reads a whole answer: behind very much that fits nothing, an older
-// report finds its answer no more, and in front of it, it does.
+// TestRecordWork: what the reports of one call are compared with is bounded, since each comparison
+// reads a whole answer: behind very much that fits nothing, an older report finds its answer no
+// more, and in front of it, it does.
 func TestRecordWork(t *testing.T) {
 	t.Parallel()
 	s := fixed(t)

@@ -32,7 +32,8 @@ type Report struct {
 	// Words a segment of it that started at StartMS (Unix ms). Such reports are stored with the
 	// answer and evaluated together; see memory.Playback.
 	Playing bool
-	Account bool // with Playing: Heard is from the platform's record of the conversation, as good as its text
+	// With Playing: Heard is from the platform's record of the conversation, as good as its text.
+	Account bool
 	StartMS int64
 	AtMS    int64  // the time that the report is about, Unix ms
 	By      string // Message.InterruptBy; "" is start_of_speech

@@ -52,7 +52,8 @@ func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found C
 		if err != nil {
 			return found, err
 		}
-		if bytes.HasPrefix(b, []byte(`{"message":`)) { // almost all lines; a message clashes only where its agent does
+		// Almost all lines; a message clashes only where its agent does.
+		if bytes.HasPrefix(b, []byte(`{"message":`)) {
 			continue
 		}
 		rec, end, err := decode(b, in.agent)

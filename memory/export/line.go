@@ -153,15 +153,16 @@ func (l *itemLine) item() *Item {
 }
 
 type endpointLine struct {
-	ID            string          `json:"id"`
-	Project       string          `json:"project"`
-	URL           string          `json:"url"`
-	Description   string          `json:"description,omitempty"`
-	Events        []string        `json:"events,omitempty"`
-	Agora         bool            `json:"agora,omitempty"`
-	Payload       string          `json:"payload,omitempty"`
-	MaxBody       int64           `json:"max_body,omitempty"`
-	Retry         []time.Duration `json:"retry,omitzero"` // an empty list is one attempt, nil the server's schedule
+	ID          string   `json:"id"`
+	Project     string   `json:"project"`
+	URL         string   `json:"url"`
+	Description string   `json:"description,omitempty"`
+	Events      []string `json:"events,omitempty"`
+	Agora       bool     `json:"agora,omitempty"`
+	Payload     string   `json:"payload,omitempty"`
+	MaxBody     int64    `json:"max_body,omitempty"`
+	// An empty list is one attempt, nil the server's schedule.
+	Retry         []time.Duration `json:"retry,omitzero"`
 	MaxAge        time.Duration   `json:"max_age,omitempty"`
 	Timeout       time.Duration   `json:"timeout,omitempty"`
 	MaxInFlight   int             `json:"max_in_flight,omitempty"`

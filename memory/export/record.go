@@ -159,10 +159,11 @@ type Delivery struct {
 	Reason   Text                  `json:"reason,omitempty"`
 	Created  int64                 `json:"created_ms"`
 	DoneMS   int64                 `json:"done_ms,omitempty"`
-	FirstMS  int64                 `json:"first_ms,omitempty"` // when its first try was due, if not when it was made
-	Urgent   bool                  `json:"urgent,omitempty"`
-	ReplayOf int64                 `json:"replay_of,omitempty"`
-	Attempts []webhook.Attempt     `json:"-"`
+	// When its first try was due, if not when it was made.
+	FirstMS  int64             `json:"first_ms,omitempty"`
+	Urgent   bool              `json:"urgent,omitempty"`
+	ReplayOf int64             `json:"replay_of,omitempty"`
+	Attempts []webhook.Attempt `json:"-"`
 }
 
 // Free sets a claimed delivery to the state in which its worker would release it: due when its

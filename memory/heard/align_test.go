@@ -249,7 +249,8 @@ func texts() []string {
 	}
 }
 
-// wordEnds gives the offsets right after each word of a text: after the last letter before anything that is no letter.
+// wordEnds gives the offsets right after each word of a text: after the last letter before anything
+// that is no letter.
 func wordEnds(text string) []int {
 	var out []int
 	inTag, in := false, false
@@ -335,8 +336,8 @@ func perturb(rnd *rand.Rand, text string) string {
 	return b.String()
 }
 
-// TestAlignBounded runs texts that a careless search would need quadratic time or worse for. The limit is generous: a
-// quadratic search of 256 KiB takes minutes.
+// TestAlignBounded runs texts that a careless search would need quadratic time or worse for. The
+// limit is generous: a quadratic search of 256 KiB takes minutes.
 func TestAlignBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long texts")
@@ -440,8 +441,8 @@ func BenchmarkAlign(b *testing.B) {
 	}
 }
 
-// TestAlignPieces puts together texts of what alignment treats in ways of its own, at random, and checks what holds for
-// every result, whatever was heard.
+// TestAlignPieces puts together texts of what alignment treats in ways of its own, at random, and
+// checks what holds for every result, whatever was heard.
 func TestAlignPieces(t *testing.T) {
 	t.Parallel()
 	pieces := []string{

@@ -44,7 +44,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestEstimateGrows: more time never gives less text, every estimate can be aligned, and enough time gives it all.
+// TestEstimateGrows: more time never gives less text, every estimate can be aligned, and enough
+// time gives it all.
 func TestEstimateGrows(t *testing.T) {
 	t.Parallel()
 	for _, text := range texts() {

@@ -232,7 +232,8 @@ func aloneRune(r rune) bool {
 		return true
 	case r <= 0xE4E: // Thai
 		return unicode.IsLetter(r)
-	case 0xE80 <= r && r <= 0xEFF, 0x1000 <= r && r <= 0x109F, 0x1780 <= r && r <= 0x17FF: // Lao, Myanmar, Khmer
+	// Lao, Myanmar, Khmer.
+	case 0xE80 <= r && r <= 0xEFF, 0x1000 <= r && r <= 0x109F, 0x1780 <= r && r <= 0x17FF:
 		return unicode.IsLetter(r)
 	}
 	return false

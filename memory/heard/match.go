@@ -120,7 +120,8 @@ func (m *matcher) from(start int32) (end int32, whole, ok bool) {
 			continue
 		}
 		at, word := m.walk(s.pair)
-		if word && at > start && at >= end { // at start, h is all optional and was left out: no match to prefer
+		// At start, h is all optional and was left out: no match to prefer.
+		if word && at > start && at >= end {
 			m.forget()
 			return at, true, true
 		}
@@ -135,7 +136,8 @@ func (m *matcher) forget() {
 		return // all that was noted is done
 	}
 	m.stack = m.stack[:0]
-	m.plain, m.seen = map[uint64]struct{}{}, map[pair]struct{}{} // clearing takes time by the largest size they ever had
+	// Clearing takes time by the largest size they ever had.
+	m.plain, m.seen = map[uint64]struct{}{}, map[pair]struct{}{}
 }
 
 // walk advances while both texts have the same bytes. It returns where in g all of h is heard and
@@ -231,7 +233,8 @@ func (m *matcher) mayStart(at int32) bool {
 // beyond the first only if all is set. It is the Knuth–Morris–Pratt search, linear in any case.
 func (m *matcher) plainRun(all bool) (start, end, half int32, count int) {
 	g, h := m.g.text, m.h.text
-	border := make([]int32, len(h)+1) // border[i]: longest proper prefix of h[:i] that is its suffix too
+	// Border[i]: longest proper prefix of h[:i] that is its suffix too.
+	border := make([]int32, len(h)+1)
 	for i, k := 1, int32(0); i < len(h); i++ {
 		for k > 0 && h[i] != h[k] {
 			k = border[k]

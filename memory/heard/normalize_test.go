@@ -29,8 +29,8 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// FuzzNormalize checks that the short cut for plain prose and the scanner agree. The emoji makes the
-// second text take the long way.
+// FuzzNormalize checks that the short cut for plain prose and the scanner agree. The emoji makes
+// the second text take the long way.
 func FuzzNormalize(f *testing.F) {
 	for _, text := range texts() {
 		f.Add(text)

@@ -9,13 +9,14 @@ import (
 
 // Marks on the bytes of a speech.
 const (
-	markWord    uint8 = 1 << iota // a word begins here
-	markDigits                    // a run of digits begins here
-	markSymbol                    // a symbol begins here that may be spoken or not
-	markContext                   // with markSymbol: it is one only because of what follows it, so no cut ends with it
-	markSkip                      // an optional stretch begins here
-	markReading                   // the word beginning here has other readings
-	markRune                      // a rune of the source begins here
+	markWord   uint8 = 1 << iota // a word begins here
+	markDigits                   // a run of digits begins here
+	markSymbol                   // a symbol begins here that may be spoken or not
+	// With markSymbol: it is one only because of what follows it, so no cut ends with it.
+	markContext
+	markSkip    // an optional stretch begins here
+	markReading // the word beginning here has other readings
+	markRune    // a rune of the source begins here
 
 	markChoice = markDigits | markSymbol | markSkip | markReading
 )

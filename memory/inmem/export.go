@@ -197,7 +197,7 @@ func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(ex
 	return nil
 }
 
-// against says why a record cannot be imported; "" if it can.
+// against returns why a record cannot be imported, or "" if it can.
 func (s *Store) against(r *export.Record) string {
 	switch {
 	case r.Endpoint != nil:

@@ -220,7 +220,8 @@ func Error(err error) error {
 		}
 		return fault.At(fault.Invalid, field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, TypeName(typ.Type))
 	}
-	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok { // encoding/json has no type for it
+	// Encoding/json has no type for it.
+	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
 		return fault.At(fault.Invalid, strings.TrimSuffix(name, `"`), "is not a field of this call")
 	}
 	if f, ok := errors.AsType[*fault.Error](err); ok {

@@ -98,7 +98,7 @@ type Store interface {
 	SweepKeys(ctx context.Context, nowMS int64) (int, error)
 }
 
-// validKey refuses names that a URL path cannot carry, and those that nobody could read.
+// validKey refuses names that a URL path cannot carry, and unreadable ones.
 func validKey(field, key string, maxChars int) error {
 	if key == "." || key == ".." {
 		return fault.At(fault.Invalid, field, "%q is no %s, since paths lose it on their way", key, field)

@@ -65,8 +65,8 @@ func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) 
 	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 2, LastTurn: 0, Last: greeting})
 }
 
-// testCreateEnded: an agent may be over when the first is told of it. It has no place among the
-// live ones.
+// testCreateEnded checks that an agent which has ended before it is created is not counted among
+// the live ones.
 func testCreateEnded(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a := newAgent(1)
 	a.Status, a.StopMS, a.Message = memory.Failed, a.StartMS+1, "gone"

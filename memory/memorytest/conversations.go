@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
-// RunConversations runs the contract of kv.Store for the conversations of projects. open returns an empty store of the test's own
-// and closes it when the test ends.
+// RunConversations runs the contract of kv.Store for the conversations of projects. open returns an
+// empty store of the test's own and closes it when the test ends.
 func RunConversations(t *testing.T, open func(*testing.T) kv.Store) {
 	for name, test := range map[string]func(*testing.T, context.Context, kv.Store){
 		"SaveAndLoad": testConversationSave, "Delete": testConversationDelete, "List": testConversationList, "Clear": testConversationClear,
@@ -93,7 +93,8 @@ func testConversationDelete(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 }
 
-// testConversationList: by code point, as other systems sort: digits, capitals, small letters, then the rest of the world, what is beyond the 16-bit range last.
+// testConversationList: by code point, as other systems sort: digits, capitals, small letters, then
+// the rest of the world, what is beyond the 16-bit range last.
 func testConversationList(t *testing.T, ctx context.Context, s kv.Store) {
 	want := []string{"1", "10", "2", "A", "B b", "Z", "a", "a/b", "z", "é", "\uFFFD", "\U0001F600"}
 	for _, i := range []int{5, 3, 11, 0, 2, 7, 9, 1, 4, 6, 10, 8} {
@@ -173,7 +174,8 @@ func testConversationTenants(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 }
 
-// testConversationsConcurrent: what was acknowledged last is what is there, and the limit holds whoever comes first.
+// testConversationsConcurrent: the last acknowledged value is stored, and the limit holds in
+// any order of calls.
 func testConversationsConcurrent(t *testing.T, ctx context.Context, s kv.Store) {
 	const writers, each, limit = 8, 20, 50
 	var wg sync.WaitGroup

@@ -10,8 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// testErase: an erased agent is gone with its keys, live or ended; the same id begins anew, and
-// neighbours and other projects keep theirs.
+// testErase: an erased agent is gone with its keys, live or ended; the same ID can be used
+// again, and neighbours and other projects keep theirs.
 func testErase(t *testing.T, ctx context.Context, s memory.Ledger) {
 	a, b, foreign := newAgent(1), newAgent(2), newAgent(1)
 	foreign.Project = "other"

@@ -15,7 +15,8 @@ type ItemStore interface {
 	memory.ItemStore
 }
 
-// RunItems runs the contract of memory.ItemStore; open gives an empty store of the test's own and closes it when the test ends.
+// RunItems runs the contract of memory.ItemStore; open gives an empty store of the test's own and
+// closes it when the test ends.
 func RunItems(t *testing.T, open func(*testing.T) ItemStore) {
 	for name, test := range map[string]func(*testing.T, context.Context, ItemStore){
 		"ByScope": testItemsByScope, "Pages": testItemPages, "ByID": testItemByID, "Replaced": testItemsReplaced, "Erased": testItemsErased,
@@ -25,7 +26,7 @@ func RunItems(t *testing.T, open func(*testing.T) ItemStore) {
 	}
 }
 
-// belongs gives a decision that appends a message with a scope, or none if it is zero.
+// belongs returns a decision that appends a message with a scope, or none if it is zero.
 func belongs(text string, scope memory.Scope, item *memory.Item) memory.Decision {
 	var rare *memory.Rare
 	if scope != (memory.Scope{}) || item != nil {
@@ -200,7 +201,8 @@ func testItemsErased(t *testing.T, ctx context.Context, s ItemStore) {
 	wantSame(t, "of another of the id", foundTexts(t, ctx, s, project, memory.ItemQuery{Limit: 10}), []string{})
 }
 
-// testItemsOwnProject: the items of a project may stand in the ledger of an agent of another name than the project's, see memory.ItemProject.
+// testItemsOwnProject: the items of a project may stand in the ledger of an agent of another name
+// than the project's, see memory.ItemProject.
 func testItemsOwnProject(t *testing.T, ctx context.Context, s ItemStore) {
 	own := newAgent(1)
 	own.Project = "~" + project

@@ -26,7 +26,8 @@ func wantKey(t *testing.T, ctx context.Context, s memory.Ledger, key, want strin
 	}
 }
 
-// testKeys: a key finds its live agent, else the one made last; an own key belongs to one live agent, a shared one to the newest.
+// testKeys: a key finds its live agent, else the one made last; an own key belongs to one live
+// agent, a shared one to the newest.
 func testKeys(t *testing.T, ctx context.Context, s memory.Ledger) {
 	wantKey(t, ctx, s, "k1", "")
 	first := create(t, ctx, s, keyed(1, "k1", "k2"))
@@ -89,7 +90,8 @@ func testKeysRace(t *testing.T, ctx context.Context, s memory.Ledger) {
 	}
 }
 
-// testLastNamed: of the agents of a name the one that ended last is found, whatever its id and whenever it began; never a live one, one that was erased, or one of another project.
+// testLastNamed: of the agents of a name the one that ended last is found, whatever its id and
+// whenever it began; never a live one, one that was erased, or one of another project.
 func testLastNamed(t *testing.T, ctx context.Context, s memory.Ledger) {
 	want := func(name, want string) {
 		t.Helper()

@@ -140,7 +140,7 @@ func testStorePage(t *testing.T, ctx context.Context, s memory.Store) {
 func wantErrs(t *testing.T, got []error, want ...error) {
 	t.Helper()
 	for i, err := range got {
-		if (want[i] == memory.ErrStale) != (err == memory.ErrStale) || (want[i] == nil) != (err == nil) { //nolint:errorlint // stores return it as it is
+		if (want[i] == memory.ErrStale) != (err == memory.ErrStale) || (want[i] == nil) != (err == nil) {
 			t.Errorf("write %d: %v, want %v", i, err, want[i])
 		}
 	}

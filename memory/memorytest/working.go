@@ -19,7 +19,8 @@ type WorkingStore interface {
 	kv.Store
 }
 
-// RunWorking runs the contract of kv.Store; open gives an empty store of the test's own and closes it when the test ends.
+// RunWorking runs the contract of kv.Store; open gives an empty store of the test's own and closes
+// it when the test ends.
 func RunWorking(t *testing.T, open func(*testing.T) WorkingStore) {
 	for name, test := range map[string]func(*testing.T, context.Context, WorkingStore){
 		"PutAndGet": testWorkingPut, "Unknown": testWorkingUnknown, "Ended": testWorkingEnded, "Expired": testWorkingExpired, "Limit": testWorkingLimit,
@@ -126,7 +127,8 @@ func testWorkingUnknown(t *testing.T, ctx context.Context, s WorkingStore) {
 	wantCode(t, err, fault.NotFound)
 }
 
-// testWorkingEnded: what an agent that has ended knows may be read and taken away, and nothing more is stored.
+// testWorkingEnded: what an agent that has ended knows may be read and taken away, and nothing more
+// is stored.
 func testWorkingEnded(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
 	putWorking(t, ctx, s, a, entry("k", "1", 5000), 1000)
@@ -143,7 +145,8 @@ func testWorkingEnded(t *testing.T, ctx context.Context, s WorkingStore) {
 	}
 }
 
-// testWorkingExpired: from its end on an entry is absent for every call, before anything has swept it.
+// testWorkingExpired: from its end on an entry is absent for every call, before anything has swept
+// it.
 func testWorkingExpired(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
 	for _, key := range []string{"a", "b", "c"} {
@@ -158,7 +161,7 @@ func testWorkingExpired(t *testing.T, ctx context.Context, s WorkingStore) {
 	if found, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "b", 5000); err != nil || found {
 		t.Errorf("deleted what has expired: %v, %v", found, err)
 	}
-	putWorking(t, ctx, s, a, entry("c", "2", 8000), 5000) // begins anew
+	putWorking(t, ctx, s, a, entry("c", "2", 8000), 5000) // starts again
 	wantWorking(t, ctx, s, a, "c", "2", 5000)
 	wantKeys(t, ctx, s, a, 5000, "c", "d")
 	if n, err := s.ClearKeys(ctx, kv.Space{Project: project, Agent: a.ID}, 8000); err != nil || n != 1 {
@@ -288,7 +291,8 @@ func testWorkingTenants(t *testing.T, ctx context.Context, s WorkingStore) {
 	wantWorking(t, ctx, s, a, "k", `"ours"`, 1000)
 }
 
-// testWorkingErase: a working memory goes with its agent, erased or past its retention, and one of the same id begins without it.
+// testWorkingErase: a working memory goes with its agent, erased or past its retention, and one of
+// the same id begins without it.
 func testWorkingErase(t *testing.T, ctx context.Context, s WorkingStore) {
 	for _, gone := range []func(a memory.Agent) error{
 		func(a memory.Agent) error { return s.Erase(ctx, project, a.ID) },
@@ -345,7 +349,8 @@ func testWorkingSweep(t *testing.T, ctx context.Context, s WorkingStore) {
 	}
 }
 
-// testWorkingConcurrent: of many who write at once just as many get in as the limit lets, and each of them is found.
+// testWorkingConcurrent: of many who write at once just as many get in as the limit lets, and each
+// of them is found.
 func testWorkingConcurrent(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
 	const writers, each, most = 8, 10, 30

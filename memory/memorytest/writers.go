@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Whole reads a ledger of messages that stand in a turn of their own each, checks its numbers, and gives how often each text is there.
+// Whole reads a ledger of messages that stand in a turn of their own each, checks its numbers, and
+// gives how often each text is there.
 func Whole(t *testing.T, s memory.Ledger, a memory.Agent) map[string]int {
 	t.Helper()
 	list, err := s.Messages(t.Context(), a.Project, a.ID, memory.MessageQuery{Limit: 1 << 20})
@@ -29,9 +30,11 @@ func Whole(t *testing.T, s memory.Ledger, a memory.Agent) map[string]int {
 	return seen
 }
 
-// Writers write to agents through stores until told to stop, and note what was acknowledged. They want no error but fault.Unavailable.
+// Writers write to agents through stores until told to stop, and note what was acknowledged. They
+// want no error but fault.Unavailable.
 type Writers struct {
-	Acked [][]string   // by writer, whose own it is until Done; writer i writes to agent i modulo their number
+	// By writer, whose own it is until Done; writer i writes to agent i modulo their number.
+	Acked [][]string
 	Lost  atomic.Int64 // answers that were errors
 
 	agents []memory.Agent

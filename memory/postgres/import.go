@@ -145,7 +145,7 @@ func (p *pendingMessages) flush(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// clash says what the store already holds in the place of a record.
+// clash returns what the store already holds in the place of a record.
 func clash(err error, format string, args ...any) error {
 	if violated(err) != "" {
 		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")

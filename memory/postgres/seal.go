@@ -101,7 +101,7 @@ func again(ctx context.Context, fn func() error) error {
 	}
 }
 
-// sealedTable says how plain blobs of one table are read and written back, some at a time: they may
+// sealedTable describes how plain blobs of one table are read and written back, some at a time: they may
 // be large, and many.
 type sealedTable struct {
 	kind string // of the owners, see seal.Owner

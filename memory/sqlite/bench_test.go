@@ -55,7 +55,8 @@ func openBench(b *testing.B, o engine.Options) *drivers.SQLite {
 
 const sentence = "I would like to move my appointment from Tuesday morning to some time on Thursday, if you still have anything free after lunch."
 
-// BenchmarkAppend appends one message a call; writers is how many callers wait at the same time, each with an agent of its own.
+// BenchmarkAppend appends one message a call; writers is how many callers wait at the same time,
+// each with an agent of its own.
 func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, engine.Options{}) }
 
 // BenchmarkAppendOneTxEach is the same without group commit.
@@ -100,7 +101,8 @@ func benchmarkAppend(b *testing.B, o engine.Options) {
 	}
 }
 
-// cpu gives the process's user and system time so far: what a busy machine tells of a cost where the clock does not.
+// cpu gives the process's user and system time so far: what a busy machine tells of a cost where
+// the clock does not.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -150,7 +152,8 @@ func BenchmarkFdatasync(b *testing.B) {
 	}
 }
 
-// BenchmarkRecent reads the 32 newest messages of a hot agent, of agents of which little but the head is in memory, and of such that are not.
+// BenchmarkRecent reads the 32 newest messages of a hot agent, of agents of which little but the
+// head is in memory, and of such that are not.
 func BenchmarkRecent(b *testing.B) {
 	const agents = 100
 	for name, bytes := range map[string]int64{"hot": 0, "head": 200 << 10, "cold": 1} {

@@ -40,11 +40,12 @@ func (s *Store) checkpointLoop() {
 	}
 }
 
-// checkpoint copies what can be copied without waiting for anybody, and returns how many pages of
+// checkpoint copies what can be copied without waiting, and returns how many pages of
 // the log are still needed.
 func checkpoint(c *conn) (left int, err error) {
 	err = c.each("PRAGMA wal_checkpoint(PASSIVE)", nil, func(row []driver.Value) error {
-		left = int(integer(row[1]) - integer(row[2])) // both are -1 while another connection makes one
+		// Both are -1 while another connection makes one.
+		left = int(integer(row[1]) - integer(row[2]))
 		return nil
 	})
 	return left, err

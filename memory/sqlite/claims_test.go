@@ -10,8 +10,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// A claim dies with the process that held it: its delivery is due again at once, whatever its lease says, as the attempt of which nothing was noted. What the old
-// owner says of it, who may be a goroutine that was forgotten, counts for nothing.
+// A claim dies with the process that held it: its delivery is due again at once, whatever its lease
+// says, as the attempt of which nothing was noted. What the old owner says of it, who may be a
+// goroutine that was forgotten, counts for nothing.
 func TestClaimsEndWithTheirOwner(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.db")

@@ -12,7 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestConversationsAtRest: plain without a key, sealed once there is one, also those of before; and one's bytes are no other's.
+// TestConversationsAtRest: plain without a key, sealed once there is one, also those of before; and
+// one's bytes are no other's.
 func TestConversationsAtRest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.db")

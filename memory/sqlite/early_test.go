@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// Early changes and others, of many callers: each outcome is told once, a reader never sees less than what was written before, and all is there
-// when the file is opened again.
+// Early changes and others, of many callers: each outcome is told once, a reader never sees less
+// than what was written before, and all is there when the file is opened again.
 func TestUpdateEarly(t *testing.T) {
 	t.Parallel()
 	const agents, callers, each = 4, 12, 40

@@ -18,8 +18,9 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// A disk that does not take the commit of what was told early: the caller learns it, nothing of it stands, and the store goes on. The disk is one
-// that lets no file grow, which a process can have for itself alone.
+// A disk that does not take the commit of what was told early: the caller learns it, nothing of it
+// stands, and the store goes on. The disk is one that lets no file grow, which a process can have
+// for itself alone.
 func TestUpdateEarlyDiskRefuses(t *testing.T) {
 	t.Parallel()
 	cmd, lines := startHelper(t, filepath.Join(t.TempDir(), "d.db"), "early")

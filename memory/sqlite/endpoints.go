@@ -12,8 +12,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// endpoint is a webhook endpoint with its row number. All endpoints are in memory. Whoever has the
-// writer's turn changes the list.
+// endpoint is a webhook endpoint with its row number. All endpoints are in memory. Only the
+// holder of the writer's turn changes the list.
 type endpoint struct {
 	*webhook.Endpoint // never changed but replaced, under claims.mu
 	no                int64
@@ -304,7 +304,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	return s.closeDeleted(ctx)
 }
 
-// closeDeleted gives up the pending deliveries of deleted endpoints, in slices.
+// closeDeleted ends the pending deliveries of deleted endpoints, in slices.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
 		err := s.write(ctx, func(t *tx) error {

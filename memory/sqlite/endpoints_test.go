@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// An endpoint that wants one try still wants one after a restart, and not as many as the server's schedule has.
+// An endpoint that wants one try still wants one after a restart, and not as many as the server's
+// schedule has.
 func TestOneTryIsKept(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "e.db")

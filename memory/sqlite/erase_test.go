@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Agents that are kept since something is still to be sent of them, be they many, are passed over and keep no other from being swept.
+// Agents that are kept since something is still to be sent of them, be they many, are passed over
+// and keep no other from being swept.
 func TestSweepPassesOver(t *testing.T) {
 	t.Parallel()
 	const kept, swept = 300, 40

@@ -152,7 +152,8 @@ func TestPlainFileIsSealedLater(t *testing.T) {
 	}
 }
 
-// TestSealedBlobsStayInPlace moves one agent's sealed settings to another, as somebody with the file but not the key could.
+// TestSealedBlobsStayInPlace moves one agent's sealed settings to another, as somebody with the
+// file but not the key could.
 func TestSealedBlobsStayInPlace(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "m.db")

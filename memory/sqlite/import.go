@@ -245,7 +245,7 @@ func (m *Importer) record(r *export.Record) error {
 	return nil
 }
 
-// clash says what the store already holds in the place of a record.
+// clash returns what the store already holds in the place of a record.
 func clash(err error, format string, args ...any) error {
 	if err = classify(err, "import"); fault.Is(err, fault.Conflict) {
 		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")

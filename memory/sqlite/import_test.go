@@ -11,7 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestImportLog: the log of an import stays small however much is imported, and grows only while somebody reads what is in it.
+// TestImportLog: the log of an import stays small however much is imported, and grows only while
+// somebody reads what is in it.
 func TestImportLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "h.db")

@@ -43,8 +43,8 @@ func manyItems(tb testing.TB, s *drivers.SQLite, users, each int) *memory.Servic
 	return svc
 }
 
-// BenchmarkSearchItems searches in a project of 100,000 messages: of a user who has 1,000 of them, of one of his sessions, and of nobody in particular, which looks
-// at as many as a search may.
+// BenchmarkSearchItems searches in a project of 100,000 messages: of a user who has 1,000 of them,
+// of one of his sessions, and of nobody in particular, which looks at as many as a search may.
 func BenchmarkSearchItems(b *testing.B) {
 	s, err := drivers.OpenSQLite(b.Context(), sqlite.Options{Path: filepath.Join(b.TempDir(), "items.db")}, engine.Options{})
 	if err != nil {
@@ -74,7 +74,8 @@ func BenchmarkSearchItems(b *testing.B) {
 	}
 }
 
-// TestSearchItemsIsBounded: a search looks at the newest of its scope, as many as it may, and says that there are older ones.
+// TestSearchItemsIsBounded: a search looks at the newest of its scope, as many as it may, and says
+// that there are older ones.
 func TestSearchItemsIsBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, sqlite.Options{})

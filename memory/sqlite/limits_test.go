@@ -104,7 +104,8 @@ func TestSweepGoesOn(t *testing.T) {
 	// What a kill after the first slice leaves.
 	rawSQL(t, path, "INSERT INTO erased SELECT no FROM agent; DELETE FROM agent_settings; DELETE FROM agent; DELETE FROM message WHERE seq < 100")
 	s = open(t, sqlite.Options{Path: path})
-	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil { // the same id again: what is left of the old one is not its own
+	// The same id again: what is left of the old one is not its own.
+	if _, _, err := s.Create(ctx, a, 0, memory.Change{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, list, err := s.Recent(ctx, "p", a.ID, 10, false); err != nil || len(list) != 0 {

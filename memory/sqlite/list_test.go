@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestListIsBounded: of more agents than are counted a list says that there are more, and finds the pages, whatever is asked for.
+// TestListIsBounded: of more agents than are counted a list says that there are more, and finds the
+// pages, whatever is asked for.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, sqlite.Options{})

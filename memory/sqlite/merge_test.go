@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// A list of many endpoints in several states gives each delivery once and in order, wherever its pages end, and a replay selects the same ones.
+// A list of many endpoints in several states gives each delivery once and in order, wherever its
+// pages end, and a replay selects the same ones.
 func TestListMerges(t *testing.T) {
 	t.Parallel()
 	const endpoints, events = 7, 60

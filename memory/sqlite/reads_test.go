@@ -10,8 +10,9 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestTailsReadWhileWritten has so little memory that tails come and go, and wants head and messages of each read to be of one moment all the
-// same: no message is newer than the head, none is missing, and nothing that was acknowledged before the read is.
+// TestTailsReadWhileWritten has so little memory that tails come and go, and wants head and
+// messages of each read to be of one moment all the same: no message is newer than the head, none
+// is missing, and nothing that was acknowledged before the read is.
 func TestTailsReadWhileWritten(t *testing.T) {
 	t.Parallel()
 	const agents, rounds = 20, 150
@@ -28,7 +29,8 @@ func TestTailsReadWhileWritten(t *testing.T) {
 			for n := range int64(rounds) {
 				err := s.Update(t.Context(), "p", agent("p", i).ID, func(tx memory.AgentView) (memory.Change, error) {
 					c, err := appendOne(sentence)(tx)
-					if last := tx.Head().Last; err == nil && last.Seq > 0 { // the one before changes too
+					// The one before changes too.
+					if last := tx.Head().Last; err == nil && last.Seq > 0 {
 						last.Rev, last.Content = c.Append[0].Rev, "changed"
 						c.Replace = []memory.Message{last}
 					}

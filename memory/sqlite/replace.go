@@ -76,8 +76,8 @@ func (r *Replacement) Discard() error {
 	return nil
 }
 
-// Commit replaces the old file with the new one, which nobody has open, in one step. Whatever
-// happens, one of them is there, complete.
+// Commit replaces the old file with the new one, which must not be open, in one step. At
+// any moment one of them is there, complete.
 func (r *Replacement) Commit() error {
 	if log, err := exists(r.o.Path + "-wal"); err != nil || log {
 		return errors.Join(err, fault.New(fault.Unavailable, "the new file's log was not moved into it"))

@@ -80,7 +80,8 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (webhook.Replay
 		return out, err
 	}
 	id := replayID(r.Filter.Project, r.Name)
-	leave, err := s.replaying.enter(ctx, id) // a second call of the name waits for the result of the first
+	// A second call of the name waits for the result of the first.
+	leave, err := s.replaying.enter(ctx, id)
 	if err != nil {
 		return webhook.Replayed{}, err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestReplayIsFinished: a replay that a crash cut short in the middle is finished when the file is opened again, each delivery once and at its pace; a call of
-// its name gives the result.
+// TestReplayIsFinished: a replay that a crash cut short in the middle is finished when the file is
+// opened again, each delivery once and at its pace; a call of its name gives the result.
 func TestReplayIsFinished(t *testing.T) {
 	t.Parallel()
 	const events = 1300 // three slices
@@ -79,8 +79,9 @@ func TestReplayIsFinished(t *testing.T) {
 	}
 }
 
-// TestReplayFailed: a replay without a name whose caller was told that it failed is not gone on with after a restart, perhaps weeks later, when he has asked again.
-// One that cannot be read keeps neither the file from being opened nor the others from being finished.
+// TestReplayFailed: a replay without a name whose caller was told that it failed is not gone on
+// with after a restart, perhaps weeks later, when he has asked again. One that cannot be read keeps
+// neither the file from being opened nor the others from being finished.
 func TestReplayFailed(t *testing.T) {
 	t.Parallel()
 	const events = 1300 // three slices
@@ -120,7 +121,8 @@ func TestReplayFailed(t *testing.T) {
 	}
 }
 
-// TestReplayOfErased: between an agent's erasure and that of its rows nothing of it is replayed: it would be accepted and then erased unsent.
+// TestReplayOfErased: between an agent's erasure and that of its rows nothing of it is replayed: it
+// would be accepted and then erased unsent.
 func TestReplayOfErased(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -143,7 +145,8 @@ func TestReplayOfErased(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	rawSQL(t, path, "INSERT INTO erased SELECT no FROM agent; DELETE FROM agent") // the first half of a sweep
+	// The first half of a sweep.
+	rawSQL(t, path, "INSERT INTO erased SELECT no FROM agent; DELETE FROM agent")
 	s = open(t, sqlite.Options{Path: path})
 	if _, err := s.Replay(t.Context(), "p", list[0].ID, 5, ""); !fault.Is(err, fault.NotFound) {
 		t.Errorf("replayed: %v", err)

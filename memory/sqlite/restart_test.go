@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 
 const helperAgents = 16
 
-// helper appends with several callers at once and prints each acknowledged message, until it is killed. In mode "hold" it
-// only holds the file.
+// helper appends with several callers at once and prints each acknowledged message, until it is
+// killed. In mode "hold" it only holds the file.
 func helper(ctx context.Context, path, mode string) error {
 	s, err := drivers.OpenSQLite(ctx, sqlite.Options{Path: path}, engine.Options{})
 	if err != nil {
@@ -119,7 +119,8 @@ func startHelper(t *testing.T, path, mode string) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, lines
 }
 
-// TestKill kills a process that writes, again and again, and looks for what it had acknowledged: messages and deliveries.
+// TestKill kills a process that writes, again and again, and looks for what it had acknowledged:
+// messages and deliveries.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "k.db")
@@ -258,12 +259,14 @@ func fill(t *testing.T, s *drivers.SQLite) {
 			do(s.Update(ctx, "p", a.ID, appendOne(sentence)))
 		}
 	}
-	do(s.Update(ctx, "p", agent("p", 2).ID, func(tx memory.AgentView) (memory.Change, error) { // an old message has the highest rev
+	// An old message has the highest rev.
+	do(s.Update(ctx, "p", agent("p", 2).ID, func(tx memory.AgentView) (memory.Change, error) {
 		m, err := tx.Seq(3)
 		m.Rev, m.Content = tx.Head().Rev+1, "changed"
 		return memory.Change{Replace: []memory.Message{m}}, err
 	}))
-	do(s.Update(ctx, "p", agent("p", 3).ID, func(tx memory.AgentView) (memory.Change, error) { // numbers kept free far ahead, and a lower turn behind
+	// Numbers kept free far ahead, and a lower turn behind.
+	do(s.Update(ctx, "p", agent("p", 3).ID, func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()
 		return memory.Change{Append: []memory.Message{
 			{Seq: h.NextSeq, Rev: h.Rev + 1, Role: memory.User, TurnID: 500, AnswerSeq: h.NextSeq + 9},

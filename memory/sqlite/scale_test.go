@@ -17,8 +17,9 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// BenchmarkScale has 10,000 running agents with 100 messages each: how long a start takes, what it holds in memory, and how long
-// reads and appends take then. It is one run, whatever b.N; -benchtime 1x.
+// BenchmarkScale has 10,000 running agents with 100 messages each: how long a start takes, what it
+// holds in memory, and how long reads and appends take then. It is one run, whatever b.N;
+// -benchtime 1x.
 func BenchmarkScale(b *testing.B) {
 	const agents, messages = 10_000, 100
 	path := b.TempDir() + "/scale.db"

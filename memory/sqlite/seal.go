@@ -60,8 +60,8 @@ func sealAll(w *conn, key []byte) (seal.Sealer, error) {
 	return s, nil
 }
 
-// sealedTable says how the blobs of one table are read and written back, one at a time: they may be
-// large.
+// sealedTable describes how the blobs of one table are read and written back, one at a time: they
+// may be large.
 type sealedTable struct {
 	kind string // of the owner, see seal.Owner
 	keys string // the keys of all rows

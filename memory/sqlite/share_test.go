@@ -14,7 +14,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// TestAppendsGoBeforeDeliveries: an append that waits together with the results of many attempts does not wait for all of them, and none of them is lost.
+// TestAppendsGoBeforeDeliveries: an append that waits together with the results of many attempts
+// does not wait for all of them, and none of them is lost.
 func TestAppendsGoBeforeDeliveries(t *testing.T) {
 	t.Parallel()
 	const attempts = 500

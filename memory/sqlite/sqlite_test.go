@@ -49,7 +49,8 @@ func TestStore(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{}) })
 }
 
-// TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
+// TestStoreUncached runs the contract with next to no memory for the cache, so that everything is
+// read from the database.
 func TestStoreUncached(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger { return openWith(t, sqlite.Options{}, engine.Options{CacheBytes: 1}) })
 }

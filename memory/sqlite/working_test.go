@@ -13,7 +13,8 @@ import (
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
-// TestWorkingAtRest: values are plain without a key, sealed once there is one, also those of before; and one's bytes are no other's.
+// TestWorkingAtRest: values are plain without a key, sealed once there is one, also those of
+// before; and one's bytes are no other's.
 func TestWorkingAtRest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "w.db")

@@ -29,12 +29,12 @@ type Commit struct {
 }
 
 // writer serializes writes to the one connection that writes. A caller puts its jobs into the
-// queue. If nobody is committing, it takes the turn and commits everything that waits, its own jobs
-// and those of others, in one transaction. Otherwise it waits for its jobs or for the turn. So a
-// lone call commits without another goroutine, and concurrent calls share the wait for the disk.
+// queue. If no commit is in progress, it takes the turn and commits everything that waits, its own
+// jobs and those of others, in one transaction. Otherwise it waits for its jobs or for the turn. So
+// a lone call commits without another goroutine, and concurrent calls share the wait for the disk.
 type writer struct {
-	*conn               // whoever has the turn uses it
-	turn  chan struct{} // holds a value while somebody commits
+	*conn               // used only by the holder of the turn
+	turn  chan struct{} // holds a value during a commit
 
 	mu      sync.Mutex // guards the queue
 	waiting []*job
@@ -206,7 +206,7 @@ func (s *Store) transact(jobs []*job) {
 }
 
 // tx is one transaction. It begins with its first write. What is read before that is current too,
-// since nobody else writes.
+// because there is no other writer.
 type tx struct {
 	s     *Store
 	w     *conn
@@ -223,7 +223,7 @@ type tx struct {
 }
 
 // runAll runs jobs. It returns an error if one of them failed after it wrote; a job that failed
-// without writing has its error and harms nobody.
+// without writing has its error and affects no other.
 func (t *tx) runAll(jobs []*job) error {
 	for _, j := range jobs {
 		before := t.pages

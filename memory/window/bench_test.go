@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window/tokens"
 )
 
-// longTalk makes a memory of n messages as a voice agent has it: a system message, short turns, and a tool call in every tenth turn. Sizes are cached, as the ledger does.
+// longTalk makes a memory of n messages as a voice agent has it: a system message, short turns, and
+// a tool call in every tenth turn. Sizes are cached, as the ledger does.
 func longTalk(n int) []window.Message {
 	list := make([]window.Message, 0, n)
 	list = append(list, talk("s You are the booking line of a railway. Be brief.")...)

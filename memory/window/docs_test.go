@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// TestDocs holds the tables of docs/guides/policy.md against the code: every field, every preset, and the values in which presets differ.
+// TestDocs holds the tables of docs/guides/policy.md against the code: every field, every preset,
+// and the values in which presets differ.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/guides/policy.md")

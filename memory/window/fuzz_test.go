@@ -25,7 +25,8 @@ func (d *dice) roll(n int) int {
 	return v
 }
 
-// message makes any message: both formats of tools, ids that collide, texts long enough to be shortened.
+// message makes any message: both formats of tools, ids that collide, texts long enough to be
+// shortened.
 func (d *dice) message(i int) window.Message {
 	id := func() string { return []string{"a", "b", "c", "d", ""}[d.roll(5)] }
 	text := func() string {
@@ -225,7 +226,8 @@ func checkBudget(fail func(string, ...any), p window.Policy, own []window.Messag
 	}
 	lastUser := len(own)
 	if *p.KeepLastUser {
-		lastUser = 0 // where the user says nothing, the newest exchange stays: nothing is asked of it here
+		// Where the user says nothing, the newest exchange stays: nothing is asked of it here.
+		lastUser = 0
 		for i, m := range own {
 			if m.Role == window.User && !onlyResults(m) {
 				lastUser = i
@@ -257,7 +259,8 @@ func checkBudget(fail func(string, ...any), p window.Policy, own []window.Messag
 	}
 }
 
-// linked tells whether a result at or behind i answers a call in front of it: with importance they then leave or stay together.
+// linked tells whether a result at or behind i answers a call in front of it: with importance they
+// then leave or stay together.
 func linked(own []window.Message, i int) bool {
 	for k := 0; k < i; k++ {
 		for _, id := range own[k].ReadLinks().Calls {
@@ -328,7 +331,8 @@ func longest(m window.Message) int {
 	return n
 }
 
-// FuzzTrim: the calls that change a memory keep calls and results together and agree with each other.
+// FuzzTrim: the calls that change a memory keep calls and results together and agree with each
+// other.
 func FuzzTrim(f *testing.F) {
 	f.Add([]byte{12, 7, 2, 2, 2, 9, 0, 3, 5, 2, 7, 1, 1, 2, 2, 2, 2, 2, 2, 9, 9, 9}, 3)
 	f.Add([]byte(strings.Repeat("\x05\x09\x07\x08", 40)), 1)
@@ -408,7 +412,8 @@ func put(list []window.Message, in []window.Insertion) []window.Message {
 	return out
 }
 
-// FuzzTokens holds reading by tokens against the rule as it is written: take away the oldest exchange until the rest fits (001-10).
+// FuzzTokens holds reading by tokens against the rule as it is written: take away the oldest
+// exchange until the rest fits (001-10).
 func FuzzTokens(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x05\x09\x07\x08\x02", 40)), 30)
 	f.Fuzz(fuzzTokens)

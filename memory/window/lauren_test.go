@@ -116,7 +116,8 @@ func TestChars(t *testing.T) {
 	}
 }
 
-// TestCountingAfterAppend proves that the size of a memory is known after one append by counting one message.
+// TestCountingAfterAppend proves that the size of a memory is known after one append by counting
+// one message.
 func TestCountingAfterAppend(t *testing.T) {
 	t.Parallel()
 	list := longTalk(1000)
@@ -138,7 +139,8 @@ func TestCountingAfterAppend(t *testing.T) {
 	if tally.Remove(&next); tally.Tokens() != whole || tally.Messages != 1000 {
 		t.Errorf("%d tokens after taking it away, want %d", tally.Tokens(), whole)
 	}
-	// Reading counts what it keeps, one exchange more, and the system messages; never the whole list.
+	// Reading counts what it keeps, one exchange more, and the system messages; never the whole
+	// list.
 	c.n = 0
 	v := window.Policy{Preset: "full", MaxTokens: new(200)}.Read(list, c, window.Extras{})
 	if most := 2*len(v.Entries) + 4; c.n > 2*most {
@@ -151,7 +153,8 @@ type counting struct{ n int }
 func (c *counting) Size(m *window.Message) int { c.n++; return window.Estimated{}.Size(m) }
 func (c *counting) PerToken() int              { return window.CharsPerToken }
 
-// TestTwoFormats: calls and results are found in OpenAI's and in Anthropic's format, and a text is no call.
+// TestTwoFormats: calls and results are found in OpenAI's and in Anthropic's format, and a text is
+// no call.
 //
 // Rules: 001-5, 001-6, 001-7
 func TestTwoFormats(t *testing.T) {
@@ -397,7 +400,8 @@ func TestSummarizable(t *testing.T) {
 	}
 }
 
-// TestSummaryInContext: under its heading behind the system messages; it is no message of the memory and costs nothing.
+// TestSummaryInContext: under its heading behind the system messages; it is no message of the
+// memory and costs nothing.
 //
 // Rules: 001-20, 001-28
 func TestSummaryInContext(t *testing.T) {

@@ -20,7 +20,8 @@ func talk(lines ...string) []window.Message {
 	return out
 }
 
-// call makes an assistant message that calls tools, result the answer to one, both in OpenAI's format.
+// call makes an assistant message that calls tools, result the answer to one, both in OpenAI's
+// format.
 func call(ids ...string) window.Message {
 	var calls []string
 	for _, id := range ids {
@@ -77,7 +78,8 @@ func TestReadHeals(t *testing.T) {
 	}
 }
 
-// TestLongLists goes through lists that would take minutes if a rule looked at the whole list for each message of it.
+// TestLongLists goes through lists that would take minutes if a rule looked at the whole list for
+// each message of it.
 func TestLongLists(t *testing.T) {
 	t.Parallel()
 	const n = 20000

@@ -53,7 +53,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestScope: ids that are set are compared down to the level, and a message that lacks one does not match.
+// TestScope: ids that are set are compared down to the level, and a message that lacks one does not
+// match.
 //
 // Rules: 003-5, 003-11
 func TestScope(t *testing.T) {
@@ -90,7 +91,8 @@ func scoped(list []window.Message, scopes ...string) []window.Message {
 	return list
 }
 
-// TestSearch: scope and filters, keyword, rounds, integrity, limit, in that order; nothing is changed.
+// TestSearch: scope and filters, keyword, rounds, integrity, limit, in that order; nothing is
+// changed.
 //
 // Rules: 003-7, 003-8, 003-9, 003-10, 003-15, 003-16, 003-19, 003-21
 func TestSearch(t *testing.T) {
@@ -242,7 +244,8 @@ func TestOSSA(t *testing.T) {
 	}
 }
 
-// TestImportance: the least important leave first, of equals the oldest; a call and its results together.
+// TestImportance: the least important leave first, of equals the oldest; a call and its results
+// together.
 //
 // Rules: 004-5
 func TestImportance(t *testing.T) {

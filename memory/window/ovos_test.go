@@ -99,7 +99,8 @@ func TestSeam(t *testing.T) {
 	}
 }
 
-// TestOVOSCut: the newest five stay, system messages are cut as all others, and an assistant message may come first then.
+// TestOVOSCut: the newest five stay, system messages are cut as all others, and an assistant
+// message may come first then.
 //
 // Rules: 000-18, 000-20
 func TestOVOSCut(t *testing.T) {
@@ -134,7 +135,8 @@ func TestOVOSCut(t *testing.T) {
 	}
 }
 
-// TestBuildContext: history, less all user turns at its end, the prompt in front, the utterance behind.
+// TestBuildContext: history, less all user turns at its end, the prompt in front, the utterance
+// behind.
 //
 // Rules: 000-23, 000-24, 000-25, 000-26, 000-27
 func TestBuildContext(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"github.com/heardlog/heardlog/memory/window"
 )
 
-// TestReadPart: of a long memory its end, and the system messages in front, are read as the whole is, or it is said that they are not enough. That is said of no preset with
-// a limit, where the end is long enough.
+// TestReadPart: of a long memory its end, and the system messages in front, are read as the whole
+// is, or it is said that they are not enough. That is said of no preset with a limit, where the end
+// is long enough.
 func TestReadPart(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -59,13 +59,16 @@ type Policy struct {
 	// Preset names the policy that this level starts from, whatever the levels above set.
 	Preset string `json:"preset,omitempty"`
 	// Enabled false switches the memory off: the context is the utterance alone.
-	Enabled            *bool `json:"enabled,omitempty"`
-	MaxMessages        *int  `json:"max_messages,omitempty"`         // 0 = no limit, at most MaxCount
-	MaxTokens          *int  `json:"max_tokens,omitempty"`           // 0 = no limit, at most MaxTokenCount
-	MaxRounds          *int  `json:"max_rounds,omitempty"`           // 0 = no limit, at most MaxCount
-	KeepSystem         *bool `json:"keep_system,omitempty"`          // cuts pass over system and developer messages
-	IncludeSystem      *bool `json:"include_system,omitempty"`       // false: the memory's system and developer messages are left out
-	IncludeToolResults *bool `json:"include_tool_results,omitempty"` // false: results are left out, and the calls with them
+	Enabled     *bool `json:"enabled,omitempty"`
+	MaxMessages *int  `json:"max_messages,omitempty"` // 0 = no limit, at most MaxCount
+	MaxTokens   *int  `json:"max_tokens,omitempty"`   // 0 = no limit, at most MaxTokenCount
+	MaxRounds   *int  `json:"max_rounds,omitempty"`   // 0 = no limit, at most MaxCount
+	// Cuts pass over system and developer messages.
+	KeepSystem *bool `json:"keep_system,omitempty"`
+	// False: the memory's system and developer messages are left out.
+	IncludeSystem *bool `json:"include_system,omitempty"`
+	// False: results are left out, and the calls with them.
+	IncludeToolResults *bool `json:"include_tool_results,omitempty"`
 
 	Strategy  Strategy   `json:"strategy,omitempty"`
 	Apply     Apply      `json:"apply,omitempty"`

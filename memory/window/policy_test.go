@@ -156,7 +156,8 @@ func TestParseSetting(t *testing.T) {
 	}
 }
 
-// TestOrder: filters, flags, rounds, messages, tokens, integrity, then summary, system and utterance: each step sees what the one before it left.
+// TestOrder: filters, flags, rounds, messages, tokens, integrity, then summary, system and
+// utterance: each step sees what the one before it left.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	list := seq("u other", "s rule", "u 0123456789", "a 0123456789", "u 0123456789", call("a"), result("a", "0123456789"), "a 0123456789", "u 0123456789", "a done")

@@ -5,12 +5,14 @@ type Kind uint8
 
 // The kinds.
 const (
-	Kept      Kind = iota // a message of the list, as it is
-	Altered               // a message of the list of which something was left out: shortened, or without calls or results that may not be shown
-	StandIn               // the result of a call whose own is lost
-	SystemMsg             // of Extras.System
-	Summary               // Extras.Summary
-	Utterance             // Extras.Utterance
+	Kept Kind = iota // a message of the list, as it is
+	// A message of the list of which something was left out: shortened, or without calls or results
+	// that may not be shown.
+	Altered
+	StandIn   // the result of a call whose own is lost
+	SystemMsg // of Extras.System
+	Summary   // Extras.Summary
+	Utterance // Extras.Utterance
 )
 
 // Entry is one message of a view.
@@ -148,9 +150,11 @@ func (r *rules) anchor(s []slot, of part) int32 {
 		}
 	}
 	switch {
-	case users == 0 && r.maxTokens > 0 && r.keepLastUser: // the words that are kept are before the end
+	// The words that are kept are before the end.
+	case users == 0 && r.maxTokens > 0 && r.keepLastUser:
 		return -1
-	case users > 0 && users == r.maxRounds: // an earlier round would decide whether the first of these starts the view
+	// An earlier round would decide whether the first of these starts the view.
+	case users > 0 && users == r.maxRounds:
 		return -1
 	}
 	return at

@@ -10,12 +10,13 @@ type SearchQuery struct {
 	Level    Level // "" = TaskLevel
 	Scope    Scope // the IDs to match
 	Query    string
-	Role     Role      // "" = any
-	Status   Status    // "" is any: drafts and discarded messages too
-	Category string    // "" is any
-	Limit    int       // 0 = no limit
-	Rounds   int       // 0 = no limit
-	Pairs    Integrity // IntegrityTrailing takes incomplete pairs away from the end, "" is IntegrityNone
+	Role     Role   // "" = any
+	Status   Status // "" is any: drafts and discarded messages too
+	Category string // "" is any
+	Limit    int    // 0 = no limit
+	Rounds   int    // 0 = no limit
+	// IntegrityTrailing takes incomplete pairs away from the end, "" is IntegrityNone.
+	Pairs Integrity
 }
 
 // Search returns the places of the messages found. The steps are, in this order: scope and filters,

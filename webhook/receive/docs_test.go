@@ -34,8 +34,9 @@ func snippet(t *testing.T, kind string, n int) string {
 	return ""
 }
 
-// TestSnippets runs the receivers of docs/guides/receiving.md against the real sender. A runtime that is not on this machine is passed over. The one that needs a
-// package of npm is run in compat, where the package is.
+// TestSnippets runs the receivers of docs/guides/receiving.md against the real sender. A runtime
+// that is not on this machine is passed over. The one that needs a package of npm is run in compat,
+// where the package is.
 func TestSnippets(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

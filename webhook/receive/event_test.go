@@ -22,7 +22,8 @@ func encode(t *testing.T, id string, p webhook.Payload) []byte {
 	return body
 }
 
-// TestDecodeForeignMetadata: clients' own keys are told apart from ours, however they are spelled, and cannot make an event unreadable.
+// TestDecodeForeignMetadata: clients' own keys are told apart from ours, however they are spelled,
+// and cannot make an event unreadable.
 func TestDecodeForeignMetadata(t *testing.T) {
 	t.Parallel()
 	e, err := receive.Decode(encode(t, "n:1", webhook.History{Contents: []json.RawMessage{
@@ -88,7 +89,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeCatalogue reads the example of every event that Heardlog sends into a type that has all of its fields.
+// TestDecodeCatalogue reads the example of every event that Heardlog sends into a type that has all
+// of its fields.
 func TestDecodeCatalogue(t *testing.T) {
 	t.Parallel()
 	list, err := webhook.Catalogue()

@@ -99,7 +99,8 @@ func TestHandlerRefuses(t *testing.T) {
 	}
 }
 
-// TestHandlerEd25519 takes real attempts that an endpoint signs with a key pair, alone and beside a secret.
+// TestHandlerEd25519 takes real attempts that an endpoint signs with a key pair, alone and beside a
+// secret.
 func TestHandlerEd25519(t *testing.T) {
 	t.Parallel()
 	private, err := webhook.NewKey(rand.Reader)
@@ -144,7 +145,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestMemory: of many at once one handles; what failed is handled again; of too many the oldest is forgotten.
+// TestMemory: of many at once one handles; what failed is handled again; of too many the oldest is
+// forgotten.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	m := receive.NewMemory(2)

@@ -7,8 +7,8 @@ import (
 	"github.com/heardlog/heardlog/webhook/receive"
 )
 
-// TestTypes checks that the numbers here, which stand alone so that receivers depend on nothing else,
-// are those that the server sends.
+// TestTypes checks that the numbers here, which stand alone so that receivers depend on nothing
+// else, are those that the server sends.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	same := map[int]int{

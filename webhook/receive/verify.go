@@ -1,5 +1,6 @@
-// Package receive is the receiving side of Heardlog's webhooks. It verifies requests, decodes them into
-// types, and serves a URL that handles each event once. It depends only on the standard library.
+// Package receive is the receiving side of Heardlog's webhooks. It verifies requests, decodes them
+// into types, and serves a URL that handles each event once. It depends only on the standard
+// library.
 //
 // A complete receiver:
 //
@@ -41,7 +42,7 @@ const (
 )
 
 // DefaultTolerance is how far an attempt's timestamp may be from this machine's clock, in either
-// direction. Every attempt is signed anew, so a retry after days passes too.
+// direction. Every attempt has a fresh signature, so a retry after days passes too.
 const DefaultTolerance = 5 * time.Minute
 
 // Bounds of a secret's size and of the number of signatures checked in one header, because anyone

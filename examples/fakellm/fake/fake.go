@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Options says how a server behaves.
+// Options set how a server behaves.
 type Options struct {
 	Script Script // holds for calls that say nothing else
 	// Keep is how many requests and cancels are kept for GET /requests and /cancels; 0 means 1,000,
@@ -29,9 +29,10 @@ type Seen struct {
 	Path   string          `json:"path"`
 	Header http.Header     `json:"header"`
 	Body   json.RawMessage `json:"body"`
-	AtMS   int64           `json:"at_ms"`           // Unix ms
-	Sent   int             `json:"sent"`            // events sent when the call was cancelled
-	Phase  string          `json:"phase,omitempty"` // of a cancelled call: "headers", "first" or "stream"
+	AtMS   int64           `json:"at_ms"` // Unix ms
+	Sent   int             `json:"sent"`  // events sent when the call was cancelled
+	// Of a cancelled call: "headers", "first" or "stream".
+	Phase string `json:"phase,omitempty"`
 }
 
 // LLM is the server; it is an http.Handler.

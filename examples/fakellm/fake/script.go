@@ -15,23 +15,29 @@ type Script struct {
 	Answer     string   `json:"answer"`      // X-Fake-Answer: what to say
 	Chunks     []string `json:"chunks"`      // the answer in these pieces instead of word by word
 	DelayFirst Duration `json:"delay_first"` // X-Fake-Delay-First: wait before the headers
-	DelayBody  Duration `json:"delay_body"`  // X-Fake-Delay-Body: wait between the headers and the first event
+	// X-Fake-Delay-Body: wait between the headers and the first event.
+	DelayBody  Duration `json:"delay_body"`
 	DelayChunk Duration `json:"delay_chunk"` // X-Fake-Delay-Chunk: wait between events
 	Status     int      `json:"status"`      // X-Fake-Status: an error with this status
 	Body       string   `json:"body"`        // X-Fake-Body: the body of that error, or of a whole answer
 	RetryAfter string   `json:"retry_after"` // X-Fake-Retry-After: sent with an error
-	CutAfter   int      `json:"cut_after"`   // X-Fake-Cut-After: reset the connection after so many events
-	CloseAfter int      `json:"close_after"` // X-Fake-Close-After: end cleanly, without [DONE], after so many events
-	Hang       bool     `json:"hang"`        // X-Fake-Hang: never answer
-	HangAfter  int      `json:"hang_after"`  // X-Fake-Hang-After: fall silent after so many events
-	Raw        string   `json:"raw"`         // X-Fake-Raw: these bytes are the stream (in the header as a JSON string)
-	RawPieces  []string `json:"raw_pieces"`  // these bytes are the stream, each piece written and flushed by itself
+	// X-Fake-Cut-After: reset the connection after so many events.
+	CutAfter int `json:"cut_after"`
+	// X-Fake-Close-After: end cleanly, without [DONE], after so many events.
+	CloseAfter int  `json:"close_after"`
+	Hang       bool `json:"hang"`       // X-Fake-Hang: never answer
+	HangAfter  int  `json:"hang_after"` // X-Fake-Hang-After: fall silent after so many events
+	// X-Fake-Raw: these bytes are the stream (in the header as a JSON string).
+	Raw string `json:"raw"`
+	// These bytes are the stream, each piece written and flushed by itself.
+	RawPieces []string `json:"raw_pieces"`
 	// X-Fake-Error-After: send an error object inside the stream after so many events.
 	ErrorAfter int  `json:"error_after"`
 	NoDone     bool `json:"no_done"` // X-Fake-No-Done: leave [DONE] out
 	// X-Fake-Usage: send a usage chunk at the end, as with stream_options.include_usage.
-	Usage     bool     `json:"usage"`
-	ToolName  string   `json:"tool_name"` // X-Fake-Tool-Name: call this tool instead of saying anything
+	Usage bool `json:"usage"`
+	// X-Fake-Tool-Name: call this tool instead of saying anything.
+	ToolName  string   `json:"tool_name"`
 	ToolArgs  string   `json:"tool_args"` // X-Fake-Tool-Args: with these arguments
 	Type      string   `json:"type"`      // X-Fake-Type: the Content-Type
 	Heartbeat Duration `json:"heartbeat"` // X-Fake-Heartbeat: send comments so often while hanging

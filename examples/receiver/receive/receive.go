@@ -19,7 +19,7 @@ import (
 // maxSeen is how many notice ids are remembered.
 const maxSeen = 10_000
 
-// Config says what a Receiver does.
+// Config sets what a Receiver does.
 type Config struct {
 	Secret string           // empty: nothing is verified
 	Out    io.Writer        // what came is printed here

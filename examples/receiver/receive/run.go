@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Run is the program: it serves until ctx is done or, with -once, until that many events came. The first line on stdout is the
-// URL to give to Heardlog. Settings are flags, or the environment's RECEIVER_ADDR, RECEIVER_SECRET, RECEIVER_AGORA, RECEIVER_ONCE and RECEIVER_FAIL.
+// Run is the program: it serves until ctx is done or, with -once, until that many events came. The
+// first line on stdout is the URL to give to Heardlog. Settings are flags, or the environment's
+// RECEIVER_ADDR, RECEIVER_SECRET, RECEIVER_AGORA, RECEIVER_ONCE and RECEIVER_FAIL.
 func Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	c := Config{Out: stdout}
 	flags := flag.NewFlagSet("receiver", flag.ContinueOnError)

@@ -8,9 +8,11 @@ import (
 
 // What a message costs beside its texts, as OpenAI's chat format has it.
 const (
-	PerMessage = 4   // the marks around a message, and its role
-	PerCall    = 3   // the marks around a tool call
-	PerPicture = 765 // a picture of 1024 × 1024 at high detail; what one costs really depends on its size and the model
+	PerMessage = 4 // the marks around a message, and its role
+	PerCall    = 3 // the marks around a tool call
+	// A picture of 1024 × 1024 at high detail; what one costs really depends on its size and the
+	// model.
+	PerPicture = 765
 )
 
 // Size returns the tokens of a message: m.Tokens if known, else PerMessage plus those of its texts,

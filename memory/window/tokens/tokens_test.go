@@ -42,7 +42,8 @@ func TestKnownCounts(t *testing.T) {
 	}
 }
 
-// TestKnownPrompt compares a whole prompt with the usage that OpenAI's API told of it: 129 and 124 tokens, of which 3 open the answer and 1 each marks the names of four messages.
+// TestKnownPrompt compares a whole prompt with the usage that OpenAI's API told of it: 129 and 124
+// tokens, of which 3 open the answer and 1 each marks the names of four messages.
 func TestKnownPrompt(t *testing.T) {
 	t.Parallel()
 	var list []window.Message
@@ -64,7 +65,8 @@ func TestKnownPrompt(t *testing.T) {
 	}
 }
 
-// TestAppendCountsOne proves that a memory that grew by one message costs the encoding of one message.
+// TestAppendCountsOne proves that a memory that grew by one message costs the encoding of one
+// message.
 func TestAppendCountsOne(t *testing.T) {
 	t.Parallel()
 	c := tokens.New(0)
@@ -146,7 +148,8 @@ func TestHardCap(t *testing.T) {
 	}
 }
 
-// TestCacheIsBounded: however many texts come, no more than asked are remembered, and the counts stay right.
+// TestCacheIsBounded: however many texts come, no more than asked are remembered, and the counts
+// stay right.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := tokens.New(256)

@@ -1,0 +1,171 @@
+package ruletest_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// A line that is only a comment may have maxColumns, a line with code in front of its comment
+// maxTrailing, because gofmt aligns such comments. A tab counts as four columns.
+const (
+	maxColumns  = 100
+	maxTrailing = 120
+)
+
+var (
+	// oddVerb matches a doc comment whose verb is not the usual one: say returns, reports whether,
+	// or what it does.
+	oddVerb = regexp.MustCompile(`^\w+ (gives|tells|says)\b`)
+	// oddWord matches words that read oddly in technical comments. Values and processes are "it",
+	// callers are "the caller".
+	oddWord = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|anybody|he|his|him|anew|told of|tells of|put right|looked at)\b`)
+	// elsewhere matches citations of pages that are not in this repository.
+	elsewhere = regexp.MustCompile(`\breference/[a-z-]+\.md|\b(DESIGN|STYLE)\b`)
+	ownPages  = regexp.MustCompile(`docs/reference/[a-z-]+\.md`)
+)
+
+// TestComments checks how comments read: each package has a package comment, each exported
+// function, method and type a doc comment that starts with its name and a plain verb, and no line
+// of a comment is wider than 100 columns.
+func TestComments(t *testing.T) {
+	t.Parallel()
+	packages := map[string]bool{} // by folder: whether it has a package comment
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(fset, path, src, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		checkLines(t, fset, name, src, f)
+		if strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		packages[filepath.Dir(name)] = packages[filepath.Dir(name)] || f.Doc != nil
+		checkDocs(t, fset, name, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(packages) == 0 {
+		t.Fatal("no packages found")
+	}
+	for dir, documented := range packages {
+		if !documented {
+			t.Errorf("%s: the package has no package comment", dir)
+		}
+	}
+}
+
+// checkLines checks the width and the words of every comment of a file.
+func checkLines(t *testing.T, fset *token.FileSet, name string, src []byte, f *ast.File) {
+	lines := strings.Split(string(src), "\n")
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			if strings.HasPrefix(c.Text, "//go:") {
+				continue
+			}
+			first := fset.Position(c.Pos()).Line
+			for i, text := range strings.Split(c.Text, "\n") {
+				at := first + i
+				width := utf8.RuneCountInString(strings.ReplaceAll(lines[at-1], "\t", "    "))
+				most := maxColumns
+				if !strings.HasPrefix(strings.TrimSpace(lines[at-1]), "//") {
+					most = maxTrailing
+				}
+				if width > most && !strings.Contains(text, "://") {
+					t.Errorf("%s:%d: the line of the comment is %d columns wide, more than %d", name, at, width, most)
+				}
+				if strings.HasSuffix(name, "_test.go") {
+					continue
+				}
+				if w := oddWord.FindString(text); w != "" {
+					t.Errorf("%s:%d: %q reads oddly in a comment: %s", name, at, w, strings.TrimSpace(text))
+				}
+				if w := elsewhere.FindString(ownPages.ReplaceAllString(text, "")); w != "" {
+					t.Errorf("%s:%d: %q is not in this repository", name, at, w)
+				}
+			}
+		}
+	}
+}
+
+// checkDocs checks the doc comments of a file's declarations.
+func checkDocs(t *testing.T, fset *token.FileSet, name string, f *ast.File) {
+	check := func(pos token.Pos, ident string, doc *ast.CommentGroup, required bool) {
+		at := fset.Position(pos)
+		if doc == nil {
+			if required {
+				t.Errorf("%s:%d: %s has no doc comment", name, at.Line, ident)
+			}
+			return
+		}
+		text := doc.Text()
+		if required && !strings.HasPrefix(text, ident+" ") && !strings.HasPrefix(text, ident+"'s ") && !strings.HasPrefix(text, "A "+ident) &&
+			!strings.HasPrefix(text, "An "+ident) && !strings.HasPrefix(text, "Deprecated:") {
+			t.Errorf("%s:%d: the doc comment of %s does not start with its name", name, at.Line, ident)
+		}
+		if oddVerb.MatchString(text) {
+			t.Errorf("%s:%d: say what %s returns, reports or does: %q", name, at.Line, ident, firstLine(text))
+		}
+	}
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			check(d.Pos(), d.Name.Name, d.Doc, d.Name.IsExported() && exportedReceiver(d))
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if s, ok := spec.(*ast.TypeSpec); ok {
+					doc := s.Doc
+					if doc == nil {
+						doc = d.Doc
+					}
+					check(s.Pos(), s.Name.Name, doc, s.Name.IsExported() && !d.Lparen.IsValid())
+				}
+			}
+		}
+	}
+}
+
+// exportedReceiver reports whether the function is none of a type that is not exported.
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil || len(d.Recv.List) == 0 {
+		return true
+	}
+	typ := d.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	if index, ok := typ.(*ast.IndexExpr); ok {
+		typ = index.X
+	}
+	id, ok := typ.(*ast.Ident)
+	return ok && id.IsExported()
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
