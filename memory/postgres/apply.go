@@ -36,8 +36,7 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	}
 	together, held := a.apart(all)
 	if a.together(together); a.locked {
-		// The writes of agents whose rows others hold are tried once more after those of the
-		// others.
+		// Writes of agents whose rows other sessions hold are retried once, after the other writes.
 		var more [][]int
 		together, more = a.apart(together)
 		a.together(together)

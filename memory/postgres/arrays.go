@@ -6,13 +6,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Arrays are how groups go to the database. The driver's own way to write them calls through several interfaces for each element, a fifth of what a group costs
-// us; these write the same bytes.
+// A batch of writes reaches the database as arrays. The driver's own encoding calls several
+// interfaces for each element, which costs a fifth of the CPU time of a batch. The encoders in this
+// file write the same bytes directly.
 
-// arrayCodec is the driver's codec but for the slices below.
+// arrayCodec is the driver's codec, except for the slices below.
 type arrayCodec struct{ pgtype.Codec }
 
-// useArrays has slices written by hand.
+// useArrays registers the codecs for slices of these types.
 func useArrays(m *pgtype.Map) {
 	for _, name := range []string{"_int8", "_bool", "_text"} {
 		if t, ok := m.TypeForName(name); ok {
@@ -21,7 +22,8 @@ func useArrays(m *pgtype.Map) {
 	}
 }
 
-// PlanEncode gives how a value is written.
+// PlanEncode implements pgtype.Codec. It returns one of the encoders of this file for the types
+// that they support.
 func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
 	if format == pgtype.BinaryFormatCode {
 		switch value.(type) {
@@ -42,7 +44,7 @@ func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value an
 	return c.Codec.PlanEncode(m, oid, format, value)
 }
 
-// header begins an array of one dimension; one without elements has none.
+// header appends the header of a one-dimensional array. An empty array has no dimensions.
 func header(buf []byte, element uint32, n int, nulls bool) []byte {
 	dimensions, flag := uint32(1), uint32(0)
 	if n == 0 {
@@ -56,7 +58,7 @@ func header(buf []byte, element uint32, n int, nulls bool) []byte {
 	buf = binary.BigEndian.AppendUint32(buf, element)
 	if n > 0 {
 		buf = binary.BigEndian.AppendUint32(buf, uint32(n))
-		buf = binary.BigEndian.AppendUint32(buf, 1) // the first one's number
+		buf = binary.BigEndian.AppendUint32(buf, 1) // the index of the first element
 	}
 	return buf
 }

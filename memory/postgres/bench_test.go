@@ -13,7 +13,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// BenchmarkAppend is durable appends of one message by so many callers, each to an agent of its own; docs/guides/scale.md compares it with pgbench.
+// BenchmarkAppend measures durable appends of one message by concurrent callers, each to an agent
+// of its own. docs/guides/scale.md compares it with pgbench.
 func BenchmarkAppend(b *testing.B) {
 	for _, callers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
@@ -48,7 +49,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkRecent is reads of 32 messages of agents that are kept in memory, and so one look at the database each.
+// BenchmarkRecent measures reads of 32 messages of agents in the cache. Each read costs one query.
 func BenchmarkRecent(b *testing.B) {
 	s, err := drivers.OpenPostgres(b.Context(), postgres.Options{URL: postgrestest.URL(b)}, engine.Options{})
 	if err != nil {

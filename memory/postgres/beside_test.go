@@ -24,7 +24,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// count gives a number from the database.
+// count returns the result of a query for one number.
 func count(t *testing.T, url, sql string, args ...any) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -38,7 +38,8 @@ func count(t *testing.T, url, sql string, args ...any) (n int) {
 	return n
 }
 
-// TestImportBeside: a server that has read an agent whose import goes on shows what comes after that.
+// TestImportBeside checks that a server that has read a partly imported agent shows what later
+// batches add.
 func TestImportBeside(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -71,7 +72,8 @@ func TestImportBeside(t *testing.T) {
 	}
 }
 
-// TestReserveBeside: numbers that are kept free for an import are nobody else's, and those of others stay theirs, while servers make deliveries.
+// TestReserveBeside checks that no other delivery gets an ID that is reserved for an import, while
+// servers create deliveries.
 func TestReserveBeside(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -125,7 +127,8 @@ func TestReserveBeside(t *testing.T) {
 	}
 }
 
-// TestSealedBeside: a database that is given its key while a server without one writes to it loses nothing that was acknowledged, and holds nothing in clear afterwards.
+// TestSealedBeside gives a database its key while a server without the key writes to it. No
+// acknowledged write may be lost, and no plain secret may remain.
 func TestSealedBeside(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -155,7 +158,8 @@ func TestSealedBeside(t *testing.T) {
 				})
 				if total.Add(1); err == nil {
 					acked[n] = i
-				} else if !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Internal) { // it has no key: it cannot read what it did not know
+					// Without the key it cannot read what it has not cached.
+				} else if !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Internal) {
 					t.Errorf("without a key: %v", err)
 				}
 			}
@@ -165,7 +169,7 @@ func TestSealedBeside(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for want := total.Load() + 5*agents; total.Load() < want && ctx.Err() == nil; {
-			time.Sleep(time.Millisecond) // between looks at a counter
+			time.Sleep(time.Millisecond) // between two reads of a counter
 		}
 	}
 	more()
@@ -184,7 +188,8 @@ func TestSealedBeside(t *testing.T) {
 	}
 }
 
-// TestClaimsBeside: a claim waits for no other: what another server is at work on is passed over, and the rest is taken.
+// TestClaimsBeside checks that a claim does not wait for another: it skips the endpoints that
+// another server has locked and takes the rest.
 func TestClaimsBeside(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -207,16 +212,17 @@ func TestClaimsBeside(t *testing.T) {
 		}
 		return ids
 	}
-	all := append(took(3), took(100)...) // of fewer than there are endpoints, and of all
+	all := append(took(3), took(100)...) // first fewer than the endpoints, then all
 	if n := len(all); n != 12 || strings.Contains(fmt.Sprint(all), "e,") || contains(all, "e") {
 		t.Errorf("%d deliveries were taken: %q", n, all)
 	}
-	<-s.Woken() // what was passed over is looked at again, without anybody's saying
+	<-s.Woken() // the claim that skipped an endpoint wakes the workers
 	letGo()
 	if got := took(100); fmt.Sprint(got) != "[e e]" {
 		t.Errorf("taken then: %q", got)
 	}
-	// Many claims at once, of several servers, keep to an endpoint's bound, and each delivery is one's.
+	// Concurrent claims of several servers respect an endpoint's limit, and no delivery is claimed
+	// twice.
 	var mu sync.Mutex
 	seen := map[int64]int{}
 	flying := map[string]int{}
@@ -265,7 +271,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// emit makes events of the agent of outbox.
+// emit creates events of the agent that outbox created.
 func emit(t *testing.T, s *drivers.Postgres, ids ...string) {
 	t.Helper()
 	err := s.Update(t.Context(), "acme", agent(1).ID, func(memory.AgentView) (memory.Change, error) {
@@ -280,7 +286,8 @@ func emit(t *testing.T, s *drivers.Postgres, ids ...string) {
 	}
 }
 
-// TestUnreadableEndpoint: an endpoint that cannot be read gets nothing and keeps nobody else from anything; it is told of once, and can be deleted.
+// TestUnreadableEndpoint checks that an unreadable endpoint receives nothing and does not delay
+// others, is reported once, and can be deleted.
 func TestUnreadableEndpoint(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -326,8 +333,8 @@ func TestUnreadableEndpoint(t *testing.T) {
 	}
 }
 
-// TestReplaysFinished: what a crash has cut short of replays with a name is finished, although one of them cannot be read; one without a name is not, since its caller
-// was told that it failed.
+// TestReplaysFinished checks that named replays that a crash has interrupted are finished, even if
+// one of them cannot be read. A replay without a name is not, since its caller got an error.
 func TestReplaysFinished(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -345,7 +352,7 @@ func TestReplaysFinished(t *testing.T) {
 		postgrestest.Exec(t, to, `INSERT INTO replay (project, name, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done)
 			VALUES ('acme', `+name+`, $1, 20, 1000, 9223372036854775807, 9223372036854775807, 0, 0, false, 0, false)`, text)
 	}
-	open(t, postgres.Options{URL: to}) // whoever looks
+	open(t, postgres.Options{URL: to}) // a new server finishes replays
 	for end := time.Now().Add(time.Minute); count(t, to, "SELECT count(*) FROM replay WHERE done") == 0; {
 		if time.Now().After(end) {
 			t.Fatal("a replay is not finished because another cannot be read")

@@ -13,22 +13,23 @@ import (
 
 // due is a delivery that could be claimed.
 type due struct {
-	id, no, at    int64 // no is its endpoint's
+	id, no, at    int64 // no is the row of the endpoint
 	retry, urgent bool
 	e             *webhook.Endpoint
 }
 
-// waiting is an endpoint that something is due for.
+// waiting is an endpoint with due deliveries.
 type waiting struct {
 	no int64
 	e  *webhook.Endpoint
 }
 
-// claimAgain is when a claim is tried once more that has found others at work on what is due.
+// claimAgain is the pause after which a claim that skipped an endpoint is retried.
 const claimAgain = 5 * time.Millisecond
 
-// Claim takes due deliveries. Claims for one endpoint happen one after the other over all replicas, by its gate, so that its bound on attempts at a time holds. Nobody
-// waits for a gate: an endpoint for which another replica claims just now is passed over, and looked at again a little later.
+// Claim takes due deliveries. A claim locks the gate of each endpoint, so that the endpoint's limit
+// on concurrent attempts holds across all replicas. A claim does not wait for a gate. It skips an
+// endpoint whose gate another replica holds, and wakes the workers to retry it after claimAgain.
 func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Delivery, err error) {
 	if c.Limit <= 0 && c.Urgent <= 0 {
 		return nil, nil
@@ -45,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	busy := false // others are at work on something that is due
+	busy := false // whether another replica holds the gate of an endpoint with due deliveries
 	err = s.transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		out, busy = nil, false
 		urgent, err := s.urgentOf(ctx, tx, c, list)
@@ -88,7 +89,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 	return out, nil
 }
 
-// fair puts what was found in the order in which it is to go.
+// fair sorts deliveries into the order in which they are to be sent.
 func fair(c webhook.Claim, found []due) {
 	sort.SliceStable(found, func(i, j int) bool {
 		a, b := found[i], found[j]
@@ -100,8 +101,9 @@ func fair(c webhook.Claim, found []due) {
 	webhook.Fair(c, found, func(d due) (*webhook.Endpoint, bool) { return d.e, d.retry })
 }
 
-// dueEndpoints gives the rows of endpoints that something is due for, and the number of endpoints' changes. It goes from one endpoint that something waits for to
-// the next, however much that is.
+// dueEndpoints returns the rows of endpoints that have due deliveries, in order, and the number of
+// changes of endpoints. It steps through the index from one endpoint to the next, so that its cost
+// does not grow with the number of deliveries.
 func (s *Store) dueEndpoints(ctx context.Context, nowMS int64) (nos []int64, endpoints int64, err error) {
 	rows, err := s.pool.Query(ctx, `WITH RECURSIVE waits AS (
 			(SELECT endpoint_no FROM delivery WHERE state = 0 ORDER BY endpoint_no LIMIT 1)
@@ -119,7 +121,7 @@ func (s *Store) dueEndpoints(ctx context.Context, nowMS int64) (nos []int64, end
 	return nos, endpoints, err
 }
 
-// enabled gives those of the rows whose endpoints are there and enabled.
+// enabled returns those of the rows whose endpoints exist, are enabled and can be read.
 func (s *Store) enabled(nos []int64) (list []waiting) {
 	p := s.published.Load()
 	for i := range p.list {
@@ -130,7 +132,7 @@ func (s *Store) enabled(nos []int64) (list []waiting) {
 	return list
 }
 
-// endpointOf gives the endpoint of a row among those of a claim.
+// endpointOf returns the endpoint with the row number no. The list is sorted and must contain it.
 func endpointOf(list []waiting, no int64) *webhook.Endpoint {
 	i, _ := slices.BinarySearchFunc(list, no, func(w waiting, no int64) int { return int(min(max(w.no-no, -1), 1)) })
 	return list[i].e
@@ -144,7 +146,8 @@ func rowsOf(list []waiting) []int64 {
 	return nos
 }
 
-// urgentOf looks for tests that go before everything else, whatever bounds there are: that needs no gate.
+// urgentOf locks and returns due test deliveries. They go before all other deliveries and do not
+// count toward an endpoint's limit, so they need no gate.
 func (s *Store) urgentOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []waiting) (found []due, err error) {
 	if c.Urgent <= 0 {
 		return nil, nil
@@ -163,7 +166,8 @@ func (s *Store) urgentOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list [
 	return found, err
 }
 
-// choose gives the endpoints whose deliveries would go first, no more than a claim can take, and the others. Where there are no more than that nobody has to look.
+// choose splits the endpoints into those whose deliveries go first, at most c.Limit of them, and
+// the rest. If the list is no longer than that, it chooses all of them without a query.
 func (s *Store) choose(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []waiting) (chosen, rest []waiting, err error) {
 	if c.Limit <= 0 || len(list) <= c.Limit {
 		return list, nil, nil
@@ -198,7 +202,8 @@ func (s *Store) choose(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []w
 	return chosen, rest, nil
 }
 
-// gates locks the endpoints' gates, and gives those that nobody else has.
+// gates locks the gates of the endpoints, and returns the endpoints whose gates no other
+// transaction holds.
 func gates(ctx context.Context, tx pgx.Tx, list []waiting) (ours []waiting, err error) {
 	rows, err := tx.Query(ctx, `SELECT endpoint_no FROM endpoint_gate g WHERE endpoint_no = ANY($1)
 		AND EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled) ORDER BY endpoint_no FOR UPDATE SKIP LOCKED`, rowsOf(list))
@@ -209,7 +214,8 @@ func gates(ctx context.Context, tx pgx.Tx, list []waiting) (ours []waiting, err 
 	return slices.DeleteFunc(slices.Clone(list), func(w waiting) bool { _, ok := slices.BinarySearch(nos, w.no); return !ok }), err
 }
 
-// dueSQL gives deliveries of endpoints ($1) that are due at a time ($3), of each at most as many as $2 says and none of $4.
+// dueSQL returns a query for the deliveries of the endpoints $1 that are due at the time $3. It
+// selects at most $2 deliveries for each endpoint and skips those in $4.
 func dueSQL(locks string) string {
 	return `SELECT u.no, d.id, d.due_ms, d.retry FROM unnest($1::bigint[], $2::int[]) u (no, n) CROSS JOIN LATERAL (
 		SELECT id, due_ms, retry FROM delivery WHERE endpoint_no = u.no AND state = 0 AND due_ms <= $3 AND NOT (id = ANY($4)) ORDER BY retry, due_ms, id LIMIT u.n` + locks + `) d`
@@ -225,7 +231,8 @@ func scanDue(rows pgx.Rows, list []waiting) (found []due, err error) {
 	return found, err
 }
 
-// dueOf looks for what the endpoints may be sent now, in one round trip for all.
+// dueOf locks and returns the deliveries that the endpoints may receive now, in one round trip. It
+// skips those in but.
 func (s *Store) dueOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []waiting, but []due) (found []due, err error) {
 	if len(list) == 0 || c.Limit <= 0 {
 		return nil, nil
@@ -256,7 +263,7 @@ func (s *Store) dueOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []wa
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, err
 	}
-	// Of each they come in order: those beyond its bound are not taken.
+	// The deliveries of an endpoint are in order. Those beyond its limit are left out.
 	return slices.DeleteFunc(found, func(d due) bool {
 		most := d.e.InFlight(c.PerEndpoint)
 		if n, known := ended[d.no]; most > 0 && c.Ended != nil {
@@ -271,7 +278,8 @@ func (s *Store) dueOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []wa
 	}), nil
 }
 
-// within gives as many of what was found as the bodies of a claim may be long, and at least one.
+// within returns the longest prefix of found whose event bodies have at most most bytes together.
+// It returns at least one delivery.
 func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, error) {
 	if most <= 0 || len(found) < 2 {
 		return found, nil
@@ -297,7 +305,7 @@ func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, err
 	return found, nil
 }
 
-// claim marks what was found and reads it.
+// claim marks deliveries as claimed and reads them.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []due) ([]webhook.Delivery, error) {
 	ids := make([]int64, len(found))
 	out := make([]webhook.Delivery, len(found))
@@ -322,7 +330,8 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []d
 		}
 		return rows.Err()
 	})
-	// Endpoints are had from memory, but for the times of their health, which change with deliveries.
+	// The endpoints come from memory. Only the times of their health, which change with deliveries,
+	// are read from the database.
 	b.Queue("SELECT d.id, p.last_success_ms, p.first_failure_ms, p.last_failure_ms FROM delivery d JOIN endpoint p ON p.no = d.endpoint_no WHERE d.id = ANY($1)", ids).Query(func(rows pgx.Rows) error {
 		var id, success, first, last int64
 		_, err := pgx.ForEachRow(rows, []any{&id, &success, &first, &last}, func() error {
@@ -335,7 +344,8 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []d
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, err
 	}
-	// One whose event was erased while it was being made can never be sent, and is erased as well.
+	// A delivery whose event was erased while it was being created can never be sent, so it is
+	// deleted.
 	var lost []int64
 	for i, d := range out {
 		if d.ID == 0 {

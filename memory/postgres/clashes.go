@@ -30,7 +30,8 @@ func (s *Store) Clashes(ctx context.Context, batch []export.Record, each func(ex
 	return nil
 }
 
-// queueClash queues the question why a record cannot be imported; "" if it can.
+// queueClash queues the queries that find why a record cannot be imported. They set why, unless the
+// record can be imported.
 func queueClash(b *pgx.Batch, r *export.Record, why *string) {
 	ask := func(is, sql string, args ...any) {
 		b.Queue("SELECT EXISTS ("+sql+")", args...).QueryRow(func(row pgx.Row) error {

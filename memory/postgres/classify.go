@@ -13,8 +13,9 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// classify gives an error of the database its code and the operator a hint; what says what was being done. It is the only code that knows
-// SQLSTATE numbers. Errors that have a code already pass unchanged. The text of a server's error may quote values, so it stays in the cause.
+// classify adds a code and a hint for the operator to an error of the database. what names the
+// operation that failed. Only this file knows SQLSTATE codes. An error that has a code already is
+// returned unchanged. The text of a server error may quote stored values, so it stays in the cause.
 func classify(err error, what string) error {
 	if err == nil {
 		return nil
@@ -59,12 +60,14 @@ func classify(err error, what string) error {
 	return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", what, err), "the store failed")
 }
 
-// errBadRow is part of errors about a row that was read whole: the database is not to blame.
+// errBadRow is wrapped by errors about a row that was read but cannot be decoded. The connection is
+// intact.
 var errBadRow = codec.ErrUnreadable
 
 func unreadable(err error) bool { return errors.Is(err, errBadRow) || errors.Is(err, seal.ErrBroken) }
 
-// broken tells that the connection failed, or the server left us: what was under way may have been done or not.
+// broken reports whether the connection failed or the server closed it. The outcome of the
+// operation is then unknown.
 func broken(err error) bool {
 	if err == nil || unreadable(err) {
 		return false
@@ -76,34 +79,35 @@ func broken(err error) bool {
 	return !ok || e.Code == unknownEnd || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
 }
 
-// transient tells that the same transaction may succeed when it is run again.
+// transient reports whether the same transaction may succeed if it is run again.
 func transient(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(e.Code, "40") && e.Code != unknownEnd || e.Code == "0A000" || e.Code == "26000" || e.Code == "42P05")
 }
 
-// unknownEnd is what databases of PostgreSQL's kind say of a commit that may have come through or not, as a connection that broke does.
+// unknownEnd is the SQLSTATE statement_completion_unknown. Some PostgreSQL-compatible databases
+// return it for a commit whose outcome is unknown.
 const unknownEnd = "40003"
 
-// lockedOut tells that others had a row for too long.
+// lockedOut reports whether the wait for a lock timed out.
 func lockedOut(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "55P03"
 }
 
-// unsupported tells that the database does not have what was asked of it.
+// unsupported reports whether the database lacks the feature or function that was used.
 func unsupported(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "0A000" || e.Code == "42883")
 }
 
-// known tells that what was to be made is there already.
+// known reports whether the object to be created exists already.
 func known(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "42710"
 }
 
-// violated gives the unique constraint that an error is about; "" for others.
+// violated returns the name of the unique constraint that was violated, or "" for any other error.
 func violated(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" {
 		return e.ConstraintName
@@ -111,7 +115,8 @@ func violated(err error) string {
 	return ""
 }
 
-// ended gives the context's cause with a code. A deadline is somebody's limit and worth an answer; a cancelled caller reads none.
+// ended returns the cause of a context that is done, with a code. A missed deadline is
+// fault.Unavailable, and a cancelled call is fault.Canceled.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if _, ok := errors.AsType[*fault.Error](cause); ok {

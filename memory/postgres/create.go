@@ -35,7 +35,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 	}
 }
 
-// create looks for what keeps the agent from being made, and writes it.
+// create checks that the agent can be created, and writes it.
 func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit int) (no int64, existing string, wake bool, err error) {
 	a := &w.Head.Agent
 	if limit > 0 { // joins that count agents do so one after the other
@@ -70,7 +70,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 	return no, "", !events.empty(), tx.SendBatch(ctx, b).Close()
 }
 
-// queueNew queues what a new agent begins with.
+// queueNew queues the first rows of a new agent.
 func (w *writes) queueNew(b *pgx.Batch, no int64) {
 	st := &statement{}
 	st.with("head", "SELECT ?::bigint AS agent_no", no)

@@ -29,7 +29,7 @@ func newKey() []byte {
 	return key
 }
 
-// Finish ends a claim with what came of it.
+// Finish ends a claim with its result.
 func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result) error {
 	state, err := stateNumber(r.State)
 	if err != nil {
@@ -67,10 +67,10 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		return err
 	})
 	if err == nil && disabled {
-		_ = s.loadEndpoints(ctx, s.pool) // the next transaction looks anyway
+		_ = s.loadEndpoints(ctx, s.pool) // the next transaction reloads them in any case
 	}
 	if err == nil && state == stateDead {
-		s.wake() // others may be told
+		s.wake() // the failure may have caused events
 	}
 	return err
 }
@@ -79,7 +79,8 @@ func staleClaim(d webhook.Delivery) error {
 	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
 }
 
-// Release gives a claim back unused. It is due at the event's own time: that is past, and so is "now" to every later claim.
+// Release returns a claim unused and takes its attempt back. The delivery becomes due at the time
+// of its event, which is in the past for every later claim.
 func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 	err := s.transact(ctx, "release delivery", func(ctx context.Context, tx pgx.Tx) error {
 		done, err := tx.Exec(ctx, `UPDATE delivery d SET due_ms = e.created_ms, attempt = d.attempt - 1, retry = d.attempt > 1, claimed = false
@@ -95,7 +96,8 @@ func (s *Store) Release(ctx context.Context, d webhook.Delivery) error {
 	return err
 }
 
-// Backlog counts what waits. The oldest of it are looked up by indexes of what is pending (delivery_oldest, delivery_first).
+// Backlog counts the pending and the dead deliveries. The indexes delivery_oldest and
+// delivery_first find the oldest pending ones.
 func (s *Store) Backlog(ctx context.Context) (b webhook.Backlog, err error) {
 	err = s.read(ctx, "count deliveries", func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM delivery WHERE state = 0), (SELECT count(*) FROM delivery WHERE state = 2),
@@ -105,5 +107,6 @@ func (s *Store) Backlog(ctx context.Context) (b webhook.Backlog, err error) {
 	return b, err
 }
 
-// Woken receives when deliveries were committed by this process; others' are for their own workers, and for ours when they are due for long.
+// Woken returns a channel that receives when this process commits deliveries. Deliveries that other
+// replicas commit do not wake it.
 func (s *Store) Woken() <-chan struct{} { return s.woken }

@@ -11,20 +11,23 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// endpoints is what is kept in memory of them: all, in order of their making, as of one number of the counter 'endpoints'. Every transaction that
-// writes events looks at that number after it has its locks, so that an endpoint counts, for every replica, from the moment its making is answered.
+// endpoints caches all endpoints in order of creation, as of one value of the counter "endpoints".
+// Every transaction that writes events compares that value after it has taken its locks. So a new
+// endpoint is in effect on every replica as soon as the call that creates it returns.
 type endpoints struct {
 	n    int64
 	list []webhook.Endpoint
-	nos  []int64 // of their rows
-	// unreadable are rows of which something cannot be read: nothing is sent to them. What is made for those of which only the secrets cannot be read waits.
+	nos  []int64 // the row of each endpoint
+	// unreadable holds the rows that cannot be decoded or decrypted. Nothing is sent to them. If
+	// only the secrets cannot be decrypted, deliveries for the endpoint are still created and wait.
 	unreadable map[int64]bool
 }
 
-// Published gives all endpoints of all projects, for reading only: the pointer is the same until one of them changes. Their times are those of then.
+// Published returns all endpoints of all projects. The caller must not change them. The pointer
+// stays the same until an endpoint changes. The times of their health are as of the last load.
 func (s *Store) Published() *[]webhook.Endpoint { return &s.published.Load().list }
 
-// wanting gives the rows of a project's endpoints that want the type, but for one.
+// wanting returns the rows of a project's endpoints that want the event type, without the row not.
 func (s *Store) wanting(project string, eventType int, atMS, not int64) (nos []int64) {
 	e := s.published.Load()
 	for i := range e.list {
@@ -35,7 +38,7 @@ func (s *Store) wanting(project string, eventType int, atMS, not int64) (nos []i
 	return nos
 }
 
-// freshEndpoints reads the endpoints anew if they have changed since they were read.
+// freshEndpoints reloads the endpoints if they have changed since they were loaded.
 func (s *Store) freshEndpoints(ctx context.Context, q querier, n int64) error {
 	if s.published.Load().n >= n {
 		return nil
@@ -54,7 +57,7 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 	}
 	plain, bad := s.sealer.Open(sealed, endpointOwner(shown(id)))
 	if bad != nil {
-		plain = []byte("{}") // what it wants to be told of is in the body
+		plain = []byte("{}") // the event types that it wants are in the body
 	}
 	var err error
 	if *e, err = webhook.DecodeEndpoint(shown(id), shown(project), body, plain); err != nil {
@@ -67,7 +70,8 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 	return nil
 }
 
-// loadEndpoints reads all endpoints that are not deleted. The number is read first: what comes in between is read once more later.
+// loadEndpoints loads all endpoints that are not deleted. It reads the counter first, so that a
+// change that commits in between is loaded again later.
 func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
@@ -128,7 +132,8 @@ func (s *Store) someEndpoints(ctx context.Context, q querier, where string, args
 	return nos, list, err
 }
 
-// changeEndpoints runs a transaction that changes endpoints, one at a time over all replicas, and reads them anew after it.
+// changeEndpoints runs a transaction that changes endpoints and then reloads them. The lock of the
+// counter serializes such transactions across replicas.
 func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	err := s.transact(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
@@ -139,7 +144,7 @@ func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx co
 	if err != nil {
 		return err
 	}
-	s.wake() // what waited for a disabled endpoint may go now
+	s.wake() // an endpoint may be enabled again, and have deliveries that are due
 	if err := s.loadEndpoints(ctx, s.pool); err != nil && ctx.Err() == nil {
 		return s.failed(ctx, err, "read endpoints")
 	}
@@ -148,7 +153,8 @@ func (s *Store) changeEndpoints(ctx context.Context, what string, fn func(ctx co
 
 func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no endpoint %q", id) }
 
-// lockEndpoint reads an endpoint for a change; project "" is any. no is 0 where there is none.
+// lockEndpoint reads an endpoint and locks its row. An empty project stands for any. no is 0 if
+// there is no such endpoint.
 func (s *Store) lockEndpoint(ctx context.Context, tx pgx.Tx, project, id string) (no int64, e webhook.Endpoint, err error) {
 	nos, list, err := s.someEndpoints(ctx, lockRows{tx}, "WHERE id = $1 AND ($2 = '' OR project = $2)", stored(id), stored(project))
 	if err != nil || len(list) == 0 {
@@ -157,7 +163,7 @@ func (s *Store) lockEndpoint(ctx context.Context, tx pgx.Tx, project, id string)
 	return nos[0], list[0], nil
 }
 
-// lockRows is a transaction whose queries lock what they find.
+// lockRows is a transaction whose queries lock the rows that they return.
 type lockRows struct{ tx pgx.Tx }
 
 // Query implements querier.
@@ -165,7 +171,7 @@ func (l lockRows) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 	return l.tx.Query(ctx, sql+" FOR UPDATE", args...)
 }
 
-// writeEndpoint writes an endpoint; no = 0 makes a row.
+// writeEndpoint writes an endpoint to the row no, or to a new row if no is 0.
 func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhook.Endpoint) error {
 	body, secrets, err := webhook.EncodeEndpoint(&e)
 	if err != nil {
@@ -225,7 +231,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 	})
 }
 
-// UpdateEndpoint stores what decide makes of an endpoint.
+// UpdateEndpoint replaces an endpoint with the result of decide, and returns it.
 func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (out webhook.Endpoint, err error) {
 	err = s.changeEndpoints(ctx, "change endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		no, old, err := s.lockEndpoint(ctx, tx, project, id)
@@ -251,7 +257,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 	return out, nil
 }
 
-// Endpoints lists the endpoints of a project, or all.
+// Endpoints returns the endpoints of a project, or of all projects if project is empty.
 func (s *Store) Endpoints(ctx context.Context, project string) (list []webhook.Endpoint, err error) {
 	err = s.read(ctx, "list endpoints", func(ctx context.Context) (err error) {
 		_, list, err = s.someEndpoints(ctx, s.pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1)", stored(project))
@@ -263,7 +269,7 @@ func (s *Store) Endpoints(ctx context.Context, project string) (list []webhook.E
 	return list, err
 }
 
-// Endpoint gives one endpoint.
+// Endpoint returns one endpoint, or fault.NotFound.
 func (s *Store) Endpoint(ctx context.Context, project, id string) (e webhook.Endpoint, err error) {
 	err = s.read(ctx, "read endpoint", func(ctx context.Context) error {
 		_, list, err := s.someEndpoints(ctx, s.pool, "WHERE id = $1 AND ($2 = '' OR project = $2)", stored(id), stored(project))
@@ -281,11 +287,11 @@ func (s *Store) Endpoint(ctx context.Context, project, id string) (e webhook.End
 // DeletedReason is the reason of deliveries whose endpoint was deleted.
 const DeletedReason = "endpoint deleted"
 
-// DeleteEndpoint removes an endpoint and gives its pending deliveries up.
+// DeleteEndpoint deletes an endpoint and gives up its pending deliveries.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	err := s.changeEndpoints(ctx, "delete endpoint", func(ctx context.Context, tx pgx.Tx) error {
 		var no int64
-		// Not by lockEndpoint: one that cannot be read can be deleted all the same.
+		// Without lockEndpoint, so that an endpoint that cannot be read can be deleted.
 		err := tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", stored(id), stored(project)).Scan(&no)
 		if noRows(err) {
 			return noEndpoint(id)
@@ -293,7 +299,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 		if err != nil {
 			return err
 		}
-		// Its secrets go at once, the row when no delivery needs it any more.
+		// The secrets are erased now, and the row when no delivery refers to it.
 		_, err = tx.Exec(ctx, "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = '' WHERE no = $1", no)
 		return err
 	})
@@ -303,10 +309,10 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 	return s.closeDeleted(ctx)
 }
 
-// sliceRows is how many rows a transaction erases or changes that goes through many.
+// sliceRows is how many rows each transaction of a long operation deletes or changes.
 const sliceRows = 512
 
-// closeDeleted gives up what is pending for deleted endpoints, in slices.
+// closeDeleted gives up the pending deliveries of deleted endpoints, sliceRows at a time.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
 		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
@@ -337,8 +343,9 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 	return nil
 }
 
-// closeLost gives up deliveries whose endpoint is deleted and closed: another replica made them while it was, and committed after that. Where there are none it looks
-// at one delivery for each endpoint.
+// closeLost gives up the pending deliveries of endpoints that are deleted and closed. Another
+// replica created them during the deletion and committed after it. If there are none, closeLost
+// reads one delivery for each endpoint.
 func (s *Store) closeLost(ctx context.Context) error {
 	for more := true; more; {
 		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
@@ -371,7 +378,8 @@ func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// ServerKey gives the store's own key of the name; of several replicas that ask first, one makes it.
+// ServerKey returns the store's key with the given name. The first call creates it. If several
+// replicas make the first call together, all of them get the same key.
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
 	err = s.transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) error {
 		fresh := newKey()
@@ -389,8 +397,9 @@ func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err err
 	return out, err
 }
 
-// conclude stores what a result means for its endpoint and puts the events that it makes in the outbox. Most results mean nothing for it, and then
-// its row is only read. A deleted endpoint concludes nothing.
+// conclude stores the effect of a delivery's result on its endpoint, and adds the resulting events
+// to the outbox. Most results have no effect, and then the endpoint's row is only read. A result
+// for a deleted endpoint has none.
 func (s *Store) conclude(ctx context.Context, tx pgx.Tx, no, agentNo int64, d webhook.Delivery, r webhook.Result) (disabled bool, err error) {
 	_, list, err := s.someEndpoints(ctx, tx, "WHERE no = $1 AND id IS NOT NULL", no)
 	if err != nil || len(list) == 0 {
@@ -401,7 +410,8 @@ func (s *Store) conclude(ctx context.Context, tx pgx.Tx, no, agentNo int64, d we
 		return false, err
 	}
 	if c.Changed {
-		if c.Disabled || c.Endpoint.Rev != list[0].Rev { // first the counter, as everybody who changes endpoints
+		// Lock the counter first, as every change of endpoints does.
+		if c.Disabled || c.Endpoint.Rev != list[0].Rev {
 			if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
 				return false, err
 			}

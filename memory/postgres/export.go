@@ -41,7 +41,8 @@ func (s *Store) moment(ctx context.Context, what string, fn func(tx pgx.Tx) erro
 		// Every query is read to its end, and its plan should suit the values. A database without
 		// such a setting works too.
 		for _, set := range []string{"SET LOCAL plan_cache_mode = force_custom_plan", "SET LOCAL cursor_tuple_fraction = 1"} {
-			err := pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { _, err := part.Exec(ctx, set); return err }) // a savepoint
+			// The savepoint keeps the transaction usable if the setting is unknown.
+			err := pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { _, err := part.Exec(ctx, set); return err })
 			if broken(err) {
 				return err
 			}

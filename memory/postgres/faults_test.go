@@ -19,7 +19,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// holding begins a transaction that holds what a statement locks, until it is let go.
+// holding runs a statement in a transaction that keeps its locks until letGo is called.
 func holding(t *testing.T, url, sql string, args ...any) (letGo func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -43,8 +43,9 @@ func holding(t *testing.T, url, sql string, args ...any) (letGo func()) {
 	return letGo
 }
 
-// TestAnswerLost: where nobody knows whether a commit came through, because its connection broke before the answer, the message is there at most once, also when somebody
-// has read it meanwhile; and once where the append is acknowledged.
+// TestAnswerLost breaks the connection between a commit and its answer. The message must be stored
+// at most once, even if another server has read it meanwhile, and exactly once if the append is
+// acknowledged.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	for _, read := range []bool{false, true} {
@@ -81,7 +82,8 @@ func TestAnswerLost(t *testing.T) {
 	}
 }
 
-// TestHeldRow: an agent whose row somebody holds fails alone; calls for others, which share its group, wait for it once.
+// TestHeldRow checks that only the writes of an agent fail whose row another session holds. Writes
+// of other agents in the same batch wait for the lock once.
 func TestHeldRow(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -100,7 +102,7 @@ func TestHeldRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for s.Update(ctx, "acme", agent(0).ID, says("free")) != nil && ctx.Err() == nil {
-		// until it is looked at again
+		// Until the row is checked again.
 	}
 	w.Done(t, s)
 	if got := memorytest.Whole(t, s, agent(0)); got["free"] != 1 {
@@ -113,7 +115,8 @@ func TestHeldRow(t *testing.T) {
 	}
 }
 
-// TestSweepBeside: a sweep waits for nobody: it leaves an agent that is being written to, or of which something is being sent again, and takes the others.
+// TestSweepBeside checks that a sweep waits for no lock. It skips an agent that is being written
+// to, or whose events are being replayed, and erases the others.
 func TestSweepBeside(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]string{
@@ -141,8 +144,9 @@ func TestSweepBeside(t *testing.T) {
 	}
 }
 
-// TestBlackHole: a network that takes everything and gives nothing back: calls end within their time, the probe tells, and when the network is back everything goes on by
-// itself although the old connections stay dead. Nothing that was acknowledged is lost.
+// TestBlackHole simulates a network that drops all packets. Calls must end in time and the probe
+// must report the outage. When the network is back, the store must recover although the old
+// connections stay dead, and no acknowledged write may be lost.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -179,7 +183,7 @@ func TestBlackHole(t *testing.T) {
 		if w.Lost.Load() == 0 {
 			t.Error("nothing came through, and no write failed")
 		}
-		for n := range agents { // the next round counts anew
+		for n := range agents { // the next round starts with new agents
 			if err := direct.Erase(t.Context(), "acme", agent(n).ID); err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +192,8 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// TestNewerSchema: a server goes on beside a newer one that has added to the schema, and is not started anew there.
+// TestNewerSchema checks that a running server continues after a newer one has extended the schema,
+// and that the older program cannot be started there.
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -216,8 +221,9 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
-// TestEndpointMadeElsewhere: an append that is decided without events, because no endpoint wanted any, is decided again where one was made through another
-// server meanwhile: alone and with others, and where nothing is written.
+// TestEndpointMadeElsewhere checks a decision made without events because no endpoint wanted any.
+// It must be repeated if another server has created such an endpoint meanwhile: in a batch, alone,
+// and if it writes nothing.
 func TestEndpointMadeElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, agents := range []int{1, 3} {

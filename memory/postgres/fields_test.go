@@ -15,7 +15,7 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// filled gives a value of a type that is not its zero value.
+// filled returns a value of the type that is not its zero value.
 func filled(t *testing.T, of reflect.Type) reflect.Value {
 	t.Helper()
 	v := reflect.New(of).Elem()
@@ -48,7 +48,8 @@ func filled(t *testing.T, of reflect.Type) reflect.Value {
 	return v
 }
 
-// TestEveryField: no field of a message is lost on the way to the database and back, whichever others it has.
+// TestEveryField checks that every field of a message survives storage: each one alone, all but
+// one, and all together.
 func TestEveryField(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)

@@ -13,34 +13,41 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Who follows agents tells the other replicas which, and they tell him of changes, in transactions of their own that come after the message's: no write waits for
-// it, and nothing is told where nobody follows. What is not told is found by looking, a little later.
+// A replica that follows agents announces them to the other replicas, and they notify it of
+// changes. The notifications have transactions of their own after the commit of the change, so that
+// no write waits for them. Nothing is sent while no replica follows an agent. A follower also
+// polls, so a lost notification only delays it.
 
 const (
-	// noteFollow is the kind of notification that says what is followed, noteChanged the one that says what was changed.
+	// noteFollow is the kind of a notification that lists followed agents, and noteChanged that of
+	// one that lists changed agents.
 	noteFollow, noteChanged = "follow", "changed"
-	// followAgain is how often is told what is followed; it holds for deafAfter.
+	// followAgain is how often a replica announces what it follows. Others forget it after
+	// deafAfter.
 	followAgain = time.Second
-	// tellPause is the least time between two notifications of changes: what changes meanwhile shares one.
+	// tellPause is the minimum time between two notifications of changes. Changes in between share
+	// one.
 	tellPause = 5 * time.Millisecond
 )
 
 var _ memory.Followed = (*Store)(nil)
 
-// follows is what is followed here and elsewhere, agents by a hash.
+// follows holds which agents this and other replicas follow, as hashes.
 type follows struct {
-	elsewhere atomic.Bool // somebody follows something: a quick look for each commit
+	// Whether another replica follows agents, for a quick check at each commit.
+	elsewhere atomic.Bool
 	changed   chan struct{}
 
 	mu      sync.Mutex
 	ours    map[uint32]bool
-	told    time.Time // when ours was told
+	told    time.Time // when ours was last announced
 	theirs  map[string]following
-	pending map[uint32]bool // changed, and not told yet
+	pending map[uint32]bool // changed, not sent yet
 	telling bool
 }
 
-// following is what a replica follows, and when it said so; no agents are all: there were too many to be told.
+// following holds the agents that a replica follows, and when it announced them. If agents is nil,
+// there were too many to list, and it stands for all agents.
 type following struct {
 	agents map[uint32]bool
 	at     time.Time
@@ -79,7 +86,7 @@ func (s *Store) Follow(ctx context.Context, projects, ids []string) error {
 // Changed implements memory.Followed.
 func (s *Store) Changed() <-chan struct{} { return s.follows.changed }
 
-// tell notifies the other replicas of agents.
+// tell sends the other replicas a notification that lists agents.
 func (s *Store) tell(ctx context.Context, kind string, agents map[uint32]bool) error {
 	list := make([]uint32, 0, len(agents))
 	for h := range agents {
@@ -95,7 +102,8 @@ func (s *Store) tell(ctx context.Context, kind string, agents map[uint32]bool) e
 	return err
 }
 
-// heardAgents reads what tell has written; nil where there were too many.
+// heardAgents parses a list that tell has sent. It returns nil if there were too many agents to
+// list.
 func heardAgents(body string) map[uint32]bool {
 	var list []uint32
 	if json.Unmarshal([]byte(body), &list) != nil {
@@ -108,7 +116,7 @@ func heardAgents(body string) map[uint32]bool {
 	return set
 }
 
-// hear takes up what another replica told of following and changes.
+// hear handles a notification of another replica about followed or changed agents.
 func (f *follows) hear(kind, who, body string) {
 	set := heardAgents(body)
 	f.mu.Lock()
@@ -132,7 +140,8 @@ func (f *follows) hear(kind, who, body string) {
 	}
 }
 
-// tellChange has the other replicas told that an agent has changed, where one of them follows it. It does not wait.
+// tellChange schedules a notification that an agent has changed, if another replica follows it. It
+// does not wait.
 func (s *Store) tellChange(k key) {
 	f := &s.follows
 	if !f.elsewhere.Load() {
@@ -160,7 +169,7 @@ func (s *Store) tellChange(k key) {
 	}
 }
 
-// tellChanges tells of what has changed until there is nothing more.
+// tellChanges sends notifications until no change is pending.
 func (s *Store) tellChanges() {
 	f := &s.follows
 	for {
@@ -174,7 +183,7 @@ func (s *Store) tellChanges() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.behind, deafAfter)
-		_ = s.tell(ctx, noteChanged, list) // whoever follows looks, too
+		_ = s.tell(ctx, noteChanged, list) // a follower polls as well
 		cancel()
 		select {
 		case <-s.behind.Done():

@@ -8,7 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestChangesAreTold: a server that follows an agent is told of what is written to it through another, and of nothing else.
+// TestChangesAreTold checks that a server that follows an agent is notified of changes through
+// another server, and of no other agent's changes.
 func TestChangesAreTold(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -17,7 +18,7 @@ func TestChangesAreTold(t *testing.T) {
 	create(t, a, followed)
 	create(t, a, other)
 	beat(t, "hear", func() bool { return a.Hears() && b.Hears() }, a, b)
-	// What is followed is told on its way, too: until it is known, words go unheard.
+	// The announcement takes a moment. Changes before it arrives are not notified.
 	told := func(id string) bool {
 		t.Helper()
 		if err := a.Update(t.Context(), "acme", id, says("word")); err != nil {

@@ -88,8 +88,8 @@ func (g *gather[T]) pass() {
 	g.waiting = slices.Delete(g.waiting, 0, 1)
 }
 
-// leave takes back a question whose caller is gone. A turn to ask that it got meanwhile goes to the
-// next.
+// leave takes back a question whose caller is gone. If it got a turn to ask meanwhile, the turn
+// goes to the next.
 func (g *gather[T]) leave(q *question[T]) {
 	g.mu.Lock()
 	if i := slices.Index(g.waiting, q); i >= 0 {
@@ -103,6 +103,6 @@ func (g *gather[T]) leave(q *question[T]) {
 		if ask {
 			g.pass()
 		}
-	default: // another caller asks for it: the answer is for nobody
+	default: // another caller already asks it, and the answer is dropped
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// A row that another session holds, such as that of a server that was frozen inside a transaction,
-// must not keep waiting the writes that only share a statement with it. When a statement has waited
-// for a lock too long, the driver looks whose row it is. That agent's writes then get statements of
-// their own for a while, after those of the others.
+// Another session may hold an agent's row for long, such as a server that was frozen inside a
+// transaction. The writes of other agents must not wait for it. When a statement has waited too
+// long for a lock, the store finds the agent whose row is held. For a while, that agent's writes
+// run in statements of their own, after the writes of the others.
 
 const (
 	// maxLockWait bounds the wait for a lock, heldWait that of the writes of an agent that is held.
 	maxLockWait = 2 * time.Second
 	heldWait    = 200 * time.Millisecond
-	// heldFor is how long an agent counts as held that is not found free before.
+	// heldFor is how long an agent counts as held, unless its row is found free before.
 	heldFor = 10 * time.Second
 )
 

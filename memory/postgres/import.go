@@ -40,7 +40,8 @@ func (s *Store) Unfinished(ctx context.Context) (bool, error) {
 // Reserve implements export.Target. It takes n IDs out of the sequence of deliveries.
 func (s *Store) Reserve(ctx context.Context, n int64) (last int64, err error) {
 	err = s.transact(ctx, "keep ids of deliveries", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT 1 FROM counter WHERE key = 'endpoints' FOR UPDATE"); err != nil { // one import at a time
+		// The lock serializes imports.
+		if _, err := tx.Exec(ctx, "SELECT 1 FROM counter WHERE key = 'endpoints' FOR UPDATE"); err != nil {
 			return err
 		}
 		// A server draws the number of a delivery and stores the delivery in one statement, and no
@@ -75,10 +76,12 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	m := &importer{s: s}
 	err := s.transact(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
 		*m = importer{s: s, tx: tx, nos: map[key]int64{}}
-		if err := m.move(ctx, had, mark); err != nil { // first, so that of two imports at once one waits here
+		// First, so that a concurrent import waits here.
+		if err := m.move(ctx, had, mark); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(batch, func(r export.Record) bool { return r.Endpoint != nil }) { // the counter first, as in every change of endpoints
+		// Lock the counter first, as every change of endpoints does.
+		if slices.ContainsFunc(batch, func(r export.Record) bool { return r.Endpoint != nil }) {
 			if _, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE key = 'endpoints'"); err != nil {
 				return err
 			}
@@ -105,7 +108,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	return nil
 }
 
-// move replaces a mark by another.
+// move replaces the stored mark.
 func (m *importer) move(ctx context.Context, had, mark []byte) error {
 	sql, args := "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2", []any{importMark, had, mark}
 	switch {
@@ -145,7 +148,8 @@ func (p *pendingMessages) flush(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// clash returns what the store already holds in the place of a record.
+// clash adds to a unique violation the record that the store has no place for. It returns other
+// errors unchanged.
 func clash(err error, format string, args ...any) error {
 	if violated(err) != "" {
 		return fault.Wrap(fault.Conflict, err, fmt.Sprintf(format, args...)+" cannot be imported: the store holds something in its place already")

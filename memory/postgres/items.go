@@ -25,7 +25,7 @@ type itemChange struct {
 	gone bool
 }
 
-// take notes a change's items. Most messages are none and cost nothing here.
+// take adds a change's items. Most messages are not items and cost nothing here.
 func (c *itemChanges) take(k key, no int64, change memory.Change) {
 	for _, list := range [][]memory.Message{change.Append, change.Replace} {
 		for i := range list {

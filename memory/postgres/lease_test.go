@@ -10,7 +10,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestLease: an agent's timers and its summary are leased apart, each to one server at a time, and an agent's leases go with it.
+// TestLease checks that an agent's timers and its summary have separate leases, each held by one
+// server at a time, and that erasing the agent removes them.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -33,7 +34,7 @@ func TestLease(t *testing.T) {
 	lease(a, memory.WorkSummary, false)
 	summary()
 	again := lease(a, memory.WorkSummary, true)
-	summary() // of a lease that is another's by now
+	summary() // the lease belongs to another server by now
 	lease(b, memory.WorkSummary, false)
 	again()
 	if err := a.Erase(t.Context(), "acme", agent(0).ID); err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestListIsBounded: of more agents than are counted a list says that there are more, and finds the pages, whatever is asked for.
+// TestListIsBounded checks that a list stops counting at memory.MaxCounted and reports that there
+// are more, and that every page is found, for each filter.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)

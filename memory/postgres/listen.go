@@ -18,48 +18,56 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Questions and their answers are told by NOTIFY as well, each with the row that holds it: they are rare, their transactions do not wait for the disk, and no
-// message's transaction has to do with it. A connection of its own listens. It counts only while it hears what we say ourselves, once a beat: a connection that is
-// gone, a pooler that gives the session to others and a database without LISTEN are all the same then, and tables are looked at instead.
+// Questions and answers between replicas are rows of a table, and NOTIFY announces each of them.
+// They are rare, their transactions do not wait for the disk, and no write of messages sends a
+// notification. A connection of its own listens. On each beat a replica notifies itself, and
+// notifications count as working only while these echoes arrive. Otherwise the replica polls the
+// tables: when the connection is lost, when a pooler shares sessions, or when the database has no
+// LISTEN.
 
 const (
-	// maxNote is how long the body of a notification may be; PostgreSQL takes 7,999 bytes with what stands before it.
+	// maxNote bounds the body of a notification in bytes. PostgreSQL accepts 7,999 bytes, including
+	// the words before the body.
 	maxNote = 7700
-	// deafAfter is how long it may be since we heard ourselves.
+	// deafAfter is how long notifications count as working after the last echo.
 	deafAfter = 3 * time.Second
-	// maxHeard is how many questions, and how many answers that nobody waits for yet, are kept.
+	// maxHeard bounds the queue of questions, and the number of answers that arrived before their
+	// question's number was known.
 	maxHeard = 256
-	// listenAgain is how long it takes to try again where a listener heard nothing, and where it seems that it never will.
+	// listenAgain is the pause before a new connection listens, and listenLater the pause if the
+	// database seems not to support notifications.
 	listenAgain, listenLater = time.Second, time.Minute
 )
 
-// The kinds of notifications: their first word. The second is whom they are from, or for.
+// The kinds of notifications. The kind is the first word, and the sender or receiver the second.
 const (
 	noteEcho     = "echo"
 	noteQuestion = "ask"
 	noteReply    = "reply"
 )
 
-// ears is what a replica hears.
+// ears is the state of a replica's notifications.
 type ears struct {
-	channel   string // of the schema
-	start     sync.Once
-	echo      atomic.Int64 // when we heard ourselves last, Unix ns of our own clock
-	mute      atomic.Int64 // until when notifications are left out since the database knows none, likewise
+	channel string // of this schema
+	start   sync.Once
+	echo    atomic.Int64 // when the last echo arrived, Unix ns by this machine's clock
+	// The database refused a notification. The next one may be sent at this time, Unix ns.
+	mute      atomic.Int64
 	questions chan memory.Question
 
 	mu      sync.Mutex
 	waiting map[int64]chan noted // by question
-	early   map[int64]noted      // answers that came before their question's number
+	early   map[int64]noted      // answers that arrived before their question's number was known
 }
 
-// noted is the answer to a question as it is told.
+// noted is an answer to a question, as the body of a notification.
 type noted struct {
-	Done bool `json:"done,omitempty"` // else somebody has taken it up
+	Done bool `json:"done,omitempty"` // false: another replica has taken the question up
 	memory.Reply
 }
 
-// channelOf names a schema's channel: channels belong to the database.
+// channelOf returns the name of a schema's channel. All schemas of a database share one set of
+// channels.
 func channelOf(schema string) string {
 	sum := sha256.Sum256([]byte(schema))
 	return fmt.Sprintf("heardlog_%x", sum[:8])
@@ -69,7 +77,8 @@ func (e *ears) hears() bool { return time.Since(time.Unix(0, e.echo.Load())) < d
 
 func (e *ears) muted() bool { return time.Now().UnixNano() < e.mute.Load() }
 
-// noteBody gives what is told of a question or an answer; "" where it is too long, so that it is to be looked for.
+// noteBody encodes a question or an answer for a notification. It returns "" if the result would be
+// too long. The receiver then reads the table.
 func noteBody(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > maxNote {
@@ -78,24 +87,26 @@ func noteBody(v any) string {
 	return string(b)
 }
 
-// note gives a notification. Its first words are its kind, whom it is from or for, and a question's number and time.
+// note returns the text of a notification. Its first words are the kind, the sender or receiver,
+// and the number and time of a question.
 func note(kind, who string, no int64, v any) string {
 	return fmt.Sprintf("%s %s %d 0 %s", kind, who, no, noteBody(v))
 }
 
-// listens tells whether there are sessions to listen on: a pooler that gives ours to others would have them hear for us. Statements that are not prepared say that
-// there is one.
+// listens reports whether the store may listen. Without prepared statements it assumes a pooler
+// that shares sessions between clients, where another client would receive the notifications.
 func (s *Store) listens() bool {
 	mode := s.pool.Config().ConnConfig.DefaultQueryExecMode
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
 }
 
-// echoes says something that only we want to hear.
+// echoes sends a notification to this replica itself.
 func (s *Store) echoes(ctx context.Context) {
 	if s.ears.muted() {
 		return
 	}
-	// Whoever tells holds a lock of the whole server's until his commit is done, which therefore must not wait for the disk.
+	// A transaction that notifies holds a server-wide lock until its commit is done. So its commit
+	// must not wait for the disk.
 	err := s.loose(ctx, func(b *pgx.Batch) {
 		b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, note(noteEcho, s.replica, 0, nil))
 	})
@@ -104,13 +115,13 @@ func (s *Store) echoes(ctx context.Context) {
 	}
 }
 
-// refused tells that the database is there and does not do what it was asked.
+// refused reports whether the database is available but rejected the statement.
 func refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !broken(err) && !lockedOut(err) && !strings.HasPrefix(e.Code, "40")
 }
 
-// listen hears what replicas tell until ctx is done.
+// listen receives the notifications of replicas until ctx is done.
 func (s *Store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		heard := s.listenOnce(ctx)
@@ -126,7 +137,8 @@ func (s *Store) listen(ctx context.Context) {
 	}
 }
 
-// listenOnce hears on one connection until it breaks or falls silent, and tells whether it is worth a new one soon: whether it heard anything, or could not be made.
+// listenOnce listens on one connection until it breaks or the echoes stop. It reports whether to
+// try again soon: it has received an echo, or it could not connect.
 func (s *Store) listenOnce(ctx context.Context) (heard bool) {
 	dial, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -155,19 +167,19 @@ func (s *Store) listenOnce(ctx context.Context) (heard bool) {
 			}
 		}
 		notes = nil
-		// A wait that is over is not the end while others talk: our own echo may be late.
+		// A timeout alone does not end the loop: the last echo may still be recent.
 		if err != nil && (ctx.Err() != nil || conn.IsClosed() || !s.ears.hears()) {
 			return heard
 		}
 	}
 }
 
-// hear takes up what was told, and tells whether it was our own echo.
+// hear handles a notification and reports whether it was this replica's own echo.
 func (s *Store) hear(ctx context.Context, text string) (own bool) {
 	e := &s.ears
 	words := strings.SplitN(text, " ", 5)
 	if len(words) < 5 {
-		return false // of another version
+		return false // from another version of this program
 	}
 	kind, who, body := words[0], words[1], words[4]
 	no, err := strconv.ParseInt(words[2], 10, 64)
@@ -188,7 +200,7 @@ func (s *Store) hear(ctx context.Context, text string) (own bool) {
 			e.ask(shownQuestion(q))
 			return false
 		}
-		list, err := s.Asked(ctx) // it was too long to be told
+		list, err := s.Asked(ctx) // the body was too long for a notification
 		for _, q := range list {
 			if err == nil && q.No == no {
 				e.ask(q)
@@ -203,7 +215,8 @@ func (s *Store) hear(ctx context.Context, text string) (own bool) {
 	return false
 }
 
-// ask passes a question on, unless too many wait: they are looked for as well.
+// ask queues a question. It drops the question if the queue is full, since the table is polled as
+// well.
 func (e *ears) ask(q memory.Question) {
 	select {
 	case e.questions <- q:
@@ -211,7 +224,7 @@ func (e *ears) ask(q memory.Question) {
 	}
 }
 
-// answer passes an answer on to whoever waits for it, or is about to.
+// answer passes an answer to the call that waits for it. If no call waits yet, answer stores it.
 func (e *ears) answer(no int64, n noted) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -225,11 +238,11 @@ func (e *ears) answer(no int64, n noted) {
 	}
 	select {
 	case ch <- n:
-	default: // it is looked for, too
+	default: // the table is polled as well
 	}
 }
 
-// wait gives where the answers to a question come, until it is left.
+// wait returns a channel that receives the answers to a question until leave is called.
 func (e *ears) wait(no int64) (answers <-chan noted, leave func()) {
 	ch := make(chan noted, 2)
 	e.mu.Lock()

@@ -41,7 +41,7 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, known memor
 	return st, err
 }
 
-// version is where an agent stands.
+// version is the version of an agent's row.
 type version struct {
 	no        int64
 	ver       int64 // -1: the row is gone
@@ -60,7 +60,7 @@ const (
 	lookForOne = `SELECT (SELECT n FROM counter WHERE key = 'endpoints'), $1::bigint, coalesce((SELECT ver FROM agent_head WHERE agent_no = $1), -1)`
 )
 
-// askVersions looks where agents stand.
+// askVersions reads the versions of agents.
 func (s *Store) askVersions(ctx context.Context, list []*question[version]) {
 	nos := make([]int64, len(list))
 	for i, q := range list {

@@ -17,7 +17,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// outbox opens a store with an endpoint "e" and an agent, whose events are those of the ids.
+// outbox opens a store with an endpoint "e" and an agent, and creates an event for each ID.
 func outbox(t *testing.T, url string, ids ...string) *drivers.Postgres {
 	t.Helper()
 	s := open(t, postgres.Options{URL: url})
@@ -43,7 +43,8 @@ func claim(t *testing.T, s *drivers.Postgres, nowMS int64) []webhook.Delivery {
 	return list
 }
 
-// TestClaimWithoutEvent: a delivery whose event is gone is no claim, does not keep others from theirs, and does not wait for ever.
+// TestClaimWithoutEvent checks that a delivery whose event is gone is not claimed, does not block
+// others, and does not stay pending.
 func TestClaimWithoutEvent(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -57,7 +58,8 @@ func TestClaimWithoutEvent(t *testing.T) {
 	}
 }
 
-// TestLostDeliveries: what another replica made for an endpoint while that was deleted is given up, and not kept waiting for ever.
+// TestLostDeliveries checks that deliveries that another replica created while their endpoint was
+// being deleted are given up.
 func TestLostDeliveries(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -80,7 +82,7 @@ func TestLostDeliveries(t *testing.T) {
 		t.Fatal(err)
 	}
 	postgrestest.Exec(t, url, "UPDATE delivery SET state = 0, done_ms = 0 WHERE endpoint_no = (SELECT no FROM endpoint WHERE gone_id = 'e')")
-	open(t, postgres.Options{URL: url}) // whoever looks
+	open(t, postgres.Options{URL: url}) // a new server gives them up
 	var b webhook.Backlog
 	for end := time.Now().Add(time.Minute); b.Dead != 2 && time.Now().Before(end); {
 		if b, err = s.Backlog(t.Context()); err != nil {
@@ -92,7 +94,8 @@ func TestLostDeliveries(t *testing.T) {
 	}
 }
 
-// TestReplayOfForgotten: a replay and the end of what it repeats do not cross: the delivery that it makes has its event, or it is refused.
+// TestReplayOfForgotten runs replays while the replayed deliveries are erased. The new delivery
+// must have its event, or the replay must be refused.
 func TestReplayOfForgotten(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -139,7 +142,8 @@ func TestReplayOfForgotten(t *testing.T) {
 	}
 }
 
-// TestReplayOfErased: between an agent's erasure and that of its rows nothing of it is replayed: it would be accepted and then erased unsent.
+// TestReplayOfErased checks that no delivery of an erased agent is replayed, although its rows
+// still exist. It would be accepted and then erased unsent.
 func TestReplayOfErased(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -148,7 +152,8 @@ func TestReplayOfErased(t *testing.T) {
 	if err := s.Finish(t.Context(), list[0], webhook.Result{State: webhook.Delivered, AtMS: 11}); err != nil {
 		t.Fatal(err)
 	}
-	postgrestest.Exec(t, url, "INSERT INTO erased SELECT no FROM agent") // the first half of a sweep
+	// The first half of a sweep.
+	postgrestest.Exec(t, url, "INSERT INTO erased SELECT no FROM agent")
 	if _, err := s.Replay(t.Context(), "acme", list[0].ID, 20, ""); !fault.Is(err, fault.NotFound) {
 		t.Errorf("replayed: %v", err)
 	}

@@ -38,7 +38,7 @@ func migrations() ([]string, error) {
 	return out, nil
 }
 
-// migrationLock is the number of the advisory lock under which one replica at a time looks at the
+// migrationLock is the number of the advisory lock under which one replica at a time migrates the
 // schema: "hear" in ASCII. In a database without such locks, the primary key of table
 // heardlog_schema makes the second of two replicas fail. It then tries again.
 const migrationLock = 0x68656172
@@ -95,8 +95,9 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()        // after a commit it does nothing
-	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil { // another replica's migration may take its time
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
+	// Another replica's migration may take long.
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
 		return err
 	}
 	err = pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error { // a savepoint: some databases refuse
@@ -106,7 +107,7 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn, steps []string, key
 	if err != nil && !unsupported(err) {
 		return err
 	}
-	// A user who serves an up-to-date schema may lack the right to change it.
+	// A user that serves an up-to-date schema may lack the right to change it.
 	have, err := schemaVersion(ctx, tx)
 	if err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestTakenBack: a program that is taken back after an upgrade serves where the newer version says that it may, and is refused in plain words where not.
+// TestTakenBack checks that a program that is rolled back after an upgrade serves if the newer
+// version allows it. Otherwise the error must explain why it does not.
 func TestTakenBack(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)

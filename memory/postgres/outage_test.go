@@ -24,7 +24,7 @@ func create(t *testing.T, s *drivers.Postgres, a memory.Agent) {
 	}
 }
 
-// says gives a decision that appends one message in a turn of its own.
+// says returns a decision that appends one message in a turn of its own.
 func says(text string) memory.Decision {
 	return func(tx memory.AgentView) (memory.Change, error) {
 		h := tx.Head()
@@ -32,7 +32,8 @@ func says(text string) memory.Decision {
 	}
 }
 
-// write starts each writers for each of the first agents.
+// write starts concurrent writers to the first agents. The parameter each is the number of writers
+// per agent.
 func write(t *testing.T, servers []*drivers.Postgres, agents, each int) *memorytest.Writers {
 	list := make([]memory.Agent, agents)
 	for n := range list {
@@ -41,7 +42,8 @@ func write(t *testing.T, servers []*drivers.Postgres, agents, each int) *memoryt
 	return memorytest.Write(t, servers, list, each)
 }
 
-// TestSeveralReplicas has many write to the same agents through several servers: order and turn numbers hold, and each reads what another wrote.
+// TestSeveralReplicas runs many writers of the same agents through several servers. Order and turn
+// numbers must hold, and each server must read what another has written.
 func TestSeveralReplicas(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -78,8 +80,9 @@ func TestSeveralReplicas(t *testing.T) {
 	}
 }
 
-// TestRestart stops and starts the database, by shutdown and by crash, while replicas write. What was acknowledged is there, the probe tells of the outage, and
-// everything goes on by itself.
+// TestRestart stops and starts the database, by shutdown and by crash, while replicas write. No
+// acknowledged write may be lost, the probe must report the outage, and the replicas must recover
+// by themselves.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -117,7 +120,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestConnectionsCut has the server end every connection again and again.
+// TestConnectionsCut makes the server close every connection again and again.
 func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)

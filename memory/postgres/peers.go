@@ -11,33 +11,37 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// What replicas tell each other goes through tables, and is looked for: NOTIFY inside a write costs half its speed (reference/storage.md section 3), LISTEN
-// needs a session of its own that no pooler in between takes away, and other databases of PostgreSQL's kind do not have them. What somebody waits for is told
-// besides: see listen.go. The clock is the database's.
+// Replicas communicate through tables, which they poll. NOTIFY inside a write would halve the write
+// rate, and LISTEN needs a session that a pooler may share with others. Some PostgreSQL-compatible
+// databases have neither. If a call waits for an answer, notifications make it faster; see
+// listen.go. All times are those of the database's clock.
 
 var _ memory.Peers = (*Store)(nil)
 
 const (
 	// nowMS is the database's time.
 	nowMS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-	// presence is how long a replica counts that is not heard of, questionAge how long a question may wait for somebody who looks.
+	// presence is how long a replica counts as running after its last beat. questionAge is how long
+	// a question may wait for a replica that polls.
 	presence    = 5 * time.Second
 	questionAge = 3 * time.Second
-	// takenUp is how long whoever asks waits for somebody to take a question up, askEvery how often he looks.
+	// takenUp is how long Ask waits for a replica to take the question up, and askEvery is how
+	// often it polls.
 	takenUp  = 250 * time.Millisecond
 	askEvery = 8 * time.Millisecond
-	// askSeldom is how often where answers are told.
+	// askSeldom is how often Ask polls while notifications work.
 	askSeldom = 50 * time.Millisecond
 )
 
-// newReplica names a process. The name says nothing about it.
+// newReplica returns a random name for this process.
 func newReplica() string {
 	b := make([]byte, 12)
 	rand.Read(b)
 	return fmt.Sprintf("%x", b)
 }
 
-// loose runs statements in one round trip and one transaction that need not outlive a crash of the database.
+// loose runs statements in one round trip and one transaction. The transaction may be lost if the
+// database crashes.
 func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -129,7 +133,8 @@ func (s *Store) Lease(ctx context.Context, project, id string, what memory.Work,
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		defer cancel()
-		// Where this fails the lease ends by itself. A lease that others have taken over since has another fence.
+		// If this fails, the lease expires. If another replica has taken the lease over, its fence
+		// differs.
 		_, _ = s.pool.Exec(ctx, "UPDATE agent_lease SET until_ms = 0 WHERE agent_no = $1 AND what = $3 AND fence = $2", no, fence, string(what))
 	}, true, nil
 }
@@ -145,7 +150,7 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 	began, looked := time.Now(), time.Now()
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
-	up := false // somebody has taken it up
+	up := false // a replica has taken it up
 	for {
 		select {
 		case <-ctx.Done():
@@ -173,7 +178,7 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 	}
 }
 
-// ask stores a question and tells of it; no is nil where there is nobody to ask.
+// ask stores a question and notifies the other replicas. no is nil if no other replica is running.
 func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err error) {
 	q.Project, q.ID = stored(q.Project), stored(q.ID)
 	if q.Heard != nil {
@@ -205,7 +210,7 @@ func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err erro
 	}
 	err = s.read(ctx, "ask other servers", func(ctx context.Context) error {
 		err := put(ctx)
-		if tells && refused(err) { // it knows no notifications, or takes no more of them
+		if tells && refused(err) { // notifications are unsupported, or their queue is full
 			s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
 			tells = false
 			err = put(ctx)
@@ -232,7 +237,7 @@ func (s *Store) Asked(ctx context.Context) (list []memory.Question, err error) {
 	return list, err
 }
 
-// shownQuestion gives a question in the texts that it was asked with.
+// shownQuestion returns a question with its texts decoded from their stored form.
 func shownQuestion(q memory.Question) memory.Question {
 	q.Project, q.ID = shown(q.Project), shown(q.ID)
 	if q.Heard != nil {
@@ -253,7 +258,7 @@ func (s *Store) Reply(ctx context.Context, q memory.Question, r memory.Reply) er
 		"UPDATE question SET taken = true, done = true, foreign_text = $2, phase = $3, turns = $4 WHERE no = $1", q.No, r.Foreign, r.Phase, r.Turns)
 }
 
-// answer changes a question and tells whoever asked.
+// answer updates a question and notifies the replica that asked it.
 func (s *Store) answer(ctx context.Context, what string, q memory.Question, n noted, sql string, args ...any) error {
 	tells := !s.ears.muted()
 	put := func(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// beat has servers tell of themselves until done says so.
+// beat makes the servers beat until done returns true.
 func beat(t *testing.T, what string, done func() bool, servers ...*drivers.Postgres) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -28,7 +28,8 @@ func beat(t *testing.T, what string, done func() bool, servers ...*drivers.Postg
 	}
 }
 
-// TestQuestions: a question is heard by the other server as it is asked, whatever is in it, and its answer by the one who asked.
+// TestQuestions checks that a question reaches the other server unchanged, whatever its text, and
+// that the answer reaches the asking server.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -65,16 +66,17 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("whoever asked heard his own question: %+v", q)
 	default:
 	}
-	// What listens is gone, and comes again by itself.
+	// A listening connection that breaks is replaced.
 	postgrestest.Exec(t, to, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
 	beat(t, "hear again", func() bool { return a.Hears() && b.Hears() }, a, b)
 }
 
-// TestQuestionsUnheard: without notifications questions and answers are found in their table.
+// TestQuestionsUnheard checks that without notifications, questions and answers are found in their
+// table.
 func TestQuestionsUnheard(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
-	// A database that knows none: ours stands before the system's.
+	// This function shadows the system's pg_notify and makes notifications fail.
 	_, schema, _ := strings.Cut(to, "search_path=")
 	postgrestest.Exec(t, to, `CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE feature_not_supported; END $$`)
 	to = strings.Replace(to, "search_path="+schema, "search_path="+schema+"%2Cpg_catalog", 1)

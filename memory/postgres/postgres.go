@@ -58,7 +58,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	sealer  seal.Sealer
 	timeout time.Duration
-	told    sync.Map // what was reported
+	told    sync.Map // problems already reported
 
 	tellTo   func(what string, err error)
 	closed   atomic.Bool
@@ -66,19 +66,19 @@ type Store struct {
 	held     map[int64]time.Time // until when agents count as held, under holding: see held.go
 	versions gather[version]
 	loads    gather[load]
-	work     sync.WaitGroup // what works in the background
+	work     sync.WaitGroup // background goroutines
 	stop     context.CancelFunc
 
 	published atomic.Pointer[endpoints]
 	loading   sync.Mutex // of endpoints
 	woken     chan struct{}
-	replica   string       // our name among those that share the database
-	beats     atomic.Int64 // how often we told that we live
+	replica   string       // the name of this process among the replicas
+	beats     atomic.Int64 // the number of beats
 	answered  atomic.Int64 // when the database answered last, Unix ns
 	clock     atomic.Pointer[clock]
 	ears      ears
 	follows   follows
-	behind    context.Context // of what works in the background
+	behind    context.Context // of the background goroutines
 }
 
 var (
@@ -153,7 +153,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if err := s.loadEndpoints(ctx, conn); err != nil {
 		return err
 	}
-	return s.closeDeleted(ctx) // what a crash left of a deletion
+	return s.closeDeleted(ctx) // finishes deletions that a crash interrupted
 }
 
 // acquire waits up to a minute for a connection. Work on it, such as a migration, may take longer.
@@ -280,7 +280,7 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 // long an idle connection may take to answer a check.
 const silence, pong = 2 * time.Second, 2 * time.Second
 
-// maxTries is how often a transaction is run that others keep from succeeding.
+// maxTries bounds how often a transaction is run that conflicts with others.
 const maxTries = 5
 
 // transact runs fn in a transaction, and again if the database asks for it. An error of fn is
@@ -337,12 +337,13 @@ func (s *Store) keepTime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = s.syncClock(ctx) // the last look holds until the database is back
+			_ = s.syncClock(ctx) // if it fails, the last reading stays in use
 		}
 	}
 }
 
-// syncClock looks at the database's clock, to within half of the quickest of a few round trips.
+// syncClock reads the database's clock. The error is at most half of the quickest of a few round
+// trips.
 func (s *Store) syncClock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -361,7 +362,7 @@ func (s *Store) syncClock(ctx context.Context) error {
 	return nil
 }
 
-// clock is what the database's clock said at a moment of ours.
+// clock pairs a time of the local clock with the database's time at that moment.
 type clock struct{ at, db time.Time }
 
 // Now returns the database's time. It is the same for all servers, however their own clocks differ

@@ -50,14 +50,15 @@ func TestStore(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{}) })
 }
 
-// TestStoreUncached runs the contract with next to no memory for the cache, so that everything is read from the database.
+// TestStoreUncached runs the contract with almost no memory for the cache, so that every read goes
+// to the database.
 func TestStoreUncached(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger {
 		return openWith(t, postgres.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 1})
 	})
 }
 
-// TestStoreAlone gives each call a transaction of its own.
+// TestStoreAlone runs the contract with a transaction for each call.
 func TestStoreAlone(t *testing.T) {
 	memorytest.Run(t, func(t *testing.T) memory.Ledger {
 		return openWith(t, postgres.Options{}, engine.Options{MaxGroup: 1, Committers: 4})

@@ -13,20 +13,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Probed is what is to be known of a database before it is opened.
+// Probed describes a database that has not been opened.
 type Probed struct {
 	Version   string        // of the server
 	Schema    int           // of the tables; 0 = there are none yet
-	Known     int           // the newest that this program knows
+	Known     int           // the newest schema that this program knows
 	ReadOnly  bool          // a standby, or a database whose transactions only read
 	CanCreate bool          // the user may make tables
 	CanRead   bool          // the user may read all tables
 	Denied    []string      // rights on tables that a server needs and the user lacks
 	Async     bool          // commits do not wait for the disk unless a connection asks for it
-	Skew      time.Duration // how far its clock is before ours
+	Skew      time.Duration // how far its clock is ahead of the local one
 }
 
-// Probe looks at a database and changes nothing. Its errors hold no password.
+// Probe inspects a database without changing it. Its errors hold no password.
 func Probe(ctx context.Context, url string) (Probed, error) {
 	var p Probed
 	steps, err := migrations()
@@ -63,7 +63,7 @@ func Probe(ctx context.Context, url string) (Probed, error) {
 	return p, classify(err, "ask the server")
 }
 
-// rights looks at what the user may do with the tables that are there.
+// rights reads the user's rights on the existing tables.
 func (p *Probed) rights(ctx context.Context, conn *pgx.Conn) error {
 	names, err := tables()
 	if err != nil {
@@ -85,7 +85,8 @@ func (p *Probed) rights(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Plain says in plain words why a database cannot be used, and what to do about it. It holds no password.
+// Plain describes why a database cannot be used, and what to do about it. The texts hold no
+// password.
 func Plain(err error) (what, do string) {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {

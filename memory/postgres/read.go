@@ -22,7 +22,7 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// scanAgent reads agentColumns, and what more is asked for behind them.
+// scanAgent reads agentColumns, and further columns after them into more.
 func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, more ...any) error {
 	var sealed []byte
 	into := append([]any{no, &a.Project, &a.ID, &a.Name, &a.Status, &a.StartMS, &a.StopMS, &a.Message, &a.Rev, &a.JoinKey, &a.JoinHash, &sealed}, more...)
@@ -42,7 +42,7 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 	return nil
 }
 
-// scanMessage reads messageColumns, and what is asked for before them.
+// scanMessage reads columns into before, and then messageColumns.
 func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) {
 	var m memory.Message
 	var id *string
@@ -114,7 +114,7 @@ func (s *Store) liveSince(ctx context.Context, after int64, each func(memory.Hea
 	}
 }
 
-// livePage reads one page of live agents; last is 0 where there are none.
+// livePage reads one page of live agents; last is 0 if there are none.
 func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head, last int64, err error) {
 	err = s.read(ctx, "read live agents", func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, "SELECT "+agentColumns+", "+headColumns+`, m.* FROM agent a JOIN agent_head h ON h.agent_no = a.no

@@ -14,8 +14,8 @@ import (
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
-// Reader reads a database beside the servers that have it, and changes nothing: its sessions only read, so a standby or a user who may only read will do. It
-// makes no tables and seals nothing.
+// Reader reads a database while servers use it, and changes nothing. Its sessions are read-only, so
+// a standby or a user with read rights is enough. It creates no tables and seals nothing.
 type Reader struct {
 	s      *Store
 	sealed bool
@@ -26,7 +26,8 @@ var (
 	_ export.Prober = (*Reader)(nil)
 )
 
-// OpenReader connects; the schema must be that of this program. A key for a database without one is not used.
+// OpenReader connects to a database. The schema must be that of this program. The key in o is not
+// used if the database is not encrypted.
 func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 	o = o.withDefaults()
 	c, err := poolConfig(o)
@@ -49,7 +50,7 @@ func OpenReader(ctx context.Context, o Options) (*Reader, error) {
 	return &Reader{s, sealed}, nil
 }
 
-// Sealed tells whether the secrets in the database are encrypted.
+// Sealed reports whether the secrets in the database are encrypted.
 func (r *Reader) Sealed() bool { return r.sealed }
 
 func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err error) {
@@ -78,20 +79,20 @@ func (s *Store) openReader(ctx context.Context, key []byte) (sealed bool, err er
 	return true, nil
 }
 
-// Export gives what the database holds.
+// Export implements export.Source.
 func (r *Reader) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return r.s.Export(ctx, sc, each)
 }
 
-// Probe looks at the tables.
+// Probe implements export.Prober.
 func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) error {
 	return r.s.Probe(ctx, each)
 }
 
-// Unfinished tells of an import that was not finished.
+// Unfinished reports whether the database holds an unfinished import.
 func (r *Reader) Unfinished(ctx context.Context) (bool, error) { return r.s.Unfinished(ctx) }
 
-// Close ends the connections.
+// Close closes the connections.
 func (r *Reader) Close() error {
 	r.s.pool.Close()
 	return nil

@@ -110,8 +110,8 @@ func (s *Store) replayOne(ctx context.Context, tx pgx.Tx, project string, id, no
 // keptEvents returns which events exist and are not about to be erased with their agent, and locks
 // them until the transaction ends: a delivery of an erased event could never be sent.
 func keptEvents(ctx context.Context, tx pgx.Tx, ids []string) (map[string]bool, error) {
-	// Their agents first: an erasure locks the agent and then looks whether any of its events
-	// waits.
+	// Lock their agents first: an erasure locks the agent and then checks whether any of its
+	// events has a pending delivery.
 	if _, err := tx.Exec(ctx, "SELECT 1 FROM agent WHERE no IN (SELECT agent_no FROM event WHERE id = ANY($1)) ORDER BY no FOR KEY SHARE", ids); err != nil {
 		return nil, err
 	}

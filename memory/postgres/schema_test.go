@@ -57,8 +57,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestUnreleased: a database of a build from before the first release is refused, to serve and to
-// read, with what to do.
+// TestUnreleased checks that a database from before the first release is refused, for serving and
+// for reading, with an error that explains what to do.
 func TestUnreleased(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)

@@ -101,15 +101,15 @@ func again(ctx context.Context, fn func() error) error {
 	}
 }
 
-// sealedTable describes how plain blobs of one table are read and written back, some at a time: they may
-// be large, and many.
+// sealedTable describes how the plain blobs of a table are read and written back, a few at a time,
+// since they may be large and many.
 type sealedTable struct {
 	kind string // of the owners, see seal.Owner
-	// get selects and locks the next plain rows behind a key, in the key's order: the owner's
+	// get selects and locks the next plain rows after a key, in the key's order: the owner's
 	// names, the blob, the row's key.
 	get   string
 	set   string // writes the blob $1 to the row with the key in $2 and following
-	first []any  // a key in front of all
+	first []any  // a key before all rows
 }
 
 func sealedTables() []sealedTable {

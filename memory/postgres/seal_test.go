@@ -16,7 +16,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestSealedLater: a database that is given a key when it is full has everything sealed, more rows than are sealed at a time, and reads as before.
+// TestSealedLater gives a key to a database that holds more rows than are sealed at a time. All of
+// them must be sealed and read as before.
 func TestSealedLater(t *testing.T) {
 	t.Parallel()
 	const (
@@ -61,8 +62,9 @@ func TestSealedLater(t *testing.T) {
 	}
 }
 
-// TestSealingGoesOn: a server that ends in the middle of sealing has lost nothing of it: what it came to is sealed and can be read, and the next goes on. Another key is refused
-// in between, and when all is done the database takes nothing plain any more.
+// TestSealingGoesOn ends a server in the middle of sealing. The rows sealed so far must be
+// readable, and the next server must seal the rest. Meanwhile another key is refused. Afterwards
+// the database accepts no plain secrets.
 func TestSealingGoesOn(t *testing.T) {
 	t.Parallel()
 	const many, secret = 70, "canary-77aa"
@@ -145,7 +147,8 @@ func inClear(t *testing.T, url, text string) (n int) {
 	return n
 }
 
-// TestReading: whoever opens a database to read it changes nothing, whatever key he has, and needs no more rights than that.
+// TestReading checks that a Reader refuses a database without tables, and that it changes nothing.
+// If the database is not encrypted, a key given to the Reader seals nothing.
 func TestReading(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)

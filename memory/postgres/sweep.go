@@ -9,12 +9,12 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// sweepAgents is how many agents a transaction takes away.
+// sweepAgents is how many agents a transaction erases.
 const sweepAgents = 16
 
-// Erase implements memory.Store. An agent is gone for everybody at once, and its rows follow in
-// slices. An erasure that was cut short, by the end of the process too, is finished by the next
-// sweep of whichever server. What one server has locked the others pass over.
+// Erase implements memory.Store. An agent disappears at once, and its rows are deleted in slices.
+// If an erasure is interrupted, even by the end of the process, the next sweep of any server
+// finishes it. Servers skip agents that another server has locked.
 func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, error) {
 	if e.Ref != (memory.Ref{}) {
 		if err := s.eraseOne(ctx, e.Project, e.ID); err != nil {
@@ -81,8 +81,8 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 	return list, takeAway(ctx, tx, nos)
 }
 
-// takeAway erases agents but for the rows that belong to them. It starts with their heads, which
-// writers lock.
+// takeAway erases agents, except for the rows that belong to them. It starts with their heads,
+// which writers lock.
 func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM agent_head WHERE agent_no = ANY($1)", nos)
@@ -94,12 +94,12 @@ func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// eraseOne erases an agent but for the rows that belong to it. What was still to be sent of it goes
-// at once.
+// eraseOne erases an agent, except for the rows that belong to it. Its pending deliveries are
+// deleted at once.
 func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 	return s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
 		var no int64
-		// The lock of its head keeps writers out, whose events would come after ours are gone.
+		// The lock of its head keeps writers out, which could add events after the deletion.
 		err := tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",
 			stored(project), stored(id)).Scan(&no)
 		if noRows(err) {
@@ -120,7 +120,7 @@ func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 	})
 }
 
-// eraseRows erases what belonged to agents that are gone.
+// eraseRows deletes the rows of erased agents.
 func (s *Store) eraseRows(ctx context.Context) error {
 	for more := true; more; {
 		err := s.transact(ctx, "erase rows", func(ctx context.Context, tx pgx.Tx) error {

@@ -15,7 +15,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestRoundTrips: a lone caller waits for the database once an append, also after many callers have come together; many who read at once share looks.
+// TestRoundTrips checks that an append by a single caller costs one round trip, also after many
+// callers were active, and that concurrent reads share queries.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	const callers, each = 32, 40
@@ -61,7 +62,7 @@ func TestRoundTrips(t *testing.T) {
 	for range each {
 		append1(0)
 	}
-	// Now and then the pool looks whether a connection that was idle for a second still lives.
+	// The pool sometimes checks a connection that was idle for a second.
 	if asked := proxy.Trips() - before; commits.Load() != each || asked > each*3/2 {
 		t.Errorf("%d commits and %d round trips for %d appends of one caller, want %d", commits.Load(), asked, each, each)
 	}
@@ -75,7 +76,8 @@ func TestRoundTrips(t *testing.T) {
 	memorytest.Whole(t, s, agent(0))
 }
 
-// TestWrittenElsewhere: what a server knows of an agent is not what it decides by when another has written.
+// TestWrittenElsewhere checks that a server does not decide by a cached agent that another server
+// has changed.
 func TestWrittenElsewhere(t *testing.T) {
 	t.Parallel()
 	to := postgrestest.URL(t)
@@ -100,7 +102,7 @@ func TestWrittenElsewhere(t *testing.T) {
 		if err != nil || seen != int64(i+1) {
 			t.Errorf("append %d was decided at seq %d: %v", i, seen, err)
 		}
-		// Nor does a decision that writes nothing answer by what is out of date.
+		// A decision that writes nothing does not use an outdated agent either.
 		err = servers[(i/3+1)%2].Update(t.Context(), "acme", agent(0).ID, func(tx memory.AgentView) (memory.Change, error) {
 			seen = tx.Head().NextSeq
 			return memory.Change{}, nil
@@ -114,7 +116,8 @@ func TestWrittenElsewhere(t *testing.T) {
 	}
 }
 
-// TestColdGroup: what a group has to read of agents that are not in memory takes as many round trips for many of them as for few.
+// TestColdGroup checks that a batch reads the agents that are not cached with the same number of
+// round trips for many of them as for few.
 func TestColdGroup(t *testing.T) {
 	t.Parallel()
 	const agents = 24
@@ -130,7 +133,9 @@ func TestColdGroup(t *testing.T) {
 	}
 	proxy := postgrestest.NewProxy(t, to)
 	s := openWith(t, postgres.Options{URL: proxy.URL() + "&pool_max_conn_idle_time=1h"}, engine.Options{Committers: 1})
-	for n := range agents { // their rows are known from here on, and what they hold is not: another server writes to all
+	// Their rows are known from now on, but not their contents: another server writes to all of
+	// them.
+	for n := range agents {
 		if _, err := s.Head(t.Context(), "acme", agent(n).ID); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,8 @@ import (
 
 var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
 
-// tables gives the names of all that any migration made; some may be gone.
+// tables returns the names of all tables that any migration created. Some may have been dropped
+// since.
 func tables() ([]string, error) {
 	steps, err := migrations()
 	var out []string
@@ -23,7 +24,8 @@ func tables() ([]string, error) {
 	return slices.Compact(out), err
 }
 
-// Vacuum runs VACUUM (ANALYZE) over the tables of this program, one after the other, beside whoever uses them. It tells how many bytes they and their indexes had and have.
+// Vacuum runs VACUUM (ANALYZE) on each table of this program. The tables stay in use meanwhile. It
+// returns the size of the tables and their indexes in bytes, before and after.
 func (s *Store) Vacuum(ctx context.Context) (before, after int64, err error) {
 	names, err := tables()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
 
-// TestWorkingSealedLater: values of before are read with the key that sealed them, and without it the database does not open.
+// TestWorkingSealedLater checks that values stored before the database got its key are still read,
+// and that the database does not open without the key.
 func TestWorkingSealedLater(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)
@@ -45,7 +46,8 @@ func TestWorkingSealedLater(t *testing.T) {
 	}
 }
 
-// TestWorkingOfReplicas: the limit holds over all that write to one agent, and each sees what the other stored.
+// TestWorkingOfReplicas checks that the limit holds across all replicas that write to one agent,
+// and that each sees what the others have stored.
 func TestWorkingOfReplicas(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.URL(t)

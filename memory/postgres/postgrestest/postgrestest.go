@@ -1,4 +1,6 @@
-// Package postgrestest gives tests a PostgreSQL database: a schema of their own on a server that runs, or a server of their own that they may stop.
+// Package postgrestest provides PostgreSQL databases for tests. URL returns an empty schema on a
+// shared server, and Start starts a Server that the test may stop. A Proxy in front of a server
+// simulates network failures.
 package postgrestest
 
 import (
@@ -20,11 +22,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// patience is how long a server may take for what it is told.
+// patience bounds how long a server may take to start or stop.
 const patience = time.Minute
 
-// base gives the URL of the server that tests share: TEST_POSTGRES_URL, or one that answers on this machine. Without any, the test is skipped at a desk
-// and fails in CI.
+// base returns the URL of the server that tests share: TEST_POSTGRES_URL, or a server that answers
+// on this machine. If there is none, the test is skipped, or fails in CI.
 func base(t testing.TB) string {
 	t.Helper()
 	given := os.Getenv("TEST_POSTGRES_URL")
@@ -51,13 +53,14 @@ func missing(t testing.TB, what string) {
 
 var schemas atomic.Int64
 
-// URL gives the URL of an empty schema of the test's own, which is dropped when the test ends.
+// URL creates an empty schema for the test and returns its URL. The schema is dropped when the test
+// ends.
 func URL(t testing.TB) string {
 	t.Helper()
 	return Schema(t, base(t))
 }
 
-// Schema makes a schema in the database of a URL and gives the URL with it.
+// Schema creates a schema in the database at the URL base, and returns the URL of the schema.
 func Schema(t testing.TB, base string) string {
 	t.Helper()
 	name := fmt.Sprintf("t_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
@@ -70,7 +73,7 @@ func Schema(t testing.TB, base string) string {
 	return base + sep + "search_path=" + url.QueryEscape(name)
 }
 
-// Exec runs a statement on a connection of its own.
+// Exec runs a statement on a new connection.
 func Exec(t testing.TB, url, sql string, args ...any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -85,15 +88,16 @@ func Exec(t testing.TB, url, sql string, args ...any) {
 	}
 }
 
-// Server is a PostgreSQL server of the test's own, which ends with it.
+// Server is a PostgreSQL server for one test. It is removed when the test ends.
 type Server struct {
 	t    testing.TB
 	dir  string
 	port int
-	as   *syscall.Credential // who runs it: not root
+	as   *syscall.Credential // the user that runs it, not root
 }
 
-// Start makes a server of the test's own and starts it. Where the programs initdb and pg_ctl are not to be had, the test is skipped at a desk and fails in CI.
+// Start creates and starts a server for the test. If the programs initdb and pg_ctl are not
+// installed, the test is skipped, or fails in CI.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	for _, program := range []string{"initdb", "pg_ctl"} {
@@ -101,7 +105,8 @@ func Start(t testing.TB) *Server {
 			missing(t, "the test runs a PostgreSQL server of its own: "+err.Error())
 		}
 	}
-	dir, err := os.MkdirTemp("", "pg") // not in t.TempDir, whose parents only the test's own user may enter
+	// Not t.TempDir, whose parents only the user of the test may enter.
+	dir, err := os.MkdirTemp("", "pg")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +146,7 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 		path = name
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real // it looks for its neighbours beside itself
+		path = real // it looks for its other programs in its own directory
 	}
 	c := exec.Command(path, args...)
 	c.Dir = s.dir
@@ -174,7 +179,7 @@ func (s *Server) Up() {
 		fmt.Sprintf("-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200", s.port), "start")
 }
 
-// Down stops the server: at once, as a crash does, or after it has closed what is open.
+// Down stops the server: at once, like a crash, or with an orderly shutdown.
 func (s *Server) Down(crash bool) {
 	s.t.Helper()
 	mode := "fast"
@@ -184,8 +189,8 @@ func (s *Server) Down(crash bool) {
 	s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "stop")
 }
 
-// Addr gives the address of the server.
+// Addr returns the address of the server, host:port.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// URL gives the URL of its database.
+// URL returns the URL of the server's database.
 func (s *Server) URL() string { return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable" }

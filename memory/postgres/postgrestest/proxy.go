@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Proxy stands between a store and its server, and may fail as networks do.
+// Proxy forwards connections to a PostgreSQL server and can fail like a network.
 type Proxy struct {
 	t      testing.TB
 	listen net.Listener
@@ -19,7 +19,7 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	lost  chan struct{} // receives when something that the server said was lost
+	lost  chan struct{} // receives when data from the server was dropped
 }
 
 // NewProxy starts a proxy in front of the server of a URL.
@@ -50,24 +50,25 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// URL gives the URL of the database through the proxy.
+// URL returns the URL of the database through the proxy.
 func (p *Proxy) URL() string {
 	u := *p.to
 	u.Host = p.listen.Addr().String()
 	return u.String()
 }
 
-// Hole makes a black hole of the proxy: connections are taken, and nothing comes through. What was under way is lost for good: when it ends, new connections work and
-// old ones stay silent.
+// Hole makes the proxy drop all data in both directions, or stops that. It still accepts
+// connections. Dropped data is lost for good: afterwards new connections work and old ones stay
+// silent.
 func (p *Proxy) Hole(on bool) { p.hole.Store(on) }
 
-// Deaf has nothing come back of what the server says. Lost receives when that was something.
+// Deaf makes the proxy drop all data from the server, or stops that.
 func (p *Proxy) Deaf(on bool) { p.deaf.Store(on) }
 
-// Lost receives when something that the server said was lost.
+// Lost returns a channel that receives when data from the server was dropped.
 func (p *Proxy) Lost() <-chan struct{} { return p.lost }
 
-// Cut ends all connections.
+// Cut closes all connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +78,7 @@ func (p *Proxy) Cut() {
 	clear(p.conns)
 }
 
-// Trips gives how often the server was asked and answered: round trips.
+// Trips returns the number of round trips to the server.
 func (p *Proxy) Trips() int64 { return p.trips.Load() }
 
 func (p *Proxy) keep(c net.Conn) {
