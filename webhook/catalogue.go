@@ -20,8 +20,8 @@ type CatalogueEntry struct {
 	Example     json.RawMessage `json:"example"` // a whole body
 }
 
-// schemas holds a JSON Schema for each event type, named after it, with its description and example, so
-// that each stands in one place.
+// schemas holds a JSON Schema for each event type, named after it, with its description and an
+// example.
 //
 //go:embed schemas/*.json
 var schemas embed.FS

@@ -312,7 +312,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 // sliceRows is how many rows each transaction of a long operation deletes or changes.
 const sliceRows = 512
 
-// closeDeleted gives up the pending deliveries of deleted endpoints, sliceRows at a time.
+// closeDeleted ends the pending deliveries of deleted endpoints, sliceRows at a time.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
 		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
@@ -343,7 +343,7 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 	return nil
 }
 
-// closeLost gives up the pending deliveries of endpoints that are deleted and closed. Another
+// closeLost ends the pending deliveries of endpoints that are deleted and closed. Another
 // replica created them during the deletion and committed after it. If there are none, closeLost
 // reads one delivery for each endpoint.
 func (s *Store) closeLost(ctx context.Context) error {
