@@ -17,8 +17,8 @@ import (
 // spent on a failure, or on a machine that is busy with something else.
 const patience = 30 * time.Second
 
-// eventually waits until cond holds. It is for what can only be looked at from outside, such as a
-// row that another process stores.
+// eventually waits until cond holds. It is for state that can only be observed from outside, such
+// as a row that another process stores.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -18,8 +18,8 @@ type sent struct {
 	body   []byte
 }
 
-// signedBy tells which of the secrets have signed the attempt, by their place. The verifier is not
-// ours.
+// signedBy returns which of the secrets have signed the attempt, by their place. The verifier is
+// not ours.
 func (a sent) signedBy(t testing.TB, secrets ...string) string {
 	t.Helper()
 	out := ""

@@ -47,7 +47,7 @@ func newLate(t *testing.T) (*memory.Service, lateStore, string) {
 	return s, store, join(t, s, nil).ID
 }
 
-// A turn begins while its words are on their way to the disk: whoever watches is told when they are
+// A turn begins while its words are on their way to the disk: watchers are notified when they are
 // there, and its answer is stored behind them.
 func TestBeginBeforeTheDisk(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestBeginBeforeTheDisk(t *testing.T) {
 	}
 }
 
-// A disk that refuses: the turn never was. Nothing is stored, nobody is told, and the agent is free
+// A disk that refuses: the turn never was. Nothing is stored or announced, and the agent is free
 // for the next.
 func TestBeginLost(t *testing.T) {
 	t.Parallel()

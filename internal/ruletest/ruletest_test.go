@@ -1,6 +1,6 @@
 // Package ruletest_test keeps docs/reference/memory-semantics.md true: which test proves which
 // rule. A test names the rules that it proves in its doc comment, in a paragraph that begins with
-// "Rules:". Run it with -update to write the page anew.
+// "Rules:". Run it with -update to rewrite the page.
 package ruletest_test
 
 import (

@@ -8,7 +8,7 @@ type rule struct {
 	why string
 }
 
-// table gives the rules in scope: all of systems 000 to 003 but long-term memory, and the
+// table returns the rules in scope: all of systems 000 to 003 but long-term memory, and the
 // short-term part of 004.
 func table() []rule {
 	const plugin = "it speaks of how a voice assistant finds and loads a Python plugin, of which there is none here"

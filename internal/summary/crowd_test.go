@@ -107,7 +107,7 @@ func (c *crowd) Leaving(_ context.Context, _, id string) (memory.Leaving, error)
 
 func (c *crowd) Summarised(context.Context, memory.Summarised) error { return nil }
 
-// TestWorkerCrowd: all agents of a project are looked at in the places that a project has, though
+// TestWorkerCrowd: all agents of a project are checked in the places that a project has, though
 // others that wait for one end meanwhile.
 func TestWorkerCrowd(t *testing.T) {
 	t.Parallel()

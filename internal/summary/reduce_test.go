@@ -113,7 +113,7 @@ func TestMakeChunked(t *testing.T) {
 
 // TestMakeBounds tries conversations of all shapes: whatever the messages, each call keeps its
 // budget, and their number its bound, while the model's answers are as long as they may be. What
-// Take says is always enough to go on.
+// Take returns is always enough to go on.
 //
 // Rules: 001-29
 func TestMakeBounds(t *testing.T) {

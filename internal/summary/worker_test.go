@@ -225,7 +225,7 @@ func TestWorkerHeard(t *testing.T) {
 }
 
 // TestWorkerEvidence: where it turns out, while the summary is made, that less was heard than it
-// was made of, it is thrown away and made anew.
+// was made of, it is discarded and made again.
 func TestWorkerEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ func newService(edit func(*memory.Config)) service {
 // archiveStart is the start of the archived agents of these tests, Unix ms.
 const archiveStart = 1780000000000
 
-// heardCall gives the notices of a call that ended, as Agora sends them: its history has neither
+// heardCall returns the notices of a call that ended, as Agora sends them: its history has neither
 // numbers nor times.
 func heardCall(id string) []archive.Notice {
 	at := func(s int64) int64 { return archiveStart + s*1000 }

@@ -155,7 +155,8 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 		}
 		got.Answers = append(got.Answers, corpusAnswer{Ledger: a.Ledger, Outcome: o, Heard: heard[a.Ledger]})
 	}
-	// An outcome for an answer that is settled, or nobody's business, is a fault as well.
+	// An outcome for an answer that is settled, or that the case says nothing about, is a fault as
+	// well.
 	for i, o := range outcome {
 		labelled := slices.ContainsFunc(c.Want.Answers, func(a corpusAnswer) bool { return a.Ledger == i })
 		if !labelled && c.Ledger[i].Generated != "" && o != "unknown" {
