@@ -1,13 +1,15 @@
-# A static binary and nothing else. The container runs as a user without rights, on a read-only root; only /data is written.
+# A static binary and nothing else. It runs as an unprivileged user on a read-only root file system;
+# only /data is writable. The build reads the whole checkout, with .git, because the binary names its
+# version and commit.
 FROM golang:1.26 AS build
 WORKDIR /src
-COPY go.mod go.sum ./
-RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /heardlog ./cmd/api && mkdir -m 0700 /empty
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags='-s -w' -o /heardlog ./cmd/api && mkdir -m 0700 /empty
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /src/LICENSE /src/NOTICE /
 COPY --from=build /heardlog /heardlog
 COPY --from=build --chown=65532:65532 /empty /data
 USER 65532:65532

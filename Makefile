@@ -1,13 +1,23 @@
-# make        what CI checks: format, vet, lint, tidy modules, race tests
-# make test   the tests alone, as the README names them
-# make bench  the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
-.PHONY: all check test bench build fuzz demo
+# make            format, vet, lint, tidy modules, then make test
+# make test       the fast, complete set: needs only Go and curl, no C compiler and no PostgreSQL
+# make test-race  with the race detector, on PostgreSQL too: needs gcc and PostgreSQL
+# make test-all   both, and the rest: the server's tests on PostgreSQL, the benchmarks' own tests
+# make bench      the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
+# make release    archives for all systems in dist/
+.PHONY: all check test test-race test-rest test-all bench build fuzz demo release
 
-# Races are looked for in our own code and what works with it. SQLite translated from C and scrypt, whose work is millions of loads a test, are left as they are built: three
-# quarters of the tests' time went there.
+# The race detector is off for SQLite (translated from C) and scrypt: with it they take three quarters
+# of the tests' time.
 race = -race -gcflags='modernc.org/...=-race=false -d=checkptr=0' -gcflags='golang.org/x/crypto/scrypt=-race=false'
 
+# All but the race detector does without C, and so everything is compiled once.
+export CGO_ENABLED = 0
+
 tool = go tool -modfile=tools/go.mod
+
+# Runs go test in several modules at the same time, and prints a line for each package, failures, and
+# at the end what was skipped and why.
+tests = bin/runtests
 
 all: check test
 
@@ -16,26 +26,53 @@ demo:
 	@examples/demo/run.sh
 
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/heardlog ./cmd/api
+	go build -trimpath -tags grpcnotrace -o bin/heardlog ./cmd/api
+
+release:
+	scripts/release.sh
 
 check:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }
 	go vet ./...
 	cd compat && go vet ./...
 	cd bench && go vet ./...
+	cd tools && go vet ./...
 	$(tool) staticcheck ./...
 	cd bench && go tool -modfile=../tools/go.mod staticcheck ./...
-	@# Functions that no program reaches, and so only tests call. fault.Codes lists all codes for the test that each has a status.
+	cd tools && go tool staticcheck ./...
+	@# Functions that only tests call. fault.Codes is for the test that each code has a status.
 	@out=$$($(tool) deadcode ./cmd/... ./examples/...) || exit 1; \
 	  out=$$(echo "$$out" | grep -v '^internal/fault/.* Codes$$'); test -z "$$out" || { echo "only tests call these:"; echo "$$out"; exit 1; }
 	go mod tidy -diff
 	cd compat && go mod tidy -diff
 	cd bench && go mod tidy -diff
 
-test:
-	go test $(race) -timeout 20m ./...
-	cd compat && go test $(race) -count=1 -timeout 20m ./... # -count=1: a cached result would be of another binary
-	cd bench && go test $(race) -count=1 -timeout 20m ./...
+.PHONY: $(tests)
+$(tests):
+	@go build -C tools -o ../$(tests) ./runtests
+
+# PostgreSQL is left out, so that the set is the same on each machine.
+test: export TEST_POSTGRES_URL = none
+test: $(tests)
+	@echo "Building and testing. With an empty build cache the first line takes some minutes."
+	@# Tests of compat wait more than they work. -count=1: the cache does not know the binary.
+	@$(tests) . -timeout 10m ./... -- compat -count=1 -parallel 6 -timeout 10m ./... -- tools ./...
+	@echo "Left out: PostgreSQL and the race detector (make test-race), and the rest of make test-all."
+
+# Packages that share nothing between goroutines, and tests of the tree, gain nothing from it.
+no_race = /(internal/(archtest|ruletest|spectest)|memory/(codec|echo|evidence|redact|view))$$
+test-race: export CGO_ENABLED = 1
+test-race: $(tests)
+	scripts/with-postgres.sh $(tests) . $(race) -timeout 20m $$(go list ./... | grep -vE '$(no_race)')
+
+# What neither of the two runs: the whole server on PostgreSQL, without the race detector, because
+# the difference is in the driver; and the tests that need PostgreSQL outside the main module.
+test-rest: $(tests)
+	TEST_STORE=postgres scripts/with-postgres.sh $(tests) . -count=1 -timeout 20m ./internal/app
+	scripts/with-postgres.sh $(tests) compat -count=1 -timeout 20m -run 'TestReplicasKilled|TestDataMoveKill' .
+	scripts/with-postgres.sh $(tests) bench -count=1 -timeout 20m ./...
+
+test-all: test test-race test-rest
 
 bench:
 	cd bench && go run . $(ARGS)

@@ -30,7 +30,7 @@ func (b *bench) benchBudget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context, proxies) error{b.budgetInject, b.budgetThinking, b.budgetReconcile, b.budgetChunks, b.budgetCancels} {
+	for _, part := range []func(context.Context, proxies) error{b.budgetInject, b.budgetThinking, b.budgetReconcile, b.budgetRemember, b.budgetChunks, b.budgetCancels} {
 		if err := part(ctx, x); err != nil {
 			return err
 		}

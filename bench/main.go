@@ -6,6 +6,7 @@
 //	go run . -quick       # a few seconds a part, for orientation
 //	go run . -only 1,2
 //	go run . -only 11,12 -against ../heardlog-old
+//	go run . recall -data FILE  # what recall finds of conversations with questions
 //
 // It builds the server and runs it, and what it is compared with, as processes of their own, so
 // that each one's CPU and memory can be read. The load comes from this process, over loopback.
@@ -66,23 +67,27 @@ type sizes struct {
 	agents   int // for the restart
 	events   int // of a round, deliveries waiting
 	wakes    int // of a round, events that come one by one
+	silent   int // endpoints of a project that never answer
 	watchers int // of an agent
 	long     int // messages of a memory longer than the process keeps
 }
 
 func full() sizes {
-	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, gapUS: 250_000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, watchers: 1000, long: 99_000}
+	return sizes{requests: 30_000, calls: 6_000, paced: 600, streams: 20_000, live: 1000, gapUS: 250_000, cancels: 200, agents: 10_000, events: 10_000, wakes: 800, silent: 100, watchers: 1000, long: 99_000}
 }
 
 func quick() sizes {
-	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, gapUS: 50_000, cancels: 10, agents: 200, events: 400, wakes: 40, watchers: 100, long: 12_000}
+	return sizes{requests: 1_000, calls: 300, paced: 60, streams: 200, live: 50, gapUS: 50_000, cancels: 10, agents: 200, events: 400, wakes: 40, silent: 10, watchers: 100, long: 12_000}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) > 0 && args[0] == "recall" {
+		return benchRecall(ctx, args[1:], out)
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	role := flags.String("role", "", "used by bench itself for the processes that it starts")
 	upstream := flags.String("upstream", "", "used by bench itself")
-	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy")
+	only := flags.String("only", "1,2,3,4,5,6,7,8,9,10,11,12,13", "parts to run: 1 history, 2 append, 3 proxy, 4 restart with many agents, 5 latency budget of a voice turn, 6 many streams, 7 webhooks, 8 the context of a long memory, 9 readers of a live tail, 10 PostgreSQL, 11 append of pairs, 12 conversation through the proxy, 13 fairness between projects")
 	short := flags.Bool("quick", false, "a short run, for orientation")
 	server := flags.String("server", "", "the server's binary; empty builds one")
 	against := flags.String("against", "", "binary of another server, such as an older version: both are measured, round by round in turn, and shown side by side")
@@ -136,6 +141,7 @@ func (b *bench) all(ctx context.Context, only string, files uint64, strict bool)
 		(*bench).benchHistory, (*bench).benchAppend, (*bench).benchProxy, (*bench).benchRestart,
 		(*bench).benchBudget, (*bench).benchMany, (*bench).benchWebhooks, (*bench).benchContext,
 		(*bench).benchTail, (*bench).benchPostgres, (*bench).benchPairs, (*bench).benchConversation,
+		(*bench).benchFair,
 	}
 	var which []int
 	for s := range strings.SplitSeq(only, ",") {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A whole life of an agent, as both of Agora's clients drive it, under both bases and with every
-// kind of credentials.
+// TestAgoraClients runs an agent from join to leave, as each of Agora's clients does, under both
+// bases and with every kind of credentials.
 func TestAgoraClients(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)
@@ -77,11 +77,16 @@ func testAgoraLife(t *testing.T, c *agoraClient, llm, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"greeting 0 assistant: Hello", "command 1 assistant: One moment.", "command 2 user: When is my train?", "llm 2 assistant: " + trains}
+	want := []string{"greeting 0 assistant: Hello", "command 1 assistant: One moment.", "command 2 user: When is my train?"}
 	got := []string{}
 	for _, m := range h.Contents {
 		got = append(got, fmt.Sprintf("%v %d %s", m.Metadata["source"], m.TurnID, strings.TrimSuffix(m.said(), " [interrupted]")))
 	}
+	// How much was heard of the interrupted answer depends on the time since its first token.
+	if last := strings.TrimSpace(got[len(got)-1]); !strings.HasPrefix(last, "llm 2 assistant:") || !strings.HasPrefix("llm 2 assistant: "+trains, last) {
+		t.Errorf("the interrupted answer is %q", last)
+	}
+	got = got[:len(got)-1]
 	if diff := cmp.Diff(want, got); diff != "" || h.Status != "RUNNING" {
 		t.Errorf("history of a %s agent: %s", h.Status, diff)
 	}
@@ -116,8 +121,8 @@ func testAgoraLife(t *testing.T, c *agoraClient, llm, name string) {
 	}
 }
 
-// checkUpdatedPrompt looks for the thought among what the LLM was asked: with the settings of the
-// update, and the fields of a custom LLM.
+// checkUpdatedPrompt checks that the LLM got the thought, with the updated settings and the fields
+// of a custom LLM.
 func checkUpdatedPrompt(t *testing.T, llm string) {
 	t.Helper()
 	for _, r := range requests(t, llm) {
@@ -136,7 +141,7 @@ func checkUpdatedPrompt(t *testing.T, llm string) {
 	t.Error("the LLM was never asked with the updated settings")
 }
 
-// What a join gets wrong is named.
+// TestAgoraJoinErrors checks that the error of a bad join names the field.
 func TestAgoraJoinErrors(t *testing.T) {
 	t.Parallel()
 	c := newAgoraClient(start(t), "/api/conversational-ai-agent/v2/projects/app1", "", false)
@@ -169,9 +174,8 @@ func TestAgoraJoinErrors(t *testing.T) {
 	}
 }
 
-// Agora's engine uses us as its custom LLM: it re-sends its whole window with every field of its
-// own on each call (reference/agora-api.md 4.1), and nothing is stored twice; the LLM behind us
-// gets those fields.
+// TestAgoraEngine uses the server as the custom LLM of Agora's engine, which sends its whole window
+// with its own fields on each call. Nothing is stored twice, and the upstream gets those fields.
 func TestAgoraEngine(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)

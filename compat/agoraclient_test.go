@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// agoraClient sends what Agora's clients send, quirk by quirk (reference/agora-api.md section 7);
-// the vendors' own clients cannot be had from a module proxy. The community flavour is the older Go
-// client, the other is the vendor's newer SDK.
+// agoraClient sends what Agora's published clients send. The clients themselves are not available
+// from a Go module proxy. With community set it behaves like the older Go client, otherwise like
+// the vendor's newer SDK.
 type agoraClient struct {
 	http      *http.Client
 	base      string // up to and with the app id
@@ -36,7 +36,7 @@ type agoraError struct {
 	TaskID  string `json:"taskId"`
 }
 
-// Error gives the status and the reason.
+// Error returns the status and the reason.
 func (e *agoraError) Error() string { return strconv.Itoa(e.Status) + " " + e.Reason + ": " + e.Detail }
 
 // do makes one call. A status other than 200 is an error, and one without a JSON body breaks this
@@ -95,8 +95,7 @@ func (c *agoraClient) join(ctx context.Context, name string, llm object) (starte
 		"labels": object{"tenant": "t1"}, "llm": llm,
 		"tts": object{"vendor": "microsoft", "params": object{"key": "k", "region": "eastus", "voice_name": "v"}},
 	}
-	// Keys that were removed, or that the documentation never had, and zero values of optional
-	// ones.
+	// Removed and undocumented keys, and zero values of optional ones.
 	if c.community {
 		p["silence_timeout"], p["agent_rtm_uid"] = 0, ""
 		p["vad"] = object{"interrupt_duration_ms": 160, "prefix_padding_ms": 300, "silence_duration_ms": 480, "threshold": 0.5}
@@ -181,8 +180,7 @@ func (c *agoraClient) history(ctx context.Context, id string) (agoraHistory, err
 	return out, err
 }
 
-// list walks through all pages. The newer SDK asks once more, with "cursor=", after the page that
-// says that it is the last.
+// list reads all pages. The newer SDK asks once more, with "cursor=", after the last page.
 func (c *agoraClient) list(ctx context.Context, states string, limit int) ([]string, error) {
 	var ids []string
 	query := "?"
@@ -224,7 +222,7 @@ func (c *agoraClient) list(ctx context.Context, states string, limit int) ([]str
 	return ids, errors.New("the list never ends")
 }
 
-// reasonOf gives the status and reason of a refusal.
+// reasonOf returns the status and reason of a refusal.
 func reasonOf(t testing.TB, err error) string {
 	t.Helper()
 	e, ok := errors.AsType[*agoraError](err)

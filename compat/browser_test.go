@@ -15,7 +15,7 @@ func browse(t *testing.T, url string) (dom, log string) {
 	t.Helper()
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("chromium is not on this machine")
+		t.Skip("chromium is not on this machine: install it, for example with apt-get install chromium")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -30,8 +30,8 @@ func browse(t *testing.T, url string) (dom, log string) {
 	return out.String(), errOut.String()
 }
 
-// TestDocsInBrowser: the viewer shows the description, and asks for nothing that the page's policy
-// forbids, which is everything from other hosts.
+// TestDocsInBrowser checks that the viewer shows the description, and requests nothing that the
+// page's policy forbids, such as other hosts.
 func TestDocsInBrowser(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// bins is where the binaries are, built once for all tests. COMPAT_RACE=1 builds them with the race
-// detector.
+// bins is the folder of the binaries, built once for all tests. COMPAT_RACE=1 builds them with the
+// race detector.
 var bins = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "heardlog-compat-")
 	if err != nil {
 		return "", err
 	}
 	args, cgo := []string{"build", "-o", dir + string(filepath.Separator)}, "CGO_ENABLED=0"
-	// With the race detector inside the server: slower, and it needs a C compiler.
+	// The race detector in the server is slower and needs a C compiler.
 	if os.Getenv("COMPAT_RACE") != "" {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program gives the path of a built command.
+// program returns the path of a built command.
 func program(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := bins()

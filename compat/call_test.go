@@ -36,7 +36,7 @@ type message struct {
 	Failure map[string]any `json:"failure"`
 }
 
-// said gives a message in one line: what the tests compare.
+// said returns a message as one line, for comparison.
 func (m message) said() string {
 	s := m.Role + ": " + m.Content
 	if m.Metadata["interrupted"] == true {
@@ -56,8 +56,8 @@ func said(msgs []message) []string {
 	return out
 }
 
-// try makes a call and gives its status and body; the error is one of the connection. Headers are
-// name, value.
+// try makes a call and returns its status and body. The error is one of the connection. Headers are
+// pairs of name and value.
 func (s *server) try(ctx context.Context, method, path string, body any, headers ...string) (int, []byte, error) {
 	var b []byte
 	switch v := body.(type) {
@@ -87,8 +87,8 @@ func (s *server) try(ctx context.Context, method, path string, body any, headers
 	return res.StatusCode, got, err
 }
 
-// call makes a call that must answer with the status, and reads the answer into out unless that is
-// nil.
+// call makes a call that must answer with the wanted status, and decodes the answer into out unless
+// that is nil.
 func (s *server) call(t testing.TB, want int, method, path string, body, out any, headers ...string) {
 	t.Helper()
 	status, got, err := s.try(t.Context(), method, path, body, headers...)
@@ -105,7 +105,7 @@ func (s *server) call(t testing.TB, want int, method, path string, body, out any
 	}
 }
 
-// join makes an agent under /v1 and gives its id.
+// join starts an agent under /v1 and returns its ID.
 func (s *server) join(t testing.TB, name string, properties object, headers ...string) string {
 	t.Helper()
 	var out struct {
@@ -115,12 +115,12 @@ func (s *server) join(t testing.TB, name string, properties object, headers ...s
 	return out.AgentID
 }
 
-// scripted gives properties with which the pretended LLM answers as the script says.
+// scripted returns properties that make the fake LLM answer as the script says.
 func scripted(script object) object {
 	return object{"llm": object{"params": object{"fake": script}}}
 }
 
-// ledgerOf gives all of an agent's ledger.
+// ledgerOf returns all messages of an agent's ledger.
 func (s *server) ledgerOf(ctx context.Context, id string, headers ...string) ([]message, error) {
 	var all []message
 	for after := "0"; ; {
@@ -155,7 +155,7 @@ func (s *server) ledger(t testing.TB, id string, headers ...string) []message {
 	return msgs
 }
 
-// historyOf gives what history shows.
+// historyOf returns the agent's history.
 func (s *server) historyOf(t testing.TB, id string, headers ...string) []message {
 	t.Helper()
 	var out struct {
@@ -175,7 +175,7 @@ func (s *server) statusOf(t testing.TB, id string, headers ...string) string {
 	return out.Status
 }
 
-// upstreamCall is one request that the pretended LLM got.
+// upstreamCall is one request that the fake LLM received.
 type upstreamCall struct {
 	Header http.Header
 	Body   struct {
@@ -192,7 +192,7 @@ type upstreamCall struct {
 	}
 }
 
-// requests gives what the pretended LLM was asked.
+// requests returns what the fake LLM received.
 func requests(t testing.TB, llm string) []upstreamCall {
 	t.Helper()
 	res, err := http.Get(llm + "/requests")
@@ -207,7 +207,7 @@ func requests(t testing.TB, llm string) []upstreamCall {
 	return out
 }
 
-// prompt gives the messages of an upstream call, one a line.
+// prompt returns the messages of an upstream call, one a line.
 func (u upstreamCall) prompt() []string {
 	out := []string{}
 	for _, m := range u.Body.Messages {

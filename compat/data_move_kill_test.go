@@ -14,10 +14,9 @@ import (
 // killAt is how often each command is killed.
 const killAt = 3
 
-// Import, migrate, backup and restore are killed at any moment, several times each, from and to
-// SQLite files and PostgreSQL databases, and run again: what comes out is the same bytes as of one
-// that was left in peace, nothing is wrong with it, and what a killed one leaves is never taken for
-// a whole one.
+// TestDataMoveKill kills import, migrate, backup and restore at random moments, several times each,
+// on SQLite files and PostgreSQL databases, and runs them again. The result has the same bytes as
+// without a kill, verify finds nothing, and no partial result is taken for a complete one.
 func TestDataMoveKill(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -100,7 +99,7 @@ func migrates(source, target, dir string) []string {
 
 func backs(_, _, dir string) []string { return []string{"backup", filepath.Join(dir, "kept")} }
 
-// run begins it, on a target of its own unless it is run again.
+// run starts it, on a new target unless it is run again.
 func (c *moved) run(t *testing.T, dir string, more []string) *process {
 	t.Helper()
 	if c.into != nil && more == nil {
@@ -113,15 +112,15 @@ func (c *moved) run(t *testing.T, dir string, more []string) *process {
 	return run(t, program(t, "api"), again(c.args(c.source, c.target, dir), more), "HEARDLOG_STORE="+storeURL(store))
 }
 
-// ended waits for a process.
+// ended waits for a process to end.
 func (p *process) ended(t *testing.T) (stdout, stderr string, code int) {
 	t.Helper()
 	code = p.wait(t)
 	return p.stdout.String(), p.stderr.String(), code
 }
 
-// killed kills it after that time, runs it again and looks at what comes out; false if it had ended
-// before.
+// killed kills it after that time, runs it again and checks the result. It returns false if the
+// command had ended before.
 func (c *moved) killed(t *testing.T, after time.Duration) bool {
 	t.Helper()
 	dir := t.TempDir()
@@ -143,7 +142,7 @@ func (c *moved) killed(t *testing.T, after time.Duration) bool {
 			}
 		}
 	case name == "restore" && !strings.Contains(c.target, "://"):
-		// It was killed behind its last step.
+		// It was killed after its last step.
 		if _, err := os.Stat(c.target); err == nil && p.cmd.ProcessState.ExitCode() != 0 {
 			if got, _, _ := subcommand(t, c.target, "export", "-secrets"); got != c.want {
 				t.Fatal("a restore that was killed has left a store that is not whole")
@@ -157,7 +156,7 @@ func (c *moved) killed(t *testing.T, after time.Duration) bool {
 			if code == 0 || strings.Contains(errs, "clash with what the store holds") && c.args("", "", "")[0] == "import" {
 				break // the killed one had come to its end
 			}
-			// What the killed one sent last was stored late.
+			// The last write of the killed process was stored late.
 			if try < 5 && strings.Contains(errs, "another import stores into the same store") {
 				continue
 			}
@@ -180,10 +179,10 @@ func (c *moved) killed(t *testing.T, after time.Duration) bool {
 	return running
 }
 
-// wholeBackup is how a backup that is whole is called.
+// wholeBackup matches the name of a complete backup.
 var wholeBackup = regexp.MustCompile(`^heardlog-\d{8}T\d{6}\.\d{3}Z\.jsonl\.zst$`)
 
-// again gives the arguments of a command with more flags.
+// again returns the arguments of a command with more flags.
 func again(args, more []string) []string {
 	return append(append([]string{args[0]}, more...), args[1:]...)
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// subcommand runs a subcommand to its end and gives what it wrote and its exit code.
+// subcommand runs a subcommand to its end and returns its output and its exit code.
 func subcommand(t *testing.T, store string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	p := run(t, program(t, "api"), args, "HEARDLOG_STORE="+storeURL(store))
@@ -18,7 +18,7 @@ func subcommand(t *testing.T, store string, args ...string) (stdout, stderr stri
 	return p.stdout.String(), p.stderr.String(), code
 }
 
-// storeURL gives the URL of a store that is a file, or has one.
+// storeURL returns the URL of a store, given a file or a URL.
 func storeURL(store string) string {
 	if strings.Contains(store, "://") {
 		return store
@@ -26,9 +26,9 @@ func storeURL(store string) string {
 	return "sqlite:" + store
 }
 
-// An export beside a running server is whole; one that is killed leaves no file under its name; an
-// import that is killed goes on where it was, and the copy is the same bytes, without anything
-// wrong, and serves.
+// TestDataKill checks that an export beside a running server is complete, that a killed one leaves
+// no file under its name, and that a killed import continues when it is run again. The copy has the
+// same bytes, verify finds nothing, and a server can use it.
 func TestDataKill(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -72,8 +72,8 @@ func TestDataKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some of it is given, and the process is killed while it waits for the rest: nothing is
-	// stored, and nothing stays of what was given.
+	// The process is killed while it waits for the rest of its input: nothing is stored, and
+	// nothing of the input stays.
 	into := t.TempDir()
 	copied := filepath.Join(into, "copy.db")
 	lines := bytes.SplitAfter(want, []byte("\n"))

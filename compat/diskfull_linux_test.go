@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk without room: appends are refused, nothing that was acknowledged is lost, what was refused
-// is not there, and with room again the server goes on by itself.
+// TestDiskFull fills the disk: appends are refused, nothing that was acknowledged is lost, and what
+// was refused is not stored. With room again the server goes on by itself.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	t.Run("limit of the file size", func(t *testing.T) {
@@ -38,30 +38,76 @@ func TestDiskFull(t *testing.T) {
 	})
 	t.Run("full disk", func(t *testing.T) {
 		t.Parallel()
-		dir := t.TempDir()
-		if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); errors.Is(err, syscall.EPERM) {
-			t.Skip("mounting needs rights that this user has not; the other case needs none")
-		} else if err != nil {
+		dir, fill, free := smallDisk(t)
+		testDiskFull(t, dir, func(*server) { fill() }, func(*server) { free() })
+	})
+}
+
+// smallDisk mounts a disk of 4 MiB, and returns functions that fill it and make room again.
+func smallDisk(t *testing.T) (dir string, fill, free func()) {
+	dir = t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); errors.Is(err, syscall.EPERM) {
+		t.Skip("mounting a small disk needs rights that this user has not: run the test as root")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(dir, "filler")
+	fill = func() {
+		if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("the disk is not full: %v", err)
+		}
+	}
+	free = func() {
+		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-				t.Error(err)
+	}
+	return dir, fill, free
+}
+
+// TestDiskFullAtStart starts a server on a full disk: it serves reads, refuses writes, and goes on
+// by itself when there is room.
+func TestDiskFullAtStart(t *testing.T) {
+	t.Parallel()
+	for name, sig := range map[string]syscall.Signal{"after a stop": syscall.SIGTERM, "after a kill": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, fill, free := smallDisk(t)
+			env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(dir, "heardlog.db"), "HEARDLOG_WEBHOOK_URL=http://127.0.0.1:65000/", "HEARDLOG_SECRET_KEY=" + strings.Repeat("k", 40)}
+			s := start(t, env...)
+			id := s.join(t, "full", nil)
+			message := object{"role": "user", "content": "hello"}
+			path := "/v1/agents/" + id + "/messages"
+			for range 10 {
+				s.call(t, 200, "POST", path, message, nil)
+			}
+			want := s.ledger(t, id)
+			s.signal(t, sig)
+			<-s.done
+			fill()
+			s = start(t, env...)
+			if diff := cmp.Diff(want, s.ledger(t, id)); diff != "" {
+				t.Errorf("on a full disk: %s", diff)
+			}
+			s.call(t, 503, "POST", path, object{"role": "user", "content": strings.Repeat("x", 9000)}, nil)
+			s.call(t, 503, "GET", "/readyz", nil, nil)
+			free()
+			s.call(t, 200, "POST", path, message, nil)
+			s.call(t, 200, "GET", "/readyz", nil, nil)
+			if got := s.ledger(t, id); len(got) != len(want)+1 {
+				t.Errorf("with room again: %d messages", len(got))
+			}
+			s.signal(t, syscall.SIGTERM)
+			if code := s.wait(t); code != 0 {
+				t.Errorf("the server ended with %d", code)
 			}
 		})
-		filler := filepath.Join(dir, "filler")
-		testDiskFull(t, dir,
-			func(*server) {
-				if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
-					t.Fatalf("the disk is not full: %v", err)
-				}
-			},
-			func(*server) {
-				if err := os.Remove(filler); err != nil {
-					t.Fatal(err)
-				}
-			})
-	})
+	}
 }
 
 func testDiskFull(t *testing.T, dir string, fill, free func(*server)) {
@@ -121,8 +167,8 @@ func testDiskFull(t *testing.T, dir string, fill, free func(*server)) {
 	s.call(t, 503, "POST", path+"/chat/completions", object{"messages": []object{{"role": "user", "content": "hello?"}}}, nil)
 	s.call(t, 503, "GET", "/readyz", nil, nil)
 	s.call(t, 200, "GET", "/healthz", nil, nil)
-	// The LLM may be asked while the disk works; whatever it says, the caller has got the refusal,
-	// and nothing of the turn is stored.
+	// The LLM may be called while the disk works. In any case the client has got the refusal, and
+	// nothing of the turn is stored.
 	if got := len(requests(t, llm)); got > 1 {
 		t.Errorf("the LLM was asked %d times for one refused call", got)
 	}

@@ -11,9 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEndAfterKill is fault 33 with the power cut: the server dies within an answer, and the agent
-// ends after the restart. What was said of the answer died with the process; event 103 holds
-// everything else and says so.
+// TestEndAfterKill kills the server during an answer and ends the agent after the restart. The sent
+// part of the answer is lost; event 103 has everything else and reports the loss.
 func TestEndAfterKill(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -66,7 +65,7 @@ func saidBy(msgs []message) []string {
 	return out
 }
 
-// within asks for a stream and comes back when the word has been said in it; the stream stays open.
+// within requests a stream and returns when the word has arrived; the stream stays open.
 func (s *server) within(t testing.TB, id, word string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// eventSource does what a browser's EventSource does (HTML Living Standard, 9.2 "Server-sent
-// events"): it reads the stream byte by byte as the grammar says, comes back with Last-Event-ID
-// after the time that the server said, and gives up where the server says so.
+// eventSource behaves like a browser's EventSource (HTML Living Standard, 9.2 "Server-sent
+// events"): it parses the stream byte by byte, reconnects with Last-Event-ID after the server's
+// retry time, and stops when the server says so.
 type eventSource struct {
 	url    func() string // the server may have moved
 	client *http.Client
@@ -21,7 +21,7 @@ type eventSource struct {
 
 	lastID string
 	retry  time.Duration
-	// cut, if not nil, says after how many bytes the connection breaks.
+	// cut, if not nil, returns after how many bytes the connection breaks.
 	cut func() int64
 }
 
@@ -32,8 +32,8 @@ var (
 	errFailed = errors.New("the connection failed for good")
 )
 
-// run reads until the server says that there is nothing more (204: nil), fails for good, or ctx is
-// done.
+// run reads until the server ends the stream for good (204: nil), a request fails for good, or ctx
+// is done.
 func (s *eventSource) run(ctx context.Context) error {
 	defer close(s.events)
 	s.retry = 20 * time.Millisecond
@@ -47,7 +47,7 @@ func (s *eventSource) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		// What a server says may be seconds; a test has no time for them.
+		// The server's retry time may be seconds, which is too long for a test.
 		case <-time.After(min(s.retry, 50*time.Millisecond)):
 		}
 	}
@@ -83,7 +83,7 @@ func (s *eventSource) connect(ctx context.Context) error {
 	return nil
 }
 
-// read interprets a stream until it ends. What is not ended by an empty line is no event.
+// read parses a stream until it ends. An event without its empty line is dropped.
 func (s *eventSource) read(r *bufio.Reader) {
 	if bom, err := r.Peek(3); err == nil && string(bom) == "\ufeff" {
 		_, _ = r.Discard(3)
@@ -124,7 +124,7 @@ func (s *eventSource) read(r *bufio.Reader) {
 	}
 }
 
-// readLine gives a line without its end, which is CR LF, LF or CR.
+// readLine returns a line without its end, which is CR LF, LF or CR.
 func readLine(r *bufio.Reader) (string, error) {
 	var b strings.Builder
 	for {

@@ -21,7 +21,7 @@ import (
 // hookSecret is a signing secret for tests, in the form of Standard Webhooks.
 var hookSecret = "whsec_" + base64.StdEncoding.EncodeToString([]byte("compat-compat-compat-compat-1234"))
 
-// notice is one event as it came.
+// notice is one received event.
 type notice struct {
 	NoticeID  string `json:"noticeId"`
 	ProductID int    `json:"productId"`
@@ -33,18 +33,18 @@ type notice struct {
 		Message  string    `json:"message"`
 		Contents []message `json:"contents"`
 		Turns    []any     `json:"turns"`
-		// Of event 103: why an answer is missing.
+		// In event 103, why an answer is missing.
 		EndReason string `json:"end_reason"`
 		EndTurn   int64  `json:"end_turn_id"`
 	} `json:"payload"`
 }
 
-// hooks is a webhook receiver that trusts nothing: signatures are verified by a library that is not
-// ours, and a body that comes again must be the same to the byte.
+// hooks is a strict webhook receiver: an independent library verifies signatures, and a repeated
+// body must have the same bytes.
 type hooks struct {
 	url      string
 	verifier *standardwebhooks.Webhook
-	// fail tells whether to refuse an attempt; drop ends the connection without an answer.
+	// fail reports whether to refuse an attempt, or to drop the connection without an answer.
 	fail func(id string, attempt string) (refuse, drop bool)
 
 	mu     sync.Mutex
@@ -67,7 +67,7 @@ func newHooks(t testing.TB, fail func(id, attempt string) (refuse, drop bool)) *
 	return h
 }
 
-// ServeHTTP takes one attempt.
+// ServeHTTP receives one attempt.
 func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.got[n.Payload.AgentID][n.EventType] = n
 	w.Header().Set("Content-Type", "application/json")
-	// The sender tries again if it did not get it.
+	// If the sender does not get this answer, it retries.
 	_, _ = io.WriteString(w, `{"code":0,"msg":"success"}`)
 }
 
@@ -128,7 +128,7 @@ func (h *hooks) verify(header http.Header, body []byte) (notice, error) {
 	return n, nil
 }
 
-// of gives the events of an agent that were taken, by type.
+// of returns the accepted events of an agent, by type.
 func (h *hooks) of(agent string) map[int]notice {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +139,7 @@ func (h *hooks) of(agent string) map[int]notice {
 	return out
 }
 
-// wrong gives everything that was not as it must be.
+// wrong returns everything that was not as it should be.
 func (h *hooks) wrong() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

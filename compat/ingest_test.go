@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestIngestSurvivesKill: what a notification's sender was told is stored is there after the
-// process was killed, and is known when it comes again.
+// TestIngestSurvivesKill checks that an acknowledged notification is stored after the process was
+// killed, and is recognized when it is sent again.
 func TestIngestSurvivesKill(t *testing.T) {
 	t.Parallel()
 	const secret = "customer key"

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// crash is what the clients of a server that is killed again and again know: what was acknowledged
-// to them.
+// crash holds what a server that is killed repeatedly has acknowledged to its clients.
 type crash struct {
 	t     *testing.T
 	s     *server // the generation that runs
@@ -33,7 +32,7 @@ type crash struct {
 	calls   []*shortCall
 }
 
-// lane is a client that appends batch after batch to one agent, which it shares with another.
+// lane is a client that appends batches to one agent, which it shares with another.
 type lane struct {
 	agent  string
 	name   string // its messages' ids begin with it
@@ -44,7 +43,7 @@ type lane struct {
 	cursor int64    // and up to which seq
 }
 
-// talk is a client that asks one agent again and again.
+// talk is a client that asks one agent repeatedly.
 type talk struct {
 	agent string
 	n     int
@@ -60,9 +59,9 @@ type shortCall struct {
 	left    bool // and acknowledged
 }
 
-// Killed over and over while clients append, stream, join and leave, and while webhooks go out, the
-// server loses nothing that it acknowledged, stores nothing twice, and tells the receiver of every
-// end.
+// TestKill kills the server repeatedly while clients append, stream, join and leave, and while
+// webhooks are sent. Nothing acknowledged is lost, nothing is stored twice, and the receiver gets
+// the end of every agent.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Uint32
@@ -80,7 +79,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killed kills a server of these settings so often.
+// killed kills a server with these settings that many times.
 func killed(t *testing.T, hooks *hooks, kills int, settings ...string) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -112,7 +111,7 @@ func killed(t *testing.T, hooks *hooks, kills int, settings ...string) {
 	}
 	c.settle()
 	c.check(true)
-	// What was acknowledged is there after an orderly end, too.
+	// After an orderly end everything acknowledged is stored, too.
 	c.s.signal(t, 15)
 	if code := c.s.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -121,8 +120,8 @@ func killed(t *testing.T, hooks *hooks, kills int, settings ...string) {
 	c.check(true)
 }
 
-// run lets everybody work until the server has acknowledged so many things, and kills it in the
-// middle of the next.
+// run lets all clients work until the server has acknowledged that many requests, and kills it
+// during the next.
 func (c *crash) run(acks int64) {
 	c.acks.Store(0)
 	c.enemy = make(chan struct{})
@@ -151,7 +150,7 @@ func (c *crash) run(acks int64) {
 	}
 }
 
-// dead tells that the server was killed; an error before that is one.
+// dead reports whether the server was killed. An error before that is a failure.
 func (c *crash) dead() bool {
 	select {
 	case <-c.enemy:
@@ -161,7 +160,7 @@ func (c *crash) dead() bool {
 	}
 }
 
-// broken notes an error that has no excuse.
+// broken records an error that the kill does not explain.
 func (c *crash) broken(what string, status int, body []byte, err error) {
 	if err != nil && c.dead() {
 		return
@@ -213,7 +212,7 @@ func (c *crash) talks(ctx context.Context, k *talk) {
 	}
 }
 
-// stream asks, and tells whether an answer began and, without error, what it was.
+// stream requests an answer. It reports whether one began and, without error, what it was.
 func (c *crash) stream(ctx context.Context, agent, text string) (began bool, answer string, err error) {
 	body := fmt.Sprintf(`{"stream":true,"messages":[{"role":"user","content":%q}]}`, text)
 	req, err := http.NewRequestWithContext(ctx, "POST", c.s.url+"/v1/agents/"+agent+"/chat/completions", strings.NewReader(body))
@@ -252,8 +251,8 @@ func (c *crash) stream(ctx context.Context, agent, text string) (began bool, ans
 	return true, "", err
 }
 
-// comesAndGoes joins, says something, sometimes asks something, and leaves, sometimes while the
-// answer is still coming.
+// comesAndGoes joins, appends, sometimes requests an answer, and leaves, sometimes during the
+// answer.
 func (c *crash) comesAndGoes(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		call := &shortCall{}
@@ -275,7 +274,7 @@ func (c *crash) comesAndGoes(ctx context.Context) {
 		call.message = true
 		var asking sync.WaitGroup
 		if n%3 == 0 {
-			// Cut by the leave, or by the kill.
+			// Ended by the leave, or by the kill.
 			asking.Go(func() { _, _, _ = c.stream(ctx, call.agent, "and now?") })
 		}
 		call.leave = true
@@ -290,8 +289,7 @@ func (c *crash) comesAndGoes(ctx context.Context) {
 	}
 }
 
-// check compares what the server has with what it acknowledged: what is new since the last check,
-// or all of it.
+// check compares what the server has with what it acknowledged, since the last check or in all.
 func (c *crash) check(all bool) {
 	ctx := c.t.Context()
 	for _, l := range c.lanes {
@@ -316,8 +314,7 @@ func (c *crash) check(all bool) {
 			}
 		}
 		want := l.acked[l.seen:]
-		// Behind what was acknowledged may stand one batch whose answer was lost, whole or not at
-		// all.
+		// One batch whose answer was lost may follow what was acknowledged, complete or not at all.
 		doubt := slices.Clone(want)
 		for _, m := range l.again {
 			doubt = append(doubt, m["id"].(string))
@@ -366,7 +363,7 @@ func (c *crash) checkTalk(k *talk, msgs []message) {
 	}
 }
 
-// tail gives the ledger behind a seq.
+// tail returns the ledger after a seq.
 func (c *crash) tail(agent string, after int64) []message {
 	var out []message
 	for {
@@ -383,8 +380,8 @@ func (c *crash) tail(agent string, after int64) []message {
 	}
 }
 
-// checkOrder wants every seq once and rising, turns that never go down, and no turn with two user
-// messages but where the first had no answer yet.
+// checkOrder checks that seq increases without repeats, that turns never decrease, and that no turn
+// has two user messages unless the first had no answer yet.
 func checkOrder(t *testing.T, agent string, msgs []message) {
 	t.Helper()
 	answered := false
@@ -408,12 +405,13 @@ func checkOrder(t *testing.T, agent string, msgs []message) {
 
 func tailOf(list []string) []string { return list[max(0, len(list)-8):] }
 
-// settle waits until every agent that left is stopped and its events came, and looks at the others.
+// settle waits until every agent that left is stopped and its events have arrived, and checks the
+// others.
 func (c *crash) settle() {
 	left, running := 0, 0
-	// A delivery that was in flight at a kill is sent again when its lease is over, which the
-	// sender's limits make half a minute.
-	end := time.Now().Add(75 * time.Second)
+	// A delivery that was in flight at a kill is sent again when its lease ends, after half a
+	// minute.
+	end := time.Now().Add(30*time.Second + patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for _, call := range c.calls {

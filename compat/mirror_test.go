@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// mirror is a receiver that keeps of each message what agent.message told last.
+// mirror is a receiver that keeps the latest agent.message event for each message.
 type mirror struct {
 	mu   sync.Mutex
 	kept map[string]map[int64]told // by agent and seq
@@ -28,7 +28,7 @@ type told struct {
 	message
 }
 
-// ServeHTTP takes one event.
+// ServeHTTP receives one event.
 func (m *mirror) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -58,7 +58,7 @@ func (m *mirror) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// history gives the mirror of an agent's history.
+// history returns the mirror of an agent's history.
 func (m *mirror) history(agent string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,8 +76,8 @@ func (m *mirror) history(agent string) []string {
 	return out
 }
 
-// TestMirrorThroughKills: events commit with what they tell of. Whatever a server that is killed
-// again and again has stored, a receiver of agent.message has heard of, and of nothing else.
+// TestMirrorThroughKills checks that events commit with the changes that caused them: a receiver of
+// agent.message gets exactly what a server that is killed repeatedly has stored.
 func TestMirrorThroughKills(t *testing.T) {
 	t.Parallel()
 	m := &mirror{kept: map[string]map[int64]told{}}

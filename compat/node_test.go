@@ -10,13 +10,13 @@ import (
 )
 
 // nodeReceiver runs the receiver of docs/guides/receiving.md that uses the package
-// standardwebhooks, and gives its URL. Without node it skips the test; without the package, too,
-// unless CI is set: .ci/run has npm install it.
+// standardwebhooks, and returns its URL. It skips the test without node and, unless CI is set,
+// without the package.
 func nodeReceiver(t *testing.T) (string, *process) {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("node is not on this machine")
+		t.Skip("node is not on this machine: install node and npm, and run npm ci in compat/node")
 	}
 	modules, err := filepath.Abs("node/node_modules")
 	if err != nil {
@@ -26,7 +26,7 @@ func nodeReceiver(t *testing.T) (string, *process) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("node is here and its package is not; run `npm ci` in compat/node: %v", err)
 		}
-		t.Skip("run `npm ci` in compat/node to run this")
+		t.Skip("a package of node is missing: run npm ci in compat/node")
 	}
 	page, err := os.ReadFile("../docs/guides/receiving.md")
 	if err != nil {
@@ -69,8 +69,8 @@ func nodeReceiver(t *testing.T) (string, *process) {
 	return "http://" + addr + "/hook", p
 }
 
-// TestNodeVerifies sends the events of a real call to node, whose package, made by others, verifies
-// them. The independent library for Go does so in every other test of webhooks here.
+// TestNodeVerifies sends the events of a real call to node, whose independent package verifies
+// them. An independent Go library does the same in every other webhook test here.
 func TestNodeVerifies(t *testing.T) {
 	t.Parallel()
 	url, p := nodeReceiver(t)

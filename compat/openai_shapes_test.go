@@ -10,8 +10,8 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// What a model answers in JSON mode is kept as it came, and the format that the client asks for
-// reaches the model as it was sent.
+// TestOpenAIJSONMode checks that an answer in JSON mode is stored unchanged, and that the requested
+// format reaches the model unchanged.
 func TestOpenAIJSONMode(t *testing.T) {
 	t.Parallel()
 	const said = "{\"at\": \"9:00\",\n \"platforms\": [2, 3], \"late\": null}"
@@ -63,8 +63,8 @@ func TestOpenAIJSONMode(t *testing.T) {
 	}
 }
 
-// toolStream is a stream of two tool calls at once, their arguments in pieces that take turns, with
-// usage in the end.
+// toolStream returns a stream of two concurrent tool calls, with interleaved pieces of their
+// arguments and usage at the end.
 func toolStream() []string {
 	chunk := func(choices string) string {
 		return `data: {"id":"c1","object":"chat.completion.chunk","created":1780000000,"model":"fake-1","choices":` + choices + "}\n\n"
@@ -85,8 +85,9 @@ func toolStream() []string {
 	}
 }
 
-// A client that keeps its own list streams two tool calls at once, sends both results, and asks on:
-// nothing is stored twice, the calls are whole, and the usage is kept.
+// TestOpenAIStreamedToolCalls streams two tool calls to a client that keeps its own list, which
+// then sends both results and asks again. Nothing is stored twice, the calls are complete, and the
+// usage is stored.
 func TestOpenAIStreamedToolCalls(t *testing.T) {
 	t.Parallel()
 	llm := fakeLLM(t)

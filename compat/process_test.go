@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for anything that a process should do at once. It is only ever
-// spent on a failure, or on a machine that is busy with something else.
-const patience = 30 * time.Second
+// patience is how long a test waits for anything that a process should do at once. It is only used
+// up on a failure or on a busy machine.
+const patience = 2 * time.Minute
 
 // eventually waits until cond holds. It is for state that can only be observed from outside, such
 // as a row that another process stores.
@@ -112,7 +112,7 @@ func run(t testing.TB, name string, args []string, env ...string) *process {
 	return p
 }
 
-// sane looks for what no process may ever write.
+// sane checks the output for what no process may ever write.
 func (p *process) sane(t testing.TB) {
 	for line := range strings.Lines(p.stderr.String()) {
 		for _, bad := range []string{"a handler panicked", "panic: ", "fatal error: ", "WARNING: DATA RACE", "http: superfluous"} {
@@ -124,8 +124,8 @@ func (p *process) sane(t testing.TB) {
 	}
 }
 
-// runGroup is run for a command that starts others: the kill at the end of the test reaches them,
-// too.
+// runGroup is run for a command that starts others: the kill at the end of the test ends all of
+// them.
 func runGroup(t testing.TB, name string, args []string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...)}
@@ -168,8 +168,8 @@ func (p *process) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// wait waits for the process to end by itself and gives its exit code, -1 for one that a signal
-// ended.
+// wait waits for the process to end by itself and returns its exit code, or -1 if a signal ended
+// it.
 func (p *process) wait(t testing.TB) int {
 	t.Helper()
 	select {
@@ -195,7 +195,7 @@ func (p *process) running() bool {
 	}
 }
 
-// within gives a context for one step of a test.
+// within returns a context with a deadline for one step of a test.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

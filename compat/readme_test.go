@@ -13,15 +13,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
-// command is one line of the README's session with what it says comes back.
+// command is one command of the README's session with the output shown below it.
 type command struct {
 	text string
 	want []string // lines
 }
 
-// blocks gives the fenced blocks of a kind, as lines.
+// blocks returns the fenced blocks of a kind, as lines.
 func blocks(readme, kind string) [][]string {
 	var out [][]string
 	open := false
@@ -54,9 +55,9 @@ func session(readme string) []command {
 	return out
 }
 
-// The README's session does what it says: its commands, run by a shell one after the other, answer
-// in the shape that is printed under them, and the receiver prints the lines shown. It does not run
-// beside other tests, since a barge-in after 0.6 s wants a machine that answers.
+// TestReadmeSession runs the README's session in a shell. The answers have the shape that is
+// printed below the commands, and the receiver prints the lines shown. The test is not parallel,
+// because the interruption after 0.6 s depends on the machine.
 func TestReadmeSession(t *testing.T) {
 	raw, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -83,39 +84,59 @@ func TestReadmeSession(t *testing.T) {
 			t.Errorf("the receiver never printed what the README shows: %s\nit printed\n%s", line, demo.stdout)
 		}
 	}
-	// Ctrl-C ends all three: its output is closed only when none is left.
+	// Ctrl-C ends all three. The output is closed only when all have ended.
 	demo.signal(t, syscall.SIGTERM)
 	demo.wait(t)
 }
 
-// runDemo starts what `make demo` starts, on free ports, and gives the server's address.
-func runDemo(t *testing.T) (*process, string) {
+// TestDemoBinary checks that the demo can serve with a server that was built before.
+func TestDemoBinary(t *testing.T) {
+	t.Parallel()
+	server := program(t, "api")
+	demo, _ := runDemo(t, "HEARDLOG_BIN="+server)
+	if said := demo.stderr.String(); !strings.Contains(said, "Starting "+server) || strings.Contains(said, "Building the server") || strings.Contains(said, "unknown setting") {
+		t.Errorf("the demo says\n%s", said)
+	}
+	demo.signal(t, syscall.SIGTERM)
+	demo.wait(t)
+}
+
+// runDemo starts what `make demo` starts, on free ports, and returns the server's address. The demo
+// compiles, which may take minutes, so only the time limit of go test ends the wait.
+func runDemo(t *testing.T, env ...string) (*process, string) {
 	t.Helper()
 	script, err := filepath.Abs("../examples/demo/run.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := freeAddr(t)
-	p := runGroup(t, script, nil, "HEARDLOG_ADDR="+addr, "DEMO_LLM="+freeAddr(t), "DEMO_RECEIVER="+freeAddr(t),
-		"HEARDLOG_STORE=sqlite:"+filepath.Join(t.TempDir(), "demo.db"), "HOME="+os.Getenv("HOME"), "GOCACHE="+os.Getenv("GOCACHE"),
-		// As program builds it: nothing is compiled twice.
-		"GOPATH="+os.Getenv("GOPATH"), "GOFLAGS="+os.Getenv("GOFLAGS"), "GOPROXY="+os.Getenv("GOPROXY"), "CGO_ENABLED=0")
+	env = append(env, "HEARDLOG_ADDR="+addr, "DEMO_LLM="+freeAddr(t), "DEMO_RECEIVER="+freeAddr(t),
+		"HEARDLOG_STORE=sqlite:"+filepath.Join(t.TempDir(), "demo.db"))
+	for _, e := range os.Environ() { // where Go keeps modules and its cache, and how it compiles
+		if name, _, _ := strings.Cut(e, "="); name == "HOME" || name == "TMPDIR" || strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "XDG_") {
+			env = append(env, e)
+		}
+	}
+	p := runGroup(t, script, nil, env...)
 	client := checkedClient(t)
-	eventually(t, "the demo answers", func() bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ; ; <-tick.C {
 		if !p.running() {
 			t.Fatalf("the demo ended:\n%s", p.stderr)
 		}
 		res, err := client.Get("http://" + addr + "/readyz")
 		if err != nil {
-			return false
+			continue
 		}
 		res.Body.Close()
-		return res.StatusCode == 200
-	})
-	return p, addr
+		if res.StatusCode == 200 {
+			return p, addr
+		}
+	}
 }
 
-// freeAddr gives an address that nobody listened on a moment ago.
+// freeAddr returns an address that was free a moment ago.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,7 +147,7 @@ func freeAddr(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// runShell runs the commands in one bash and gives the lines that each printed.
+// runShell runs the commands in one bash and returns the output lines of each.
 func runShell(t *testing.T, steps []command, addr string) [][]string {
 	t.Helper()
 	const mark = "--- end of command"
@@ -134,6 +155,9 @@ func runShell(t *testing.T, steps []command, addr string) [][]string {
 	for _, c := range steps {
 		text := strings.ReplaceAll(c.text, "127.0.0.1:8080", addr)
 		fmt.Fprintf(&script, "%s\necho; echo '%s'\n", text, mark)
+		if strings.Contains(text, " -m ") { // a script is quicker than a person: the server may not have noticed yet
+			fmt.Fprintf(&script, "until curl -s http://%s/metrics | grep -q '^heardlog_active_calls 0'; do :; done\n", addr)
+		}
 	}
 	bash := exec.CommandContext(within(t, patience), "bash")
 	bash.Dir, bash.Stdin = t.TempDir(), &script
@@ -152,9 +176,9 @@ func runShell(t *testing.T, steps []command, addr string) [][]string {
 	return all[:len(steps)]
 }
 
-// sameShape compares what a command printed with what the README shows. JSON has the same keys and
-// types; a stream has the same kinds of lines, "…" standing for any number of those shown; anything
-// else is the same text.
+// sameShape compares a command's output with the README's. JSON must have the same keys and types.
+// A stream must have the same kinds of lines, where "…" stands for any number of those shown.
+// Anything else must be the same text.
 func sameShape(want, got []string) error {
 	want, got = trimBlank(want), trimBlank(got)
 	if len(want) > 0 && strings.HasPrefix(want[0], "data:") {
@@ -219,7 +243,7 @@ func sameJSON(at string, want, got any) error {
 	return nil
 }
 
-// kind gives what matters of a stream's line: its field and the keys of its JSON.
+// kind returns the shape of a stream's line: its field and the keys of its JSON.
 func kind(line string) string {
 	field, rest, ok := strings.Cut(line, ":")
 	if !ok {
@@ -288,12 +312,12 @@ func sameStream(want, got []string) error {
 
 var (
 	uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	// How far the answer came before the caller hung up differs from run to run; what was heard of
-	// it does not.
+	// How much was sent before the client disconnected differs between runs; what was heard does
+	// not.
 	originals = regexp.MustCompile(`(to its end: The train leaves ).*(\\\])$`)
 )
 
-// linePattern makes a pattern of a line of the receiver: ids differ from run to run.
+// linePattern returns a pattern for a line of the receiver, because IDs differ between runs.
 func linePattern(line string) *regexp.Regexp {
 	p := regexp.QuoteMeta(line)
 	p = uuids.ReplaceAllString(p, uuids.String())
@@ -301,7 +325,7 @@ func linePattern(line string) *regexp.Regexp {
 	return regexp.MustCompile("^" + p + "$")
 }
 
-// What the README links to is there.
+// TestReadmeLinks checks that the files that the README links to exist.
 func TestReadmeLinks(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("../README.md")
@@ -322,7 +346,7 @@ func TestReadmeLinks(t *testing.T) {
 	}
 }
 
-// The comparison itself refuses what is not alike.
+// TestSameShape checks the comparison itself.
 func TestSameShape(t *testing.T) {
 	t.Parallel()
 	stream := []string{`data: {"a":"x"}`, "", "…", `data: {"b":null}`, "", "data: [DONE]"}

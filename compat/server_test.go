@@ -40,7 +40,7 @@ func launch(t testing.TB, env ...string) *server {
 	return s
 }
 
-// setting gives the value of name in a list of NAME=value.
+// setting returns the value of name in a list of NAME=value.
 func setting(env []string, name string) string {
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {
@@ -50,7 +50,7 @@ func setting(env []string, name string) string {
 	return ""
 }
 
-// listening waits for the line that tells the address.
+// listening waits for the log line with the address.
 func (s *server) listening(t testing.TB) {
 	t.Helper()
 	line, ok := s.stderr.find(func(l string) bool { return strings.Contains(l, `"message":"serving"`) })
@@ -64,7 +64,7 @@ func (s *server) listening(t testing.TB) {
 	s.url = entry.Address
 }
 
-// fakeLLM runs the pretended LLM and gives its base URL, to which /v1 belongs.
+// fakeLLM runs the fake LLM and returns its base URL without /v1.
 func fakeLLM(t testing.TB, args ...string) string {
 	t.Helper()
 	p := run(t, program(t, "fakellm"), append([]string{"-addr", "127.0.0.1:0"}, args...))
@@ -76,14 +76,14 @@ func fakeLLM(t testing.TB, args ...string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(line, says), "/v1")
 }
 
-// checkedClient is an HTTP client whose every answer is checked against openapi.yaml.
+// checkedClient returns an HTTP client that checks every answer against openapi.yaml.
 func checkedClient(t testing.TB) *http.Client {
 	tr := &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true, ResponseHeaderTimeout: patience}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: &specChecker{t: t, next: tr}, Timeout: 2 * time.Minute}
 }
 
-// httpClient is a client without checks, for servers that are not ours.
+// httpClient returns a client without checks, for other servers.
 func httpClient(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// refuses starts a server that must not start, and gives what it says.
+// refuses starts a server that must not start, and returns its output.
 func refuses(t *testing.T, env ...string) string {
 	t.Helper()
 	s := launch(t, env...)
@@ -22,7 +22,8 @@ func refuses(t *testing.T, env ...string) string {
 	return s.stderr.String()
 }
 
-// Every mistake in the settings is listed at once, and none of them shows a secret.
+// TestSettingsMistakes checks that every mistake in the settings is listed at once, and that none
+// of the errors has a secret.
 func TestSettingsMistakes(t *testing.T) {
 	t.Parallel()
 	env := []string{
@@ -45,8 +46,8 @@ func TestSettingsMistakes(t *testing.T) {
 	}
 }
 
-// What only other packages can judge is listed with the rest, and nothing is made before all of it
-// is right.
+// TestSettingsMistakesLeaveNothing checks that mistakes that other packages find are listed with
+// the rest, and that nothing is created before all settings are right.
 func TestSettingsMistakesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	store := filepath.Join(t.TempDir(), "data", "heardlog.db")
@@ -64,14 +65,14 @@ func TestSettingsMistakesLeaveNothing(t *testing.T) {
 	if strings.Contains(got, "hunter2") {
 		t.Errorf("a secret is shown:\n%s", got)
 	}
-	// This one alone.
+	// This mistake alone.
 	refuses(t, env[0], "HEARDLOG_WEBHOOK_URL=https://hooks.example/", "HEARDLOG_STORE=sqlite:"+store)
 	if _, err := os.Stat(filepath.Dir(store)); !os.IsNotExist(err) {
 		t.Errorf("the store was made for settings that are wrong: %v", err)
 	}
 }
 
-// Without credentials nothing but this machine is served.
+// TestSettingsOpenServer checks that without credentials only this machine is served.
 func TestSettingsOpenServer(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0"} {
@@ -80,12 +81,12 @@ func TestSettingsOpenServer(t *testing.T) {
 		}
 	}
 	s := start(t)
-	if !strings.Contains(s.stderr.String(), "open to everybody on this machine") {
-		if _, ok := s.stderr.find(func(l string) bool { return strings.Contains(l, "open to everybody on this machine") }); !ok {
+	if !strings.Contains(s.stderr.String(), "any request from this machine is accepted") {
+		if _, ok := s.stderr.find(func(l string) bool { return strings.Contains(l, "any request from this machine is accepted") }); !ok {
 			t.Errorf("an open server does not say so:\n%s", s.stderr)
 		}
 	}
-	// A page in a browser could come under a name that resolves to this machine.
+	// A page in a browser could use a host name that resolves to this machine.
 	req := strings.NewReader(`{"name":"x"}`)
 	r, err := s.client.Post(strings.Replace(s.url, "127.0.0.1", "localhost", 1)+"/v1/agents", "application/json", req)
 	if err != nil || r.StatusCode != 200 {
@@ -93,7 +94,8 @@ func TestSettingsOpenServer(t *testing.T) {
 	}
 }
 
-// Port 0 is any free one, and the address that is printed is the real one.
+// TestSettingsPortZero checks that port 0 takes any free port and that the logged address is the
+// real one.
 func TestSettingsPortZero(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_ADDR=127.0.0.1:0")
@@ -107,16 +109,17 @@ func TestSettingsPortZero(t *testing.T) {
 	}
 }
 
-// -h names every setting that the README names, and nothing else is taken for an argument.
+// TestSettingsHelp checks that -h prints every setting that docs/reference/settings.md lists, and
+// that unknown arguments are refused.
 func TestSettingsHelp(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/reference/settings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile("(?m)^\\| `(HEARDLOG_[A-Z_]+)`").FindAllSubmatch(readme, -1)
+	names := regexp.MustCompile("(?m)^\\| `(HEARDLOG_[A-Z_]+)`").FindAllSubmatch(page, -1)
 	if len(names) < 20 {
-		t.Fatalf("the README names %d settings", len(names))
+		t.Fatalf("the page names %d settings", len(names))
 	}
 	for _, arg := range []string{"-h", "--help", "help", "help settings"} {
 		p := run(t, program(t, "api"), strings.Fields(arg))
@@ -135,7 +138,7 @@ func TestSettingsHelp(t *testing.T) {
 	}
 }
 
-// Two processes never share a store.
+// TestStoreInUse checks that two processes never share a store.
 func TestStoreInUse(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -153,8 +156,8 @@ func TestStoreInUse(t *testing.T) {
 	}
 }
 
-// A database that a newer version wrote is refused, and so is what is none of ours; neither is
-// touched.
+// TestStoreRefused checks that a database of a newer version, or of another program, is refused and
+// not changed.
 func TestStoreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -194,11 +197,11 @@ func TestStoreRefused(t *testing.T) {
 	}
 }
 
-// putHeader writes a number as SQLite's header has it.
+// putHeader writes a number in the form of SQLite's header.
 func putHeader(b []byte, at int, v uint32) { binary.BigEndian.PutUint32(b[at:], v) }
 
-// With a key, no secret that was given stands in any file or in the log, at any level; a server
-// with another key or none does not start.
+// TestSecrets checks that with a key no secret appears in any file or in the log, at any level, and
+// that a server with another key or none does not start.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	const key = "the key of the store 4711"
@@ -220,7 +223,7 @@ func TestSecrets(t *testing.T) {
 		}
 		noSecrets(t, "the answer of "+path, body, secrets)
 	}
-	// As files stand while the server runs and after a crash, and after an orderly end.
+	// Files while the server runs, after a crash, and after an orderly end.
 	look := func() (all []byte) {
 		files, err := filepath.Glob(filepath.Dir(s.store) + "/*")
 		if err != nil {
@@ -264,5 +267,16 @@ func noSecrets(t *testing.T, where string, b []byte, secrets []string) {
 		if i := bytes.Index(b, []byte(secret)); i >= 0 {
 			t.Errorf("%s holds %q: …%q…", where, secret, b[max(0, i-80):min(len(b), i+80)])
 		}
+	}
+}
+
+// TestVersion checks that a binary names its version, commit and Go version.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	p := run(t, program(t, "api"), []string{"--version"})
+	code := p.wait(t)
+	want := regexp.MustCompile(`^heardlog \S+ \(commit (unknown|[0-9a-f]{40}(, modified)?); go1\S+ \w+/\w+\)\n$`)
+	if got := p.stdout.String(); code != 0 || !want.MatchString(got) {
+		t.Errorf("code %d, printed %q", code, got)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The subcommand plays every platform's calls against a running server and ends with 0; a record
-// that is not as expected, no server and no such platform end it with 1 and say so.
+// TestSimulate plays every platform's calls against a running server with exit code 0. An
+// unexpected record, a missing server and an unknown platform end with 1 and an error.
 func TestSimulate(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_CREDENTIALS=red=red-id:red-secret")

@@ -26,7 +26,7 @@ var spec = sync.OnceValues(func() (routers.Router, error) {
 	return gorillamux.NewRouter(doc)
 })
 
-// specChecker is a RoundTripper that holds every answer against openapi.yaml.
+// specChecker is a RoundTripper that checks every answer against openapi.yaml.
 type specChecker struct {
 	t    testing.TB
 	next http.RoundTripper
@@ -94,7 +94,7 @@ func isAgoraError(body []byte) bool {
 	return json.Unmarshal(body, &e) == nil && e.Detail != "" && e.Reason != ""
 }
 
-// The description itself is valid, and the server serves that one.
+// TestSpec checks that the description is valid and that the server serves it.
 func TestSpec(t *testing.T) {
 	t.Parallel()
 	doc, err := openapi3.NewLoader().LoadFromFile("../openapi.yaml")

@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTailThroughKills: EventSources whose connections break after any byte, at a server that is
-// killed again and again while clients append, speak, interrupt and stream. In the end each was
-// told everything that the ledger is made of, in its order, and nothing twice.
+// TestTailThroughKills runs EventSources whose connections break after any byte against a server
+// that is killed repeatedly while clients append, speak, interrupt and stream. In the end each has
+// received everything in the ledger, in order, and nothing twice.
 func TestTailThroughKills(t *testing.T) {
 	t.Parallel()
 	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_LLM_URL=" + fakeLLM(t, "-delay-chunk", "1ms") + "/v1"}
@@ -144,7 +144,7 @@ func tailFrom(t *testing.T, s *server, c *http.Client, path string) (out []sseEv
 	return out
 }
 
-// wantOnce wants ids that go up.
+// wantOnce checks that IDs increase.
 func wantOnce(t *testing.T, list []sseEvent) {
 	t.Helper()
 	var last [3]int64
@@ -166,8 +166,8 @@ func wantOnce(t *testing.T, list []sseEvent) {
 	}
 }
 
-// wantAll wants all of final in list, in its order. An answer is no longer provisional once the
-// agent has ended.
+// wantAll checks that list has all of final, in its order. An answer is no longer provisional once
+// the agent has ended.
 func wantAll(t *testing.T, list, final []sseEvent) {
 	t.Helper()
 	plain := func(e sseEvent) [3]string {

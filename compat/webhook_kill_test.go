@@ -17,7 +17,7 @@ import (
 // hookKills is how often the server of TestFault05Kills is killed.
 const hookKills = 26
 
-// hookCrash is what the clients of a server that is killed again and again know of its webhooks.
+// hookCrash holds what a server that is killed repeatedly has acknowledged about its webhooks.
 type hookCrash struct {
 	t     *testing.T
 	s     *server
@@ -38,9 +38,10 @@ type hookCrash struct {
 	taken   map[string]int  // by message id: what the receiver answered with a 200
 }
 
-// Killed over and over while endpoints are made, edited and deleted, deliveries replayed, and
-// agents come and go, the server keeps every endpoint and edit that it acknowledged, sends every
-// event and every replay, and its log tells of each delivery what happened.
+// TestFault05Kills kills the server repeatedly while endpoints are created, changed and deleted,
+// deliveries replayed, and agents join and leave. The server keeps every endpoint and change that
+// it acknowledged, sends every event and every replay, and its log has the outcome of each
+// delivery.
 func TestFault05Kills(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -78,7 +79,8 @@ func TestFault05Kills(t *testing.T) {
 	}
 }
 
-// endpoint makes one that gets everything by default; "" where the server died meanwhile.
+// endpoint creates an endpoint that gets everything by default, and returns "" if the server died
+// meanwhile.
 func (c *hookCrash) endpoint(ctx context.Context, to *hooks, description string) string {
 	status, body, err := c.s.try(ctx, "POST", "/v1/webhooks/endpoints", object{
 		"url": to.url, "description": description, "secrets": []object{{"secret": hookSecret}},
@@ -94,8 +96,8 @@ func (c *hookCrash) endpoint(ctx context.Context, to *hooks, description string)
 	return out.ID
 }
 
-// run lets everybody work until so many things were acknowledged, and kills the server in the
-// middle of the next.
+// run lets all clients work until that many requests were acknowledged, and kills the server during
+// the next.
 func (c *hookCrash) run(acks int64) {
 	c.acks.Store(0)
 	c.enemy = make(chan struct{})
@@ -122,7 +124,7 @@ func (c *hookCrash) run(acks int64) {
 	}
 }
 
-// broken notes an error that has no excuse.
+// broken records an error that the kill does not explain.
 func (c *hookCrash) broken(what string, status int, body []byte, err error) {
 	select {
 	case <-c.enemy:
@@ -157,7 +159,7 @@ func (c *hookCrash) comesAndGoes(ctx context.Context) bool {
 	return true
 }
 
-// edits changes the main endpoint again and again; it alone does.
+// edits changes the main endpoint repeatedly; nothing else changes it.
 func (c *hookCrash) edits(ctx context.Context) bool {
 	c.edit++
 	status, body, err := c.s.try(ctx, "PATCH", "/v1/webhooks/endpoints/"+c.main, object{"description": fmt.Sprint("edit ", c.edit)})
@@ -169,7 +171,7 @@ func (c *hookCrash) edits(ctx context.Context) bool {
 	return true
 }
 
-// makes makes an endpoint, and deletes the oldest where there are several.
+// makes creates an endpoint, and deletes the oldest if there are several.
 func (c *hookCrash) makes(ctx context.Context) bool {
 	id := c.endpoint(ctx, c.other, "another")
 	if id == "" {
@@ -204,7 +206,7 @@ type delivery struct {
 	}
 }
 
-// replaysOne sends one of the newest deliveries of the main endpoint again.
+// replaysOne replays one of the newest deliveries of the main endpoint.
 func (c *hookCrash) replaysOne(ctx context.Context) bool {
 	status, body, err := c.s.try(ctx, "GET", "/v1/webhooks/deliveries?limit=10&endpoint="+c.main, nil)
 	if err != nil || status != 200 {
@@ -258,10 +260,10 @@ func (c *hookCrash) check() {
 	}
 }
 
-// settle waits until nothing waits for the main endpoint, and looks at what came and at what the
-// log says of it.
+// settle waits until no delivery is due for the main endpoint, and checks what arrived and what the
+// log has.
 func (c *hookCrash) settle() {
-	end := time.Now().Add(75 * time.Second) // retries come after five seconds
+	end := time.Now().Add(30*time.Second + patience) // retries come after five seconds
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(c.deliveries("&state=pending")) > 0 {
@@ -307,7 +309,7 @@ func (c *hookCrash) settle() {
 	}
 }
 
-// deliveries lists all of the main endpoint's.
+// deliveries lists all deliveries of the main endpoint.
 func (c *hookCrash) deliveries(filter string) (all []delivery) {
 	for cursor := ""; ; {
 		var page struct {
@@ -323,8 +325,8 @@ func (c *hookCrash) deliveries(filter string) (all []delivery) {
 	}
 }
 
-// attempts wants the record of a delivered delivery to end with its only success; numbers may be
-// missing, of attempts that a kill cut off.
+// attempts checks that the attempts of a delivered delivery end with its only success. Attempts
+// that a kill ended may be missing.
 func (c *hookCrash) attempts(id string) {
 	var d delivery
 	c.s.call(c.t, 200, "GET", "/v1/webhooks/deliveries/"+id, nil, &d)

@@ -18,8 +18,7 @@ type sent struct {
 	body   []byte
 }
 
-// signedBy returns which of the secrets have signed the attempt, by their place. The verifier is
-// not ours.
+// signedBy returns the indexes of the secrets that signed the attempt, by an independent verifier.
 func (a sent) signedBy(t testing.TB, secrets ...string) string {
 	t.Helper()
 	out := ""
@@ -42,9 +41,9 @@ type hookEndpoint struct {
 	} `json:"secrets"`
 }
 
-// TestSecretsRotate: a receiver with an independent library takes the first attempt and the one
-// after a refusal; during the overlap it may have the old secret or the new one, after the revoke
-// the new one only. All of it outlives a restart.
+// TestSecretsRotate checks a receiver with an independent library: it accepts the first attempt and
+// the one after a refusal. During the overlap it may have the old or the new secret, after the
+// revoke only the new one. All of this survives a restart.
 func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
 	got := make(chan sent, 100)

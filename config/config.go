@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -25,12 +26,14 @@ type Config struct {
 	StoreURL  secret.String `env:"HEARDLOG_STORE" envDefault:"sqlite:data/heardlog.db" validate:"store"`
 	StorePath string
 
-	Credentials    []Credential `env:"HEARDLOG_CREDENTIALS"`
-	DefaultProject string       `env:"HEARDLOG_DEFAULT_PROJECT" validate:"omitempty,project"`
+	Credentials    []Credential  `env:"HEARDLOG_CREDENTIALS"`
+	Certificates   []Certificate `env:"HEARDLOG_AGORA_CERTIFICATES"`
+	CORSOrigins    Origins       `env:"HEARDLOG_CORS_ORIGINS"`
+	DefaultProject string        `env:"HEARDLOG_DEFAULT_PROJECT" validate:"omitempty,project"`
 
 	LLM         LLM
 	PassThrough []string  `env:"HEARDLOG_PASSTHROUGH"`
-	AutoJoin    bool      `env:"HEARDLOG_AUTO_JOIN" envDefault:"false"`
+	AutoJoin    *bool     `env:"HEARDLOG_AUTO_JOIN"` // nil = on an open server with an upstream
 	Profiles    []Profile `env:"HEARDLOG_PROFILES"`
 	NoKey       string    `env:"HEARDLOG_NO_KEY" envDefault:"refuse" validate:"oneof=refuse words"`
 
@@ -48,27 +51,44 @@ type Config struct {
 	OutboundAllow []netip.Prefix `env:"HEARDLOG_OUTBOUND_ALLOW"`
 	SecretKey     secret.String  `env:"HEARDLOG_SECRET_KEY" validate:"omitempty,key"` // decoded
 
-	// A zero means no limit, except in WorkingMB and Summaries.
-	IdleTimeout       time.Duration `env:"HEARDLOG_IDLE_TIMEOUT" envDefault:"30m" validate:"min=0s,max=72h,seconds"`
-	MaxAgents         int           `env:"HEARDLOG_MAX_AGENTS" envDefault:"0" validate:"min=0,max=10000000"`
-	OverMaxAgents     string        `env:"HEARDLOG_OVER_MAX_AGENTS" envDefault:"refuse" validate:"oneof=refuse drop_idle"`
-	ConversationLimit int           `env:"HEARDLOG_MAX_CONVERSATIONS" envDefault:"100000" validate:"min=0,max=10000000"`
-	WorkingMB         int           `env:"HEARDLOG_MAX_WORKING_MB" envDefault:"64" validate:"min=1,max=1024"`
-	ItemLimit         int           `env:"HEARDLOG_MAX_MEMORIES" envDefault:"1000000" validate:"min=0,max=100000000"`
-	MessageLimit      int           `env:"HEARDLOG_MAX_MESSAGES" envDefault:"100000" validate:"min=0,max=100000000"`
+	// A zero means no limit, except in WorkingMB, RecallMB, VectorsMB and Summaries.
+	IdleTimeout       time.Duration   `env:"HEARDLOG_IDLE_TIMEOUT" envDefault:"30m" validate:"min=0s,max=72h,seconds"`
+	MaxAgents         int             `env:"HEARDLOG_MAX_AGENTS" envDefault:"0" validate:"min=0,max=10000000"`
+	OverMaxAgents     string          `env:"HEARDLOG_OVER_MAX_AGENTS" envDefault:"refuse" validate:"oneof=refuse drop_idle"`
+	ConversationLimit int             `env:"HEARDLOG_MAX_CONVERSATIONS" envDefault:"100000" validate:"min=0,max=10000000"`
+	WorkingMB         int             `env:"HEARDLOG_MAX_WORKING_MB" envDefault:"64" validate:"min=1,max=1024"`
+	RecallMB          int             `env:"HEARDLOG_RECALL_MB" envDefault:"64" validate:"min=1,max=65536"`
+	Remember          memory.Remember `env:"HEARDLOG_REMEMBER" envDefault:"off"`
+	VectorsMB         int             `env:"HEARDLOG_VECTORS_MB" envDefault:"1024" validate:"min=1,max=65536"`
+	ItemLimit         int             `env:"HEARDLOG_MAX_MEMORIES" envDefault:"1000000" validate:"min=0,max=100000000"`
+	MessageLimit      int             `env:"HEARDLOG_MAX_MESSAGES" envDefault:"100000" validate:"min=0,max=100000000"`
+	Embeddings        Embeddings
 	Summaries         int           `env:"HEARDLOG_SUMMARIES" envDefault:"8" validate:"min=0,max=1000"`
 	Policy            window.Policy `env:"HEARDLOG_POLICY" envDefault:"agora"`
 	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
+	Redact            []Redact      `env:"HEARDLOG_REDACT"`
 
-	RateLimit       int           `env:"HEARDLOG_RATE_LIMIT" envDefault:"0" validate:"min=0,max=1000000"`
+	MessageQuota int64 `env:"HEARDLOG_MAX_PROJECT_MESSAGES" envDefault:"100000000" validate:"min=0,max=1000000000000"`
+	MBQuota      int64 `env:"HEARDLOG_MAX_PROJECT_MB" envDefault:"100000" validate:"min=0,max=1000000000"`
+
+	RateLimit       Rate          `env:"HEARDLOG_RATE_LIMIT" envDefault:"0"`
 	TailLimit       int           `env:"HEARDLOG_TAIL_READERS" envDefault:"10000" validate:"min=1,max=1000000"`
-	AgentTailLimit  int           `env:"HEARDLOG_TAIL_AGENT_READERS" envDefault:"2000" validate:"min=1,max=1000000"`
+	ProjectTails    int           `env:"HEARDLOG_TAIL_PROJECT_READERS" envDefault:"5000" validate:"min=1,max=1000000"`
 	MaxBody         int64         `env:"HEARDLOG_MAX_BODY" envDefault:"1048576" validate:"min=1024,max=67108864"`
+	DrainDelay      time.Duration `env:"HEARDLOG_DRAIN_DELAY" envDefault:"0s" validate:"min=0s,max=1h"`
 	ShutdownTimeout time.Duration `env:"HEARDLOG_SHUTDOWN_TIMEOUT" envDefault:"20s" validate:"min=0s,max=1h"`
 	LogLevel        string        `env:"HEARDLOG_LOG_LEVEL" envDefault:"info" validate:"oneof=debug info warn error"`
 	LogFormat       string        `env:"HEARDLOG_LOG_FORMAT" envDefault:"auto" validate:"oneof=auto json console"`
 
 	Tracing Tracing
+}
+
+// Embeddings is the model that makes embeddings.
+type Embeddings struct {
+	URL        string        `env:"HEARDLOG_EMBEDDINGS_URL" validate:"omitempty,httpurl"`
+	Key        secret.String `env:"HEARDLOG_EMBEDDINGS_KEY" validate:"line"`
+	Model      string        `env:"HEARDLOG_EMBEDDINGS_MODEL" validate:"line"`
+	Dimensions int           `env:"HEARDLOG_EMBEDDINGS_DIMENSIONS" envDefault:"0" validate:"min=0,max=4096"`
 }
 
 // LLM holds the upstream of agents that bring none, and the limits of every call.
@@ -86,6 +106,7 @@ type LLM struct {
 	Retry        int           `env:"HEARDLOG_LLM_RETRIES" envDefault:"1" validate:"min=0,max=5"`
 	RetryBudget  time.Duration `env:"HEARDLOG_LLM_RETRY_BUDGET" envDefault:"1s" validate:"min=0s,max=1m"`
 	Duplicates   string        `env:"HEARDLOG_LLM_DUPLICATES" envDefault:"supersede" validate:"oneof=supersede join"`
+	OnQuestion   string        `env:"HEARDLOG_LLM_ON_NEW_QUESTION" envDefault:"cut" validate:"oneof=cut keep"`
 }
 
 // Credential grants access to one project.
@@ -93,6 +114,20 @@ type Credential struct {
 	Project string
 	ID      string
 	Secret  secret.String
+}
+
+// Certificate verifies the tokens that are made with it for an app of Agora's. The app is a
+// project.
+type Certificate struct {
+	Project string // the app ID
+	Key     secret.String
+}
+
+// Rate limits what one project may do in a second. A zero field is no limit.
+type Rate struct {
+	Requests int64
+	Messages int64 // stored
+	Bytes    int64 // of request bodies
 }
 
 // Upstream is an LLM to fall back to.

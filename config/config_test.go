@@ -19,6 +19,9 @@ func load(env map[string]string) (config.Config, error) {
 	return config.Load(func(name string) string { return env[name] })
 }
 
+// certificate has the form of an app certificate.
+const certificate = "00112233445566778899aabbccddeeff"
+
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c, err := load(nil)
@@ -28,12 +31,12 @@ func TestDefaults(t *testing.T) {
 	want := config.Config{
 		Addr: "127.0.0.1:8080", Loopback: true, StorePath: "data/heardlog.db", DefaultProject: "default",
 		LLM: config.LLM{
-			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel", Duplicates: "supersede",
+			Connect: 5 * time.Second, FirstToken: 30 * time.Second, Idle: 30 * time.Second, Total: 10 * time.Minute, OnDisconnect: "cancel", Duplicates: "supersede", OnQuestion: "cut",
 			Retry: 1, RetryBudget: time.Second,
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
 		OverMaxAgents: "refuse", Summaries: 8,
-		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "agora"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", TailLimit: 10_000, AgentTailLimit: 2000, ShutdownTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, RecallMB: 64, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "agora"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -44,90 +47,103 @@ func TestDefaults(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, value, want string }{
-		{"HEARDLOG_ADDR", "8080", "not host:port"},
+		{"HEARDLOG_ADDR", "8080", "must be host:port"},
 		{"HEARDLOG_ADDR", "127.0.0.1:99999", "0 to 65535"},
-		{"HEARDLOG_ADDR", "0.0.0.0:80", "HEARDLOG_CREDENTIALS: is required"},
-		{"HEARDLOG_ADDR", ":80", "HEARDLOG_CREDENTIALS: is required"},
-		{"HEARDLOG_STORE", "mysql://u:hunter2@h/db", `"mysql" is not known`},
+		{"HEARDLOG_STORE", "mysql://u:hunter2@h/db", `not "mysql"`},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@h", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
 		{"HEARDLOG_STORE", "redis://u:hunter2@h/0", "agents can no longer be stored in Redis; use sqlite:PATH, or postgres://"},
 		{"HEARDLOG_STORE", "rediss://u:hunter2@h:6380/1?ttl=1h", "agents can no longer be stored in Redis"},
 		{"HEARDLOG_STORE", "postgres://u:hunter2@%zz/db", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"},
 		{"HEARDLOG_STORE", "sqlite:", "sqlite:PATH"},
 		{"HEARDLOG_STORE", "memory:x", "sqlite:PATH"},
-		{"HEARDLOG_CREDENTIALS", "p=id", "entry 1 is not project=id:secret"},
-		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=a:x", "entry 2: its id stands"},
-		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=b:hunter2", "entry 2: its secret is that of another project"},
+		{"HEARDLOG_CORS_ORIGINS", "https://a.example,*", "either * or a list"},
+		{"HEARDLOG_CORS_ORIGINS", "a.example", "must be origins such as"},
+		{"HEARDLOG_CORS_ORIGINS", "https://a.example/", "must be origins such as"},
+		{"HEARDLOG_CORS_ORIGINS", "https://*.example", "must be origins such as"},
+		{"HEARDLOG_CORS_ORIGINS", "null", "must be origins such as"},
+		{"HEARDLOG_CORS_ORIGINS", "https://user@a.example", "must be origins such as"},
+		{"HEARDLOG_CREDENTIALS", "p=id", "entry 1 must be project=id:secret"},
+		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=a:x", "entry 2: its id is used"},
+		{"HEARDLOG_CREDENTIALS", "p=a:hunter2,q=b:hunter2", "entry 2: its secret is used by another project"},
 		{"HEARDLOG_CREDENTIALS", "/nowhere/at/all", "neither project=id:secret nor the path"},
-		{"HEARDLOG_DEFAULT_PROJECT", "a/b", "not a project name"},
+		{"HEARDLOG_AGORA_CERTIFICATES", "a/b=hunter2", "entry 1 must be appid=certificate"},
+		{"HEARDLOG_AGORA_CERTIFICATES", "app=hunter2", "entry 1: the certificate must have 32 hexadecimal digits"},
+		{"HEARDLOG_AGORA_CERTIFICATES", "app=" + certificate + ",app=" + certificate + ",app=" + certificate, "entry 3: its app has 2 certificates"},
+		{"HEARDLOG_AGORA_CERTIFICATES", "hunter2", "neither appid=certificate nor the path"},
+		{"HEARDLOG_AGORA_CERTIFICATES", "#a=b", "has no entry"},
+		{"HEARDLOG_DEFAULT_PROJECT", "a/b", "must have 1 to 128 letters"},
 		{"HEARDLOG_POLICY", "short", "agora, ovos, orbiter, lauren, ossa, full"},
-		{"HEARDLOG_POLICY", "short", `HEARDLOG_POLICY: policy: "short" is not one of`},
+		{"HEARDLOG_POLICY", "short", `HEARDLOG_POLICY: policy: must be one of`},
 		{"HEARDLOG_POLICY", `{"max_tokens":-1}`, "max_tokens"},
-		{"HEARDLOG_PROFILES", `{"name":"a"}`, "array of profiles: it, or an entry of it, is of the wrong type"},
-		{"HEARDLOG_PROFILES", `[{"name":1}]`, "name is of the wrong type"},
-		{"HEARDLOG_PROFILES", `[{"nam":"a"}]`, `field "nam" is not known; project, name, header and path are`},
+		{"HEARDLOG_PROFILES", `{"name":"a"}`, "array of profiles: it, or an entry of it, has the wrong type"},
+		{"HEARDLOG_PROFILES", `[{"name":1}]`, "name has the wrong type"},
+		{"HEARDLOG_PROFILES", `[{"nam":"a"}]`, `unknown field "nam"; known are project, name, header and path`},
 		{"HEARDLOG_POLICY", `{"max_tokens":`, "JSON object"},
-		{"HEARDLOG_LLM_URL", "ftp://h", "not an http or https URL"},
+		{"HEARDLOG_REDACT", "card,ssn", "card, iban, phone, email"},
+		{"HEARDLOG_REDACT", `[{"project":"a/b"}]`, "project name"},
+		{"HEARDLOG_REDACT", `[{"own":{"a":"("}}]`, "regular expression"},
+		{"HEARDLOG_REDACT", `[{"kinds":[]}]`, "unknown field"},
+		{"HEARDLOG_LLM_URL", "ftp://h", "must be an http or https URL"},
 		{"HEARDLOG_LLM_URL", "http://u:hunter2@h/", "user name or password"},
 		{"HEARDLOG_LLM_API_KEY", "hunter2\n", "control character"},
-		{"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT", "soon", "not a duration"},
-		{"HEARDLOG_LLM_ON_DISCONNECT", "wait", "not one of cancel, drain"},
-		{"HEARDLOG_LLM_FALLBACKS", `[}`, "mistake at byte 2"},
-		{"HEARDLOG_LLM_FALLBACKS", `["hunter2"]`, "an entry of it, is of the wrong type"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":1}]`, "url is of the wrong type"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","hunter2":1}]`, "a field is not known"},
+		{"HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT", "soon", "must be a duration"},
+		{"HEARDLOG_LLM_ON_DISCONNECT", "wait", "must be one of cancel, drain"},
+		{"HEARDLOG_LLM_FALLBACKS", `[}`, "syntax error at byte 2"},
+		{"HEARDLOG_LLM_FALLBACKS", `["hunter2"]`, "an entry of it, has the wrong type"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":1}]`, "url has the wrong type"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","hunter2":1}]`, "unknown field"},
 		{"HEARDLOG_LLM_FALLBACKS", `[{"api_key":"hunter2"}]`, "entry 1: url is required"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://u:hunter2@h"}]`, "entry 1: url: must not hold a user name"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","name":"a b"}]`, "entry 1: its name may hold"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","name":"primary"}]`, "entry 1: its name is taken"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","name":"fallback-2"},{"url":"http://h"}]`, "entry 2: its name is taken"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","api_key":"hunter2\n"}]`, "entry 1: api_key: has a control character"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://u:hunter2@h"}]`, "entry 1: url: must not contain a user name"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","name":"a b"}]`, "entry 1: its name must consist"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","name":"primary"}]`, "entry 1: its name must be unique"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","name":"fallback-2"},{"url":"http://h"}]`, "entry 2: its name must be unique"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","api_key":"hunter2\n"}]`, "entry 1: api_key: must not contain a control character"},
 		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","headers":{"a b":"hunter2"}}]`, "entry 1: headers"},
 		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h","projects":["a/b"]}]`, "entry 1: projects"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h"}] hunter2`, "behind its array"},
-		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h"}]`, "wants HEARDLOG_LLM_URL"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h"}] hunter2`, "after its array"},
+		{"HEARDLOG_LLM_FALLBACKS", `[{"url":"http://h"}]`, "requires HEARDLOG_LLM_URL"},
 		{"HEARDLOG_LLM_FALLBACKS", "/nowhere/hunter2", "neither a JSON array nor the path"},
-		{"HEARDLOG_LLM_RETRIES", "6", "not a number from 0 to 5"},
-		{"HEARDLOG_LLM_RETRY_BUDGET", "2m", "not a duration"},
-		{"HEARDLOG_PASSTHROUGH", "embeddings", "is not a path"},
-		{"HEARDLOG_PASSTHROUGH", "/v1/embeddings,/v2/x", `"/v2/x" is not a path`},
-		{"HEARDLOG_PASSTHROUGH", "/v1/*", "is not a path"},
-		{"HEARDLOG_PASSTHROUGH", "/v1/a/../b", "is not a path"},
-		{"HEARDLOG_AUTO_JOIN", "maybe", "not true or false"},
-		{"HEARDLOG_AUTO_JOIN", "true", "wants HEARDLOG_LLM_URL"},
-		{"HEARDLOG_WEBHOOK_SECRET", "hunter2", "without HEARDLOG_WEBHOOK_URL"},
-		{"HEARDLOG_PUBLIC_URL", "heardlog.example", "not an http or https URL"},
-		{"HEARDLOG_PUBLIC_URL", "https://h/?key=hunter2", "must not hold a query"},
+		{"HEARDLOG_LLM_RETRIES", "6", "must be a number from 0 to 5"},
+		{"HEARDLOG_LLM_RETRY_BUDGET", "2m", "must be a duration"},
+		{"HEARDLOG_PASSTHROUGH", "embeddings", "must be paths"},
+		{"HEARDLOG_PASSTHROUGH", "/v1/embeddings,/v2/x", `not "/v2/x"`},
+		{"HEARDLOG_PASSTHROUGH", "/v1/*", "must be paths"},
+		{"HEARDLOG_PASSTHROUGH", "/v1/a/../b", "must be paths"},
+		{"HEARDLOG_AUTO_JOIN", "maybe", "must be true or false"},
+		{"HEARDLOG_AUTO_JOIN", "true", "requires HEARDLOG_LLM_URL"},
+		{"HEARDLOG_WEBHOOK_SECRET", "hunter2", "requires HEARDLOG_WEBHOOK_URL"},
+		{"HEARDLOG_PUBLIC_URL", "heardlog.example", "must be an http or https URL"},
+		{"HEARDLOG_PUBLIC_URL", "https://h/?key=hunter2", "must not contain a query"},
 		{"HEARDLOG_PUBLIC_URL", "https://u:hunter2@h/", "user name or password"},
-		{"HEARDLOG_INGEST_SECRETS", "p=", "entry 1 is not project=secret"},
-		{"HEARDLOG_INGEST_SECRETS", "p=a,a/b=hunter2", "entry 2: the project may hold"},
+		{"HEARDLOG_INGEST_SECRETS", "p=", "entry 1 must be project=secret"},
+		{"HEARDLOG_INGEST_SECRETS", "p=a,a/b=hunter2", "entry 2: the project must have"},
 		{"HEARDLOG_INGEST_SECRETS", "p=a,p=b,p=c,p=d,p=hunter2", "entry 5: its project has 4 secrets"},
-		{"HEARDLOG_INGEST_SECRETS", "p=hunter2\x01", "entry 1: a secret has at most"},
+		{"HEARDLOG_INGEST_SECRETS", "p=hunter2\x01", "entry 1: the secret must have at most"},
 		{"HEARDLOG_INGEST_SECRETS", "hunter2", "neither project=secret nor the path"},
-		{"HEARDLOG_INGEST_SECRETS", "#p=a", "holds no entry"},
-		{"HEARDLOG_WEBHOOK_PROXY", "ftp://u:hunter2@proxy", "not a proxy's URL"},
-		{"HEARDLOG_WEBHOOK_PROXY", "http://proxy/hunter2", "not a proxy's URL"},
-		{"HEARDLOG_WEBHOOK_PARK_AFTER", "-1", "not a number from 0"},
-		{"HEARDLOG_WEBHOOK_DISABLE_AFTER", "never", "not a duration"},
-		{"HEARDLOG_WEBHOOK_RETENTION", "-1d", "not a duration"},
+		{"HEARDLOG_INGEST_SECRETS", "#p=a", "has no entry"},
+		{"HEARDLOG_WEBHOOK_PROXY", "ftp://u:hunter2@proxy", "must be a proxy's URL"},
+		{"HEARDLOG_WEBHOOK_PROXY", "http://proxy/hunter2", "must be a proxy's URL"},
+		{"HEARDLOG_WEBHOOK_PARK_AFTER", "-1", "must be a number from 0"},
+		{"HEARDLOG_WEBHOOK_DISABLE_AFTER", "never", "must be a duration"},
+		{"HEARDLOG_WEBHOOK_RETENTION", "-1d", "must be a duration"},
 		{"HEARDLOG_OUTBOUND_ALLOW", "10.0.0.1/8", "write 10.0.0.0/8"},
-		{"HEARDLOG_OUTBOUND_ALLOW", "ten", "not an address range"},
-		{"HEARDLOG_SECRET_KEY", "hunter2", "has 7 characters"},
-		{"HEARDLOG_MAX_AGENTS", "-1", "not a number from 0"},
-		{"HEARDLOG_MAX_BODY", "12", "not a number from 1024"},
-		{"HEARDLOG_RETENTION", "1y", "not a duration"},
-		{"HEARDLOG_IDLE_TIMEOUT", "500ms", "not a whole number of seconds"},
-		{"HEARDLOG_LOG_LEVEL", "loud", "not one of debug"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", "not an http or https URL"},
+		{"HEARDLOG_OUTBOUND_ALLOW", "ten", "must be address ranges"},
+		{"HEARDLOG_SECRET_KEY", "hunter2", "at least 16 characters, not 7"},
+		{"HEARDLOG_MAX_AGENTS", "-1", "must be a number from 0"},
+		{"HEARDLOG_MAX_BODY", "12", "must be a number from 1024"},
+		{"HEARDLOG_RETENTION", "1y", "must be a duration"},
+		{"HEARDLOG_IDLE_TIMEOUT", "500ms", "must be a whole number of seconds"},
+		{"HEARDLOG_LOG_LEVEL", "loud", "must be one of debug"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", "must be an http or https URL"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:hunter2@h/", "user name or password"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://h/?key=hunter2", "must not hold a query"},
-		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://h/v1/traces?key=hunter2", "must not hold a query"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://h/?key=hunter2", "must not contain a query"},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://h/v1/traces?key=hunter2", "must not contain a query"},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"},
-		{"OTEL_TRACES_EXPORTER", "zipkin", "not one of"},
-		{"OTEL_SDK_DISABLED", "perhaps", "not true or false"},
-		{"OTEL_RESOURCE_ATTRIBUTES", "hunter2", "not key=value"},
-		{"OTEL_RESOURCE_ATTRIBUTES", strings.Repeat("a=b,", 65), "more than 64"},
-		{"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "all", "not one of span_only"},
+		{"OTEL_TRACES_EXPORTER", "zipkin", "must be one of"},
+		{"OTEL_SDK_DISABLED", "perhaps", "must be true or false"},
+		{"OTEL_RESOURCE_ATTRIBUTES", "hunter2", "must be key=value"},
+		{"OTEL_RESOURCE_ATTRIBUTES", strings.Repeat("a=b,", 65), "at most 64"},
+		{"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "all", "must be one of span_only"},
 	} {
 		t.Run(tt.name+" "+tt.want, func(t *testing.T) {
 			t.Parallel()
@@ -232,11 +248,11 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestIngestReadable: a secret of a project without credentials is refused.
+// TestIngestReadable checks that a secret of a project without credentials is refused.
 func TestIngestReadable(t *testing.T) {
 	t.Parallel()
 	for ingest, want := range map[string]string{
-		"shop=a,other=b": "", "shop=a,hunter2=b": "the project of entry 2 has no credentials",
+		"shop=a,other=b": "", "shop=a,hunter2=b": "the project of entry 2 must have credentials",
 	} {
 		_, err := config.Load(func(name string) string {
 			return map[string]string{"HEARDLOG_CREDENTIALS": "shop=id:secret,other=id2:secret2", "HEARDLOG_INGEST_SECRETS": ingest}[name]
@@ -247,8 +263,8 @@ func TestIngestReadable(t *testing.T) {
 	}
 }
 
-// TestSettings: each setting is described, and no two fields have one name, by which mistakes are
-// assigned to settings.
+// TestSettings checks that each setting is described and that names are unique, because mistakes
+// are assigned to settings by name.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	for _, s := range config.Settings() {

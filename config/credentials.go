@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -29,24 +30,57 @@ func parseCredentials(v string) ([]Credential, error) {
 		id, value, ok2 := strings.Cut(rest, ":")
 		switch {
 		case !ok1 || !ok2 || id == "" || value == "":
-			return nil, fmt.Errorf("entry %d is not project=id:secret", e.number)
+			return nil, fmt.Errorf("entry %d must be project=id:secret", e.number)
 		case !ValidProject(project):
-			return nil, fmt.Errorf("entry %d: the project may hold letters, digits, dot, dash and underscore, at most 128", e.number)
+			return nil, fmt.Errorf("entry %d: the project must have 1 to 128 letters, digits, dots, dashes and underscores", e.number)
 		case len(id) > 256 || len(value) > 1024:
-			return nil, fmt.Errorf("entry %d: an id has at most 256 characters and a secret 1024", e.number)
+			return nil, fmt.Errorf("entry %d: the id must have at most 256 characters, the secret at most 1024", e.number)
 		case seen[id]:
-			return nil, fmt.Errorf("entry %d: its id stands in an earlier entry too", e.number)
+			return nil, fmt.Errorf("entry %d: its id is used in an earlier entry", e.number)
 		case holders[value] != "" && holders[value] != project:
 			// Sent alone, as a bearer token, the secret would not identify the project.
-			return nil, fmt.Errorf("entry %d: its secret is that of another project too", e.number)
+			return nil, fmt.Errorf("entry %d: its secret is used by another project", e.number)
 		case len(out) == maxCredentials:
-			return nil, fmt.Errorf("there are more than %d entries", maxCredentials)
+			return nil, fmt.Errorf("must have at most %d entries", maxCredentials)
 		}
 		seen[id], holders[value] = true, project
 		out = append(out, Credential{Project: project, ID: id, Secret: secret.String(value)})
 	}
 	if len(out) == 0 {
-		return nil, errors.New("holds no entry; leave it unset for an open server on a loopback address")
+		return nil, errors.New("has no entry; leave it unset for an open server on a loopback address")
+	}
+	return out, nil
+}
+
+// maxCertificates is how many certificates an app may have: Agora's primary and secondary one.
+const maxCertificates = 2
+
+// parseCertificates reads appid=certificate entries. No error shows an entry.
+func parseCertificates(v string) ([]Certificate, error) {
+	entries, err := readEntries(v, "appid=certificate")
+	if err != nil {
+		return nil, err
+	}
+	var out []Certificate
+	count := map[string]int{}
+	for _, e := range entries {
+		project, value, _ := strings.Cut(e.text, "=")
+		_, err := hex.DecodeString(value)
+		switch {
+		case !ValidProject(project):
+			return nil, fmt.Errorf("entry %d must be appid=certificate; an app ID has letters and digits", e.number)
+		case err != nil || len(value) != 32:
+			return nil, fmt.Errorf("entry %d: the certificate must have 32 hexadecimal digits", e.number)
+		case count[project] == maxCertificates:
+			return nil, fmt.Errorf("entry %d: its app has %d certificates already", e.number, maxCertificates)
+		case len(out) == maxCredentials:
+			return nil, fmt.Errorf("must have at most %d entries", maxCredentials)
+		}
+		count[project]++
+		out = append(out, Certificate{Project: project, Key: secret.String(value)})
+	}
+	if len(out) == 0 {
+		return nil, errors.New("has no entry; leave it unset to accept no tokens of Agora")
 	}
 	return out, nil
 }

@@ -24,16 +24,19 @@ const (
 
 // checkIngest refuses a project without credentials, since its notifications could never be read.
 func (c *Config) checkIngest(m mistakes) {
-	if len(c.Credentials) == 0 {
+	if len(c.Credentials)+len(c.Certificates) == 0 {
 		return
 	}
 	known := map[string]bool{c.DefaultProject: true}
 	for _, k := range c.Credentials {
 		known[k.Project] = true
 	}
+	for _, k := range c.Certificates {
+		known[k.Project] = true
+	}
 	for i, s := range c.Ingest {
 		if !known[s.Project] { // not shown: it may be a secret in the wrong place
-			m.set("HEARDLOG_INGEST_SECRETS", "the project of entry %d has no credentials in HEARDLOG_CREDENTIALS, so that nobody could read what is filed there", i+1)
+			m.set("HEARDLOG_INGEST_SECRETS", "the project of entry %d must have credentials in HEARDLOG_CREDENTIALS; without them its data could not be read", i+1)
 		}
 	}
 }
@@ -51,21 +54,21 @@ func parseIngest(v string) ([]IngestSecret, error) {
 		project, value, _ := strings.Cut(e.text, "=")
 		switch {
 		case value == "":
-			return nil, fmt.Errorf("entry %d is not project=secret", e.number)
+			return nil, fmt.Errorf("entry %d must be project=secret", e.number)
 		case !ValidProject(project):
-			return nil, fmt.Errorf("entry %d: the project may hold letters, digits, dot, dash and underscore, at most 128", e.number)
+			return nil, fmt.Errorf("entry %d: the project must have 1 to 128 letters, digits, dots, dashes and underscores", e.number)
 		case len(value) > maxIngestSecret || oneLine(value) != nil:
-			return nil, fmt.Errorf("entry %d: a secret has at most %d bytes and no control characters", e.number, maxIngestSecret)
+			return nil, fmt.Errorf("entry %d: the secret must have at most %d bytes and no control characters", e.number, maxIngestSecret)
 		case count[project] == maxIngestPerProject:
 			return nil, fmt.Errorf("entry %d: its project has %d secrets already", e.number, maxIngestPerProject)
 		case len(out) == maxIngestSecrets:
-			return nil, fmt.Errorf("there are more than %d entries", maxIngestSecrets)
+			return nil, fmt.Errorf("must have at most %d entries", maxIngestSecrets)
 		}
 		count[project]++
 		out = append(out, IngestSecret{Project: project, Secret: secret.String(value)})
 	}
 	if len(out) == 0 {
-		return nil, errors.New("holds no entry; leave it unset to take no notifications")
+		return nil, errors.New("has no entry; leave it unset to accept no notifications")
 	}
 	return out, nil
 }

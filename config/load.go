@@ -13,6 +13,7 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/go-playground/validator/v10"
 
+	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -73,12 +74,17 @@ func parsers() map[reflect.Type]env.ParserFunc {
 	parse(out, parseDuration)
 	parse(out, func(v string) (bool, error) { return strconv.ParseBool(strings.ToLower(v)) })
 	parse(out, parseCredentials)
+	parse(out, parseCertificates)
 	parse(out, parseFallbacks)
 	parse(out, parsePassThrough)
+	parse(out, parseOrigins)
 	parse(out, parseProfiles)
+	parse(out, parseRate)
 	parse(out, parseIngest)
+	parse(out, parseRedact)
 	parse(out, parseAllow)
 	parse(out, parseAttributes)
+	parse(out, remember.ParseSetting)
 	parse(out, func(v string) (window.Policy, error) { return window.ParseSetting("", v) })
 	return out
 }
@@ -92,12 +98,35 @@ func parseDuration(v string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(v, "d"); ok {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 0 || n > 100*366 {
-			return 0, errors.New("not a number of days")
+			return 0, errors.New("must be a number of days")
 		}
 		return time.Duration(n) * 24 * time.Hour, nil
 	}
 	return time.ParseDuration(v)
 }
+
+// parseRate reads a number of requests, or requests=N,messages=N,bytes=N with parts left out.
+func parseRate(v string) (Rate, error) {
+	var r Rate
+	parts := map[string]*int64{"requests": &r.Requests, "messages": &r.Messages, "bytes": &r.Bytes}
+	for part := range strings.SplitSeq(v, ",") {
+		name, number, named := strings.Cut(strings.TrimSpace(part), "=")
+		if !named {
+			name, number = "requests", name
+		}
+		n, err := strconv.ParseInt(number, 10, 64)
+		to := parts[name]
+		if to == nil || err != nil || n < 0 || n > maxRate {
+			return Rate{}, fmt.Errorf("must be a number of requests, or a list such as requests=100,messages=2000,bytes=4000000, each from 0 to %d and named once, not %q", maxRate, part)
+		}
+		*to = n
+		delete(parts, name)
+	}
+	return r, nil
+}
+
+// maxRate is the largest part of a Rate.
+const maxRate = 1_000_000_000
 
 // mistakes holds the first mistake of each setting, by its name.
 type mistakes map[string]error
@@ -140,24 +169,23 @@ func (c *Config) derive() {
 		c.DefaultProject = "default"
 		if len(c.Credentials) > 0 {
 			c.DefaultProject = c.Credentials[0].Project
+		} else if len(c.Certificates) > 0 {
+			c.DefaultProject = c.Certificates[0].Project
 		}
 	}
 }
 
 // checkTogether finds mistakes that concern more than one setting.
 func (c *Config) checkTogether(m mistakes) {
-	if len(c.Credentials) == 0 && !c.Loopback && c.Addr != "" {
-		m.set("HEARDLOG_CREDENTIALS", "is required to serve %s: without credentials the server is open, and then serves only a loopback address such as 127.0.0.1:8080", c.Addr)
-	}
 	c.checkIngest(m)
 	if c.WebhookSecret != "" && c.WebhookURL == "" {
-		m.set("HEARDLOG_WEBHOOK_SECRET", "is set without HEARDLOG_WEBHOOK_URL")
+		m.set("HEARDLOG_WEBHOOK_SECRET", "requires HEARDLOG_WEBHOOK_URL")
 	}
 	if len(c.LLM.Fallbacks) > 0 && c.LLM.URL == "" {
-		m.set("HEARDLOG_LLM_FALLBACKS", "wants HEARDLOG_LLM_URL, which it stands behind")
+		m.set("HEARDLOG_LLM_FALLBACKS", "requires HEARDLOG_LLM_URL, the upstream that fallbacks replace")
 	}
-	if c.AutoJoin && c.LLM.URL == "" {
-		m.set("HEARDLOG_AUTO_JOIN", "wants HEARDLOG_LLM_URL, which agents that join by themselves talk to")
+	if c.AutoJoin != nil && *c.AutoJoin && c.LLM.URL == "" {
+		m.set("HEARDLOG_AUTO_JOIN", "requires HEARDLOG_LLM_URL, the upstream of agents that are created by themselves")
 	}
 }
 
@@ -171,10 +199,10 @@ func parseAllow(v string) ([]netip.Prefix, error) {
 		}
 		p, err := netip.ParsePrefix(e)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not an address range such as 10.0.0.0/8", e)
+			return nil, fmt.Errorf("must be address ranges such as 10.0.0.0/8, not %q", e)
 		}
 		if p != p.Masked() {
-			return nil, fmt.Errorf("%q has bits set behind its prefix; write %s", e, p.Masked())
+			return nil, fmt.Errorf("%q has bits set after its prefix; write %s", e, p.Masked())
 		}
 		out = append(out, p)
 	}

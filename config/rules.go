@@ -45,10 +45,10 @@ func textRule(check func(string) error) func(reflect.Value) error {
 func checkAddr(v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if err != nil {
-		return fmt.Errorf("%q is not host:port", v)
+		return fmt.Errorf("must be host:port, not %q", v)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+		return fmt.Errorf("the port must be a number from 0 to 65535, not %q", port)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func checkStore(v string) error {
 	switch scheme {
 	case "postgres", "postgresql":
 		if u, err := url.Parse(v); err != nil || u.Hostname() == "" && u.Query().Get("host") == "" || strings.Trim(u.Path, "/") == "" {
-			return errors.New("a PostgreSQL store is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+			return errors.New("a PostgreSQL store must be postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 		}
 		return nil
 	case "redis", "rediss":
@@ -75,10 +75,10 @@ func checkStore(v string) error {
 	}
 	path, ok := strings.CutPrefix(v, sqliteScheme)
 	if !ok || path == "" {
-		return fmt.Errorf("store %q is not known; write sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory: to try things out", scheme)
+		return fmt.Errorf("must be sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory: to try things out, not %q", scheme)
 	}
 	if strings.ContainsRune(path, 0) || strings.Contains(path, "?") {
-		return errors.New("the path may hold neither NUL nor a question mark")
+		return errors.New("the path must not contain NUL or a question mark")
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func ValidProject(s string) bool {
 
 func checkProject(v string) error {
 	if !ValidProject(v) {
-		return fmt.Errorf("%q is not a project name: letters, digits, dot, dash and underscore, at most 128", v)
+		return fmt.Errorf("must have 1 to 128 letters, digits, dots, dashes and underscores, not %q", v)
 	}
 	return nil
 }
@@ -108,18 +108,18 @@ func checkURL(v string) error {
 	u, err := url.Parse(v)
 	switch {
 	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "":
-		return errors.New("is not an http or https URL with a host")
+		return errors.New("must be an http or https URL with a host")
 	case u.User != nil:
-		return errors.New("must not hold a user name or password")
+		return errors.New("must not contain a user name or password")
 	case u.Fragment != "":
-		return errors.New("must not hold a fragment")
+		return errors.New("must not contain a fragment")
 	}
 	return nil
 }
 
 func checkPublicURL(v string) error {
 	if strings.Contains(v, "?") {
-		return errors.New("must not hold a query")
+		return errors.New("must not contain a query")
 	}
 	return checkURL(v)
 }
@@ -127,7 +127,7 @@ func checkPublicURL(v string) error {
 // checkCollector refuses a query, since the exporter would drop it, and a key in it.
 func checkCollector(v string) error {
 	if strings.Contains(v, "?") {
-		return errors.New("must not hold a query; keys go into OTEL_EXPORTER_OTLP_HEADERS")
+		return errors.New("must not contain a query; keys go into OTEL_EXPORTER_OTLP_HEADERS")
 	}
 	return checkURL(v)
 }
@@ -135,7 +135,7 @@ func checkCollector(v string) error {
 func checkProxy(v string) error {
 	u, err := url.Parse(v)
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("is not a proxy's URL such as http://proxy.example:3128")
+		return errors.New("must be a proxy's URL such as http://proxy.example:3128")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func checkKey(v string) error {
 	if b, err := base64.StdEncoding.DecodeString(v); err == nil && len(b) == 32 || len(v) >= minSecretKey {
 		return nil
 	}
-	return fmt.Errorf("has %d characters; at least %d are wanted, better 32 random bytes in base64", len(v), minSecretKey)
+	return fmt.Errorf("must have at least %d characters, not %d; 32 random bytes in base64 are better", minSecretKey, len(v))
 }
 
 // decodeKey returns the 32 bytes of a key in base64, or any other key as it is.
@@ -157,7 +157,7 @@ func decodeKey(v secret.String) secret.String {
 
 func checkSeconds(v reflect.Value) error {
 	if d := time.Duration(v.Int()); d%time.Second != 0 {
-		return fmt.Errorf("%q is not a whole number of seconds", d)
+		return fmt.Errorf("must be a whole number of seconds, not %q", d)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func checkSeconds(v reflect.Value) error {
 // oneLine refuses control characters, which could not stand in a header.
 func oneLine(v string) error {
 	if i := strings.IndexFunc(v, func(r rune) bool { return r < 0x20 || r == 0x7f }); i >= 0 {
-		return fmt.Errorf("has a control character at byte %d", i)
+		return fmt.Errorf("must not contain a control character; there is one at byte %d", i)
 	}
 	return nil
 }

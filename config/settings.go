@@ -68,7 +68,7 @@ func newValidator() *validator.Validate {
 // complete; those of numbers, durations and booleans are replaced.
 func (s Setting) parseError(value string, err error) error {
 	if want := s.allowed(); want != "" {
-		return fmt.Errorf("%q is not %s", value, want)
+		return fmt.Errorf("must be %s, not %q", want, value)
 	}
 	return err
 }
@@ -79,7 +79,7 @@ func (s Setting) ruleError(value string, e validator.FieldError) error {
 		return rule(reflect.ValueOf(e.Value()))
 	}
 	if want := s.allowed(); want != "" {
-		return fmt.Errorf("%q is not %s", value, want)
+		return fmt.Errorf("must be %s, not %q", want, value)
 	}
 	return errors.New("is not allowed")
 }
@@ -95,7 +95,7 @@ func (s Setting) allowed() string {
 	switch {
 	case s.field.Type == reflect.TypeFor[time.Duration]():
 		return fmt.Sprintf("a duration from %s to %s, such as 90s, 30m or 14d", args["min"], args["max"])
-	case s.field.Type.Kind() == reflect.Bool:
+	case s.field.Type.Kind() == reflect.Bool, s.field.Type == reflect.TypeFor[*bool]():
 		return "true or false"
 	case args["oneof"] != "":
 		choices := strings.Fields(args["oneof"])

@@ -62,10 +62,10 @@ func parseAttributes(v string) ([][2]string, error) {
 		key, value, ok := strings.Cut(e, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if key = strings.TrimSpace(key); !ok || key == "" || err != nil {
-			return nil, errors.New("is not key=value, comma separated, with values percent-encoded")
+			return nil, errors.New("must be key=value, comma separated, with values percent-encoded")
 		}
 		if len(out) == maxAttributes {
-			return nil, fmt.Errorf("holds more than %d attributes", maxAttributes)
+			return nil, fmt.Errorf("must have at most %d attributes", maxAttributes)
 		}
 		out = append(out, [2]string{key, value})
 	}

@@ -45,13 +45,13 @@ func parseFallbacks(v string) ([]Upstream, error) {
 	d.DisallowUnknownFields()
 	var in []upstreamJSON
 	if err := d.Decode(&in); err != nil {
-		return nil, fmt.Errorf("is not a JSON array of upstreams: %w", withoutValues(err))
+		return nil, fmt.Errorf("must be a JSON array of upstreams: %w", withoutValues(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("holds something behind its array")
+		return nil, errors.New("has text after its array")
 	}
 	if len(in) > maxFallbacks {
-		return nil, fmt.Errorf("holds %d upstreams; at most %d are allowed", len(in), maxFallbacks)
+		return nil, fmt.Errorf("has %d upstreams; at most %d are allowed", len(in), maxFallbacks)
 	}
 	var out []Upstream
 	// These have a meaning in headers and metrics.
@@ -62,7 +62,7 @@ func parseFallbacks(v string) ([]Upstream, error) {
 			return nil, fmt.Errorf("entry %d: %w", i+1, err)
 		}
 		if seen[u.Name] {
-			return nil, fmt.Errorf("entry %d: its name is taken; primary and agent are, too", i+1)
+			return nil, fmt.Errorf("entry %d: its name must be unique, and neither primary nor agent", i+1)
 		}
 		seen[u.Name] = true
 		out = append(out, u)
@@ -74,15 +74,15 @@ func parseFallbacks(v string) ([]Upstream, error) {
 func withoutValues(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if e.Field == "" {
-			return errors.New("it, or an entry of it, is of the wrong type")
+			return errors.New("it, or an entry of it, has the wrong type")
 		}
-		return fmt.Errorf("%s is of the wrong type at byte %d", e.Field, e.Offset)
+		return fmt.Errorf("%s has the wrong type at byte %d", e.Field, e.Offset)
 	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("mistake at byte %d", e.Offset)
+		return fmt.Errorf("syntax error at byte %d", e.Offset)
 	}
 	if strings.HasPrefix(err.Error(), "json: unknown field") {
-		return errors.New("a field is not known; name, url, api_key, model, vendor, headers and projects are")
+		return errors.New("unknown field; known are name, url, api_key, model, vendor, headers and projects")
 	}
 	return errors.New("it ends too early")
 }
@@ -94,7 +94,7 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 		u.Name = "fallback-" + strconv.Itoa(i+1)
 	}
 	if !ValidProject(u.Name) || len(u.Name) > maxUpstreamName {
-		return u, fmt.Errorf("its name may hold letters, digits, dot, dash and underscore, at most %d", maxUpstreamName)
+		return u, fmt.Errorf("its name must consist of letters, digits, dot, dash and underscore, at most %d", maxUpstreamName)
 	}
 	if in.URL == "" {
 		return u, errors.New("url is required")
@@ -109,11 +109,11 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 		}
 	}
 	if len(in.Headers) > maxHeaders {
-		return u, fmt.Errorf("headers: holds %d; at most %d are allowed", len(in.Headers), maxHeaders)
+		return u, fmt.Errorf("headers: has %d; at most %d are allowed", len(in.Headers), maxHeaders)
 	}
 	for name, value := range in.Headers {
 		if !headerName(name) {
-			return u, errors.New("headers: a name is none that a header can have")
+			return u, errors.New("headers: a name is not a valid header name")
 		}
 		if err := oneLine(value); err != nil {
 			return u, fmt.Errorf("headers: a value %w", err)
@@ -125,7 +125,7 @@ func (in *upstreamJSON) upstream(i int) (Upstream, error) {
 	}
 	for _, p := range in.Projects {
 		if !ValidProject(p) {
-			return u, errors.New("projects: a name may hold letters, digits, dot, dash and underscore, at most 128")
+			return u, errors.New("projects: a name must have 1 to 128 letters, digits, dots, dashes and underscores")
 		}
 	}
 	return u, nil
@@ -154,10 +154,10 @@ func parsePassThrough(v string) ([]string, error) {
 		path, ok := strings.CutPrefix(e, "/v1/")
 		path = strings.TrimSuffix(path, "/*")
 		if e != "*" && (!ok || path == "" || path == "*" || strings.ContainsAny(path, "*%\\?# ") || strings.Contains("/"+path+"/", "//") || strings.Contains("/"+path+"/", "/../")) {
-			return nil, fmt.Errorf("%q is not a path such as /v1/embeddings or /v1/audio/*, nor *", e)
+			return nil, fmt.Errorf("must be paths such as /v1/embeddings or /v1/audio/*, or *, not %q", e)
 		}
 		if len(out) == maxPassThrough {
-			return nil, fmt.Errorf("there are more than %d paths", maxPassThrough)
+			return nil, fmt.Errorf("must have at most %d paths", maxPassThrough)
 		}
 		out = append(out, e)
 	}

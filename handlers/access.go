@@ -1,146 +1,296 @@
 package handlers
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/agoratoken"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
-// Access maps credentials to projects. Without credentials the server is open: every caller is let
-// in, from this machine only.
+// Access checks credentials: those of the settings (see Add), stored keys, and Agora's tokens (see
+// AddCertificate). While there are no credentials, keys or certificates, the server is open: every
+// caller is let in, from this machine only.
 type Access struct {
 	// DefaultProject is the project of /v1 on an open server.
 	DefaultProject string
-	byID           map[string]credential
-	byToken        map[[sha256.Size]byte]credential
 	// ValidProject reports whether a name in a path can be a project.
 	ValidProject func(string) bool
+	// Keys are the stored keys; nil = none.
+	Keys    *access.Keys
+	guesses *access.Guesses
+	byID    map[string]credential
+	byToken map[[sha256.Size]byte]credential
+	// certificates verify Agora's tokens, by app ID.
+	certificates map[string][]secret.String
+	now          func() time.Time
 }
 
+// credential is one of the settings. It has every scope.
 type credential struct {
-	project string
-	hash    [sha256.Size]byte
+	project, id string
+	hash        [sha256.Size]byte
 }
+
+func (c credential) caller() access.Caller { return access.Caller{Project: c.project, ID: c.id} }
 
 // Add lets the holder of id and secret into the project. Only a hash of the secret is kept.
 func (c *Access) Add(project, id, secret string) {
 	if c.byID == nil {
 		c.byID, c.byToken = map[string]credential{}, map[[sha256.Size]byte]credential{}
 	}
-	cred := credential{project: project, hash: sha256.Sum256([]byte(secret))}
+	cred := credential{project: project, id: id, hash: sha256.Sum256([]byte(secret))}
 	c.byID[id] = cred
 	c.byToken[cred.hash] = cred
 }
 
-// open reports whether no credentials are configured.
-func (c *Access) open() bool { return len(c.byID) == 0 }
+// AddCertificate lets the holders of Agora's tokens that were made with the certificate into the
+// project whose name is the app ID.
+func (c *Access) AddCertificate(appID string, certificate secret.String) {
+	if c.certificates == nil {
+		c.certificates = map[string][]secret.String{}
+	}
+	c.certificates[appID] = append(c.certificates[appID], certificate)
+}
 
-// project returns the project of an Authorization header, "" if it is not valid.
-func (c *Access) project(header string) string {
+// open reports whether there are no credentials.
+func (c *Access) open(ctx context.Context) (bool, error) {
+	if configured := len(c.byID)+len(c.certificates) > 0; configured || c.Keys == nil {
+		return !configured, nil
+	}
+	exist, err := c.Keys.Exist(ctx)
+	return !exist, err
+}
+
+// presented is what an Authorization header holds: a pair, or a token, which is a secret alone, as
+// OpenAI's clients send it, or id:secret.
+type presented struct {
+	id, secret, token string
+	agora             bool // the token is one that Agora's clients make with an app certificate
+}
+
+// present reads an Authorization header.
+func present(header string) (p presented, ok bool) {
 	scheme, rest, _ := strings.Cut(header, " ")
 	rest = strings.TrimSpace(rest)
 	switch strings.ToLower(scheme) {
 	case "basic":
 		raw, err := base64.StdEncoding.DecodeString(rest)
-		if err != nil {
-			return ""
-		}
-		return c.byPair(string(raw))
+		p.id, p.secret, _ = strings.Cut(string(raw), ":")
+		return p, err == nil
 	case "bearer":
-		return c.byBearer(rest)
+		p.token = rest
 	case "agora": // agora token=… and agora token="…"
 		token, ok := strings.CutPrefix(rest, "token=")
 		if !ok {
-			return ""
+			return p, false
 		}
-		return c.byBearer(strings.Trim(token, `"`))
+		p.token = strings.Trim(token, `"`)
+		p.agora = agoratoken.Is(p.token)
+	default:
+		return p, false
 	}
-	return ""
+	if p.id, p.secret, ok = strings.Cut(p.token, ":"); !ok {
+		p.id, p.secret = access.KeyID(p.token), p.token
+	}
+	return p, true
 }
 
-// byPair takes id:secret. An unknown id costs the same hash and comparison as a known one.
-func (c *Access) byPair(pair string) string {
-	id, secret, _ := strings.Cut(pair, ":")
-	hash := sha256.Sum256([]byte(secret))
-	cred, known := c.byID[id]
-	if subtle.ConstantTimeCompare(hash[:], cred.hash[:]) != 1 || !known {
-		return ""
+// check returns the holder of a credential.
+func (c *Access) check(ctx context.Context, p presented) (access.Caller, error) {
+	if p.token != "" {
+		// The map's keys are hashes, so that the time of the lookup reveals nothing of the secret.
+		hash := sha256.Sum256([]byte(p.token))
+		if cred, ok := c.byToken[hash]; ok && subtle.ConstantTimeCompare(hash[:], cred.hash[:]) == 1 {
+			return cred.caller(), nil
+		}
 	}
-	return cred.project
+	if p.agora {
+		return c.checkUnguessable(ctx, p)
+	}
+	// An unknown ID costs the same hash and comparison as a known one.
+	hash := sha256.Sum256([]byte(p.secret))
+	cred, known := c.byID[p.id]
+	if subtle.ConstantTimeCompare(hash[:], cred.hash[:]) == 1 && known {
+		return cred.caller(), nil
+	}
+	return c.checkUnguessable(ctx, p)
 }
 
-// byBearer takes a secret alone, as OpenAI's clients send it, or id:secret. The map's keys are
-// hashes, so that the time of the lookup reveals nothing of the secret.
-func (c *Access) byBearer(token string) string {
-	hash := sha256.Sum256([]byte(token))
-	if cred, ok := c.byToken[hash]; ok && subtle.ConstantTimeCompare(hash[:], cred.hash[:]) == 1 {
-		return cred.project
+// checkUnguessable is check for credentials that cannot be guessed: stored keys and Agora's tokens.
+func (c *Access) checkUnguessable(ctx context.Context, p presented) (access.Caller, error) {
+	switch {
+	case p.agora:
+		return c.checkAgora(p.token)
+	case c.Keys == nil:
+		return access.Caller{}, access.ErrWrong()
 	}
-	if strings.Contains(token, ":") {
-		return c.byPair(token)
+	return c.Keys.Check(ctx, p.id, p.secret)
+}
+
+// checkAgora returns the holder of a token of Agora's. Apps of end users may hold such tokens, so
+// that they open only the calls that Agora's own API has.
+func (c *Access) checkAgora(token string) (access.Caller, error) {
+	t, err := agoratoken.Parse(token)
+	if err != nil {
+		return access.Caller{}, fault.New(fault.Unauthenticated, "the Agora token cannot be used: %v", err)
 	}
-	return ""
+	certificates := c.certificates[t.AppID]
+	if len(certificates) == 0 {
+		return access.Caller{}, fault.New(fault.Unauthenticated,
+			"this server has no app certificate for the app ID of this Agora token: set HEARDLOG_AGORA_CERTIFICATES, or sign in with a customer ID and secret that are credentials of this server")
+	}
+	for _, certificate := range certificates {
+		if err = t.Verify(certificate.Reveal(), c.now()); !errors.Is(err, agoratoken.ErrSignature) {
+			break
+		}
+	}
+	if err != nil {
+		return access.Caller{}, fault.New(fault.Unauthenticated, "the Agora token is not valid: %v", err)
+	}
+	return access.Caller{Project: t.AppID, ID: "agora-token", Scopes: []access.Scope{access.Read, access.Write}, Until: t.Expires}, nil
+}
+
+// needs refuses callers whose credential does not have the scope.
+func needs(scope access.Scope, next handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := infoOf(r).caller.May(scope); err != nil {
+			return err
+		}
+		return next(w, r)
+	}
+}
+
+// validEvery is how often a live tail checks that its key has not ended.
+const validEvery = 250 * time.Millisecond
+
+// whileValid ends the context of a long request once the caller's key or token has ended.
+func (c *Access) whileValid(next handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		caller := infoOf(r).caller
+		if !caller.Until.IsZero() {
+			ctx, end := context.WithDeadlineCause(r.Context(), caller.Until, fault.New(fault.Unauthenticated, "the token has expired"))
+			defer end()
+			return next(w, r.WithContext(ctx))
+		}
+		if !caller.Stored {
+			return next(w, r)
+		}
+		ctx, end := context.WithCancelCause(r.Context())
+		defer end(nil)
+		var check func()
+		check = func() {
+			if err := c.Keys.Valid(ctx, caller.ID); fault.Is(err, fault.Unauthenticated) {
+				end(err)
+			}
+			if ctx.Err() == nil {
+				time.AfterFunc(validEvery, check)
+			}
+		}
+		time.AfterFunc(validEvery, check)
+		return next(w, r.WithContext(ctx))
+	}
 }
 
 // enter finds the project of the request's credentials. It refuses a request without one.
 func (c *Access) enter(style errorStyle) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			project, err := c.projectFor(r)
+			caller, wait, err := c.callerOf(r)
 			if err != nil {
+				if wait > 0 {
+					w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+				}
 				answerError(w, r, style, err)
 				return
 			}
-			infoOf(r).project = project
+			info := infoOf(r)
+			info.project, info.caller = caller.Project, caller
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-func (c *Access) projectFor(r *http.Request) (string, error) {
+// callerOf returns who makes a request, or how long it must wait before its secret is checked. The
+// secret of a stored key is checked at once.
+func (c *Access) callerOf(r *http.Request) (_ access.Caller, wait time.Duration, _ error) {
 	appid := chi.URLParam(r, "appid")
-	if c.open() {
-		if appid == "" {
-			return c.DefaultProject, nil
-		}
-		if !c.ValidProject(appid) {
-			return "", fault.New(fault.NotFound, "project not found")
-		}
-		return appid, nil
+	switch open, err := c.open(r.Context()); {
+	case err != nil:
+		return access.Caller{}, 0, err
+	case open && appid == "":
+		return access.Caller{Project: c.DefaultProject}, 0, nil
+	case open && !c.ValidProject(appid):
+		return access.Caller{}, 0, fault.New(fault.NotFound, "project not found")
+	case open:
+		return access.Caller{Project: appid}, 0, nil
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" {
-		return "", fault.New(fault.Unauthenticated, "Missing authorization header")
+		return access.Caller{}, 0, fault.New(fault.Unauthenticated, "Missing authorization header")
 	}
-	project := c.project(header)
-	if project == "" {
-		return "", fault.New(fault.Unauthenticated, "the credentials are not valid")
+	p, ok := present(header)
+	attempt := c.guesses.Attempt(r.RemoteAddr, header, p.id)
+	wait = attempt.Wait()
+	caller, err := access.Caller{}, access.ErrWrong()
+	switch {
+	case ok && wait == 0:
+		caller, err = c.check(r.Context(), p)
+	case ok: // a right one that cannot be guessed need not wait
+		caller, err = c.checkUnguessable(r.Context(), p)
 	}
-	if appid != "" && subtle.ConstantTimeCompare([]byte(appid), []byte(project)) != 1 {
-		return "", fault.New(fault.NotFound, "project not found")
+	switch {
+	case wait > 0 && fault.Is(err, fault.Unauthenticated):
+		return access.Caller{}, wait, fault.New(fault.RateLimited, "too many wrong credentials came from this address; wait before the next attempt")
+	case fault.Is(err, fault.Unauthenticated):
+		attempt.Wrong()
+		return access.Caller{}, 0, err
+	case err != nil:
+		return access.Caller{}, 0, err
 	}
-	return project, nil
+	attempt.Right()
+	if appid != "" && subtle.ConstantTimeCompare([]byte(appid), []byte(caller.Project)) != 1 {
+		return access.Caller{}, 0, fault.New(fault.NotFound, "project not found")
+	}
+	return caller, 0, nil
 }
 
 // localOnly protects an open server from web pages in its user's browser: a page could reach this
 // machine under a host name of its own, or send a request that needs no permission. Health checks
-// are let through.
-func localOnly(next http.Handler) http.Handler {
+// are let through, and so are pages of the origins.
+func (c *Access) localOnly(origins []string) func(http.Handler) http.Handler {
 	pages := http.NewCrossOriginProtection()
+	for _, o := range origins {
+		_ = pages.AddTrustedOrigin(o) // package config has checked them
+	}
+	return func(next http.Handler) http.Handler { return c.local(pages, next) }
+}
+
+func (c *Access) local(pages *http.CrossOriginProtection, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// While it is not known, the server counts as open here, and is closed for callers.
+		open, unknown := c.open(r.Context())
 		var err error
 		switch {
 		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
+		case !open && unknown == nil:
 		case !localHost(r.Host):
-			err = fault.New(fault.Forbidden, "this server has no credentials configured and answers requests to localhost only, not to host %q", clip(r.Host, 80))
+			err = fault.New(fault.Forbidden, "this server has no credentials configured and answers requests to localhost only, not to host %q", text.Clip(r.Host, 80))
 		case pages.Check(r) != nil:
 			err = fault.New(fault.Forbidden, "this server has no credentials configured and takes no requests from web pages of other sites")
 		}
@@ -154,7 +304,7 @@ func localOnly(next http.Handler) http.Handler {
 
 // styleOf returns the form of errors for a path that was not routed.
 func styleOf(r *http.Request) errorStyle {
-	if strings.HasSuffix(r.URL.Path, "/chat/completions") || strings.HasSuffix(r.URL.Path, "/models") || r.URL.Path == "/v1/embeddings" {
+	if openAIPath(r.URL.Path) || r.URL.Path == "/v1/embeddings" {
 		return openAIError
 	}
 	return agoraError

@@ -11,16 +11,25 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/memory/recall"
+	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/platform"
 )
 
 // agentAPI serves agents: their start, settings and end.
 type agentAPI struct {
 	bodies
-	memory     *memory.Service
+	memory     *agents.Service
+	recall     *recall.Service
+	remember   *remember.Service // nil remembers nothing
+	remembers  memory.Remember   // the settings of joins that do not say
 	now        func() time.Time
 	defaultLLM bool // the server has an LLM for agents without one
+	platforms  *platform.Set
 }
 
 type agentAnswer struct {
@@ -39,6 +48,8 @@ type agentAnswer struct {
 	WeakKey  bool     `json:"weak_key,omitempty"`
 	// Inherited is what the agent took over from the one before, nil for nothing.
 	Inherited *inheritedJSON `json:"inherited,omitempty"`
+	// PausedUntil is when a pause ends, "" without one.
+	PausedUntil string `json:"paused_until,omitempty"`
 }
 
 func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
@@ -50,7 +61,7 @@ func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
 		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.ShownName(), AgentID: agent.ID,
 		Channel: agent.Settings.Channel, Labels: agent.Settings.Labels,
 		Keys: agent.Settings.Call.Keys, Previous: agent.Settings.Call.Previous, WeakKey: agent.Settings.Call.Weak,
-		Inherited: inheritedOf(&agent),
+		Inherited: inheritedOf(&agent), PausedUntil: a.pausedUntil(&agent),
 	}
 	if agent.Status.Ended() {
 		out.Message = "agent exits with reason: " + agent.Message
@@ -139,7 +150,7 @@ func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 	if to > 0 {
 		q.ToMS = int64(to)*1000 + 999 // end of that second
 		if q.ToMS < q.FromMS && from > 0 {
-			return q, fault.At(fault.Invalid, "to_time", "%d is before from_time %d", to, from)
+			return q, fault.At(fault.Invalid, "to_time", "%d must not be before from_time, %d", to, from)
 		}
 	}
 	states := v.Get("state")
@@ -149,23 +160,11 @@ func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
 	for s := range strings.SplitSeq(states, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))
 		if err != nil || n < 0 || n >= memory.Statuses {
-			return q, fault.At(fault.Invalid, "state", "%q is not a status from 0 to %d, or several with commas", clip(s, 20), memory.Statuses-1)
+			return q, fault.At(fault.Invalid, "state", "must be a status from 0 to %d, or several with commas, not %q", memory.Statuses-1, text.Clip(s, 20))
 		}
 		q.Statuses = append(q.Statuses, memory.Status(n))
 	}
 	return q, nil
-}
-
-func (a agentAPI) leave(w http.ResponseWriter, r *http.Request) error {
-	key, err := idempotencyKey(r, maxKey)
-	if err != nil {
-		return err
-	}
-	if err := a.memory.Leave(r.Context(), projectOf(r), chi.URLParam(r, "id"), key); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusOK) // empty; one client repeats the call after a 204
-	return nil
 }
 
 // updateFields are the fields that update may change. They come in properties, or bare from one
@@ -205,7 +204,7 @@ func (a agentAPI) update(w http.ResponseWriter, r *http.Request) error {
 	if in.Properties != nil {
 		fields, prefix = in.Properties, "properties."
 	}
-	var u memory.UpdateRequest
+	var u agents.UpdateRequest
 	u.Token = fields.Token
 	if l := fields.LLM; l != nil {
 		if l.SystemMessages != nil {
@@ -244,7 +243,7 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 		return nil, nil
 	}
 	if b[0] != '{' {
-		return nil, fault.At(fault.Invalid, field, "is not an object")
+		return nil, fault.At(fault.Invalid, field, "must be an object")
 	}
 	return b, nil
 }

@@ -14,28 +14,48 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/archive"
+	"github.com/heardlog/heardlog/memory/caller"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/facts"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/recall"
+	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/memory/vector"
 	"github.com/heardlog/heardlog/platform"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // Config holds what the handlers call and their settings.
 type Config struct {
-	Memory        *memory.Service
-	Context       *memctx.Service // of Memory; nil makes one
-	Answers       *turn.Runner
-	Conversations kv.Conversations
-	Working       *kv.Working
-	Webhooks      *webhook.Service
-	Access        *Access
-	Log           zerolog.Logger
-	Metrics       *Metrics
+	Memory  *agents.Service
+	Context *memctx.Service // of Memory; nil makes one
+	Items   items.Service
+	Recall  *recall.Service
+	Facts   *facts.Service
+	Callers *caller.Service
+	// Remember shows what calls are given; nil shows nothing. RememberDefault are the settings of
+	// joins that have none.
+	Remember        *remember.Service
+	RememberDefault memory.Remember
+	Answers         *turn.Runner
+	Conversations   kv.Conversations
+	Working         *kv.Working
+	Vectors         *vector.Service
+	Webhooks        *webhook.Service
+	Access          *Access
+	Origins         []string      // of web pages that may call, or "*" alone for any; package config checks them
+	Audit           *access.Audit // records administrative acts; nil = none
+	Log             zerolog.Logger
+	Metrics         *Metrics
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
 	MetricsPage http.Handler     // serves /metrics
@@ -43,7 +63,8 @@ type Config struct {
 	MaxBody     int64            // bytes
 	BodyTimeout time.Duration    // time for a client to send a body; 0 = DefaultBodyTimeout
 	Now         func() time.Time // nil = time.Now
-	RateLimit   int              // requests a second of one project; 0 = no limit
+	Quota       *quota.Keeper    // what projects use; nil = no limits
+	MaxAgents   int              // live agents of one project; 0 = no limit
 	// DefaultLLM is set if the server has an LLM for agents without an llm.url.
 	DefaultLLM bool
 	// AutoJoin creates an agent for an unknown id or, if id is "", for an unknown key, and returns
@@ -72,8 +93,15 @@ func (c Config) withDefaults() Config {
 	if c.Context == nil && c.Memory != nil {
 		c.Context = memctx.New(c.Memory)
 	}
+	if c.Recall == nil {
+		c.Recall = recall.NewService(recall.Config{MaxMB: 1})
+	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Quota == nil {
+		none := func(context.Context) ([]memory.Usage, error) { return nil, nil }
+		c.Quota = quota.New(quota.Config{Count: none, Now: c.Now})
 	}
 	if c.Platforms == nil {
 		c.Platforms, _ = platform.NewSet(nil) // fails only for profiles of the caller's
@@ -92,7 +120,12 @@ type api struct {
 	context       contextAPI
 	models        modelAPI
 	items         itemAPI
+	recall        recallAPI
+	facts         factAPI
+	callers       callerAPI
+	mcp           *mcpAPI
 	working       workingAPI
+	vectors       vectorAPI
 	conversations conversationAPI
 	evidence      evidenceAPI
 	tails         tailAPI
@@ -100,25 +133,33 @@ type api struct {
 	notices       *noticeAPI
 	proxy         *proxyAPI
 	erase         eraseAPI
+	keys          keyAPI
+	audit         auditAPI
+	usage         usageAPI
 	ops           opsAPI
 }
 
 // New returns the whole URL map.
 func New(c Config) *chi.Mux {
 	c = c.withDefaults()
-	b := bodies{limit: c.MaxBody, validate: newValidator()}
+	b := bodies{limit: c.MaxBody, large: &largeTurns{byProject: map[string]*projectTurns{}}, validate: newValidator()}
 	hub := tail.New(tail.Config{
 		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
 	a := &api{
-		agents:        agentAPI{bodies: b, memory: c.Memory, now: c.Now, defaultLLM: c.DefaultLLM},
+		agents:        agentAPI{bodies: b, memory: c.Memory, recall: c.Recall, remember: c.Remember, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
-		context:       contextAPI{bodies: b, memory: c.Context, now: c.Now},
+		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, now: c.Now},
 		models:        modelAPI{bodies: b},
-		items:         itemAPI{bodies: b, memory: c.Memory, now: c.Now},
-		working:       workingAPI{bodies: b, working: c.Working},
-		conversations: conversationAPI{bodies: b, conversations: c.Conversations},
+		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
+		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, memory: c.Memory, now: c.Now},
+		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers},
+		callers:       callerAPI{bodies: b, callers: c.Callers, now: c.Now},
+		mcp:           newMCP(b, c.Origins),
+		working:       workingAPI{bodies: b, memory: c.Memory, working: c.Working},
+		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, memory: c.Memory, now: c.Now},
+		conversations: conversationAPI{bodies: b, memory: c.Memory, conversations: c.Conversations},
 		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},
 		tails:         tailAPI{hub: hub},
 		webhooks:      webhookAPI{bodies: b, webhooks: c.Webhooks, now: c.Now},
@@ -129,7 +170,10 @@ func New(c Config) *chi.Mux {
 		proxy: &proxyAPI{
 			bodies: b, memory: c.Memory, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough,
 		},
-		erase: eraseAPI{memory: c.Memory, conversations: c.Conversations, webhooks: c.Webhooks, now: c.Now},
+		erase: eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, webhooks: c.Webhooks, now: c.Now},
+		usage: usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
+		audit: auditAPI{audit: c.Audit, log: c.Log},
+		keys:  keyAPI{bodies: b, access: c.Access},
 		ops:   opsAPI{ready: c.Ready, openapi: c.Spec, metricsPage: c.MetricsPage},
 	}
 	return a.routes(c)

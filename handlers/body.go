@@ -2,17 +2,20 @@ package handlers
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
+	fastjson "github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	"github.com/go-playground/validator/v10"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/input"
 )
 
@@ -25,33 +28,55 @@ const DefaultBodyTimeout = 30 * time.Second
 // bodies reads and checks request bodies. The groups of handlers embed it.
 type bodies struct {
 	limit    int64 // bytes
+	large    *largeTurns
 	validate *validator.Validate
 }
 
 // decode reads a JSON body into T and checks it. strict, for our own routes, refuses unknown
-// fields; routes that imitate another API ignore them.
+// fields; routes that imitate another API refuse them under /v1 only.
 func decode[T any](b bodies, w http.ResponseWriter, r *http.Request, strict bool) (T, error) {
 	var v T
 	body, err := b.read(w, r)
 	if err != nil {
 		return v, err
 	}
-	return v, b.unmarshal(body, &v, strict)
+	if strict {
+		return v, b.unmarshal(body, &v, true)
+	}
+	return v, b.unmarshalAs(w, r, body, &v)
+}
+
+// unmarshalAs is unmarshal for routes that imitate another API, or exist beside those under /v1.
+func (b bodies) unmarshalAs(w http.ResponseWriter, r *http.Request, body []byte, v any) error {
+	if err := checkStrays(w, r, body, v, nil); err != nil {
+		return err
+	}
+	return b.unmarshal(body, v, false)
 }
 
 // unmarshal is decode for a body that has been read.
 func (b bodies) unmarshal(body []byte, v any, strict bool) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if strict {
-		dec.DisallowUnknownFields()
-	}
-	if err := dec.Decode(v); err != nil {
-		return input.Error(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "the body holds more than one JSON value")
+	if err := parse(body, v, strict); err != nil {
+		return err
 	}
 	return b.check(v)
+}
+
+// parse reads one JSON value into v, as encoding/json does but in less than half of its time. If
+// strict is set, it refuses unknown fields, and names are case-sensitive.
+func parse(body []byte, v any, strict bool) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return input.Error(io.EOF)
+	}
+	if err := fastjson.Unmarshal(body, v, jsonv1.DefaultOptionsV1(), fastjson.RejectUnknownMembers(strict), fastjson.MatchCaseInsensitiveNames(!strict)); err != nil {
+		if strict {
+			if strays := straysOf(body, reflect.TypeOf(v), ""); len(strays) > 0 {
+				return strays[0].unknown()
+			}
+		}
+		return input.Error(err)
+	}
+	return nil
 }
 
 // read reads a JSON body and checks its size and nesting.
@@ -61,9 +86,23 @@ func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 
 // readUpTo is read with another limit.
 func (b bodies) readUpTo(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := b.readDocument(w, r, limit)
+	if err != nil {
+		return nil, err
+	}
+	return body, checkRepeated(r, body)
+}
+
+// readDocument reads a JSON body that is stored as it is. Its members may occur twice.
+func (b bodies) readDocument(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := b.readRawUpTo(w, r, limit)
 	if err != nil {
 		return nil, err
+	}
+	if len(body) > largeBody {
+		if err := b.large.enter(r); err != nil {
+			return nil, err
+		}
 	}
 	if depth := jsonDepth(body); depth > MaxDepth {
 		return nil, fault.New(fault.BadRequest, "the JSON nests deeper than %d levels", MaxDepth)
@@ -82,11 +121,16 @@ func (b bodies) readRawUpTo(w http.ResponseWriter, r *http.Request, limit int64)
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		// The type itself is not checked: curl -d sends JSON as a form.
 		if _, _, err := mime.ParseMediaType(ct); err != nil {
-			return nil, fault.New(fault.BadRequest, "Content-Type %q cannot be read; send application/json", clip(ct, 80))
+			return nil, fault.New(fault.BadRequest, "Content-Type %q cannot be read; send application/json", text.Clip(ct, 80))
 		}
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", clip(enc, 40))
+		return nil, fault.New(fault.BadRequest, "Content-Encoding %q is not supported; send the body as it is", text.Clip(enc, 40))
+	}
+	if r.ContentLength > limit {
+		// It is not read, so Expect: 100-continue gets no 100, and the connection cannot go on.
+		w.Header().Set("Connection", "close")
+		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
 	}
 	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if r.ContentLength != 0 && err == nil {

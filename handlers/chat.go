@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
 )
@@ -18,7 +21,7 @@ import (
 // proxyAPI serves chat completions and what else goes to an upstream.
 type proxyAPI struct {
 	bodies
-	memory    *memory.Service
+	memory    *agents.Service
 	turns     *turn.Runner
 	platforms *platform.Set
 	noKey     string // NoKeyRefuse or NoKeyWords
@@ -41,6 +44,11 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	for i := range req.Messages {
+		if err := checkBlocks("messages["+strconv.Itoa(i)+"].content", req.Messages[i].Content); err != nil {
+			return err
+		}
+	}
 	id, err := a.agentOfCall(r, req)
 	if err != nil {
 		return err
@@ -49,15 +57,24 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	user, err := callerOf(r, req)
+	if err != nil {
+		return err
+	}
 	infoOf(r).agent = id
 	call := &turn.Call{
-		Project: projectOf(r), AgentID: id, Request: req, Key: key,
+		Project: projectOf(r), AgentID: id, Request: req, Key: key, User: user,
 		Resends: func() bool { return a.platforms.Resends(r.Header.Get, req.Member) },
 	}
+	infoOf(r).leaveTurn() // the answer may take long
 	err = a.turns.Serve(w, r, call)
 	// Only an agent that a header or the body names is created. One in the path was joined before,
 	// and has ended or been erased.
-	if fault.Is(err, fault.NotFound) && a.autoJoin != nil && chi.URLParam(r, "id") == "" {
+	named := chi.URLParam(r, "id") == ""
+	if fault.Is(err, fault.NotFound) && named && a.autoJoin == nil {
+		return fault.New(fault.NotFound, "agent not found: join it first, or set HEARDLOG_AUTO_JOIN=true to start agents that are not known")
+	}
+	if fault.Is(err, fault.NotFound) && named {
 		if _, err := a.autoJoin(r.Context(), projectOf(r), id, memory.Call{}); err != nil {
 			if taken := nameTaken(err); taken != nil { // answered in OpenAI's form, not in Agora's
 				return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
@@ -73,8 +90,28 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// models lists the models of the upstream: that of the agent in the path or header, or the
-// server's.
+// userHeader names the caller, the user_id of recall.
+const userHeader = "X-Heardlog-User"
+
+// callerOf returns the caller of a call, from the header or by the number that a platform sends, or
+// "". What platforms send for a withheld number is no name, and a telephone number in the header is
+// returned in E.164.
+func callerOf(r *http.Request, req *llmadapter.Request) (string, error) {
+	user := r.Header.Get(userHeader)
+	if user == "" {
+		return platform.Caller(req.Member), nil
+	}
+	if platform.Withheld(user) {
+		return "", nil
+	}
+	if number, ok := platform.Number(user); ok {
+		return number, nil
+	}
+	return text.Clean(userHeader, user, maxScopeID)
+}
+
+// models answers with the models of the upstream, or with the one in the path. The upstream is that
+// of the agent in the path or header, or the server's.
 func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 	id := chi.URLParam(r, "id")
 	if id == "" {
@@ -87,7 +124,11 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return a.turns.Models(w, r, llm)
+	model, err := pathName(r, "model")
+	if err != nil {
+		return err
+	}
+	return a.turns.Models(w, r, llm, model)
 }
 
 // agentOfCall returns the agent of a call, found by the path, then the header, then

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // TestAgoraEngine makes a call as Agora's engine does: the ledger has its turn and time, the
@@ -83,7 +84,7 @@ func TestAgoraGreetingVoiced(t *testing.T) {
 			}
 			if name == "voiced" {
 				heard := "Hello"
-				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{Heard: &heard}); err != nil {
+				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{Heard: &heard}); err != nil {
 					t.Fatal(err)
 				}
 				if m := p.ledger(agent)[0]; m.Content != "Hello" || !m.Interrupted || m.Source != memory.SourceGreeting {

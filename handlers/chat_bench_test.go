@@ -20,7 +20,8 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // BenchmarkChatCancel measures how long it takes until the upstream sees that the client went away,
@@ -39,7 +40,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			llm := fake.New(fake.Options{Script: tt.script, Cancelled: func(fake.Seen) { seen <- time.Now() }})
 			back := httptest.NewServer(llm)
 			defer back.Close()
-			mem := memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			mem := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
 				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL},
@@ -50,7 +51,7 @@ func BenchmarkChatCancel(b *testing.B) {
 			})
 			srv := httptest.NewServer(api)
 			defer srv.Close()
-			if _, err := mem.Join(b.Context(), memory.JoinRequest{Project: "p1", Name: "n"}); err != nil {
+			if _, err := mem.Join(b.Context(), agents.JoinRequest{Project: "p1", Name: "n"}); err != nil {
 				b.Fatal(err)
 			}
 			var took []time.Duration

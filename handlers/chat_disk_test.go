@@ -12,21 +12,22 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // slowDisk is a memory whose disk stores a turn's start when the test says so.
 type slowDisk struct {
-	memory.Turns
+	agents.Turns
 	kept chan struct{} // closed when it has
 	err  error         // what it has failed with then
 }
 
-func (s slowDisk) Durable(*memory.Turn) error {
+func (s slowDisk) Durable(*agents.Turn) error {
 	<-s.kept
 	return s.err
 }
 
-func (s slowDisk) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) (memory.Message, error) {
+func (s slowDisk) Settle(ctx context.Context, t *agents.Turn, a agents.Answer) (memory.Message, error) {
 	if err := s.Durable(t); err != nil {
 		return memory.Message{}, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // until reads events until one holds text.
@@ -37,7 +38,8 @@ func until(t *testing.T, r *bufio.Reader, text string) {
 // settled waits until the agent has n messages and returns them.
 func (p *proxy) settled(agent string, n int) []memory.Message {
 	p.t.Helper()
-	changed, stop := p.mem.Watch("p1", agent)
+	feed := p.mem.Follow("p1", agent)
+	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	for {
 		if msgs := p.ledger(agent); len(msgs) >= n {
@@ -136,7 +138,8 @@ func TestChatDrain(t *testing.T) {
 	if !m.Interrupted || m.Content != "One. " || !m.CutGenerated {
 		t.Errorf("stored at once: %+v", m)
 	}
-	changed, stop := p.mem.Watch("p1", agent)
+	feed := p.mem.Follow("p1", agent)
+	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	close(goOn)
 	for m.CutGenerated { // what is told first may still be of the record above
@@ -369,11 +372,11 @@ func TestChatCut(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(p *proxy, agent string) error{
 		"interrupt": func(p *proxy, agent string) error {
-			_, err := p.mem.Interrupt(p.t.Context(), "p1", agent, memory.InterruptRequest{})
+			_, err := p.mem.Interrupt(p.t.Context(), "p1", agent, agents.InterruptRequest{})
 			return err
 		},
-		"speak": func(p *proxy, agent string) error { p.mem.Cut(p.t.Context(), "p1", agent, memory.ErrSpeak); return nil },
-		"leave": func(p *proxy, agent string) error { p.mem.Cut(p.t.Context(), "p1", agent, memory.ErrLeave); return nil },
+		"speak": func(p *proxy, agent string) error { p.mem.Cut(p.t.Context(), "p1", agent, agents.ErrSpeak); return nil },
+		"leave": func(p *proxy, agent string) error { p.mem.Cut(p.t.Context(), "p1", agent, agents.ErrLeave); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -392,7 +395,7 @@ func TestChatCut(t *testing.T) {
 			if !strings.HasSuffix(string(rest), "data: [DONE]\n\n") || !strings.Contains(string(rest), `"finish_reason":"stop"`) {
 				t.Errorf("ends in %q", rest)
 			}
-			if m := p.ledger(agent)[1]; !m.Interrupted || m.Content != "One. " {
+			if m := p.ledger(agent)[1]; !m.Interrupted || m.SentText() != "One. " {
 				t.Errorf("stored %+v", m)
 			}
 			if _, err := p.llm.WaitCancels(t.Context(), 1); err != nil {
@@ -439,7 +442,10 @@ func TestChatManyStreams(t *testing.T) {
 	p := newProxy(t, nil)
 	agents := make([]string, 50)
 	for i := range agents {
-		agents[i] = p.join(script(map[string]any{"chunks": []string{"One ", "two ", "three."}, "delay_first": "100ms", "delay_chunk": "20ms"}))
+		agents[i] = p.join(func(l *memory.LLMSettings) {
+			script(map[string]any{"chunks": []string{"One ", "two ", "three."}, "delay_first": "100ms", "delay_chunk": "20ms"})(l)
+			l.OnQuestion = turn.OnQuestionKeep
+		})
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	t.Cleanup(client.CloseIdleConnections)

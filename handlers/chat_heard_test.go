@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // TestHeardSparesAnotherAnswer checks that a text that cannot be part of the answer in progress
@@ -39,7 +40,7 @@ func TestHeardSparesAnotherAnswer(t *testing.T) {
 			res := p.post(t.Context(), agent, say("How much?", `,"stream":true`))
 			r := bufio.NewReader(res.Body)
 			until(t, r, "Twelve")
-			_, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{TurnID: tt.turn, Heard: &tt.heard})
+			_, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{TurnID: tt.turn, Heard: &tt.heard})
 			if fault.Is(err, fault.Invalid) != tt.fails || err != nil && !tt.fails {
 				t.Fatalf("interrupt: %v", err)
 			}
@@ -48,7 +49,7 @@ func TestHeardSparesAnotherAnswer(t *testing.T) {
 				t.Errorf("the answer is still sent: %v, want %v", busy, flying)
 			}
 			if flying {
-				p.mem.Cut(t.Context(), "p1", agent, memory.ErrLeave)
+				p.mem.Cut(t.Context(), "p1", agent, agents.ErrLeave)
 			}
 			if _, err := io.ReadAll(r); err != nil {
 				t.Errorf("the stream was aborted: %v", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // gated is an upstream that sends pieces when the test says so.
@@ -246,7 +247,7 @@ func TestJoinIsCut(t *testing.T) {
 	next(t, first.Body, "One")
 	second := p.post(t.Context(), agent, count)
 	next(t, second.Body, "One")
-	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{}); err != nil {
+	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, res := range []*http.Response{first, second} {
@@ -254,7 +255,7 @@ func TestJoinIsCut(t *testing.T) {
 			t.Errorf("%q", rest)
 		}
 	}
-	if m := p.ledger(agent)[1]; !m.Interrupted || m.Content != "One" {
+	if m := p.ledger(agent)[1]; !m.Interrupted || m.SentText() != "One" {
 		t.Errorf("%+v", m)
 	}
 }

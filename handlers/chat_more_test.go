@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // TestChatReconcile checks a platform that sends its own list each time: nothing is stored twice,
@@ -44,7 +45,7 @@ func TestChatReconcile(t *testing.T) {
 	}
 	heard := "At nine"
 	turn := int64(2)
-	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{TurnID: &turn, Heard: &heard}); err != nil {
+	if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{TurnID: &turn, Heard: &heard}); err != nil {
 		t.Fatal(err)
 	}
 	call("Bye.", sys, hello, q1, msg("assistant", "It leaves at"), q2, msg("assistant", "At nine, platform two."), q3)
@@ -144,7 +145,7 @@ func TestChatAgentNamed(t *testing.T) {
 		t.Errorf("%d messages, want 4", got)
 	}
 	status, body := call(say("three", ""))
-	want := `{"error":{"message":"metadata.agent_id: the call names no agent: use /v1/agents/{id}/chat/completions, or the header X-Agent-Id, or metadata.agent_id in the body, or a key that GET /v1/profiles lists","type":"invalid_request_error","param":"metadata.agent_id","code":"missing"}}` + "\n"
+	want := `{"error":{"message":"metadata.agent_id: is required, because the call names no agent: send it, or the header X-Agent-Id, or a key that GET /v1/profiles lists, or use /v1/agents/{id}/chat/completions","type":"invalid_request_error","param":"metadata.agent_id","code":"missing"}}` + "\n"
 	if status != 400 || body != want {
 		t.Errorf("no agent: %d %s", status, body)
 	}
@@ -169,8 +170,8 @@ func TestChatBadBodies(t *testing.T) {
 		`{"messages":"hi"}`: "messages: must be an array",
 		`{"messages":[{"role":"user","content":"a\u0000b"}]}`: "messages[0].content: must not contain NUL",
 		`{"messages":[{"role":"user","content":7}]}`:          "messages[0].content: must be a string",
-		`{"messages":[{"role":"system","content":"hm"}]}`:     "messages",
-		`{"messages":[{"role":"user","content":"a"}]} x`:      "more than one JSON value",
+		`{"messages":[]}`: "messages: is empty",
+		`{"messages":[{"role":"user","content":"a"}]} x`: "more than one JSON value",
 	} {
 		res := p.post(t.Context(), agent, body)
 		got := p.read(res)
@@ -275,7 +276,7 @@ func TestThinkFails(t *testing.T) {
 	if _, err := p.llm.WaitRequests(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	p.mem.Cut(t.Context(), "p1", agent, memory.ErrInterrupted)
+	p.mem.Cut(t.Context(), "p1", agent, agents.ErrInterrupted)
 	if got := p.settled(agent, 2)[1]; got.State != memory.Empty {
 		t.Errorf("%+v", got)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // TestEndsBetweenAttempts checks that a client that leaves or interrupts between two attempts ends
@@ -59,7 +60,7 @@ func TestEndsBetweenAttempts(t *testing.T) {
 			want := "client_closed"
 			if interrupt {
 				want = "interrupted"
-				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, memory.InterruptRequest{}); err != nil {
+				if _, err := p.mem.Interrupt(t.Context(), "p1", agent, agents.InterruptRequest{}); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -87,7 +88,8 @@ func TestAttemptsThatAreNoAnswers(t *testing.T) {
 		"an error in one piece":          {"application/json", `{"error":{"message":"overloaded","code":529}}`, "", "broken"},
 		"something else in one piece":    {"application/json", `{"ok":true}`, "", "broken"},
 		"an answer in one piece":         {"application/json", `{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"One."},"finish_reason":"stop"}]}`, "", "answered"},
-		"a stream that ends in a line":   {"text/event-stream", strings.TrimSpace(delta("One")), `,"stream":true`, "answered"},
+		"a stream that ends in a line":   {"text/event-stream", strings.Replace(strings.TrimSpace(delta("One")), "}]}", `,"finish_reason":"stop"}]}`, 1), `,"stream":true`, "answered"},
+		"a stream that is cut in a line": {"text/event-stream", delta("One")[:60], `,"stream":true`, "broken"},
 		"a stream with a word":           {"text/event-stream", delta("One"), `,"stream":true`, "answered"},
 		"a stream of nothing but an end": {"text/event-stream", "data: [DONE]\n\n", `,"stream":true`, "answered"},
 	} {
@@ -146,12 +148,12 @@ func TestJoinNotBehindTheEnd(t *testing.T) {
 
 // slowTurns starts turns after a client has left.
 type slowTurns struct {
-	memory.Turns
+	agents.Turns
 	left func()
 }
 
 // Begin implements memory.Turns.
-func (s slowTurns) Begin(ctx context.Context, project, agent string, r memory.TurnRequest) (*memory.Turn, error) {
+func (s slowTurns) Begin(ctx context.Context, project, agent string, r agents.TurnRequest) (*agents.Turn, error) {
 	t, err := s.Turns.Begin(ctx, project, agent, r)
 	s.left()
 	return t, err
@@ -168,7 +170,7 @@ func TestLeavesBeforeFiller(t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // the server has to notice
 		}}
 	})
-	a, err := p.mem.Join(t.Context(), memory.JoinRequest{Project: "p1", Name: "filling", Settings: memory.Settings{
+	a, err := p.mem.Join(t.Context(), agents.JoinRequest{Project: "p1", Name: "filling", Settings: memory.Settings{
 		IdleTimeoutS: -1, LLM: memory.LLMSettings{OnDisconnect: "drain"}, Filler: memory.Filler{WaitMS: 10000, Phrases: []string{"Well,"}},
 	}})
 	if err != nil {
@@ -219,7 +221,8 @@ func TestLeavesUponLastWrite(t *testing.T) {
 	}))
 	t.Cleanup(back.Close)
 	agent := p.join(func(l *memory.LLMSettings) { l.URL, l.OnDisconnect = back.URL, "drain" })
-	changed, stop := p.mem.Watch("p1", agent)
+	feed := p.mem.Follow("p1", agent)
+	changed, stop := feed.Wake(), feed.Close
 	defer stop()
 	var once sync.Once
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,13 +10,14 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // forgetful is a memory whose store fails to store an answer.
-type forgetful struct{ memory.Turns }
+type forgetful struct{ agents.Turns }
 
-func (f forgetful) Settle(ctx context.Context, t *memory.Turn, a memory.Answer) (memory.Message, error) {
-	a.Err = memory.ErrClientGone
+func (f forgetful) Settle(ctx context.Context, t *agents.Turn, a agents.Answer) (memory.Message, error) {
+	a.Err = agents.ErrClientGone
 	if _, err := f.Turns.Settle(ctx, t, a); err != nil {
 		return memory.Message{}, err
 	}

@@ -26,8 +26,9 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // proxy is a whole server with a fake LLM behind it.
@@ -36,7 +37,7 @@ type proxy struct {
 	url  string
 	llm  *fake.LLM
 	back string // the LLM's base URL
-	mem  *memory.Service
+	mem  *agents.Service
 	run  *turn.Runner
 	// routes is the API itself, for tests that put a server of their own in front of it.
 	routes http.Handler
@@ -53,8 +54,8 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	llm := fake.New(fake.Options{})
 	back := httptest.NewServer(llm)
 	t.Cleanup(back.Close)
-	mem := memory.NewService(memory.Config{
-		Store: memorytest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+	mem := agents.NewService(agents.Config{
+		Ledger: storetest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
 	transport := llmadapter.NewTransport((&net.Dialer{}).DialContext, nil)
 	t.Cleanup(transport.CloseIdleConnections)
@@ -82,7 +83,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 			if !strings.HasPrefix(id, "auto-") {
 				return "", fmt.Errorf("unexpected auto join of %s", id)
 			}
-			_, err := mem.Join(ctx, memory.JoinRequest{Project: project, Name: id})
+			_, err := mem.Join(ctx, agents.JoinRequest{Project: project, Name: id})
 			return id, err
 		},
 	})
@@ -103,7 +104,7 @@ func (p *proxy) join(edit func(*memory.LLMSettings)) string {
 	if edit != nil {
 		edit(&s.LLM)
 	}
-	a, err := p.mem.Join(p.t.Context(), memory.JoinRequest{Project: "p1", Name: uuid.NewString(), Settings: s})
+	a, err := p.mem.Join(p.t.Context(), agents.JoinRequest{Project: "p1", Name: uuid.NewString(), Settings: s})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -223,6 +224,7 @@ func TestChatStreamIsByteIdentical(t *testing.T) {
 		return `{"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}`
 	}
 	const done = "data: [DONE]\n\n"
+	const stop = `data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 	hello := "data: " + chunk(`{"role":"assistant","content":"Hello"}`) + "\n\n"
 	for name, tt := range map[string]struct{ raw, said string }{
 		"comments and fields": {": OPENROUTER PROCESSING\n\nevent: message\nid: 7\nretry: 100\n" + hello + ": ping\n\n" + done, "Hello"},
@@ -233,8 +235,9 @@ func TestChatStreamIsByteIdentical(t *testing.T) {
 		"batched":             {hello + "data: " + chunk(`{"content":" you"}`) + "\n\n" + "data: " + chunk(`{"content":"!"}`) + "\n\n" + done, "Hello you!"},
 		"no space":            {"event:data\ndata:" + chunk(`{"content":"Hello"}`) + "\n\ndata:[DONE]\n\n", "Hello"},
 		"long line":           {"data: " + chunk(`{"content":"`+strings.Repeat("ab ", 1<<20/3)+`"}`) + "\n\n" + done, strings.Repeat("ab ", 1<<20/3)},
-		"no DONE":             {hello, "Hello"},
-		"no blank line":       {hello + "data: " + chunk(`{"content":" you"}`), "Hello you"},
+		"no DONE":             {hello + stop + "\n\n", "Hello"},
+		"no blank line":       {hello + stop, "Hello"},
+		"last words, no line": {hello + strings.Replace(stop, "{}", `{"content":" you"}`, 1), "Hello you"},
 		"error mid-stream":    {hello + "data: {\"error\":{\"message\":\"overloaded\",\"code\":503}}\n\n", "Hello"},
 		"error first":         {"data: {\"error\":{\"message\":\"overloaded\"}}\n\n" + done, ""},
 		"usage":               {hello + "data: {\"id\":\"c1\",\"choices\":[],\"usage\":{\"total_tokens\":3}}\n\n" + done, "Hello"},

@@ -18,7 +18,8 @@ import (
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // silent is an answer whose body is dropped.
@@ -40,7 +41,7 @@ func BenchmarkChatTraced(b *testing.B) {
 		"off": {}, "on": {Tracer: sdktrace.NewTracerProvider().Tracer("bench")},
 	} {
 		b.Run(name, func(b *testing.B) {
-			mem := memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return "a1" }})
+			mem := agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return "a1" }})
 			run := turn.New(turn.Config{
 				Turns: mem, Client: &llmadapter.Client{Transport: llmadapter.NewTransport(new(net.Dialer).DialContext, nil)},
 				Defaults: memory.LLMSettings{URL: back.URL}, Tracing: tracing,
@@ -49,7 +50,7 @@ func BenchmarkChatTraced(b *testing.B) {
 				Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 				Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 1 << 20, MetricsPage: http.NotFoundHandler(),
 			})
-			if _, err := mem.Join(b.Context(), memory.JoinRequest{Project: "p1", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: 4}}}); err != nil {
+			if _, err := mem.Join(b.Context(), agents.JoinRequest{Project: "p1", Name: "n", Settings: memory.Settings{LLM: memory.LLMSettings{MaxHistory: 4}}}); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()

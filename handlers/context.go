@@ -3,25 +3,31 @@ package handlers
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // contextAPI serves the part of an agent's memory that its LLM gets, and what changes it.
 type contextAPI struct {
 	bodies
-	memory *memctx.Service
-	now    func() time.Time
+	memory   *memctx.Service
+	remember *remember.Service // nil shows nothing
+	now      func() time.Time
 }
 
 // readPolicy reads one level of the policy. It returns nil if the field is absent or null.
-func readPolicy(m *memory.Service, field string, raw json.RawMessage) (*window.Policy, error) {
+func readPolicy(m *agents.Service, field string, raw json.RawMessage) (*window.Policy, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
@@ -74,20 +80,69 @@ func (a contextAPI) build(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if in.Utterance != nil {
-		text, err := memory.CleanText("utterance", *in.Utterance, memory.MaxText)
+		text, err := text.Clean("utterance", *in.Utterance, memory.MaxText)
 		if err != nil {
 			return err
 		}
 		q.Utterance = &text
 	}
 	if s := in.Scope; s != nil {
-		q.Scope = &window.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
+		q.Scope = new(s.scope())
 	}
 	c, err := a.memory.Context(r.Context(), projectOf(r), chi.URLParam(r, "id"), q)
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, newContextAnswer(&c, in.Format == "custom"))
+	out := newContextAnswer(&c, in.Format == "custom")
+	a.addMemory(w, r, &c, &out)
+	return encode(w, http.StatusOK, out)
+}
+
+// addMemory adds what a chat completion would be given of the caller and of earlier calls.
+func (a contextAPI) addMemory(w http.ResponseWriter, r *http.Request, c *memctx.Context, out *contextAnswer) {
+	if a.remember == nil || !c.Agent.Settings.Memory.Remember.Inject || !*c.Policy.Enabled {
+		return
+	}
+	asked, at := remember.Asked{Shown: remember.NewShown(c.Agent.ID, false), Room: -1}, 0
+	for i := range c.Messages {
+		m := &c.Messages[i]
+		own := true
+		if m.Stored != nil {
+			asked.Shown.Add(m.Stored.Seq, m.Stored.Content)
+			own = m.Stored.Source != memory.SourceCommand && m.Stored.Source != memory.SourceSilence
+		}
+		if m.Role == memory.User {
+			if asked.Words, at = "", i; own {
+				asked.Words = m.Text
+			}
+		}
+	}
+	if most := *c.Policy.MaxTokens; most > 0 {
+		asked.Room = max(0, most-c.Tokens)
+	}
+	known := a.remember.Introduce(r.Context(), &c.Agent)
+	asked.Used = known.Tokens
+	if b, ok := a.remember.Recall(r.Context(), &c.Agent, asked); ok {
+		w.Header().Set(turn.RecallHeader, b.Header())
+		out.insert(&c.Agent, at, &b)
+	}
+	first := slices.IndexFunc(out.Messages, func(m contextMessageJSON) bool { return !m.Role.Instructs() })
+	if first < 0 {
+		first = len(out.Messages)
+	}
+	out.insert(&c.Agent, first, &known)
+}
+
+// insert adds a block of the memory, unless it is empty.
+func (out *contextAnswer) insert(a *memory.Agent, at int, b *remember.Block) {
+	if b.Text == "" {
+		return
+	}
+	out.Tokens += b.Tokens
+	out.Recalled = slices.Concat(b.IDs, out.Recalled)
+	out.Messages = slices.Insert(out.Messages, at, contextMessageJSON{
+		Role: memory.Role(a.Settings.Memory.Remember.Position), Content: b.Text, Metadata: json.RawMessage(`{"source":"memory"}`),
+	})
 }
 
 // contextAnswer is what an LLM gets of the memory.
@@ -98,6 +153,7 @@ type contextAnswer struct {
 	Tokens    int                  `json:"estimated_tokens"`
 	Healed    []string             `json:"healed"`
 	Shortened int                  `json:"shortened,omitempty"`
+	Recalled  []string             `json:"recalled,omitempty"`
 	Policy    window.Policy        `json:"policy"`
 }
 
@@ -108,14 +164,11 @@ type contextMessageJSON struct {
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
 	ToolCallID string          `json:"tool_call_id,omitempty"`
 	Name       string          `json:"name,omitempty"`
-	*customJSON
-}
-
-// customJSON is what Agora sends to custom LLMs with each message.
-type customJSON struct {
-	TurnID    int64           `json:"turn_id"`
-	Timestamp int64           `json:"timestamp"` // Unix ms
-	Metadata  json.RawMessage `json:"metadata"`
+	// TurnID and Timestamp are what Agora sends to custom LLMs with each message, and so is
+	// Metadata, which a block of the memory always has.
+	TurnID    *int64          `json:"turn_id,omitempty"`
+	Timestamp *int64          `json:"timestamp,omitempty"` // Unix ms
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
 func newContextAnswer(c *memctx.Context, custom bool) contextAnswer {
@@ -129,11 +182,15 @@ func newContextAnswer(c *memctx.Context, custom bool) contextAnswer {
 			Role: m.Role, Content: contentJSON(m.Parts, m.Text, m.ToolCalls), ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
 		}
 		if custom && m.Stored != nil {
-			j.customJSON = &customJSON{TurnID: m.Stored.TurnID, Timestamp: m.Stored.Timestamp, Metadata: m.Stored.AppendMetadata(nil)}
+			j.TurnID, j.Timestamp, j.Metadata = &m.Stored.TurnID, &m.Stored.Timestamp, m.Stored.AppendMetadata(nil)
 		}
 		out.Messages[i] = j
 	}
 	return out
+}
+
+func (s *messageScope) scope() memory.Scope {
+	return memory.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
 }
 
 // setScope copies the scope into a message. field is its path for errors.
@@ -148,12 +205,12 @@ func (s *messageScope) setScope(out *memory.Message, field string) error {
 		if len(v) > 256 {
 			return fault.At(fault.Invalid, field+"."+name, "is longer than 256 bytes")
 		}
-		if _, err := memory.CleanText(field+"."+name, v, 256); err != nil {
+		if _, err := text.Clean(field+"."+name, v, 256); err != nil {
 			return err
 		}
 	}
 	out.Amend(func(r *memory.Rare) {
-		r.Scope = memory.Scope{UserID: s.UserID, SessionID: s.SessionID, TaskID: s.TaskID}
+		r.Scope = s.scope()
 	})
 	return nil
 }

@@ -3,7 +3,9 @@ package handlers
 import (
 	"net/http"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
@@ -11,12 +13,13 @@ import (
 type conversationAPI struct {
 	bodies
 	conversations kv.Conversations
+	memory        *agents.Service
 }
 
 func conversationID(r *http.Request) (string, error) { return pathName(r, "id") }
 
 func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.read(w, r)
+	body, err := a.readDocument(w, r, a.limit)
 	if err != nil {
 		return err
 	}
@@ -24,6 +27,7 @@ func (a conversationAPI) save(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	body = a.memory.Redactor(&memory.Agent{Project: projectOf(r)}).JSON(body)
 	if err := a.conversations.Save(r.Context(), projectOf(r), id, body); err != nil {
 		return err
 	}
@@ -78,7 +82,7 @@ func (a conversationAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	after := query.Get("cursor")
 	if after != "" {
-		if err := memory.ValidName("cursor", after, kv.MaxConversationID); err != nil {
+		if err := text.ValidName("cursor", after, kv.MaxConversationID); err != nil {
 			return err
 		}
 	}

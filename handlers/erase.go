@@ -5,14 +5,17 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // eraseAPI erases all data of a user or a project.
 type eraseAPI struct {
-	memory        *memory.Service
+	items         items.Service
+	callers       *caller.Service
 	conversations kv.Conversations
 	webhooks      *webhook.Service
 	now           func() time.Time
@@ -32,36 +35,37 @@ type receiptJSON struct {
 type erasedJSON struct {
 	Agents        int  `json:"agents"`
 	Memories      int  `json:"memories"`
+	Records       int  `json:"records"`
+	Aliases       *int `json:"aliases,omitempty"` // of a user
 	Conversations *int `json:"conversations,omitempty"`
 	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
-func newReceipt(project string, e memory.Erased, at time.Time) receiptJSON {
+func newReceipt(project string, e items.Erased, at time.Time) receiptJSON {
 	return receiptJSON{
-		Project: project, ErasedAt: at.UTC().Format(time.RFC3339), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories}, Shared: e.Shared, SharedN: e.SharedN,
+		Project: project, ErasedAt: at.UTC().Format(time.RFC3339), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories, Records: e.Records}, Shared: e.Shared, SharedN: e.SharedN,
 	}
 }
 
-// user erases everything that belongs to a user of the project.
+// user erases everything that belongs to a caller of the project, under all of its names.
 func (a eraseAPI) user(w http.ResponseWriter, r *http.Request) error {
-	user, err := pathName(r, "user")
+	user, err := userInPath(r)
 	if err != nil {
 		return err
 	}
-	if len(user) > maxScopeID {
-		return fault.At(fault.Invalid, "user", "has %d bytes, allowed are %d", len(user), maxScopeID)
-	}
-	e, err := a.memory.EraseUser(r.Context(), projectOf(r), user)
+	e, err := a.callers.Erase(r.Context(), projectOf(r), user)
 	if err != nil {
 		return err
 	}
-	out := newReceipt(projectOf(r), e, a.now())
-	out.User = user
+	infoOf(r).target = e.User // an alias is gone
+	out := newReceipt(projectOf(r), e.Erased, time.UnixMilli(e.AtMS))
+	out.User = e.User
+	out.Erased.Aliases = &e.Aliases
 	return encode(w, http.StatusOK, out)
 }
 
-// project erases everything that the caller's project has. The path repeats its name as a
-// safeguard.
+// project erases everything that the caller's project has. The path and the parameter confirm
+// repeat its name as a safeguard: the path alone may come from an example.
 func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	named, err := pathName(r, "project")
 	if err != nil {
@@ -69,7 +73,13 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	}
 	project := projectOf(r)
 	if named != project {
-		return fault.At(fault.NotFound, "project", "%q is not the project of these credentials", clip(named, 80))
+		return fault.At(fault.NotFound, "project", "%q is not the project of these credentials", text.Clip(named, 80))
+	}
+	if err := knownParams(r.URL.Query(), "confirm"); err != nil {
+		return err
+	}
+	if got := r.URL.Query().Get("confirm"); got != project {
+		return fault.At(fault.Invalid, "confirm", "must be the name of the project, %q, because this erases all of its data; it is %q", project, text.Clip(got, 80))
 	}
 	ctx := r.Context()
 	gone := 0
@@ -80,7 +90,7 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	e, err := a.memory.EraseProject(ctx, project)
+	e, err := a.items.EraseProject(ctx, project)
 	if err != nil {
 		return err
 	}

@@ -28,15 +28,16 @@ var statuses = map[fault.Code]struct {
 	fault.NotFound:        {http.StatusNotFound, "TaskNotFound"},
 	fault.Conflict:        {http.StatusConflict, "TaskConflict"},
 	// Not 409, which OpenAI's clients repeat.
-	fault.Stopped:         {http.StatusGone, "TaskNotFound"},
-	fault.TooLarge:        {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},
-	fault.Quota:           {http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded"},
-	fault.RateLimited:     {http.StatusTooManyRequests, "ConcurrencyLimitExceeded"},
-	fault.Unsupported:     {http.StatusNotImplemented, "NotImplemented"},
-	fault.Unavailable:     {http.StatusServiceUnavailable, "ServiceUnavailable"},
-	fault.Upstream:        {http.StatusBadGateway, "ServiceUnavailable"},
-	fault.UpstreamTimeout: {http.StatusGatewayTimeout, "TaskOperationTimeout"},
-	fault.Canceled:        {statusClientClosed, "TaskOperationTimeout"},
+	fault.Stopped:           {http.StatusGone, "TaskNotFound"},
+	fault.TooLarge:          {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},
+	fault.Quota:             {http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded"},
+	fault.RateLimited:       {http.StatusTooManyRequests, "ConcurrencyLimitExceeded"},
+	fault.Unsupported:       {http.StatusNotImplemented, "NotImplemented"},
+	fault.Unavailable:       {http.StatusServiceUnavailable, "ServiceUnavailable"},
+	fault.Upstream:          {http.StatusBadGateway, "ServiceUnavailable"},
+	fault.UpstreamTruncated: {http.StatusBadGateway, "ServiceUnavailable"},
+	fault.UpstreamTimeout:   {http.StatusGatewayTimeout, "TaskOperationTimeout"},
+	fault.Canceled:          {statusClientClosed, "TaskOperationTimeout"},
 }
 
 // Status returns the HTTP status of a code.
@@ -134,14 +135,19 @@ type openAIErrorBody struct {
 	} `json:"error"`
 }
 
-// openAIError writes errors in the form of the OpenAI-compatible paths.
-func openAIError(w http.ResponseWriter, e *fault.Error) {
+// newOpenAIError returns an error in the form that OpenAI's clients read.
+func newOpenAIError(e *fault.Error) openAIErrorBody {
 	var body openAIErrorBody
 	body.Error.Message, body.Error.Code, body.Error.Type = e.Msg, string(e.Code), openAIType(e.Code)
 	if e.Field != "" {
 		body.Error.Param = &e.Field
 	}
-	b, err := json.Marshal(body)
+	return body
+}
+
+// openAIError writes errors in the form of the OpenAI-compatible paths.
+func openAIError(w http.ResponseWriter, e *fault.Error) {
+	b, err := json.Marshal(newOpenAIError(e))
 	if err != nil {
 		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
 	}
@@ -167,7 +173,7 @@ func openAIType(c fault.Code) string {
 		return "permission_error"
 	case fault.RateLimited, fault.Quota:
 		return "rate_limit_error"
-	case fault.Upstream, fault.UpstreamTimeout:
+	case fault.Upstream, fault.UpstreamTruncated, fault.UpstreamTimeout:
 		return "upstream_error"
 	}
 	if Status(c) >= http.StatusInternalServerError {

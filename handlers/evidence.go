@@ -1,14 +1,20 @@
 package handlers
 
 import (
+	"bytes"
+	"encoding/json"
+	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/evidence"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/platform"
@@ -17,7 +23,7 @@ import (
 // evidenceAPI takes the events of platforms that report what a caller heard.
 type evidenceAPI struct {
 	bodies
-	memory    *memory.Service
+	memory    *agents.Service
 	platforms *platform.Set
 	events    *prometheus.CounterVec // by platform and result
 }
@@ -26,11 +32,13 @@ type evidenceAPI struct {
 type evidenceAnswer struct {
 	// Absent if the event names no call and has no evidence.
 	AgentID string `json:"agent_id,omitempty"`
-	// Event is the type of an event that holds evidence, else "".
+	// Event is the type of an event that holds evidence or ends a call, else "".
 	Event    string             `json:"event"`
 	Recorded []recordedEvidence `json:"recorded"`
 	// Unmatched counts evidence about answers that the ledger does not have.
 	Unmatched int `json:"unmatched"`
+	// Ended is set if the event says that the call is over: then the agent has ended.
+	Ended bool `json:"ended,omitempty"`
 }
 
 type recordedEvidence struct {
@@ -45,7 +53,7 @@ type recordedEvidence struct {
 
 // ofAgent takes a platform's event about the agent in the path.
 func (a evidenceAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.read(w, r)
+	body, err := a.readEvent(w, r)
 	if err != nil {
 		return err
 	}
@@ -58,7 +66,7 @@ func (a evidenceAPI) ofAgent(w http.ResponseWriter, r *http.Request) error {
 
 // ofCall takes a platform's event that names its call, or whose agent a header names.
 func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.read(w, r)
+	body, err := a.readEvent(w, r)
 	if err != nil {
 		return err
 	}
@@ -76,7 +84,8 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if len(event.Evidence) == 0 { // platforms test the URL with events that are about no call
+	// Platforms test the URL with events that are about no call.
+	if len(event.Evidence) == 0 && (!event.Ends || id == "") {
 		return encode(w, http.StatusOK, evidenceAnswer{AgentID: id, Recorded: []recordedEvidence{}})
 	}
 	infoOf(r).agent = id
@@ -85,6 +94,29 @@ func (a evidenceAPI) ofCall(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.memory.Touch(projectOf(r), id)
 	return nil
+}
+
+// readEvent reads an event as JSON. Twilio's callbacks are forms; each field becomes a member of an
+// object, its first value if there are several.
+// See https://www.twilio.com/docs/voice/twiml#request-parameters.
+func (a evidenceAPI) readEvent(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := a.read(w, r)
+	if err != nil {
+		return nil, err
+	}
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if kind != "application/x-www-form-urlencoded" || bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) { // curl -d
+		return body, nil
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, fault.Wrap(fault.BadRequest, err, "the body is neither JSON nor a form")
+	}
+	fields := make(map[string]string, len(form))
+	for name, values := range form {
+		fields[name] = values[0]
+	}
+	return json.Marshal(fields)
 }
 
 // agentOfEvent returns the agent of an event by its keys, also one that has ended: some platforms
@@ -113,14 +145,22 @@ func (a evidenceAPI) agentOfEvent(r *http.Request, name string, body []byte, eve
 
 // record stores an event's evidence and answers.
 func (a evidenceAPI) record(w http.ResponseWriter, r *http.Request, id string, event platform.Event) error {
-	out := evidenceAnswer{AgentID: id, Event: event.Type, Recorded: []recordedEvidence{}}
+	out := evidenceAnswer{AgentID: id, Event: event.Type, Recorded: []recordedEvidence{}, Ended: event.Ends}
 	reports, err := reportsOf(event.Evidence)
 	if err != nil {
 		return err
 	}
+	if event.Ends { // the transcript has the answer in flight too, so that must be stored first
+		a.memory.Cut(r.Context(), projectOf(r), id, agents.ErrLeave)
+	}
 	list, err := evidence.Service{Memory: a.memory}.Record(r.Context(), projectOf(r), id, reports)
 	if err != nil {
 		return err
+	}
+	if event.Ends {
+		if err := a.memory.End(r.Context(), projectOf(r), id, memory.EndOK); err != nil {
+			return err
+		}
 	}
 	// A known platform, or reading had failed.
 	count := a.events.MustCurryWith(prometheus.Labels{"platform": chi.URLParam(r, "platform")})
@@ -149,14 +189,14 @@ func reportsOf(list []platform.Evidence) ([]evidence.Report, error) {
 	for _, e := range list {
 		r := evidence.Report{
 			ItemID: e.ItemID, Turn: e.Turn, Ordinal: e.Ordinal, Heard: e.Heard, HeardMS: e.HeardMS, Full: e.Full, Cut: e.Cut,
-			Playing: e.Playing, Account: e.Account, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
+			Playing: e.Playing, Account: e.Account, Echo: e.Echo, Over: e.Over, StartMS: e.StartMS, AtMS: e.AtMS, By: e.By,
 		}
 		var err error
-		if r.Generated, err = memory.CleanText("generated", e.Generated, memory.MaxText); err != nil {
+		if r.Generated, err = text.Clean("generated", e.Generated, memory.MaxText); err != nil {
 			return nil, err
 		}
 		if e.Heard != nil {
-			text, err := memory.CleanText("heard", *e.Heard, memory.MaxText)
+			text, err := text.Clean("heard", *e.Heard, memory.MaxText)
 			if err != nil {
 				return nil, err
 			}

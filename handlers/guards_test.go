@@ -19,14 +19,15 @@ import (
 
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // newAPI starts the API on a store in memory, without an LLM.
-func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *memory.Service) {
+func newAPI(t testing.TB, edit func(*handlers.Config)) (*httptest.Server, *agents.Service) {
 	t.Helper()
-	mem := memory.NewService(memory.Config{
-		Store: memorytest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+	mem := agents.NewService(agents.Config{
+		Ledger: storetest.New(), Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 	})
 	c := handlers.Config{
 		Memory: mem, Access: &handlers.Access{DefaultProject: "p", ValidProject: func(string) bool { return true }}, Log: zerolog.Nop(),
@@ -107,7 +108,7 @@ func FuzzAppend(f *testing.F) {
 	}
 	srv, mem := newAPI(f, nil)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		a, err := mem.Join(t.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString()})
+		a, err := mem.Join(t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +161,7 @@ func FuzzListQuery(f *testing.F) {
 	}
 	srv, mem := newAPI(f, nil)
 	for range 3 {
-		if _, err := mem.Join(f.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString()}); err != nil {
+		if _, err := mem.Join(f.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()}); err != nil {
 			f.Fatal(err)
 		}
 	}

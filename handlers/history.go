@@ -8,6 +8,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -18,7 +19,8 @@ const historyPage = 1024
 var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }}
 
 // history answers with the newest max_history messages in Agora's form. limit=N sets another
-// number; limit=all pages through everything after after_seq.
+// number; limit=all pages through everything after after_seq. confidence=true adds
+// metadata.confidence to answers.
 func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	id, project := chi.URLParam(r, "id"), projectOf(r)
 	var head memory.Head
@@ -26,6 +28,16 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	var next int64
 	var err error
 	query := r.URL.RawQuery
+	confidence := false
+	if query != "" {
+		switch v := r.URL.Query().Get("confidence"); v {
+		case "", "false":
+		case "true":
+			confidence = true
+		default:
+			return fault.At(fault.Invalid, "confidence", "%q is neither true nor false", text.Clip(v, 40))
+		}
+	}
 	switch {
 	case query == "":
 		head, msgs, err = a.memory.History(r.Context(), project, id, 0)
@@ -34,7 +46,7 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	default:
 		var n int
 		if n, err = intParam(r.URL.Query(), "limit", 0, 1, historyPage); err != nil {
-			return fault.At(fault.Invalid, "limit", "%q is neither all nor a whole number from 1 to %d", clip(r.URL.Query().Get("limit"), 40), historyPage)
+			return fault.At(fault.Invalid, "limit", "must be all or a whole number from 1 to %d, not %q", historyPage, text.Clip(r.URL.Query().Get("limit"), 40))
 		}
 		head, msgs, err = a.memory.History(r.Context(), project, id, n)
 	}
@@ -42,11 +54,11 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	buf := historyBuffers.Get().(*[]byte)
-	b := appendHistory((*buf)[:0], head.Agent, msgs, next)
+	b := appendHistory((*buf)[:0], head.Agent, msgs, next, confidence)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(b)))
-	writeBody(w, b)
+	_ = writeBody(w, b) // the client may be gone
 	a.historyBytes.Add(float64(len(b)))
 	if cap(b) <= 1<<20 {
 		*buf = b
@@ -75,9 +87,9 @@ func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.He
 
 // appendHistory appends the answer as JSON. It is written by hand because history is read at every
 // turn: it takes a tenth of the time of encoding/json (see BenchmarkAnswers).
-func appendHistory(b []byte, a memory.Agent, msgs []memory.Message, next int64) []byte {
+func appendHistory(b []byte, a memory.Agent, msgs []memory.Message, next int64, confidence bool) []byte {
 	b = append(b, `{"agent_id":`...)
-	b = memory.AppendString(b, a.ID)
+	b = text.AppendJSON(b, a.ID)
 	b = append(b, `,"start_ts":`...)
 	b = strconv.AppendInt(b, a.StartTS(), 10)
 	if a.Status.Ended() {
@@ -92,6 +104,11 @@ func appendHistory(b []byte, a memory.Agent, msgs []memory.Message, next int64) 
 			b = append(b, ',')
 		}
 		b = m.AppendHistory(b)
+		if _, own := m.Metadata["confidence"]; confidence && m.Confidence > 0 && !own { // metadata is the last member
+			b = append(b[:len(b)-2], `,"confidence":`...)
+			b = strconv.AppendInt(b, m.Confidence, 10)
+			b = append(b, "}}"...)
+		}
 	}
 	b = append(b, ']')
 	if next > 0 {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -49,23 +48,17 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	writeBody(w, body)
+	_ = writeBody(w, body) // the client may be gone
 }
 
 // writeBody writes an answer's body. A long one waits for its reader, but not forever.
-func writeBody(w http.ResponseWriter, body []byte) {
+func writeBody(w http.ResponseWriter, body []byte) error {
 	if len(body) > 64<<10 {
 		rc := http.NewResponseController(w)
 		// A connection without deadlines is still correct.
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	}
-	_, _ = w.Write(body) // the client may be gone
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
+	_, err := w.Write(body)
+	return err
 }

@@ -10,16 +10,18 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // itemAPI serves memories: single messages of all of a project's ledgers, found by their scope.
 type itemAPI struct {
 	bodies
-	memory *memory.Service
-	now    func() time.Time
+	items items.Service
+	now   func() time.Time
 }
 
 // Limits of a memory's smaller parts.
@@ -49,7 +51,7 @@ func (m memoryScope) ids(at string) (window.Scope, error) {
 		if id.value == "" {
 			continue
 		}
-		clean, err := memory.CleanText(at+id.name, id.value, maxScopeID)
+		clean, err := text.Clean(at+id.name, id.value, maxScopeID)
 		if err != nil {
 			return window.Scope{}, err
 		}
@@ -92,7 +94,7 @@ const memoryTypes = "system, human, ai, tool (or user, assistant, developer)"
 func roleOf(field, name string) (memory.Role, error) {
 	role, ok := memoryRoles[name]
 	if !ok {
-		return "", fault.At(fault.Invalid, field, "%q is not one of %s", clip(name, 40), memoryTypes)
+		return "", fault.At(fault.Invalid, field, "must be one of %s, not %q", memoryTypes, text.Clip(name, 40))
 	}
 	return role, nil
 }
@@ -108,7 +110,7 @@ func openAINames(name string) (roleNames, error) {
 	case "openai":
 		return true, nil
 	}
-	return false, fault.At(fault.Invalid, "role_names", "%q is not one of orbiter, openai", clip(name, 40))
+	return false, fault.At(fault.Invalid, "role_names", "must be orbiter or openai, not %q", text.Clip(name, 40))
 }
 
 // of returns the name of a role.
@@ -132,7 +134,7 @@ func categoryOf(name string) (string, error) {
 	case "", "user_profile", "semantic", "episodic", "variable", "summary", "conversation":
 		return name, nil
 	}
-	return "", fault.At(fault.Invalid, "category", "%q is not one of user_profile, semantic, episodic, variable, summary, conversation", clip(name, 40))
+	return "", fault.At(fault.Invalid, "category", "must be one of user_profile, semantic, episodic, variable, summary, conversation, not %q", text.Clip(name, 40))
 }
 
 func (a itemAPI) add(w http.ResponseWriter, r *http.Request) error {
@@ -155,7 +157,7 @@ func (a itemAPI) add(w http.ResponseWriter, r *http.Request) error {
 	if key != "" {
 		m.ID = key + ":0"
 	}
-	it, err := a.memory.AddItem(r.Context(), projectOf(r), m)
+	it, err := a.items.Add(r.Context(), projectOf(r), m)
 	if err != nil {
 		return err
 	}
@@ -174,7 +176,7 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 		return m, err
 	}
 	if in.ID != "" && !memoryID(in.ID) {
-		return m, fault.At(fault.Invalid, "id", "%q is not 32 hex digits in lower case", clip(in.ID, 40))
+		return m, fault.At(fault.Invalid, "id", "must be 32 hex digits in lower case, not %q", text.Clip(in.ID, 40))
 	}
 	scope, err := in.Metadata.ids("metadata.")
 	if err != nil {
@@ -196,7 +198,7 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	if in.CreatedAt != "" {
 		t, err := time.Parse(time.RFC3339, in.CreatedAt)
 		if at = t.UnixMilli(); err != nil || at <= 0 || at > 1e14 {
-			return m, fault.At(fault.Invalid, "created_at", "%q is not a time such as 2026-05-28T20:31:40.123Z", clip(in.CreatedAt, 40))
+			return m, fault.At(fault.Invalid, "created_at", "must be a time such as 2026-05-28T20:31:40.123Z, not %q", text.Clip(in.CreatedAt, 40))
 		}
 	}
 	if role == memory.System || role == memory.Developer {
@@ -211,13 +213,15 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 	m.Timestamp = at
 	switch {
 	case in.IsError && role != memory.Tool:
-		return m, fault.At(fault.Invalid, "is_error", "belongs to memories of type tool only")
+		return m, fault.At(fault.Invalid, "is_error", "is allowed in memories of type tool only")
 	case in.ToolName != "" && role != memory.Tool:
-		return m, fault.At(fault.Invalid, "tool_name", "belongs to memories of type tool only")
+		return m, fault.At(fault.Invalid, "tool_name", "is allowed in memories of type tool only")
 	}
+	owner := scope.AgentID
+	scope.AgentID = "" // the item has it
 	m.Rare = &memory.Rare{
-		Scope:    memory.Scope{UserID: scope.UserID, SessionID: scope.SessionID, TaskID: scope.TaskID},
-		Item:     &memory.Item{ID: in.ID, AgentID: scope.AgentID, Extra: extra, IsError: in.IsError},
+		Scope:    scope,
+		Item:     &memory.Item{ID: in.ID, AgentID: owner, Extra: extra, IsError: in.IsError},
 		Category: category, Importance: in.Importance,
 	}
 	if status != window.Accepted {
@@ -230,14 +234,14 @@ func (in addMemoryRequest) message(now time.Time) (memory.Message, error) {
 func (in addMemoryRequest) instruction(role memory.Role) (m memory.Message, err error) {
 	switch {
 	case len(in.ToolCalls) > 0 && string(in.ToolCalls) != "null":
-		return m, fault.At(fault.Invalid, "tool_calls", "belongs to memories of type ai only")
+		return m, fault.At(fault.Invalid, "tool_calls", "is allowed in memories of type ai only")
 	case in.ToolCallID != "":
-		return m, fault.At(fault.Invalid, "tool_call_id", "belongs to memories of type tool only")
+		return m, fault.At(fault.Invalid, "tool_call_id", "is allowed in memories of type tool only")
 	case len(in.Content) == 0:
 		return m, fault.At(fault.Missing, "content", "is required")
 	}
 	m.Role = role
-	m.Content, m.Parts, err = input.Content("content", in.Content)
+	m.Content, m.Parts, err = input.Content("content", in.Content, memory.MaxText)
 	return m, err
 }
 
@@ -253,11 +257,11 @@ func extraOf(raw json.RawMessage) (json.RawMessage, error) {
 	case len(raw) == 0 || string(raw) == "null":
 		return nil, nil
 	case raw[0] != '{':
-		return nil, fault.At(fault.Invalid, field, "is not an object")
+		return nil, fault.At(fault.Invalid, field, "must be an object")
 	case len(raw) > input.MaxMetadataBytes:
 		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(raw), input.MaxMetadataBytes)
 	case input.HasNUL(raw):
-		return nil, fault.At(fault.Invalid, field, "holds a NUL character, which is not allowed")
+		return nil, fault.At(fault.Invalid, field, "must not contain a NUL character")
 	}
 	return input.Compact(raw)
 }
@@ -300,7 +304,7 @@ type ledgerPlaceJSON struct {
 	Seq     int64  `json:"seq"`
 }
 
-func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
+func newMemoryJSON(it *items.Item, names roleNames) memoryJSON {
 	m := &it.Message
 	iso := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 	orNil := func(s string) *string {
@@ -340,7 +344,7 @@ func newMemoryJSON(it *memory.StoredItem, names roleNames) memoryJSON {
 }
 
 // noMemory refuses a text that cannot be a memory's ID.
-func noMemory(id string) error { return memory.ErrNoItem(clip(id, 40)) }
+func noMemory(id string) error { return items.ErrNotFound(text.Clip(id, 40)) }
 
 func (a itemAPI) get(w http.ResponseWriter, r *http.Request) error {
 	names, err := openAINames(r.URL.Query().Get("role_names"))
@@ -351,7 +355,7 @@ func (a itemAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if !memoryID(id) {
 		return noMemory(id)
 	}
-	it, err := a.memory.Item(r.Context(), projectOf(r), id)
+	it, err := a.items.Get(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
@@ -381,7 +385,7 @@ func (a itemAPI) setStatus(w http.ResponseWriter, r *http.Request) error {
 	if !memoryID(id) {
 		return noMemory(id)
 	}
-	it, err := a.memory.SetItemStatus(r.Context(), projectOf(r), id, next)
+	it, err := a.items.SetStatus(r.Context(), projectOf(r), id, next)
 	if err != nil {
 		return err
 	}
@@ -427,7 +431,7 @@ func (a itemAPI) search(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.memory.SearchItems(r.Context(), projectOf(r), q)
+	found, err := a.items.Search(r.Context(), projectOf(r), q)
 	if err != nil {
 		return err
 	}
@@ -439,7 +443,7 @@ func (a itemAPI) search(w http.ResponseWriter, r *http.Request) error {
 }
 
 // search checks a search. limit is how many to show and may be 0, unlike the query's limit.
-func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
+func (in searchRequest) search() (q window.SearchQuery, limit int, err error) {
 	if q.Level, err = window.ParseLevel("scope", in.Scope); err != nil {
 		return q, 0, err
 	}
@@ -473,9 +477,9 @@ func (in searchRequest) search() (q memory.ItemSearch, limit int, err error) {
 	}
 	switch {
 	case limit < 0 || limit > maxMemoryLimit:
-		return q, 0, fault.At(fault.Invalid, "limit", "is %d; a whole number from 0 to %d is wanted", limit, maxMemoryLimit)
+		return q, 0, fault.At(fault.Invalid, "limit", "must be a whole number from 0 to %d, not %d", maxMemoryLimit, limit)
 	case in.MaxRounds < 0 || in.MaxRounds > maxMemoryRounds:
-		return q, 0, fault.At(fault.Invalid, "max_rounds", "is %d; a whole number from 0, for no limit, to %d is wanted", in.MaxRounds, maxMemoryRounds)
+		return q, 0, fault.At(fault.Invalid, "max_rounds", "must be a whole number from 0, for no limit, to %d, not %d", maxMemoryRounds, in.MaxRounds)
 	}
 	q.Limit, q.Rounds, q.Pairs = max(limit, 1), in.MaxRounds, window.IntegrityTrailing
 	return q, limit, nil
@@ -503,7 +507,7 @@ func (a itemAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.memory.ClearItems(r.Context(), projectOf(r), level, scope)
+	n, err := a.items.Clear(r.Context(), projectOf(r), level, scope)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,11 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // joinRequest is the body of join. Unknown keys are kept in Properties and otherwise ignored, as by
@@ -47,12 +50,15 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 		if err != nil {
 			return err
 		}
-		name, err := memory.CleanText("name", in.Name, 1024)
+		name, err := text.Clean("name", in.Name, 1024)
 		if err != nil {
 			return err
 		}
 		if strings.TrimSpace(name) == "" || strings.IndexFunc(name, unicode.IsControl) >= 0 {
-			return fault.At(fault.Invalid, "name", "is blank or holds a control character")
+			return fault.At(fault.Invalid, "name", "must not be blank or contain a control character")
+		}
+		if err := in.checkProperties(w, r); err != nil {
+			return err
 		}
 		settings, inherit, err := a.settings(in, kind)
 		if err != nil {
@@ -62,13 +68,22 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 		if err != nil {
 			return err
 		}
-		agent, err := a.memory.Join(r.Context(), memory.JoinRequest{
+		if a.remember != nil {
+			settings.Memory.Known = a.remember.Known(r.Context(), projectOf(r), &settings)
+		}
+		agent, err := a.memory.Join(r.Context(), agents.JoinRequest{
 			Project: projectOf(r), Name: name, Settings: settings, Properties: in.Properties, Key: key, Inherit: inherit,
 		})
 		if err != nil {
 			return err
 		}
 		infoOf(r).agent = agent.ID
+		if a.remember != nil {
+			if err := a.remember.Joined(r.Context(), &agent); err != nil {
+				return err
+			}
+		}
+		a.recall.Warm(r.Context(), agent.Project, agent.Settings.Scope.UserID)
 		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String(), Inherited: inheritedOf(&agent)})
 	}
 }
@@ -79,12 +94,25 @@ type joinWrap struct {
 	Properties joinProperties `json:"properties"`
 }
 
+// wrapped returns the properties as the JSON of a joinWrap.
+func (in joinRequest) wrapped() []byte {
+	return slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
+}
+
+// checkProperties refuses or lists properties that are not known. Agora's own have more fields than
+// joinProperties.
+func (in joinRequest) checkProperties(w http.ResponseWriter, r *http.Request) error {
+	if len(in.Properties) == 0 {
+		return nil
+	}
+	return checkStrays(w, r, in.wrapped(), joinWrap{}, func(path string) bool { return !strings.HasPrefix(path, "properties.heardlog.") })
+}
+
 // settings reads and checks a join's properties.
 func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
 	var wrap joinWrap
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
-		body := slices.Concat([]byte(`{"properties":`), in.Properties, []byte(`}`))
-		if err := json.Unmarshal(body, &wrap); err != nil {
+		if err := json.Unmarshal(in.wrapped(), &wrap); err != nil {
 			return memory.Settings{}, "", input.Error(err)
 		}
 	} else if kind != joinV1 {
@@ -103,8 +131,11 @@ func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memo
 		}
 	}
 	out := p.settings()
-	policy, err := readPolicy(a.memory, "properties.heardlog.policy", p.Heardlog.Policy)
-	out.Memory.Policy = policy
+	var err error
+	if out.Memory.Policy, err = readPolicy(a.memory, "properties.heardlog.policy", p.Heardlog.Policy); err != nil {
+		return memory.Settings{}, "", err
+	}
+	out.Memory.Remember, err = remember.Decode("properties.heardlog.remember", p.Heardlog.Remember, a.remembers)
 	return out, p.Heardlog.Session.inherit(), err
 }
 
@@ -121,22 +152,17 @@ func (p *joinProperties) rules() error {
 			return err
 		}
 		if l.Greeting == "" {
-			return fault.At(fault.Missing, "properties.llm.greeting_message", "is required beside greeting_audio_url")
+			return fault.At(fault.Missing, "properties.llm.greeting_message", "is required with greeting_audio_url")
 		}
 	}
 	if len(l.Params) > 0 && l.Params[0] != '{' && string(l.Params) != "null" {
-		return fault.At(fault.Invalid, "properties.llm.params", "is not an object")
+		return fault.At(fault.Invalid, "properties.llm.params", "must be an object")
 	}
 	if err := checkSystem("properties.llm.system_messages", l.Style, l.SystemMessages); err != nil {
 		return err
 	}
-	for k, v := range p.Labels {
-		if strings.ContainsRune(k+v, 0) {
-			return fault.At(fault.Invalid, "properties.labels", "holds a NUL character, which is not allowed")
-		}
-	}
 	if strings.ContainsRune(p.Channel, 0) {
-		return fault.At(fault.Invalid, "properties.channel", "holds a NUL character, which is not allowed")
+		return fault.At(fault.Invalid, "properties.channel", "must not contain a NUL character")
 	}
 	if err := p.keyRules(); err != nil {
 		return err
@@ -153,25 +179,28 @@ func (p *joinProperties) rules() error {
 	if err := p.upstreamRules(); err != nil {
 		return err
 	}
+	if err := p.Heardlog.Redact.Check("properties.heardlog.redact"); err != nil {
+		return err
+	}
 	if err := p.Fillers.rules(); err != nil {
 		return err
 	}
-	for field, text := range map[string]string{"greeting_message": l.Greeting, "failure_message": l.Failure} {
-		if _, err := memory.CleanText("properties.llm."+field, text, memory.MaxText); err != nil {
+	for field, said := range map[string]string{"greeting_message": l.Greeting, "failure_message": l.Failure} {
+		if _, err := text.Clean("properties.llm."+field, said, memory.MaxText); err != nil {
 			return err
 		}
 	}
 	if s := p.Parameters.Silence; s.TimeoutMS > 0 && s.Content == "" {
-		return fault.At(fault.Missing, "properties.parameters.silence_config.content", "is required where timeout_ms is above 0")
+		return fault.At(fault.Missing, "properties.parameters.silence_config.content", "is required if timeout_ms is above 0")
 	}
-	if _, err := memory.CleanText("properties.parameters.silence_config.content", p.Parameters.Silence.Content, memory.MaxText); err != nil {
+	if _, err := text.Clean("properties.parameters.silence_config.content", p.Parameters.Silence.Content, memory.MaxText); err != nil {
 		return err
 	}
 	if err := p.viewRules(); err != nil {
 		return err
 	}
 	if p.Geofence != nil && p.Geofence.Exclude != "" && p.Geofence.Area != "GLOBAL" {
-		return fault.At(fault.Invalid, "properties.geofence.exclude_area", "goes with area GLOBAL only")
+		return fault.At(fault.Invalid, "properties.geofence.exclude_area", "is allowed with area GLOBAL only")
 	}
 	return nil
 }
@@ -214,7 +243,7 @@ func (p *joinProperties) mcpNames(kind joinKind) error {
 	for i, s := range p.LLM.MCPServers {
 		for _, c := range s.Name {
 			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c) {
-				return fault.At(fault.Invalid, "properties.llm.mcp_servers["+strconv.Itoa(i)+"].name", "holds %q; %s are allowed", string(c), allowed)
+				return fault.At(fault.Invalid, "properties.llm.mcp_servers["+strconv.Itoa(i)+"].name", "must consist of %s; %q is not allowed", allowed, string(c))
 			}
 		}
 	}
@@ -237,7 +266,7 @@ func checkSystem(field, style string, list []json.RawMessage) error {
 		}
 		at := field + "[" + strconv.Itoa(i) + "]"
 		if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &m) != nil {
-			return fault.At(fault.Invalid, at, "is not an object with a role, which is a string, and content")
+			return fault.At(fault.Invalid, at, "must be an object with role, a string, and content")
 		}
 		if m.Role == nil || *m.Role == "" {
 			return fault.At(fault.Missing, at+".role", "is required")
@@ -253,13 +282,13 @@ func checkURL(field, raw string) error {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return fault.At(fault.Invalid, field, "is not a URL")
+		return fault.At(fault.Invalid, field, "must be a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fault.At(fault.Invalid, field, "has the scheme %q; http and https are allowed", clip(u.Scheme, 20))
+		return fault.At(fault.Invalid, field, "must be an http or https URL, not %q", text.Clip(u.Scheme, 20))
 	case u.Hostname() == "":
-		return fault.At(fault.Invalid, field, "has no host")
+		return fault.At(fault.Invalid, field, "must have a host")
 	case u.User != nil:
-		return fault.At(fault.Invalid, field, "holds a user name or password; send a key in api_key or headers")
+		return fault.At(fault.Invalid, field, "must not contain a user name or password; send a key in api_key or headers")
 	}
 	return nil
 }
@@ -286,7 +315,7 @@ func (p *joinProperties) settings() memory.Settings {
 			URL: l.URL, APIKey: secret.String(l.APIKey), Vendor: l.Vendor, Style: l.Style, Model: l.Model,
 			SystemMessages: l.SystemMessages, MaxHistory: l.MaxHistory,
 			Greeting: l.Greeting, GreetingDelay: l.GreetingConfigs.DelayMS, FailureMessage: l.Failure, Variables: l.Variables,
-			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates,
+			Upstreams: p.upstreams(), Mode: p.Heardlog.Mode, OnDisconnect: p.Heardlog.OnDisconnect, Duplicates: p.Heardlog.Duplicates, OnQuestion: p.Heardlog.OnQuestion,
 			ConnectTimeoutMS: p.Heardlog.Timeouts.ConnectMS, FirstTokenTimeoutMS: p.Heardlog.Timeouts.FirstTokenMS,
 			IdleTimeoutMS: p.Heardlog.Timeouts.IdleMS, TotalTimeoutMS: p.Heardlog.Timeouts.TotalMS,
 			View: p.view(),
@@ -294,10 +323,10 @@ func (p *joinProperties) settings() memory.Settings {
 		Silence:  memory.Silence{TimeoutMS: p.Parameters.Silence.TimeoutMS, Action: p.Parameters.Silence.Action, Content: p.Parameters.Silence.Content},
 		Farewell: memory.Farewell{Graceful: p.Parameters.Farewell.Graceful, TimeoutS: 30},
 	}
-	s.Filler = p.Fillers.settings()
+	s.Filler, s.Redact = p.Fillers.settings(), p.Heardlog.Redact
 	s.Call = p.call()
 	if scope := p.Heardlog.Scope; scope != nil {
-		s.Scope = memory.Scope(*scope)
+		s.Scope = scope.scope()
 	}
 	s.IdleTimeoutS = p.Heardlog.Session.idle(p.IdleTimeout)
 	s.Memory.Working = p.Heardlog.Working.settings()
@@ -310,6 +339,6 @@ func (p *joinProperties) settings() memory.Settings {
 	if string(l.Params) != "null" {
 		s.LLM.Params = l.Params
 	}
-	s.LLM.Headers = secrets(l.Headers)
+	s.LLM.Headers = secret.Map(l.Headers)
 	return s
 }

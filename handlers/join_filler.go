@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -18,11 +19,11 @@ const (
 func (f *fillerWords) rules() error {
 	for i, phrase := range f.Content.Static.Phrases {
 		at := "properties.filler_words.content.static_config.phrases[" + strconv.Itoa(i) + "]"
-		if _, err := memory.CleanText(at, phrase, maxPhrase); err != nil {
+		if _, err := text.Clean(at, phrase, maxPhrase); err != nil {
 			return err
 		}
 		if strings.TrimSpace(phrase) == "" {
-			return fault.At(fault.Invalid, at, "is blank")
+			return fault.At(fault.Invalid, at, "must not be blank")
 		}
 	}
 	return nil

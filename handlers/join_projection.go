@@ -2,7 +2,7 @@ package handlers
 
 import (
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/view"
 )
 
 // projectionWords are the texts around what was heard; see docs/guides/projections.md.
@@ -29,21 +29,21 @@ type transformProperties struct {
 }
 
 // view returns how the LLM sees the conversation, nil for the default.
-func (j *joinProperties) view() *memory.View {
+func (j *joinProperties) view() *view.View {
 	p := &j.Heardlog
-	v := memory.View{Projection: memory.Projection(p.Projection), Words: memory.Words(p.Words)}
+	v := view.View{Projection: view.Projection(p.Projection), Words: view.Words(p.Words)}
 	if t := p.Transform.Timestamp; t != nil {
-		prefix := memory.TimestampPrefix(*t)
+		prefix := view.TimestampPrefix(*t)
 		v.Timestamp = &prefix
 	}
 	if s := p.Transform.Speaker; s != nil {
-		prefix := memory.SpeakerPrefix(*s)
+		prefix := view.SpeakerPrefix(*s)
 		v.Speaker = &prefix
 	}
 	if p.Transform.Original {
-		v.Projection = memory.GeneratedWhole
+		v.Projection = view.GeneratedWhole
 	}
-	if v == (memory.View{}) {
+	if v == (view.View{}) {
 		return nil
 	}
 	return &v
@@ -52,7 +52,7 @@ func (j *joinProperties) view() *memory.View {
 // viewRules checks what tags cannot.
 func (j *joinProperties) viewRules() error {
 	p := &j.Heardlog
-	if p.Transform.Original && p.Projection != "" && p.Projection != string(memory.GeneratedWhole) {
+	if p.Transform.Original && p.Projection != "" && p.Projection != string(view.GeneratedWhole) {
 		return fault.At(fault.Invalid, "properties.heardlog.transform.original",
 			"gives the model the whole text, which projection %s forbids; set one of them", p.Projection)
 	}

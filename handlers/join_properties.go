@@ -2,19 +2,25 @@ package handlers
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // joinProperties are the properties of a join that we use or check, with Agora's limits. Clients
 // send zero values for optional fields, so zero means absent. Other keys are ignored.
 type joinProperties struct {
-	Channel     string            `json:"channel" validate:"max=512"`
-	Token       *string           `json:"token"`
-	AgentUID    *string           `json:"agent_rtc_uid"`
-	RemoteUIDs  []string          `json:"remote_rtc_uids" validate:"max=128"`
-	StringUID   bool              `json:"enable_string_uid"`
-	IdleTimeout *int              `json:"idle_timeout" validate:"omitempty,min=0,max=259200"`
-	Labels      map[string]string `json:"labels" validate:"max=128"`
-	Geofence    *geofence         `json:"geofence"`
+	Channel     string    `json:"channel" validate:"max=512"`
+	Token       *string   `json:"token"`
+	AgentUID    *string   `json:"agent_rtc_uid"`
+	RemoteUIDs  []string  `json:"remote_rtc_uids" validate:"max=128"`
+	StringUID   bool      `json:"enable_string_uid"`
+	IdleTimeout *int      `json:"idle_timeout" validate:"omitempty,min=0,max=259200"`
+	Labels      labels    `json:"labels" validate:"max=128"`
+	Geofence    *geofence `json:"geofence"`
 	Features    struct {
 		RTM   bool `json:"enable_rtm"`
 		SAL   bool `json:"enable_sal"`
@@ -56,6 +62,7 @@ type joinProperties struct {
 		Policy       json.RawMessage     `json:"policy"`
 		Mode         string              `json:"mode" validate:"omitempty,oneof=inject reconcile"`
 		Duplicates   string              `json:"duplicates" validate:"omitempty,oneof=supersede join"`
+		OnQuestion   string              `json:"on_new_question" validate:"omitempty,oneof=cut keep"`
 		OnDisconnect string              `json:"on_disconnect" validate:"omitempty,oneof=cancel drain"`
 		Timeouts     struct {
 			ConnectMS    int `json:"connect_ms" validate:"omitempty,min=10,max=60000"`
@@ -67,7 +74,48 @@ type joinProperties struct {
 		Session   sessionProperties    `json:"session"`
 		Working   workingProperties    `json:"working_memory"`
 		Scope     *messageScope        `json:"scope"`
+		Redact    redact.Rules         `json:"redact"`
+		Remember  json.RawMessage      `json:"remember"`
 	} `json:"heardlog"`
+}
+
+// labels are an agent's labels. Their errors name the key.
+type labels map[string]string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *labels) UnmarshalJSON(b []byte) error {
+	var in map[string]json.RawMessage
+	if err := json.Unmarshal(b, &in); err != nil {
+		return fault.At(fault.Invalid, "properties.labels", "must be an object, not a JSON %s", jsonKind(b))
+	}
+	*l = make(labels, len(in))
+	for k, raw := range in {
+		var v string
+		field := fmt.Sprintf("properties.labels[%q]", text.Clip(k, 60))
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return fault.At(fault.Invalid, field, "must be a string, not a JSON %s", jsonKind(raw))
+		}
+		if strings.ContainsRune(k+v, 0) {
+			return fault.At(fault.Invalid, field, "must not contain a NUL character")
+		}
+		(*l)[k] = v
+	}
+	return nil
+}
+
+// jsonKind returns what kind a valid JSON value has, in the words of encoding/json.
+func jsonKind(v []byte) string {
+	switch v[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "bool"
+	}
+	return "number"
 }
 
 type geofence struct {

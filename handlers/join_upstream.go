@@ -6,6 +6,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
@@ -29,10 +30,10 @@ func (p *joinProperties) upstreamRules() error {
 		at := "properties.heardlog.upstreams[" + strconv.Itoa(i) + "]"
 		name := u.named(i)
 		if !input.AgentID(name) {
-			return fault.At(fault.Invalid, at+".name", "may hold letters, digits, dot, dash and underscore")
+			return fault.At(fault.Invalid, at+".name", "must consist of letters, digits, dot, dash and underscore")
 		}
 		if seen[name] {
-			return fault.At(fault.Invalid, at+".name", "%q is taken; names are unique, and %s is that of llm.url", name, turn.PrimaryUpstream)
+			return fault.At(fault.Invalid, at+".name", "%q is used already; names must be unique, and %s is that of llm.url", name, turn.PrimaryUpstream)
 		}
 		seen[name] = true
 		if err := checkURL(at+".url", u.URL); err != nil {
@@ -58,19 +59,8 @@ func (p *joinProperties) upstreams() []memory.Upstream {
 	for i := range p.Heardlog.Upstreams {
 		u := &p.Heardlog.Upstreams[i]
 		out = append(out, memory.Upstream{
-			Name: u.named(i), URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secrets(u.Headers),
+			Name: u.named(i), URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.Map(u.Headers),
 		})
-	}
-	return out
-}
-
-func secrets(m map[string]string) map[string]secret.String {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]secret.String, len(m))
-	for k, v := range m {
-		out[k] = secret.String(v)
 	}
 	return out
 }
@@ -79,14 +69,14 @@ func secrets(m map[string]string) map[string]secret.String {
 func checkSent(at, key string, headers map[string]string) error {
 	for name, value := range headers {
 		if !headerName(name) {
-			return fault.At(fault.Invalid, at+".headers", "%q is not a header name", clip(name, 60))
+			return fault.At(fault.Invalid, at+".headers", "must hold header names; %q is not one", text.Clip(name, 60))
 		}
 		if strings.IndexFunc(value, func(r rune) bool { return (r < 0x20 && r != '\t') || r == 0x7f }) >= 0 {
-			return fault.At(fault.Invalid, at+".headers."+name, "holds a control character, which no header may")
+			return fault.At(fault.Invalid, at+".headers."+name, "must not contain a control character")
 		}
 	}
 	if strings.ContainsAny(key, "\r\n\x00") {
-		return fault.At(fault.Invalid, at+".api_key", "holds a line break or NUL")
+		return fault.At(fault.Invalid, at+".api_key", "must not contain a line break or NUL")
 	}
 	return nil
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/input"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // messageAPI serves an agent's messages: its ledger, its history and its turns.
 type messageAPI struct {
 	bodies
-	memory       *memory.Service
+	memory       *agents.Service
 	now          func() time.Time
 	historyBytes prometheus.Counter
 }
@@ -43,13 +43,13 @@ func (a messageAPI) decodeAppend(w http.ResponseWriter, r *http.Request) ([]memo
 	}
 	// A bare list follows the same rules.
 	if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		if err := json.Unmarshal(body, new(json.RawMessage)); err != nil {
-			return nil, input.Error(err)
+		if err := parse(body, new(json.RawMessage), true); err != nil {
+			return nil, err
 		}
 		body = slices.Concat([]byte(`{"messages":`), body, []byte(`}`))
 	}
 	var in appendRequest
-	if err := a.unmarshal(body, &in, true); err != nil {
+	if err := parse(body, &in, true); err != nil {
 		return nil, err
 	}
 	key, err := idempotencyKey(r, maxKey)

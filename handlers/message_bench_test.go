@@ -10,12 +10,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // BenchmarkAnswers measures calls whose answers hold messages, without a network.
 func BenchmarkAnswers(b *testing.B) {
 	srv, mem := newAPI(b, nil)
-	a, err := mem.Join(b.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString()})
+	a, err := mem.Join(b.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // ledgerEntry is a message with everything that is known of it.
@@ -26,6 +27,7 @@ type ledgerEntry struct {
 	Usage        json.RawMessage `json:"usage,omitempty"`
 	Upstream     string          `json:"upstream,omitempty"`
 	Filler       string          `json:"filler,omitempty"`
+	Recalled     []string        `json:"recalled,omitempty"`
 	labelsJSON
 	InMemory *bool           `json:"in_memory,omitempty"` // false for what only the ledger holds
 	Timings  *memory.Timings `json:"timings,omitempty"`
@@ -49,6 +51,17 @@ type evidenceJSON struct {
 	Method     memory.Method `json:"method"`
 	At         int64         `json:"at,omitempty"` // Unix ms
 	Confidence int64         `json:"confidence,omitempty"`
+	// Earlier is evidence that was replaced, oldest first.
+	Earlier []pastJSON `json:"earlier,omitempty"`
+}
+
+type pastJSON struct {
+	Method     memory.Method `json:"method"`
+	Heard      string        `json:"heard"`
+	State      string        `json:"state,omitempty"` // absent if the answer counted
+	At         int64         `json:"at,omitempty"`    // Unix ms
+	Confidence int64         `json:"confidence,omitempty"`
+	Until      int64         `json:"until"` // Unix ms
 }
 
 // labelsJSON is what the author of a message said about it.
@@ -73,7 +86,7 @@ func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 	out := ledgerEntry{
 		Seq: m.Seq, ID: m.ID, Role: m.Role, Content: m.Content, TurnID: m.TurnID, Timestamp: m.Timestamp, State: string(m.State),
 		Metadata: m.AppendMetadata(nil), Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
-		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Upstream(), Filler: m.Filler(), labelsJSON: newLabels(m),
+		FinishReason: m.FinishRsn, Usage: m.Usage, Upstream: m.Upstream(), Filler: m.Filler(), Recalled: m.Recalled(), labelsJSON: newLabels(m),
 		Timings: m.Timings, Failure: m.Failure,
 	}
 	if m.State == memory.Final {
@@ -81,11 +94,16 @@ func newLedgerEntry(m *memory.Message, live bool, base int64) ledgerEntry {
 	}
 	if m.Role == memory.Assistant {
 		out.answerJSON = &answerJSON{
-			Generated: m.Original(), Complete: !m.CutGenerated, Sent: m.SentText(), Heard: m.Content,
+			Generated: m.Produced(), Complete: !m.CutGenerated, Sent: m.SentText(), Heard: m.Content,
 			Provisional: live && m.Provisional(), Ghost: m.State == memory.Superseded,
 		}
 		if m.Method != "" {
 			out.Evidence = &evidenceJSON{Method: m.Method, At: m.EvidenceMS, Confidence: m.Confidence}
+			for _, p := range m.Earlier() {
+				out.Evidence.Earlier = append(out.Evidence.Earlier, pastJSON{
+					Method: p.Method, Heard: p.Heard, State: string(p.State), At: p.AtMS, Confidence: p.Confidence, Until: p.UntilMS,
+				})
+			}
 		}
 	}
 	switch {
@@ -128,7 +146,7 @@ type mergedJSON struct {
 	Into int64 `json:"into"`
 }
 
-func newAppendAnswer(id string, done memory.Appended) appendAnswer {
+func newAppendAnswer(id string, done agents.Appended) appendAnswer {
 	// Nothing is provisional: the caller says that it was said.
 	out := appendAnswer{AgentID: id, Messages: newLedgerEntries(done.Messages, false, 0), Dropped: done.Dropped}
 	for _, m := range done.Merged {

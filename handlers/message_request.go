@@ -3,13 +3,18 @@ package handlers
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	fastjson "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/heard"
 	"github.com/heardlog/heardlog/memory/input"
@@ -34,24 +39,27 @@ type messageRequest struct {
 	Category   string                     `json:"category"`
 }
 
+// providerMessage is a message with what its provider added to it, such as refusal and annotations.
+// That becomes metadata.
+type providerMessage struct {
+	messageRequest
+	More map[string]json.RawMessage `json:",embed"` // decoded by go-json-experiment only
+}
+
 // appendRequest is a batch, or one message without a list.
 type appendRequest struct {
-	messageRequest
+	providerMessage
 	Messages messageList `json:"messages"`
 }
 
-// messageList is read into a new list. Of two members "messages" the second counts; encoding/json
-// alone would write it over the first and keep fields that it does not name.
-type messageList []messageRequest
+// messageList is read into a new list. Of two members "messages" the second counts; without this
+// it would be written over the first and keep fields that it does not name.
+type messageList []providerMessage
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (l *messageList) UnmarshalJSON(b []byte) error {
-	var fresh []messageRequest
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields() // the outer decoder's setting does not apply here
-	err := dec.Decode(&fresh)
-	*l = fresh
-	return err
+// UnmarshalJSONFrom implements json.UnmarshalerFrom of go-json-experiment.
+func (l *messageList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*l = nil
+	return fastjson.UnmarshalDecode(dec, (*[]providerMessage)(l))
 }
 
 // messages checks the messages and returns them as the domain takes them. Those without an ID get
@@ -59,18 +67,24 @@ func (l *messageList) UnmarshalJSON(b []byte) error {
 func (in *appendRequest) messages(key string, now time.Time) ([]memory.Message, error) {
 	list, single := in.Messages, in.Messages == nil
 	if single {
-		list = []messageRequest{in.messageRequest}
-	} else if !reflect.ValueOf(in.messageRequest).IsZero() {
-		return nil, fault.At(fault.Invalid, "messages", "stands beside a single message; send one or the other")
+		list = []providerMessage{in.providerMessage}
+	} else if !reflect.ValueOf(in.providerMessage).IsZero() {
+		return nil, fault.At(fault.Invalid, "messages", "cannot be combined with a single message; send one or the other")
 	}
 	if len(list) > memory.MaxBatch {
-		return nil, fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", len(list), memory.MaxBatch)
+		return nil, fault.At(fault.Invalid, "messages", "has %d messages; at most %d are allowed", len(list), memory.MaxBatch)
 	}
 	msgs := make([]memory.Message, len(list))
 	for i, m := range list {
 		at := ""
 		if !single {
 			at = "messages[" + strconv.Itoa(i) + "]."
+		}
+		if err := m.addMore(at); err != nil {
+			return nil, err
+		}
+		if err := checkBlocks(at+"content", m.Content); err != nil {
+			return nil, err
 		}
 		var err error
 		if msgs[i], err = m.message(at, now); err != nil {
@@ -99,13 +113,13 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 	}
 	out := memory.Message{ID: m.ID, Role: memory.Role(m.Role), ToolCallID: m.ToolCallID, ToolName: m.Name}
 	if m.ID != "" {
-		if err := memory.ValidName(at+"id", m.ID, 128); err != nil {
+		if err := text.ValidName(at+"id", m.ID, 128); err != nil {
 			return out, err
 		}
 	}
 	if m.TurnID != nil {
 		if *m.TurnID < 0 || *m.TurnID > 1<<53 {
-			return out, fault.At(fault.Invalid, at+"turn_id", "%d is not a number from 0 to 2^53", *m.TurnID)
+			return out, fault.At(fault.Invalid, at+"turn_id", "must be a number from 0 to 2^53, not %d", *m.TurnID)
 		}
 		out.TurnID, out.GivenTurn = *m.TurnID, true
 	}
@@ -113,7 +127,7 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 	if out.Timestamp, err = input.Millis(at+"timestamp", m.Timestamp); err != nil {
 		return out, err
 	}
-	if out.Content, out.Parts, err = input.Content(at+"content", m.Content); err != nil {
+	if out.Content, out.Parts, err = input.Content(at+"content", m.Content, memory.MaxContent); err != nil {
 		return out, err
 	}
 	if err := m.setSource(&out, at); err != nil {
@@ -125,7 +139,7 @@ func (m messageRequest) message(at string, now time.Time) (memory.Message, error
 	if err := m.setLabels(&out, at); err != nil {
 		return out, err
 	}
-	if out.Role == memory.User && memory.OnlyResults(out.Parts) {
+	if out.Role == memory.User && onlyResults(out.Parts) {
 		out.Role, out.Source = memory.Tool, "" // a tool's answer in blocks, not something said
 	}
 	return out, m.setMetadata(&out, at, now)
@@ -141,16 +155,16 @@ func (m messageRequest) setLabels(out *memory.Message, at string) error {
 	case string(memory.Draft), string(memory.Discarded):
 		out.Status = memory.MessageStatus(m.Status)
 	default:
-		return fault.At(fault.Invalid, at+"status", "%q is not one of accepted, draft, discard", clip(m.Status, 40))
+		return fault.At(fault.Invalid, at+"status", "must be one of accepted, draft, discard, not %q", text.Clip(m.Status, 40))
 	}
 	if f := m.Importance; f != nil {
 		if !(*f >= 0 && *f <= 1) {
-			return fault.At(fault.Invalid, at+"importance", "%v is not from 0 to 1", *f)
+			return fault.At(fault.Invalid, at+"importance", "must be from 0 to 1, not %v", *f)
 		}
 		out.Amend(func(r *memory.Rare) { r.Importance = f })
 	}
 	if m.Category != "" {
-		if err := memory.ValidName(at+"category", m.Category, maxCategory); err != nil {
+		if err := text.ValidName(at+"category", m.Category, maxCategory); err != nil {
 			return err
 		}
 		out.Amend(func(r *memory.Rare) { r.Category = m.Category })
@@ -163,7 +177,7 @@ func (m messageRequest) setSource(out *memory.Message, at string) error {
 	source := m.Source
 	if raw, ok := m.Metadata["source"]; ok && source == "" {
 		if err := json.Unmarshal(raw, &source); err != nil {
-			return fault.At(fault.Invalid, at+"metadata.source", "is not a string")
+			return fault.At(fault.Invalid, at+"metadata.source", "must be a string")
 		}
 	}
 	allowed := input.Sources(out.Role)
@@ -171,11 +185,11 @@ func (m messageRequest) setSource(out *memory.Message, at string) error {
 	case m.Role == "":
 		return fault.At(fault.Missing, at+"role", "is required: user, assistant, tool, system or developer")
 	case allowed == nil:
-		return fault.At(fault.Invalid, at+"role", "%q is not one of user, assistant, tool, system, developer", clip(m.Role, 40))
-	case source == "":
+		return fault.At(fault.Invalid, at+"role", "must be one of user, assistant, tool, system, developer, not %q", text.Clip(m.Role, 40))
+	case source == "", out.Role == memory.Tool && source == string(memory.SourceTool):
 		source = allowed[0]
 	case !slices.Contains(allowed, source):
-		return fault.At(fault.Invalid, at+"source", "%q is not a source of role %s: %s", clip(source, 40), m.Role, strings.Join(allowed, ", "))
+		return fault.At(fault.Invalid, at+"source", "must be one of %s for role %s, not %q", strings.Join(allowed, ", "), m.Role, text.Clip(source, 40))
 	}
 	out.Source = memory.Source(source)
 	return nil
@@ -190,11 +204,11 @@ func (m messageRequest) setTools(out *memory.Message, at string) (err error) {
 	case out.Role == memory.Tool && m.ToolCallID == "":
 		return fault.At(fault.Missing, at+"tool_call_id", "is required for role tool")
 	case out.Role != memory.Tool && m.ToolCallID != "":
-		return fault.At(fault.Invalid, at+"tool_call_id", "belongs to tool messages only")
+		return fault.At(fault.Invalid, at+"tool_call_id", "is allowed in tool messages only")
 	case strings.ContainsRune(m.ToolCallID+m.Name, 0):
-		return fault.At(fault.Invalid, at+"tool_call_id", "and name may hold no NUL character")
+		return fault.At(fault.Invalid, at+"tool_call_id", "and name must not contain a NUL character")
 	case len(m.ToolCallID) > maxToolName || len(m.Name) > maxToolName:
-		return fault.At(fault.Invalid, at+"tool_call_id", "and name may have %d characters at most", maxToolName)
+		return fault.At(fault.Invalid, at+"tool_call_id", "and name must have at most %d characters", maxToolName)
 	case len(m.Content) == 0 && len(out.ToolCalls) == 0:
 		return fault.At(fault.Missing, at+"content", "is required")
 	}
@@ -209,28 +223,52 @@ func (m messageRequest) toolCalls(role memory.Role, field string) (json.RawMessa
 	var calls []json.RawMessage
 	switch {
 	case role != memory.Assistant:
-		return nil, fault.At(fault.Invalid, field, "belongs to assistant messages only")
+		return nil, fault.At(fault.Invalid, field, "is allowed in assistant messages only")
 	case json.Unmarshal(m.ToolCalls, &calls) != nil:
-		return nil, fault.At(fault.Invalid, field, "is not an array")
+		return nil, fault.At(fault.Invalid, field, "must be an array")
 	case len(m.ToolCalls) > maxToolCalls:
 		return nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(m.ToolCalls), maxToolCalls)
 	}
 	for i, c := range calls {
 		if len(c) == 0 || c[0] != '{' {
-			return nil, fault.At(fault.Invalid, field+"["+strconv.Itoa(i)+"]", "is not an object")
+			return nil, fault.At(fault.Invalid, field+"["+strconv.Itoa(i)+"]", "must be an object")
 		}
 	}
 	switch {
 	case input.HasNUL(m.ToolCalls):
-		return nil, fault.At(fault.Invalid, field, "holds a NUL character, which is not allowed")
+		return nil, fault.At(fault.Invalid, field, "must not contain a NUL character")
 	case len(calls) == 0:
 		return nil, nil
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, m.ToolCalls); err != nil {
-		return nil, fault.At(fault.Invalid, field, "is not valid JSON")
+		return nil, fault.At(fault.Invalid, field, "must be valid JSON")
 	}
 	return b.Bytes(), nil
+}
+
+// addMore adds what a provider adds to its messages to the metadata. It refuses members that look
+// like a misspelt field.
+func (m *providerMessage) addMore(at string) error {
+	if len(m.More) == 0 {
+		return nil
+	}
+	names := map[string]reflect.Type{}
+	addNames(names, reflect.TypeFor[appendRequest]())
+	known := slices.Sorted(maps.Keys(names))
+	for _, name := range slices.Sorted(maps.Keys(m.More)) {
+		if n := nearest(name, known); n != "" {
+			return stray{at + text.Clip(name, 60), name, n}.unknown()
+		}
+		if _, ok := m.Metadata[name]; ok || string(m.More[name]) == "null" {
+			continue
+		}
+		if m.Metadata == nil {
+			m.Metadata = map[string]json.RawMessage{}
+		}
+		m.Metadata[name] = m.More[name]
+	}
+	return nil
 }
 
 // setMetadata keeps unknown metadata and reads the rest: an assistant message may be interrupted.
@@ -248,7 +286,7 @@ func (m messageRequest) setMetadata(out *memory.Message, at string, now time.Tim
 	out.Method = memory.AssumedFull
 	var interrupted bool
 	if raw, ok := m.Metadata["interrupted"]; ok && json.Unmarshal(raw, &interrupted) != nil {
-		return fault.At(fault.Invalid, at+"metadata.interrupted", "is not true or false")
+		return fault.At(fault.Invalid, at+"metadata.interrupted", "must be true or false")
 	}
 	if !interrupted {
 		return nil
@@ -262,16 +300,16 @@ func (m messageRequest) setInterruption(out *memory.Message, at string, now time
 	if raw, ok := m.Metadata["original"]; ok {
 		var original string
 		if json.Unmarshal(raw, &original) != nil {
-			return fault.At(fault.Invalid, at+"metadata.original", "is not a string")
+			return fault.At(fault.Invalid, at+"metadata.original", "must be a string")
 		}
-		clean, err := memory.CleanText(at+"metadata.original", original, memory.MaxText)
+		clean, err := text.Clean(at+"metadata.original", original, memory.MaxContent)
 		if err != nil {
 			return err
 		}
 		out.Generated = clean
 	}
 	if _, ok := heard.Align(out.Original(), out.Content); !ok {
-		return fault.At(fault.Invalid, at+"metadata.original", "does not hold the content, which is the part of it that was heard")
+		return fault.At(fault.Invalid, at+"metadata.original", "must contain the content, which is the part of it that was heard")
 	}
 	if out.InterruptMS = out.Timestamp; out.InterruptMS == 0 {
 		out.InterruptMS = now.UnixMilli()
@@ -279,7 +317,7 @@ func (m messageRequest) setInterruption(out *memory.Message, at string, now time
 	if raw, ok := m.Metadata["interrupt_timestamp"]; ok {
 		var ms int64
 		if json.Unmarshal(raw, &ms) != nil {
-			return fault.At(fault.Invalid, at+"metadata.interrupt_timestamp", "is not a whole number of milliseconds")
+			return fault.At(fault.Invalid, at+"metadata.interrupt_timestamp", "must be a whole number of milliseconds")
 		}
 		ms, err := input.Millis(at+"metadata.interrupt_timestamp", ms)
 		if err != nil {
@@ -290,4 +328,21 @@ func (m messageRequest) setInterruption(out *memory.Message, at string, now time
 		}
 	}
 	return nil
+}
+
+// onlyResults reports whether a content consists of Anthropic's tool_result blocks only.
+func onlyResults(parts json.RawMessage) bool {
+	if !bytes.Contains(parts, []byte(`"tool_result"`)) {
+		return false
+	}
+	var blocks []struct{ Type string }
+	if json.Unmarshal(parts, &blocks) != nil {
+		return false
+	}
+	for _, b := range blocks {
+		if b.Type != "tool_result" {
+			return false
+		}
+	}
+	return true
 }

@@ -6,21 +6,25 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/go-chi/httprate"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/internal/quota"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -29,9 +33,12 @@ import (
 type requestInfo struct {
 	id      string
 	project string
+	caller  access.Caller
 	agent   string
+	target  string // what an administrative act created or erased
 	err     error
 	note    string // about a call that succeeded in part
+	endTurn func() // of a large request that has its turn
 }
 
 type infoKey struct{}
@@ -85,6 +92,7 @@ type observer struct {
 // middleware adds an ID, a log line and metrics to each request, and turns a panic into a 500.
 func (o observer) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		markHandled(r)
 		start := time.Now()
 		info := &requestInfo{id: requestID(r)}
 		r = r.WithContext(context.WithValue(r.Context(), infoKey{}, info))
@@ -100,12 +108,16 @@ func (o observer) middleware(next http.Handler) http.Handler {
 					styleOf(r)(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
 				}
 			}
+			info.leaveTurn()
 			o.finish(r, ww, info, time.Since(start), aborted)
 			if aborted || (p != nil && begun) {
 				// The client must not take a broken answer for a complete one.
 				panic(http.ErrAbortHandler)
 			}
 		}()
+		if ambiguous(r) {
+			ww.Header().Set("Connection", "close")
+		}
 		if r.ContentLength != 0 {
 			// Also for paths that do not read it: the server waits for the rest of the body after
 			// them.
@@ -114,6 +126,14 @@ func (o observer) middleware(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(ww, r)
 	})
+}
+
+// ambiguous reports whether a proxy in front may have seen another end of the request's body than
+// net/http did. Net/http drops the Content-Length of a chunked request, and the Transfer-Encoding
+// of an HTTP/1.0 request, without a trace. Such a request must be the last one of its connection,
+// or what follows it could be read as a request that the proxy has never seen.
+func ambiguous(r *http.Request) bool {
+	return len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) && r.ContentLength != 0
 }
 
 // finish logs and counts the request.
@@ -143,13 +163,16 @@ func (o observer) finish(r *http.Request, ww middleware.WrapResponseWriter, info
 		agent = chi.URLParam(r, "id")
 	}
 	if agent != "" {
-		ev = ev.Str("agent", clip(agent, 128))
+		ev = ev.Str("agent", text.Clip(agent, 128))
+	}
+	if status == http.StatusUnauthorized { // for tools that block addresses
+		ev = ev.Str("address", r.RemoteAddr)
 	}
 	if info.note != "" {
-		ev = ev.Str("note", clip(info.note, 1024))
+		ev = ev.Str("note", text.Clip(info.note, 1024))
 	}
 	if info.err != nil {
-		ev = ev.Str("error", clip(causeOf(info.err), 1024))
+		ev = ev.Str("error", text.Clip(causeOf(info.err), 1024))
 	}
 	ev.Msg("request")
 }
@@ -159,7 +182,7 @@ func shownPath(path string) string {
 	if strings.HasPrefix(path, webhook.FetchPath) {
 		return webhook.FetchPath + "…"
 	}
-	return clip(path, 256)
+	return text.Clip(path, 256)
 }
 
 // causeOf returns an error's text with its cause.
@@ -185,7 +208,7 @@ func agentPath(style errorStyle) func(http.Handler) http.Handler {
 }
 
 // touching counts the agent as used once a call has found it in the caller's project.
-func touching(m *memory.Service, next handlerFunc) handlerFunc {
+func touching(m *agents.Service, next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		err := next(w, r)
 		if err == nil {
@@ -195,22 +218,41 @@ func touching(m *memory.Service, next handlerFunc) handlerFunc {
 	}
 }
 
-// rateLimit limits the requests a second of a project, over all bases together. 0 is no limit.
-func rateLimit(limit int, refused prometheus.Counter) func(errorStyle) func(http.Handler) http.Handler {
-	if limit <= 0 {
-		return func(errorStyle) func(http.Handler) http.Handler {
-			return func(next http.Handler) http.Handler { return next }
+// rateLimit limits what a project may do in a second, over all bases together.
+func rateLimit(k *quota.Keeper, refused prometheus.Counter) func(errorStyle) func(http.Handler) http.Handler {
+	rate, _ := k.Limits()
+	return func(style errorStyle) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler {
+			if rate == (quota.Rate{}) {
+				return next
+			}
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				project, body := projectOf(r), &countedBody{ReadCloser: r.Body}
+				if wait, err := k.Admit(project, r.ContentLength != 0); err != nil {
+					refused.Inc()
+					w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
+					answerError(w, r, style, err)
+					return
+				}
+				r.Body = body
+				defer func() { k.Received(project, body.read) }()
+				next.ServeHTTP(w, r)
+			})
 		}
 	}
-	byProject := func(r *http.Request) (string, error) { return projectOf(r), nil }
-	counter := httprate.NewLocalLimitCounter(time.Second)
-	return func(style errorStyle) func(http.Handler) http.Handler {
-		return httprate.LimitBy(limit, time.Second, byProject, httprate.WithLimitCounter(counter),
-			httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) {
-				refused.Inc()
-				answerError(w, r, style, fault.New(fault.RateLimited, "the project makes more than %d requests a second", limit))
-			}))
-	}
+}
+
+// countedBody counts what is read of a body.
+type countedBody struct {
+	io.ReadCloser
+	read int64
+}
+
+// Read reads from the body.
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	return n, err
 }
 
 // methodNotAllowed answers 405 with the methods of the path in Allow. flat holds every route.
@@ -225,7 +267,7 @@ func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
 		}
 		w.Header().Set("Allow", strings.Join(methods, ", "))
 		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
-			Detail: "method " + clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
+			Detail: "method " + text.Clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
 		}, fault.Invalid)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -107,8 +108,8 @@ func (a *noticeAPI) receive(w http.ResponseWriter, r *http.Request) error {
 // same body.
 func (a *noticeAPI) logRefused(r *http.Request, in archive.Notification, body []byte, err error) error {
 	sum := sha256.Sum256(body)
-	a.log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", clip(string(in.ID), 256)).Int("type", int(in.Type)).
-		Int("bytes", len(body)).Hex("sha256", sum[:]).Str("error", clip(causeOf(err), 1024)).Msg("a notification of Agora's cannot be filed")
+	a.log.Warn().Str("request_id", infoOf(r).id).Str("project", infoOf(r).project).Str("notice", text.Clip(string(in.ID), 256)).Int("type", int(in.Type)).
+		Int("bytes", len(body)).Hex("sha256", sum[:]).Str("error", text.Clip(causeOf(err), 1024)).Msg("a notification of Agora's cannot be filed")
 	return err
 }
 
@@ -116,7 +117,7 @@ func (a *noticeAPI) logRefused(r *http.Request, in archive.Notification, body []
 // the signature cannot be right.
 func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if len(a.secrets) == 0 {
-		return nil, fault.New(fault.NotFound, "no secret is configured, so that nothing is taken here; see HEARDLOG_INGEST_SECRETS")
+		return nil, fault.New(fault.NotFound, "notifications are not accepted, because HEARDLOG_INGEST_SECRETS is not set")
 	}
 	project := a.defaultProject
 	if names := r.URL.Query()["project"]; len(names) > 0 {
@@ -126,7 +127,7 @@ func (a *noticeAPI) verified(w http.ResponseWriter, r *http.Request) ([]byte, er
 			project = only
 		}
 	}
-	wrong := fault.New(fault.Unauthenticated, "%s does not fit the body and a secret of the project", webhook.HeaderAgoraV2)
+	wrong := fault.New(fault.Unauthenticated, "%s does not match the body and a secret of the project", webhook.HeaderAgoraV2)
 	secrets := a.secrets[project]
 	if len(secrets) == 0 || len(r.Header.Get(webhook.HeaderAgoraV2)) != 64 { // hex of SHA-256
 		return nil, wrong

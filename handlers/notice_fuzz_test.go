@@ -12,8 +12,8 @@ import (
 
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/secret"
-	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -33,7 +33,7 @@ func FuzzIngest(f *testing.F) {
 	}
 	api := func() http.Handler {
 		return handlers.New(handlers.Config{
-			Memory: memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now}), Access: &handlers.Access{DefaultProject: "p"},
+			Memory: agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now}), Access: &handlers.Access{DefaultProject: "p"},
 			Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), MaxBody: 1 << 20, Ingest: map[string][]secret.String{"p": {"s"}},
 		})
 	}

@@ -2,8 +2,11 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // opsAPI serves what operators and readers of the API description use.
@@ -32,8 +35,12 @@ func (a opsAPI) readyz(w http.ResponseWriter, r *http.Request) error {
 	defer stop()
 	if err := a.ready(ctx); err != nil {
 		infoOf(r).err = err
+		detail := "the store cannot be written or the server is stopping; the log has more"
+		if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.Unavailable {
+			detail = e.Msg + "; the log has more"
+		}
 		w.Header().Set("Retry-After", "1")
-		return encode(w, http.StatusServiceUnavailable, readyAnswer{Status: "unavailable", Detail: "the store cannot be written or the server is stopping; the log has more"})
+		return encode(w, http.StatusServiceUnavailable, readyAnswer{Status: "unavailable", Detail: detail})
 	}
 	return encode(w, http.StatusOK, readyAnswer{Status: "ok"})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // maxKey is the maximum length of an Idempotency-Key from which the IDs of several messages are
@@ -26,7 +27,7 @@ func idempotencyKey(r *http.Request, limit int) (string, error) {
 		return "", fault.At(fault.Invalid, "Idempotency-Key", "is %d characters long; at most %d are allowed", len(key), limit)
 	}
 	if i := strings.IndexFunc(key, func(c rune) bool { return c <= 0x20 || c >= 0x7f }); i >= 0 {
-		return "", fault.At(fault.Invalid, "Idempotency-Key", "holds a character at byte %d that is not printable ASCII without spaces", i)
+		return "", fault.At(fault.Invalid, "Idempotency-Key", "must be printable ASCII without spaces; the character at byte %d is not", i)
 	}
 	return key, nil
 }
@@ -42,7 +43,7 @@ func intParam(v url.Values, name string, def, low, high int) (int, error) {
 		return def, nil // clients send zero for absent
 	}
 	if err != nil || n < low || n > high {
-		return 0, fault.At(fault.Invalid, name, "%q is not a whole number from %d to %d", clip(s, 40), low, high)
+		return 0, fault.At(fault.Invalid, name, "must be a whole number from %d to %d, not %q", low, high, text.Clip(s, 40))
 	}
 	return n, nil
 }
@@ -56,7 +57,7 @@ func pathName(r *http.Request, param string) (string, error) {
 	}
 	plain, err := url.PathUnescape(name)
 	if err != nil {
-		return "", fault.At(fault.Invalid, param, "%q cannot be read: a percent sign is written %%25", clip(name, 80))
+		return "", fault.At(fault.Invalid, param, "%q cannot be decoded; a percent sign must be written %%25", text.Clip(name, 80))
 	}
 	return plain, nil
 }
@@ -67,12 +68,62 @@ func knownParams(v url.Values, names ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		switch {
 		case !slices.Contains(names, name):
-			return fault.At(fault.Invalid, clip(name, 80), "is not a parameter of this call; there are %s", cmp.Or(strings.Join(names, ", "), "none"))
+			return strayParam(name, names)
 		case len(v[name]) > 1:
-			return fault.At(fault.Invalid, name, "is given %d times; several values stand in one, with commas, where they are allowed", len(v[name]))
+			return fault.At(fault.Invalid, name, "is given %d times; it must be given once, with commas between several values", len(v[name]))
 		}
 	}
 	return nil
+}
+
+// strayParam returns the error of a parameter that a call does not have.
+func strayParam(name string, names []string) error {
+	meant := ""
+	if n := nearest(name, names); n != "" {
+		meant = "; did you mean " + n + "?"
+	}
+	return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call%s; allowed are: %s", meant, cmp.Or(strings.Join(names, ", "), "none"))
+}
+
+// queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
+// openapi.yaml.
+var queryParams = map[string][]string{
+	"GET /v1/agents":                       {"channel", "name", "from_time", "to_time", "state", "limit", "cursor"},
+	"GET /v1/agents/{id}/history":          {"limit", "after_seq", "confidence"},
+	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
+	"GET /v1/agents/{id}/messages":         {"after_seq", "limit"},
+	"GET /v1/agents/{id}/working-memory":   {"limit", "cursor"},
+	"GET /v1/agents/{id}/summarizable":     {"keep_recent"},
+	"GET /v1/agents/{id}/events":           {"after", "types"},
+	"GET /v1/webhooks/messages":            {"type", "agent", "from", "to", "cursor", "limit"},
+	"GET /v1/webhooks/deliveries":          {"endpoint", "state", "type", "agent", "message", "from", "to", "cursor", "limit"},
+	"GET /v1/audit":                        {"limit", "cursor"},
+	"GET /v1/users":                        {"limit", "cursor"},
+	"GET /v1/users/{user}/facts":           {"topic", "kind", "state", "as_of", "limit", "cursor"},
+	"GET /v1/users/{user}/facts/context":   {"top_k", "query", "budget_tokens"},
+	"DELETE /v1/projects/{project}":        {"confirm"},
+	"GET /v1/conversations":                {"limit", "cursor"},
+	"GET /v1/vectors":                      {"limit", "cursor", "user_id"},
+	"GET /v1/vectors/{collection}":         {"limit", "cursor", "user_id"},
+	"DELETE /v1/vectors/{collection}":      {"user_id"},
+	"GET /v1/vectors/{collection}/{id}":    {"user_id"},
+	"DELETE /v1/vectors/{collection}/{id}": {"user_id"},
+	"GET /v1/memories/{id}":                {"role_names"},
+}
+
+// checkParams refuses parameters that a call under /v1 does not have.
+func checkParams(next handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if r.URL.RawQuery != "" && ownPath(r) {
+			names := queryParams[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
+			for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+				if !slices.Contains(names, name) {
+					return strayParam(name, names)
+				}
+			}
+		}
+		return next(w, r)
+	}
 }
 
 // listParam reads a parameter that holds values separated by commas.

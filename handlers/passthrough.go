@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
@@ -27,7 +28,7 @@ func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 	switch r.Method {
 	case http.MethodGet, http.MethodPost, http.MethodDelete:
 	default:
-		return fault.New(fault.Unsupported, "method %s does not go through; GET, POST and DELETE do", clip(r.Method, 20))
+		return fault.New(fault.Unsupported, "method %s is not forwarded; GET, POST and DELETE are", text.Clip(r.Method, 20))
 	}
 	var llm memory.LLMSettings
 	if id := r.Header.Get(agentIDHeader); id != "" {
@@ -68,7 +69,7 @@ func (a *proxyAPI) llmOf(r *http.Request, id string) (memory.LLMSettings, error)
 func (a *proxyAPI) upstreamPath(r *http.Request) (string, error) {
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), passedBase)
 	if !ok || !plainPath(path) || a.isOwn(path) || !slices.ContainsFunc(a.allowed, func(allowed string) bool { return allows(allowed, passedBase+path) }) {
-		return "", fault.New(fault.NotFound, "no Route matched with those values")
+		return "", noRoute(r)
 	}
 	return path, nil
 }

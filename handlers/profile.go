@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/platform"
@@ -73,7 +74,7 @@ func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform
 		}
 	}
 	return platform.Key{}, fault.At(fault.Missing, "metadata.agent_id",
-		"the call names no agent: use /v1/agents/{id}/chat/completions, or the header %s, or metadata.agent_id in the body, or a key that GET /v1/profiles lists", agentIDHeader)
+		"is required, because the call names no agent: send it, or the header %s, or a key that GET /v1/profiles lists, or use /v1/agents/{id}/chat/completions", agentIDHeader)
 }
 
 // agentByKey returns the running agent that has a key. If there is none it creates one, linked to
@@ -87,7 +88,7 @@ func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.
 	case err != nil && !fault.Is(err, fault.NotFound):
 		return "", err
 	case a.autoJoin == nil:
-		return "", unknownKey(key.Text)
+		return "", fault.New(fault.NotFound, "no agent has the key %s: set HEARDLOG_AUTO_JOIN=true to start one for each call, or join one that names the key in properties.heardlog.keys, or name the agent in %s", key.Text, agentIDHeader)
 	}
 	id, err := a.autoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak})
 	if taken := nameTaken(err); taken != nil {
@@ -97,7 +98,7 @@ func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.
 }
 
 func unknownKey(keys string) error {
-	return fault.New(fault.NotFound, "no agent is known by %s; join one that names the key in properties.heardlog.keys, or name the agent in %s", keys, agentIDHeader)
+	return fault.New(fault.NotFound, "no agent has the key %s; join one that names the key in properties.heardlog.keys, or name the agent in %s", keys, agentIDHeader)
 }
 
 // keyRules checks the keys of a join.
@@ -105,7 +106,7 @@ func (p *joinProperties) keyRules() error {
 	for i, k := range p.Heardlog.Keys {
 		if _, ok := platform.ParseKey(k); !ok {
 			return fault.At(fault.Invalid, fmt.Sprintf("properties.heardlog.keys[%d]", i),
-				"%q is not a key: the name of a kind of key (see GET /v1/profiles), a colon and a value, without spaces or control characters", clip(k, 80))
+				"must be the name of a kind of key (see GET /v1/profiles), a colon and a value, without spaces or control characters, not %q", text.Clip(k, 80))
 		}
 	}
 	return nil

@@ -5,42 +5,66 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/apidocs"
-	"github.com/heardlog/heardlog/internal/fault"
 )
 
-// agora and openAI turn a handler into one that answers errors in the form of its path.
-func agora(f handlerFunc) http.HandlerFunc  { return handle(agoraError, f) }
-func openAI(f handlerFunc) http.HandlerFunc { return handle(openAIError, f) }
+// agora and openAI turn a handler into one for callers with a scope. It answers errors in the form
+// of its path. A test requires every path without a scope to be listed there as public.
+func agora(need access.Scope, f handlerFunc) http.HandlerFunc {
+	return handle(agoraError, needs(need, checkParams(f)))
+}
+
+func openAI(need access.Scope, f handlerFunc) http.HandlerFunc {
+	return handle(openAIError, needs(need, f))
+}
+
+// public is for callers without credentials.
+func public(f handlerFunc) http.HandlerFunc { return handle(agoraError, f) }
+
+// The scopes of the routes. Package access describes them.
+const (
+	read  = access.Read
+	write = access.Write
+	proxy = access.Proxy
+	hooks = access.Webhooks
+	admin = access.Admin
+)
 
 // routes returns the URL map.
 func (a *api) routes(c Config) *chi.Mux {
-	enter, limit := c.Access.enter, rateLimit(c.RateLimit, c.Metrics.limited)
+	enter, limit := c.Access.enter, rateLimit(c.Quota, c.Metrics.limited)
 	r, flat := chi.NewRouter(), chi.NewRouter() // flat is filled below
 	r.Use(observer{c.Log, c.Metrics, c.BodyTimeout}.middleware)
-	if c.Access.open() {
-		r.Use(localOnly)
-	}
-	r.NotFound(agora(noRoute))
+	c.Access.guesses, c.Access.now = access.NewGuesses(c.Now), c.Now
+	pages := crossOrigin(c.Origins)
+	r.Use(c.Access.localOnly(c.Origins))
+	r.NotFound(unknownPath)
 	r.MethodNotAllowed(methodNotAllowed(flat))
 
 	r.Get("/healthz", healthz)
-	r.Get("/readyz", agora(a.ops.readyz))
+	r.Get("/readyz", public(a.ops.readyz))
 	r.Method(http.MethodGet, "/metrics", a.ops.metricsPage)
 	r.Get("/openapi.yaml", a.ops.spec)
 	r.Get("/docs", apidocs.Page)
 	r.Get("/docs/viewer.js", apidocs.Viewer)
+
+	r.Group(func(r chi.Router) {
+		r.Use(pages, enter(agoraError), limit(agoraError))
+		r.Post("/mcp", agora(read, a.mcp.serve))
+	})
 
 	for base, kind := range map[string]joinKind{
 		"/api/conversational-ai-agent/v2/projects/{appid}":    joinAgora,
 		"/cn/api/conversational-ai-agent/v2/projects/{appid}": joinCN,
 	} {
 		r.Route(base, func(r chi.Router) {
-			r.Use(enter(agoraError), limit(agoraError))
+			r.Use(pages, enter(agoraError), limit(agoraError))
 			a.agentRoutes(r, kind)
 		})
 	}
 	r.Route("/v1", func(r chi.Router) {
+		r.Use(pages)
 		r.Group(func(r chi.Router) {
 			r.Use(enter(agoraError), limit(agoraError))
 			a.agentRoutes(r, joinV1)
@@ -48,122 +72,155 @@ func (a *api) routes(c Config) *chi.Mux {
 			r.Route("/webhooks", a.webhookRoutes)
 		})
 		// A signature takes the place of credentials.
-		r.Post("/ingest/agora", agora(a.notices.receive))
-		r.Get("/webhooks/fetch/{token}", agora(a.webhooks.fetch)) // so does the token
+		r.Post("/ingest/agora", public(a.notices.receive))
+		r.Get("/webhooks/fetch/{token}", public(a.webhooks.fetch)) // so does the token
 		r.Group(func(r chi.Router) {
 			r.Use(enter(openAIError), limit(openAIError))
 			a.chatRoutes(r)
 		})
 		if len(c.PassThrough) > 0 {
-			r.NotFound(enter(openAIError)(limit(openAIError)(openAI(a.proxy.passThrough))).ServeHTTP)
+			r.NotFound(enter(openAIError)(limit(openAIError)(openAI(proxy, a.proxy.passThrough))).ServeHTTP)
 		}
 	})
 	flatten(r, flat)
-	a.proxy.own = ownNames(r)
+	a.proxy.own, a.mcp.routes = ownNames(r), r
 	return r
 }
 
 // agentRoutes adds the paths that exist under every base.
 func (a *api) agentRoutes(r chi.Router, kind joinKind) {
-	h := func(f handlerFunc) http.HandlerFunc { return agora(touching(a.agents.memory, f)) }
-	r.Post("/join", agora(a.agents.join(kind)))
-	r.Post("/join/", agora(a.agents.join(kind))) // some of Agora's material has the slash
-	r.Get("/agents", agora(a.agents.list))
+	act := a.audit.of
+	h := func(need access.Scope, f handlerFunc) http.HandlerFunc {
+		return agora(need, touching(a.agents.memory, f))
+	}
+	r.Post("/join", agora(write, a.agents.join(kind)))
+	r.Post("/join/", agora(write, a.agents.join(kind))) // some of Agora's material has the slash
+	r.Get("/agents", agora(read, a.agents.list))
+	r.Post("/agents/{id}/leave", h(write, a.agents.leave)) // not below: the id may be a key
 	r.Route("/agents/{id}", func(r chi.Router) {
 		r.Use(agentPath(agoraError))
-		r.Get("/", h(a.agents.get))
-		r.Delete("/", agora(a.agents.erase))
-		r.Post("/leave", h(a.agents.leave))
-		r.Post("/update", h(a.agents.update))
+		r.Get("/", h(read, a.agents.get))
+		r.Delete("/", act("agent.erase", agora(admin, a.agents.erase)))
+		r.Post("/update", h(write, a.agents.update))
 
-		r.Post("/speak", h(a.speech.speak))
-		r.Post("/think", h(a.speech.think))
-		r.Post("/interrupt", h(a.speech.interrupt))
-		r.Post("/evidence/{platform}", h(a.evidence.ofAgent))
+		r.Post("/speak", h(write, a.speech.speak))
+		r.Post("/think", h(write, a.speech.think))
+		r.Post("/interrupt", h(write, a.speech.interrupt))
+		r.Post("/evidence/{platform}", h(write, a.evidence.ofAgent))
 
-		r.Get("/history", h(a.messages.history))
-		r.Get("/turns", h(a.messages.turns))
-		r.Post("/messages", h(a.messages.append))
-		r.Get("/messages", h(a.messages.list))
-		r.Get("/events", h(a.tails.stream))
+		r.Get("/history", h(read, a.messages.history))
+		r.Get("/turns", h(read, a.messages.turns))
+		r.Post("/messages", h(write, a.messages.append))
+		r.Get("/messages", h(read, a.messages.list))
+		r.Get("/events", h(read, a.keys.access.whileValid(a.tails.stream)))
 
-		r.Post("/context", h(a.context.build))
-		r.Get("/snapshot", h(a.context.snapshot))
-		r.Put("/snapshot", h(a.context.restore))
-		r.Get("/summarizable", h(a.context.summarizable))
-		r.Post("/trim", h(a.context.trim))
-		r.Post("/repair", h(a.context.repair))
-		r.Post("/clear", h(a.context.clear))
-		r.Get("/summary", h(a.context.summary))
-		r.Put("/summary", h(a.context.putSummary))
-		r.Delete("/summary", h(a.context.deleteSummary))
+		r.Post("/context", h(read, a.context.build))
+		r.Get("/snapshot", h(read, a.context.snapshot))
+		r.Put("/snapshot", h(write, a.context.restore))
+		r.Get("/summarizable", h(read, a.context.summarizable))
+		r.Post("/trim", h(write, a.context.trim))
+		r.Post("/repair", h(write, a.context.repair))
+		r.Post("/clear", h(write, a.context.clear))
+		r.Get("/summary", h(read, a.context.summary))
+		r.Put("/summary", h(write, a.context.putSummary))
+		r.Delete("/summary", h(write, a.context.deleteSummary))
 
-		r.Get("/working-memory", h(a.working.list))
-		r.Delete("/working-memory", h(a.working.clear))
-		r.Get("/working-memory/{key}", h(a.working.get))
-		r.Put("/working-memory/{key}", h(a.working.put))
-		r.Delete("/working-memory/{key}", h(a.working.delete))
+		r.Get("/working-memory", h(read, a.working.list))
+		r.Delete("/working-memory", h(write, a.working.clear))
+		r.Get("/working-memory/{key}", h(read, a.working.get))
+		r.Put("/working-memory/{key}", h(write, a.working.put))
+		r.Delete("/working-memory/{key}", h(write, a.working.delete))
 	})
 }
 
 // projectRoutes adds what belongs to a project and exists under /v1 alone.
 func (a *api) projectRoutes(r chi.Router) {
-	r.Post("/agents", agora(a.agents.join(joinV1)))
-	r.Post("/evidence/{platform}", agora(a.evidence.ofCall))
-	r.Get("/profiles", agora(a.proxy.profiles))
-	r.Get("/policies", agora(a.context.policies))
-	r.Post("/memory-model/validate", agora(a.models.checkModel))
+	act := a.audit.of
+	r.Post("/agents", agora(write, a.agents.join(joinV1)))
+	r.Post("/leave", agora(write, a.agents.leaveCall))
+	r.Post("/evidence/{platform}", agora(write, a.evidence.ofCall))
+	r.Get("/profiles", agora(read, a.proxy.profiles))
+	r.Get("/usage", agora(read, a.usage.get))
+	r.Get("/policies", agora(read, a.context.policies))
+	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
 
-	r.Get("/conversations", agora(a.conversations.list))
-	r.Delete("/conversations", agora(a.conversations.clear))
-	r.Put("/conversations/{id}", agora(a.conversations.save))
-	r.Get("/conversations/{id}", agora(a.conversations.get))
-	r.Delete("/conversations/{id}", agora(a.conversations.delete))
+	r.Get("/conversations", agora(read, a.conversations.list))
+	r.Delete("/conversations", agora(write, a.conversations.clear))
+	r.Put("/conversations/{id}", agora(write, a.conversations.save))
+	r.Get("/conversations/{id}", agora(read, a.conversations.get))
+	r.Delete("/conversations/{id}", agora(write, a.conversations.delete))
 
-	r.Post("/memories", agora(a.items.add))
-	r.Post("/memories/search", agora(a.items.search))
-	r.Post("/memories/clear", agora(a.items.clear))
-	r.Get("/memories/{id}", agora(a.items.get))
-	r.Post("/memories/{id}/status", agora(a.items.setStatus))
+	r.Get("/embeddings/models", agora(read, a.vectors.models))
+	r.Post("/embeddings/rebuild", agora(write, a.vectors.rebuild))
+	r.Get("/vectors", agora(read, a.vectors.collections))
+	r.Post("/vectors/{collection}", agora(write, a.vectors.add))
+	r.Get("/vectors/{collection}", agora(read, a.vectors.list))
+	r.Delete("/vectors/{collection}", agora(write, a.vectors.clear))
+	r.Post("/vectors/{collection}/search", agora(read, a.vectors.search))
+	r.Post("/vectors/{collection}/delete", agora(write, a.vectors.deleteMany))
+	r.Put("/vectors/{collection}/{id}", agora(write, a.vectors.put))
+	r.Get("/vectors/{collection}/{id}", agora(read, a.vectors.get))
+	r.Delete("/vectors/{collection}/{id}", agora(write, a.vectors.delete))
 
-	r.Delete("/users/{user}", agora(a.erase.user))
-	r.Delete("/projects/{project}", agora(a.erase.project))
+	r.Post("/memories", agora(write, a.items.add))
+	r.Post("/memories/search", agora(read, a.items.search))
+	r.Post("/memories/clear", agora(write, a.items.clear))
+	r.Get("/memories/{id}", agora(read, a.items.get))
+	r.Post("/memories/{id}/status", agora(write, a.items.setStatus))
+	r.Post("/recall", agora(read, a.recall.search))
+	a.factRoutes(r)
+	r.With(agentPath(agoraError)).Post("/agents/{id}/recall", agora(read, touching(a.agents.memory, a.recall.ofAgent)))
+
+	r.With(agentPath(agoraError)).Post("/agents/{id}/pause", agora(write, touching(a.agents.memory, a.agents.pause)))
+	r.With(agentPath(agoraError)).Post("/agents/{id}/resume", agora(write, touching(a.agents.memory, a.agents.resume)))
+
+	r.Post("/keys", act("key.create", agora(admin, a.keys.create)))
+	r.Get("/keys", agora(admin, a.keys.list))
+	r.Get("/audit", agora(admin, a.audit.list))
+	r.Delete("/keys/{id}", act("key.revoke", agora(admin, a.keys.revoke)))
+
+	r.Get("/users", agora(read, a.callers.list))
+	r.Get("/users/{user}", agora(read, a.callers.get))
+	r.Get("/users/{user}/export", agora(read, a.callers.export))
+	r.Put("/users/{user}/aliases", agora(write, a.callers.putAliases))
+	r.Put("/users/{user}/consent", agora(write, a.callers.putConsent))
+	r.Delete("/users/{user}", act("user.erase", agora(admin, a.erase.user)))
+	r.Delete("/projects/{project}", act("project.erase", agora(admin, a.erase.project)))
 }
 
 // webhookRoutes adds the calls about webhooks that need credentials.
 func (a *api) webhookRoutes(r chi.Router) {
-	r.Get("/event-types", agora(a.webhooks.eventTypes))
+	act := a.audit.of
+	r.Get("/event-types", agora(hooks, a.webhooks.eventTypes))
 
-	r.Post("/endpoints", agora(a.webhooks.createEndpoint))
-	r.Get("/endpoints", agora(a.webhooks.endpoints))
-	r.Get("/endpoints/{id}", agora(a.webhooks.endpoint))
-	r.Patch("/endpoints/{id}", agora(a.webhooks.patchEndpoint))
-	r.Put("/endpoints/{id}", agora(a.webhooks.putEndpoint))
-	r.Delete("/endpoints/{id}", agora(a.webhooks.deleteEndpoint))
-	r.Post("/endpoints/{id}/secrets", agora(a.webhooks.rotateSecret))
-	r.Delete("/endpoints/{id}/secrets/{secret_id}", agora(a.webhooks.revokeSecret))
-	r.Post("/endpoints/{id}/enable", agora(a.webhooks.switchEndpoint(true)))
-	r.Post("/endpoints/{id}/disable", agora(a.webhooks.switchEndpoint(false)))
-	r.Post("/endpoints/{id}/test", agora(a.webhooks.testEndpoint))
+	r.Post("/endpoints", act("endpoint.create", agora(hooks, a.webhooks.createEndpoint)))
+	r.Get("/endpoints", agora(hooks, a.webhooks.endpoints))
+	r.Get("/endpoints/{id}", agora(hooks, a.webhooks.endpoint))
+	r.Patch("/endpoints/{id}", act("endpoint.update", agora(hooks, a.webhooks.patchEndpoint)))
+	r.Put("/endpoints/{id}", act("endpoint.update", agora(hooks, a.webhooks.putEndpoint)))
+	r.Delete("/endpoints/{id}", act("endpoint.delete", agora(hooks, a.webhooks.deleteEndpoint)))
+	r.Post("/endpoints/{id}/secrets", act("endpoint.secret.create", agora(hooks, a.webhooks.rotateSecret)))
+	r.Delete("/endpoints/{id}/secrets/{secret_id}", act("endpoint.secret.revoke", agora(hooks, a.webhooks.revokeSecret)))
+	r.Post("/endpoints/{id}/enable", act("endpoint.enable", agora(hooks, a.webhooks.switchEndpoint(true))))
+	r.Post("/endpoints/{id}/disable", act("endpoint.disable", agora(hooks, a.webhooks.switchEndpoint(false))))
+	r.Post("/endpoints/{id}/test", agora(hooks, a.webhooks.testEndpoint))
 
-	r.Get("/messages", agora(a.webhooks.messages))
-	r.Get("/messages/{id}", agora(a.webhooks.message))
-	r.Get("/deliveries", agora(a.webhooks.deliveries))
-	r.Get("/deliveries/{id}", agora(a.webhooks.delivery))
-	r.Post("/deliveries/{id}/replay", agora(a.webhooks.replayDelivery))
-	r.Post("/deliveries/{id}/cancel", agora(a.webhooks.cancelDelivery))
-	r.Post("/replays", agora(a.webhooks.replays))
+	r.Get("/messages", agora(hooks, a.webhooks.messages))
+	r.Get("/messages/{id}", agora(hooks, a.webhooks.message))
+	r.Get("/deliveries", agora(hooks, a.webhooks.deliveries))
+	r.Get("/deliveries/{id}", agora(hooks, a.webhooks.delivery))
+	r.Post("/deliveries/{id}/replay", agora(hooks, a.webhooks.replayDelivery))
+	r.Post("/deliveries/{id}/cancel", agora(hooks, a.webhooks.cancelDelivery))
+	r.Post("/replays", agora(hooks, a.webhooks.replays))
 }
 
 // chatRoutes adds the paths that imitate OpenAI's.
 func (a *api) chatRoutes(r chi.Router) {
-	r.Post("/chat/completions", openAI(a.proxy.chat))
-	r.Get("/models", openAI(a.proxy.models))
-	r.Post("/embeddings", openAI(a.proxy.passThrough))
-	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(a.proxy.chat))
-	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(a.proxy.models))
-}
-
-func noRoute(http.ResponseWriter, *http.Request) error {
-	return fault.New(fault.NotFound, "no Route matched with those values")
+	r.Post("/chat/completions", openAI(proxy, a.proxy.chat))
+	r.Get("/models", openAI(proxy, a.proxy.models))
+	r.Get("/models/{model}", openAI(proxy, a.proxy.models))
+	r.Post("/embeddings", openAI(proxy, a.proxy.passThrough))
+	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(proxy, a.proxy.chat))
+	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(proxy, a.proxy.models))
+	r.With(agentPath(openAIError)).Get("/agents/{id}/models/{model}", openAI(proxy, a.proxy.models))
 }

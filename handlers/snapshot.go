@@ -14,6 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/input"
 )
 
@@ -107,7 +108,7 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !utf8.Valid(body) {
-		return fault.New(fault.BadRequest, "the body is not UTF-8, and could not be given back as it is")
+		return fault.New(fault.BadRequest, "the body must be UTF-8")
 	}
 	var in struct {
 		Messages      []json.RawMessage `json:"messages"`
@@ -117,7 +118,7 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 	}
 	// A client that lost its snapshot does not want to lose the memory.
 	if string(bytes.Trim(body, " \t\r\n")) == "null" {
-		return fault.New(fault.BadRequest, "the body is null; an object or an array of messages is wanted")
+		return fault.New(fault.BadRequest, "the body must be an object or an array of messages, not null")
 	}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
 		if err := json.Unmarshal(body, &in.Messages); err != nil {
@@ -129,13 +130,13 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 	if n := len(in.Messages); n > memory.MaxSnapshot {
 		return fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", n, memory.MaxSnapshot)
 	}
-	s := memory.Snapshot{Messages: make([]memory.Message, len(in.Messages))}
+	s := memctx.Snapshot{Messages: make([]memory.Message, len(in.Messages))}
 	if in.Summary != nil {
 		s.Summary = *in.Summary
 	}
 	if x := in.ToolExchange; len(x) > 0 && string(x) != "null" {
 		if len(x) > maxToolExchange || input.HasNUL(x) {
-			return fault.At(fault.Invalid, "tool_exchange", "is longer than %d bytes or holds a NUL character", maxToolExchange)
+			return fault.At(fault.Invalid, "tool_exchange", "must have at most %d bytes and no NUL character", maxToolExchange)
 		}
 		s.ToolExchange = string(x)
 	}
@@ -158,10 +159,10 @@ func (a contextAPI) restore(w http.ResponseWriter, r *http.Request) error {
 // snapshots come from other programs, too.
 func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
-		return memory.Message{}, fault.At(fault.Invalid, at, "is not an object")
+		return memory.Message{}, fault.At(fault.Invalid, at, "must be an object")
 	}
 	if input.HasNUL(raw) {
-		return memory.Message{}, fault.At(fault.Invalid, at, "holds a NUL character, which is not allowed")
+		return memory.Message{}, fault.At(fault.Invalid, at, "must not contain a NUL character")
 	}
 	var in messageRequest
 	if err := json.Unmarshal(raw, &in); err != nil {
@@ -170,7 +171,7 @@ func (a contextAPI) restoredMessage(at string, raw json.RawMessage) (memory.Mess
 	in.ID, in.TurnID = "", nil
 	if raw, ok := in.Metadata["source"]; ok { // kept only if the role can have it
 		var source string
-		if json.Unmarshal(raw, &source) != nil || !slices.Contains(input.Sources(memory.Role(in.Role)), source) || memory.OnlyResults(in.Content) {
+		if json.Unmarshal(raw, &source) != nil || !slices.Contains(input.Sources(memory.Role(in.Role)), source) || onlyResults(in.Content) {
 			delete(in.Metadata, "source")
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // TestSnapshotBounds checks that a snapshot may be longer than other bodies. One that is too large
@@ -48,7 +49,7 @@ func TestSnapshotBounds(t *testing.T) {
 	}
 	join := func() string {
 		t.Helper()
-		a, err := mem.Join(t.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
+		a, err := mem.Join(t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,15 +9,17 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/input"
 )
 
 // speechAPI serves what makes an agent speak or be silent.
 type speechAPI struct {
 	bodies
-	memory *memory.Service
+	memory *agents.Service
 	turns  *turn.Runner
 }
 
@@ -44,7 +46,7 @@ func (a speechAPI) speak(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, err := memory.CleanText("text", in.Text, memory.MaxSpeak)
+	text, err := text.Clean("text", in.Text, agents.MaxSpeak)
 	if err != nil {
 		return err
 	}
@@ -52,9 +54,9 @@ func (a speechAPI) speak(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := memory.SpeakInterrupt
+	p := agents.SpeakInterrupt
 	if in.Priority != "" {
-		p = memory.Priority(in.Priority)
+		p = agents.Priority(in.Priority)
 	}
 	agent, err := a.memory.Speak(r.Context(), projectOf(r), chi.URLParam(r, "id"), text, p, key)
 	if err != nil {
@@ -77,12 +79,12 @@ func (a speechAPI) interrupt(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(bytes.TrimSpace(body)) > 0 { // an empty body is usual
-		if err := a.unmarshal(body, &in, false); err != nil {
+		if err := a.unmarshalAs(w, r, body, &in); err != nil {
 			return err
 		}
 	}
 	if in.Heard != nil {
-		text, err := memory.CleanText("heard", *in.Heard, memory.MaxText)
+		text, err := text.Clean("heard", *in.Heard, memory.MaxText)
 		if err != nil {
 			return err
 		}
@@ -92,7 +94,7 @@ func (a speechAPI) interrupt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, err := a.memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), memory.InterruptRequest{
+	agent, err := a.memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), agents.InterruptRequest{
 		TurnID: in.TurnID, Heard: in.Heard, HeardMS: in.HeardMS, AtMS: at,
 	})
 	if err != nil {
@@ -117,7 +119,7 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, err := memory.CleanText("text", in.Text, memory.MaxText)
+	text, err := text.Clean("text", in.Text, memory.MaxText)
 	if err != nil {
 		return err
 	}
@@ -159,7 +161,7 @@ func (a speechAPI) think(w http.ResponseWriter, r *http.Request) error {
 				return fault.Wrap(fault.Unavailable, err, "the answer in flight took too long")
 			}
 		default:
-			a.memory.Cut(r.Context(), project, id, memory.ErrThink)
+			a.memory.Cut(r.Context(), project, id, agents.ErrThink)
 		}
 	}
 	if err := a.turns.Think(context.WithoutCancel(r.Context()), project, id, message); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	memctx "github.com/heardlog/heardlog/memory/context"
 )
 
 // summaryBody is a summary; null for none.
@@ -16,7 +16,7 @@ type summaryBody struct {
 	UpToSeq   int64   `json:"up_to_seq,omitempty"`  // Seq of the last message that it covers
 }
 
-func newSummaryBody(s memory.Summary) summaryBody {
+func newSummaryBody(s memctx.Summary) summaryBody {
 	if s.Text == "" {
 		return summaryBody{}
 	}
@@ -42,9 +42,9 @@ func (a contextAPI) putSummary(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case in.Summary == nil:
-		return fault.At(fault.Missing, "summary", "is required: a text; DELETE takes the summary away")
+		return fault.At(fault.Missing, "summary", "is required; use DELETE to delete the summary")
 	case *in.Summary == "":
-		return fault.At(fault.Invalid, "summary", "is empty; DELETE takes the summary away")
+		return fault.At(fault.Invalid, "summary", "must not be empty; use DELETE to delete the summary")
 	}
 	s, err := a.memory.SetSummary(r.Context(), projectOf(r), chi.URLParam(r, "id"), *in.Summary, in.UpToSeq)
 	if err != nil {

@@ -50,7 +50,7 @@ func (a contextAPI) trim(w http.ResponseWriter, r *http.Request) error {
 		low, high int
 	}{{"max_tokens", in.MaxTokens, 1, window.MaxTokenCount}, {"keep_recent", in.KeepRecent, 0, window.MaxCount}} {
 		if f.v != nil && (*f.v < f.low || *f.v > f.high) {
-			return fault.At(fault.Invalid, f.name, "%d is not from %d to %d", *f.v, f.low, f.high)
+			return fault.At(fault.Invalid, f.name, "must be from %d to %d, not %d", f.low, f.high, *f.v)
 		}
 	}
 	t, err := a.memory.Trim(r.Context(), projectOf(r), chi.URLParam(r, "id"), memctx.TrimRequest{MaxTokens: in.MaxTokens, KeepRecent: in.KeepRecent})

@@ -6,6 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/turntable"
 )
 
 type turnsAnswer struct {
@@ -70,7 +71,7 @@ func (a messageAPI) turns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, rows, err := a.memory.Turns(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	agent, rows, err := turntable.Read(r.Context(), a.memory, projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (a messageAPI) turns(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-func newTurnJSON(a memory.Agent, row memory.TurnRow) turnJSON {
+func newTurnJSON(a memory.Agent, row turntable.Row) turnJSON {
 	t := turnJSON{
 		TurnID: row.TurnID, AgentID: a.ID, Channel: a.Settings.Channel,
 		Start:   turnEdge{StartAt: row.StartMS, Type: row.StartType, Metadata: row.StartMetadata()},

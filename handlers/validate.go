@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/go-playground/validator/v10"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // newValidator returns a validator that names fields as in JSON.
@@ -46,27 +48,30 @@ func tagFault(err error) error {
 	if !named { // an anonymous type adds no name
 		path = f.Namespace()
 	}
-	unit := ""
+	be, unit := "be", ""
 	if k := f.Kind(); k == reflect.String {
-		unit = " characters"
+		be, unit = "have", " characters"
 	} else if k == reflect.Slice || k == reflect.Map {
-		unit = " entries"
+		be, unit = "have", " entries"
+	}
+	limit := func(words string) error {
+		return fault.At(fault.Invalid, path, "must %s %s %s%s, not %s", be, words, f.Param(), unit, amount(f.Value()))
 	}
 	switch f.Tag() {
 	case "required":
 		return fault.At(fault.Missing, path, "is required")
 	case "max", "lte":
-		return fault.At(fault.Invalid, path, "is %s; at most %s%s are allowed", amount(f.Value()), f.Param(), unit)
+		return limit("at most")
 	case "min", "gte":
-		return fault.At(fault.Invalid, path, "is %s; at least %s%s are wanted", amount(f.Value()), f.Param(), unit)
+		return limit("at least")
 	case "gt":
-		return fault.At(fault.Invalid, path, "is %s; more than %s%s is wanted", amount(f.Value()), f.Param(), unit)
+		return limit("more than")
 	case "lt":
-		return fault.At(fault.Invalid, path, "is %s; less than %s%s is wanted", amount(f.Value()), f.Param(), unit)
+		return limit("less than")
 	case "eq=-1|min=500": // max_wait_ms of turn_detection
-		return fault.At(fault.Invalid, path, "is %s; -1 or at least 500 is wanted", amount(f.Value()))
+		return fault.At(fault.Invalid, path, "must be -1 or at least 500, not %s", amount(f.Value()))
 	case "oneof":
-		return fault.At(fault.Invalid, path, "%q is not one of %s", clip(fmt.Sprint(f.Value()), 60), strings.ReplaceAll(f.Param(), " ", ", "))
+		return fault.At(fault.Invalid, path, "must be one of %s, not %q", strings.ReplaceAll(f.Param(), " ", ", "), text.Clip(fmt.Sprint(f.Value()), 60))
 	}
 	return fault.At(fault.Invalid, path, "is not allowed (%s %s)", f.Tag(), f.Param())
 }
@@ -76,7 +81,7 @@ func amount(v any) string {
 	rv := reflect.ValueOf(v)
 	switch rv.Kind() {
 	case reflect.String, reflect.Slice, reflect.Map:
-		return fmt.Sprintf("%d long", rv.Len())
+		return strconv.Itoa(rv.Len())
 	}
 	return fmt.Sprint(v)
 }

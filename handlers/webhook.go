@@ -2,11 +2,13 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -38,12 +41,17 @@ func (a webhookAPI) eventTypes(w http.ResponseWriter, _ *http.Request) error {
 // fetch answers with the full body of an event, found by the token of a thin one. The token is the
 // permission, so receivers need no credentials.
 func (a webhookAPI) fetch(w http.ResponseWriter, r *http.Request) error {
-	body, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
+	body, unused, err := a.webhooks.Fetch(r.Context(), chi.URLParam(r, "token"))
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "private, no-store")
-	writeJSON(w, http.StatusOK, body)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	if err := errors.Join(writeBody(w, body), http.NewResponseController(w).Flush()); err != nil {
+		infoOf(r).err = errors.Join(err, unused(context.WithoutCancel(r.Context())))
+	}
 	return nil
 }
 
@@ -54,7 +62,7 @@ func members(body []byte) (map[string]json.RawMessage, error) {
 		return nil, input.Error(err)
 	}
 	if obj == nil {
-		return nil, fault.New(fault.BadRequest, "the body is null; a JSON object is wanted")
+		return nil, fault.New(fault.BadRequest, "the body must be a JSON object, not null")
 	}
 	return obj, nil
 }
@@ -64,12 +72,15 @@ func member[T any](name string, raw json.RawMessage) (v T, err error) {
 	if string(raw) == "null" {
 		return v, nil
 	}
+	if err := checkCase(raw, reflect.TypeFor[T](), name); err != nil {
+		return v, err
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
 		// The member itself or an entry of it.
 		if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field == "" {
-			return v, fault.At(fault.Invalid, name, "is or holds a JSON %s, where %s is wanted", typ.Value, input.TypeName(typ.Type))
+			return v, fault.At(fault.Invalid, name, "must be or hold %s, not a JSON %s", input.TypeName(typ.Type), typ.Value)
 		}
 		return v, inMember(name, input.Error(err))
 	}
@@ -84,7 +95,7 @@ func entries[T any](name string, raw json.RawMessage, most int) ([]T, error) {
 		return nil, err
 	}
 	if len(list) > most {
-		return nil, fault.At(fault.Invalid, name, "%d entries; at most %d are allowed", len(list), most)
+		return nil, fault.At(fault.Invalid, name, "has %d entries; at most %d are allowed", len(list), most)
 	}
 	if list == nil {
 		return nil, nil
@@ -110,12 +121,6 @@ func inMember(name string, err error) error {
 	return fault.At(fault.Invalid, name, "%s", text)
 }
 
-// pageParams reads limit and cursor.
-func pageParams(v url.Values) (limit int, cursor string, err error) {
-	limit, err = intParam(v, "limit", defaultWebhookPage, 1, webhook.MaxPage)
-	return limit, v.Get("cursor"), err
-}
-
 // defaultWebhookPage is the default page size.
 const defaultWebhookPage = 50
 
@@ -138,7 +143,7 @@ func spanParams(v url.Values) (from, to int64, err error) {
 
 func checkSpan(from, to int64) error {
 	if to != 0 && to <= from {
-		return fault.At(fault.Invalid, "to", "%d is not after from, %d", to, from)
+		return fault.At(fault.Invalid, "to", "%d must be after from, %d", to, from)
 	}
 	return nil
 }
@@ -168,7 +173,7 @@ func statesOf(field string, names []string) ([]webhook.DeliveryState, error) {
 		case webhook.Pending, webhook.Delivered, webhook.Dead, webhook.Canceled:
 			out = append(out, s)
 		default:
-			return nil, fault.At(fault.Invalid, field, "%s is not one of pending, delivered, dead, canceled", strconv.Quote(clip(n, 40)))
+			return nil, fault.At(fault.Invalid, field, "must be one of pending, delivered, dead, canceled, not %s", strconv.Quote(text.Clip(n, 40)))
 		}
 	}
 	return out, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -31,19 +32,27 @@ func newMessageJSON(m webhook.Event) messageJSON {
 	}
 }
 
-func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) (err error) {
+// eventQuery reads the parameters that lists of events and of deliveries share. The call may have
+// others, too: more.
+func eventQuery(r *http.Request, more ...string) (q webhook.EventQuery, err error) {
 	v := r.URL.Query()
-	if err := knownParams(v, "type", "agent", "from", "to", "cursor", "limit"); err != nil {
-		return err
+	if err := knownParams(v, append(more, "type", "agent", "from", "to", "cursor", "limit")...); err != nil {
+		return q, err
 	}
-	q := webhook.EventQuery{Project: projectOf(r), AgentID: v.Get("agent")}
-	if q.Limit, q.Cursor, err = pageParams(v); err != nil {
-		return err
+	q = webhook.EventQuery{Project: projectOf(r), AgentID: v.Get("agent"), Cursor: v.Get("cursor")}
+	if q.Limit, err = intParam(v, "limit", defaultWebhookPage, 1, webhook.MaxPage); err != nil {
+		return q, err
 	}
 	if q.FromMS, q.ToMS, err = spanParams(v); err != nil {
-		return err
+		return q, err
 	}
-	if q.Types, err = typesOf("type", listParam(v, "type")); err != nil {
+	q.Types, err = typesOf("type", listParam(v, "type"))
+	return q, err
+}
+
+func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) error {
+	q, err := eventQuery(r)
+	if err != nil {
 		return err
 	}
 	page, err := a.webhooks.Store.Events(r.Context(), q)
@@ -74,20 +83,15 @@ func (a webhookAPI) message(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, newMessageJSON(m))
 }
 
-func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) (err error) {
+func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) error {
+	e, err := eventQuery(r, "endpoint", "state", "message")
+	if err != nil {
+		return err
+	}
 	v := r.URL.Query()
-	if err := knownParams(v, "endpoint", "state", "type", "agent", "message", "from", "to", "cursor", "limit"); err != nil {
-		return err
-	}
-	q := webhook.DeliveryQuery{Project: projectOf(r), Endpoint: v.Get("endpoint"), AgentID: v.Get("agent"), EventID: v.Get("message")}
-	if q.Limit, q.Cursor, err = pageParams(v); err != nil {
-		return err
-	}
-	if q.FromMS, q.ToMS, err = spanParams(v); err != nil {
-		return err
-	}
-	if q.Types, err = typesOf("type", listParam(v, "type")); err != nil {
-		return err
+	q := webhook.DeliveryQuery{
+		Project: e.Project, Endpoint: v.Get("endpoint"), Types: e.Types, AgentID: e.AgentID, EventID: v.Get("message"),
+		FromMS: e.FromMS, ToMS: e.ToMS, Limit: e.Limit, Cursor: e.Cursor,
 	}
 	if q.States, err = statesOf("state", listParam(v, "state")); err != nil {
 		return err
@@ -111,7 +115,7 @@ func deliveryParam(r *http.Request) (int64, error) {
 	s := chi.URLParam(r, "id")
 	id, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || id <= 0 {
-		return 0, fault.New(fault.NotFound, "there is no delivery %q", clip(s, 40))
+		return 0, fault.New(fault.NotFound, "there is no delivery %q", text.Clip(s, 40))
 	}
 	return id, nil
 }
@@ -211,7 +215,7 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 		return q, err
 	}
 	if q.ToMS != 0 && q.ToMS <= q.FromMS {
-		return q, fault.At(fault.Invalid, "filter.to", "%d is not after filter.from, %d", q.ToMS, q.FromMS)
+		return q, fault.At(fault.Invalid, "filter.to", "%d must be after filter.from, %d", q.ToMS, q.FromMS)
 	}
 	types, err := entries[string]("filter.types", orNull(f.Types), webhook.MaxFilter)
 	if err != nil {
@@ -240,7 +244,7 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 }
 
 func emptyList(field string) error {
-	return fault.At(fault.Invalid, field, "is an empty list, which selects nothing; name at least one, or leave it out")
+	return fault.At(fault.Invalid, field, "must not be an empty list; name at least one, or leave it out")
 }
 
 type replayAnswer struct {
@@ -258,7 +262,7 @@ func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Below it the last ones would be due in another century.
 	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit {
-		return fault.At(fault.Invalid, "per_second", "is %v; 0, which does not pace, or %v to 1000 are allowed", in.PerSecond, webhook.MinRateLimit)
+		return fault.At(fault.Invalid, "per_second", "must be 0 (no pacing) or from %v to 1000, not %v", webhook.MinRateLimit, in.PerSecond)
 	}
 	q, err := in.query(projectOf(r))
 	if err != nil {

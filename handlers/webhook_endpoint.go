@@ -39,6 +39,7 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	infoOf(r).target = e.ID
 	w.Header().Set("Location", "/v1/webhooks/endpoints/"+e.ID)
 	if again {
 		return encode(w, http.StatusOK, newEndpointJSON(e, a.now()))
@@ -113,7 +114,7 @@ func (a webhookAPI) changeEndpoint(w http.ResponseWriter, r *http.Request, begin
 		return err
 	}
 	if rev < 0 {
-		return fault.At(fault.Invalid, "rev", "is %d; the rev of an earlier answer is wanted", rev)
+		return fault.At(fault.Invalid, "rev", "must be the rev of an earlier answer, not %d", rev)
 	}
 	delete(obj, "rev")
 	if r.Method == http.MethodPut {
@@ -150,7 +151,7 @@ func dropSecrets(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 		stored bool
 	}{{"auth", !e.Auth.Zero()}, {"client_cert", !e.ClientCert.Zero()}, {"headers", len(e.Headers) > 0}} {
 		if _, given := obj[m.name]; m.stored && !given {
-			return fault.At(fault.Invalid, m.name, "is stored for the host of the old url, and is not sent to another: give it again, or null")
+			return fault.At(fault.Invalid, m.name, "is stored for the host of the old url and is not sent to another host: set it again, or set it to null")
 		}
 	}
 	e.Auth, e.ClientCert, e.Headers = webhook.Auth{}, webhook.ClientCert{}, nil

@@ -10,12 +10,10 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
-
-// mask stands for a stored secret value in answers. In a change it keeps the stored value.
-const mask = "[secret]"
 
 // maxOverlap is the longest time for which a replaced secret goes on signing.
 const maxOverlap = 30 * 24 * time.Hour
@@ -43,7 +41,7 @@ func setEndpoint(e *webhook.Endpoint, obj map[string]json.RawMessage) error {
 func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error) {
 	switch name {
 	case "url":
-		e.URL, err = member[string](name, raw)
+		return setURL(e, raw)
 	case "description":
 		e.Description, err = member[string](name, raw)
 	case "events":
@@ -73,9 +71,9 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 	case "disabled":
 		e.Disabled, err = member[bool](name, raw)
 	case "secrets":
-		return fault.At(fault.Invalid, name, "are given at creation; later POST …/secrets makes a new one, and DELETE …/secrets/{secret_id} ends one")
+		return fault.At(fault.Invalid, name, "can only be set when the endpoint is created; later, POST …/secrets adds one and DELETE …/secrets/{secret_id} ends one")
 	default:
-		return fault.At(fault.Invalid, clip(name, 80), "is not a field of this call")
+		return fault.At(fault.Invalid, text.Clip(name, 80), "is not a field of this call")
 	}
 	return err
 }
@@ -92,7 +90,7 @@ func orDefault(raw json.RawMessage, def string) json.RawMessage {
 func positive[T int | int64 | float64](name string, raw json.RawMessage) (T, error) {
 	v, err := member[T](name, raw)
 	if err == nil && v <= 0 && string(raw) != "null" {
-		return 0, fault.At(fault.Invalid, name, "is %v; a number above 0 is wanted, or null for the default", v)
+		return 0, fault.At(fault.Invalid, name, "must be a number above 0, or null for the default, not %v", v)
 	}
 	return v, err
 }
@@ -109,9 +107,26 @@ func durationOf(name string, raw json.RawMessage, least, most time.Duration) (ti
 // seconds returns a duration of v seconds, which must be from least to most.
 func seconds(field string, v float64, least, most time.Duration) (time.Duration, error) {
 	if v < least.Seconds() || v > most.Seconds() {
-		return 0, fault.At(fault.Invalid, field, "is %v; %.0f to %.0f seconds are allowed", v, least.Seconds(), most.Seconds())
+		return 0, fault.At(fault.Invalid, field, "must be from %.0f to %.0f seconds, not %v", least.Seconds(), most.Seconds(), v)
 	}
 	return time.Duration(v * float64(time.Second)).Round(time.Millisecond), nil
+}
+
+// setURL sets the URL. Masked query parameters keep their stored values if the host stays the same.
+func setURL(e *webhook.Endpoint, raw json.RawMessage) error {
+	next, err := member[string]("url", raw)
+	if err != nil {
+		return err
+	}
+	was := ""
+	if webhook.SameOrigin(e.URL, next) {
+		was = e.URL
+	}
+	var ok bool
+	if e.URL, ok = secret.RestoreURL(next, was); !ok {
+		return notStored("url")
+	}
+	return nil
 }
 
 func setRetry(e *webhook.Endpoint, raw json.RawMessage) error {
@@ -140,7 +155,7 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 		return err
 	}
 	if len(in) > webhook.MaxHeaderLines {
-		return fault.At(fault.Invalid, "headers", "%d of them; at most %d are allowed", len(in), webhook.MaxHeaderLines)
+		return fault.At(fault.Invalid, "headers", "has %d entries; at most %d are allowed", len(in), webhook.MaxHeaderLines)
 	}
 	was := map[string]secret.String{}
 	for _, h := range e.Headers {
@@ -148,7 +163,7 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 	}
 	e.Headers = nil
 	for _, name := range slices.Sorted(maps.Keys(in)) {
-		field := "headers." + clip(name, webhook.MaxHeaderName)
+		field := "headers." + text.Clip(name, webhook.MaxHeaderName)
 		text, err := member[string](field, in[name])
 		if err != nil {
 			return err
@@ -162,15 +177,19 @@ func setHeaders(e *webhook.Endpoint, raw json.RawMessage) error {
 	return nil
 }
 
-// secretOf returns the secret that a value means: the value, or the stored one for mask.
+// secretOf returns the secret that a value means: the value, or the stored one for a mask.
 func secretOf(field, value string, was secret.String) (secret.String, error) {
-	if value != mask {
+	if !secret.IsMask(value) {
 		return secret.String(value), nil
 	}
 	if was == "" {
-		return "", fault.At(fault.Invalid, field, "is %q, which stands for a stored value, and there is none for the url's host", mask)
+		return "", notStored(field)
 	}
 	return was, nil
+}
+
+func notStored(field string) error {
+	return fault.At(fault.Invalid, field, "must not hold %q, which stands for a stored value: none is stored for the url's host", secret.Mask)
 }
 
 type authRequest struct {

@@ -72,7 +72,7 @@ func newSecretJSON(s webhook.SigningSecret, now time.Time) secretJSON {
 
 func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
 	out := endpointJSON{
-		ID: e.ID, URL: e.URL, Description: e.Description, Events: append([]string{}, e.Events...), Secrets: []secretJSON{}, Headers: map[string]string{},
+		ID: e.ID, URL: secret.MaskURL(e.URL), Description: e.Description, Events: append([]string{}, e.Events...), Secrets: []secretJSON{}, Headers: map[string]string{},
 		Agora: e.Agora, Payload: e.Payload, MaxBodyBytes: e.MaxBodyBytes, MaxAge: secondsOf(e.MaxAge), Timeout: e.Timeout.Seconds(),
 		Disabled: e.Disabled, DisabledReason: e.DisabledWhy, DisabledAt: e.DisabledMS, KeptUntil: e.KeepUntilMS, LastSuccessAt: e.LastSuccessMS, FirstFailureAt: e.FirstFailureMS,
 		CreatedAt: e.CreatedMS, UpdatedAt: e.UpdatedMS, Rev: e.Rev, Fixed: e.Fixed,
@@ -81,13 +81,13 @@ func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
 		out.Secrets = append(out.Secrets, newSecretJSON(s, now))
 	}
 	for _, h := range e.Headers {
-		out.Headers[h.Name] = mask
+		out.Headers[h.Name] = secret.Mask
 	}
 	if !e.Auth.Zero() {
 		out.Auth = &authJSON{Bearer: hide(e.Auth.Bearer), Username: e.Auth.User, Password: hide(e.Auth.Password)}
 	}
 	if !e.ClientCert.Zero() {
-		out.ClientCert = &certRequest{Cert: e.ClientCert.Cert, Key: mask}
+		out.ClientCert = &certRequest{Cert: e.ClientCert.Cert, Key: secret.Mask}
 	}
 	if e.Payload == "" {
 		out.Payload = webhook.PayloadFull
@@ -126,7 +126,7 @@ func hide(s secret.String) string {
 	if s == "" {
 		return ""
 	}
-	return mask
+	return secret.Mask
 }
 
 // deliveryJSON is a delivery. Lists leave out Attempts.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/kv"
 )
 
@@ -26,6 +28,7 @@ func (p *workingProperties) settings() memory.WorkingSettings {
 type workingAPI struct {
 	bodies
 	working *kv.Working
+	memory  *agents.Service
 }
 
 // workingKeyJSON is an entry without its value.
@@ -47,8 +50,12 @@ type putWorkingRequest struct {
 }
 
 func (a workingAPI) put(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[putWorkingRequest](a.bodies, w, r, true)
+	body, err := a.readDocument(w, r, a.limit)
 	if err != nil {
+		return err
+	}
+	var in putWorkingRequest
+	if err := a.unmarshal(body, &in, true); err != nil {
 		return err
 	}
 	key, err := pathName(r, "key")
@@ -59,7 +66,12 @@ func (a workingAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if in.TTLSeconds != nil {
 		ttl = *in.TTLSeconds
 	}
-	e, err := a.working.Put(r.Context(), projectOf(r), chi.URLParam(r, "id"), key, in.Value, ttl)
+	agent, err := a.memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	value := a.memory.Redactor(&agent).JSON(in.Value)
+	e, err := a.working.Put(r.Context(), projectOf(r), agent.ID, key, value, ttl)
 	if err != nil {
 		return err
 	}
@@ -122,7 +134,7 @@ func (a workingAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	after := query.Get("cursor")
 	if after != "" {
-		if err := memory.ValidName("cursor", after, kv.MaxWorkingKey); err != nil {
+		if err := text.ValidName("cursor", after, kv.MaxWorkingKey); err != nil {
 			return err
 		}
 	}

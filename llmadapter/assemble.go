@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/platform"
 )
 
@@ -19,6 +20,12 @@ type Assembly struct {
 	Summary string
 	// Request is the client's; nil for a turn without a client.
 	Request *Request
+	// Trailing is set if the request's system messages after its last other message stay there. All
+	// others come before the conversation.
+	Trailing bool
+	// InPlace is set if Messages are those of the request, so that its system messages after the
+	// first other message stay where they are.
+	InPlace bool
 	// Messages are the conversation, oldest first, without system messages. Append merges runs of
 	// user messages in place.
 	Messages []Message
@@ -49,7 +56,7 @@ func (a *Assembly) Append(dst []byte) []byte {
 	dst = append(dst, `{"messages":[`...)
 	dst = a.appendMessages(dst)
 	dst = append(dst, ']')
-	var req []member
+	var req []Member
 	if a.Request != nil {
 		req = a.Request.members
 	}
@@ -59,19 +66,19 @@ func (a *Assembly) Append(dst []byte) []byte {
 		dst = append(append(dst, `,"interruptable":`...), interruptable(req)...)
 	}
 	if a.OnlyModel != "" {
-		dst = appendQuote(append(dst, `,"model":`...), a.OnlyModel)
+		dst = text.AppendJSON(append(dst, `,"model":`...), a.OnlyModel)
 	}
 	dst, done := a.appendParams(dst, req)
 	if model := a.model(); a.OnlyModel == "" && model != "" && !slices.Contains(done, "model") {
-		dst = appendQuote(append(dst, `,"model":`...), model)
+		dst = text.AppendJSON(append(dst, `,"model":`...), model)
 	}
 	if _, ok := find(req, "stream"); ok || a.Stream {
 		dst = append(dst, `,"stream":`...)
 		dst = strconv.AppendBool(dst, a.Stream || a.Request != nil && a.Request.Stream)
 	}
 	for _, m := range req {
-		if a.isExtra(&m) && !slices.Contains(done, m.name) {
-			dst = a.appendMember(dst, appendQuote(nil, m.name), m.name, m.value)
+		if a.isExtra(&m) && !slices.Contains(done, m.Name) {
+			dst = a.appendMember(dst, text.AppendJSON(nil, m.Name), m.Name, m.Value)
 		}
 	}
 	return append(dst, '}')
@@ -79,7 +86,7 @@ func (a *Assembly) Append(dst []byte) []byte {
 
 // appendParams appends llm.params, with the request's values where it has the same keys. It also
 // returns the names of the keys.
-func (a *Assembly) appendParams(dst []byte, req []member) (_ []byte, names []string) {
+func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []string) {
 	_ = walkObject(bytes.TrimSpace(a.Params), func(quoted, v []byte) error {
 		name := unquote(quoted)
 		if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.Custom && isTurnKey(name) {
@@ -127,12 +134,12 @@ func (a *Assembly) model() string {
 
 // isExtra reports whether a member of the request has no place of its own in the body and may go
 // upstream.
-func (a *Assembly) isExtra(m *member) bool {
+func (a *Assembly) isExtra(m *Member) bool {
 	switch {
-	case m.name == "model", m.name == "stream", m.name == OwnMember, isTurnKey(m.name):
+	case m.Name == "model", m.Name == "stream", m.Name == OwnMember, isTurnKey(m.Name):
 		return false
 	}
-	return !platform.Extra(m.name, m.value, a.Custom)
+	return !platform.Extra(m.Name, m.Value, a.Custom)
 }
 
 // appendMessages appends the elements of messages.
@@ -154,22 +161,28 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 		dst = fillJSON(dst, s, a.Variables)
 		filled = append(filled, dst[last:])
 	}
-	if a.Request != nil {
-		for i := range a.Request.Messages {
-			in := &a.Request.Messages[i]
-			if !in.IsSystem() || repeats(filled, in) {
-				continue
-			}
-			sep()
-			last = len(dst)
-			m := FromIncoming(in)
-			dst = a.appendMessage(dst, &m)
+	front, end := a.requestSystem()
+	for i := range front {
+		in := &front[i]
+		if !in.IsSystem() || repeats(filled, in) {
+			continue
 		}
+		sep()
+		last = len(dst)
+		m := FromIncoming(in)
+		dst = a.appendMessage(dst, &m)
 	}
-	summary := a.Summary != ""
+	summary, late := a.Summary != "", a.lateSystem()
 	for i, msgs := 0, MergeUsers(a.Messages); i < len(msgs); i++ {
 		if summary && msgs[i].Role != "system" && msgs[i].Role != "developer" {
 			dst, summary = appendSummary(dst, first, last, a.Summary), false
+		}
+		for _, in := range late.before(&msgs[i]) {
+			if !repeats(filled, in) {
+				sep()
+				m := FromIncoming(in)
+				dst = a.appendMessage(dst, &m)
+			}
 		}
 		sep()
 		last = len(dst)
@@ -178,14 +191,103 @@ func (a *Assembly) appendMessages(dst []byte) []byte {
 	if summary {
 		dst = appendSummary(dst, first, last, a.Summary)
 	}
+	for _, in := range late.list {
+		if !repeats(filled, in) {
+			sep()
+			m := FromIncoming(in)
+			dst = a.appendMessage(dst, &m)
+		}
+	}
+	for i := range end {
+		sep()
+		m := FromIncoming(&end[i])
+		dst = a.appendMessage(dst, &m)
+	}
 	return dst
+}
+
+// requestSystem returns the parts of the request's list whose system messages come before the
+// conversation and after it.
+func (a *Assembly) requestSystem() (front, end []Incoming) {
+	if a.Request == nil {
+		return nil, nil
+	}
+	list := a.Request.Messages
+	if a.InPlace {
+		return list[:a.leading()], nil
+	}
+	n := len(list)
+	for a.Trailing && n > 0 && list[n-1].IsSystem() {
+		n--
+	}
+	if n == 0 { // there is nothing for them to follow
+		return list, nil
+	}
+	return list[:n], list[n:]
+}
+
+// leading returns how many system messages the request begins with.
+func (a *Assembly) leading() int {
+	list := a.Request.Messages
+	n := slices.IndexFunc(list, func(m Incoming) bool { return !m.IsSystem() })
+	if n < 0 {
+		return len(list)
+	}
+	return n
+}
+
+// lateSystem are the system messages that stay among the conversation.
+type lateSystem struct {
+	list  []*Incoming   // in their order, those that are appended left out
+	after map[*byte]int // how many of them precede a message, by the first byte of its object
+	done  int
+}
+
+// lateSystem returns the request's system messages after its first other message. Without InPlace
+// it returns none.
+func (a *Assembly) lateSystem() *lateSystem {
+	l := &lateSystem{}
+	if !a.InPlace || a.Request == nil {
+		return l
+	}
+	list := a.Request.Messages
+	for i := a.leading(); i < len(list); i++ {
+		in := &list[i]
+		switch {
+		case in.IsSystem():
+			l.list = append(l.list, in)
+		case len(l.list) > 0:
+			if l.after == nil {
+				l.after = map[*byte]int{}
+			}
+			l.after[&in.Raw[0]] = len(l.list)
+		}
+	}
+	return l
+}
+
+// before returns the system messages that stand before a message of the request and after those
+// that were returned already.
+func (l *lateSystem) before(m *Message) []*Incoming {
+	if len(m.Raw) == 0 || l.after[&m.Raw[0]] <= l.done {
+		return nil
+	}
+	n := l.after[&m.Raw[0]] - l.done
+	out := l.list[:n]
+	l.list, l.done = l.list[n:], l.done+n
+	return out
 }
 
 func (a *Assembly) appendMessage(dst []byte, m *Message) []byte {
 	if a.Custom {
 		return m.appendCustom(dst)
 	}
-	return m.appendStandard(dst)
+	if m.isParts() {
+		standard := *m
+		standard.Content = standardParts(m.Content)
+		m = &standard
+	}
+	return append(m.appendCore(dst), '}')
 }
 
 // OwnMember is the top-level member of a request that is for Heardlog and never goes upstream.
@@ -202,14 +304,14 @@ func appendSummary(dst []byte, first, last int, summary string) []byte {
 		if content, ok := lookup(dst[last:], "content"); ok && len(content) > 2 && content[0] == '"' {
 			// Of the text, before its closing quote: content is a part of dst.
 			end := cap(dst) - cap(content) + len(content) - 1
-			quoted := appendQuote(nil, "\n\n"+summary)
+			quoted := text.AppendJSON(nil, "\n\n"+summary)
 			return slices.Insert(dst, end, quoted[1:len(quoted)-1]...)
 		}
 	}
 	if len(dst) > first {
 		dst = append(dst, ',')
 	}
-	return append(appendQuote(append(dst, `{"role":"system","content":`...), summary), '}')
+	return append(text.AppendJSON(append(dst, `{"role":"system","content":`...), summary), '}')
 }
 
 // repeats reports whether a client's system message is one of the agent's: a platform with the same
@@ -232,10 +334,10 @@ func repeats(system [][]byte, in *Incoming) bool {
 }
 
 // find returns the value of the member with a name.
-func find(members []member, name string) ([]byte, bool) {
+func find(members []Member, name string) ([]byte, bool) {
 	for _, m := range members {
-		if m.name == name {
-			return m.value, true
+		if m.Name == name {
+			return m.Value, true
 		}
 	}
 	return nil, false
@@ -248,7 +350,7 @@ func isTurnKey(name string) bool {
 }
 
 // interruptable returns the request's value of that name, or true.
-func interruptable(req []member) []byte {
+func interruptable(req []Member) []byte {
 	if v, ok := find(req, "interruptable"); ok && (v[0] == 't' || v[0] == 'f') {
 		return v
 	}
@@ -261,17 +363,10 @@ func (a *Assembly) forUpstream(metadata []byte) []byte {
 	if metadata[0] != '{' {
 		return metadata
 	}
-	keep := true
+	dropped, out := false, []byte{'{'}
 	_ = walkObject(metadata, func(name, v []byte) error {
-		keep = keep && a.keeps(name, v)
-		return nil
-	})
-	if keep {
-		return metadata
-	}
-	out := []byte{'{'}
-	_ = walkObject(metadata, func(name, v []byte) error {
-		if !a.keeps(name, v) {
+		if nameIs(name, "agent_id") || !a.Custom && (v[0] == '{' || v[0] == '[') {
+			dropped = true
 			return nil
 		}
 		if len(out) > 1 {
@@ -280,13 +375,11 @@ func (a *Assembly) forUpstream(metadata []byte) []byte {
 		out = append(append(append(out, name...), ':'), v...)
 		return nil
 	})
-	if len(out) == 1 {
+	switch {
+	case !dropped:
+		return metadata
+	case len(out) == 1:
 		return nil
 	}
 	return append(out, '}')
-}
-
-// keeps reports whether a member of the metadata is sent.
-func (a *Assembly) keeps(name, v []byte) bool {
-	return !nameIs(name, "agent_id") && (a.Custom || v[0] != '{' && v[0] != '[')
 }

@@ -8,10 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // ViaHeader lists the Heardlog instances that a call has passed. A request that lists this server
@@ -57,17 +61,40 @@ type Call struct {
 	ContentType, Accept string
 	Stream              bool
 	Connect             time.Duration // see Limits
+	Hidden              []string      // secrets in Body; see BodySecrets
 }
 
-// Secrets returns the strings that must be removed from an upstream's error.
-func (c *Call) Secrets() []string {
-	out := []string{c.APIKey}
-	for name, v := range c.Headers {
-		if strings.EqualFold(name, "Authorization") || len(v) >= 8 {
-			out = append(out, v)
+// BodySecrets returns the secrets in llm.params and in the client's request; req may be nil.
+func BodySecrets(params []byte, req *Request) []string {
+	var out []string
+	if len(params) > 0 {
+		out = secret.InJSON(params)
+	}
+	if req == nil {
+		return out
+	}
+	for _, m := range req.members {
+		switch {
+		case m.Name == "tools" || m.Name == "functions": // schemas, whose members may have any name
+		case secret.Named(m.Name):
+			out = append(out, secret.InJSON(slices.Concat([]byte(`{"key":`), m.Value, []byte(`}`)))...)
+		case len(m.Value) > 0 && (m.Value[0] == '{' || m.Value[0] == '[' || m.Value[0] == '"' && bytes.ContainsAny(m.Value, `:\`)):
+			// A text has secrets only if it is an address.
+			out = append(out, secret.InJSON(m.Value)...)
 		}
 	}
 	return out
+}
+
+// Secrets returns the secrets that must be removed from an upstream's error.
+func (c *Call) Secrets() secret.Set {
+	out := append([]string{c.APIKey}, c.Hidden...)
+	for name, v := range c.Headers {
+		if secret.Named(name) || len(v) >= 8 {
+			out = append(out, v)
+		}
+	}
+	return secret.NewSet(append(out, secret.InURL(c.URL)...)...)
 }
 
 // Client calls upstreams. It is safe for concurrent use.
@@ -225,6 +252,14 @@ func callFault(ctx context.Context, err error, call *Call, host string) error {
 	return fault.Wrap(fault.Upstream, scrubbed(err, call), "the LLM at "+host+" cannot be reached")
 }
 
+// scrubbed returns err, or an error with its text without secrets.
+func scrubbed(err error, call *Call) error {
+	if text := string(call.Secrets().Scrub([]byte(err.Error()))); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
+
 // CauseFault returns the error for a call whose context ended with cause: fault.UpstreamTimeout for
 // one of our limits, else the cause itself, such as an interruption. It returns err if cause is
 // nil.
@@ -242,12 +277,12 @@ func CauseFault(cause, err error) error {
 	return err
 }
 
-// ReadFault returns the error for a response whose body could not be read to its end.
+// ReadFault returns the error for a response whose body broke off.
 func ReadFault(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return CauseFault(cause, err)
 	}
-	return fault.Wrap(fault.Upstream, err, "the LLM broke off its answer")
+	return fault.Wrap(fault.UpstreamTruncated, err, "the LLM broke off its answer")
 }
 
 // upstreamError reads a response other than 2xx.
@@ -258,6 +293,12 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 			e.Header[k] = v
 		}
 	}
+	secrets := call.Secrets()
+	for _, v := range e.Header {
+		for i := range v {
+			v[i] = string(secrets.Remove([]byte(v[i])))
+		}
+	}
 	if e.Status < 400 { // another host must not see the headers
 		e.Status = http.StatusBadGateway
 		e.Text = "the LLM answered with a redirect or another unexpected status; llm.url must be the final address"
@@ -265,12 +306,12 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 		return e
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what has been read is passed on
-	body = Scrub(body, call.Secrets())
+	body = secrets.Scrub(body)
 	if isJSONObject(body) {
-		e.Body, e.Text = body, clip(string(body), 1000)
+		e.Body, e.Text = body, text.Clip(string(body), 1000)
 		return e
 	}
-	e.Text = clip(strings.ToValidUTF8(string(body), "\uFFFD"), 1000)
+	e.Text = text.Clip(strings.ToValidUTF8(string(body), "\uFFFD"), 1000)
 	if strings.TrimSpace(e.Text) == "" {
 		e.Text = "the LLM answered " + res.Status
 	}
@@ -279,7 +320,25 @@ func upstreamError(res *http.Response, call *Call) *UpstreamError {
 }
 
 // openAIErrorBody returns an error in OpenAI's form.
-func openAIErrorBody(text string) []byte {
-	b := appendQuote([]byte(`{"error":{"message":`), text)
+func openAIErrorBody(message string) []byte {
+	b := text.AppendJSON([]byte(`{"error":{"message":`), message)
 	return append(b, `,"type":"upstream_error","param":null,"code":null}}`...)
+}
+
+// ErrorObject reads an error inside an answer: an object with a message, or a string. It returns
+// the text without secrets, and the HTTP status in the object, 502 by default.
+func ErrorObject(obj []byte, secrets secret.Set) (said string, status int) {
+	message, _ := lookup(obj, "message")
+	if said = textOf(message); said == "" && obj[0] != '{' {
+		said = textOf(obj)
+	}
+	if said == "" {
+		said = "the LLM reported an error inside its answer"
+	}
+	status = http.StatusBadGateway
+	code, _ := lookup(obj, "code")
+	if n, err := strconv.Atoi(textOf(code)); err == nil && n >= 400 && n < 600 {
+		status = n
+	}
+	return text.Clip(string(secrets.Scrub([]byte(said))), 1000), status
 }

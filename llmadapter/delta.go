@@ -3,14 +3,17 @@ package llmadapter
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
-// MaxAnswer limits how many bytes of an answer's text, and of its tool calls, are kept. The rest is
-// passed on but not kept.
-const MaxAnswer = MaxEvent
+// MaxAnswer limits how many bytes of an answer's text, and of its tool calls, are kept: the first
+// ones. The rest is passed on but not kept.
+const MaxAnswer = 4 << 20
 
 // maxCalls limits how many tool calls of one answer are kept.
 const maxCalls = 128
@@ -24,8 +27,10 @@ type Record struct {
 	Finish string // finish_reason
 	Usage  []byte // JSON object; nil if the upstream sent none
 	calls  []toolCall
-	whole  []byte // tool_calls of an answer in one piece, as they came
-	unary  bool   // the answer came in one piece
+	// callBytes is how much of calls is kept.
+	callBytes int
+	whole     []byte // tool_calls of an answer in one piece, as they came
+	unary     bool   // the answer came in one piece
 
 	// Error is the upstream's error object or text, if one came inside the answer.
 	Error []byte
@@ -35,7 +40,9 @@ type Record struct {
 	// was sent the end of the first sentence; zero before that.
 	FirstTokenAt, FirstSentenceAt time.Time
 
-	spoke, sentence bool // read, not yet written
+	thinking        thinking
+	raw             []byte // all that the model wrote, once it has thought
+	spoke, sentence bool   // read, not yet written
 	begun           bool
 	cut             bool // more was read than is kept
 }
@@ -48,11 +55,22 @@ type toolCall struct {
 	args     []byte
 }
 
-// Generated returns all that the model said.
-func (r *Record) Generated() string { return string(r.text) }
+// Generated returns all that the model said, without what it thought.
+func (r *Record) Generated() string {
+	if r.thinking.inside || len(r.thinking.held) == 0 {
+		return string(r.text)
+	}
+	return string(r.text) + string(r.thinking.held) // it has become no tag
+}
+
+// WithThoughts returns all that the model wrote, if it also wrote what it thought, or "".
+func (r *Record) WithThoughts() string { return strings.ToValidUTF8(string(r.raw), "") }
 
 // Sent returns what was written to the client, in whole deltas.
 func (r *Record) Sent() string { return string(r.text[:r.sent]) }
+
+// Thinks reports whether the model is in the middle of a block that is not to be spoken.
+func (r *Record) Thinks() bool { return r.thinking.inside }
 
 // Spoke reports whether words of the answer were read, written or not.
 func (r *Record) Spoke() bool { return r.spoke }
@@ -64,19 +82,31 @@ func (r *Record) Begun() bool { return r.begun }
 // Calls reports whether the answer calls a tool, as far as it was read.
 func (r *Record) Calls() bool { return r.whole != nil || len(r.calls) > 0 }
 
-// Complete reports whether the upstream finished the answer.
-func (r *Record) Complete() bool { return (r.Done || r.Finish != "") && r.Error == nil && !r.cut }
+// Ended reports whether the upstream marked the end of the answer, by finish_reason or by [DONE]:
+// some upstreams leave one of them out.
+func (r *Record) Ended() bool { return r.Done || r.Finish != "" }
+
+// Complete reports whether the upstream finished the answer, and all of it is kept.
+func (r *Record) Complete() bool { return r.Ended() && r.Error == nil && !r.cut }
 
 // Cut reports whether more was read than is kept.
 func (r *Record) Cut() bool { return r.cut }
 
-// room reports whether n more bytes may be kept. After the first that may not, nothing more is
-// kept, so that the text has no gap.
-func (r *Record) room(kept, n int) bool {
-	if kept+n > MaxAnswer {
-		r.cut = true
+// room returns as much of s as may be kept beside kept bytes. Once something was cut, nothing more
+// is kept, so that the text has no gap.
+func (r *Record) room(kept int, s string) string {
+	n := max(0, MaxAnswer-kept)
+	switch {
+	case r.cut:
+		return ""
+	case len(s) <= n:
+		return s
 	}
-	return !r.cut
+	r.cut = true
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // ToolCalls returns the calls as an OpenAI tool_calls array, or nil.
@@ -93,10 +123,10 @@ func (r *Record) ToolCalls() []byte {
 		if kind == "" {
 			kind = "function"
 		}
-		out = append(appendQuote(append(out, `{"id":`...), c.id), `,"type":`...)
-		out = append(appendQuote(out, kind), `,"function":{"name":`...)
-		out = append(appendQuote(out, string(c.name)), `,"arguments":`...)
-		out = append(appendQuote(out, string(c.args)), `}}`...)
+		out = append(text.AppendJSON(append(out, `{"id":`...), c.id), `,"type":`...)
+		out = append(text.AppendJSON(out, kind), `,"function":{"name":`...)
+		out = append(text.AppendJSON(out, string(c.name)), `,"arguments":`...)
+		out = append(text.AppendJSON(out, string(c.args)), `}}`...)
 	}
 	return append(out, ']')
 }
@@ -112,9 +142,19 @@ func (r *Record) flushed(now func() time.Time) {
 	}
 }
 
-// Chunk reads the data of one event. It ignores data that is not a chunk.
+// Tail reads the data of a last event that has no blank line after it. A stream that broke off may
+// have cut it, so that it is ignored unless it is whole.
+func (r *Record) Tail(data []byte) {
+	if len(data) > 0 && data[0] == '{' && !validJSON(data) {
+		return
+	}
+	r.Chunk(data)
+}
+
+// Chunk reads the data of one event. It ignores data that is not a chunk, and what comes after
+// [DONE]. Of an event that SSE has cut it reads what is there.
 func (r *Record) Chunk(data []byte) {
-	if len(data) == 0 {
+	if len(data) == 0 || r.Done {
 		return
 	}
 	if data[0] != '{' {
@@ -165,6 +205,7 @@ func (r *Record) Chunk(data []byte) {
 			}
 		})
 	}
+	r.cut = r.cut || len(data) >= MaxEvent
 }
 
 // choice reads one choice. Only the one with index 0, or without one, is what the caller hears.
@@ -227,9 +268,11 @@ func (r *Record) delta(name, v []byte) {
 		switch {
 		case v[0] != '[':
 		case r.unary: // kept as they came
-			if !emptyArray(v) && r.room(0, len(v)) {
+			if len(v) <= MaxAnswer && !emptyArray(v) {
 				r.whole, r.spoke = bytes.Clone(v), true
+				return
 			}
+			fallthrough
 		default:
 			walkArray(v, r.toolCall)
 		}
@@ -245,13 +288,19 @@ func (r *Record) sayJSON(v []byte) {
 
 // say adds text.
 func (r *Record) say(s string) {
-	if s == "" {
+	held := string(r.thinking.held)
+	spoken := r.thinking.spoken(s, len(r.text) == 0)
+	if r.thinking.inside || r.thinking.closed {
+		if r.raw == nil {
+			r.raw = append(append(r.raw, r.text...), held...)
+		}
+		r.raw = append(r.raw, s[:min(len(s), max(0, MaxAnswer-len(r.raw)))]...)
+	}
+	if s = spoken; s == "" {
 		return
 	}
 	r.spoke = true
-	if !r.room(len(r.text), len(s)) {
-		return
-	}
+	s = r.room(len(r.text), s)
 	r.text = append(r.text, s...)
 	if !r.sentence {
 		r.sentence = endsSentence(s)
@@ -298,29 +347,28 @@ func (r *Record) toolCall(delta []byte) {
 		r.calls = append(r.calls, toolCall{index: index})
 		c = &r.calls[len(r.calls)-1]
 	}
-	if id != "" && c.id == "" {
-		c.id = id
+	r.spoke = true
+	keep := func(s string) string {
+		s = r.room(r.callBytes, s)
+		r.callBytes += len(s)
+		return s
 	}
-	if kind := stringMember(delta, "type"); kind != "" && c.kind == "" {
-		c.kind = kind
+	if c.id == "" {
+		c.id = keep(id)
+	}
+	if c.kind == "" {
+		c.kind = keep(stringMember(delta, "type"))
 	}
 	fn, _ := lookup(delta, "function")
-	kept := 0
-	for i := range r.calls {
-		kept += len(r.calls[i].name) + len(r.calls[i].args)
-	}
-	if r.spoke = true; !r.room(kept, len(fn)) {
-		return
-	}
 	if len(c.args) == 0 { // some servers repeat the name with each piece of the arguments
-		c.name = append(c.name, stringMember(fn, "name")...)
+		c.name = append(c.name, keep(stringMember(fn, "name"))...)
 	}
 	switch args, ok := lookup(fn, "arguments"); {
 	case !ok:
 	case args[0] == '{': // some servers send an object
-		c.args = append(c.args, args...)
+		c.args = append(c.args, keep(string(args))...)
 	case args[0] == '"':
-		c.args = append(c.args, unquote(args)...)
+		c.args = append(c.args, keep(unquote(args))...)
 	}
 }
 
@@ -339,7 +387,7 @@ func (r *Record) Unary(body []byte) bool {
 		case `"error"`:
 			failed = v
 		case `"choices"`:
-			choice = firstElement(v)
+			choice = answerOf(v)
 		}
 		return nil
 	})
@@ -380,16 +428,22 @@ func (r *Record) message(choice []byte) {
 	})
 }
 
-// firstElement returns the first element of a JSON array, or nil.
-func firstElement(v []byte) (first []byte) {
-	if v[0] == '[' {
-		walkArray(v, func(e []byte) {
-			if first == nil {
-				first = e
-			}
-		})
+// answerOf returns the choice that is the answer: the first with index 0 or without an index, or
+// else the first of all. It returns nil if there is none.
+func answerOf(choices []byte) (answer []byte) {
+	if choices[0] != '[' {
+		return nil
 	}
-	return first
+	found := false
+	walkArray(choices, func(c []byte) {
+		index, indexed := lookup(c, "index")
+		is := !indexed || string(index) == "0"
+		if answer == nil || is && !found {
+			answer = c
+		}
+		found = found || is
+	})
+	return answer
 }
 
 // Delivered notes that an answer in one piece was sent to the client.

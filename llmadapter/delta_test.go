@@ -2,6 +2,7 @@ package llmadapter_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -48,6 +49,79 @@ func TestRecordChunks(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestRecordTooLarge reads texts and tool calls larger than what is kept: the first bytes are kept,
+// and the answer is not complete.
+func TestRecordTooLarge(t *testing.T) {
+	t.Parallel()
+	const most = llmadapter.MaxAnswer
+	for name, text := range map[string]string{
+		"letters": strings.Repeat("x", most+100), "runes": strings.Repeat("ü", most), "escapes": strings.Repeat("\n", most+100),
+	} {
+		body := strings.ReplaceAll(text, "\n", `\n`)
+		want := text[:most]
+		streams := map[string][]string{
+			"one event":   {body},
+			"two events":  {body[:most/2], body[most/2:]},
+			"many events": {"", body[:most-1000], body[most-1000 : most], body[most:]},
+		}
+		for split, pieces := range streams {
+			var events strings.Builder
+			for _, p := range pieces {
+				events.WriteString(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"` + p + `"}}]}` + "\n\n")
+			}
+			r := llmadapter.Relay{Now: time.Now}
+			if err := r.Run(strings.NewReader(events.String() + "data: [DONE]\n\n")); err != nil {
+				t.Fatal(err)
+			}
+			got := r.Record.Generated()
+			// The JSON of an event with escapes has less text.
+			if r.Record.Complete() || !strings.HasPrefix(want, got) || name != "escapes" && len(got) != most || len(got) < most/2 {
+				t.Errorf("%s, %s: kept %d of %d bytes, complete %v", name, split, len(got), len(want), r.Record.Complete())
+			}
+		}
+		var u llmadapter.Record
+		if !u.Unary([]byte(`{"choices":[{"message":{"content":"`+body+`"},"finish_reason":"stop"}]}`)) || u.Generated() != want || u.Complete() {
+			t.Errorf("%s, in one piece: kept %d bytes, complete %v", name, len(u.Generated()), u.Complete())
+		}
+	}
+	call := `[{"index":0,"id":"1","type":"function","function":{"name":"f","arguments":"` + strings.Repeat("x", most) + `"}}]`
+	var s, u llmadapter.Record
+	s.Chunk([]byte(`{"choices":[{"delta":{"tool_calls":` + call + `}}]}`))
+	u.Unary([]byte(`{"choices":[{"message":{"tool_calls":` + call + `}}]}`))
+	for _, r := range []*llmadapter.Record{&s, &u} {
+		if got := r.ToolCalls(); r.Complete() || !r.Cut() || len(got) < most || !json.Valid(got) {
+			t.Errorf("kept %d bytes of a tool call", len(got))
+		}
+	}
+	var r llmadapter.Record
+	r.Chunk([]byte(`{"choices":[{"delta":{"content":"<think>` + strings.Repeat("t", most) + `</think>"}}]}`))
+	r.Chunk([]byte(`{"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}`))
+	if r.Generated() != "Hi." || !r.Complete() || len(r.WithThoughts()) != most {
+		t.Errorf("%q, %d bytes with thoughts", r.Generated(), len(r.WithThoughts()))
+	}
+}
+
+// TestRecordAnswer checks which of several choices is the answer, and that nothing counts after
+// [DONE].
+func TestRecordAnswer(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`[{"index":1,"message":{"content":"b"}},{"index":0,"message":{"content":"a"}}]`: "a",
+		`[{"index":1,"message":{"content":"b"}},{"message":{"content":"a"}}]`:           "a",
+		`[{"message":{"content":"a"}},{"index":0,"message":{"content":"b"}}]`:           "a",
+		`[{"index":2,"message":{"content":"a"}},{"index":1,"message":{"content":"b"}}]`: "a",
+	} {
+		var r llmadapter.Record
+		if !r.Unary([]byte(`{"choices":`+in+`}`)) || r.Generated() != want {
+			t.Errorf("%s: %q", in, r.Generated())
+		}
+	}
+	r := llmadapter.Relay{Now: time.Now}
+	if err := r.Run(strings.NewReader(one + done + two + "data: {\"error\":\"late\"}\n\n")); err != nil || r.Record.Generated() != "One. " || !r.Record.Complete() {
+		t.Errorf("%v: %q", err, r.Record.Generated())
 	}
 }
 
@@ -191,22 +265,4 @@ func TestWatchStop(t *testing.T) {
 		}
 		cancel(nil)
 	})
-}
-
-func TestScrub(t *testing.T) {
-	t.Parallel()
-	secrets := []string{"hunter22", `a"b/c`, "", "abc"}
-	for in, want := range map[string]string{
-		"key hunter22, again hunter22":    "key [secret], again [secret]",
-		`{"m":"a\"b/c"}`:                  `{"m":"[secret]"}`,
-		"abc":                             "abc",
-		"sk-proj-1234567890 used":         "[secret] used",
-		"Authorization: bearer abcdef123": "Authorization: [secret]",
-		"bearer of news":                  "bearer of news",
-		"risk-averse task-oriented":       "risk-averse task-oriented",
-	} {
-		if got := string(llmadapter.Scrub([]byte(in), secrets)); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
 }

@@ -16,11 +16,11 @@ import (
 func (r *Request) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	members := slices.Clone(r.members)
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range members {
-		if m.name != "timestamp" {
-			digestPart(h, []byte(m.name))
-			digestPart(h, canonical(m.value))
+		if m.Name != "timestamp" {
+			digestPart(h, []byte(m.Name))
+			digestPart(h, canonical(m.Value))
 		}
 	}
 	digestPart(h, nil)

@@ -2,10 +2,11 @@ package llmadapter
 
 import (
 	"bytes"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // The package reads JSON in two ways. Requests of clients are checked by jsontext. The walkers
@@ -197,9 +198,16 @@ func validJSON(b []byte) bool {
 	return jsontext.Value(b).IsValid(lenient, jsontext.AllowDuplicateNames(true))
 }
 
-// unquote returns the text of a JSON string, with invalid UTF-8 replaced by U+FFFD.
+// isJSONObject reports whether b is a JSON object.
+func isJSONObject(b []byte) bool {
+	t := bytes.TrimSpace(b)
+	return len(t) > 0 && t[0] == '{' && validJSON(t)
+}
+
+// unquote returns the text of a JSON string, or of the beginning of one, with invalid UTF-8
+// replaced by U+FFFD.
 func unquote(v []byte) string {
-	if len(v) >= 2 && bytes.IndexByte(v, '\\') < 0 {
+	if len(v) >= 2 && v[len(v)-1] == '"' && bytes.IndexByte(v, '\\') < 0 {
 		if in := v[1 : len(v)-1]; utf8.Valid(in) {
 			return string(in)
 		}
@@ -208,56 +216,16 @@ func unquote(v []byte) string {
 	return string(out)
 }
 
-// appendQuote appends s as a JSON string, with invalid UTF-8 replaced by U+FFFD.
-func appendQuote(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			// The error only reports that something was repaired.
-			dst, _ = jsontext.AppendQuote(dst, s)
-			return dst
-		}
-	}
-	return append(append(append(dst, '"'), s...), '"')
-}
-
-// fillJSON fills variables into the strings inside a JSON value: {{name}} becomes the value of
-// name. Values are not filled again, and unknown names stay as they are. "{{" cannot occur in JSON
-// outside a string.
+// fillJSON appends a JSON value with variables filled into its strings: see text.Fill. "{{" cannot
+// occur in JSON outside a string.
 func fillJSON(dst, value []byte, variables map[string]string) []byte {
 	if len(variables) == 0 || !bytes.Contains(value, []byte("{{")) {
 		return append(dst, value...)
 	}
-	return fill(dst, string(value), variables, func(dst []byte, v string) []byte {
-		quoted := appendQuote(nil, v)
-		return append(dst, quoted[1:len(quoted)-1]...)
-	})
-}
-
-// fill fills variables into text and appends it. put appends a value.
-func fill(dst []byte, text string, variables map[string]string, put func([]byte, string) []byte) []byte {
-	for {
-		before, rest, ok := strings.Cut(text, "{{")
-		dst = append(dst, before...)
-		if !ok {
-			return dst
-		}
-		name, after, ok := strings.Cut(rest, "}}")
-		// The innermost opening counts: "{{ {{who}}" holds one variable.
-		if i := strings.LastIndex(name, "{{"); ok && i >= 0 {
-			dst = append(dst, "{{"+name[:i]...)
-			name = name[i+2:]
-		}
-		v, known := variables[strings.TrimSpace(name)]
-		if !ok || !known {
-			dst = append(dst, "{{"...)
-			if ok {
-				dst = append(append(dst, name...), "}}"...)
-				text = after
-				continue
-			}
-			return append(dst, rest...)
-		}
-		dst = put(dst, v)
-		text = after
+	quoted := make(map[string]string, len(variables))
+	for name, v := range variables {
+		q := text.AppendJSON(nil, v)
+		quoted[name] = string(q[1 : len(q)-1])
 	}
+	return append(dst, text.Fill(string(value), quoted)...)
 }

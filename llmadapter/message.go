@@ -2,6 +2,8 @@ package llmadapter
 
 import (
 	"strconv"
+
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // Message is one message of the conversation, ready to go upstream.
@@ -44,20 +46,15 @@ func FromIncoming(in *Incoming) Message {
 	}
 }
 
-// appendStandard appends the form for all OpenAI-compatible servers. Strict ones refuse other
-// members.
-func (m *Message) appendStandard(dst []byte) []byte {
-	return append(m.appendCore(dst), '}')
-}
-
-// appendCore appends the standard members and leaves the object open.
+// appendCore appends the members that all OpenAI-compatible servers take, and leaves the object
+// open. Strict servers refuse other members.
 func (m *Message) appendCore(dst []byte) []byte {
 	role := m.Role
 	if role == "tool" && m.ToolCallID == "" && m.Name != "" {
 		role = "function" // the older form names the function instead of the call
 	}
 	dst = append(dst, `{"role":`...)
-	dst = appendQuote(dst, role)
+	dst = text.AppendJSON(dst, role)
 	dst = append(dst, `,"content":`...)
 	switch {
 	case m.Content != nil:
@@ -65,18 +62,57 @@ func (m *Message) appendCore(dst []byte) []byte {
 	case m.Text == "" && len(m.ToolCalls) > 0:
 		dst = append(dst, "null"...)
 	default:
-		dst = appendQuote(dst, m.Text)
+		dst = text.AppendJSON(dst, m.Text)
 	}
 	if len(m.ToolCalls) > 0 {
 		dst = append(append(dst, `,"tool_calls":`...), m.ToolCalls...)
 	}
 	if m.ToolCallID != "" {
-		dst = appendQuote(append(dst, `,"tool_call_id":`...), m.ToolCallID)
+		dst = text.AppendJSON(append(dst, `,"tool_call_id":`...), m.ToolCallID)
 	}
 	if m.Name != "" {
-		dst = appendQuote(append(dst, `,"name":`...), m.Name)
+		dst = text.AppendJSON(append(dst, `,"name":`...), m.Name)
 	}
 	return dst
+}
+
+// standardParts returns content without parts of types that only some vendor knows. If none is
+// left, it is an empty text.
+func standardParts(content []byte) []byte {
+	out, left := []byte{'['}, false
+	walkArray(content, func(part []byte) {
+		if !standardPart(part) {
+			left = true
+			return
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, part...)
+	})
+	switch {
+	case !left:
+		return content
+	case len(out) == 1:
+		return []byte(`""`)
+	}
+	return append(out, ']')
+}
+
+// standardPart reports whether OpenAI-compatible servers may know the type of a part.
+func standardPart(part []byte) bool {
+	if len(part) == 0 || part[0] != '{' {
+		return true
+	}
+	kind, ok := lookup(part, "type")
+	if !ok {
+		return true
+	}
+	switch unquote(kind) {
+	case "text", "refusal", "image_url", "input_audio", "audio_url", "video_url", "file", "tool_use", "tool_result":
+		return true
+	}
+	return false
 }
 
 // appendCustom appends the form with every field. A client's unknown members are kept, and so are
@@ -124,11 +160,11 @@ func (m *Entry) appendMetadata(dst []byte) []byte {
 		}
 	}
 	if m.Source != "" {
-		dst = appendQuote(append(dst, `"source":`...), m.Source)
+		dst = text.AppendJSON(append(dst, `"source":`...), m.Source)
 	}
 	for _, kv := range m.Metadata {
 		sep()
-		dst = append(append(appendQuote(dst, kv.Name), ':'), kv.Value...)
+		dst = append(append(text.AppendJSON(dst, kv.Name), ':'), kv.Value...)
 	}
 	if m.Interrupted {
 		sep()
@@ -136,7 +172,7 @@ func (m *Entry) appendMetadata(dst []byte) []byte {
 		if m.InterruptMS > 0 {
 			dst = strconv.AppendInt(append(dst, `,"interrupt_timestamp":`...), m.InterruptMS, 10)
 		}
-		dst = appendQuote(append(dst, `,"original":`...), m.Original)
+		dst = text.AppendJSON(append(dst, `,"original":`...), m.Original)
 	}
 	return append(dst, '}')
 }
@@ -146,7 +182,7 @@ func (m *Message) contentOf() []byte {
 	if m.Content != nil {
 		return m.Content
 	}
-	return appendQuote(nil, m.Text)
+	return text.AppendJSON(nil, m.Text)
 }
 
 // MergeUsers merges each run of unanswered user messages into one, as Agora does for its models;
@@ -214,15 +250,15 @@ func appendParts(dst, content []byte) []byte {
 	return dst
 }
 
-// Prefix puts text in front of the message's content, as a part of its own if the content has
+// Prefix puts a text in front of the message's content, as a part of its own if the content has
 // parts.
-func (m *Message) Prefix(text string) {
+func (m *Message) Prefix(prefix string) {
 	if m.isParts() {
-		content := append(appendQuote([]byte(`[{"type":"text","text":`), text), '}')
+		content := append(text.AppendJSON([]byte(`[{"type":"text","text":`), prefix), '}')
 		m.Content = append(appendParts(content, m.Content), ']')
 		return
 	}
-	m.Text, m.Content = text+m.plainText(), nil
+	m.Text, m.Content = prefix+m.plainText(), nil
 }
 
 // UnknownCall returns the message that must precede a result whose call is unknown: a call without
@@ -231,8 +267,8 @@ func UnknownCall(id, name string) Message {
 	if name == "" {
 		name = "unknown"
 	}
-	calls := appendQuote([]byte(`[{"id":`), id)
-	calls = appendQuote(append(calls, `,"type":"function","function":{"name":`...), name)
+	calls := text.AppendJSON([]byte(`[{"id":`), id)
+	calls = text.AppendJSON(append(calls, `,"type":"function","function":{"name":`...), name)
 	return Message{Role: "assistant", ToolCalls: append(calls, `,"arguments":"{}"}}]`...)}
 }
 
@@ -254,6 +290,3 @@ func CallIDs(toolCalls []byte) []string {
 	}
 	return out
 }
-
-// QuoteJSON returns a string as JSON.
-func QuoteJSON(s string) []byte { return appendQuote(nil, s) }

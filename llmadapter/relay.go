@@ -10,7 +10,7 @@ import (
 const (
 	// readBuffer is how much of a response is read at once. Data that arrives together is passed on
 	// together. A stream begins with firstBuffer, which is enough for single words and saves
-	// memory.
+	// memory, and which is doubled for one that fills it.
 	readBuffer  = 8 << 10
 	firstBuffer = 1 << 10
 	// maxHeld is how much of an unfinished event is held back, so that a stream can be ended
@@ -44,26 +44,30 @@ func (e *WriteError) Unwrap() error { return e.Err }
 // ErrStream means that the upstream sent an error object inside the stream; Record.Error holds it.
 var ErrStream = errors.New("the upstream reported an error inside the stream")
 
+// ErrTruncated means that the stream ended before the upstream marked the end of the answer.
+var ErrTruncated = errors.New("the stream ended without finish_reason and without [DONE]")
+
 // Relay passes on one stream, byte for byte, and reads it on the side. It adds, removes and changes
-// nothing. What arrives together is written together and flushed at once.
+// nothing but errors (see CleanError). What arrives together is written together and flushed at
+// once.
 type Relay struct {
 	// Out is the client. Without one, all that is read counts as sent.
 	Out StreamWriter
 	Now func() time.Time
 	// Alive is called after data events (not comments) were read, before they are written.
 	Alive func(r *Record)
-	// Flushed is called after each write that reached the client.
-	Flushed func()
 	// Ending is called once, when all but [DONE] has been written and flushed, or the stream ended
-	// without it: the answer can be stored before the client learns that it is complete. An error
-	// of Ending ends Run, without [DONE].
+	// without it after a finish_reason or an error object: the answer can be stored before the
+	// client learns that it is complete. An error of Ending ends Run, without [DONE].
 	Ending func() error
 	// StopOnError makes Run return ErrStream instead of passing on an error object that comes
 	// before any word.
 	StopOnError bool
-	// Lock guards Record if other goroutines read it during Run; it may be nil.
-	Lock sync.Locker
+	// CleanError, if set, replaces what is passed on once an error object was read.
+	CleanError func([]byte) []byte
 
+	// Mu guards Record, which other goroutines may read during Run.
+	Mu     sync.Mutex
 	Record Record
 
 	sse     SSE
@@ -74,20 +78,12 @@ type Relay struct {
 	torn    bool // the client has only a part of an event
 }
 
-// buffers holds reusable memory only.
-var buffers = sync.Pool{New: func() any { b := make([]byte, readBuffer); return &b }}
-
-// Run relays until the stream ends. It returns nil for a regular end, with or without [DONE],
-// *WriteError if the client went away, ErrStream as StopOnError says, an error of Ending, or else
-// the error of reading; the client then has all that was read before.
+// Run relays until the stream ends. It returns nil for a regular end, with [DONE], finish_reason or
+// an error object, *WriteError if the client went away, ErrStream as StopOnError says, an error of
+// Ending, ErrTruncated, or else the error of reading. With the last two the client has all whole
+// events that were read before.
 func (r *Relay) Run(src io.Reader) error {
 	buf := make([]byte, firstBuffer)
-	var ref *[]byte
-	defer func() {
-		if ref != nil {
-			buffers.Put(ref)
-		}
-	}()
 	held := 0 // bytes at the start of buf that are not written yet
 	for {
 		n, err := src.Read(buf[held:])
@@ -107,12 +103,7 @@ func (r *Relay) Run(src io.Reader) error {
 			}
 			full := held == len(buf)
 			held = copy(buf, buf[whole:held])
-			switch {
-			case full && ref == nil: // a fast stream, or a long event
-				ref = buffers.Get().(*[]byte)
-				copy(*ref, buf[:held])
-				buf = *ref
-			case held == len(buf):
+			if full && len(buf) < readBuffer || held == len(buf) { // a fast stream, or a long event
 				buf = append(buf, make([]byte, len(buf))...)
 			}
 		}
@@ -131,7 +122,7 @@ func (r *Relay) read(b []byte, held int) (int, error) {
 	// The end of the last event, the start of [DONE], and whether to stop.
 	last, done, stop := 0, -1, false
 	data := false
-	r.lock()
+	r.Mu.Lock()
 	whole := r.sse.Feed(b[held:], func(ev []byte, end int) {
 		if stop {
 			return
@@ -148,7 +139,7 @@ func (r *Relay) read(b []byte, held int) (int, error) {
 		}
 		last = held + end
 	})
-	r.unlock()
+	r.Mu.Unlock()
 	if data && r.Alive != nil {
 		r.Alive(&r.Record)
 	}
@@ -173,11 +164,16 @@ func (r *Relay) read(b []byte, held int) (int, error) {
 	return whole, r.write(b[done:whole])
 }
 
-// finish passes on the rest of a stream that ended without a blank line.
+// finish passes on the rest of a stream that ended without a blank line, unless the answer is
+// truncated: the client must not take a part of an event for one.
 func (r *Relay) finish(rest []byte) error {
-	r.lock()
-	r.sse.End(func(ev []byte) { r.Record.Chunk(ev) })
-	r.unlock()
+	r.Mu.Lock()
+	r.sse.End(r.Record.Tail)
+	ended := r.Record.Ended() || r.Record.Error != nil
+	r.Mu.Unlock()
+	if !ended {
+		return ErrTruncated
+	}
 	if len(rest) > 0 {
 		if err := r.write(rest); err != nil {
 			return err
@@ -198,7 +194,7 @@ func (r *Relay) End() error {
 
 // Mute ends all writing: the client is gone, and the rest is only read. A write in progress may
 // still reach the client; the returned channel is closed once Record includes it. Mute is called
-// once, with Lock held.
+// once, with Mu held.
 func (r *Relay) Mute() <-chan struct{} {
 	r.muted, r.noted = true, make(chan struct{})
 	if !r.writing {
@@ -212,27 +208,27 @@ func (r *Relay) Torn() bool { return r.torn }
 
 // write sends b and notes in Record that it was sent, unless the relay is muted.
 func (r *Relay) write(b []byte) error {
-	r.lock()
-	muted := r.muted
+	r.Mu.Lock()
+	muted, failed := r.muted, r.Record.Error != nil
 	r.writing = !muted
-	r.unlock()
+	r.Mu.Unlock()
 	if muted {
 		return nil
 	}
+	if failed && r.CleanError != nil {
+		b = r.CleanError(b)
+	}
 	err := r.send(b)
-	r.lock()
+	r.Mu.Lock()
 	if r.writing = false; err == nil {
 		r.Record.flushed(r.Now)
 	}
 	if r.muted {
 		close(r.noted)
 	}
-	r.unlock()
+	r.Mu.Unlock()
 	if err != nil {
 		return &WriteError{err}
-	}
-	if r.Flushed != nil {
-		r.Flushed()
 	}
 	return nil
 }
@@ -246,16 +242,4 @@ func (r *Relay) send(b []byte) error {
 		return err
 	}
 	return r.Out.Flush()
-}
-
-func (r *Relay) lock() {
-	if r.Lock != nil {
-		r.Lock.Lock()
-	}
-}
-
-func (r *Relay) unlock() {
-	if r.Lock != nil {
-		r.Lock.Unlock()
-	}
 }

@@ -6,12 +6,11 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"sync"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // MaxMessages limits the messages of one request.
@@ -25,13 +24,7 @@ type Request struct {
 	Model    string // as sent; see ModelGivesWay
 	AgentID  string // metadata.agent_id; never sent upstream
 	// members are the top-level members except messages, in their order.
-	members []member
-}
-
-// member is one member of a JSON object.
-type member struct {
-	name  string
-	value []byte
+	members []Member
 }
 
 // Incoming is one message of a Request.
@@ -59,15 +52,6 @@ func (m *Incoming) Text() string { return ContentText(m.Content) }
 // IsParts reports whether the content is an array of parts.
 func (m *Incoming) IsParts() bool { return len(m.Content) > 0 && m.Content[0] == '[' }
 
-// parser is the memory that parsing needs.
-type parser struct {
-	dec *jsontext.Decoder
-	buf bytes.Buffer
-}
-
-// parsers holds reusable memory only.
-var parsers = sync.Pool{New: func() any { return &parser{dec: new(jsontext.Decoder)} }}
-
 // lenient accepts invalid UTF-8, which is replaced where text is read: a lone surrogate must not
 // fail a turn. Duplicate names are refused, since two readers could use different ones.
 var lenient = jsontext.AllowInvalidUTF8(true)
@@ -76,15 +60,8 @@ var lenient = jsontext.AllowInvalidUTF8(true)
 // if the body is not JSON, and with fault.Missing or fault.Invalid for a wrong field, which the
 // error names (messages[2].content).
 func ParseRequest(body []byte) (*Request, error) {
-	p := parsers.Get().(*parser)
-	defer func() {
-		p.buf = bytes.Buffer{} // it must not hold the caller's body
-		parsers.Put(p)
-	}()
-	p.buf = *bytes.NewBuffer(body)
-	p.dec.Reset(&p.buf, lenient)
 	r := &Request{}
-	if err := r.parse(p.dec); err != nil {
+	if err := r.parse(jsontext.NewDecoder(bytes.NewBuffer(body), lenient)); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -108,7 +85,7 @@ func (r *Request) parse(d *jsontext.Decoder) error {
 		if err != nil {
 			return notJSON(err)
 		}
-		r.members = append(r.members, member{name, v})
+		r.members = append(r.members, Member{name, v})
 		return r.known(name, v)
 	})
 	if err != nil {
@@ -220,7 +197,7 @@ func parseIncoming(raw []byte, i int) (Incoming, error) {
 	case "":
 		return m, fault.At(fault.Missing, field(i, "role"), "is required: system, developer, user, assistant, tool or function")
 	default:
-		return m, fault.At(fault.Invalid, field(i, "role"), "must be system, developer, user, assistant, tool or function, not %q", clip(m.Role, 40))
+		return m, fault.At(fault.Invalid, field(i, "role"), "must be system, developer, user, assistant, tool or function, not %q", text.Clip(m.Role, 40))
 	}
 	if m.Content == nil && m.Role != "assistant" {
 		return m, fault.At(fault.Missing, field(i, "content"), "is required: a string or an array of parts")
@@ -241,7 +218,7 @@ func (m *Incoming) set(i int, name, v []byte) error {
 		if kind != '"' {
 			return fault.At(fault.Invalid, field(i, unquote(name)), "must be a string")
 		}
-		*s = internRole(v)
+		*s = unquote(v)
 		return nil
 	}
 	switch string(name) {
@@ -299,21 +276,6 @@ func checkParts(i int, v []byte) error {
 	return err
 }
 
-// internRole is unquote, without a copy for roles.
-func internRole(v []byte) string {
-	switch string(v) {
-	case `"user"`:
-		return "user"
-	case `"assistant"`:
-		return "assistant"
-	case `"system"`:
-		return "system"
-	case `"tool"`:
-		return "tool"
-	}
-	return unquote(v)
-}
-
 // ContentText returns the text of a message's content (JSON): a string itself, the text parts of an
 // array joined by line breaks, or "" for anything else. Invalid UTF-8 becomes U+FFFD.
 func ContentText(content []byte) string {
@@ -363,22 +325,11 @@ func notJSON(err error) error {
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
 		if errors.Is(syn.Err, jsontext.ErrDuplicateName) {
-			return fault.Wrap(fault.BadRequest, err, "the body names a member twice: "+clip(string(syn.JSONPointer), 100))
+			return fault.Wrap(fault.BadRequest, err, "the body names a member twice: "+text.Clip(string(syn.JSONPointer), 100))
 		}
 		return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON near byte "+strconv.FormatInt(syn.ByteOffset, 10))
 	}
 	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON")
-}
-
-// clip shortens s to at most n bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // MetadataString returns a string of the message's metadata, or "".
@@ -393,33 +344,4 @@ func (m *Incoming) MetadataString(name string) string {
 func (r *Request) Member(name string) []byte {
 	v, _ := find(r.members, name)
 	return v
-}
-
-// Size returns about how many bytes of the request may be sent upstream.
-func (r *Request) Size() int {
-	n := 0
-	for i := range r.Messages {
-		n += len(r.Messages[i].Raw)
-	}
-	for _, m := range r.members {
-		n += len(m.name) + len(m.value) + 8
-	}
-	return n
-}
-
-// OneMember returns the value of one member of a JSON object, and the name of another member if
-// there is one. ok is false if obj is not an object.
-func OneMember(obj []byte, name string) (value []byte, other string, ok bool) {
-	if len(obj) == 0 || obj[0] != '{' {
-		return nil, "", false
-	}
-	_ = walkObject(obj, func(quoted, v []byte) error {
-		if n := unquote(quoted); n == name {
-			value = v
-		} else {
-			other = n
-		}
-		return nil
-	})
-	return value, other, true
 }

@@ -78,7 +78,7 @@ func TroubleOf(err error) Trouble {
 		return Slow
 	}
 	switch fault.CodeOf(err) {
-	case fault.Upstream, fault.UpstreamTimeout:
+	case fault.Upstream, fault.UpstreamTimeout, fault.UpstreamTruncated:
 		return Unreachable
 	case fault.Invalid: // llm.url
 		return Refused

@@ -2,19 +2,18 @@ package llmadapter
 
 import "bytes"
 
-// MaxEvent limits the data of an event that is read, in bytes. A larger event is passed on like any
-// other, but not read.
-const MaxEvent = 4 << 20
+// MaxEvent limits the data of an event that is read, in bytes: the first ones of a larger event. It
+// has room for the JSON around a text of MaxAnswer bytes.
+const MaxEvent = MaxAnswer + 64<<10
 
 // SSE parses server-sent events from pieces of a stream. It accepts what real servers send: LF,
 // CRLF and CR, comments, data of several lines, no space after the colon, a byte order mark, and no
 // blank line at the end. The zero value is ready to use.
 type SSE struct {
 	line    []byte // the beginning of an unfinished line
-	lineLen int    // length of the unfinished line, including what was not kept
+	lineLen int    // length of the unfinished line, including what was cut
 	data    []byte // the data of the event so far
 	hasData bool   // the event has a data field
-	skip    bool   // the event is too large
 	cr      bool   // the last byte was a CR; an LF after it belongs to it
 	begun   bool   // the first line was read
 }
@@ -72,19 +71,16 @@ func (p *SSE) End(event func(data []byte)) {
 }
 
 // idle reports whether no event has begun.
-func (p *SSE) idle() bool { return !p.hasData && !p.skip }
+func (p *SSE) idle() bool { return !p.hasData }
 
-// keep stores an unfinished line, up to MaxEvent.
+// maxLine limits the unfinished line and the data before it, which together fill an event. It has
+// room for what precedes the data in the line.
+const maxLine = MaxEvent + 16
+
+// keep stores an unfinished line, up to maxLine.
 func (p *SSE) keep(b []byte) {
 	p.lineLen += len(b)
-	if p.skip {
-		return
-	}
-	if len(p.line)+len(p.data)+len(b) > MaxEvent {
-		p.skip, p.line, p.data = true, nil, nil
-		return
-	}
-	p.line = append(p.line, b...)
+	p.line = append(p.line, b[:min(len(b), max(0, maxLine-len(p.line)-len(p.data)))]...)
 }
 
 // take parses one line without its end, and reports whether it completes an event. some is false
@@ -96,13 +92,9 @@ func (p *SSE) take(line []byte, some bool) bool {
 		some = len(line) > 0
 	}
 	if !some {
-		if p.skip || !p.hasData {
-			p.clear()
-			return false
-		}
-		return true
+		return p.hasData
 	}
-	if p.skip || !bytes.HasPrefix(line, []byte("data")) {
+	if !bytes.HasPrefix(line, []byte("data")) {
 		return false
 	}
 	v := line[4:]
@@ -113,21 +105,17 @@ func (p *SSE) take(line []byte, some bool) bool {
 	default:
 		v = bytes.TrimPrefix(v[1:], []byte(" "))
 	}
-	if p.hasData {
+	if p.hasData && len(p.data) < MaxEvent {
 		p.data = append(p.data, '\n')
 	}
 	p.hasData = true
-	if len(p.data)+len(v) > MaxEvent {
-		p.skip, p.data = true, nil
-		return false
-	}
-	p.data = append(p.data, v...)
+	p.data = append(p.data, v[:min(len(v), max(0, MaxEvent-len(p.data)))]...)
 	return false
 }
 
 // clear removes the event. It frees the memory of a large one, since a stream may live long.
 func (p *SSE) clear() {
-	p.hasData, p.skip, p.data = false, false, p.data[:0]
+	p.hasData, p.data = false, p.data[:0]
 	if cap(p.data) > 64<<10 {
 		p.data = nil
 	}

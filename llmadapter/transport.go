@@ -23,6 +23,10 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
+// writeBuffer is large enough for the request of most calls, so that head and body are sent with
+// one system call.
+const writeBuffer = 16 << 10
+
 // DialFunc opens a connection. It may refuse an address.
 type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -64,6 +68,7 @@ func NewTransport(dial DialFunc, roots *x509.CertPool) *http.Transport {
 		MaxIdleConnsPerHost:    1024,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHead,
+		WriteBufferSize:        writeBuffer,
 		DisableCompression:     true,
 	}
 }

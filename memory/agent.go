@@ -7,7 +7,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -107,6 +111,10 @@ type Settings struct {
 	LeaveKey string
 	// Archive holds the facts about an agent that runs elsewhere; nil for one that runs here.
 	Archive *Archive
+	// Redact is what is replaced in the texts, beside the rules of the project.
+	Redact redact.Rules
+	// PausedUntilMS is when the latest pause ends or ended, Unix ms; see agents.Service.Pause.
+	PausedUntilMS int64
 	// Scope is the scope of messages that have none of their own.
 	Scope Scope
 	// Memory is what is kept of the agent's memory beside its messages.
@@ -139,6 +147,11 @@ type Memory struct {
 	Inherited *Inherited `json:"inherited,omitempty"`
 	// Working are the settings of the agent's working memory.
 	Working WorkingSettings `json:"working,omitzero"`
+	// Remember are the settings of the caller's long-term memory.
+	Remember Remember `json:"remember,omitzero"`
+	// Known is what the prompts have of the caller; nil before the first that may have it. It is
+	// immutable.
+	Known *Known `json:"known,omitempty"`
 }
 
 // WorkingSettings is what an agent's settings say about its working memory (package kv). Zero
@@ -179,12 +192,15 @@ type LLMSettings struct {
 	// Duplicates is how to handle a request that is identical to one still being answered:
 	// "supersede" (the default) or "join".
 	Duplicates string
+	// OnQuestion is what a new question does to an answer that is still being sent to a client that
+	// sends only what is new: "cut" (the default) or "keep".
+	OnQuestion string
 	// OnDisconnect is what happens to the upstream call when the client disconnects: "cancel" (the
 	// default) or "drain".
 	OnDisconnect string
 	// View is how the conversation is shown to the model. If nil, the model gets what was heard,
 	// and texts as they are.
-	View *View `json:",omitempty"`
+	View *view.View `json:",omitempty"`
 	// Time limits of a call, ms; 0 = the server's default.
 	ConnectTimeoutMS, FirstTokenTimeoutMS, IdleTimeoutMS, TotalTimeoutMS int
 	// Upstreams are tried in this order when the LLM above fails before the first byte of its
@@ -232,4 +248,53 @@ type Filler struct {
 	WaitMS  int      // from the request's arrival, without a first token
 	Phrases []string // at most 100
 	Shuffle bool     // in a shuffled order instead of theirs
+}
+
+// maxSystem limits the system messages of an agent together, with their variables filled in, in
+// bytes.
+const maxSystem = 1 << 20
+
+// Fill puts the template variables into a text.
+func (l LLMSettings) Fill(s string) string { return text.Fill(s, l.Variables) }
+
+// CheckTemplates refuses settings whose texts are too long with their variables filled in: a short
+// text can name a long value many times.
+func (s Settings) CheckTemplates() error {
+	l := s.LLM
+	for _, t := range []struct{ field, text string }{
+		{"properties.llm.greeting_message", l.Greeting},
+		{"properties.llm.failure_message", l.FailureMessage},
+		{"properties.parameters.silence_config.content", s.Silence.Content},
+	} {
+		if n := text.FilledLen(t.text, l.Variables); n > MaxText {
+			return fault.At(fault.Invalid, t.field, "is %d bytes long with its variables filled in; at most %d are allowed", n, MaxText)
+		}
+	}
+	total := 0
+	for _, m := range l.SystemMessages {
+		total += text.FilledLen(string(m), l.Variables)
+	}
+	if total > maxSystem {
+		return fault.At(fault.Invalid, "properties.llm.system_messages", "are %d bytes long with their variables filled in; at most %d are allowed", total, maxSystem)
+	}
+	return nil
+}
+
+// MustBeActive returns an error with the code unless the agent accepts messages. The text has when
+// and why it ended.
+func (a Agent) MustBeActive(code fault.Code) error {
+	if a.Archived() {
+		return fault.New(code, "agent %s runs at Agora; only its record is here", a.ID)
+	}
+	if a.Status.Active() {
+		return nil
+	}
+	if !a.Status.Ended() {
+		return fault.New(code, "agent %s is stopping", a.ID)
+	}
+	why := a.Message
+	if why == "" {
+		why = "no reason recorded"
+	}
+	return fault.New(code, "agent %s stopped at %s: %s", a.ID, time.UnixMilli(a.StopMS).UTC().Format(time.RFC3339), why)
 }

@@ -17,23 +17,21 @@
 // memory is the part of the ledger from Memory.BaseSeq on, without messages that a policy dropped.
 // A Turn is one exchange: the caller's words, and the answer that is being generated or is stored.
 //
-// # Service
+// # Ledger and Store
 //
-// Service implements every rule that does not depend on the store:
-//
-//   - Join, Update, Leave, Erase: the life of an agent,
-//   - Append, History, Messages: its ledger,
-//   - Begin, Settle, Complete: one answer, as package internal/turn runs it,
-//   - Interrupt, Cut, Speak: what happens while an answer is being sent,
-//   - Follow, Watch: what changes, for live tails,
-//   - Run: timers, and the coordination of several servers on one store.
-//
-// A Service reads and writes through a Ledger. Every change is a Decision: a function that sees an
-// AgentView and returns a Change, which is stored as a whole or not at all.
+// A Ledger keeps agents and their messages. Every change of an agent is a Decision: a function that
+// sees an AgentView and returns a Change, which is stored as a whole or not at all. Package engine
+// implements Ledger over a Store, which compares versions and sets values.
 //
 // # Related packages
 //
-// Package heard finds the heard part of an answer, package evidence applies what platforms report,
-// package context builds what a model is given and trims memories, package window has the policies,
-// and package archive records agents that run at Agora.
+// This package holds the nouns and the rules that follow from a message or a ledger alone: which
+// evidence wins, which turn a message joins, what history shows. Package agents runs agents by
+// these rules: join, append, answers, interruption, timers, the end.
+//
+// Below this package, package heard finds the heard part of an answer, package view decides how the
+// model is shown its answers, and package window has the policies. Above package agents, package
+// evidence applies what platforms report, package context builds what a model is given and keeps
+// summaries and snapshots, package items serves single messages as memories, package turntable
+// derives the table of turns, and package archive records agents that run at Agora.
 package memory

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/heard"
@@ -17,12 +18,29 @@ type Evidence struct {
 	// State, if not Final, is Unplayed or Replaced: nothing was heard. Heard and Full are ignored
 	// then.
 	State State
-	// Confidence is the certainty of the evidence in percent; 0 is unknown.
+	// Confidence is how sure the comparison of an echo with the answer is, in percent; 0 is
+	// unknown. Message.Confidence follows from it.
 	Confidence int64
 	// AtMS is when the caller cut the answer, Unix ms; 0 is unknown.
 	AtMS int64
 	By   string // Message.InterruptBy; "" is unknown, and start_of_speech is assumed
+	// Later is set for an echo that came after all that is known of the answer. Its words replace
+	// those of an earlier echo, and restore a superseded answer, since it was played after all.
+	Later bool
 }
+
+// Past is evidence about an answer that was replaced.
+type Past struct {
+	Method     Method `json:"method"`
+	Heard      string `json:"heard,omitempty"`
+	State      State  `json:"state,omitempty"`
+	AtMS       int64  `json:"at,omitempty"` // as Message.EvidenceMS
+	Confidence int64  `json:"confidence,omitempty"`
+	UntilMS    int64  `json:"until"` // when it was replaced, Unix ms
+}
+
+// maxPast is how many Past a message keeps.
+const maxPast = 8
 
 // Playback is what is known about the playing of an answer. It is stored with the answer because no
 // single report contains what was heard: a platform reports the words with their times first, and
@@ -32,6 +50,8 @@ type Playback struct {
 	Spoken int `json:"spoken,omitempty"`
 	// Account is set if Spoken is from the platform's own record of the conversation.
 	Account bool `json:"account,omitempty"`
+	// Over is set once the call is over: nothing more is played.
+	Over bool `json:"over,omitempty"`
 	// Stretches are segments of audio by their start, the latest ones.
 	Stretches []Stretch `json:"stretches,omitempty"`
 	Cut       bool      `json:"cut,omitempty"`
@@ -50,30 +70,34 @@ type Stretch struct {
 // WithEvidence returns the message with the evidence applied, and whether that changes it.
 //
 // A higher method replaces a lower one. Of two with the same method, an echo that has words
-// replaces one without; then the later time wins, and then the shorter text. So the same evidence
-// gives the same result in any order. It returns fault.Invalid if the heard text is not part of the
-// answer.
+// replaces one without, and a later list an earlier one; then the later time wins, and then the
+// shorter text. So the same reports give the same result in any order. What is replaced is kept in
+// Earlier. It returns fault.Invalid if the heard text is not part of the answer.
 func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, err error) {
 	whole := m.Original()
 	text := whole
 	switch {
 	case e.State != Final:
 		text = ""
+	case m.Paused(): // it may have been cut, but where is not known
+		text = whole
 	case !e.Full:
 		var ok bool
 		if text, ok = heard.Align(whole, e.Heard); !ok {
 			return m, false, fault.At(fault.Invalid, "heard", "is no part of the answer of turn %d, which begins %q; send the words of it that were heard", m.TurnID, clip(whole, 60))
 		}
 	}
-	cut := text != whole || e.Method == DisconnectOnly || m.CutGenerated
+	cut := text != whole || e.Method == DisconnectOnly || m.CutGenerated || m.Paused() && !e.Full
 	sent := m.SentText() // before anything changes
 	changed = cut && m.NoteCut(e, now)
+	e.Confidence = e.confidence(&m, text)
 	if !e.replaces(&m, text) {
 		if !m.Interrupted && e.Method == DisconnectOnly && m.Method == DisconnectOnly {
 			m.Interrupted, changed = true, true
 		}
 		return m, changed, nil
 	}
+	m.keepPast(e, text, now)
 	m.Method, m.EvidenceMS, m.Confidence = e.Method, e.AtMS, e.Confidence
 	m.Interrupted = cut
 	m.Content, m.Generated, m.Sent = text, whole, sent
@@ -87,10 +111,22 @@ func (m Message) WithEvidence(e Evidence, now int64) (_ Message, changed bool, e
 	return m, true, nil
 }
 
+// keepPast adds the message's evidence to Earlier, before evidence by which other words were heard
+// replaces it.
+func (m *Message) keepPast(e Evidence, text string, now int64) {
+	if m.Method.Rank() <= AssumedFull.Rank() || m.Content == text && (m.State == Final) == (e.State == Final) {
+		return
+	}
+	past := Past{Method: m.Method, Heard: m.Content, State: m.State, AtMS: m.EvidenceMS, Confidence: m.Confidence, UntilMS: now}
+	list := m.Earlier()
+	list = append(slices.Clone(list[max(0, len(list)-maxPast+1):]), past)
+	m.Amend(func(r *Rare) { r.Earlier = &list })
+}
+
 // stateOf returns the state of a message with this evidence. A superseded message stays superseded.
 func (e Evidence) stateOf(m *Message) State {
 	switch {
-	case m.State == Superseded:
+	case m.State == Superseded && !(e.Later && m.Content != ""):
 		return Superseded
 	case e.State != Final:
 		return e.State
@@ -129,6 +165,9 @@ func (e Evidence) replaces(m *Message, text string) bool {
 	c := cmp.Compare(e.Method.Rank(), m.Method.Rank())
 	if c == 0 && e.Method == EchoDiff {
 		c = cmp.Compare(min(len(text), 1), min(len(m.Content), 1))
+		if c == 0 && e.Later && text != "" && text != m.Content {
+			return true
+		}
 	}
 	return cmp.Or(c,
 		cmp.Compare(e.AtMS, m.EvidenceMS), // a known time replaces an unknown one, 0
@@ -149,4 +188,24 @@ func weight(m *Message, s State) int {
 		return 1
 	}
 	return 0
+}
+
+// The ways in which an answer is cut, as the turn table names them.
+const (
+	ByStartOfSpeech = "start_of_speech"
+	ByAPISpeak      = "api_speak"
+	ByAPIInterrupt  = "api_interrupt"
+	ByAPILeave      = "api_leave"
+)
+
+// clip shortens text for an error message, at a rune.
+func clip(s string, runes int) string {
+	n := 0
+	for i := range s {
+		if n == runes {
+			return s[:i] + "…"
+		}
+		n++
+	}
+	return s
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -33,8 +34,9 @@ const (
 	// MaxFrontSystem is how many system messages are listed. With more, policies that keep system
 	// messages read the whole memory.
 	MaxFrontSystem = 64
-	frontEvery     = 512 // messages that are not counted, at most
-	frontLeaves    = 128 // of which so many are left when the others are counted
+	frontFrom      = 512 // messages before any are counted: most agents end with fewer
+	frontEvery     = 48  // messages that are not counted then: an engine has as many in memory
+	frontLeaves    = 16  // of which so many are left when the others are counted
 )
 
 // unheard reports whether the message is an answer of which nothing was heard. Projections may show
@@ -55,7 +57,7 @@ func (f *Front) add(m *Message, n int64) {
 		return
 	}
 	f.Count += n
-	if !instructs(m.Role) || f.Many {
+	if !m.Role.Instructs() || f.Many {
 		return
 	}
 	at, found := slices.BinarySearch(f.System, m.Seq)
@@ -78,8 +80,9 @@ func (f *Front) same(g *Front) bool {
 	return f.Seq == g.Seq && f.Count == g.Count && f.Unheard == g.Unheard && f.Removed == g.Removed && f.Many == g.Many && f.LastTurn == g.LastTurn && f.Unordered == g.Unordered && slices.Equal(f.System, g.System)
 }
 
-// keepFront brings what is counted of a memory's beginning up to a change.
-func keepFront(view AgentView, head *Head, c *Change) error {
+// KeepFront adds to a change the agent's Front as it is after the change. The head and the view are
+// those before it.
+func (c *Change) KeepFront(view AgentView, head *Head) error {
 	was, base := head.Agent.Settings.Memory.Front, head.Agent.Settings.Memory.BaseSeq
 	if head.Agent.Archived() {
 		return nil
@@ -96,10 +99,10 @@ func keepFront(view AgentView, head *Head, c *Change) error {
 		}
 	default:
 		var err error
-		if f, err = was.movedOn(view, head, c); err != nil {
+		if f, err = was.changed(view, base, c); err != nil {
 			return err
 		}
-		if f, err = f.changed(view, base, c); err != nil {
+		if f, err = f.movedOn(view, head, c); err != nil {
 			return err
 		}
 	}
@@ -109,29 +112,32 @@ func keepFront(view AgentView, head *Head, c *Change) error {
 	}
 	if !f.same(was) {
 		a := head.Agent
-		a.Rev, a.Settings.Memory.Front = head.Rev+1, f
+		a.Settings.Memory.Front = f // nothing that a live tail shows: the agent keeps its Rev
 		c.Agent = &a
 	}
 	return nil
 }
 
-// movedOn returns the front of the stored messages, moved forward if the change appends and many
-// messages are not counted.
+// movedOn returns the front, moved forward if the change appends and many messages are not counted
+// then. It counts what the change appends too, so that messages are counted while they are in
+// memory.
 func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
-	from := max(head.Agent.Settings.Memory.BaseSeq, 1)
+	from, every := max(head.Agent.Settings.Memory.BaseSeq, 1), int64(frontFrom)
 	if f != nil {
-		from = f.Seq
+		from, every = f.Seq, frontEvery
 	}
-	if len(c.Append) == 0 || head.NextSeq-from <= frontEvery {
+	next := head.NextSeq
+	for i := range c.Append {
+		next = max(next, c.Append[i].Seq+1)
+	}
+	if len(c.Append) == 0 || next-from <= every {
 		return f, nil
 	}
-	list, err := view.Last(int(head.NextSeq - from))
+	stored, err := view.Last(int(head.NextSeq - from))
 	if err != nil {
 		return f, err
 	}
-	for len(list) > 0 && list[0].Seq < from {
-		list = list[1:]
-	}
+	list := uncounted(stored, c, from)
 	end := boundary(list, len(list)-frontLeaves)
 	if end <= 0 {
 		return f, nil
@@ -140,8 +146,7 @@ func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
 	if f != nil {
 		n = *f
 	}
-	for i := range list[:end] {
-		m := &list[i]
+	for _, m := range list[:end] {
 		n.add(m, 1)
 		n.Unordered = n.Unordered || m.TurnID < n.LastTurn
 		n.LastTurn = max(n.LastTurn, m.TurnID)
@@ -150,9 +155,29 @@ func (f *Front) movedOn(view AgentView, head *Head, c *Change) (*Front, error) {
 	return &n, nil
 }
 
+// uncounted returns the messages with a Seq of at least from as they are after a change, in order.
+func uncounted(stored []Message, c *Change, from int64) []*Message {
+	out := make([]*Message, 0, len(stored)+len(c.Append))
+	for _, list := range [][]Message{stored, c.Append} {
+		for i := range list {
+			if list[i].Seq >= from {
+				out = append(out, &list[i])
+			}
+		}
+	}
+	bySeq := func(a, b *Message) int { return cmp.Compare(a.Seq, b.Seq) }
+	slices.SortStableFunc(out, bySeq)
+	for i := range c.Replace {
+		if at, found := slices.BinarySearchFunc(out, &c.Replace[i], bySeq); found {
+			out[at] = &c.Replace[i]
+		}
+	}
+	return out
+}
+
 // boundary returns the last index, up to most, at which no turn has messages on both sides. It
 // returns most if there is none, and 0 if the list is too short.
-func boundary(list []Message, most int) int {
+func boundary(list []*Message, most int) int {
 	if most <= 0 {
 		return 0
 	}

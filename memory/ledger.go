@@ -63,9 +63,9 @@ type Change struct {
 	Append  []Message
 	Replace []Message // new values of stored messages, by Seq; a message's ID never changes
 	Events  []Event   // outbox: one delivery for each of the project's endpoints that wants the type
-	// copies says that Append only repeats what the memory holds already. It may then exceed the
+	// Copies is true if Append only repeats what is already in the memory. It may then exceed the
 	// limit of messages by MaxSnapshot.
-	copies bool
+	Copies bool
 }
 
 // Empty reports whether there is nothing to write.
@@ -143,8 +143,8 @@ type MessageQuery struct {
 	Turn *int64
 }
 
-// Ledger keeps agents and their messages for a Service. Package engine implements it over a Store.
-// Package memorytest is its contract as tests. Its methods are safe for concurrent use.
+// Ledger keeps agents and their messages for an agents.Service. Package engine implements it over
+// a Store. Package storetest is its contract as tests. Its methods are safe for concurrent use.
 //
 // What a method acknowledges is on disk, except over stores that are documented not to keep
 // anything. Every method fails with fault.Unavailable when the store is full, closed or failing,
@@ -217,3 +217,13 @@ func (e *NameTakenError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the coded error.
 func (e *NameTakenError) Unwrap() error { return e.Err }
+
+// Usage is what a project has stored.
+type Usage struct {
+	Project  string
+	Agents   int64 // live ones
+	Messages int64 // of agents live and ended
+	// Bytes is how much was written for these messages, as they are encoded, and what the project's
+	// records hold. A message that was changed counts again.
+	Bytes int64
+}

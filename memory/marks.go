@@ -62,8 +62,8 @@ func (m *Message) Closes() bool {
 // Said reports whether the words are the agent's own, not the model's: greeting, silence, speak.
 func (m *Message) Said() bool { return m.Role == Assistant && m.Source.unsolicited() }
 
-// mark sets the marks of the changed messages of a change. The view has their old values.
-func mark(view AgentView, c *Change) error {
+// Mark sets the marks of the changed messages. The view has their old values.
+func (c *Change) Mark(view AgentView) error {
 	for i := range c.Replace {
 		m := &c.Replace[i]
 		old, err := view.Seq(m.Seq)
@@ -121,8 +121,9 @@ type MemoryAct struct {
 	Base   int64  `json:"base"`   // Memory.BaseSeq since then
 }
 
-// markMemory records in a change of the agent at which revision its summary and its memory changed.
-func markMemory(head *Head, c *Change) {
+// MarkMemory records in a change of the agent at which revision its summary and its memory changed.
+// The head is that before the change.
+func (c *Change) MarkMemory(head *Head) {
 	if c.Agent == nil {
 		return
 	}

@@ -2,9 +2,19 @@ package memory
 
 import (
 	"encoding/json"
+	"iter"
 
 	"github.com/heardlog/heardlog/memory/window"
 )
+
+// Limits of texts, in bytes of UTF-8.
+const (
+	MaxContent = 4 << 20   // of a message; the results of tools may be long
+	MaxText    = 256 << 10 // of what an agent says by itself, of memories and of reports
+)
+
+// MaxMessageID is how long a client's name for a message may be, in characters.
+const MaxMessageID = 128
 
 // Role is the author of a message.
 type Role = window.Role
@@ -31,12 +41,8 @@ const (
 	Discarded               = window.Discard
 )
 
-// Scope is whose a message is, in addition to its agent. An empty ID is not set.
-type Scope struct {
-	UserID    string `json:"user_id,omitempty"`
-	SessionID string `json:"session_id,omitempty"`
-	TaskID    string `json:"task_id,omitempty"`
-}
+// Scope is whose a message is, in addition to its agent. A stored one has no AgentID.
+type Scope = window.Scope
 
 // Source is how a message came about.
 type Source string
@@ -50,6 +56,7 @@ const (
 	SourceGreeting   Source = "greeting"    // assistant
 	SourceLLMFailure Source = "llm_failure" // assistant: failure_message
 	SourceSilence    Source = "silence"     // assistant: silence_config, action speak
+	SourceTool       Source = "tool"        // tool: shown only, not stored
 )
 
 // Method is how it is known what the caller heard.
@@ -62,6 +69,8 @@ const (
 	WordTimes  Method = "word_times" // from the TTS's word times
 	AudioMS    Method = "audio_ms"   // from the length of the audio played
 	EchoDiff   Method = "echo_diff"  // from the platform's echo of our answer
+	// From the time between the first token, or speak, and an interruption that says no more.
+	RateEstimate Method = "rate_estimate"
 	// From what left our socket before it closed: an upper bound.
 	DisconnectOnly Method = "disconnect_only"
 	AssumedFull    Method = "assumed_full" // no other evidence
@@ -72,12 +81,14 @@ const (
 func (m Method) Rank() int {
 	switch m {
 	case VendorText:
-		return 6
+		return 7
 	case WordTimes:
-		return 5
+		return 6
 	case AudioMS:
-		return 4
+		return 5
 	case EchoDiff:
+		return 4
+	case RateEstimate:
 		return 3
 	case DisconnectOnly:
 		return 2
@@ -158,7 +169,8 @@ type Message struct {
 	Method    Method `json:"method,omitempty"` // evidence for Content
 	// When the cut happened by the evidence, Unix ms; 0 is unknown.
 	EvidenceMS int64 `json:"evidence_ms,omitempty"`
-	// Confidence is the certainty of the evidence in percent; 0 is unknown.
+	// Confidence is the probability that Content is what was heard, give or take one word, in
+	// percent; 0 is unknown.
 	Confidence int64 `json:"confidence,omitempty"`
 
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`   // assistant: OpenAI tool_calls array
@@ -197,6 +209,9 @@ type Rare struct {
 	InterruptByFrom Method `json:"interrupt_by_from,omitempty"`
 	// Playback is what reports stated about the playing of the answer; nil without any.
 	Playback *Playback `json:"playback,omitempty"`
+	// Earlier is the evidence that other evidence has replaced, oldest first, the newest few; nil
+	// if there was none. An assumption is not evidence.
+	Earlier *[]Past `json:"earlier,omitempty"`
 	// UnheardTokens is how many tokens of the answer were counted as unheard, the maximum by any
 	// evidence so far.
 	UnheardTokens int64 `json:"unheard_tokens,omitempty"`
@@ -205,7 +220,13 @@ type Rare struct {
 	// Filler is what the agent said itself while the LLM was thinking. It was sent, and is not part
 	// of Content, Generated or Sent.
 	Filler string `json:"filler,omitempty"`
-	Scope  Scope  `json:"scope,omitzero"`
+	// Recalled are the IDs of what long-term memory added to the prompt; nil for nothing. The list
+	// is shared: do not change it.
+	Recalled *[]string `json:"recalled,omitempty"`
+	// WithThoughts is all that the model produced, if that includes what it thought: Generated,
+	// Sent and Content leave thoughts out, since they are not spoken.
+	WithThoughts string `json:"with_thoughts,omitempty"`
+	Scope        Scope  `json:"scope,omitzero"`
 	// Importance is 0 to 1 as set by the client; nil if not set.
 	Importance *float64 `json:"importance,omitempty"`
 	Category   string   `json:"category,omitempty"`
@@ -217,6 +238,19 @@ type Rare struct {
 	CopyOf int64 `json:"copy_of,omitempty"`
 	// Item is what the message has as an item under /v1/memories; nil on all others.
 	Item *Item `json:"item,omitempty"`
+}
+
+// Item has the fields of a message that exist only as an item under /v1/memories. It is nil on a
+// message that came in another way and was not changed there.
+type Item struct {
+	// 32 hex digits; "" is the one derived from its place. Several items may share one.
+	ID string `json:"id,omitempty"`
+	// As it was given, whether there is such an agent or not.
+	AgentID string          `json:"agent_id,omitempty"`
+	Extra   json.RawMessage `json:"extra,omitempty"` // object; never matched
+	// Of the last change of status, Unix ms; 0 = never.
+	UpdatedMS int64 `json:"updated_ms,omitempty"`
+	IsError   bool  `json:"is_error,omitempty"` // of a tool's result
 }
 
 // Timings is what the proxy measured of an answer, in ms from the request's arrival; 0 = not
@@ -239,7 +273,13 @@ type Failure struct {
 	Reason  string `json:"reason"` // LLM_REQUEST_ERR or INTERNAL_ERR, as in the turn table
 	Code    int    `json:"code"`   // HTTP status of the upstream, or the one we answered
 	Message string `json:"message"`
+	// Error is the fault code, such as upstream_truncated; "" if it is not known.
+	Error string `json:"error,omitempty"`
 }
+
+// Limited reports whether a finish_reason means that the model did not say all that it would have:
+// it reached its limit of tokens, or a filter stopped it.
+func Limited(finish string) bool { return finish == "length" || finish == "content_filter" }
 
 // Original returns all that the model, or another author, produced.
 func (m Message) Original() string {
@@ -247,6 +287,17 @@ func (m Message) Original() string {
 		return m.Generated
 	}
 	return m.Content
+}
+
+// Answers iterates over all that the assistant messages of a list produced.
+func Answers(msgs []Message) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range msgs {
+			if m := &msgs[i]; m.Role == Assistant && !yield(m.Original()) {
+				return
+			}
+		}
+	}
 }
 
 // SentText returns what left our socket.
@@ -269,7 +320,8 @@ func (m *Message) defaultSent() string {
 // a report of what was heard or the end of the call settles it, and a second request for the same
 // user message replaces it. The end of the call is not checked here.
 func (m *Message) Provisional() bool {
-	return m.Role == Assistant && m.Source == SourceLLM && m.State == Final && m.Timings != nil && m.Method.Rank() < EchoDiff.Rank()
+	return m.Role == Assistant && (m.Source == SourceLLM || m.Source == SourceGreeting) && m.State == Final &&
+		m.Timings != nil && m.Method.Rank() < EchoDiff.Rank()
 }
 
 // InHistory reports whether the message is shown in history: user and assistant messages that count
@@ -277,9 +329,9 @@ func (m *Message) Provisional() bool {
 func (m Message) InHistory() bool {
 	switch m.Role {
 	case User:
-		return m.counts()
+		return m.Counts()
 	case Assistant:
-		return m.counts() && (len(m.ToolCalls) == 0 || m.Content != "")
+		return m.Counts() && (len(m.ToolCalls) == 0 || m.Content != "")
 	}
 	return false
 }
@@ -293,8 +345,26 @@ func (m Message) InContext() bool {
 // InMemory reports whether the message is in the agent's memory, as far as the message itself
 // shows: messages before Settings.Memory.BaseSeq are not.
 func (m *Message) InMemory() bool {
-	return m.counts() && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0 || len(m.Parts) > 0)
+	return m.Counts() && (m.Role != Assistant || m.Content != "" || len(m.ToolCalls) > 0 || len(m.Parts) > 0)
 }
 
-// counts reports whether the message is final and accepted.
-func (m *Message) counts() bool { return m.State == Final && m.Status == Accepted }
+// Counts reports whether the message is final and accepted.
+func (m *Message) Counts() bool { return m.State == Final && m.Status == Accepted }
+
+// Merge sets the message's content to text, which includes the words of next, and extends the
+// generated and sent texts in the same way.
+func (m *Message) Merge(next *Message, text string) {
+	separator := text[len(m.Content) : len(text)-len(next.Content)]
+	if m.Generated != "" || next.Generated != "" {
+		m.Generated = m.Original() + separator + next.Original()
+	}
+	if m.Sent != "" || next.Sent != "" {
+		m.Sent = m.SentText() + separator + next.SentText()
+	}
+	m.Content = text
+	m.dropRaw()
+	m.Interrupted = m.Interrupted || next.Interrupted
+	if next.Interrupted {
+		m.InterruptMS, m.InterruptBy = next.InterruptMS, next.InterruptBy
+	}
+}

@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"math"
+	"bytes"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -18,7 +18,7 @@ func (h *Head) Place(m Message, rev, now int64, answering bool) (Message, error)
 		}
 		turn = m.TurnID
 	}
-	m.scopeOr(h.Agent.Settings.Scope)
+	m.ScopeOr(h.Agent.Settings.Scope)
 	m.TurnHasUser = m.Role == User || (h.Last.Seq > 0 && turn == h.Last.TurnID && h.Last.TurnHasUser)
 	m.Seq, m.Rev, m.TurnID, m.GivenTurn, m.Opens = h.NextSeq, rev, turn, false, turn > h.LastTurn
 	m.Marks = Marks{} // a copy's are of another place
@@ -30,6 +30,13 @@ func (h *Head) Place(m Message, rev, now int64, answering bool) (Message, error)
 	return m, nil
 }
 
+// ScopeOr sets the scope of a message that has none to its agent's.
+func (m *Message) ScopeOr(agents Scope) {
+	if agents != (Scope{}) && m.Scope() == (Scope{}) {
+		m.Amend(func(r *Rare) { r.Scope = agents })
+	}
+}
+
 // turnFor returns the turn that a message joins or opens. The first is 0. A user message opens a
 // turn unless the open one has no answer yet. An answer joins its user's turn. Greeting, silence
 // and speak open their own.
@@ -39,9 +46,9 @@ func (h *Head) turnFor(m Message, answering bool) int64 {
 		return 0
 	case m.Role == Tool:
 		return h.LastTurn
-	case (m.Role == User || instructs(m.Role)) && h.Last.TurnHasUser && !answering && !h.answered():
+	case (m.Role == User || m.Role.Instructs()) && h.Last.TurnHasUser && !answering && !h.answered():
 		return h.LastTurn
-	case instructs(h.Last.Role) && !h.Last.TurnHasUser && (m.Role == User || instructs(m.Role)):
+	case h.Last.Role.Instructs() && !h.Last.TurnHasUser && (m.Role == User || m.Role.Instructs()):
 		return h.LastTurn // instructions belong to the turn that they are for
 	case m.Role == Assistant && !m.Source.unsolicited() && h.Last.TurnHasUser:
 		return h.LastTurn
@@ -49,8 +56,19 @@ func (h *Head) turnFor(m Message, answering bool) int64 {
 	return h.LastTurn + 1
 }
 
-// instructs reports whether messages of the role are instructions to the model.
-func instructs(r Role) bool { return r == System || r == Developer }
+// OwnTurn returns the turn of an answer that the caller did not ask for: a new one, unless the last
+// turn is such an answer's and nothing came of it. In an empty ledger it is the first turn.
+func (h *Head) OwnTurn() int64 {
+	last := &h.Last
+	if last.Seq == 0 {
+		return max(h.LastTurn, 0)
+	}
+	open := last.Role == Assistant && (last.State == Empty || last.State == Superseded) || last.Role.Instructs()
+	if open && !last.TurnHasUser && last.TurnID == h.LastTurn {
+		return h.LastTurn
+	}
+	return h.LastTurn + 1
+}
 
 // answered reports whether the last turn has its answer. An empty answer leaves it open, as at
 // Agora.
@@ -68,13 +86,6 @@ func (h *Head) answered() bool {
 
 func (s Source) unsolicited() bool {
 	return s == SourceGreeting || s == SourceSilence || s == SourceCommand
-}
-
-// own returns an assistant message that opens its own turn.
-func (s *Service) own(h *Head, source Source, text string, rev, now int64) Message {
-	// It cannot fail without a given turn
-	m, _ := h.Place(Message{Role: Assistant, Source: source, Content: text, Method: AssumedFull}, rev, now, false)
-	return m
 }
 
 // ByTurn returns the messages in order of their turns. Only messages of a turn that came between
@@ -97,42 +108,39 @@ func ByTurn(msgs []Message) []Message {
 	return msgs
 }
 
-// newest returns the newest n of an agent's messages (stored and added) that an LLM may get, in
-// order of turns, without tool results whose call is cut off.
-func newest(stored, added []Message, n int) []*Message {
-	out := make([]*Message, 0, min(len(stored)+len(added), n))
-	sorted, next := true, int64(math.MaxInt64)
-	for _, list := range [][]Message{added, stored} {
-		for i := len(list) - 1; i >= 0; i-- {
-			m := &list[i]
-			sorted, next = sorted && m.TurnID <= next, m.TurnID
-			if len(out) < n && m.InContext() {
-				out = append(out, m)
-			}
-		}
+// MaxBatch is how many messages one append takes.
+const MaxBatch = 1000
+
+// SameWords reports whether a repeated message equals the stored one. What became known later, such
+// as what was heard, is not compared, nor are texts that were not stored.
+func SameWords(stored, again Message) bool {
+	if stored.Role != again.Role || stored.Source != again.Source {
+		return false
 	}
-	if !sorted {
-		return newestOf(ByTurn(slices.Concat(stored, added)), n, (*View)(nil).Shows)
-	}
-	slices.Reverse(out)
-	return withoutOrphans(out)
+	return stored.Paused() || stored.Original() == again.Original() &&
+		stored.ToolCallID == again.ToolCallID && bytes.Equal(stored.ToolCalls, again.ToolCalls) && bytes.Equal(stored.Parts, again.Parts)
 }
 
-// newestOf is newest for the rare lists: unordered turns, or a view that shows more than what was
-// heard.
-func newestOf(msgs []Message, n int, shows func(*Message) bool) []*Message {
-	var out []*Message
-	for i := range msgs {
-		if shows(&msgs[i]) {
-			out = append(out, &msgs[i])
-		}
-	}
-	return withoutOrphans(out[max(0, len(out)-n):])
-}
+// MaxSnapshot is how many messages a snapshot may hold.
+const MaxSnapshot = 10_000
 
-func withoutOrphans(out []*Message) []*Message {
-	for len(out) > 0 && out[0].Role == Tool {
-		out = out[1:]
+// Refill returns the change that rebuilds the memory m of the agent with these messages. They are
+// stored as new messages, and the head advances past them. copies is set if they are messages of
+// that memory; then the limit on the length of a ledger does not apply.
+func (h *Head) Refill(m *Memory, msgs []Message, now int64, copies bool) (Change, error) {
+	c := Change{Copies: copies}
+	m.BaseSeq = h.NextSeq
+	rev := h.Rev + 1
+	for _, msg := range msgs {
+		msg.ID, msg.AnswerSeq, msg.GivenTurn, msg.State = "", 0, false, Final
+		// Measured once, of the message that was copied.
+		msg.Timings, msg.Usage, msg.Failure = nil, nil, nil
+		msg.DropPlayback()
+		msg, err := h.Place(msg, rev, now, false)
+		if err != nil {
+			return Change{}, err
+		}
+		c.Append = append(c.Append, msg)
 	}
-	return out
+	return c, nil
 }

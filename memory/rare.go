@@ -37,6 +37,14 @@ func (m *Message) Playback() *Playback {
 	return m.Rare.Playback
 }
 
+// Earlier returns Rare.Earlier, or nil.
+func (m *Message) Earlier() []Past {
+	if m.Rare == nil || m.Rare.Earlier == nil {
+		return nil
+	}
+	return *m.Rare.Earlier
+}
+
 // UnheardTokens returns Rare.UnheardTokens, or 0.
 func (m *Message) UnheardTokens() int64 {
 	if m.Rare == nil {
@@ -59,6 +67,22 @@ func (m *Message) Filler() string {
 		return ""
 	}
 	return m.Rare.Filler
+}
+
+// Recalled returns Rare.Recalled, or nil.
+func (m *Message) Recalled() []string {
+	if m.Rare == nil || m.Rare.Recalled == nil {
+		return nil
+	}
+	return *m.Rare.Recalled
+}
+
+// Produced returns all that the model produced, its thoughts included.
+func (m *Message) Produced() string {
+	if m.Rare != nil && m.WithThoughts != "" {
+		return m.WithThoughts
+	}
+	return m.Original()
 }
 
 // Scope returns Rare.Scope, or the zero Scope.
@@ -108,10 +132,10 @@ func (m *Message) dropRaw() {
 	}
 }
 
-// dropPlayback removes Playback.
-func (m *Message) dropPlayback() {
-	if m.Playback() != nil {
-		m.Amend(func(r *Rare) { r.Playback = nil })
+// DropPlayback removes Playback and Earlier, which hold words of the message.
+func (m *Message) DropPlayback() {
+	if m.Playback() != nil || m.Earlier() != nil {
+		m.Amend(func(r *Rare) { r.Playback, r.Earlier = nil, nil })
 	}
 }
 

@@ -24,8 +24,8 @@ func (m *Message) measure() int64 {
 	return int64(window.Chars(m.Content, parts))
 }
 
-// measured sets the size of all that a change writes.
-func (c *Change) measured() {
+// Measure sets the size of all that a change writes.
+func (c *Change) Measure() {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
 			list[i].Chars = list[i].measure()

@@ -49,8 +49,8 @@ type Write struct {
 	// occurs twice in it.
 	Change Change
 	// Head is the agent's head after the change. For an agent that is to be created, Head.Agent is
-	// that agent.
-	Head Head
+	// that agent. A store does not change it.
+	Head *Head
 	// Bodies are the encoded messages: those of Change.Append, then those of Change.Replace.
 	Bodies []string
 	// Private is the encoding of the agent's settings and properties (package codec), which the
@@ -59,6 +59,14 @@ type Write struct {
 	// Epoch is what the engine's Epoch option returned when the change was decided; see
 	// Store.Apply.
 	Epoch int64
+}
+
+// Bytes returns the length of the encoded messages.
+func (w *Write) Bytes() (n int64) {
+	for _, b := range w.Bodies {
+		n += int64(len(b))
+	}
+	return n
 }
 
 // Store keeps agents and their messages. It compares and sets; it decides nothing, caches nothing

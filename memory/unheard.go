@@ -53,10 +53,10 @@ func (m *Message) spokenTokens() int64 {
 	return u.Completion - u.Details.Reasoning
 }
 
-// countUnheard records in the change's answers how many unheard tokens are counted of each, and
+// CountUnheard records in the change's answers how many unheard tokens are counted of each, and
 // returns how many are new. Counted tokens stay counted, whatever evidence comes later, because
 // metrics counters cannot decrease.
-func (c *Change) countUnheard() (tokens int64) {
+func (c *Change) CountUnheard() (tokens int64) {
 	for _, list := range [][]Message{c.Append, c.Replace} {
 		for i := range list {
 			m := &list[i]

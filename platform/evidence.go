@@ -38,6 +38,9 @@ type Evidence struct {
 	// With Playing: Heard is from the platform's account of the conversation, not from its speech
 	// events.
 	Account bool
+	// Echo means that Heard is from the list of messages that the platform keeps for its LLM.
+	Echo    bool
+	Over    bool   // with Playing: the call is over, so nothing more will be played
 	StartMS int64  // Unix ms at which the stretch of audio began; with Playing
 	AtMS    int64  // Unix ms that the evidence speaks of
 	By      string // end.metadata.caused_by of Agora's turn table, where the platform says it
@@ -54,6 +57,7 @@ type Event struct {
 	Type     string // as the platform names it; one of ours, so that it may be shown
 	Keys     []Key  // that the body brings to find the call by, best first
 	Evidence []Evidence
+	Ends     bool // the call is over
 }
 
 // source is how one platform's events are read.
@@ -64,10 +68,13 @@ type source struct {
 	events map[string]rule
 }
 
+// noRows as a rule's rows means that the event says nothing about what was heard.
+const noRows = "-"
+
 // rule maps one event by gjson paths into it. A path may name alternatives separated by "|": the
 // first that exists counts.
 type rule struct {
-	rows string // path of the list of rows; "" = the event itself is the one row
+	rows string // path of the list of rows; "" = the event itself is the one row; or noRows
 	role string // path of a row's role; rows of others than role's owner are passed over
 	is   []string
 
@@ -75,6 +82,8 @@ type rule struct {
 	ordinal                                               bool
 	// settles means that a row which does not say it was interrupted was heard in full.
 	settles bool
+	// ends, if not nil, reports whether the event means that the call is over.
+	ends func(root gjson.Result) bool
 	// more is for what paths cannot say; false drops the row.
 	more func(row gjson.Result, rows []gjson.Result, i int, e *Evidence) bool
 }
@@ -91,7 +100,8 @@ func Names() []string {
 
 // Read decodes the body of one event of a platform. It fails with fault.NotFound for an unknown
 // platform, fault.BadRequest for a body that is not a JSON object, and fault.Missing for an event
-// without a type. Events that say nothing about what was heard yield no evidence.
+// without a type. Events that say nothing about what was heard
+// yield no evidence.
 func Read(name string, body []byte) (Event, error) {
 	all := sources()
 	at := slices.IndexFunc(all, func(s source) bool { return s.name == name })
@@ -115,12 +125,31 @@ func Read(name string, body []byte) (Event, error) {
 	if !ok {
 		return out, nil // an event that says nothing about what was heard
 	}
-	out.Type = kind.String()
 	out.Evidence = r.read(root)
+	if out.Ends = r.ends != nil && r.ends(root); out.Ends {
+		atTheEnd(out.Evidence)
+	}
+	if r.rows != noRows || out.Ends {
+		out.Type = kind.String()
+	}
 	return out, nil
 }
 
-// Types lists the events of a platform that say what was heard, in order.
+// atTheEnd changes evidence that was read of the last event of a call: what is not told as played
+// was not played, and the last answer may have been broken off by the end although its row does not
+// say that it was interrupted.
+func atTheEnd(list []Evidence) {
+	for i := range list {
+		list[i].Over = list[i].Playing
+	}
+	if n := len(list); n > 0 && list[n-1].Full && list[n-1].Generated != "" {
+		last := &list[n-1]
+		text := last.Generated
+		last.Full, last.Generated, last.Heard = false, "", &text
+	}
+}
+
+// Types lists the events of a platform that say what was heard or that the call is over, in order.
 func Types(name string) []string {
 	var out []string
 	for _, s := range sources() {
@@ -137,7 +166,10 @@ func Types(name string) []string {
 // read maps one event.
 func (r rule) read(root gjson.Result) []Evidence {
 	rows := []gjson.Result{root}
-	if r.rows != "" {
+	switch {
+	case r.rows == noRows:
+		return nil
+	case r.rows != "":
 		rows = first(root, r.rows).Array()
 		rows = rows[max(0, len(rows)-MaxRows):]
 	}

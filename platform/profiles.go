@@ -69,7 +69,7 @@ func Profiles() []Profile {
 		{Name: "livekit", Trust: "medium", Resends: true, Sources: []Source{
 			{Name: "livekit.session", Header: "X-LiveKit-Session-ID", Event: "session_id"},
 			{Name: "livekit.job", Header: "X-LiveKit-Job-ID", Event: "job_id"},
-			{Name: "livekit.room", Header: "X-LiveKit-Room-ID", Event: "room_id"},
+			{Name: "livekit.room", Header: "X-LiveKit-Room-ID", Event: "room_id|room.sid|room.name"},
 		}},
 		{Name: "vapi", Trust: "medium", Resends: true, Strip: []string{"call", "customer", "phoneNumber"}, Sources: []Source{
 			{Name: "vapi.call", Path: "call.id|call.callId", Event: "message.call.id|call.id|message.call.callId"},
@@ -86,11 +86,11 @@ func Profiles() []Profile {
 			{Name: "agora.channel", Header: "X-Agora-Customllm-Channel", Path: "context.channel|channel", Event: "payload.channel"},
 		}},
 		{Name: "twilio", Trust: "high", Sources: []Source{
-			{Name: "twilio.call", Header: "X-Twilio-CallSid", Path: "metadata.callSid|metadata.CallSid", Event: "callSid"},
+			{Name: "twilio.call", Header: "X-Twilio-CallSid", Path: "metadata.callSid|metadata.CallSid", Event: "callSid|stop.callSid|CallSid"},
 			{Name: "twilio.session", Path: "metadata.sessionId", Event: "sessionId"},
 		}},
 		{Name: "telnyx", Trust: "high", Sources: []Source{
-			{Name: "telnyx.call", Header: "X-Telnyx-Call-Control-Id", Path: "metadata.call_control_id", Event: "call_control_id|callSid"},
+			{Name: "telnyx.call", Header: "X-Telnyx-Call-Control-Id", Path: "metadata.call_control_id", Event: "call_control_id|callSid|data.payload.call_control_id|stop.call_control_id"},
 		}},
 		{Name: "retell", Trust: "medium", Strip: []string{"call_id"}, Sources: []Source{
 			{Name: "retell.call", Header: "X-Retell-Call-Id", Path: "metadata.call_id|call_id", Event: "call_id|call.call_id"},
@@ -130,7 +130,9 @@ func ParseKey(s string) (Key, bool) {
 // ChannelKey returns the key of an Agora channel.
 func ChannelKey(channel string) string { return newKey(Source{Name: "agora.channel"}, channel).Text }
 
-// bodyKeys returns the keys in the body of an event, by the platform's own profile.
+// bodyKeys returns the keys in the body of an event, by the platform's own profile. Each place that
+// has a value yields one: an event has the id of a room and its name, and the agent has one of
+// them.
 func bodyKeys(name string, root gjson.Result) []Key {
 	var out []Key
 	for _, p := range Profiles() {
@@ -138,8 +140,10 @@ func bodyKeys(name string, root gjson.Result) []Key {
 			continue
 		}
 		for _, s := range p.Sources {
-			if v := value(first(root, s.event())); v != "" {
-				out = append(out, newKey(s, v))
+			for path := range strings.SplitSeq(s.event(), "|") {
+				if v := value(root.Get(path)); path != "" && v != "" {
+					out = append(out, newKey(s, v))
+				}
 			}
 		}
 	}

@@ -9,7 +9,8 @@ import (
 // sources returns the table of platforms and their events. Event numbers and names are data: a new
 // event is a new row.
 func sources() []source {
-	relay := map[string]rule{"interrupt": {heard: "utteranceUntilInterrupt", heardMS: "durationUntilInterruptMs", more: relayInterrupt}}
+	over := rule{rows: noRows, ends: always}
+	relay := rule{heard: "utteranceUntilInterrupt", heardMS: "durationUntilInterruptMs", more: relayInterrupt}
 	transcript := rule{
 		rows: "payload.contents", role: "role", is: []string{"assistant"}, turn: "turn_id", ordinal: true, generated: "metadata.original",
 		heard: "content", cut: "metadata.interrupted", at: "metadata.interrupt_timestamp", more: agoraContent,
@@ -19,8 +20,18 @@ func sources() []source {
 	retell := func(list string) rule {
 		return rule{rows: list, role: "role", is: []string{"agent"}, heard: "content", more: retellRow}
 	}
+	ended := retell("call.transcript_object")
+	ended.ends = always
+	// The list that the platform keeps for the LLM, in the form of each.
+	vapiReport := rule{
+		rows: "message.artifact.messages|artifact.messages|message.artifact.messagesOpenAIFormatted|artifact.messagesOpenAIFormatted",
+		role: "role", is: []string{"bot", "assistant"}, heard: "message|content", more: echoed, ends: always,
+	}
+	pipecatEnd := rule{rows: "data.messages|messages", role: "role", is: []string{"assistant"}, heard: "content", more: echoed, ends: always}
+	livekitClose := rule{rows: "chat_history.items|history.items", heard: "content|text_content", cut: "interrupted", more: livekitItem, ends: always}
 	return []source{
 		{name: "agora", kind: "eventType", events: map[string]rule{
+			"102": over,
 			// The four-digit numbers are those of the Platform preview.
 			"103": transcript, "1002": transcript, "112": turns, "1004": turns,
 		}},
@@ -29,10 +40,12 @@ func sources() []source {
 				generated: "agent_response_correction_event.original_agent_response", heard: "agent_response_correction_event.corrected_agent_response", more: cut,
 			},
 			"post_call_transcription": {
-				rows: "data.transcript", role: "role", is: []string{"agent"}, generated: "original_message", heard: "message", cut: "interrupted", settles: true, more: spoken,
+				rows: "data.transcript", role: "role", is: []string{"agent"}, generated: "original_message", heard: "message", cut: "interrupted", settles: true, more: spoken, ends: always,
 			},
+			"post_call_audio": over, "call_initiation_failure": over,
 		}},
-		{name: "livekit", kind: "type", events: map[string]rule{
+		{name: "livekit", kind: "type|event", events: map[string]rule{
+			"close": livekitClose, "room_finished": over,
 			"conversation_item_added": {
 				heard: "item.content|item.text_content", cut: "item.interrupted", at: "item.metrics.stopped_speaking_at", more: livekitItem,
 			},
@@ -41,18 +54,39 @@ func sources() []source {
 		{name: "pipecat", kind: "type", events: map[string]rule{
 			"bot-output":      {heard: "data.spoken_progress.accumulated", more: botOutput},
 			"bot-interrupted": {at: "data.timestamp|timestamp", more: cut},
+			"end":             pipecatEnd, "disconnect-bot": pipecatEnd,
 		}},
 		{name: "retell", kind: "interaction_type|event", events: map[string]rule{
 			"update_only": retell("transcript"), "response_required": retell("transcript"), "reminder_required": retell("transcript"),
-			"call_ended": retell("call.transcript_object"), "call_analyzed": retell("call.transcript_object"),
+			"call_ended": ended, "call_analyzed": ended,
 		}},
-		{name: "telnyx", kind: "type", events: relay},
-		{name: "twilio", kind: "type", events: relay},
+		{name: "telnyx", kind: "type|event|data.event_type", events: map[string]rule{"interrupt": relay, "end": over, "stop": over, "call.hangup": over}},
+		// Callbacks in capitals: of a <Connect> that has ended, of a media stream, of the call.
+		{name: "twilio", kind: "type|event|SessionStatus|StreamEvent|CallStatus", events: map[string]rule{
+			"interrupt": relay, "end": over, "stop": over,
+			"ended": over, "completed": over, "failed": over, "busy": over, "no-answer": over, "canceled": over,
+			"stream-stopped": over,
+		}},
 		{name: "vapi", kind: "message.type|type", events: map[string]rule{
 			"user-interrupted":        {at: "message.timestamp|timestamp", more: vapiInterrupted},
 			"assistant.speechStarted": {at: "message.timestamp|timestamp", more: vapiSpeech},
+			"end-of-call-report":      vapiReport,
+			"status-update":           {rows: noRows, ends: statusEnded},
 		}},
 	}
+}
+
+func always(gjson.Result) bool { return true }
+
+// statusEnded reports whether Vapi's status of the call is that it has ended.
+func statusEnded(root gjson.Result) bool {
+	return first(root, "message.status|status").String() == "ended"
+}
+
+// echoed reads a row of the list that the platform keeps for its LLM.
+func echoed(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
+	e.Echo = true
+	return e.Heard != nil && strings.TrimSpace(*e.Heard) != ""
 }
 
 func cut(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
@@ -121,7 +155,10 @@ func truncated(_ gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 // livekitItem reads a chat item as it was committed: its text is what was heard. Its own ID is that
 // of the worker's list, which Heardlog never sees; the upstream's IDs are known.
 func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
-	item := row.Get("item")
+	item := row
+	if row.Get("item").IsObject() {
+		item = row.Get("item")
+	}
 	if item.Get("role").String() != "assistant" {
 		return false
 	}

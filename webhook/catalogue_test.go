@@ -15,8 +15,14 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// everyPayload is a body of each type with every field set.
+// everyPayload returns a body of each type with every field set.
 func everyPayload() []webhook.Payload {
+	fact := func(eventType int, state string) webhook.Fact {
+		return webhook.Fact{
+			Type: eventType, UserID: "anna", FactID: "f", Kind: "preference",
+			Confidence: .8, State: state, Reason: "quote", Supersedes: "e", SupersededBy: "g", AgentID: "a",
+		}
+	}
 	about := webhook.About{AgentID: "a", Name: "n", Channel: "c", StartMS: 1_780_000_000_000, Labels: map[string]string{"tenant": "t1"}, Sequence: 4096}
 	item := json.RawMessage(`{"role":"user","content":"hi","turn_id":0,"timestamp":1780000009000,"metadata":{"source":"asr"}}`)
 	return []webhook.Payload{
@@ -39,11 +45,13 @@ func everyPayload() []webhook.Payload {
 		},
 		webhook.EndpointDisabled{EndpointID: "e", URL: "https://hooks.example.com/", Description: "d", Reason: "r", DisabledMS: 1_780_000_300_000},
 		webhook.Test{EndpointID: "e", Message: "This is a test."},
+		fact(event.FactAdded, "active"), fact(event.FactSuperseded, "superseded"), fact(event.FactWithdrawn, "withdrawn"), fact(event.FactExpired, "expired"),
+		webhook.UserErased{UserID: "anna", Agents: 3, Memories: 12, Records: 4, Aliases: 2, ErasedMS: 1_780_000_300_000},
 	}
 }
 
-// TestCatalogue: each type is there once, and its schema and openapi.yaml take its example and what
-// Encode makes of it, field by field.
+// TestCatalogue checks that each type is listed once, and that its schema and openapi.yaml accept
+// its example and what Encode makes of it, field by field.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	entries, err := webhook.Catalogue()
@@ -88,7 +96,7 @@ func TestCatalogue(t *testing.T) {
 					t.Errorf("%s: openapi.yaml: %v\n%s", what, err, doc)
 				}
 			}
-			// A field that the schema does not know would pass it.
+			// The schema accepts fields that it does not know, so compare the fields.
 			if diff := cmp.Diff(described(t, e.Schema), fields(t, body)); diff != "" {
 				t.Errorf("the schema describes other fields of the payload than Encode writes:\n%s", diff)
 			}

@@ -17,8 +17,8 @@ import (
 // The classes of failed attempts, in words that an operator can act on. They are label values of a
 // metric: new ones may be added, none may be renamed.
 const (
-	ClassDNS       = "dns"             // the name does not exist, or could not be looked up
-	ClassBlocked   = "blocked"         // the address may not be called; see the outbound allow-list
+	ClassDNS       = "dns"             // the name could not be looked up
+	ClassBlocked   = "blocked"         // there is no such host, or its address may not be called
 	ClassRefused   = "connect_refused" // nothing listens there
 	ClassConnect   = "connect_failed"  // no route, or a firewall said no
 	ClassConnectTO = "connect_timeout" // the connection or the name lookup before it timed out

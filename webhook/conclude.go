@@ -1,8 +1,7 @@
 package webhook
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -69,7 +68,7 @@ func Conclude(e Endpoint, d Delivery, r Result) (Conclusion, error) {
 	if r.Untried { // the claim's was not made
 		tries--
 	}
-	err := c.add(r.AtMS, orText(d.AgentID, e.ID), d.AgentID, DeadLetter{
+	err := c.add(r.AtMS, cmp.Or(d.AgentID, e.ID), d.AgentID, DeadLetter{
 		DeliveryID: strconv.FormatInt(d.ID, 10), EndpointID: e.ID, EventID: d.EventID, Type: d.Type, AgentID: d.AgentID,
 		Attempts: tries, LastStatus: r.Try.Status, Reason: r.Reason, CreatedMS: d.CreatedMS,
 	}, e.Project, d.EventID, e.ID, fmt.Sprint(d.ID), fmt.Sprint(d.Fence))
@@ -112,7 +111,7 @@ func disableWhy(e Endpoint, r Result) string {
 	case time.Duration(r.AtMS-e.FirstFailureMS)*time.Millisecond < r.DisableAfter:
 		return ""
 	}
-	return fmt.Sprintf("no attempt has succeeded for %s; the last: %s", span(r.DisableAfter), orText(r.Try.Error, r.Try.ErrorClass))
+	return fmt.Sprintf("no attempt has succeeded for %s; the last: %s", span(r.DisableAfter), cmp.Or(r.Try.Error, r.Try.ErrorClass))
 }
 
 // span returns a duration as text, in days if it is a whole number of days.
@@ -126,22 +125,11 @@ func span(d time.Duration) string {
 // add appends an event. Its ID is derived from what it is about, so that a decision that runs twice
 // produces the same ID.
 func (c *Conclusion) add(atMS int64, sid, agentID string, p Payload, of ...string) error {
-	h := sha256.New()
-	for _, s := range of {
-		fmt.Fprintf(h, "%d:%s", len(s), s)
-	}
 	m := Event{
-		ID: hex.EncodeToString(h.Sum(nil)[:12]) + ":" + fmt.Sprint(p.EventType()), Type: p.EventType(), Project: c.Endpoint.Project, AgentID: agentID, CreatedMS: atMS,
+		ID: digest(12, of...) + ":" + fmt.Sprint(p.EventType()), Type: p.EventType(), Project: c.Endpoint.Project, AgentID: agentID, CreatedMS: atMS,
 	}
 	body, err := Encode(Notice{SID: sid, ID: m.ID, AtMS: atMS, Payload: p})
 	m.Body, m.Size = body, len(body)
 	c.Events = append(c.Events, m)
 	return err
-}
-
-func orText(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -30,7 +30,7 @@ func (s *syncWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// ledger is a receiver that verifies and keeps what came.
+// ledger is a receiver that verifies and keeps what it gets.
 type ledger struct {
 	mu     sync.Mutex
 	bodies map[string][][]byte
@@ -62,14 +62,14 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"code":0,"msg":"success"}`)
 }
 
-// The whole way over real sockets: every event arrives, signed, with the same bytes on each of its
-// attempts.
+// TestDeliverAll delivers over real sockets: every event arrives, signed, with the same bytes on
+// each of its attempts.
 func TestDeliverAll(t *testing.T) {
 	t.Parallel()
 	const n = 200
 	l := &ledger{
 		bodies: map[string][][]byte{}, full: make(chan struct{}), want: n,
-		// One in ten takes two attempts.
+		// One in ten needs two attempts.
 		refuse: func(id string, nth int) bool { return nth == 1 && id[len(id)-1] == '7' },
 	}
 	srv := httptest.NewServer(l)
@@ -86,7 +86,7 @@ func TestDeliverAll(t *testing.T) {
 	}
 	s := newSender(t, nil)
 	w, err := webhook.NewWorker(webhook.WorkerConfig{
-		Queue: q, Sender: s, Schedule: webhook.Schedule{time.Millisecond}, Poll: 10 * time.Millisecond, Log: zerolog.Nop(),
+		Queue: q, Sender: s, Policy: webhook.Policy{Schedule: webhook.Schedule{time.Millisecond}}, Poll: 10 * time.Millisecond, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,8 +127,7 @@ func TestDeliverAll(t *testing.T) {
 	}
 }
 
-// BenchmarkDeliver is what a delivery costs beside the store: worker, signatures, HTTP over
-// loopback.
+// BenchmarkDeliver measures a delivery without the store: worker, signatures, HTTP over loopback.
 func BenchmarkDeliver(b *testing.B) {
 	var left sync.WaitGroup
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -158,7 +157,7 @@ func BenchmarkDeliver(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "deliveries/s")
 }
 
-// endlessQueue hands out the same delivery, for the benchmark.
+// endlessQueue returns the same delivery again and again, for the benchmark.
 type endlessQueue struct {
 	fakeQueue
 	left     int

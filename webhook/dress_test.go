@@ -24,7 +24,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// The endpoint's own headers go out, and none of them can take the place of one of ours.
+// TestSendHeadersAndAuth checks that the endpoint's own headers are sent, and that none can replace
+// one of Heardlog's.
 func TestSendHeadersAndAuth(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -57,7 +58,8 @@ func TestSendHeadersAndAuth(t *testing.T) {
 	}
 }
 
-// An endpoint's own timeout is shorter than the server's, or not looked at.
+// TestSendTimeoutOfEndpoint checks that an endpoint's own timeout counts only if it is shorter than
+// the server's.
 func TestSendTimeoutOfEndpoint(t *testing.T) {
 	t.Parallel()
 	url, _ := hits(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -73,8 +75,8 @@ func TestSendTimeoutOfEndpoint(t *testing.T) {
 	}
 }
 
-// Both kinds of signature go out side by side; the public key is all that a receiver of the second
-// needs.
+// TestSendAsymmetric checks that both kinds of signature are sent, and that the public key is
+// enough to verify the second.
 func TestSendAsymmetric(t *testing.T) {
 	t.Parallel()
 	key, err := webhook.NewKey(rand.Reader)
@@ -122,7 +124,8 @@ func TestSendAsymmetric(t *testing.T) {
 	}
 }
 
-// A receiver that asks for a certificate is shown the endpoint's own, and never another endpoint's.
+// TestSendClientCertificate checks that a receiver that asks for a certificate gets the endpoint's
+// own, and never another endpoint's.
 func TestSendClientCertificate(t *testing.T) {
 	t.Parallel()
 	own := certificate(t, time.Now().Add(time.Hour))
@@ -191,7 +194,8 @@ func pemPair(t *testing.T, c tls.Certificate) webhook.ClientCert {
 	}
 }
 
-// What an answer's headers hold is kept for the log without what may be secret, and within bounds.
+// TestSendDetail checks that an answer's headers are kept for the log within bounds and without
+// possible secrets.
 func TestSendDetail(t *testing.T) {
 	t.Parallel()
 	url, _ := hits(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -211,8 +215,8 @@ func TestSendDetail(t *testing.T) {
 	}
 }
 
-// An endpoint's own timeout cannot make an attempt outlive the claim, whose lease is made of the
-// server's.
+// TestSendOwnTimeoutIsBounded checks that with an endpoint's own timeout an attempt still ends
+// before its claim's lease, which follows the server's timeout.
 func TestSendOwnTimeoutIsBounded(t *testing.T) {
 	t.Parallel()
 	url, _ := hits(t, func(w http.ResponseWriter, r *http.Request) {
@@ -228,8 +232,8 @@ func TestSendOwnTimeoutIsBounded(t *testing.T) {
 	}
 }
 
-// With a forward proxy the receiver's address is never dialled here, and its signature arrives
-// whole.
+// TestSendProxy checks that with a forward proxy the receiver's address is never dialled directly,
+// and that the signature arrives intact.
 func TestSendProxy(t *testing.T) {
 	t.Parallel()
 	var asked string
@@ -258,7 +262,7 @@ func TestSendProxy(t *testing.T) {
 	}
 }
 
-// What goes wrong at the proxy is not told as if the receiver had done it.
+// TestSendProxyFails checks that a failure of the proxy is not reported as one of the receiver.
 func TestSendProxyFails(t *testing.T) {
 	t.Parallel()
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) }))
@@ -280,8 +284,8 @@ func TestSendProxyFails(t *testing.T) {
 	}
 }
 
-// The headers that Heardlog, the connection or a receiver's trust in either depends on cannot be
-// chosen, however they are written; their neighbours can.
+// TestReservedHeaders checks that headers that Heardlog, the connection or a receiver's trust
+// depends on are refused, however they are written, and that similar ones are accepted.
 func TestReservedHeaders(t *testing.T) {
 	t.Parallel()
 	headers := func(name string) error {
@@ -293,7 +297,7 @@ func TestReservedHeaders(t *testing.T) {
 		"Sec-Fetch-Site", "Host", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "TE", "Trailer", "Expect", "User-Agent", "Accept-Encoding", "Idempotency-Key",
 		"x-idempotency-key", "Cookie", "Date",
 	} {
-		if err := headers(name); err == nil || !strings.Contains(err.Error(), "headers."+name+": is set by Heardlog and cannot be chosen") {
+		if err := headers(name); err == nil || !strings.Contains(err.Error(), "headers."+name+": is set by Heardlog and cannot be changed") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -304,8 +308,8 @@ func TestReservedHeaders(t *testing.T) {
 	}
 }
 
-// What a receiver repeats of the endpoint's secrets is taken out of the attempt: as it was sent, as
-// JSON writes it, encoded in a login, and where the answer was cut within it.
+// TestAnswerHidesSecrets checks that secrets of the endpoint that a receiver repeats are removed
+// from the attempt: as sent, in JSON, encoded in a login, and cut off at the end of the answer.
 func TestAnswerHidesSecrets(t *testing.T) {
 	t.Parallel()
 	const key, password, hook = "header-very-secret", "pass-very-secret", `hook "very" secret`
@@ -347,12 +351,12 @@ func TestEndpointValidate(t *testing.T) {
 	}{
 		{"least", func(*webhook.Endpoint) {}, ""},
 		{"no URL", func(e *webhook.Endpoint) { e.URL = "" }, "url: "},
-		{"FTP", func(e *webhook.Endpoint) { e.URL = "ftp://x.example" }, "url: only http and https"},
-		{"user in the URL", func(e *webhook.Endpoint) { e.URL = "https://u:very-secret@x.example" }, "url: holds a user name"},
-		{"fragment", func(e *webhook.Endpoint) { e.URL = "https://x.example/#a" }, "url: holds a fragment"},
+		{"FTP", func(e *webhook.Endpoint) { e.URL = "ftp://x.example" }, "url: must be an http or https"},
+		{"user in the URL", func(e *webhook.Endpoint) { e.URL = "https://u:very-secret@x.example" }, "url: must not contain a user name"},
+		{"fragment", func(e *webhook.Endpoint) { e.URL = "https://x.example/#a" }, "url: must not contain a fragment"},
 		{"long URL", func(e *webhook.Endpoint) { e.URL = "https://x.example/" + strings.Repeat("x", webhook.MaxURL) }, "at most 2048"},
 		{"filter", func(e *webhook.Endpoint) { e.Events = []string{"agent.*", "103", "*", "delivery.dead"} }, ""},
-		{"unknown type", func(e *webhook.Endpoint) { e.Events = []string{"agent.*", "agent.lefd"} }, "events[1]: no event type matches"},
+		{"unknown type", func(e *webhook.Endpoint) { e.Events = []string{"agent.*", "agent.lefd"} }, "events[1]: must match an event type"},
 		{"unknown number", func(e *webhook.Endpoint) { e.Events = []string{"999"} }, "events[0]"},
 		{"empty pattern", func(e *webhook.Endpoint) { e.Events = []string{""} }, "events[0]"},
 		{"star within", func(e *webhook.Endpoint) { e.Events = []string{"*.left"} }, "events[0]"},
@@ -363,24 +367,24 @@ func TestEndpointValidate(t *testing.T) {
 			e.Headers, e.Auth.Bearer = []webhook.Header{{Name: "authorization", Value: "very-secret"}}, "very-secret"
 		}, "headers.authorization: is set by auth"},
 		{"header twice", func(e *webhook.Endpoint) { e.Headers = []webhook.Header{{Name: "X-A"}, {Name: "x-a"}} }, "given twice"},
-		{"two kinds of auth", func(e *webhook.Endpoint) { e.Auth = webhook.Auth{Bearer: "very-secret", User: "u"} }, "auth: is either"},
+		{"two kinds of auth", func(e *webhook.Endpoint) { e.Auth = webhook.Auth{Bearer: "very-secret", User: "u"} }, "auth: must be either"},
 		{"line break in bearer", func(e *webhook.Endpoint) { e.Auth.Bearer = "very-secret\n" }, "auth.bearer: "},
 		{"password alone", func(e *webhook.Endpoint) { e.Auth.Password = "very-secret" }, "auth.username: "},
-		{"certificate alone", func(e *webhook.Endpoint) { e.ClientCert.Cert = "x" }, "client_cert: certificate and key"},
-		{"no certificate", func(e *webhook.Endpoint) { e.ClientCert = webhook.ClientCert{Cert: "x", Key: "very-secret"} }, "client_cert: is not"},
+		{"certificate alone", func(e *webhook.Endpoint) { e.ClientCert.Cert = "x" }, "client_cert: must have both"},
+		{"no certificate", func(e *webhook.Endpoint) { e.ClientCert = webhook.ClientCert{Cert: "x", Key: "very-secret"} }, "client_cert: must be a certificate"},
 		{"key beside the certificate", func(e *webhook.Endpoint) {
 			e.ClientCert = pemPair(t, certificate(t, time.Now().Add(time.Hour)))
 			e.ClientCert.Cert = e.ClientCert.Key.Reveal() + e.ClientCert.Cert
-		}, "client_cert.cert: holds a private key"},
+		}, "client_cert.cert: must not contain the private key"},
 		{"certificate and key", func(e *webhook.Endpoint) { e.ClientCert = pemPair(t, certificate(t, time.Now().Add(time.Hour))) }, ""},
-		{"payload", func(e *webhook.Endpoint) { e.Payload = "fat" }, `payload: is "fat"`},
-		{"small body", func(e *webhook.Endpoint) { e.MaxBodyBytes = 10 }, "max_body_bytes: is 10"},
-		{"short wait", func(e *webhook.Endpoint) { e.Retry = []time.Duration{time.Minute, time.Millisecond} }, "retry_schedule[1]: is 1ms"},
-		{"many waits", func(e *webhook.Endpoint) { e.Retry = make([]time.Duration, webhook.MaxRetries+1) }, "retry_schedule: 31 waits"},
-		{"age", func(e *webhook.Endpoint) { e.MaxAge = time.Second }, "max_age: is 1s"},
-		{"timeout", func(e *webhook.Endpoint) { e.Timeout = time.Minute }, "timeout: is 1m0s; 1s to 20s"},
-		{"in flight", func(e *webhook.Endpoint) { e.MaxInFlight = -1 }, "max_in_flight: is -1"},
-		{"rate", func(e *webhook.Endpoint) { e.RateLimit = 5000 }, "rate_limit: is 5000"},
+		{"payload", func(e *webhook.Endpoint) { e.Payload = "fat" }, "payload: must be full or thin"},
+		{"small body", func(e *webhook.Endpoint) { e.MaxBodyBytes = 10 }, "max_body_bytes: must be from 1024"},
+		{"short wait", func(e *webhook.Endpoint) { e.Retry = []time.Duration{time.Minute, time.Millisecond} }, "retry_schedule[1]: must be from 1s"},
+		{"many waits", func(e *webhook.Endpoint) { e.Retry = make([]time.Duration, webhook.MaxRetries+1) }, "retry_schedule: has 31 waits"},
+		{"age", func(e *webhook.Endpoint) { e.MaxAge = time.Second }, "max_age: must be from 1m0s"},
+		{"timeout", func(e *webhook.Endpoint) { e.Timeout = time.Minute }, "timeout: must be from 1s to 20s, not 1m0s"},
+		{"in flight", func(e *webhook.Endpoint) { e.MaxInFlight = -1 }, "max_in_flight: must be from 1 to 100, not -1"},
+		{"rate", func(e *webhook.Endpoint) { e.RateLimit = 5000 }, "rate_limit: must be from 0.01"},
 		{"description", func(e *webhook.Endpoint) { e.Description = "a\x00b" }, "description: "},
 	} {
 		e := webhook.Endpoint{URL: "https://x.example/hook"}
@@ -397,7 +401,8 @@ func TestEndpointValidate(t *testing.T) {
 	}
 }
 
-// A redirect that repeats a secret in its path is quoted without it.
+// TestSendRedirectRepeatsSecret checks that a redirect that repeats a secret in its path is quoted
+// without it.
 func TestSendRedirectRepeatsSecret(t *testing.T) {
 	t.Parallel()
 	url, _ := hits(t, func(w http.ResponseWriter, r *http.Request) {

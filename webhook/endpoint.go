@@ -8,50 +8,51 @@ import (
 )
 
 // Endpoint is an HTTP receiver of a project's events. Zero values mean the defaults; Validate
-// checks the bounds.
+// checks the bounds. Its JSON is the part that stores keep in clear (see EncodeEndpoint).
 type Endpoint struct {
-	ID          string // unique in the store
-	Project     string
-	URL         string
-	Description string          // for people
-	Events      []string        // the filter, see CheckFilter; empty = the default types
-	Secrets     []SigningSecret // every live one signs; none = unsigned
-	Agora       bool            // also send Agora-Signature and Agora-Signature-V2
+	ID          string          `json:"-"` // unique in the store
+	Project     string          `json:"-"`
+	URL         string          `json:"url"`
+	Description string          `json:"description,omitempty"` // for people
+	Events      []string        `json:"events,omitempty"`      // the filter, see CheckFilter; empty = the default types
+	Secrets     []SigningSecret `json:"-"`                     // every live one signs; none = unsigned
+	Agora       bool            `json:"agora,omitempty"`       // also send Agora-Signature and Agora-Signature-V2
 
-	Headers    []Header   // sent with each attempt
-	Auth       Auth       // the Authorization header
-	ClientCert ClientCert // shown to receivers that ask for one
+	Headers    []Header   `json:"-"` // sent with each attempt
+	Auth       Auth       `json:"-"` // the Authorization header
+	ClientCert ClientCert `json:"-"` // shown to receivers that ask for one
 
-	Payload      string // PayloadFull or PayloadThin; "" = full
-	MaxBodyBytes int64  // a longer body is sent thin; 0 = DefaultMaxBody
+	Payload      string `json:"payload,omitempty"`  // PayloadFull or PayloadThin; "" = full
+	MaxBodyBytes int64  `json:"max_body,omitempty"` // a longer body is sent thin; 0 = DefaultMaxBody
 
-	Retry []time.Duration // waits between tries; nil = the server's
+	Retry []time.Duration `json:"retry,omitzero"` // waits between tries; nil = the server's, empty = one try
 	// No attempt after it, counted from the creation of the delivery; 0 = the schedule alone
 	// decides.
-	MaxAge      time.Duration
-	Timeout     time.Duration // of one attempt, whole; 0 = TotalTimeout
-	MaxInFlight int           // attempts at a time; 0 = the server's
-	RateLimit   float64       // attempts a second; 0 = unlimited
+	MaxAge      time.Duration `json:"max_age,omitempty"`
+	Timeout     time.Duration `json:"timeout,omitempty"`       // of one attempt, whole; 0 = TotalTimeout
+	MaxInFlight int           `json:"max_in_flight,omitempty"` // attempts at a time; 0 = the server's
+	RateLimit   float64       `json:"rate_limit,omitempty"`    // attempts a second; 0 = unlimited
 
 	// Disabled endpoints get no new deliveries, and none is claimed for them; pending ones stay.
 	// DisabledWhy holds the reason, DisabledMS the time.
-	Disabled    bool
-	DisabledWhy string
+	Disabled    bool   `json:"disabled,omitempty"`
+	DisabledWhy string `json:"disabled_why,omitempty"`
 	// KeepUntilMS is set if the endpoint was disabled by its failures: events up to that time are
 	// kept for it while it is disabled. 0 = none are kept.
-	KeepUntilMS int64
-	DisabledMS  int64
+	KeepUntilMS int64 `json:"keep_until_ms,omitempty"`
+	DisabledMS  int64 `json:"disabled_ms,omitempty"`
 
-	LastSuccessMS int64 // of the last 2xx, to within a minute; 0 = none yet
+	LastSuccessMS int64 `json:"-"` // of the last 2xx, to within a minute; 0 = none yet
 	// Time of the first failed attempt in the current run; 0 = the last attempt succeeded.
-	FirstFailureMS int64
-	LastFailureMS  int64 // of the last one, to within an hour; 0 as FirstFailureMS
+	FirstFailureMS int64 `json:"-"`
+	LastFailureMS  int64 `json:"-"` // of the last one, to within an hour; 0 as FirstFailureMS
 
-	CreatedMS, UpdatedMS int64
-	Rev                  int64 // grows with each UpdateEndpoint, and when it is disabled
+	CreatedMS int64 `json:"created_ms,omitempty"`
+	UpdatedMS int64 `json:"updated_ms,omitempty"`
+	Rev       int64 `json:"rev,omitempty"` // grows with each UpdateEndpoint, and when it is disabled
 	// Hash of the creating request, if it had an Idempotency-Key; never changes.
-	MadeOf string
-	Fixed  bool // comes from the settings: only enabled and disabled at run time
+	MadeOf string `json:"made_of,omitempty"`
+	Fixed  bool   `json:"fixed,omitempty"` // comes from the settings: only enabled and disabled at run time
 }
 
 // The kinds of payload.

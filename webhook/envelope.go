@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -46,9 +47,9 @@ func Encode(n Notice) ([]byte, error) {
 		return nil, err
 	}
 	if n.Payload == nil {
-		return nil, fault.New(fault.Missing, "payload: an event needs one")
+		return nil, fault.New(fault.Missing, "payload: is required")
 	}
-	b := &builder{buf: make([]byte, 0, 512+n.Payload.size())}
+	b := &builder{buf: make([]byte, 0, 512)}
 	b.open()
 	b.str("sid", n.SID)
 	b.str("noticeId", n.ID)
@@ -83,14 +84,14 @@ func Decode(body []byte) (Envelope, error) {
 // separates the signed parts.
 func checkID(id string) error {
 	if id == "" {
-		return fault.At(fault.Missing, "noticeId", "an event needs one")
+		return fault.At(fault.Missing, "noticeId", "is required")
 	}
 	if len(id) > MaxNoticeID {
-		return fault.At(fault.Invalid, "noticeId", "%d bytes long; at most %d are allowed", len(id), MaxNoticeID)
+		return fault.At(fault.Invalid, "noticeId", "is %d bytes long; at most %d are allowed", len(id), MaxNoticeID)
 	}
 	for i := range len(id) {
 		if id[i] <= ' ' || id[i] >= 0x7f || id[i] == '.' {
-			return fault.At(fault.Invalid, "noticeId", "only visible ASCII characters other than the dot are allowed")
+			return fault.At(fault.Invalid, "noticeId", "must be visible ASCII characters other than the dot")
 		}
 	}
 	return nil
@@ -122,15 +123,25 @@ func (b *builder) str(name, value string) { b.value(name, strings.ToValidUTF8(va
 func (b *builder) num(name string, value int64) { b.value(name, value) }
 
 // value writes anything that encoding/json encodes in one way only; maps are sorted by it.
-func (b *builder) value(name string, v any) {
+func (b *builder) value(name string, v any) { b.raw(name, b.encoded(name, v)) }
+
+// fields writes the members of a struct, at the beginning of an object.
+func (b *builder) fields(v any) {
+	if obj := b.encoded("payload", v); obj != nil {
+		b.buf = append(b.buf, obj[1:len(obj)-1]...)
+	}
+}
+
+// encoded returns v as JSON, or nil after an error.
+func (b *builder) encoded(name string, v any) json.RawMessage {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		b.fail(name, err)
-		return
+		return nil
 	}
-	b.raw(name, out.Bytes())
+	return bytes.TrimSpace(out.Bytes())
 }
 
 // raw writes a value that comes encoded.
@@ -142,7 +153,11 @@ func (b *builder) raw(name string, v json.RawMessage) {
 // list writes an array of values that come encoded.
 func (b *builder) list(name string, items []json.RawMessage) {
 	b.key(name)
-	b.buf = append(b.buf, '[')
+	size := 0
+	for _, v := range items {
+		size += len(v) + 1
+	}
+	b.buf = append(slices.Grow(b.buf, size), '[')
 	for i, v := range items {
 		if i > 0 {
 			b.buf = append(b.buf, ',')

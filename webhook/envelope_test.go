@@ -21,7 +21,8 @@ func about() webhook.About {
 	}
 }
 
-// The bodies of reference/agora-api.md 5.5, with their units: seconds everywhere but in 112.
+// TestEncode checks the bodies against Agora's documented examples, with their units: seconds
+// everywhere except in 112.
 func TestEncode(t *testing.T) {
 	t.Parallel()
 	const labels = `"labels":{"city":"Köln <1>","tier":"gold"},"sequence":3`
@@ -169,7 +170,7 @@ func TestEncodeRepairsUTF8(t *testing.T) {
 	}
 }
 
-// A memory of 100,000 turns and 5 MB, and an empty one, both encode.
+// TestEncodeLarge encodes a memory of 100,000 turns and 5 MB, and an empty one.
 func TestEncodeLarge(t *testing.T) {
 	t.Parallel()
 	h := webhook.History{About: about()}

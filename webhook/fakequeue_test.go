@@ -58,6 +58,15 @@ func (q *fakeQueue) add(endpoint string, n int) {
 	}
 }
 
+// move puts an endpoint into a project.
+func (q *fakeQueue) move(endpoint, project string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.endpoints[endpoint]
+	e.Project = project
+	q.endpoints[endpoint] = e
+}
+
 func (q *fakeQueue) wake() {
 	select {
 	case q.woken <- struct{}{}:
@@ -65,14 +74,14 @@ func (q *fakeQueue) wake() {
 	}
 }
 
-// get gives a copy of a row.
+// get returns a copy of a row.
 func (q *fakeQueue) get(id int64) row {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return *q.rows[id-1]
 }
 
-// claimed tells how often Claim was called.
+// claimed returns how often Claim was called.
 func (q *fakeQueue) claimed() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,6 +151,7 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 	})
 	var out []webhook.Delivery
 	room := map[string]int{}
+	shares := c.Shares()
 	for _, r := range due {
 		if len(out) == c.Limit {
 			break
@@ -157,7 +167,7 @@ func (q *fakeQueue) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Deliv
 		if c.Ended != nil {
 			over = c.Ended(&e)
 		}
-		if !r.Urgent && busy[r.Endpoint.ID]-over >= e.InFlight(c.PerEndpoint) {
+		if !r.Urgent && (busy[r.Endpoint.ID]-over >= e.InFlight(c.PerEndpoint) || !shares(&e)) {
 			continue
 		}
 		busy[r.Endpoint.ID]++

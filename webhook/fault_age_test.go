@@ -16,8 +16,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// In every way of standing still, by the whole way, the age of what waits longest rises with the
-// clock, whatever tries are made meanwhile.
+// TestFault34Age checks that the age of the oldest waiting delivery grows with the clock, whatever
+// stops the deliveries and whatever is tried meanwhile.
 func TestFault34Age(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +88,7 @@ func TestFault34Age(t *testing.T) {
 	}
 }
 
-// gauge gives the value of a metric without labels.
+// gauge returns the value of a metric without labels.
 func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -104,8 +104,8 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// No try is begun past an endpoint's max_age, be it that the delivery waited untried: it ends as
-// dead, and says nothing about the receiver.
+// TestMaxAgeBeforeTry checks that no attempt starts after an endpoint's max_age, even if the
+// delivery was never tried. It ends as dead, and says nothing about the receiver.
 func TestMaxAgeBeforeTry(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -134,7 +134,7 @@ func TestMaxAgeBeforeTry(t *testing.T) {
 	}
 }
 
-// A replay at a pace is not too old when its turn comes.
+// TestMaxAgeOfPacedReplay checks that a paced replay is not too old when its turn comes.
 func TestMaxAgeOfPacedReplay(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -160,8 +160,8 @@ func TestMaxAgeOfPacedReplay(t *testing.T) {
 	}
 }
 
-// A test goes at once: before the backlog of its endpoint, beside the breaker that holds it back,
-// and beside the attempts of others that hang.
+// TestTestGoesAtOnce checks that a test event is sent at once: before the backlog of its endpoint,
+// despite its open breaker, and beside attempts that hang.
 func TestTestGoesAtOnce(t *testing.T) {
 	t.Parallel()
 	var hold sync.WaitGroup
@@ -178,7 +178,7 @@ func TestTestGoesAtOnce(t *testing.T) {
 	s.emit(s.event("fails"))
 	receiveFrom(t, refused, "a failure")
 	s.next()
-	for i := range 9 { // more than all attempts at a time, and as many again behind each
+	for i := range 9 { // more than all attempts of a project at a time, and as many again behind each
 		s.endpoint(fmt.Sprint("e", i), url, nil)
 	}
 	var list []memory.Event
@@ -186,7 +186,7 @@ func TestTestGoesAtOnce(t *testing.T) {
 		list = append(list, s.event(fmt.Sprint("n", i)))
 	}
 	s.emit(list...)
-	for range webhook.DefaultInFlight {
+	for range webhook.DefaultInFlight / 2 {
 		receiveFrom(t, seen, "an attempt that hangs")
 	}
 	s.send("test1", "e0")

@@ -18,9 +18,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Other people's verifier takes the signature of the first and of the ninth try, of both secrets
-// while one replaces the other, and only of the new one after that. The body never changes, and
-// each signature has its own time.
+// TestFault25Signatures checks with an independent verifier the signatures of the first and the
+// ninth attempt: of both secrets while one replaces the other, and only of the new one afterwards.
+// The body never changes, and each signature has its own time.
 func TestFault25Signatures(t *testing.T) {
 	t.Parallel()
 	const renewed = "whsec_cmVuZXdlZC1yZW5ld2VkLXJlbmV3ZWQtMTIzNA=="
@@ -35,7 +35,7 @@ func TestFault25Signatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The tries are days apart by our clock, which it cannot be given.
+		// The attempts are days apart by the test's clock, which the library does not know.
 		return lib.VerifyIgnoringTimestamp([]byte(h.body), h.header) == nil
 	}
 	body, last := "", int64(0)
@@ -71,7 +71,7 @@ func TestFault25Signatures(t *testing.T) {
 	s.wantBacklog(0, 1)
 }
 
-// A secret that has run out signs no more, without anybody doing anything.
+// TestFault25SecretRunsOut checks that a secret that has expired signs no more, without any call.
 func TestFault25SecretRunsOut(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
@@ -94,8 +94,8 @@ func TestFault25SecretRunsOut(t *testing.T) {
 	}
 }
 
-// The memories that break senders, by the whole way: the bytes that were stored come, are JSON, and
-// are verified by others.
+// TestFault26Bodies sends memories with difficult contents: the stored bytes arrive, are JSON, and
+// independent libraries verify them.
 func TestFault26Bodies(t *testing.T) {
 	t.Parallel()
 	message := func(text string, turn int) json.RawMessage {
@@ -144,9 +144,9 @@ func TestFault26Bodies(t *testing.T) {
 	}
 }
 
-// An endpoint that never answers and has a thousand waiting takes its share of the attempts and no
-// more; what comes for another one goes out meanwhile, and among its own the first tries go before
-// the retries.
+// TestFault27StuckEndpoint checks that an endpoint that never answers, with a thousand deliveries
+// waiting, gets no more than its share of the attempts. Other endpoints' deliveries are sent
+// meanwhile, and its own first attempts before its retries.
 func TestFault27StuckEndpoint(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
@@ -187,8 +187,8 @@ func TestFault27StuckEndpoint(t *testing.T) {
 	stop()
 }
 
-// Edited between two tries, an endpoint gets what waits at its new address and signed with its new
-// secret.
+// TestFault30Edited checks that an endpoint that is changed between two attempts gets what waits at
+// its new address, signed with its new secret.
 func TestFault30Edited(t *testing.T) {
 	t.Parallel()
 	broken, _ := hits(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
@@ -214,8 +214,8 @@ func TestFault30Edited(t *testing.T) {
 	}
 }
 
-// Switched off by a 410 and on again, an endpoint gets what waited, and only the event that was
-// answered 410 is dead. Deleted, it leaves what waits dead with a reason.
+// TestFault30Gone checks an endpoint that a 410 disabled: enabled again, it gets what waited, and
+// only the event that was answered 410 is dead. Deleted, it leaves what waits dead with a reason.
 func TestFault30Gone(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Int32
@@ -249,8 +249,8 @@ func TestFault30Gone(t *testing.T) {
 	s.wantBacklog(0, 2)
 }
 
-// Three endpoints, one of which fails: the two others get each event exactly once, and the failing
-// one gets all when it is well again.
+// TestFault32FanOut checks three endpoints, one of which fails: the others get each event exactly
+// once, and the failing one gets all when it works again.
 func TestFault32FanOut(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -272,7 +272,7 @@ func TestFault32FanOut(t *testing.T) {
 		list = append(list, s.event(fmt.Sprint("n", i)))
 	}
 	s.emit(list...)
-	// Each of the failing one's is tried.
+	// Each delivery of the failing endpoint is tried.
 	s.work(nil, func(c *webhook.WorkerConfig) { c.BreakAfter = -1 })
 	for range 3 * n {
 		s.next()

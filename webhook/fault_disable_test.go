@@ -11,9 +11,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// An endpoint without one success for days is switched off; what waits is kept, the project's other
-// endpoints that ask for it are told, and once it is switched on again everything goes on where it
-// stopped.
+// TestFault30SwitchedOffAndOn checks that an endpoint without a success for days is disabled. What
+// waits is kept, the project's other endpoints that subscribe to it get an event, and once it is
+// enabled again everything goes on.
 func TestFault30SwitchedOffAndOn(t *testing.T) {
 	t.Parallel()
 	var ill atomic.Bool
@@ -45,7 +45,7 @@ func TestFault30SwitchedOffAndOn(t *testing.T) {
 			s.pass(10 * time.Hour)
 		}
 	}
-	if after := s.now().Sub(began); after < webhook.DefaultDisableAfter || after > webhook.DefaultDisableAfter+20*time.Hour || !strings.Contains(off, "5 days") {
+	if after := s.now().Sub(began); after < disableAfter || after > disableAfter+20*time.Hour || !strings.Contains(off, "5 days") {
 		t.Errorf("switched off after %s: %s", after, off)
 	}
 	if h := receiveFrom(t, told, "the event of the switch"); !strings.Contains(h.body, `"eventType":10012`) || !strings.Contains(h.body, `"e"`) {
@@ -81,8 +81,8 @@ func TestFault30SwitchedOffAndOn(t *testing.T) {
 	s.wantBacklog(0, 0)
 }
 
-// Headers that an endpoint must not choose are not sent even where a store holds them, and none can
-// bring a second line.
+// TestFault22ReservedHeaders checks that reserved headers are not sent even if a store holds them,
+// and that none can add a second line.
 func TestFault22ReservedHeaders(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)

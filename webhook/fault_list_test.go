@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// faultCases is how many cases the list of reference/webhooks.md has.
+// faultCases is the number of cases in the table of docs/guides/webhooks.md.
 const faultCases = 34
 
-// TestFaultList holds the table of docs/guides/webhooks.md against the code: each case has a row,
+// TestFaultList compares the table of docs/guides/webhooks.md with the tests: each case has a row,
 // each test that a row names exists, and each test that carries a case's number is named in its
 // row.
 func TestFaultList(t *testing.T) {
@@ -60,7 +60,7 @@ func TestFaultList(t *testing.T) {
 	}
 }
 
-// testsOf gives the names of the test functions of a package, and of the parts of a suite.
+// testsOf returns the names of the test functions of a package, and of the parts of a suite.
 func testsOf(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", folder, "*.go"))

@@ -17,7 +17,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// What was committed and never claimed goes out after a kill, as a first attempt.
+// TestFault02KilledBeforeClaim checks that what was committed and never claimed is sent after a
+// kill, as a first attempt.
 func TestFault02KilledBeforeClaim(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -38,9 +39,9 @@ func TestFault02KilledBeforeClaim(t *testing.T) {
 	after.wantBacklog(0, 0)
 }
 
-// A kill while the receiver has the request and has not answered: the event comes again with the
-// same id and the same bytes, signed anew. Nothing was noted of the first attempt, so that the
-// second has its number.
+// TestFault03KilledMidRequest kills the server while the receiver has the request and has not
+// answered. The event comes again with the same ID and bytes, signed again. Nothing was stored of
+// the first attempt, so the second has its number.
 func TestFault03KilledMidRequest(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -55,7 +56,7 @@ func TestFault03KilledMidRequest(t *testing.T) {
 	s := newSite(t)
 	s.endpoint("e", url, nil)
 	s.emit(s.event("n"))
-	// A lease that nobody could wait for.
+	// A lease too long for a test to wait for.
 	stop := s.work(func(c *webhook.SenderConfig) { c.Total = time.Hour }, nil)
 	first := receiveFrom(t, seen, "the first attempt")
 	after := s.killed()

@@ -95,12 +95,13 @@ func (n *names) reply(query []byte) []byte {
 func TestFault11DNS(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		dns  func(*names)
-		text string
+		dns         func(*names)
+		class, text string
 	}{
-		"NXDOMAIN": {func(n *names) { n.rcode = 3 }, "does not exist"},
-		"SERVFAIL": {func(n *names) { n.rcode = 2 }, "could not be looked up"},
-		"silent":   {func(n *names) { n.silent = true }, "did not answer in time"},
+		// Like a name that may not be called, so that internal names cannot be guessed.
+		"NXDOMAIN": {func(n *names) { n.rcode = 3 }, webhook.ClassBlocked, "does not exist"},
+		"SERVFAIL": {func(n *names) { n.rcode = 2 }, webhook.ClassDNS, "could not be looked up"},
+		"silent":   {func(n *names) { n.silent = true }, webhook.ClassDNS, "did not answer in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,8 +117,8 @@ func TestFault11DNS(t *testing.T) {
 				}
 			})
 			o := s.Send(t.Context(), delivery("http://hook.test.:8080/"))
-			wantClass(t, o, webhook.ClassDNS, tt.text)
-			if r := webhook.DefaultSchedule().Settle(delivery(""), o, time.Now(), 0); r.State != webhook.Pending {
+			wantClass(t, o, tt.class, tt.text)
+			if r := (webhook.Policy{Schedule: webhook.DefaultSchedule()}).Settle(delivery(""), o, time.Now(), 0); r.State != webhook.Pending {
 				t.Errorf("%+v", r)
 			}
 		})

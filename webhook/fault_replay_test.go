@@ -26,8 +26,8 @@ func (s *site) send(id, endpoint string) webhook.Record {
 	return r
 }
 
-// A test event takes the way of all others: same worker, same signatures, same headers, same guard
-// at the dial, same record.
+// TestFault24TestEvent checks that a test event goes through the same worker, signatures, headers,
+// guard and log as all others.
 func TestFault24TestEvent(t *testing.T) {
 	t.Parallel()
 	url, seen := hits(t, nil)
@@ -60,8 +60,8 @@ func TestFault24TestEvent(t *testing.T) {
 	}
 }
 
-// What was delivered, is dead or still waits can be sent again, as often as is asked for: the same
-// id and bytes, tries counted from 1.
+// TestFault31Replay checks that a delivery that is delivered, dead or waiting can be sent again any
+// number of times, with the same ID and bytes and attempts counted from 1.
 func TestFault31Replay(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Int32
@@ -100,14 +100,15 @@ func TestFault31Replay(t *testing.T) {
 			t.Errorf("%s: the first delivery is now %+v, %v", what, now, err)
 		}
 	}
-	// The one that waits is still tried at its time.
+	// The waiting one is still tried when it is due.
 	s.pass(2 * time.Hour)
 	if h, r := receiveFrom(t, seen, "the retry"), s.next(); h.id() != "pending" || h.header.Get("Webhook-Attempt") != "2" || r.State != webhook.Delivered {
 		t.Errorf("%v, %+v", h, r)
 	}
 }
 
-// A replay by filter sends what its dry run counted, at its pace, and nothing else.
+// TestFault31ReplayByFilter checks that a replay by filter sends what its dry run counted, at its
+// pace, and nothing else.
 func TestFault31ReplayByFilter(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -162,7 +163,7 @@ func TestFault31ReplayByFilter(t *testing.T) {
 	}
 }
 
-// Canceled, a delivery is tried no more, but can be sent again.
+// TestFault31Cancel checks that a canceled delivery is not tried again, but can be replayed.
 func TestFault31Cancel(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Int32

@@ -24,21 +24,20 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// faultPatience is how long a test of a fault waits for what must come.
+// faultPatience is how long a test of a fault waits for an event.
 const faultPatience = 30 * time.Second
 
-// site is a store on disk with one agent, and what is needed to deliver its events over real
-// sockets.
+// site is a store on disk with one agent, and the parts that deliver its events over real sockets.
 type site struct {
 	*drivers.SQLite
 	t    *testing.T
 	path string
-	// ahead is what the worker's and the sender's clocks show beyond the machine's.
+	// ahead is how far the clocks of worker and sender are ahead of the machine's.
 	ahead atomic.Int64
 	// ended gets each result that was stored.
 	ended chan ended
-	// onFinish, if set, is called before a result is stored; an error takes the place of storing
-	// it.
+	// onFinish, if set, is called before a result is stored. If it returns an error, the result is
+	// not stored.
 	onFinish func(ctx context.Context, d webhook.Delivery, r webhook.Result) error
 }
 
@@ -77,12 +76,12 @@ func openSite(t *testing.T, path string) *site {
 	return &site{SQLite: opened, t: t, path: path, ended: make(chan ended, 1<<15)}
 }
 
-// killed opens the files as they are at this moment: what a kill -9 would leave. Nothing may be
+// killed opens a copy of the files as a kill -9 would leave them at this moment. Nothing may be
 // written meanwhile.
 func (s *site) killed() *site {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "s.db")
-	// In this order, else a checkpoint between the two would lose frames.
+	// In the other order, a checkpoint between the two copies would lose frames.
 	for _, suffix := range []string{"-wal", ""} {
 		b, err := os.ReadFile(s.path + suffix)
 		if err != nil {
@@ -109,7 +108,7 @@ func (s *site) endpoint(id, url string, change func(*webhook.Endpoint)) {
 	}
 }
 
-// emit commits events of the agent, one deliverable each to every endpoint.
+// emit commits events of the agent, with one delivery for every endpoint.
 func (s *site) emit(events ...memory.Event) {
 	s.t.Helper()
 	err := s.Update(s.t.Context(), siteProject, siteAgent, func(memory.AgentView) (memory.Change, error) {
@@ -126,10 +125,10 @@ func (s *site) event(id string) memory.Event {
 
 func (s *site) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// pass moves the clocks on.
+// pass advances the clocks.
 func (s *site) pass(d time.Duration) { s.ahead.Add(int64(d)) }
 
-// Finish is the store's, watched.
+// Finish calls the store's Finish and reports the result to the test.
 func (s *site) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result) error {
 	if s.onFinish != nil {
 		if err := s.onFinish(ctx, d, r); err != nil {
@@ -152,7 +151,8 @@ func (s *site) work(sender func(*webhook.SenderConfig), change func(*webhook.Wor
 			sender(c)
 		}
 	})
-	c := webhook.WorkerConfig{Queue: s, Sender: send, Now: s.now, Schedule: slowly(), Poll: 5 * time.Millisecond, Log: zerolog.Nop()}
+	c := webhook.WorkerConfig{Queue: s, Sender: send, Now: s.now, Policy: policy(), Poll: 5 * time.Millisecond, Log: zerolog.Nop()}
+	c.Schedule = slowly()
 	if change != nil {
 		change(&c)
 	}
@@ -173,8 +173,8 @@ func (s *site) work(sender func(*webhook.SenderConfig), change func(*webhook.Wor
 	return stop
 }
 
-// slowly is a schedule of ten tries an hour apart: no machine is so slow that a retry comes while
-// the test looks at the first try.
+// slowly is a schedule of ten attempts an hour apart, so that no retry is due while the test checks
+// the first attempt, even on a slow machine.
 func slowly() webhook.Schedule { return slices.Repeat(webhook.Schedule{time.Hour}, 9) }
 
 // next waits for the next result that is stored.
@@ -202,8 +202,8 @@ type hit struct {
 
 func (h hit) id() string { return h.header.Get("Webhook-Id") }
 
-// hits serves attempts: it sends each to the channel once it is read whole, then lets answer answer
-// it; nil answers 200.
+// hits serves attempts: it sends each to the channel once it is read, then calls answer; nil
+// answers 200.
 func hits(t *testing.T, answer http.HandlerFunc) (url string, seen chan hit) {
 	t.Helper()
 	seen = make(chan hit, 1<<15)
@@ -221,7 +221,7 @@ func hits(t *testing.T, answer http.HandlerFunc) (url string, seen chan hit) {
 	return srv.URL, seen
 }
 
-// wantBacklog compares the counts of what waits and of what is dead.
+// wantBacklog checks the numbers of waiting and dead deliveries.
 func (s *site) wantBacklog(pending, dead int) {
 	s.t.Helper()
 	b, err := s.Backlog(s.t.Context())

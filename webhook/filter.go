@@ -17,12 +17,12 @@ const MaxFilter = 32
 // nothing through. It fails with fault.Invalid.
 func CheckFilter(field string, patterns []string) error {
 	if len(patterns) > MaxFilter {
-		return fault.At(fault.Invalid, field, "%d patterns; at most %d are allowed", len(patterns), MaxFilter)
+		return fault.At(fault.Invalid, field, "has %d patterns; at most %d are allowed", len(patterns), MaxFilter)
 	}
 	for i, p := range patterns {
 		known := slices.ContainsFunc(event.Types(), func(t event.Type) bool { return matches(p, t.Number) })
 		if !known || p == "" {
-			return fault.At(fault.Invalid, field+"["+strconv.Itoa(i)+"]", "no event type matches it: give a name such as agent.left, a number such as 103, or a beginning such as agent.*")
+			return fault.At(fault.Invalid, field+"["+strconv.Itoa(i)+"]", "must match an event type: a name such as agent.left, a number such as 103, or a prefix such as agent.*")
 		}
 	}
 	return nil

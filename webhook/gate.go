@@ -33,7 +33,7 @@ const (
 // back keeps its due time and spends no attempt. Nothing is stored: a restart begins with closed
 // breakers.
 type gates struct {
-	settings breaker.Settings // Failures 0: breakers never open
+	settings breaker.Settings // Failures below 1: breakers never open
 	mu       sync.Mutex
 	byID     map[string]*gate // by endpoint
 	swept    time.Time        // when expired gates were last dropped
@@ -75,17 +75,18 @@ func (g *gates) room(e *Endpoint, now time.Time) int {
 		own.seen = now
 	}
 	room := math.MaxInt
-	// A changed endpoint does not wait for the breaker of its old settings: its URL may be
-	// corrected.
-	if own != nil && own.version == versionOf(e) {
-		switch own.breaker.State(now) {
-		case breaker.Open:
+	if own != nil {
+		changed := own.version != versionOf(e)
+		switch state := own.breaker.State(now); {
+		case state == breaker.Closed:
+		case changed: // a probe may go at once: the URL may be corrected
+			room = 1
+		case state == breaker.Open:
 			g.wake(own.breaker.Until())
 			return 0
-		case breaker.HalfOpen:
-			if own.breaker.Probing() {
-				return 0
-			}
+		case own.breaker.Probing():
+			return 0
+		default:
 			room = 1
 		}
 	}
@@ -115,8 +116,8 @@ func (g *gates) limiter(e *Endpoint, now time.Time) *rate.Limiter {
 	return own.limiter
 }
 
-// gate returns the endpoint's gate, and creates it if there is none. A new breaker is used if the
-// endpoint has changed.
+// gate returns the endpoint's gate, and creates it if there is none. If the endpoint has changed,
+// its breaker is renewed, as a change does not clear earlier failures.
 func (g *gates) gate(e *Endpoint, now time.Time) *gate {
 	own := g.byID[e.ID]
 	if own == nil {
@@ -131,7 +132,12 @@ func (g *gates) gate(e *Endpoint, now time.Time) *gate {
 		g.byID[e.ID] = own
 	}
 	if v := versionOf(e); v.newerThan(own.version) {
-		own.version, own.breaker = v, breaker.New(g.settings)
+		if v.createdMS == own.version.createdMS {
+			own.breaker = own.breaker.Renew(now)
+		} else {
+			own.breaker = breaker.New(g.settings)
+		}
+		own.version = v
 	}
 	own.seen = now
 	return own

@@ -17,8 +17,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// A receiver that is down is asked ever more rarely, one attempt at a time, and no delivery loses
-// an attempt by it; what waits counts as due.
+// TestFault28Breaker checks that a receiver that is down is tried less and less often, one attempt
+// at a time, and that this costs no delivery an attempt. Waiting deliveries count as due.
 func TestFault28Breaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,8 +83,8 @@ func TestFault28Breaker(t *testing.T) {
 	})
 }
 
-// Tests of a receiver that is down are not what its breaker waits for: they make no pause longer,
-// however many there are, but one that succeeds ends it.
+// TestBreakerAndTests checks that test events to a receiver that is down never lengthen a pause,
+// however many there are, and that one that succeeds ends it.
 func TestBreakerAndTests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,8 @@ func TestBreakerAndTests(t *testing.T) {
 	})
 }
 
-// A breaker of an endpoint that is gone is not counted for ever.
+// TestBreakerOfDeletedEndpoint checks that the breaker of a deleted endpoint is not counted any
+// more.
 func TestBreakerOfDeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +165,8 @@ func TestBreakerOfDeletedEndpoint(t *testing.T) {
 	})
 }
 
-// A corrected endpoint is asked at once, not at the end of the break that its mistake led to.
+// TestBreakerEdited checks that a corrected endpoint is tried at once, not at the end of the pause
+// that its mistake caused.
 func TestBreakerEdited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,8 +190,36 @@ func TestBreakerEdited(t *testing.T) {
 	})
 }
 
-// What says that a receiver is down holds its endpoint back, five times in a row; what says that an
-// event is refused, or nothing about the receiver, does not.
+// An endpoint that is changed again and again does not get around its breaker: each change allows
+// one probe, and failures before it still count.
+func TestBreakerEditedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.add("a", 1000)
+		var tries atomic.Int32
+		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+			tries.Add(1)
+			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassRefused}}
+		}, func(c *webhook.WorkerConfig) { c.Schedule, c.PerEndpoint = webhook.Schedule{24 * time.Hour}, 1 })
+		time.Sleep(2 * time.Second)
+		before := tries.Load()
+		for i := range 60 {
+			if err := q.PutEndpoint(t.Context(), webhook.Endpoint{ID: "a", URL: "http://wrong.test", Rev: int64(i + 1)}); err != nil {
+				t.Fatal(err)
+			}
+			q.wake()
+			time.Sleep(100 * time.Millisecond)
+		}
+		stop()
+		if n := tries.Load() - before; n > 60 || n < 1 {
+			t.Errorf("%d attempts for 60 changes of an endpoint that is down, want at most one each", n)
+		}
+	})
+}
+
+// TestBreakerCounts checks that five failures in a row that show that a receiver is down open the
+// breaker, and that rejected events and failures on Heardlog's side do not.
 func TestBreakerCounts(t *testing.T) {
 	t.Parallel()
 	status := func(n int, class string) webhook.Attempt { return webhook.Attempt{Status: n, ErrorClass: class} }
@@ -234,8 +264,8 @@ func TestBreakerCounts(t *testing.T) {
 	}
 }
 
-// A receiver that is held back is asked with one delivery, however many it may have at a time
-// otherwise.
+// TestBreakerAsksWithOne checks that a receiver behind a breaker gets one attempt at a time,
+// whatever its limit is otherwise.
 func TestBreakerAsksWithOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -258,7 +288,8 @@ func TestBreakerAsksWithOne(t *testing.T) {
 	})
 }
 
-// Tests that fail open no breaker, and none is taken for the attempt that it waits for.
+// TestFailingTestsHoldNothingBack checks that failing test events open no breaker, and that none is
+// taken for the attempt that a breaker waits for.
 func TestFailingTestsHoldNothingBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -295,7 +326,7 @@ func TestFailingTestsHoldNothingBack(t *testing.T) {
 	})
 }
 
-// A receiver that refuses single events is up.
+// TestBreakerRefusals checks that a receiver that rejects single events counts as up.
 func TestBreakerRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -314,8 +345,8 @@ func TestBreakerRefusals(t *testing.T) {
 	})
 }
 
-// In no second are there more attempts than the rate, and a twentieth; over 20 s there are as many
-// as it allows.
+// TestFault28RateLimit checks that no second has more attempts than the rate and a twentieth, and
+// that 20 s have as many as the rate allows.
 func TestFault28RateLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []float64{0.5, 1, 7, 60} {
@@ -363,8 +394,8 @@ func TestFault28RateLimit(t *testing.T) {
 	}
 }
 
-// Where more waits than can be sent at a time, deliveries are claimed some at a time, and not one
-// for each attempt that ends.
+// TestWorkerClaimsTogether checks that with a large backlog deliveries are claimed in groups, not
+// one for each attempt that ends.
 func TestWorkerClaimsTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -377,7 +408,7 @@ func TestWorkerClaimsTogether(t *testing.T) {
 		took := time.Duration(0)
 		stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
 			mu.Lock()
-			// So that attempts end one by one.
+			// Attempts should end one by one.
 			took = (took + 700*time.Microsecond) % (5 * time.Millisecond)
 			pause := took
 			mu.Unlock()
@@ -395,8 +426,8 @@ func TestWorkerClaimsTogether(t *testing.T) {
 	})
 }
 
-// An endpoint that was deleted and made again under its id begins with its first revision: its
-// breaker works as the old one's did.
+// TestBreakerOfEndpointMadeAgain checks an endpoint that was deleted and created again with the
+// same ID: it starts with its first revision, and its breaker works like the old one's.
 func TestBreakerOfEndpointMadeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -423,17 +454,20 @@ func TestBreakerOfEndpointMadeAgain(t *testing.T) {
 			defer mu.Unlock()
 			return tries - before
 		}
-		for i, v := range [][2]int64{{1, 7}, {2, 1}, {3, 1}, {3, 2}} {
-			if n := put(v[0], v[1]); n != webhook.DefaultBreakAfter {
-				t.Errorf("version %d: %d attempts before the break, want %d", i, n, webhook.DefaultBreakAfter)
+		for i, v := range []struct {
+			created, rev int64
+			want         int
+		}{{1, 7, webhook.DefaultBreakAfter}, {2, 1, webhook.DefaultBreakAfter}, {3, 1, webhook.DefaultBreakAfter}, {3, 2, 1}} {
+			if n := put(v.created, v.rev); n != v.want {
+				t.Errorf("version %d: %d attempts before the break, want %d", i, n, v.want)
 			}
 		}
 		stop()
 	})
 }
 
-// A delivery counts as dead when that is stored, and not where another claim has overtaken the
-// result.
+// TestDeadIsCountedOnceStored checks that a delivery counts as dead when that is stored, and not if
+// another claim has overtaken the result.
 func TestDeadIsCountedOnceStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -462,8 +496,8 @@ func TestDeadIsCountedOnceStored(t *testing.T) {
 	})
 }
 
-// While most attempts hang, the few that are left for a receiver that is well follow one another as
-// if there were no others.
+// TestWorkerClaimsWithoutThoseThatHang checks that while most attempts hang, the remaining slots
+// serve a working receiver without pauses.
 func TestWorkerClaimsWithoutThoseThatHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -488,8 +522,8 @@ func TestWorkerClaimsWithoutThoseThatHang(t *testing.T) {
 	})
 }
 
-// An endpoint whose rate is lowered waits for its next attempt as long as the new rate says, and
-// not for what the old one allowed.
+// TestRateLowered checks that an endpoint whose rate is lowered waits for its next attempt as long
+// as the new rate says.
 func TestRateLowered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -512,9 +546,9 @@ func TestRateLowered(t *testing.T) {
 	})
 }
 
-// However much waits for receivers that take their time, and however many of them there are in a
-// project, another project's event goes with the next attempt that is free, and so does that of the
-// project's own endpoint that has none under way.
+// TestSlowReceiversLeaveRoom checks that, however much waits for slow receivers, and however many
+// of them a project has, another project's event gets the next free attempt, and so does an event
+// of the same project's endpoint that has no attempt in progress.
 func TestSlowReceiversLeaveRoom(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

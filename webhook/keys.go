@@ -59,12 +59,12 @@ func signingKey(s secret.String) (ed25519.PrivateKey, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	switch {
 	case !ok || err != nil || len(key) != ed25519.SeedSize && len(key) != ed25519.PrivateKeySize:
-		return nil, fault.At(fault.Invalid, "secret", "begins with %s, but what follows is not base64 of an ed25519 key of 64 or 32 bytes", privatePrefix)
+		return nil, fault.At(fault.Invalid, "secret", "must have base64 of an ed25519 key of 64 or 32 bytes after %s", privatePrefix)
 	case len(key) == ed25519.SeedSize:
 		return ed25519.NewKeyFromSeed(key), nil
 	}
 	if !slices.Equal(ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]), key) {
-		return nil, fault.At(fault.Invalid, "secret", "is a key whose two halves do not belong together")
+		return nil, fault.At(fault.Invalid, "secret", "must be a key pair whose two halves belong together")
 	}
 	return key, nil
 }
@@ -94,7 +94,7 @@ func (e Endpoint) Rotate(fresh SigningSecret, overlap time.Duration, now time.Ti
 		}
 	}
 	if len(list) > MaxSecrets {
-		return Endpoint{}, fault.At(fault.Invalid, "secrets", "%d are live already; revoke one first", MaxSecrets)
+		return Endpoint{}, fault.At(fault.Invalid, "secrets", "has %d live ones already; revoke one first", MaxSecrets)
 	}
 	e = e.Clone()
 	e.Secrets = list
@@ -112,7 +112,7 @@ func (e Endpoint) Revoke(id string, now time.Time) (Endpoint, error) {
 	e = e.Clone()
 	e.Secrets = slices.Delete(e.Secrets, at, at+1)
 	if was && len(e.live(now)) == 0 {
-		return Endpoint{}, fault.New(fault.Conflict, "it is the last secret that signs; make a new one first")
+		return Endpoint{}, fault.New(fault.Conflict, "this is the last secret that signs; add a new one first")
 	}
 	return e, nil
 }

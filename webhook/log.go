@@ -88,13 +88,13 @@ type DeliveryPage struct {
 	Next       string // "" on the last page
 }
 
-// Replay selects the deliveries to make again.
+// Replay selects the deliveries to make again. Filter and PerSecond are what is stored of it.
 type Replay struct {
-	Filter    DeliveryQuery // Limit and Cursor are ignored
-	NowMS     int64
-	PerSecond float64 // the pace at which they become due; 0 = all at once
-	DryRun    bool    // count only
-	Name      string  // see Log.ReplayAll; "" = none. A dry run has none
+	Filter    DeliveryQuery `json:"filter"` // Limit and Cursor are ignored
+	NowMS     int64         `json:"-"`
+	PerSecond float64       `json:"per_second,omitempty"` // the pace at which they become due; 0 = all at once
+	DryRun    bool          `json:"-"`                    // count only
+	Name      string        `json:"-"`                    // see Log.ReplayAll; "" = none. A dry run has none
 }
 
 // Replayed is what a replay did.
@@ -183,7 +183,7 @@ func ParseCursor(s string) (Cursor, error) {
 	a, err := strconv.ParseInt(ms, 10, 64)
 	b, err2 := strconv.ParseInt(id, 10, 64)
 	if err != nil || err2 != nil || a < 0 || b < 0 {
-		return Cursor{}, fault.At(fault.Invalid, "cursor", "is none that this list gave")
+		return Cursor{}, fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
 	}
 	return Cursor{a, b}, nil
 }

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -79,25 +80,18 @@ func Walk[T any](limit int, at Cursor, read func(at Cursor) ([]T, error), keep f
 	}
 }
 
-// storedReplay is a Replay as it is stored, without its time and name.
-type storedReplay struct {
-	Filter    DeliveryQuery `json:"filter"`
-	PerSecond float64       `json:"per_second,omitempty"`
-}
-
 // EncodeReplay returns the stored form of a replay's request. Two requests of one name must have
 // the same form: see SameReplay.
 func EncodeReplay(r Replay) (string, error) {
 	r.Filter.Limit, r.Filter.Cursor = 0, ""
-	b, err := json.Marshal(storedReplay{r.Filter, r.PerSecond})
+	b, err := json.Marshal(r)
 	return string(b), err
 }
 
 // DecodeReplay reads what EncodeReplay wrote.
-func DecodeReplay(s string) (Replay, error) {
-	var in storedReplay
-	err := json.Unmarshal([]byte(s), &in)
-	return Replay{Filter: in.Filter, PerSecond: in.PerSecond}, err
+func DecodeReplay(s string) (r Replay, err error) {
+	err = json.Unmarshal([]byte(s), &r)
+	return r, err
 }
 
 // SameReplay fails with fault.Conflict if the name of a stored request is used for another one.
@@ -114,4 +108,74 @@ func (r Replay) DueMS(nowMS, made int64) int64 {
 		nowMS += int64(float64(made) / r.PerSecond * float64(time.Second/time.Millisecond))
 	}
 	return nowMS
+}
+
+// ReplayJob is how far a replay has come. It goes through the selected deliveries in slices, newest
+// first. A store keeps the job with what a slice made, in one transaction, so that a replay can be
+// continued and makes no delivery twice.
+type ReplayJob struct {
+	NowMS int64
+	Upto  int64  // newest delivery that there was at the beginning
+	At    Cursor // place of the last delivery it has passed
+	Made  int64
+	More  bool // it stopped at MaxReplay, in front of ToMS
+	ToMS  int64
+	Done  bool
+}
+
+// NewReplayJob returns a job at its beginning.
+func NewReplayJob(nowMS, upto int64) ReplayJob {
+	return ReplayJob{NowMS: nowMS, Upto: upto, At: Cursor{MS: 1<<63 - 1, ID: 1<<63 - 1}}
+}
+
+// Result returns what a job has done.
+func (j *ReplayJob) Result() Replayed {
+	return Replayed{Count: int(j.Made), More: j.More, ToMS: j.ToMS}
+}
+
+// ReplaySlice advances a job over the deliveries that follow j.At; last says that no more come
+// after them. For each one that usable accepts it calls add with the time at which the new delivery
+// is due. usable refuses deliveries whose event or endpoint is gone, and those of an event and
+// endpoint that the job has repeated already.
+func ReplaySlice[T any](j *ReplayJob, r Replay, rows []T, last bool, place func(T) Cursor, usable func(T) (bool, error), add func(T, int64) error) error {
+	for _, row := range rows {
+		ok, err := usable(row)
+		if err != nil {
+			return err
+		}
+		if ok && j.Made == MaxReplay {
+			j.More, j.ToMS, j.Done = true, place(row).MS+1, true
+			return nil
+		}
+		j.At = place(row)
+		if !ok {
+			continue
+		}
+		if err := add(row, r.DueMS(j.NowMS, j.Made)); err != nil {
+			return err
+		}
+		j.Made++
+	}
+	j.Done = last
+	return nil
+}
+
+// CountReplay returns what a replay would make. page reads the next deliveries of a job and reports
+// whether they are the last. usable refuses deliveries whose event or endpoint is gone. Deliveries
+// of one pair, the event and the endpoint, count once.
+func CountReplay[T any, Pair comparable](r Replay, page func(*ReplayJob) (rows []T, last bool, err error), place func(T) Cursor, usable func(T) bool, pair func(T) Pair) (Replayed, error) {
+	j, seen := NewReplayJob(r.NowMS, math.MaxInt64), map[Pair]bool{}
+	for !j.Done {
+		rows, last, err := page(&j)
+		if err != nil {
+			return Replayed{}, err
+		}
+		err = ReplaySlice(&j, r, rows, last, place,
+			func(row T) (bool, error) { return usable(row) && !seen[pair(row)], nil },
+			func(row T, _ int64) error { seen[pair(row)] = true; return nil })
+		if err != nil {
+			return Replayed{}, err
+		}
+	}
+	return j.Result(), nil
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -11,9 +12,6 @@ import (
 
 // scrapeTimeout bounds what a scrape waits for the store.
 const scrapeTimeout = 2 * time.Second
-
-// outcomeOK is the outcome label of a successful attempt; that of another is its class.
-const outcomeOK = "ok"
 
 // metrics is what the worker counts.
 type metrics struct {
@@ -58,11 +56,7 @@ func newMetrics(reg prometheus.Registerer, q Queue, g *gates, now func() time.Ti
 
 // observe counts an attempt.
 func (m *metrics) observe(o Outcome) {
-	outcome := outcomeOK
-	if !o.OK() {
-		outcome = o.ErrorClass
-	}
-	m.attempts.WithLabelValues(outcome).Inc()
+	m.attempts.WithLabelValues(cmp.Or(o.ErrorClass, "ok")).Inc()
 	m.duration.Observe(float64(o.DurationMS) / 1000)
 }
 

@@ -66,8 +66,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// The ages rise in every way of standing still: worker stopped, endpoint off, store failing,
-// receiver failing.
+// TestMetricsAgeRises checks that the ages grow whatever stops the deliveries: worker stopped,
+// endpoint disabled, store failing, receiver failing.
 func TestMetricsAgeRises(t *testing.T) {
 	t.Parallel()
 	age := func(t *testing.T, reg *prometheus.Registry, name string) float64 {
@@ -86,7 +86,7 @@ func TestMetricsAgeRises(t *testing.T) {
 	}
 	const (
 		due, pending = "heardlog_webhook_oldest_due_age_seconds", "heardlog_webhook_oldest_pending_age_seconds"
-		// Each attempt sets a new due time: what has waited tells of it.
+		// Each attempt sets a new due time, so the age of the backlog shows it.
 		failing = "receiver fails"
 	)
 	for name, stall := range map[string]func(t *testing.T, q *fakeQueue, stop func() time.Duration){
@@ -145,7 +145,7 @@ func TestNewWorkerRefuses(t *testing.T) {
 	}
 }
 
-// Neither the URL's query nor a secret gets into the log, at any level.
+// TestWorkerLog checks that neither the URL's query nor a secret gets into the log, at any level.
 func TestWorkerLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestWorkerLog(t *testing.T) {
 				return o
 			case 3:
 				o := failed(d)
-				o.Cause = errors.New("hunter2")
+				o.Response = []byte("hunter2")
 				return o
 			}
 			panic("mistake")

@@ -13,7 +13,6 @@ type Payload interface {
 	// EventType is one of the Type constants.
 	EventType() int
 	encode(b *builder)
-	size() int // of what comes encoded, in bytes
 }
 
 // About is what every payload says of its agent.
@@ -62,8 +61,6 @@ func (p Joined) encode(b *builder) {
 	p.tail(b)
 }
 
-func (Joined) size() int { return 0 }
-
 // Left is event 102: an agent ended.
 type Left struct {
 	About
@@ -82,8 +79,6 @@ func (p Left) encode(b *builder) {
 	b.str("message", p.Message)
 	p.tail(b)
 }
-
-func (Left) size() int { return 0 }
 
 // History is event 103: the agent's whole memory.
 type History struct {
@@ -109,14 +104,6 @@ func (p History) encode(b *builder) {
 		b.num("end_turn_id", p.EndTurn)
 	}
 	p.tail(b)
-}
-
-func (p History) size() int {
-	n := 0
-	for _, c := range p.Contents {
-		n += len(c) + 1
-	}
-	return n
 }
 
 // Failed is event 110: something that a turn needed failed.
@@ -147,8 +134,6 @@ func (p Failed) encode(b *builder) {
 	b.value("errors", errs)
 	p.tail(b)
 }
-
-func (Failed) size() int { return 0 }
 
 // Turns is event 112: the turn table of an agent that has ended. It holds every turn; Agora cuts
 // the table at 200.
@@ -233,5 +218,3 @@ func (e TurnEdge) encode(b *builder, name, at string) {
 	}
 	b.close()
 }
-
-func (p Turns) size() int { return 400 * len(p.Turns) }

@@ -5,72 +5,80 @@ import "github.com/heardlog/heardlog/internal/event"
 // DeadLetter is event 10011: a delivery has failed for good. It goes to the project's other
 // endpoints, and is sent under the agent of the lost event.
 type DeadLetter struct {
-	EndpointID string
-	DeliveryID string
-	EventID    string // noticeId of what was not delivered
-	Type       int    // and its type
-	AgentID    string // and its agent; "" where it has none
-	Attempts   int
-	LastStatus int    // of the last attempt; 0 = no answer, and left out
-	Reason     string // for the operator; holds no secret
-	CreatedMS  int64  // when that event happened
+	EndpointID string `json:"endpoint_id"`
+	DeliveryID string `json:"delivery_id"`
+	EventID    string `json:"event_id"`   // noticeId of what was not delivered
+	Type       int    `json:"event_type"` // and its type
+	AgentID    string `json:"agent_id"`   // and its agent; "" where it has none
+	Attempts   int    `json:"attempts"`
+	LastStatus int    `json:"last_status,omitempty"` // of the last attempt; 0 = no answer
+	Reason     string `json:"reason"`                // for the operator; holds no secret
+	CreatedMS  int64  `json:"created_ms"`            // when that event happened
 }
 
 // EventType is event.DeliveryDead.
 func (DeadLetter) EventType() int { return event.DeliveryDead }
 
-func (p DeadLetter) encode(b *builder) {
-	b.str("endpoint_id", p.EndpointID)
-	b.str("delivery_id", p.DeliveryID)
-	b.str("event_id", p.EventID)
-	b.num("event_type", int64(p.Type))
-	b.str("agent_id", p.AgentID)
-	b.num("attempts", int64(p.Attempts))
-	if p.LastStatus != 0 {
-		b.num("last_status", int64(p.LastStatus))
-	}
-	b.str("reason", p.Reason)
-	b.num("created_ms", p.CreatedMS)
-}
-
-func (DeadLetter) size() int { return 0 }
+func (p DeadLetter) encode(b *builder) { b.fields(p) }
 
 // EndpointDisabled is event 10012: an endpoint gets no more events until it is enabled again. It
 // goes to the project's other endpoints.
 type EndpointDisabled struct {
-	EndpointID  string
-	URL         string // without its query and user, which may hold secrets
-	Description string
-	Reason      string // for the operator; holds no secret
-	DisabledMS  int64
+	EndpointID  string `json:"endpoint_id"`
+	URL         string `json:"url"` // without its query and user, which may hold secrets
+	Description string `json:"description"`
+	Reason      string `json:"reason"` // for the operator; holds no secret
+	DisabledMS  int64  `json:"disabled_ms"`
 }
 
 // EventType is event.EndpointDisabled.
 func (EndpointDisabled) EventType() int { return event.EndpointDisabled }
 
-func (p EndpointDisabled) encode(b *builder) {
-	b.str("endpoint_id", p.EndpointID)
-	b.str("url", p.URL)
-	b.str("description", p.Description)
-	b.str("reason", p.Reason)
-	b.num("disabled_ms", p.DisabledMS)
+func (p EndpointDisabled) encode(b *builder) { b.fields(p) }
+
+// UserErased is event 10111: a caller was erased, with all names. It has no agent.
+type UserErased struct {
+	UserID   string `json:"user_id"`
+	Agents   int    `json:"agents"`
+	Memories int    `json:"memories"` // messages in the ledgers of others
+	Records  int    `json:"records"`  // facts and others
+	Aliases  int    `json:"aliases"`
+	ErasedMS int64  `json:"erased_ms"`
 }
 
-func (EndpointDisabled) size() int { return 0 }
+// EventType is event.UserErased.
+func (UserErased) EventType() int { return event.UserErased }
+
+func (p UserErased) encode(b *builder) { b.fields(p) }
 
 // Test is event 10021: a test that was requested to see whether an endpoint can be reached. It goes
 // to that endpoint alone, whatever its filter.
 type Test struct {
-	EndpointID string
-	Message    string
+	EndpointID string `json:"endpoint_id"`
+	Message    string `json:"message"`
 }
 
 // EventType is event.Test.
 func (Test) EventType() int { return event.Test }
 
-func (p Test) encode(b *builder) {
-	b.str("endpoint_id", p.EndpointID)
-	b.str("message", p.Message)
+func (p Test) encode(b *builder) { b.fields(p) }
+
+// Fact is an event about a fact: 10101 to 10104, according to Type. Fields that do not apply are
+// empty. It holds no text, which would outlive the erasure of the caller; receivers read the fact.
+type Fact struct {
+	Type         int     `json:"-"`
+	UserID       string  `json:"user_id"`
+	FactID       string  `json:"fact_id"`
+	Kind         string  `json:"kind"`
+	Confidence   float64 `json:"confidence"`
+	State        string  `json:"state"`
+	Reason       string  `json:"reason"`
+	Supersedes   string  `json:"supersedes"`
+	SupersededBy string  `json:"superseded_by"`
+	AgentID      string  `json:"agent_id"` // of the call that proves it
 }
 
-func (Test) size() int { return 0 }
+// EventType is the fact's Type.
+func (p Fact) EventType() int { return p.Type }
+
+func (p Fact) encode(b *builder) { b.fields(p) }

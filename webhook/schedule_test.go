@@ -28,8 +28,9 @@ func TestDefaultSchedule(t *testing.T) {
 	}
 }
 
-// Whatever the numbers: never before the list's wait or the receiver's (up to a day), at most a
-// fifth (or a second) after the later of both, and at an end some time.
+// TestWaitBounds checks for any numbers that a wait is never shorter than the list's or the
+// receiver's (up to a day), at most a fifth (or a second) longer than the later of both, and
+// finite.
 func TestWaitBounds(t *testing.T) {
 	t.Parallel()
 	check := func(waits []uint32, n uint16, age int64, hint int64, random uint32) bool {
@@ -58,7 +59,7 @@ func TestWaitBounds(t *testing.T) {
 	}
 }
 
-// Walks the whole list as a worker does and looks at each step.
+// TestWaitWalk steps through the whole list as a worker does.
 func TestWaitWalk(t *testing.T) {
 	t.Parallel()
 	s := webhook.DefaultSchedule()
@@ -160,7 +161,7 @@ func TestSettle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := webhook.Delivery{Attempt: tt.attempt, CreatedMS: now.Add(-2 * time.Hour).UnixMilli(), Body: []byte("{}")}
-			r := s.Settle(d, tt.o, now, 0)
+			r := webhook.Policy{Schedule: s}.Settle(d, tt.o, now, 0)
 			if r.State != tt.state || !strings.Contains(r.Reason, tt.reason) || !strings.Contains(r.DisableEndpoint, tt.disable) {
 				t.Errorf("%+v", r)
 			}

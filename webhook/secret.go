@@ -27,19 +27,19 @@ const MaxSecret = 256
 func ParseSecret(raw string) (secret.String, error) {
 	switch {
 	case raw == "":
-		return "", fault.At(fault.Missing, "secret", "is empty")
+		return "", fault.At(fault.Missing, "secret", "must not be empty")
 	case strings.TrimSpace(raw) != raw:
-		return "", fault.At(fault.Invalid, "secret", "begins or ends with white space; was it pasted with a line break?")
+		return "", fault.At(fault.Invalid, "secret", "must not begin or end with white space; was it pasted with a line break?")
 	case strings.HasPrefix(raw, "v1,") || strings.HasPrefix(raw, "v1a,"):
 		// People paste the version of the signature header in front of the secret, and every
 		// signature is then wrong.
-		return "", fault.At(fault.Invalid, "secret", `begins with "v1,", which belongs to the signature header; give only what follows the comma`)
+		return "", fault.At(fault.Invalid, "secret", `must not begin with "v1,", which belongs to the signature header; use only what follows the comma`)
 	case strings.HasPrefix(raw, "whsk_") || strings.HasPrefix(raw, "whpk_"):
-		return "", fault.At(fault.Invalid, "secret", "is a key pair of v1a signatures; a whsec_ secret or plain text is needed")
+		return "", fault.At(fault.Invalid, "secret", "must be a whsec_ secret or plain text, not a key pair of v1a signatures")
 	case len(raw) > MaxSecret:
 		return "", fault.At(fault.Invalid, "secret", "is %d bytes long; at most %d are allowed", len(raw), MaxSecret)
 	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, unicode.IsControl):
-		return "", fault.At(fault.Invalid, "secret", "holds control characters or is not UTF-8")
+		return "", fault.At(fault.Invalid, "secret", "must be UTF-8 without control characters")
 	}
 	if _, err := standardKey(secret.String(raw)); err != nil {
 		return "", err
@@ -56,10 +56,10 @@ func standardKey(s secret.String) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil { // the library's error holds only an offset, but no detail of a secret is needed
-		return nil, fault.At(fault.Invalid, "secret", "begins with %s, but what follows is not base64", secretPrefix)
+		return nil, fault.At(fault.Invalid, "secret", "must have base64 after %s", secretPrefix)
 	}
 	if len(key) < minKey || len(key) > maxKey {
-		return nil, fault.At(fault.Invalid, "secret", "holds a key of %d bytes; %d to %d are allowed after %s", len(key), minKey, maxKey, secretPrefix)
+		return nil, fault.At(fault.Invalid, "secret", "must have a key of %d to %d bytes after %s, not %d", minKey, maxKey, secretPrefix, len(key))
 	}
 	return key, nil
 }
@@ -75,7 +75,7 @@ func (e Endpoint) checkAgora(now time.Time) error {
 			return nil
 		}
 	}
-	return fault.At(fault.Invalid, "agora_signatures", "are made with a secret of kind %s, and there is no live one: add one to secrets, or set this to false", KindHMAC)
+	return fault.At(fault.Invalid, "agora_signatures", "requires a live secret of kind %s: add one to secrets, or set this to false", KindHMAC)
 }
 
 // live returns the secrets of the endpoint that sign at the time.

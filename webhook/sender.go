@@ -46,8 +46,6 @@ type SenderConfig struct {
 	TLS *tls.Config
 	// Now returns the time for signatures; nil means time.Now.
 	Now func() time.Time
-	// UserAgent is sent with each attempt; empty is "Heardlog-Webhook/1".
-	UserAgent string
 	// Thin makes thin events for endpoints that want them, and for bodies that are over an
 	// endpoint's limit. If it is nil, every body is sent whole.
 	Thin *Thin
@@ -77,9 +75,6 @@ func NewSender(c SenderConfig) (*Sender, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
-	}
-	if c.UserAgent == "" {
-		c.UserAgent = "Heardlog-Webhook/1"
 	}
 	if c.Total <= 0 {
 		c.Total = TotalTimeout
@@ -179,9 +174,6 @@ type Outcome struct {
 	RetryAfter time.Duration
 	// Stop is the receiver's webhook-delivery header where it is StopMessage or StopEndpoint.
 	Stop string
-	// Cause is the error behind ErrorClass, for tests and errors.Is; nil for a status. It may quote
-	// the receiver and must not be logged.
-	Cause error
 }
 
 // The values of a receiver's webhook-delivery header that Heardlog heeds.
@@ -216,26 +208,25 @@ func (s *Sender) send(ctx context.Context, d Delivery, out *Outcome) {
 	if s.c.Thin != nil && s.c.Thin.Wanted(d) {
 		body, err := s.c.Thin.Body(d, s.c.Now())
 		if err != nil {
-			out.ErrorClass, out.Error, out.Cause = ClassBroken, shown(err), err
+			out.ErrorClass, out.Error = ClassBroken, shown(err)
 			return
 		}
 		d.Body, out.Detail.Thin = body, true
 	}
 	req, class, err := s.request(ctx, d)
 	if err != nil {
-		out.ErrorClass, out.Error, out.Cause = class, shown(err), err
+		out.ErrorClass, out.Error = class, shown(err)
 		return
 	}
 	transport, err := s.transportOf(d.Endpoint.ClientCert)
 	if err != nil {
-		out.ErrorClass, out.Error, out.Cause = ClassEndpoint, shown(err), err
+		out.ErrorClass, out.Error = ClassEndpoint, shown(err)
 		return
 	}
 	p := progress{began: time.Now()}
 	resp, err := transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, p.trace())))
 	p.steps(&out.Detail)
 	if err != nil {
-		out.Cause = err
 		if errors.Is(ctx.Err(), context.Canceled) {
 			out.ErrorClass, out.Error = ClassCanceled, "the server went down during the attempt"
 			return
@@ -281,9 +272,8 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 			return nil, ClassEndpoint, err
 		}
 	}
-	u, err := url.Parse(d.Endpoint.URL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil {
-		return nil, ClassEndpoint, fault.New(fault.Invalid, "the endpoint's URL is not an http or https URL with a host and without user name")
+	if err := CheckURL("url", d.Endpoint.URL); err != nil {
+		return nil, ClassEndpoint, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint.URL, bytes.NewReader(d.Body))
 	if err != nil {
@@ -293,7 +283,7 @@ func (s *Sender) request(ctx context.Context, d Delivery) (*http.Request, string
 		return nil, ClassEndpoint, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", s.c.UserAgent)
+	req.Header.Set("User-Agent", "Heardlog-Webhook/1")
 	// An empty list is not sent, but it lets the transport retry on a new connection if the
 	// receiver has just closed the idle one. Otherwise that common race would cost an attempt.
 	// Receivers drop repeats anyway.

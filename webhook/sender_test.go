@@ -26,7 +26,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// newSender makes a sender that may call this machine.
+// newSender returns a sender that may call this machine.
 func newSender(t *testing.T, change func(*webhook.SenderConfig)) *webhook.Sender {
 	t.Helper()
 	c := webhook.SenderConfig{Dial: new(net.Dialer).DialContext}
@@ -48,8 +48,7 @@ func delivery(url string) webhook.Delivery {
 	}
 }
 
-// receiver answers every connection by hand: the request's head has been read when answer is
-// called.
+// receiver calls answer for every connection, after the request's head has been read.
 func receiver(t *testing.T, answer func(c net.Conn, head *http.Request)) string {
 	t.Helper()
 	return "http://" + accept(t, func(c net.Conn) {
@@ -60,7 +59,7 @@ func receiver(t *testing.T, answer func(c net.Conn, head *http.Request)) string 
 	})
 }
 
-// accept serves connections until the test ends, and gives its address.
+// accept serves connections until the test ends, and returns its address.
 func accept(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -90,7 +89,7 @@ func accept(t *testing.T, serve func(net.Conn)) string {
 func wantClass(t *testing.T, o webhook.Outcome, class, text string) {
 	t.Helper()
 	if o.ErrorClass != class || !strings.Contains(o.Error, text) {
-		t.Errorf("class %q, error %q (cause %v); want %q, %q", o.ErrorClass, o.Error, o.Cause, class, text)
+		t.Errorf("class %q, error %q; want %q, %q", o.ErrorClass, o.Error, class, text)
 	}
 }
 
@@ -138,8 +137,8 @@ func TestSendRequest(t *testing.T) {
 	}
 }
 
-// Signatures belong to the attempt: a new time, all secrets that live then, and none that has been
-// revoked.
+// TestSendSignsAnew checks that each attempt is signed again: with a new time, all secrets that are
+// live then, and none that has been revoked.
 func TestSendSignsAnew(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -192,14 +191,14 @@ func TestSendSignsAnew(t *testing.T) {
 	if h.Get("Agora-Signature") != "" || h.Get("Agora-Signature-V2") != "" {
 		t.Error("Agora signatures that nobody asked for")
 	}
-	// All ended: nothing goes out unsigned in their place.
+	// If all have ended, nothing is sent unsigned.
 	d.Endpoint.Secrets = []webhook.SigningSecret{{Value: "old", NotAfter: start}}
 	h, o := send()
 	if h != nil {
 		t.Error("sent without a live secret")
 	}
 	wantClass(t, o, webhook.ClassEndpoint, "every secret")
-	// None at all is the endpoint's choice.
+	// An endpoint may have no secrets at all.
 	d.Endpoint.Secrets, d.Endpoint.Agora = nil, true
 	if h, o = send(); !o.OK() || h.Get("Webhook-Signature") != "" || h.Get("Agora-Signature") != "" || h.Get("Webhook-Id") == "" {
 		t.Errorf("unsigned: %v, %+v", h, o)
@@ -337,7 +336,7 @@ func TestSendBadReceivers(t *testing.T) {
 				tt.answer(c, r)
 			})))
 			if o.Status != tt.status || o.ErrorClass != tt.class {
-				t.Errorf("status %d class %q (%v), want %d %q", o.Status, o.ErrorClass, o.Cause, tt.status, tt.class)
+				t.Errorf("status %d class %q, want %d %q", o.Status, o.ErrorClass, tt.status, tt.class)
 			}
 			if len(o.Response) != tt.kept {
 				t.Errorf("kept %q", o.Response)
@@ -346,8 +345,8 @@ func TestSendBadReceivers(t *testing.T) {
 	}
 }
 
-// However long the answer, 16 KiB of it are kept and not much more is read; packed bodies stay
-// packed.
+// TestSendLongAnswers checks that 16 KiB of a long answer are kept and not much more is read.
+// Compressed bodies stay compressed.
 func TestSendLongAnswers(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer
@@ -481,7 +480,8 @@ func TestSendBrokenDelivery(t *testing.T) {
 	}
 }
 
-// A receiver that repeats our request to us must not bring the URL's secrets into the error.
+// TestSendErrorsHoldNoSecrets checks that a receiver that repeats the request cannot bring the
+// URL's secrets into the error.
 func TestSendErrorsHoldNoSecrets(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(net.Conn, *http.Request){
@@ -504,8 +504,8 @@ func TestSendErrorsHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// The receiver hangs up while we still upload: with a status we may see it, without one we try
-// again later.
+// TestSendCutUpload checks a receiver that hangs up during the upload: its status may arrive;
+// without one there is a retry.
 func TestSendCutUpload(t *testing.T) {
 	t.Parallel()
 	for name, word := range map[string]string{"with a status": "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "without": ""} {
@@ -521,14 +521,14 @@ func TestSendCutUpload(t *testing.T) {
 			d.Body = bytes.Repeat([]byte("x"), 20<<20)
 			o := newSender(t, nil).Send(t.Context(), d)
 			if o.ErrorClass != webhook.ClassReset && (word == "" || o.Status != 413) {
-				t.Errorf("status %d class %q (%v)", o.Status, o.ErrorClass, o.Cause)
+				t.Errorf("status %d class %q %q", o.Status, o.ErrorClass, o.Error)
 			}
 		})
 	}
 }
 
-// A kept connection that the receiver closes just as we use it costs no attempt: the transport
-// sends again on a new one.
+// TestSendKeepAliveRace checks that a kept connection that the receiver closes at the moment of use
+// costs no attempt: the transport sends again on a new one.
 func TestSendKeepAliveRace(t *testing.T) {
 	t.Parallel()
 	var conns, requests atomic.Int32
@@ -558,7 +558,7 @@ func TestSendKeepAliveRace(t *testing.T) {
 	}
 }
 
-// What is dialled is the host as DNS knows it, once, with the scheme's port.
+// TestSendDials checks that the host is dialled as in DNS, once, with the scheme's port.
 func TestSendDials(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

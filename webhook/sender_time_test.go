@@ -16,8 +16,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// The limits of an attempt, to the second: the receiver is at the other end of a pipe, and time is
-// synctest's.
+// TestSendTimeLimits checks the limits of an attempt, to the second: the receiver is at the other
+// end of a pipe, and the clock is synctest's.
 func TestSendTimeLimits(t *testing.T) {
 	t.Parallel()
 	readRequest := func(c net.Conn) {
@@ -105,7 +105,7 @@ func TestSendTimeLimits(t *testing.T) {
 					t.Errorf("took %s (%d ms in the record), want %s", took, o.DurationMS, tt.took)
 				}
 				if o.Status != tt.status || o.ErrorClass != tt.class || len(o.Response)-len(tt.kept) > 1 || !strings.HasPrefix(string(o.Response), tt.kept) {
-					t.Errorf("status %d class %q %q (%v), kept %q", o.Status, o.ErrorClass, o.Error, o.Cause, o.Response)
+					t.Errorf("status %d class %q %q, kept %q", o.Status, o.ErrorClass, o.Error, o.Response)
 				}
 				if took >= s.Lease()-5*time.Second {
 					t.Errorf("a lease of %s is too short", s.Lease())

@@ -70,7 +70,7 @@ func TestSendTLS(t *testing.T) {
 	}
 }
 
-// certificate makes a certificate for hook.test, signed by itself, that ends at the time.
+// certificate returns a self-signed certificate for hook.test that expires at the given time.
 func certificate(t *testing.T, notAfter time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -17,7 +17,7 @@ import (
 )
 
 // Service implements the rules about endpoints and deliveries that do not depend on the store.
-// Every field but Thin is required.
+// Every field but Thin, and Once without it, is required.
 type Service struct {
 	Store interface {
 		Endpoints
@@ -27,7 +27,14 @@ type Service struct {
 	// names are checked when they are dialled.
 	CheckURL func(raw string) error
 	// Nil if receivers could not reach the server: then no endpoint can ask for thin events.
-	Thin   *Thin
+	Thin *Thin
+	// Once marks the fetch URLs that were used.
+	Once interface {
+		// Use marks a name as used until a time. It fails with fault.Conflict if it is marked.
+		Use(ctx context.Context, project, name string, until time.Time) error
+		// Forget removes the mark.
+		Forget(ctx context.Context, project, name string) error
+	}
 	Now    func() time.Time
 	NewID  func() string
 	Random io.Reader // for secrets
@@ -61,11 +68,11 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 	var err error
 	switch {
 	case n.Kind != KindHMAC && n.Kind != KindEd25519:
-		return out, fault.At(fault.Invalid, at("kind"), "is not one of %s, %s", KindHMAC, KindEd25519)
+		return out, fault.At(fault.Invalid, at("kind"), "must be %s or %s", KindHMAC, KindEd25519)
 	case !n.NotAfter.IsZero() && !n.NotAfter.After(now):
-		return out, fault.At(fault.Invalid, at("not_after"), "is over already")
+		return out, fault.At(fault.Invalid, at("not_after"), "must be in the future")
 	case n.Value != "" && Asymmetric(n.Value) != (n.Kind == KindEd25519):
-		return out, fault.At(fault.Invalid, at("kind"), "is %s, and the secret is of the other kind", n.Kind)
+		return out, fault.At(fault.Invalid, at("kind"), "is %s, but the secret is of the other kind", n.Kind)
 	case n.Value != "":
 		_, err = ParseKey(n.Value.Reveal())
 		if err != nil {
@@ -100,9 +107,6 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	if len(signers) == 0 {
 		signers = []NewSigner{{}}
 	}
-	if len(signers) > MaxSecrets {
-		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "%d of them; at most %d are allowed", len(signers), MaxSecrets)
-	}
 	for i, n := range signers {
 		secret, err := s.signer(n, "sec_"+s.NewID(), fmt.Sprintf("secrets[%d]", i))
 		if err != nil {
@@ -115,7 +119,7 @@ func (s *Service) Create(ctx context.Context, e Endpoint, signers []NewSigner, k
 	}
 	now := s.Now()
 	if len(e.live(now)) == 0 {
-		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "at least one that signs is needed")
+		return Endpoint{}, false, fault.At(fault.Invalid, "secrets", "must have at least one that signs")
 	}
 	if err := e.checkAgora(now); err != nil {
 		return Endpoint{}, false, err
@@ -162,7 +166,7 @@ func (s *Service) check(e *Endpoint) error {
 		return fault.At(fault.Invalid, "url", "%s", shown(err))
 	}
 	if e.Payload == PayloadThin && s.Thin == nil {
-		return fault.At(fault.Invalid, "payload", "thin events hold a URL of this server, which does not know its own: set HEARDLOG_PUBLIC_URL")
+		return fault.At(fault.Invalid, "payload", "thin requires HEARDLOG_PUBLIC_URL, because thin events contain a URL of this server")
 	}
 	return nil
 }
@@ -179,7 +183,7 @@ func (s *Service) note(old Endpoint, next *Endpoint) {
 
 // fixed is the refusal to change what the settings say.
 func fixed() error {
-	return fault.New(fault.Conflict, "the endpoint comes from the server's settings (HEARDLOG_WEBHOOK_URL): change it there; here it can be enabled, disabled and tested")
+	return fault.New(fault.Conflict, "the endpoint comes from the server's settings (HEARDLOG_WEBHOOK_URL): change it there; the API can only enable, disable and test it")
 }
 
 // Update stores the endpoint as edit changes it. rev, if not 0, is the revision that the caller has
@@ -294,7 +298,7 @@ func (s *Service) Rotate(ctx context.Context, project, id string, n NewSigner, o
 }
 
 // errRepeated leaves an endpoint as it is.
-var errRepeated = fault.New(fault.Conflict, "the secret is there already")
+var errRepeated = fault.New(fault.Conflict, "the secret exists already")
 
 // Revoke ends a secret at once. It fails with fault.NotFound, and with fault.Conflict for the last
 // secret that signs.
@@ -305,7 +309,7 @@ func (s *Service) Revoke(ctx context.Context, project, id, secretID string) (End
 			return err
 		}
 		if next.checkAgora(s.Now()) != nil && e.checkAgora(s.Now()) == nil {
-			return fault.New(fault.Conflict, "it is the last secret of kind %s, with which agora_signatures are made; set those to false first, or make a new one", KindHMAC)
+			return fault.New(fault.Conflict, "this is the last secret of kind %s, which agora_signatures require; set agora_signatures to false first, or add a new secret", KindHMAC)
 		}
 		*e = next
 		return nil
@@ -384,22 +388,40 @@ func keyName(key string) string {
 	return digest(16, "replay", key)
 }
 
-// Fetch returns the full body behind a thin event. It fails like Thin.Open, and with fault.NotFound
-// if the endpoint is deleted or the retention of the event is over.
-func (s *Service) Fetch(ctx context.Context, token string) ([]byte, error) {
+// Fetch returns the full body behind a thin event and marks its URL as used; unused takes the mark
+// away if the body could not be sent. Fetch fails like Thin.Open, with fault.NotFound if the
+// endpoint is deleted or the retention of the event is over, and with fault.Stopped if the URL was
+// used before. While a delivery of the event to the endpoint is pending, the URL may be used again:
+// the receiver may not have got or processed the body.
+func (s *Service) Fetch(ctx context.Context, token string) (body []byte, unused func(context.Context) error, err error) {
 	if s.Thin == nil {
-		return nil, fault.New(fault.NotFound, "this server makes no fetch URLs: HEARDLOG_PUBLIC_URL is not set")
+		return nil, nil, fault.New(fault.NotFound, "this server has no fetch URLs, because HEARDLOG_PUBLIC_URL is not set")
 	}
-	eventID, endpointID, err := s.Thin.Open(token, s.Now())
+	eventID, endpointID, ends, err := s.Thin.Open(token, s.Now())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e, err := s.Store.Endpoint(ctx, "", endpointID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := s.Store.Event(ctx, e.Project, eventID)
-	return m.Body, err
+	if err != nil {
+		return nil, nil, err
+	}
+	mark := digest(16, "fetch", token)
+	unused = func(ctx context.Context) error { return s.Once.Forget(ctx, e.Project, mark) }
+	if err = s.Once.Use(ctx, e.Project, mark, ends); !fault.Is(err, fault.Conflict) {
+		return m.Body, unused, err
+	}
+	page, err := s.Store.Deliveries(ctx, DeliveryQuery{Project: e.Project, Endpoint: endpointID, EventID: eventID, States: []DeliveryState{Pending}, Limit: 1})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(page.Deliveries) == 0 && page.Next == "" { // a next page may hold one
+		return nil, nil, fault.New(fault.Stopped, "the fetch URL was used already, and its delivery has ended; replay the delivery to get a fresh one")
+	}
+	return m.Body, unused, nil
 }
 
 // digest returns n bytes of a hash over the parts, in hex. Different lists of parts have different

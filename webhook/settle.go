@@ -1,30 +1,22 @@
 package webhook
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
 )
 
-// The policy's defaults.
-const (
-	DefaultParkAfter    = 3
-	DefaultDisableAfter = 5 * 24 * time.Hour
-)
-
 // Policy decides the state of deliveries after their attempts.
 type Policy struct {
-	Schedule Schedule // of endpoints that have none of their own
+	// Schedule is that of endpoints that have none of their own. Empty is one try; a worker takes
+	// nil for DefaultSchedule.
+	Schedule Schedule
 	// ParkAfter is the attempt from which on a status that blames the request itself (400, 401,
 	// 403, 404, 405, 422) ends the delivery; 0 means never.
 	ParkAfter int
 	// DisableAfter is how long an endpoint may fail without one success; 0 is for ever.
 	DisableAfter time.Duration
-}
-
-// Settle is that of a policy which has the schedule and nothing else.
-func (s Schedule) Settle(d Delivery, o Outcome, now time.Time, random float64) Result {
-	return Policy{Schedule: s}.Settle(d, o, now, random)
 }
 
 // Settle decides the state of a delivery after an attempt: delivered, pending until the next
@@ -110,11 +102,7 @@ func (p Policy) Overdue(d Delivery, now time.Time) (_ Result, ok bool) {
 
 // age is how long ago the delivery's first try was due; below 0 where that is still to come.
 func (d Delivery) age(now time.Time) time.Duration {
-	first := d.FirstDueMS
-	if first == 0 {
-		first = d.CreatedMS
-	}
-	return now.Sub(time.UnixMilli(first))
+	return now.Sub(time.UnixMilli(cmp.Or(d.FirstDueMS, d.CreatedMS)))
 }
 
 func (r Result) dead(reason string) Result {

@@ -9,7 +9,8 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// Attempts under way may end; nothing new is claimed, however much waits.
+// TestShutdownLetsAttemptsEnd checks that running attempts may end and nothing new is claimed,
+// however much waits.
 func TestShutdownLetsAttemptsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,8 +30,8 @@ func TestShutdownLetsAttemptsEnd(t *testing.T) {
 	})
 }
 
-// Those that take longer than the drain are cut off and given back: due at once, and the attempt
-// does not count.
+// TestShutdownReleases checks that attempts that take longer than the drain are cut off and
+// released: due at once, and not counted.
 func TestShutdownReleases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestShutdownReleases(t *testing.T) {
 	})
 }
 
-// A claim that was under way when the end came is given back unsent.
+// TestShutdownDuringClaim checks that a claim that was in progress at the end is released unsent.
 func TestShutdownDuringClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +86,7 @@ func TestShutdownDuringClaim(t *testing.T) {
 	})
 }
 
-// A store that is stuck does not hold the shutdown up for ever.
+// TestShutdownStoreStuck checks that a stuck store does not delay the shutdown forever.
 func TestShutdownStoreStuck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,7 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 	}
 	secrets := d.Endpoint.live(now)
 	if len(secrets) == 0 {
-		return fault.New(fault.Invalid, "every secret of the endpoint has ended; nothing is sent unsigned in its place: give it a new one")
+		return fault.New(fault.Invalid, "every secret of the endpoint has ended, and nothing is sent unsigned: add a new secret")
 	}
 	signatures := make([]string, len(secrets))
 	for i, s := range secrets {
@@ -96,6 +96,20 @@ func sign(h http.Header, d Delivery, now time.Time) error {
 		v1, v2 := SignAgora(secrets[shared], d.Body)
 		h.Set(HeaderAgora, v1)
 		h.Set(HeaderAgoraV2, v2)
+	}
+	return nil
+}
+
+// VerifyAgora checks that a request carries the Agora-Signature-V2 of the secret over the raw body.
+// It compares in constant time and fails with fault.Unauthenticated. Agora's signature holds no
+// time: a recorded request can be sent again.
+func VerifyAgora(secret secret.String, h http.Header, body []byte) error {
+	got := h.Get(HeaderAgoraV2)
+	if got == "" {
+		return fault.New(fault.Unauthenticated, "%s is missing", HeaderAgoraV2)
+	}
+	if _, want := SignAgora(secret, body); !hmac.Equal([]byte(strings.ToLower(got)), []byte(want)) {
+		return fault.New(fault.Unauthenticated, "%s does not match the body and the secret", HeaderAgoraV2)
 	}
 	return nil
 }

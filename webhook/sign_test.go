@@ -18,7 +18,7 @@ import (
 
 const whsec = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// The vectors of reference/webhooks.md section 2.
+// TestSignAgora checks signatures against published examples.
 func TestSignAgora(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ body, v1, v2 string }{
@@ -41,7 +41,7 @@ func TestSignAgora(t *testing.T) {
 	}
 }
 
-// The vector that the Standard Webhooks libraries share.
+// TestSignStandard checks the test vector that the Standard Webhooks libraries share.
 func TestSignStandard(t *testing.T) {
 	t.Parallel()
 	got, err := webhook.SignStandard(whsec, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
@@ -50,7 +50,8 @@ func TestSignStandard(t *testing.T) {
 	}
 }
 
-// The foreign library takes our signatures, of both kinds of secret, and we take its.
+// TestStandardBothWays checks that the independent library accepts Heardlog's signatures, of both
+// kinds of secret, and the other way round.
 func TestStandardBothWays(t *testing.T) {
 	t.Parallel()
 	body, now := []byte(`{"text":"né 😀"}`), time.Now()
@@ -120,9 +121,9 @@ func TestVerifyAgoraRefuses(t *testing.T) {
 		"upper case":       {http.Header{"Agora-Signature-V2": {strings.ToUpper(v2)}}, "s", ""},
 		"missing":          {http.Header{}, "s", "missing"},
 		"SHA-1 alone":      {http.Header{"Agora-Signature": {v2}}, "s", "missing"},
-		"of other secret":  {http.Header{"Agora-Signature-V2": {v2}}, "t", "does not fit"},
-		"cut off":          {http.Header{"Agora-Signature-V2": {v2[:63]}}, "s", "does not fit"},
-		"with one changed": {http.Header{"Agora-Signature-V2": {"0" + v2[1:]}}, "s", "does not fit"},
+		"of other secret":  {http.Header{"Agora-Signature-V2": {v2}}, "t", "does not match"},
+		"cut off":          {http.Header{"Agora-Signature-V2": {v2[:63]}}, "s", "does not match"},
+		"with one changed": {http.Header{"Agora-Signature-V2": {"0" + v2[1:]}}, "s", "does not match"},
 	} {
 		if name == "with one changed" && v2[0] == '0' {
 			t.Fatal("choose another body")
@@ -149,9 +150,9 @@ func TestParseSecret(t *testing.T) {
 		{"line break", "hunter2\n", "white space"},
 		{"tab inside", "hunter2\thunter2", "control"},
 		{"not UTF-8", "hunter2\xff", "control"},
-		{"not base64", "whsec_hunter2!", "not base64"},
-		{"short key", key(23), "23 bytes"},
-		{"long key", key(65), "65 bytes"},
+		{"must have base64", "whsec_hunter2!", "must have base64"},
+		{"short key", key(23), "24 to 64 bytes after whsec_, not 23"},
+		{"long key", key(65), "24 to 64 bytes after whsec_, not 65"},
 		{"key pair", "whsk_hunter2", "key pair"},
 		{"too long", strings.Repeat("hunter2", 40), "at most 256"},
 	} {

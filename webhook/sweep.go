@@ -14,9 +14,7 @@ type Sweeper struct {
 	Keep time.Duration // how long they are kept after they ended; 0 = as long as their agent
 	// KeepAgentless is how long events without an agent are kept if Keep is 0; 0 = for ever.
 	KeepAgentless time.Duration
-	// Every is how often they are looked for; 0 is ten minutes.
-	Every time.Duration
-	Now   func() time.Time // nil is time.Now
+	Now           func() time.Time // nil is time.Now
 	// Called after a sweep that failed; the next one does its work. May be nil.
 	OnError func(error)
 }
@@ -35,7 +33,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	if now == nil {
 		now = time.Now
 	}
-	tick := time.NewTicker(orDefault(s.Every, sweepEvery))
+	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
 		_, err := s.Log.ForgetDone(ctx, now().Add(-keep).UnixMilli(), agentless)

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -34,11 +35,11 @@ type Thin struct {
 // FetchPath.
 func NewThin(key []byte, base string) (*Thin, error) {
 	if len(key) < sha256.Size {
-		return nil, fault.New(fault.Invalid, "the key of fetch URLs is %d bytes long; at least %d are needed", len(key), sha256.Size)
+		return nil, fault.New(fault.Invalid, "the key of fetch URLs must have at least %d bytes, not %d", sha256.Size, len(key))
 	}
 	u, err := url.Parse(base)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fault.New(fault.Invalid, "the base of fetch URLs is not an http or https URL with a host and without user name or query")
+		return nil, fault.New(fault.Invalid, "the base of fetch URLs must be an http or https URL with a host and without user name or query")
 	}
 	return &Thin{key: key, base: strings.TrimRight(base, "/")}, nil
 }
@@ -71,8 +72,8 @@ func (t *Thin) Body(d Delivery, now time.Time) ([]byte, error) {
 	}
 	sum, expires := sha256.Sum256(d.Body), expiry(d, now)
 	p := thinPayload{
-		kind: e.EventType, agentID: about.AgentID, sequence: about.Sequence, bytes: len(d.Body), sum: hex.EncodeToString(sum[:]),
-		expiresMS: expires, url: t.base + FetchPath + t.Token(d.EventID, d.Endpoint.ID, time.UnixMilli(expires)),
+		kind: e.EventType, Thin: true, URL: t.base + FetchPath + t.Token(d.EventID, d.Endpoint.ID, time.UnixMilli(expires)), ExpiresMS: expires,
+		Bytes: len(d.Body), Sum: hex.EncodeToString(sum[:]), AgentID: about.AgentID, Sequence: about.Sequence,
 	}
 	return Encode(Notice{SID: e.SID, ID: e.NoticeID, AtMS: e.NotifyMS, Payload: p})
 }
@@ -86,10 +87,7 @@ func expiry(d Delivery, now time.Time) int64 {
 	for _, w := range d.Endpoint.Retry {
 		lasts += w + w/5 // the jitter
 	}
-	made := d.FirstDueMS
-	if made == 0 {
-		made = d.CreatedMS
-	}
+	made := cmp.Or(d.FirstDueMS, d.CreatedMS)
 	life := max(thinFor, max(lasts, d.Endpoint.MaxAge)+24*time.Hour).Milliseconds()
 	end := made + life
 	if late := now.Add(12*time.Hour).UnixMilli() - end; late > 0 {
@@ -111,32 +109,32 @@ func (t *Thin) Token(eventID, endpointID string, expires time.Time) string {
 // maxToken bounds a token before anything is computed over it, in bytes.
 const maxToken = 1024
 
-// Open checks a token. It fails with fault.NotFound for a token that this server has not signed,
-// and with fault.Stopped for an expired one.
-func (t *Thin) Open(token string, now time.Time) (eventID, endpointID string, err error) {
-	unknown := fault.New(fault.NotFound, "the fetch URL is none that this server has made; was it copied whole?")
+// Open checks a token and returns what it is for and when it ends. It fails with fault.NotFound for
+// a token that this server has not signed, and with fault.Stopped for an expired one.
+func (t *Thin) Open(token string, now time.Time) (eventID, endpointID string, ends time.Time, err error) {
+	unknown := fault.New(fault.NotFound, "this server did not make the fetch URL; was it copied completely?")
 	// The decoder would skip line breaks.
 	if len(token) > maxToken || strings.ContainsAny(token, "\r\n") {
-		return "", "", unknown
+		return "", "", ends, unknown
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) < sha256.Size || !hmac.Equal(b[:sha256.Size], t.sum(b[sha256.Size:])) {
-		return "", "", unknown
+		return "", "", ends, unknown
 	}
 	b = b[sha256.Size:] // ours from here on
 	expires, n := binary.Varint(b)
 	if n <= 0 {
-		return "", "", unknown
+		return "", "", ends, unknown
 	}
 	size, m := binary.Uvarint(b[n:])
 	rest := b[n+max(m, 0):]
 	if m <= 0 || size > uint64(len(rest)) {
-		return "", "", unknown
+		return "", "", ends, unknown
 	}
 	if now.UnixMilli() >= expires {
-		return "", "", fault.New(fault.Stopped, "the fetch URL ended at %s; replay the delivery to get a fresh one", time.UnixMilli(expires).UTC().Format(time.RFC3339))
+		return "", "", ends, fault.New(fault.Stopped, "the fetch URL ended at %s; replay the delivery to get a fresh one", time.UnixMilli(expires).UTC().Format(time.RFC3339))
 	}
-	return string(rest[:size]), string(rest[size:]), nil
+	return string(rest[:size]), string(rest[size:]), time.UnixMilli(expires), nil
 }
 
 func (t *Thin) sum(b []byte) []byte {
@@ -149,28 +147,16 @@ func (t *Thin) sum(b []byte) []byte {
 // thinPayload replaces an event's own payload.
 type thinPayload struct {
 	kind      int
-	agentID   string
-	sequence  *int64
-	url, sum  string
-	expiresMS int64
-	bytes     int
+	Thin      bool   `json:"thin"`
+	URL       string `json:"fetch_url"`
+	ExpiresMS int64  `json:"expires_at"`
+	Bytes     int    `json:"bytes"`
+	Sum       string `json:"sha256"`
+	AgentID   string `json:"agent_id,omitempty"`
+	Sequence  *int64 `json:"sequence,omitempty"`
 }
 
 // EventType is that of the event whose place it takes.
 func (p thinPayload) EventType() int { return p.kind }
 
-func (p thinPayload) encode(b *builder) {
-	b.value("thin", true)
-	b.str("fetch_url", p.url)
-	b.num("expires_at", p.expiresMS)
-	b.num("bytes", int64(p.bytes))
-	b.str("sha256", p.sum)
-	if p.agentID != "" {
-		b.str("agent_id", p.agentID)
-	}
-	if p.sequence != nil {
-		b.num("sequence", *p.sequence)
-	}
-}
-
-func (thinPayload) size() int { return 0 }
+func (p thinPayload) encode(b *builder) { b.fields(p) }

@@ -24,22 +24,22 @@ func newThin(t *testing.T, key byte) *webhook.Thin {
 	return thin
 }
 
-// TestThinToken: a token opens what it was made for, with the key and until the time it was made
-// with, and no byte of it can be changed.
+// TestThinToken checks that a token opens what it was made for, with the key and until its time,
+// and that no byte of it can be changed.
 func TestThinToken(t *testing.T) {
 	t.Parallel()
 	thin, now := newThin(t, 1), time.UnixMilli(1780000000000)
 	token := thin.Token("0a1b:9:103", "ep_1", now.Add(time.Hour))
 	for _, at := range []time.Time{now, now.Add(time.Hour - time.Millisecond), now.Add(-1000 * time.Hour)} {
-		event, endpoint, err := thin.Open(token, at)
+		event, endpoint, _, err := thin.Open(token, at)
 		if err != nil || event != "0a1b:9:103" || endpoint != "ep_1" {
 			t.Errorf("at %s: %q %q %v", at, event, endpoint, err)
 		}
 	}
-	if _, _, err := thin.Open(token, now.Add(time.Hour)); !fault.Is(err, fault.Stopped) {
+	if _, _, _, err := thin.Open(token, now.Add(time.Hour)); !fault.Is(err, fault.Stopped) {
 		t.Errorf("at its end: %v", err)
 	}
-	if _, _, err := newThin(t, 2).Open(token, now); !fault.Is(err, fault.NotFound) {
+	if _, _, _, err := newThin(t, 2).Open(token, now); !fault.Is(err, fault.NotFound) {
 		t.Errorf("with another key: %v", err)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
@@ -49,12 +49,12 @@ func TestThinToken(t *testing.T) {
 	for i := range raw {
 		bad := bytes.Clone(raw)
 		bad[i] ^= 1
-		if _, _, err := thin.Open(base64.RawURLEncoding.EncodeToString(bad), now); !fault.Is(err, fault.NotFound) {
+		if _, _, _, err := thin.Open(base64.RawURLEncoding.EncodeToString(bad), now); !fault.Is(err, fault.NotFound) {
 			t.Errorf("byte %d changed: %v", i, err)
 		}
 	}
 	for _, bad := range []string{"", "x", token[:len(token)-1], token + "A", token + "=", "\n" + token, strings.Repeat("A", 1<<20)} {
-		if _, _, err := thin.Open(bad, now); !fault.Is(err, fault.NotFound) {
+		if _, _, _, err := thin.Open(bad, now); !fault.Is(err, fault.NotFound) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
@@ -62,21 +62,21 @@ func TestThinToken(t *testing.T) {
 	for _, id := range []string{"n", "nn", "nnn"} { // one of which has no bits behind the last byte
 		token := thin.Token(id, "ep_1", now.Add(time.Hour))
 		for _, c := range letters {
-			if _, _, err := thin.Open(token[:len(token)-1]+string(c), now); (err == nil) != (byte(c) == token[len(token)-1]) {
+			if _, _, _, err := thin.Open(token[:len(token)-1]+string(c), now); (err == nil) != (byte(c) == token[len(token)-1]) {
 				t.Errorf("%d bytes, the last letter %c in place of %c: %v", len(token), c, token[len(token)-1], err)
 			}
 		}
 	}
-	// Of the same key, made for something else.
+	// Made with the same key for something else.
 	mac := hmac.New(sha256.New, bytes.Repeat([]byte{1}, 32))
 	mac.Write(raw[sha256.Size:])
-	if _, _, err := thin.Open(base64.RawURLEncoding.EncodeToString(append(mac.Sum(nil), raw[sha256.Size:]...)), now); !fault.Is(err, fault.NotFound) {
+	if _, _, _, err := thin.Open(base64.RawURLEncoding.EncodeToString(append(mac.Sum(nil), raw[sha256.Size:]...)), now); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a mac that was made for something else: %v", err)
 	}
 }
 
-// TestThinBody: the thin event is the same on each attempt, of the same envelope, and its URL
-// outlasts the schedule.
+// TestThinBody checks that the thin event is the same on each attempt, has the same envelope, and
+// that its URL outlasts the schedule.
 func TestThinBody(t *testing.T) {
 	t.Parallel()
 	thin, now := newThin(t, 1), time.UnixMilli(1780000009500)
@@ -116,7 +116,7 @@ func TestThinBody(t *testing.T) {
 	if e.SID != "a1" || e.NoticeID != "n-1" || e.EventType != 103 || e.NotifyMS != 1780000000123 || !p.Thin || p.Bytes != len(body) || p.SHA256 != hex.EncodeToString(sum[:]) || p.AgentID != "a1" || p.Sequence != 7 {
 		t.Errorf("%s", got)
 	}
-	// Two waits of five days, and their jitter.
+	// Two waits of five days, with their jitter.
 	if last := time.UnixMilli(d.FirstDueMS).Add(12 * 24 * time.Hour); p.Expires < last.UnixMilli() {
 		t.Errorf("the URL ends at %s, the last try may be at %s", time.UnixMilli(p.Expires), last)
 	}
@@ -128,7 +128,7 @@ func TestThinBody(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s", p.FetchURL)
 	}
-	if event, endpoint, err := thin.Open(token, time.UnixMilli(p.Expires-1)); err != nil || event != "n-1" || endpoint != "ep_1" {
+	if event, endpoint, _, err := thin.Open(token, time.UnixMilli(p.Expires-1)); err != nil || event != "n-1" || endpoint != "ep_1" {
 		t.Errorf("%q %q %v", event, endpoint, err)
 	}
 	d.Endpoint.MaxBodyBytes = 0
@@ -145,8 +145,8 @@ func TestThinBody(t *testing.T) {
 	}
 }
 
-// TestThinBodyLate: whenever a delivery is sent, what it names can still be fetched: its endpoint
-// may have been disabled for weeks.
+// TestThinBodyLate checks that whenever a delivery is sent, its body can still be fetched, even if
+// its endpoint was disabled for weeks.
 func TestThinBodyLate(t *testing.T) {
 	t.Parallel()
 	thin, made := newThin(t, 1), time.UnixMilli(1780000009000)
@@ -195,7 +195,7 @@ func FuzzThinOpen(f *testing.F) {
 	f.Add(thin.Token("n", "e", now.Add(time.Hour)))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, token string) {
-		event, endpoint, err := thin.Open(token, now)
+		event, endpoint, _, err := thin.Open(token, now)
 		if err == nil && thin.Token(event, endpoint, now.Add(time.Hour)) != token {
 			t.Errorf("%q opens %q %q", token, event, endpoint)
 		}

@@ -55,23 +55,23 @@ func (e *Endpoint) Validate() error {
 // CheckURL checks an endpoint's URL: absolute, http or https, with a host, without user name.
 func CheckURL(field, raw string) error {
 	if raw == "" {
-		return fault.At(fault.Missing, field, "an endpoint needs one")
+		return fault.At(fault.Missing, field, "is required")
 	}
 	if len(raw) > MaxURL {
-		return fault.At(fault.Invalid, field, "%d bytes long; at most %d are allowed", len(raw), MaxURL)
+		return fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(raw), MaxURL)
 	}
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
-		return fault.At(fault.Invalid, field, "is not a URL")
+		return fault.At(fault.Invalid, field, "must be a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fault.At(fault.Invalid, field, "only http and https are allowed")
+		return fault.At(fault.Invalid, field, "must be an http or https URL")
 	case u.Hostname() == "":
-		return fault.At(fault.Invalid, field, "has no host")
+		return fault.At(fault.Invalid, field, "must have a host")
 	case u.User != nil:
-		return fault.At(fault.Invalid, field, "holds a user name; give it as auth")
+		return fault.At(fault.Invalid, field, "must not contain a user name; set it in auth")
 	case u.Fragment != "":
-		return fault.At(fault.Invalid, field, "holds a fragment (#…), which is never sent")
+		return fault.At(fault.Invalid, field, "must not contain a fragment (#…), which is never sent")
 	}
 	return nil
 }
@@ -97,16 +97,16 @@ func SameOrigin(a, b string) bool {
 func (e *Endpoint) checkText() error {
 	switch {
 	case len(e.Description) > MaxDescription:
-		return fault.At(fault.Invalid, "description", "%d bytes long; at most %d are allowed", len(e.Description), MaxDescription)
+		return fault.At(fault.Invalid, "description", "is %d bytes long; at most %d are allowed", len(e.Description), MaxDescription)
 	case !utf8.ValidString(e.Description) || strings.ContainsFunc(e.Description, unicode.IsControl):
-		return fault.At(fault.Invalid, "description", "holds control characters or is not UTF-8")
+		return fault.At(fault.Invalid, "description", "must be UTF-8 without control characters")
 	}
 	return nil
 }
 
 func (e *Endpoint) checkSecrets() error {
 	if len(e.Secrets) > MaxSecrets {
-		return fault.At(fault.Invalid, "secrets", "%d of them; at most %d are allowed", len(e.Secrets), MaxSecrets)
+		return fault.At(fault.Invalid, "secrets", "has %d entries; at most %d are allowed", len(e.Secrets), MaxSecrets)
 	}
 	for i, s := range e.Secrets {
 		if _, err := ParseKey(s.Value.Reveal()); err != nil {
@@ -127,28 +127,28 @@ func within(field string, err error) error {
 
 func (e *Endpoint) checkHeaders() error {
 	if len(e.Headers) > MaxHeaderLines {
-		return fault.At(fault.Invalid, "headers", "%d of them; at most %d are allowed", len(e.Headers), MaxHeaderLines)
+		return fault.At(fault.Invalid, "headers", "has %d entries; at most %d are allowed", len(e.Headers), MaxHeaderLines)
 	}
 	seen := map[string]bool{}
 	for _, h := range e.Headers {
 		// Only a valid name goes into the field's path: the input may be anything.
 		field := "headers"
 		if !token(h.Name) || len(h.Name) > MaxHeaderName {
-			return fault.At(fault.Invalid, field, "a name is not one of a header: up to %d letters, digits and hyphens", MaxHeaderName)
+			return fault.At(fault.Invalid, field, "must be a header name of at most %d letters, digits and hyphens", MaxHeaderName)
 		}
 		field += "." + h.Name
 		name := textproto.CanonicalMIMEHeaderKey(h.Name)
 		switch {
 		case reserved(name):
-			return fault.At(fault.Invalid, field, "is set by Heardlog and cannot be chosen")
+			return fault.At(fault.Invalid, field, "is set by Heardlog and cannot be changed")
 		case name == "Authorization" && !e.Auth.Zero():
 			return fault.At(fault.Invalid, field, "is set by auth already")
 		case seen[name]:
 			return fault.At(fault.Invalid, field, "is given twice")
 		case len(h.Value) > MaxHeaderValue:
-			return fault.At(fault.Invalid, field, "%d bytes long; at most %d are allowed", len(h.Value), MaxHeaderValue)
+			return fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", len(h.Value), MaxHeaderValue)
 		case !headerValue(h.Value.Reveal()):
-			return fault.At(fault.Invalid, field, "only printable ASCII is allowed, without spaces at its ends")
+			return fault.At(fault.Invalid, field, "must be printable ASCII without spaces at its ends")
 		}
 		seen[name] = true
 	}
@@ -193,15 +193,15 @@ func (e *Endpoint) checkAuth() error {
 	a := e.Auth
 	switch {
 	case a.Bearer != "" && (a.User != "" || a.Password != ""):
-		return fault.At(fault.Invalid, "auth", "is either a bearer token or user name and password")
+		return fault.At(fault.Invalid, "auth", "must be either a bearer token, or user name and password")
 	case len(a.Bearer) > MaxHeaderValue || !headerValue(a.Bearer.Reveal()) || strings.Contains(a.Bearer.Reveal(), " "):
-		return fault.At(fault.Invalid, "auth.bearer", "up to %d characters of printable ASCII without spaces are allowed", MaxHeaderValue)
+		return fault.At(fault.Invalid, "auth.bearer", "must have at most %d characters of printable ASCII without spaces", MaxHeaderValue)
 	case a.Password != "" && a.User == "":
-		return fault.At(fault.Missing, "auth.username", "a password needs one")
+		return fault.At(fault.Missing, "auth.username", "is required with a password")
 	case len(a.User) > 256 || !headerValue(a.User) || strings.Contains(a.User, ":"):
-		return fault.At(fault.Invalid, "auth.username", "up to 256 characters of printable ASCII without a colon are allowed")
+		return fault.At(fault.Invalid, "auth.username", "must have at most 256 characters of printable ASCII without a colon")
 	case len(a.Password) > 256 || strings.ContainsFunc(a.Password.Reveal(), unicode.IsControl):
-		return fault.At(fault.Invalid, "auth.password", "up to 256 bytes without control characters are allowed")
+		return fault.At(fault.Invalid, "auth.password", "must have at most 256 bytes without control characters")
 	}
 	return nil
 }
@@ -212,17 +212,17 @@ func (e *Endpoint) checkCert() error {
 	case c.Zero():
 		return nil
 	case c.Cert == "" || c.Key == "":
-		return fault.At(fault.Missing, "client_cert", "certificate and key belong together")
+		return fault.At(fault.Missing, "client_cert", "must have both a certificate and its key")
 	case len(c.Cert)+len(c.Key) > MaxCertificate:
-		return fault.At(fault.Invalid, "client_cert", "%d bytes long; at most %d are allowed", len(c.Cert)+len(c.Key), MaxCertificate)
+		return fault.At(fault.Invalid, "client_cert", "is %d bytes long; at most %d are allowed", len(c.Cert)+len(c.Key), MaxCertificate)
 	}
 	// Some files hold both, but the certificate is shown in answers.
 	if strings.Contains(c.Cert, "PRIVATE KEY") {
-		return fault.At(fault.Invalid, "client_cert.cert", "holds a private key, too; give that as client_cert.key alone, which is never shown")
+		return fault.At(fault.Invalid, "client_cert.cert", "must not contain the private key; set that in client_cert.key, which is never shown")
 	}
 	// The library's text may quote the key's block type.
 	if _, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key.Reveal())); err != nil {
-		return fault.At(fault.Invalid, "client_cert", "is not a certificate and its own key, both in PEM")
+		return fault.At(fault.Invalid, "client_cert", "must be a certificate and its own key, both in PEM")
 	}
 	return nil
 }
@@ -230,24 +230,24 @@ func (e *Endpoint) checkCert() error {
 func (e *Endpoint) checkPayload() error {
 	switch {
 	case e.Payload != "" && e.Payload != PayloadFull && e.Payload != PayloadThin:
-		return fault.At(fault.Invalid, "payload", "is %q; full and thin are allowed", e.Payload)
+		return fault.At(fault.Invalid, "payload", "must be full or thin, not %q", e.Payload)
 	case e.MaxBodyBytes != 0 && (e.MaxBodyBytes < MinMaxBody || e.MaxBodyBytes > MaxMaxBody):
-		return fault.At(fault.Invalid, "max_body_bytes", "is %d; %d to %d are allowed", e.MaxBodyBytes, MinMaxBody, MaxMaxBody)
+		return fault.At(fault.Invalid, "max_body_bytes", "must be from %d to %d, not %d", MinMaxBody, MaxMaxBody, e.MaxBodyBytes)
 	}
 	return nil
 }
 
 func (e *Endpoint) checkRetry() error {
 	if len(e.Retry) > MaxRetries {
-		return fault.At(fault.Invalid, "retry_schedule", "%d waits; at most %d are allowed", len(e.Retry), MaxRetries)
+		return fault.At(fault.Invalid, "retry_schedule", "has %d waits; at most %d are allowed", len(e.Retry), MaxRetries)
 	}
 	for i, w := range e.Retry {
 		if w < MinRetryWait || w > MaxRetryWait {
-			return fault.At(fault.Invalid, "retry_schedule["+strconv.Itoa(i)+"]", "is %s; %s to %s are allowed", w, MinRetryWait, MaxRetryWait)
+			return fault.At(fault.Invalid, "retry_schedule["+strconv.Itoa(i)+"]", "must be from %s to %s, not %s", MinRetryWait, MaxRetryWait, w)
 		}
 	}
 	if e.MaxAge != 0 && (e.MaxAge < MinMaxAge || e.MaxAge > MaxMaxAge) {
-		return fault.At(fault.Invalid, "max_age", "is %s; %s to %s are allowed", e.MaxAge, MinMaxAge, MaxMaxAge)
+		return fault.At(fault.Invalid, "max_age", "must be from %s to %s, not %s", MinMaxAge, MaxMaxAge, e.MaxAge)
 	}
 	return nil
 }
@@ -255,12 +255,12 @@ func (e *Endpoint) checkRetry() error {
 func (e *Endpoint) checkLimits() error {
 	switch {
 	case e.Timeout != 0 && (e.Timeout < MinTimeout || e.Timeout > MaxTimeout):
-		return fault.At(fault.Invalid, "timeout", "is %s; %s to %s are allowed", e.Timeout, MinTimeout, MaxTimeout)
+		return fault.At(fault.Invalid, "timeout", "must be from %s to %s, not %s", MinTimeout, MaxTimeout, e.Timeout)
 	case e.MaxInFlight < 0 || e.MaxInFlight > MaxMaxInFlight:
-		return fault.At(fault.Invalid, "max_in_flight", "is %d; 1 to %d are allowed", e.MaxInFlight, MaxMaxInFlight)
+		return fault.At(fault.Invalid, "max_in_flight", "must be from 1 to %d, not %d", MaxMaxInFlight, e.MaxInFlight)
 	// Written so that NaN is refused too.
 	case e.RateLimit != 0 && !(e.RateLimit >= MinRateLimit && e.RateLimit <= MaxRateLimit):
-		return fault.At(fault.Invalid, "rate_limit", "is %g; %g to %g attempts a second are allowed", e.RateLimit, MinRateLimit, MaxRateLimit)
+		return fault.At(fault.Invalid, "rate_limit", "must be from %g to %g attempts a second, not %g", MinRateLimit, MaxRateLimit, e.RateLimit)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -15,7 +16,7 @@ import (
 
 // The worker's defaults.
 const (
-	DefaultInFlight    = 32
+	DefaultInFlight    = 64
 	DefaultPerEndpoint = 4
 	DefaultPoll        = time.Second
 	DefaultDrain       = 10 * time.Second
@@ -39,16 +40,16 @@ type Deliverer interface {
 // WorkerConfig holds the settings of a Worker. Queue and Sender are required; elsewhere a zero
 // value means the default.
 type WorkerConfig struct {
-	Queue    Queue
-	Sender   Deliverer
-	Schedule Schedule // nil is DefaultSchedule; empty is one try
-	// ParkAfter and DisableAfter are those of Policy. BreakAfter is how many failures in a row open
-	// an endpoint's breaker. 0 means the default, a negative value never.
-	ParkAfter, BreakAfter int
-	DisableAfter          time.Duration
-	// InFlight and PerEndpoint bound the attempts in progress, in all and for one endpoint. As long
-	// as fewer than InFlight/PerEndpoint endpoints are stuck, the others are not delayed; if stuck
-	// endpoints want more than PerEndpoint, fewer than half as many.
+	Queue  Queue
+	Sender Deliverer
+	Policy
+	// BreakAfter is how many failures in a row open an endpoint's breaker; a negative value is
+	// never.
+	BreakAfter int
+	// InFlight and PerEndpoint bound the attempts in progress, in all and for one endpoint. One
+	// project uses at most half of InFlight, and leaves room for the others: see Claim.Shares. As
+	// long as fewer than InFlight/PerEndpoint/2 endpoints of a project are stuck, its others are
+	// not delayed; if stuck endpoints want more than PerEndpoint, fewer than half as many.
 	InFlight, PerEndpoint int
 	Poll                  time.Duration // between claims when nothing wakes the worker
 	// How long attempts in progress may still take after Run's ctx is done.
@@ -62,7 +63,6 @@ type WorkerConfig struct {
 // Worker takes due deliveries from the queue and sends them.
 type Worker struct {
 	c       WorkerConfig
-	policy  Policy
 	gates   *gates
 	metrics *metrics
 }
@@ -86,21 +86,12 @@ func NewWorker(c WorkerConfig) (*Worker, error) {
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}
-	gates := newGates(orNever(c.BreakAfter, DefaultBreakAfter))
+	gates := newGates(cmp.Or(c.BreakAfter, DefaultBreakAfter))
 	m, err := newMetrics(c.Registerer, c.Queue, gates, c.Now)
 	if err != nil {
 		return nil, fmt.Errorf("webhook worker: register metrics: %w", err)
 	}
-	policy := Policy{Schedule: c.Schedule, ParkAfter: orNever(c.ParkAfter, DefaultParkAfter), DisableAfter: orNever(c.DisableAfter, DefaultDisableAfter)}
-	return &Worker{c: c, policy: policy, gates: gates, metrics: m}, nil
-}
-
-// orNever returns the default for 0, and 0, which means never, for a negative value.
-func orNever[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return max(v, 0)
+	return &Worker{c: c, gates: gates, metrics: m}, nil
 }
 
 func orDefault[T int | time.Duration](v, def T) T {
@@ -163,6 +154,7 @@ func (r *run) claim(ctx context.Context) {
 	defer poll.Stop()
 	pause := time.Duration(0)
 	more := false            // there was more than could be taken
+	left := 0                // how many attempts the last claim left free
 	most := r.c.InFlight / 4 // how many attempts that end are waited for
 	look := true             // there may be a test that came while all attempts were under way
 	for ctx.Err() == nil {
@@ -179,8 +171,11 @@ func (r *run) claim(ctx context.Context) {
 				continue
 			}
 			pause = 0
-			if more = free > 0 && n >= free || free == 0 && more; more && free > 0 {
-				continue // full, or more at once
+			left, _ = r.free()
+			full := free > 0 && n >= free
+			more = full || free == 0 && more || r.capped()
+			if full {
+				continue // there may be more at once
 			}
 		}
 		held := time.NewTimer(r.gates.wait(r.c.Now(), r.c.Poll))
@@ -192,7 +187,7 @@ func (r *run) claim(ctx context.Context) {
 			look = true
 		case <-r.freed:
 			if more {
-				most = r.together(ctx, most)
+				most = r.together(ctx, left, most)
 			}
 		case <-held.C: // an endpoint that was held back may go on
 		}
@@ -205,22 +200,22 @@ func (r *run) claim(ctx context.Context) {
 // whether it takes one delivery or eight.
 const gatherFor = 2 * time.Millisecond
 
-// together waits briefly until the given number of attempts have ended, and returns the number to
-// wait for the next time. The number shrinks if fewer end in time, because the others hang at
-// silent receivers and must not delay those that end.
-func (r *run) together(ctx context.Context, most int) int {
+// together waits briefly until most attempts have ended since the last claim, which left the given
+// number free. It returns the number to wait for the next time, which shrinks if fewer end in time:
+// the others hang at silent receivers and must not delay those that end.
+func (r *run) together(ctx context.Context, left, most int) int {
 	t := time.NewTimer(gatherFor)
 	defer t.Stop()
 	for {
 		free, _ := r.free()
-		if free >= most {
+		if free-left >= most {
 			return most
 		}
 		select {
 		case <-ctx.Done():
 			return most
 		case <-t.C:
-			return max(free, most/2)
+			return max(free-left, most/2)
 		case <-r.freed:
 		}
 	}
@@ -241,7 +236,7 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
-		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+		NowMS: now.UnixMilli(), Limit: free, Free: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
 		Room: r.room(now), Busy: r.under, Ended: r.ended,
 	})
 	if err != nil {
@@ -253,7 +248,7 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 		if !d.Urgent {
 			n++
 		}
-		if over, ok := r.policy.Overdue(d, now); ok {
+		if over, ok := r.c.Overdue(d, now); ok {
 			r.start(d, func(land func()) { land(); r.end(d, over, ends) })
 			continue
 		}
@@ -305,6 +300,19 @@ func (r *run) free() (attempts, tests int) {
 	return max(r.c.InFlight-r.busy-r.storing, 0), max(maxTests-r.urgent, 0)
 }
 
+// capped reports whether a project has as many attempts in progress as it may have, so that more of
+// its deliveries may wait for them to end.
+func (r *run) capped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.tenants {
+		if n >= r.c.InFlight-r.busy {
+			return true
+		}
+	}
+	return false
+}
+
 // add counts attempts under way and results that wait.
 func (r *run) add(d Delivery, flying, landed int) {
 	r.mu.Lock()
@@ -344,7 +352,8 @@ func (r *run) under(e *Endpoint) (project, endpoint int) {
 
 // room returns how many more attempts an endpoint may begin in one claim. Each endpoint has
 // PerEndpoint of its own. Beyond that, endpoints share one part, so that any number of stuck
-// receivers cannot delay the others. A single endpoint gets half of all attempts.
+// receivers cannot delay the others. A single endpoint gets a quarter of all attempts, which is
+// half of what its project may have.
 func (r *run) room(now time.Time) func(*Endpoint) int {
 	granted := map[string]int{} // from the shared part, in this claim
 	return func(e *Endpoint) int {
@@ -353,7 +362,7 @@ func (r *run) room(now time.Time) func(*Endpoint) int {
 		own := r.c.PerEndpoint
 		shared, known := granted[e.ID]
 		if !known {
-			left := r.c.InFlight/2 - own
+			left := r.c.InFlight/4 - own
 			for _, n := range r.flying {
 				left -= max(0, n-own)
 			}

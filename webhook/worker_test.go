@@ -16,10 +16,16 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
+// disableAfter is how long an endpoint may fail.
+const disableAfter = 5 * 24 * time.Hour
+
+// policy is the one of the server's default settings.
+func policy() webhook.Policy { return webhook.Policy{ParkAfter: 3, DisableAfter: disableAfter} }
+
 // start runs a worker inside a bubble; the returned function stops it and waits.
 func start(t *testing.T, q *fakeQueue, send func(ctx context.Context, d webhook.Delivery) webhook.Outcome, change func(*webhook.WorkerConfig)) (stop func() time.Duration) {
 	t.Helper()
-	c := webhook.WorkerConfig{Queue: q, Sender: fakeSender{send}, Random: func() float64 { return 0 }, Log: zerolog.Nop()}
+	c := webhook.WorkerConfig{Queue: q, Sender: fakeSender{send}, Policy: policy(), Random: func() float64 { return 0 }, Log: zerolog.Nop()}
 	if change != nil {
 		change(&c)
 	}
@@ -108,8 +114,8 @@ func TestWorkerRetries(t *testing.T) {
 	})
 }
 
-// The new URL and secrets are used, and a switched-off endpoint is left alone until it is switched
-// on.
+// TestWorkerEndpointEdited checks that the new URL and secrets are used, and that a disabled
+// endpoint gets nothing until it is enabled.
 func TestWorkerEndpointEdited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +170,8 @@ func TestWorkerGone(t *testing.T) {
 	})
 }
 
-// Fan-out: of three endpoints one fails; the others get each event exactly once.
+// TestWorkerFanOut checks three endpoints, one of which fails: the others get each event exactly
+// once.
 func TestWorkerFanOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,8 +208,8 @@ func TestWorkerFanOut(t *testing.T) {
 	})
 }
 
-// A dead endpoint with 10,000 deliveries holds up its own alone, and never takes more than its
-// share.
+// TestWorkerDeadEndpoint checks that a dead endpoint with 10,000 deliveries delays only its own,
+// and never takes more than its share.
 func TestWorkerDeadEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -250,13 +257,13 @@ func TestWorkerDeadEndpoint(t *testing.T) {
 	})
 }
 
-// Endpoints that ask for more at a time than the server has are given half of it, one alone, or
-// share that, and the others go on when their receivers are stuck.
+// TestWorkerGreedyEndpoint checks that endpoints with a higher limit than the server's get a
+// quarter of it alone, or share that, and that the others go on when such receivers are stuck.
 func TestWorkerGreedyEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ greedy, most int }{
-		"one":   {1, webhook.DefaultInFlight / 2},
-		"three": {3, webhook.DefaultInFlight/2 + 2*webhook.DefaultPerEndpoint},
+		"one":   {1, webhook.DefaultInFlight / 4},
+		"three": {3, webhook.DefaultInFlight/4 + 2*webhook.DefaultPerEndpoint},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -310,12 +317,26 @@ func testGreedy(t *testing.T, greedy, want int) {
 	})
 }
 
+// One project uses half of all attempts, several use all of them.
 func TestWorkerGlobalCap(t *testing.T) {
 	t.Parallel()
+	for name, tt := range map[string]struct{ projects, most int }{
+		"one project":   {1, webhook.DefaultInFlight / 2},
+		"many projects": {100, webhook.DefaultInFlight},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testGlobalCap(t, tt.projects, tt.most)
+		})
+	}
+}
+
+func testGlobalCap(t *testing.T, projects, want int) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		for _, e := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
-			q.add(e, 10)
+		for i := range 100 {
+			q.add(fmt.Sprint("e", i), 10)
+			q.move(fmt.Sprint("e", i), fmt.Sprint("p", i%projects))
 		}
 		var mu sync.Mutex
 		now, most := 0, 0
@@ -332,14 +353,63 @@ func TestWorkerGlobalCap(t *testing.T) {
 		}, nil)
 		time.Sleep(time.Minute)
 		stop()
-		if most != webhook.DefaultInFlight || q.count(webhook.Delivered, "") != 260 {
-			t.Errorf("%d at once, %d delivered", most, q.count(webhook.Delivered, ""))
+		if most != want || q.count(webhook.Delivered, "") != 1000 {
+			t.Errorf("%d at once, want %d; %d delivered", most, want, q.count(webhook.Delivered, ""))
 		}
 	})
 }
 
-// A store that fails is asked ever more rarely, whatever wakes the worker, and work goes on when it
-// is back.
+// TestWorkerSilentProjects checks that deliveries of another project are sent at once, however many
+// endpoints of one or several projects accept and never answer.
+func TestWorkerSilentProjects(t *testing.T) {
+	t.Parallel()
+	for name, projects := range map[string]int{"one": 1, "three": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSilent(t, projects)
+		})
+	}
+}
+
+func testSilent(t *testing.T, projects int) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for i := range 100 {
+			id := fmt.Sprint("silent", i)
+			q.add(id, 100)
+			q.move(id, fmt.Sprint("p", i%projects))
+		}
+		var mu sync.Mutex
+		late := time.Duration(0)
+		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
+			if d.Endpoint.ID == "live" {
+				mu.Lock()
+				late = max(late, time.Since(time.UnixMilli(d.CreatedMS)))
+				mu.Unlock()
+				return taken(d)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(webhook.TotalTimeout):
+			}
+			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassTimeout}}
+		}, nil)
+		for range 50 {
+			time.Sleep(700 * time.Millisecond)
+			q.add("live", 3)
+			q.move("live", "other")
+			q.wake()
+		}
+		time.Sleep(time.Second)
+		stop()
+		if n := q.count(webhook.Delivered, "live"); n != 150 || late > 10*time.Millisecond {
+			t.Errorf("%d of 150 delivered, the latest after %s", n, late)
+		}
+	})
+}
+
+// TestWorkerStoreDown checks that a failing store is called less and less often, whatever wakes the
+// worker, and that work goes on when it is back.
 func TestWorkerStoreDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -368,8 +438,8 @@ func TestWorkerStoreDown(t *testing.T) {
 	})
 }
 
-// A result that cannot be stored at once is stored later, within the lease; the event is not sent
-// again.
+// TestWorkerFinishFails checks that a result that cannot be stored at once is stored later, within
+// the lease; the event is not sent again.
 func TestWorkerFinishFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -391,8 +461,8 @@ func TestWorkerFinishFails(t *testing.T) {
 	})
 }
 
-// If it cannot be stored at all, the lease ends and the event is sent again: a duplicate, not a
-// loss. The same after a kill.
+// TestWorkerFinishNeverStored checks that if it cannot be stored at all, the lease ends and the
+// event is sent again: a duplicate, not a loss. The same happens after a kill.
 func TestWorkerFinishNeverStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -420,8 +490,8 @@ func TestWorkerFinishNeverStored(t *testing.T) {
 	})
 }
 
-// A worker that comes back after its lease has ended does not overwrite what another one stored,
-// and does not try again and again.
+// TestWorkerFence checks that a worker that comes back after its lease has ended does not overwrite
+// what another one stored, and does not retry endlessly.
 func TestWorkerFence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -448,7 +518,8 @@ func TestWorkerFence(t *testing.T) {
 	})
 }
 
-// A refused result is dropped at once, though its lease still runs: asking again cannot help.
+// TestWorkerConflict checks that a refused result is dropped at once although its lease still runs:
+// a retry cannot help.
 func TestWorkerConflict(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fault.Code{fault.Conflict, fault.NotFound} {
@@ -470,13 +541,14 @@ func TestWorkerConflict(t *testing.T) {
 	}
 }
 
-// A claim that took long leaves the attempt less time, so that it ends before the lease does.
+// TestWorkerSlowClaim checks that a slow claim leaves the attempt less time, so that it ends before
+// the lease.
 func TestWorkerSlowClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.add("a", 1)
-		// Heeds no deadline.
+		// It ignores deadlines.
 		q.onClaim = func(context.Context) error { time.Sleep(22 * time.Second); return nil }
 		var left time.Duration
 		stop := start(t, q, func(ctx context.Context, d webhook.Delivery) webhook.Outcome {
@@ -493,7 +565,8 @@ func TestWorkerSlowClaim(t *testing.T) {
 	})
 }
 
-// One that took so long that an attempt makes no sense is given back and does not count.
+// TestWorkerHopelessClaim checks that a claim too slow for an attempt is released and does not
+// count.
 func TestWorkerHopelessClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

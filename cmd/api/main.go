@@ -21,6 +21,7 @@ import (
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/cli"
 	"github.com/heardlog/heardlog/internal/data"
+	"github.com/heardlog/heardlog/internal/mcp"
 	"github.com/heardlog/heardlog/internal/simulate"
 )
 
@@ -39,10 +40,11 @@ func main() {
 
 // commands is the grammar of the command line.
 type commands struct {
-	Version     kong.VersionFlag   `help:"Print the version."`
+	Version     kong.VersionFlag   `help:"Print the version, the commit and the Go version."`
 	Help        helpCommand        `cmd:"" help:"Show help for a subcommand, or settings for the environment variables."`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask the server of these settings whether it is ready."`
 	Simulate    simulateCommand    `cmd:"" help:"Play scripted calls against a running server."`
+	MCP         mcpCommand         `cmd:"" name:"mcp" help:"Offer a caller's memory as tools on the standard input and output (Model Context Protocol)."`
 	data.Commands
 }
 
@@ -61,19 +63,21 @@ func run(ctx context.Context, args []string, e data.Env) error {
 	return cli.Run(ctx, &commands{}, args, version(), e.Stdout, writeSettings, e)
 }
 
-// version describes the build.
+// version describes the build: version, commit and Go version, from the build information.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return "heardlog, built without build information"
 	}
-	revision := ""
+	set := map[string]string{}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			revision = ", revision " + s.Value
-		}
+		set[s.Key] = s.Value
 	}
-	return fmt.Sprintf("heardlog %s (%s%s)", cmp.Or(info.Main.Version, "(devel)"), info.GoVersion, revision)
+	commit := cmp.Or(set["vcs.revision"], "unknown")
+	if set["vcs.modified"] == "true" {
+		commit += ", modified"
+	}
+	return fmt.Sprintf("heardlog %s (commit %s; %s %s/%s)", cmp.Or(info.Main.Version, "(devel)"), commit, info.GoVersion, set["GOOS"], set["GOARCH"])
 }
 
 // writeSettings writes the settings below the help of the program.
@@ -141,4 +145,11 @@ func (s *simulateCommand) Run(ctx context.Context, e data.Env) error {
 		s.Key = c.Credentials[0].ID + ":" + c.Credentials[0].Secret.Reveal()
 	}
 	return s.Play(ctx, e.Stdout)
+}
+
+type mcpCommand struct{ mcp.Command }
+
+// Run serves until the input ends.
+func (m *mcpCommand) Run(ctx context.Context, e data.Env) error {
+	return m.Serve(ctx, e.Stdin, e.Stdout)
 }

@@ -1,8 +1,32 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Starts Heardlog with a fake LLM and a webhook receiver, all on this machine. Ctrl-C stops all three.
-set -eu
+#
+# HEARDLOG_BIN names a built server, such as that of a release; then only the two small programs are
+# built.
+set -euo pipefail
+server=${HEARDLOG_BIN:+$(realpath "$HEARDLOG_BIN")}
+unset HEARDLOG_BIN # it is no setting of the server
 cd "$(dirname "$0")/../.."
-go build -o bin/ ./cmd/api ./examples/fakellm ./examples/receiver
+mkdir -p bin
+export CGO_ENABLED=0 # no C compiler is needed
+
+# build PROGRAM FOLDER: builds a program, and shows on a terminal how many packages are compiled.
+build() {
+  go build -v -o "bin/$1" "$2" 2>&1 | awk -v tty="$([ -t 2 ] && echo 1)" '
+    /^[a-z0-9.]+(\/[^ ]*)?$/ { n++; if (tty) printf "\r  %d packages compiled ", n; fflush(); next }
+    { print }
+    END { if (tty && n) print "" }' >&2
+}
+if [ -z "$server" ]; then
+  echo "Building the server. The first time takes 2 to 5 minutes, because SQLite is compiled too; later it takes seconds." >&2
+  build heardlog ./cmd/api
+  server=bin/heardlog
+fi
+echo "Building the fake LLM and the webhook receiver." >&2
+build fakellm ./examples/fakellm
+build receiver ./examples/receiver
+echo "Starting $server, the fake LLM and the receiver." >&2
+
 bin/fakellm -addr "${DEMO_LLM:-127.0.0.1:9099}" -delay-chunk 100ms & fakellm=$!
 bin/receiver -addr "${DEMO_RECEIVER:-127.0.0.1:9090}" -secret demo-secret & receiver=$!
 trap 'kill $fakellm $receiver 2>/dev/null || true' EXIT
@@ -10,6 +34,6 @@ trap 'exit 0' INT TERM
 HEARDLOG_ADDR="${HEARDLOG_ADDR:-127.0.0.1:8080}" \
 HEARDLOG_LLM_URL="http://${DEMO_LLM:-127.0.0.1:9099}/v1" HEARDLOG_LLM_MODEL=fake-1 \
 HEARDLOG_WEBHOOK_URL="http://${DEMO_RECEIVER:-127.0.0.1:9090}/" HEARDLOG_WEBHOOK_SECRET=demo-secret \
-bin/api & server=$!
+"$server" & server=$!
 trap 'kill $server $fakellm $receiver 2>/dev/null || true' EXIT
 wait $server

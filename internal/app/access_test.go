@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.name, got.status, got.body)
 		}
 	}
+	n := 0
 	for _, tt := range []struct{ name, header, words string }{
 		{"none", "", "Missing authorization header"},
 		{"a wrong secret", basic("alice", "Wonder"), "not valid"},
@@ -45,21 +47,25 @@ func TestCredentials(t *testing.T) {
 		if tt.header != "" {
 			headers = []string{"Authorization", tt.header}
 		}
-		for _, path := range []string{p1 + "/agents", "/cn" + p1 + "/agents", "/v1/agents", "/v1/agents/x/history"} {
-			s.get(path, headers...).refused(http.StatusUnauthorized, "InvalidPermission", tt.words)
+		elsewhere := func() *server { // too many wrong secrets from one address are answered 429
+			n++
+			return s.from(fmt.Sprintf("127.0.%d.%d", 1+n/200, 1+n%200))
 		}
-		for _, path := range []string{"/v1/models", "/v1/agents/x/models"} {
-			if got := s.get(path, headers...); got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), `"type":"authentication_error"`) {
+		for _, path := range []string{p1 + "/agents", "/cn" + p1 + "/agents", "/v1/agents", "/v1/agents/x/history"} {
+			elsewhere().get(path, headers...).refused(http.StatusUnauthorized, "InvalidPermission", tt.words)
+		}
+		for _, path := range []string{"/v1/models", "/v1/models/m", "/v1/agents/x/models", "/v1/agents/x/models/m"} {
+			if got := elsewhere().get(path, headers...); got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), `"type":"authentication_error"`) {
 				t.Errorf("%s, %s: %d %s", tt.name, path, got.status, got.body)
 			}
 		}
 		for _, path := range []string{"/v1/chat/completions", "/v1/agents/x/chat/completions"} {
-			if got := s.post(path, `{"messages":[]}`, headers...); got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") == "" {
+			if got := elsewhere().post(path, `{"messages":[]}`, headers...); got.status != http.StatusUnauthorized || got.header.Get("WWW-Authenticate") == "" {
 				t.Errorf("%s, %s: %d %s", tt.name, path, got.status, got.body)
 			}
 		}
 		for _, c := range calls {
-			if got := s.do(c.method, strings.Replace(c.path, "{id}", "x", 1), c.body, headers...); got.status != http.StatusUnauthorized {
+			if got := elsewhere().do(c.method, strings.Replace(c.path, "{id}", "x", 1), c.body, headers...); got.status != http.StatusUnauthorized {
 				t.Errorf("%s: %s without credentials: %d", tt.name, c.path, got.status)
 			}
 		}
@@ -203,7 +209,7 @@ func TestForeignHost(t *testing.T) {
 				s.do(c.method, path, c.body, "Host", host).refused(http.StatusForbidden, "InvalidPermission", host)
 			}
 		}
-		for _, path := range []string{"/v1/models", "/v1/agents/x/models"} {
+		for _, path := range []string{"/v1/models", "/v1/models/m", "/v1/agents/x/models", "/v1/agents/x/models/m"} {
 			if got := s.get(path, "Host", host); got.status != http.StatusForbidden || !strings.Contains(string(got.body), `"type":"permission_error"`) {
 				t.Errorf("%s under %s: %d %s", path, host, got.status, got.body)
 			}

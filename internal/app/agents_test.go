@@ -136,7 +136,8 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	s.post(agent(id, "/update"), `{}`).ok(nil)
-	s.post(agent(id, "/update"), `{"properties":{"unknown":1,"llm":{"params":null}}}`).ok(nil)
+	s.post(agora+"/agents/"+id+"/update", `{"properties":{"unknown":1,"llm":{"params":null}}}`).ok(nil)
+	s.post(agent(id, "/update"), `{"properties":{"unknown":1,"llm":{"params":null}}}`).refused(http.StatusBadRequest, "InvalidFieldValue", "properties.unknown: is not a field")
 	for body, field := range map[string]string{
 		`{"properties":{"llm":{"params":[]}}}`:                 "properties.llm.params",
 		`{"properties":{"mllm":{"params":1}}}`:                 "properties.mllm.params",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,13 +21,24 @@ import (
 	"github.com/heardlog/heardlog"
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/handlers"
+	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/caller"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/facts"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/recall"
+	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/memory/vector"
 	"github.com/heardlog/heardlog/memory/window/tokens"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -45,9 +57,16 @@ type App struct {
 	store     store
 	now       func() time.Time // the clock of all deadlines
 	ids       *ids
-	service   *memory.Service
+	quota     *quota.Keeper
+	service   *agents.Service
 	contexts  *memctx.Service
 	working   *kv.Working
+	recall    *recall.Service
+	vectors   *vector.Service
+	facts     *facts.Service
+	remember  *remember.Service
+	callers   *caller.Service
+	extractor *remember.Extractor
 	answers   *turn.Runner
 	summaries *summary.Worker
 	transport *http.Transport // for calls to LLMs
@@ -57,6 +76,7 @@ type App struct {
 	listener  net.Listener
 	server    *http.Server
 	traces    *sdktrace.TracerProvider // nil without traces
+	open      bool                     // there were no credentials at the start
 	draining  atomic.Bool
 	done      chan struct{} // closed when the server begins to stop
 }
@@ -79,33 +99,75 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	undo = append(undo, a.store.Close)
+	acc, err := a.newAccess(ctx)
+	if err != nil {
+		return nil, err
+	}
 	a.ids = &ids{now: a.now}
 	wanted, err := a.wantedEvents(ctx)
 	if err != nil {
 		return nil, err
 	}
 	g := newGuard(c)
+	a.quota = quota.New(quota.Config{
+		Rate: quota.Rate(c.RateLimit), Limit: memory.Usage{Messages: c.MessageQuota, Bytes: c.MBQuota << 20}, Count: a.store.Usage, Now: a.now,
+		OnError: func(err error) { log.Error().Err(err).Msg("count what projects use") },
+	})
+	observed.watchUsage(reg, a.quota)
+	a.countUsage(ctx)
 	a.newSummaries(reg)
-	a.service = memory.NewService(memory.Config{
-		Summaries: a.summarizer(), Store: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
-		Items: a.store, Peers: peersOf(a.store),
+	a.service = agents.NewService(agents.Config{
+		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
+		Peers: peersOf(a.store),
+		Ended: func(project, id string) { a.extractor.Ended(project, id) },
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
-		OnError:   func(what string, err error) { log.Error().Err(err).Msg(what) },
-		MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, MaxItems: c.ItemLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
+		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
+		Quota:   a.quota, MaxAgents: c.MaxAgents, DropIdle: c.OverMaxAgents == "drop_idle", MaxMessages: c.MessageLimit, Policy: c.Policy, Counter: tokens.New(0).For, IdleTimeout: c.IdleTimeout, Retention: c.Retention,
+		Redact: func(project string) redact.Rules {
+			return c.RedactOf(strings.TrimPrefix(project, items.OwnProject("")))
+		},
 	})
 	a.contexts = memctx.New(a.service)
 	a.working = &kv.Working{
 		Store: a.store, Agents: a.store, MaxMB: c.WorkingMB, Now: a.now,
 		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
 	}
+	things := items.Service{Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit}
+	key, err := a.store.ServerKey(ctx, caller.KeyName)
+	if err != nil {
+		return nil, err
+	}
+	a.callers = &caller.Service{
+		Records: a.store, Ledger: a.store, Items: things, Now: a.now, Key: key, Erased: erasedEvent,
+		Forget: func(project, user string) {
+			a.recall.Forget(project, user)
+			a.facts.Forget(project, user)
+			a.vectors.Forget(project, user)
+		},
+	}
+	if file, ok := a.store.(interface{ Scrub(context.Context) error }); ok {
+		a.callers.Scrub = file.Scrub
+	}
+	a.recall = recall.NewService(recall.Config{
+		Ledger: a.store, Items: a.store, MaxMB: c.RecallMB, Who: a.callers.Recallable,
+		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
+	})
+	if err = a.newRemember(ctx, reg); err != nil {
+		return nil, err
+	}
+	a.facts = facts.NewService(facts.Config{
+		Store: quota.Records{Store: a.store, Keeper: a.quota}, Upkeep: a.store, Ledger: a.store, Items: a.store, Callers: a.callers,
+		Now: a.now, NewID: a.ids.next, Events: wanted, Count: observed.fact,
+	})
 	observed.watch(reg, a.store)
 	if a.traces, err = newTracing(ctx, c.Tracing, log); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg, g)
+	a.newVectors()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
@@ -120,26 +182,68 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, Working: a.working,
-		Access: access(c), Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, Working: a.working,
+		Access: acc, Origins: c.CORSOrigins, Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		Recall:   a.recall,
+		Facts:    a.facts,
+		Vectors:  a.vectors,
+		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
-		PassThrough: c.PassThrough, RateLimit: c.RateLimit, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
-		Tail:      tail.Limits{Readers: c.TailLimit, AgentReaders: c.AgentTailLimit},
+		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
+		Tail:      tail.Limits{Readers: c.TailLimit, ProjectReaders: c.ProjectTails},
 		Platforms: platforms, NoKey: c.NoKey, Ingest: ingestSecrets(c),
 	})
 	a.server = &http.Server{
 		Handler: api, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: serverLog(log),
+		ConnContext: handlers.ConnContext, ErrorLog: serverLog(log),
 	}
 	return a, nil
 }
 
-func access(c config.Config) *handlers.Access {
-	acc := &handlers.Access{DefaultProject: c.DefaultProject, ValidProject: config.ValidProject}
-	for _, cred := range c.Credentials {
+// countUsage counts what projects use before the first request, so that a restart leaves no more
+// room than there was. If that takes long or fails, the server starts all the same and counts
+// again.
+func (a *App) countUsage(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
+	defer stop()
+	if _, err := a.quota.Usage(ctx, ""); err != nil {
+		a.log.Warn().Err(err).Msg("count what projects use")
+	}
+}
+
+// sweepMarks deletes what notes erasures of callers of long ago.
+func (a *App) sweepMarks(ctx context.Context) error {
+	projects, err := a.store.Usage(ctx)
+	for i := 0; i < len(projects) && err == nil; i++ {
+		err = a.callers.SweepMarks(ctx, projects[i].Project)
+	}
+	return err
+}
+
+// newAccess creates the check of credentials. It fails if there are none and the server would serve
+// more than this machine.
+func (a *App) newAccess(ctx context.Context) (*handlers.Access, error) {
+	acc := &handlers.Access{
+		DefaultProject: a.cfg.DefaultProject, ValidProject: config.ValidProject, Keys: access.NewKeys(a.store, a.now),
+	}
+	for _, cred := range a.cfg.Credentials {
 		acc.Add(cred.Project, cred.ID, cred.Secret.Reveal())
 	}
-	return acc
+	for _, cert := range a.cfg.Certificates {
+		acc.AddCertificate(cert.Project, cert.Key)
+	}
+	if len(a.cfg.Credentials)+len(a.cfg.Certificates) > 0 {
+		return acc, nil
+	}
+	keys, err := acc.Keys.Exist(ctx)
+	a.open = !keys
+	if err == nil && a.open && !a.cfg.Loopback {
+		err = fmt.Errorf("HEARDLOG_CREDENTIALS: is required to serve %s, or a key in the store, see heardlog keys create: without credentials the server serves only a loopback address such as 127.0.0.1:8080", a.cfg.Addr)
+	}
+	if err == nil && a.open && a.cfg.CORSOrigins.Any() {
+		err = errors.New("HEARDLOG_CORS_ORIGINS: must not be * on a server without credentials, since any web page could then read and change what it holds")
+	}
+	return acc, err
 }
 
 func ingestSecrets(c config.Config) map[string][]secret.String {
@@ -151,21 +255,33 @@ func ingestSecrets(c config.Config) map[string][]secret.String {
 }
 
 // autoJoin returns the function that starts an agent for an unknown ID or key, or nil if the
-// settings do not want it.
+// settings do not want it. Without a setting, an open server that has an upstream wants it.
 func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call) (string, error) {
-	if !a.cfg.AutoJoin {
+	on := a.open && a.cfg.LLM.URL != ""
+	if a.cfg.AutoJoin != nil {
+		on = *a.cfg.AutoJoin
+	}
+	if !on {
 		return nil
 	}
 	return func(ctx context.Context, project, id string, call memory.Call) (string, error) {
+		settings := memory.Settings{IdleTimeoutS: -1, Call: call}
+		settings.Memory.Remember = a.cfg.Remember
 		name := id
 		if id == "" {
 			name = call.Keys[0]
 		}
-		agent, err := a.service.Join(ctx, memory.JoinRequest{
-			Project: project, ID: id, Name: name, Settings: memory.Settings{IdleTimeoutS: -1, Call: call}, Properties: []byte("{}"),
+		if err := a.callers.CheckCall(ctx, project, id, call); err != nil {
+			return "", err
+		}
+		agent, err := a.service.Join(ctx, agents.JoinRequest{
+			Project: project, ID: id, Name: name, Settings: settings, Properties: []byte("{}"),
 		})
 		if taken, ok := errors.AsType[*memory.NameTakenError](err); ok && taken.AgentID == id {
 			return id, nil // another call has started it meanwhile
+		}
+		if err == nil {
+			err = a.remember.Joined(ctx, &agent)
 		}
 		return agent.ID, err
 	}
@@ -201,7 +317,7 @@ func (a *App) Run(ctx context.Context) error {
 		})
 	}
 	run("serve", func() error {
-		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := a.server.Serve(handlers.Listener(a.listener)); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
@@ -210,7 +326,15 @@ func (a *App) Run(ctx context.Context) error {
 		// A restart makes an interrupted summary again.
 		run("summaries", func() error { return a.summaries.Run(failed) })
 	}
+	run("extraction of facts", func() error { return a.extractor.Run(failed) })
+	run("recall", func() error { return a.recall.Run(behind) })
+	run("embeddings", func() error { return a.vectors.Run(behind) })
 	run("working memories", func() error { return a.working.Run(behind) })
+	run("records", func() error {
+		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
+		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)
+	})
+	run("quotas", func() error { return a.quota.Run(behind) })
 	run("timers", func() error { return a.service.Run(behind) })
 	run("webhooks", func() error { return a.worker.Run(behind) })
 	run("old webhooks", func() error { return a.sweeper.Run(behind) })
@@ -224,10 +348,14 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(err, a.store.Close())
 }
 
-// shutdown refuses new connections, waits for running requests until the timeout, and cuts the
-// rest.
+// shutdown accepts requests for the drain delay, during which the server is no longer ready. It
+// then refuses new connections, waits for running requests until the timeout, and cuts the rest.
 func (a *App) shutdown(ctx context.Context) {
 	a.draining.Store(true)
+	if ctx.Err() != nil && a.cfg.DrainDelay > 0 { // it was asked to stop; no part of it has failed
+		a.log.Info().Dur("delay", a.cfg.DrainDelay).Msg("not ready; still accepting requests")
+		time.Sleep(a.cfg.DrainDelay)
+	}
 	close(a.done)
 	a.log.Info().Dur("timeout", a.cfg.ShutdownTimeout).Msg("stopping")
 	wait, stop := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.ShutdownTimeout)
@@ -246,8 +374,8 @@ func (a *App) announce(ctx context.Context) {
 	a.warnUnfinished(ctx)
 	a.log.Info().Str("address", "http://"+a.Addr()).Msg("serving")
 	a.log.Info().Str("path", storeName(a.cfg)).Bool("secrets_encrypted", a.cfg.SecretKey != "").Msg("data")
-	if len(a.cfg.Credentials) == 0 {
-		a.log.Info().Msg("no credentials are set: open to everybody on this machine, and to this machine only")
+	if a.open {
+		a.log.Info().Msg("HEARDLOG_CREDENTIALS is not set, and there are no keys: any request from this machine is accepted, and no other")
 	}
 	if a.cfg.SecretKey == "" {
 		a.log.Info().Msg("HEARDLOG_SECRET_KEY is not set: LLM keys and webhook secrets are stored in clear")

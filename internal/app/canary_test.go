@@ -67,7 +67,7 @@ func vendorSecrets(t *testing.T, name string) {
 	tell(agent(id, "/evidence/"+name))
 	s.get("/metrics").ok(nil)
 	s.get(agent(id, "/messages")).ok(nil)
-	s.post(agent(id, "/leave"), nil).ok(nil)
+	s.post(v1+"/leave", nil, "X-Agent-Id", id).ok(nil) // an event may have ended it
 	tell(v1 + "/evidence/" + name)
 	var hooks strings.Builder
 	for ended := false; !ended; {

@@ -18,6 +18,7 @@ type contextOf struct {
 	Dropped  int              `json:"dropped"`
 	Tokens   int              `json:"estimated_tokens"`
 	Healed   []string         `json:"healed"`
+	Recalled []string         `json:"recalled"`
 	Policy   window.Policy    `json:"policy"`
 }
 

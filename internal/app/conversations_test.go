@@ -54,7 +54,7 @@ func TestConversations(t *testing.T) {
 	before := string(s.get(conversation("c")).body)
 	put := func(body any) answer { return s.do(http.MethodPut, conversation("c"), body) }
 	for body, words := range map[string]string{
-		``: "empty", ` `: "empty", `null`: "neither", `"text"`: "neither", `7`: "neither", `true`: "neither",
+		``: "empty", ` `: "empty", `null`: "must be an object", `"text"`: "must be an object", `7`: "must be an object", `true`: "must be an object",
 		`{"messages":[}`: "not valid JSON", `[] []`: "not valid JSON", "[\"\xff\"]": "UTF-8", strings.Repeat("[", 65) + strings.Repeat("]", 65): "64 levels",
 	} {
 		put(body).refused(http.StatusBadRequest, "InvalidRequestBody", words)
@@ -188,10 +188,21 @@ func TestOwnPaths(t *testing.T) {
 		{"POST", "/memories", true},
 		{"POST", "/memories/search", true},
 		{"POST", "/memories/clear", true},
+		{"POST", "/recall", true},
+		{"POST", "/agents/a/recall", true},
 		{"GET", "/memories" + id, false},
 		{"POST", "/memories" + id + "/status", true},
 		{"POST", "/memory-model/validate", true},
+		{"POST", "/leave", true},
+		{"POST", "/agents/a/pause", true},
+		{"POST", "/agents/a/resume", false},
+		{"GET", "/usage", false},
 		{"DELETE", "/users/anna", false},
+		{"GET", "/users", false},
+		{"GET", "/users/anna", false},
+		{"GET", "/users/anna/export", false},
+		{"PUT", "/users/anna/aliases", true},
+		{"PUT", "/users/anna/consent", true},
 		{"DELETE", "/projects/none", false},
 		{"GET", "/agents/a/working-memory", false},
 		{"DELETE", "/agents/a/working-memory", false},

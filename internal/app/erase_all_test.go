@@ -90,7 +90,9 @@ func TestEraseProject(t *testing.T) {
 	}
 	s.do("DELETE", "/v1/projects/p2", nil, alice...).refused(http.StatusNotFound, "TaskNotFound", "p2")
 	var got receipt
-	s.do("DELETE", "/v1/projects/p1", nil, alice...).ok(&got)
+	s.do("DELETE", "/v1/projects/p1", nil, alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "confirm")
+	s.do("DELETE", "/v1/projects/p1?confirm=p2", nil, alice...).refused(http.StatusBadRequest, "InvalidFieldValue", "confirm")
+	s.do("DELETE", "/v1/projects/p1?confirm=p1", nil, alice...).ok(&got)
 	if got.Project != "p1" || got.Erased.Agents != 2 || got.Erased.Memories != 1 || got.Erased.Conversations == nil || *got.Erased.Conversations != 1 || got.Erased.Endpoints == nil {
 		t.Errorf("receipt %+v", got)
 	}

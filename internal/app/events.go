@@ -1,12 +1,19 @@
 package app
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/facts"
+	"github.com/heardlog/heardlog/memory/turntable"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -25,7 +32,10 @@ type wanted struct {
 	byProject map[string]map[int]bool
 }
 
-var _ memory.Events = (*events)(nil)
+var (
+	_ agents.Events = (*events)(nil)
+	_ facts.Events  = (*events)(nil)
+)
 
 func newEvents(endpoints func() *[]webhook.Endpoint) (*events, error) {
 	catalogue, err := webhook.Catalogue()
@@ -67,7 +77,7 @@ func (e *events) read(list *[]webhook.Endpoint) *wanted {
 }
 
 // Body implements memory.Events.
-func (e *events) Body(f memory.EventFacts) ([]byte, error) {
+func (e *events) Body(f agents.EventFacts) ([]byte, error) {
 	a := f.Agent
 	about := webhook.About{
 		AgentID: a.ID, Name: a.Name, Channel: a.Settings.Channel, StartMS: a.StartMS, Labels: a.Settings.Labels, Sequence: f.Sequence,
@@ -89,15 +99,28 @@ func (e *events) Body(f memory.EventFacts) ([]byte, error) {
 			{Module: "llm", TurnID: f.TurnID, Code: f.Failure.Code, Message: f.Failure.Message},
 		}}
 	case event.Metrics:
-		p = webhook.Metrics{About: about, StopMS: a.StopMS, Turns: measured(f.Turns)}
+		p = webhook.Metrics{About: about, StopMS: a.StopMS, Turns: measured(turntable.Of(f.Messages))}
 	case event.Turns:
-		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: turns(f.Turns)}
+		p = webhook.Turns{About: about, StopMS: a.StopMS, Turns: turns(turntable.Of(f.Messages))}
 	case event.Interrupted:
 		p = interrupted(about, f.Answer)
 	case event.Message:
 		p = webhook.Messages{About: about, Messages: changed(f.Messages)}
 	}
 	return webhook.Encode(webhook.Notice{ID: f.ID, SID: a.ID, AtMS: f.AtMS, Payload: p})
+}
+
+// FactBody implements facts.Events.
+func (e *events) FactBody(n facts.Notice) ([]byte, error) {
+	f := &n.Fact
+	p := webhook.Fact{
+		Type: n.Type, UserID: n.User, FactID: f.ID, Kind: string(f.Kind),
+		Confidence: f.Confidence, State: string(f.State), Reason: f.Reason, Supersedes: f.Supersedes, SupersededBy: f.SupersededBy,
+	}
+	if f.Source != nil {
+		p.AgentID = f.Source.AgentID
+	}
+	return webhook.Encode(webhook.Notice{ID: n.ID, SID: p.AgentID, AtMS: n.AtMS, Payload: p})
 }
 
 func contents(msgs []memory.Message) []json.RawMessage {
@@ -139,7 +162,7 @@ func interrupted(about webhook.About, m *memory.Message) webhook.Interrupted {
 }
 
 // measured returns the latencies that the proxy measured, without turns that have none.
-func measured(rows []memory.TurnRow) []webhook.TurnMetrics {
+func measured(rows []turntable.Row) []webhook.TurnMetrics {
 	var out []webhook.TurnMetrics
 	for _, r := range rows {
 		if r.FirstTokenMS > 0 || r.FirstSentenceMS > 0 {
@@ -149,7 +172,7 @@ func measured(rows []memory.TurnRow) []webhook.TurnMetrics {
 	return out
 }
 
-func turns(rows []memory.TurnRow) []webhook.Turn {
+func turns(rows []turntable.Row) []webhook.Turn {
 	out := make([]webhook.Turn, len(rows))
 	for i, r := range rows {
 		t := webhook.Turn{TurnID: r.TurnID, E2EMS: r.E2EMS, Start: webhook.TurnEdge{AtMS: r.StartMS, Type: r.StartType, Metadata: object(r.StartMetadata())}}
@@ -171,4 +194,14 @@ func object(m map[string]any) json.RawMessage {
 		return nil
 	}
 	return b
+}
+
+// erasedEvent returns the event that says that a caller was erased.
+func erasedEvent(e caller.Erasure) ([]memory.Event, error) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", e.Project, e.User, e.AtMS))
+	id := hex.EncodeToString(sum[:12]) + ":" + strconv.Itoa(event.UserErased)
+	body, err := webhook.Encode(webhook.Notice{ID: id, SID: e.User, AtMS: e.AtMS, Payload: webhook.UserErased{
+		UserID: e.User, Agents: e.Agents, Memories: e.Memories, Records: e.Records, Aliases: e.Aliases, ErasedMS: e.AtMS,
+	}})
+	return []memory.Event{{ID: id, Type: event.UserErased, CreatedMS: e.AtMS, Body: body}}, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/guard"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -22,7 +23,7 @@ func (a *App) newHooks(ctx context.Context, reg prometheus.Registerer, g *guard.
 		return nil, err
 	}
 	return &webhook.Service{
-		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Now: a.now, NewID: a.ids.next, Random: rand.Reader,
+		Store: a.store, CheckURL: g.CheckURL, Thin: thin, Once: &access.Once{Store: a.store, Now: a.now}, Now: a.now, NewID: a.ids.next, Random: rand.Reader,
 	}, nil
 }
 

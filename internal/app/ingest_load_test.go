@@ -32,7 +32,7 @@ func TestIngestHeld(t *testing.T) {
 	body := agoraCall("A42")[101]
 	becomes := func(status int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); s.ingest("", ingestSecret, body).status != status; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(patience); s.ingest("", ingestSecret, body).status != status; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("no answer %d", status)
 			}

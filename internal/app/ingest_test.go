@@ -145,7 +145,7 @@ func TestIngestSignatures(t *testing.T) {
 	t.Parallel()
 	s := start(t, "HEARDLOG_RETENTION=0", "HEARDLOG_CREDENTIALS=p1=id1:s1,p2=id2:s2", "HEARDLOG_INGEST_SECRETS=p1=old one,p1=new one,p2=other")
 	body := agoraNotice("A1", 101, "")
-	const wrong = "Agora-Signature-V2 does not fit"
+	const wrong = "Agora-Signature-V2 does not match"
 	// The default project is p1.
 	s.ingest("", "other", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong)
 	s.ingest("?project=p1", "other", body).refused(http.StatusUnauthorized, "InvalidPermission", wrong)
@@ -194,12 +194,12 @@ func TestIngestRefused(t *testing.T) {
 		t.Errorf("%d messages came into the record of an agent of ours", n)
 	}
 	for body, words := range map[string]string{
-		`hello`: "", `[]`: "", `{"noticeId":[7]}`: "noticeId: is a JSON array", `{"noticeId":"n","productId":17,"eventType":"left"}`: "eventType: is a JSON string",
-		`{"noticeId":"n","productId":17,"eventType":101,"payload":"x"}`:                "payload: is a JSON string",
+		`hello`: "", `[]`: "", `{"noticeId":[7]}`: "noticeId: must be a string, not a JSON array", `{"noticeId":"n","productId":17,"eventType":"left"}`: "eventType: must be a whole number, not a JSON string",
+		`{"noticeId":"n","productId":17,"eventType":101,"payload":"x"}`:                "payload: must be an object, not a JSON string",
 		agoraNotice("a/b", 101, ""):                                                    "payload.agent_id",
 		`{"productId":17,"eventType":101,"payload":{"agent_id":"A"}}`:                  "noticeId: is required",
 		`{"noticeId":"n","productId":17,"eventType":101,"payload":{}}`:                 "payload.agent_id: is required",
-		`{"noticeId":"n","productId":17,"eventType":101,"payload":{"agent_id":["A"]}}`: "payload.agent_id: is a JSON array",
+		`{"noticeId":"n","productId":17,"eventType":101,"payload":{"agent_id":["A"]}}`: "payload.agent_id: must be a string, not a JSON array",
 		strings.Repeat("[", 70) + strings.Repeat("]", 70):                              "deeper",
 	} {
 		got := s.ingest("", ingestSecret, body)

@@ -72,7 +72,14 @@ func (s *server) remember(kind, content, scope, more string, headers ...string) 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	got := s.post(memoriesPath, fmt.Sprintf(`{"memory_type":%q,"content":%s,"metadata":{%s}%s}`, kind, text, scope, more), headers...)
+	body := fmt.Sprintf(`{"memory_type":%q`, kind)
+	if !strings.Contains(more, `,"content":`) {
+		body += `,"content":` + string(text)
+	}
+	if !strings.Contains(more, `,"metadata":`) {
+		body += `,"metadata":{` + scope + `}`
+	}
+	got := s.post(memoriesPath, body+more+"}", headers...)
 	var it item
 	if err := json.Unmarshal(got.body, &it); err != nil || got.status != http.StatusCreated {
 		s.t.Fatalf("add: %d %s", got.status, got.body)
@@ -175,26 +182,26 @@ func TestMemoryRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, words := range map[string]string{
-		`{"memory_type":"ghost","content":"x"}`:                                                                 "memory_type: \"ghost\"",
+		`{"memory_type":"ghost","content":"x"}`:                                                                 "memory_type: must be one of",
 		`{"memory_type":"human","content":7}`:                                                                   "content: is neither",
 		`{"memory_type":"human","content":"\u0000"}`:                                                            "content: must not",
 		`{"memory_type":"system","content":"\u0000"}`:                                                           "content: must not",
-		`{"memory_type":"human","content":"x","id":"abc"}`:                                                      "id: \"abc\" is not 32",
-		`{"memory_type":"human","content":"x","status":"maybe"}`:                                                "status: \"maybe\"",
-		`{"memory_type":"human","content":"x","category":"other"}`:                                              "category: \"other\"",
-		`{"memory_type":"human","content":"x","importance":2}`:                                                  "importance: is 2",
+		`{"memory_type":"human","content":"x","id":"abc"}`:                                                      "id: must be 32 hex digits",
+		`{"memory_type":"human","content":"x","status":"maybe"}`:                                                "status: must be one of",
+		`{"memory_type":"human","content":"x","category":"other"}`:                                              "category: must be one of",
+		`{"memory_type":"human","content":"x","importance":2}`:                                                  "importance: must be at most 1, not 2",
 		`{"memory_type":"human","content":"x","metadata":{"user_id":"` + strings.Repeat("u", 257) + `"}}`:       "metadata.user_id: is 257",
 		`{"memory_type":"human","content":"x","metadata":{"user_id":7}}`:                                        "metadata.user_id",
 		`{"memory_type":"human","content":"x","metadata":{"userid":"u"}}`:                                       "userid: is not a field",
 		`{"memory_type":"human","content":"x","metadata":{"agent_id":"a\u0000"}}`:                               "metadata.agent_id",
-		`{"memory_type":"human","content":"x","metadata":{"extra":[]}}`:                                         "metadata.extra: is not an object",
+		`{"memory_type":"human","content":"x","metadata":{"extra":[]}}`:                                         "metadata.extra: must be an object",
 		`{"memory_type":"human","content":"x","metadata":{"extra":{"a":"` + strings.Repeat("x", 17000) + `"}}}`: "metadata.extra: is 17",
 		`{"memory_type":"human","content":"x","created_at":"yesterday"}`:                                        "created_at",
-		`{"memory_type":"human","content":"x","tool_calls":[{"id":"c"}]}`:                                       "tool_calls: belongs",
-		`{"memory_type":"system","content":"x","tool_calls":[]}`:                                                "tool_calls: belongs",
-		`{"memory_type":"system","content":"x","tool_call_id":"c"}`:                                             "tool_call_id: belongs",
-		`{"memory_type":"human","content":"x","is_error":true}`:                                                 "is_error: belongs",
-		`{"memory_type":"human","content":"x","tool_name":"n"}`:                                                 "tool_name: belongs",
+		`{"memory_type":"human","content":"x","tool_calls":[{"id":"c"}]}`:                                       "tool_calls: is allowed in",
+		`{"memory_type":"system","content":"x","tool_calls":[]}`:                                                "tool_calls: is allowed in",
+		`{"memory_type":"system","content":"x","tool_call_id":"c"}`:                                             "tool_call_id: is allowed in",
+		`{"memory_type":"human","content":"x","is_error":true}`:                                                 "is_error: is allowed in",
+		`{"memory_type":"human","content":"x","tool_name":"n"}`:                                                 "tool_name: is allowed in",
 		`{"memory_type":"human","content":"x","role_names":"klingon"}`:                                          "role_names",
 	} {
 		s.post(memoriesPath, body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
@@ -206,13 +213,13 @@ func TestMemoryRefused(t *testing.T) {
 		s.post(memoriesPath, body).refused(http.StatusBadRequest, "MissingRequiredField", words)
 	}
 	for body, words := range map[string]string{
-		`{"scope":"planet"}`: "scope: \"planet\"", `{"limit":-1}`: "limit: is -1", `{"limit":1001}`: "limit: is 1001", `{"max_rounds":-1}`: "max_rounds: is -1",
-		`{"type":"ghost"}`: "type: \"ghost\"", `{"status":"maybe"}`: "status: \"maybe\"", `{"category":"other"}`: "category: \"other\"", `{"userid":"u"}`: "userid: is not a field",
+		`{"scope":"planet"}`: "scope: must be one of", `{"limit":-1}`: "limit: must be a whole number from 0", `{"limit":1001}`: "limit: must be a whole number from 0", `{"max_rounds":-1}`: "max_rounds: must be a whole number from 0",
+		`{"type":"ghost"}`: "type: must be one of", `{"status":"maybe"}`: "status: must be one of", `{"category":"other"}`: "category: must be one of", `{"userid":"u"}`: "userid: is not a field",
 		`{"query":"` + strings.Repeat("x", 1001) + `"}`: "query: has 1001", `{"user_id":"\u0000"}`: "user_id", `{"role_names":"klingon"}`: "role_names",
 	} {
 		s.post(memoriesPath+"/search", body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}
-	for body, words := range map[string]string{`{"scope":"planet"}`: "scope: \"planet\"", `{"user_id":"\u0000"}`: "user_id", `{"query":"x"}`: "query: is not a field"} {
+	for body, words := range map[string]string{`{"scope":"planet"}`: "scope: must be one of", `{"user_id":"\u0000"}`: "user_id", `{"query":"x"}`: "query: is not a field"} {
 		s.post(memoriesPath+"/clear", body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}
 	id := "/" + s.remember("human", "x", "", "").ID

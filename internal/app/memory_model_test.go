@@ -49,7 +49,7 @@ func TestMemoryModel(t *testing.T) {
 		s.post(validatePath, body).refused(http.StatusBadRequest, "InvalidFieldValue", words)
 	}
 	for body, words := range map[string]string{
-		``: "document", `[]`: "an object is wanted", `{"document":[]}`: "an object is wanted", `{"document":null}`: "null", `{} {}`: "more than one",
+		``: "document", `[]`: "must be an object", `{"document":[]}`: "must be an object", `{"document":null}`: "null", `{} {}`: "more than one",
 		strings.Repeat(`{"a":`, 65) + `1` + strings.Repeat("}", 65): "64 levels",
 	} {
 		s.post(validatePath, body).refused(http.StatusBadRequest, "InvalidRequestBody", words)

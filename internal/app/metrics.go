@@ -9,7 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
 
+	"github.com/heardlog/heardlog/internal/quota"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // metrics holds the metrics of the domain and the store.
@@ -21,9 +23,10 @@ type metrics struct {
 	batch     prometheus.Histogram
 	seconds   prometheus.Histogram
 	failed    prometheus.Counter
+	facts     *prometheus.CounterVec
 }
 
-var _ memory.Observer = (*metrics)(nil)
+var _ agents.Observer = (*metrics)(nil)
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
@@ -45,7 +48,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "heardlog_commit_failures_total", Help: "Commits that failed."}),
 	}
-	reg.MustRegister(m.appended, m.interrupt, m.ghosts, m.unheard, m.batch, m.seconds, m.failed,
+	m.facts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_facts_total", Help: "Events of facts about callers: added, changed, accepted, reinforced, decayed, superseded, restored, withdrawn, expired, or rejected with the reason.",
+	}, []string{"event", "reason"})
+	reg.MustRegister(m.appended, m.interrupt, m.ghosts, m.unheard, m.batch, m.seconds, m.failed, m.facts,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -62,6 +68,9 @@ func (m *metrics) Ghost() { m.ghosts.Inc() }
 // Unheard implements memory.Observer.
 func (m *metrics) Unheard(tokens int64) { m.unheard.Add(float64(tokens)) }
 
+// fact counts an event of a fact.
+func (m *metrics) fact(event, reason string) { m.facts.WithLabelValues(event, reason).Inc() }
+
 func (m *metrics) commit(items int, took time.Duration, err error) {
 	m.batch.Observe(float64(items))
 	m.seconds.Observe(took.Seconds())
@@ -73,6 +82,50 @@ func (m *metrics) commit(items int, took time.Duration, err error) {
 // watch adds gauges that are read from the store at every scrape.
 func (m *metrics) watch(reg prometheus.Registerer, store memory.Ledger) {
 	reg.MustRegister(&agentGauges{store: store, desc: prometheus.NewDesc("heardlog_agents", "Stored agents by status.", []string{"status"}, nil)})
+}
+
+// watchUsage adds gauges of what projects use.
+func (m *metrics) watchUsage(reg prometheus.Registerer, k *quota.Keeper) {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"project"}, nil)
+	}
+	reg.MustRegister(&usageGauges{
+		quota: k, messages: desc("heardlog_project_messages", "Messages stored, of the projects with the most; other is all others."),
+		bytes:  desc("heardlog_project_bytes", "Bytes of messages and records stored, of the same projects."),
+		agents: desc("heardlog_project_agents", "Live agents, of the same projects."),
+	})
+}
+
+// maxProjects bounds the projects that have gauges of their own.
+const maxProjects = 20
+
+type usageGauges struct {
+	quota                   *quota.Keeper
+	messages, bytes, agents *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (g *usageGauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- g.messages
+	ch <- g.bytes
+	ch <- g.agents
+}
+
+// Collect implements prometheus.Collector.
+func (g *usageGauges) Collect(ch chan<- prometheus.Metric) {
+	list, others := g.quota.Largest(maxProjects)
+	if others.Messages > 0 || others.Agents > 0 {
+		others.Project = ":other" // no project's name
+		list = append(list, others)
+	}
+	for _, u := range list {
+		for _, v := range []struct {
+			desc *prometheus.Desc
+			n    int64
+		}{{g.messages, u.Messages}, {g.bytes, u.Bytes}, {g.agents, u.Agents}} {
+			ch <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, float64(v.n), u.Project)
+		}
+	}
 }
 
 type agentGauges struct {

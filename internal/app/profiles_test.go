@@ -107,7 +107,7 @@ func TestCallKeyRace(t *testing.T) {
 func TestCallKeysWithoutAutoJoin(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Answer: "Hi."})
-	s := start(t, "HEARDLOG_LLM_URL="+base)
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_AUTO_JOIN=false")
 	keyed := func(keys ...string) map[string]any {
 		return map[string]any{"channel": "room-1", "heardlog": map[string]any{"keys": keys}}
 	}
@@ -123,7 +123,7 @@ func TestCallKeysWithoutAutoJoin(t *testing.T) {
 		t.Errorf("of two agents in a channel %s is found, not the newer", got)
 	}
 	s.post(v1+"/join", map[string]any{"name": "bad", "properties": keyed("no colon")}).refused(http.StatusBadRequest, "InvalidFieldValue", "properties.heardlog.keys[0]", "no colon")
-	s.post(v1+"/chat/completions", `{"messages":[{"role":"user","content":"x"}],"call":{"id":"c-9"}}`).failed(http.StatusNotFound, "not_found", "vapi.call:c-9")
+	s.post(v1+"/chat/completions", `{"messages":[{"role":"user","content":"x"}],"call":{"id":"c-9"}}`).failed(http.StatusNotFound, "not_found", "vapi.call:c-9: set HEARDLOG_AUTO_JOIN=true")
 	s.post(v1+"/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`).failed(http.StatusBadRequest, "missing", "/v1/profiles")
 
 	// Events find their call too, also after its end.

@@ -225,11 +225,11 @@ func TestProjectionRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, tt := range []struct{ settings, words string }{
-		{`{"projection":"all"}`, `properties.heardlog.projection: "all" is not one of heard_only`},
+		{`{"projection":"all"}`, `properties.heardlog.projection: must be one of heard_only`},
 		{`{"projection_words":{"marker":" "}}`, "properties.heardlog.projection_words.marker: is blank"},
 		{`{"projection_words":{"unsaid":"cut"}}`, "properties.heardlog.projection_words.unsaid: does not hold {{unsaid}}"},
 		{`{"transform":{"timestamp":{"zone":"Berlin"}}}`, `properties.heardlog.transform.timestamp.zone: "Berlin" is not a time zone`},
-		{`{"transform":{"timestamp":{"zone":"` + strings.Repeat("x", 65) + `"}}}`, "properties.heardlog.transform.timestamp.zone: is 65 long"},
+		{`{"transform":{"timestamp":{"zone":"` + strings.Repeat("x", 65) + `"}}}`, "properties.heardlog.transform.timestamp.zone: must have at most 64 characters, not 65"},
 		{`{"transform":{"timestamp":{"format":"%Q"}}}`, "properties.heardlog.transform.timestamp.format: holds %Q"},
 		{`{"transform":{"speaker":{"format":"x"}}}`, "properties.heardlog.transform.speaker.format: does not hold {{speaker}}"},
 		{`{"transform":{"speaker":{"names":{"42":""}}}}`, "properties.heardlog.transform.speaker.names.42"},

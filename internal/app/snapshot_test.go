@@ -149,7 +149,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	// Neither a list nor an object (001-34).
 	for _, body := range []string{` null `, `7`, `"x"`, `true`} {
-		s.do("PUT", at, body).refused(http.StatusBadRequest, "InvalidRequestBody", "the body is")
+		s.do("PUT", at, body).refused(http.StatusBadRequest, "InvalidRequestBody", "the body must be")
 	}
 	if got := s.get(at).ok(nil); string(got.body) != whole {
 		t.Error("a refused restore changed the memory")

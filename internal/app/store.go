@@ -12,8 +12,10 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -21,9 +23,12 @@ import (
 // store is what the server needs of a store.
 type store interface {
 	memory.Ledger
-	memory.ItemStore
+	items.Store
 	kv.Store
+	record.Store
 	webhook.Store
+	// Usage returns what each project has stored.
+	Usage(ctx context.Context) ([]memory.Usage, error)
 	// Published returns all endpoints. The pointer stays the same until an endpoint changes.
 	Published() *[]webhook.Endpoint
 }
@@ -37,7 +42,13 @@ var (
 // openStore opens the store of the settings and returns it with the clock of deadlines, which is
 // the store's own if servers share it. It logs what an operator must know.
 func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Logger) (store, func() time.Time, error) {
-	report := func(what string, err error) { log.Error().Err(err).Msg(what) }
+	report := func(what string, err error) {
+		if err == nil {
+			log.Info().Msg(what + ": all is well again")
+			return
+		}
+		log.Error().Err(err).Msg(what)
+	}
 	key := []byte(c.SecretKey.Reveal())
 	if c.InMemory() {
 		log.Warn().Msg("HEARDLOG_STORE is memory: agents, messages and webhooks are lost when the server stops")
@@ -51,7 +62,7 @@ func openStore(ctx context.Context, c config.Config, m *metrics, log zerolog.Log
 		}
 		return s, s.Now, nil
 	}
-	file := sqlite.Options{Path: c.StorePath, SealKey: key, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
+	file := sqlite.Options{Path: c.StorePath, SealKey: key, Report: report, Observe: func(c sqlite.Commit) { m.commit(c.Items, c.Took, c.Err) }}
 	s, err := drivers.OpenSQLite(ctx, file, engine.Options{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

@@ -9,6 +9,8 @@ import (
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/internal/turn"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	memctx "github.com/heardlog/heardlog/memory/context"
 )
 
 // newSummaries creates the worker that summarizes memories, unless the settings want none. The
@@ -35,7 +37,7 @@ func (a *App) newSummaries(reg prometheus.Registerer) {
 }
 
 // summarizer returns what the memory notifies when it grows, or nil without summaries.
-func (a *App) summarizer() memory.Summaries {
+func (a *App) summarizer() agents.Summaries {
 	if a.summaries == nil {
 		return nil
 	}
@@ -51,11 +53,11 @@ func (m summaryMemory) Live(ctx context.Context, each func(memory.Head) error) e
 }
 
 // Leaving implements summary.Memory.
-func (m summaryMemory) Leaving(ctx context.Context, project, id string) (memory.Leaving, error) {
-	return m.a.service.Leaving(ctx, project, id)
+func (m summaryMemory) Leaving(ctx context.Context, project, id string) (memctx.Leaving, error) {
+	return m.a.contexts.Leaving(ctx, project, id)
 }
 
 // Summarised implements summary.Memory.
-func (m summaryMemory) Summarised(ctx context.Context, s memory.Summarised) error {
-	return m.a.service.Summarised(ctx, s)
+func (m summaryMemory) Summarised(ctx context.Context, s memctx.Summarised) error {
+	return m.a.contexts.Summarised(ctx, s)
 }

@@ -14,8 +14,10 @@ import (
 
 // notReachable lists documented answers that no request can bring about at will.
 var notReachable = map[string]bool{
-	"POST …/agents/{id}/think 410": true, // an agent that ends between two looks of one call
-	"GET /metrics 500":             true, // a store that cannot be counted
+	"POST …/agents/{id}/think 410":        true, // an agent that ends between two looks of one call
+	"GET /metrics 500":                    true, // a store that cannot be counted
+	"PATCH …/users/{user}/facts/{id} 422": true, // 5,000 facts of one caller
+	"POST …/embeddings/rebuild 422":       true, // a collection that outgrew its memory beside a model that answers
 }
 
 // TestRoutesAreDescribed compares the URL map with the description, both ways.
@@ -77,6 +79,20 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for _, path := range []string{"/", "/v1", "/v2/join", v1 + "/nothing", agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/", "/docs/x"} {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
 	}
+	for path, words := range map[string]string{
+		"/responses": `setOpenAIAPI("chat_completions")`, "/responses/r_1": "useResponsesApi: false", "/completions": ".chat(model)", "/assistants": "chat completions",
+		"/chat/completions/": "slash at the end", "/models/": "slash at the end", "//chat/completions": "two slashes", "/chat": "/chat/completions",
+		"/audio/speech": "not served", "/images/generations": "not served", "/nothing": "no Route matched", "/nothing/": "slash at the end",
+	} {
+		for _, base := range []string{v1, agent(id)} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				s.do(method, base+path, nil).failed(http.StatusNotFound, "not_found", words)
+			}
+		}
+	}
+	s.post(v1+"/audio/speech", nil).failed(http.StatusNotFound, "not_found", "HEARDLOG_PASSTHROUGH=/v1/audio/*")
+	s.post(v1+"/moderations", nil).failed(http.StatusNotFound, "not_found", "HEARDLOG_PASSTHROUGH=/v1/moderations sends")
+	s.post("/chat/completions", nil).failed(http.StatusNotFound, "not_found", "must end in /v1")
 	for _, c := range []struct{ method, path, allow string }{
 		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET"}, {"PUT", v1 + "/agents", "GET, POST"}, {"GET", agent(id, "/leave"), "POST"},
 		{"POST", agent(id, "/history"), "GET"}, {"POST", "/metrics", "GET"}, {"PATCH", cn + "/agents/" + id, "DELETE, GET"}, {"POST", agora + "/agents", "GET"},

@@ -12,6 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/turn"
 )
 
@@ -45,7 +46,7 @@ func newTracing(ctx context.Context, c config.Tracing, log zerolog.Logger) (*sdk
 	if err != nil {
 		return nil, fmt.Errorf("describe the service in traces: %w", err)
 	}
-	log.Info().Str("to", url).Bool("content", c.Content).Msg("traces")
+	log.Info().Str("to", secret.MaskURL(url)).Bool("content", c.Content).Msg("traces")
 	return sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithBatcher(&loggedExporter{SpanExporter: exporter, log: log})), nil
 }
 
@@ -81,7 +82,7 @@ type loggedExporter struct {
 func (e *loggedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil && !e.failing {
-		e.log.Warn().Err(err).Int("spans", len(spans)).Msg("traces could not be sent and are lost")
+		e.log.Warn().Str("error", string(secret.NewSet().Scrub([]byte(err.Error())))).Int("spans", len(spans)).Msg("traces could not be sent and are lost")
 	}
 	e.failing = err != nil
 	return nil

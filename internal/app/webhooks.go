@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/guard"
-	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -24,7 +24,7 @@ const settingsEndpoint = "settings"
 const notSet = "HEARDLOG_WEBHOOK_URL is not set"
 
 // wantedEvents stores the endpoint of the settings and returns which events endpoints want.
-func (a *App) wantedEvents(ctx context.Context) (memory.Events, error) {
+func (a *App) wantedEvents(ctx context.Context) (*events, error) {
 	if err := a.putEndpoint(ctx); err != nil {
 		return nil, err
 	}
@@ -69,6 +69,9 @@ func (a *App) putEndpoint(ctx context.Context) error {
 	if !same || e.DisabledWhy == notSet {
 		e.Disabled, e.DisabledWhy, e.DisabledMS, e.KeepUntilMS, e.FirstFailureMS = false, "", 0, 0, 0
 	}
+	if known && reflect.DeepEqual(e, old) {
+		return nil // so that a server starts on a full disk
+	}
 	return a.store.PutEndpoint(ctx, e)
 }
 
@@ -79,7 +82,7 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 		u, err := url.Parse(proxy)
 		if err != nil {
 			// The parser's error may show a password.
-			return errors.New("HEARDLOG_WEBHOOK_PROXY: is not a URL")
+			return errors.New("HEARDLOG_WEBHOOK_PROXY: must be a URL")
 		}
 		// A proxy may have any address; nothing else is dialled then.
 		c.Proxy, c.Dial = u, (&net.Dialer{Timeout: webhook.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
@@ -89,16 +92,8 @@ func (a *App) newWebhooks(reg prometheus.Registerer, g *guard.Guard, thin *webho
 		return err
 	}
 	a.worker, err = webhook.NewWorker(webhook.WorkerConfig{
-		Queue: a.store, Sender: a.sender, Now: a.now, ParkAfter: never(a.cfg.WebhookParkAfter), DisableAfter: never(a.cfg.WebhookDisableAfter), Registerer: reg, Log: a.log,
+		Queue: a.store, Sender: a.sender, Now: a.now, Policy: webhook.Policy{ParkAfter: a.cfg.WebhookParkAfter, DisableAfter: a.cfg.WebhookDisableAfter}, Registerer: reg, Log: a.log,
 	})
 	a.sweeper = &webhook.Sweeper{Log: a.store, Now: a.now, Keep: a.cfg.WebhookRetention, KeepAgentless: a.cfg.Retention, OnError: func(err error) { a.log.Error().Err(err).Msg("forget old webhooks") }}
 	return err
-}
-
-// never converts a setting in which 0 means never: for the worker, that is -1.
-func never[T int | time.Duration](v T) T {
-	if v == 0 {
-		return -1
-	}
-	return v
 }

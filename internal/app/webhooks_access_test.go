@@ -181,6 +181,54 @@ func TestThinEvents(t *testing.T) {
 	s.get(webhook.FetchPath+old).refused(http.StatusGone, "TaskNotFound", "ended at", "replay")
 }
 
+// TestFetchOnce: a fetch URL may be used again while its delivery is pending, and once in all after
+// that, on any server. A replay has a fresh one.
+func TestFetchOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	s.hookTo(h, map[string]any{"payload": "thin", "events": []string{"agent.joined"}})
+	s.join("late", nil)
+	c := h.next(t)
+	u := thinOf(t, c).URL
+	var page deliveryPage
+	s.get(hooks + "/deliveries").ok(&page)
+	s.settled(page.Deliveries[0].ID)
+	s.fetch(u).ok(nil) // a receiver may answer first and fetch later
+	s.fetch(u).refused(http.StatusGone, "TaskNotFound", "used already", "replay")
+	s = s.again()
+	s.get(u[strings.Index(u, webhook.FetchPath):]).refused(http.StatusGone, "TaskNotFound", "used already")
+	s.post(hooks+"/deliveries/"+page.Deliveries[0].ID+"/replay", nil).is(http.StatusAccepted, nil)
+	fresh := thinOf(t, h.next(t)).URL
+	s.fetch(fresh).ok(nil)
+}
+
+// TestFetchWhilePending: a receiver that fails after it has fetched gets the same event again, and
+// can fetch its body again.
+func TestFetchWhilePending(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	h.status.Store(http.StatusServiceUnavailable)
+	e := s.hookTo(h, map[string]any{"payload": "thin", "events": []string{"agent.joined"}, "retry_schedule": []int{1, 3600}})
+	s.join("n", nil)
+	first := thinOf(t, h.next(t)).URL
+	body := s.fetch(first).ok(nil).body
+	for range 2 {
+		if got := s.fetch(first).ok(nil); string(got.body) != string(body) {
+			t.Errorf("%s", got.body)
+		}
+	}
+	h.status.Store(0)
+	if second := thinOf(t, h.next(t)).URL; second != first {
+		t.Error("the second attempt has another URL")
+	}
+	var page deliveryPage
+	s.get(hooks + "/deliveries?endpoint=" + e.ID).ok(&page)
+	s.settled(page.Deliveries[0].ID)
+	s.fetch(first).refused(http.StatusGone, "TaskNotFound", "used already")
+}
+
 // expired signs a fetch token that has ended, with the key of the store.
 func expired(t *testing.T, path, event, endpoint string) string {
 	t.Helper()

@@ -129,7 +129,7 @@ func TestBadEndpoints(t *testing.T) {
 		`{}`:                                {"url"},
 		`null`:                              {"null"},
 		`[]`:                                {"array"},
-		`{"url":5}`:                         {"url", "number", "a string is wanted"},
+		`{"url":5}`:                         {"url", "number", "a string, not"},
 		`{"url":"ftp://h.example/"}`:        {"url", "http"},
 		`{"url":"https://u:pw@h.example/"}`: {"url", "user"},
 		`{"url":"http://h.example:25/"}`:    {"url", "port"},
@@ -156,8 +156,8 @@ func TestBadEndpoints(t *testing.T) {
 		`{"url":"URL","timeout":-1}`:                         {"timeout"},
 		`{"url":"URL","timeout":0.0004}`:                     {"timeout", "1 to 20 seconds"},
 		`{"url":"URL","max_age":0.0001}`:                     {"max_age", "60 to 2592000 seconds"},
-		`{"url":"URL","max_in_flight":1.5}`:                  {"max_in_flight", "a whole number is wanted"},
-		`{"url":"URL","events":[5]}`:                         {"events", "a string is wanted"},
+		`{"url":"URL","max_in_flight":1.5}`:                  {"max_in_flight", "a whole number, not"},
+		`{"url":"URL","events":[5]}`:                         {"events", "a string, not"},
 		`{"url":"URL","max_age":1}`:                          {"max_age", "60 to"},
 		`{"url":"URL","max_in_flight":101}`:                  {"max_in_flight", "100"},
 		`{"url":"URL","rate_limit":0}`:                       {"rate_limit", "null"},
@@ -165,7 +165,7 @@ func TestBadEndpoints(t *testing.T) {
 		`{"url":"URL","description":"a\u0000b"}`:             {"description", "control"},
 		`{"url":"URL","secrets":[{"secret":"v1,whsec_x"}]}`:  {"secrets[0].secret", "v1,"},
 		`{"url":"URL","secrets":[{"kind":"rsa"}]}`:           {"secrets[0].kind", "ed25519"},
-		`{"url":"URL","secrets":[{"not_after":1}]}`:          {"secrets[0].not_after", "over"},
+		`{"url":"URL","secrets":[{"not_after":1}]}`:          {"secrets[0].not_after", "in the future"},
 		`{"url":"URL","secrets":[{"what":1}]}`:               {"secrets", "what"},
 	} {
 		body = strings.Replace(body, "URL", h.url, 1)

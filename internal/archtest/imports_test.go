@@ -34,24 +34,27 @@ const (
 	cmpModule  = "github.com/google/go-cmp"
 	compress   = "github.com/klauspost/compress"
 	envModule  = "github.com/caarlos0/env/v11"
+	cors       = "github.com/rs/cors"
 	errgroup   = "golang.org/x/sync"
 	gjson      = "github.com/tidwall/gjson"
-	httprate   = "github.com/go-chi/httprate"
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
 	kong       = "github.com/alecthomas/kong"
+	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	minio      = "github.com/minio/minio-go/v7"
 	otter      = "github.com/maypok86/otter/v2"
 	otel       = "go.opentelemetry.io/otel"
 	pgx        = "github.com/jackc/pgx/v5"
 	prometheus = "github.com/prometheus/client_golang"
+	snowball   = "github.com/blevesearch/snowballstem"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
 	tiktoken   = "github.com/tiktoken-go/tokenizer"
 	uuid       = "github.com/google/uuid"
 	validator  = "github.com/go-playground/validator/v10"
 	xsys       = "golang.org/x/sys"
+	xtext      = "golang.org/x/text"
 	xterm      = "golang.org/x/term"
 	xtime      = "golang.org/x/time"
 	yaml       = "go.yaml.in/yaml/v3"
@@ -65,51 +68,71 @@ type rule struct{ ours, others []string }
 // rules is the table, by the package's path in the module. The direction is cmd, internal/app,
 // handlers and drivers, domain, internal/fault.
 func rules() map[string]rule {
-	driver := []string{"memory", "memory/codec", "memory/export", "memory/kv", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault"}
+	driver := []string{"memory", "memory/codec", "memory/export", "memory/items", "memory/kv", "memory/record", "memory/seal", "memory/window", "webhook", "internal/event", "internal/fault"}
 	return map[string]rule{
 		".":                            {},
-		"config":                       {[]string{"memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
+		"config":                       {[]string{"memory", "memory/remember", "memory/redact", "memory/window", "internal/fault", "internal/secret"}, []string{envModule, validator}},
+		"internal/agoratoken":          {},
 		"internal/event":               {},
 		"internal/apidocs":             {},
 		"internal/cli":                 {nil, []string{kong}},
 		"internal/fault":               {},
-		"internal/secret":              {},
+		"internal/secret":              {nil, []string{jsonExp}},
+		"internal/text":                {[]string{"internal/fault"}, []string{jsonExp}},
 		"internal/breaker":             {},
+		"internal/embedding":           {},
 		"internal/guard":               {[]string{"internal/fault"}, []string{ssrf}},
-		"memory/input":                 {[]string{"memory", "internal/fault"}, nil},
-		"memory/context":               {[]string{"memory", "memory/window", "internal/fault"}, []string{otter}},
-		"memory/evidence":              {[]string{"memory", "memory/heard", "internal/fault"}, nil},
-		"memory/archive":               {[]string{"memory", "memory/input", "internal/event", "internal/fault"}, nil},
+		"memory/input":                 {[]string{"memory", "internal/fault", "internal/text"}, []string{jsonExp}},
+		"memory/context":               {[]string{"memory", "memory/agents", "memory/view", "memory/window", "internal/fault", "internal/text"}, []string{otter}},
+		"memory/evidence":              {[]string{"memory", "memory/agents", "memory/redact", "memory/heard", "internal/fault"}, nil},
+		"memory/archive":               {[]string{"memory", "memory/agents", "memory/input", "memory/turntable", "internal/event", "internal/fault", "internal/text"}, nil},
 		"memory/echo":                  {[]string{"memory/heard"}, nil},
 		"memory/heard":                 {},
-		"memory":                       {[]string{"memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, []string{otter}},
-		"memory/codec":                 {[]string{"memory", "internal/secret"}, []string{jsonExp}},
-		"memory/kv":                    {[]string{"memory", "internal/fault"}, nil},
+		"memory":                       {[]string{"memory/redact", "memory/view", "memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/text"}, nil},
+		"memory/agents":                {[]string{"memory", "memory/feed", "memory/redact", "memory/view", "memory/heard", "memory/window", "internal/fault", "internal/secret", "internal/event"}, []string{otter}},
+		"memory/feed":                  {[]string{"memory"}, nil},
+		"memory/codec":                 {[]string{"memory", "memory/redact", "internal/secret"}, []string{jsonExp}},
+		"memory/items":                 {[]string{"memory", "memory/agents", "memory/record", "memory/window", "internal/fault"}, nil},
+		"memory/recall":                {[]string{"memory", "memory/items", "internal/fault"}, []string{otter, snowball, xtext}},
+		"memory/remember":              {[]string{"memory", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
+		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "internal/event", "internal/fault", "internal/text"}, []string{otter, xtext}},
+		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, nil},
+		"memory/caller":                {[]string{"memory", "memory/items", "memory/record", "internal/fault", "internal/text"}, nil},
+		"memory/record":                {[]string{"memory", "internal/fault"}, nil},
+		"memory/vector":                {[]string{"memory/record", "internal/fault", "internal/text"}, []string{otter, errgroup, jsonExp, xtext}},
 		"memory/seal":                  {},
-		"memory/window":                {[]string{"internal/fault"}, nil},
+		"memory/redact":                {[]string{"internal/fault"}, []string{jsonExp}},
+		"memory/turntable":             {[]string{"memory", "memory/agents"}, nil},
+		"memory/view":                  {[]string{"memory/heard", "memory/window", "internal/fault", "internal/text"}, nil},
+		"memory/window":                {[]string{"internal/fault", "internal/text"}, nil},
 		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{otter, tiktoken}},
-		"memory/ossa":                  {[]string{"memory/window", "internal/fault"}, []string{jsonSchema}},
+		"memory/ossa":                  {[]string{"memory/window", "internal/fault", "internal/text"}, []string{jsonSchema}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
-		"llmadapter":                   {[]string{"platform", "internal/fault"}, []string{jsonExp}},
+		"llmadapter":                   {[]string{"platform", "internal/fault", "internal/secret", "internal/text"}, []string{jsonExp}},
 		"platform":                     {[]string{"internal/fault"}, []string{gjson}},
-		"memory/export":                {[]string{"memory", "memory/codec", "webhook", "internal/fault", "internal/secret"}, nil},
+		"memory/export":                {[]string{"memory", "memory/codec", "memory/items", "memory/record", "webhook", "internal/fault", "internal/secret"}, nil},
 		"memory/engine":                {[]string{"memory", "memory/codec", "internal/fault"}, []string{otter}},
 		"memory/inmem":                 {driver, nil},
-		"memory/sqlite":                {driver, []string{sqlite, xsys}},
+		"memory/sqlite":                {append(driver, "memory/sqlite/dbfile"), nil},
+		"memory/sqlite/dbfile":         {[]string{"internal/fault"}, []string{sqlite, xsys}},
 		"memory/postgres":              {driver, []string{pgx}},
 		"memory/postgres/postgrestest": {nil, []string{pgx}},
-		"memory/memorytest":            {append(driver, "internal/secret", "memory/engine", "memory/inmem"), []string{cmpModule}},
+		"memory/storetest":             {append(driver, "internal/secret", "memory/engine", "memory/inmem", "memory/turntable"), []string{cmpModule}},
 		"webhook/webhooktest":          {driver, []string{cmpModule}},
-		"internal/turn":                {[]string{"memory", "memory/echo", "memory/heard", "memory/window", "llmadapter", "internal/breaker", "internal/fault", "internal/secret"}, []string{zerolog, prometheus, otel, gjson}},
-		"internal/tail":                {[]string{"memory", "internal/fault"}, []string{zerolog, prometheus}},
-		"internal/summary":             {[]string{"memory", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
-		"handlers":                     {[]string{"internal/apidocs", "memory", "memory/kv", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, validator, zerolog, prometheus, httprate, xtime, uuid}},
+		"internal/turn":                {[]string{"memory", "memory/agents", "memory/redact", "memory/remember", "memory/echo", "memory/heard", "memory/view", "memory/window", "llmadapter", "internal/breaker", "internal/fault", "internal/secret", "internal/text", "internal/toolbox"}, []string{zerolog, prometheus, otel, gjson}},
+		"internal/toolbox":             {[]string{"memory/remember", "llmadapter", "internal/fault", "internal/text"}, []string{gjson}},
+		"internal/quota":               {[]string{"memory", "memory/items", "memory/record", "internal/fault"}, []string{xtime, errgroup}},
+		"internal/tail":                {[]string{"memory", "memory/agents", "memory/feed", "internal/fault", "internal/text"}, []string{zerolog, prometheus}},
+		"internal/summary":             {[]string{"memory", "memory/agents", "memory/context", "memory/window", "internal/fault"}, []string{zerolog, prometheus}},
+		"handlers":                     {[]string{"memory/caller", "memory/record", "memory/redact", "internal/access", "internal/agoratoken", "internal/apidocs", "internal/mcp", "internal/text", "memory", "memory/agents", "memory/facts", "memory/items", "memory/recall", "memory/vector", "memory/remember", "memory/kv", "memory/turntable", "memory/view", "memory/heard", "memory/window", "memory/ossa", "webhook", "llmadapter", "platform", "internal/turn", "internal/tail", "internal/quota", "internal/fault", "internal/secret", "internal/event", "memory/archive", "memory/input", "memory/evidence", "memory/context"}, []string{chi, cors, validator, zerolog, prometheus, xtime, uuid, jsonExp}},
 		"internal/app":                 {[]string{anything}, []string{zerolog, prometheus, otel, errgroup, uuid, xterm}},
 		"internal/simulate":            {},
+		"internal/mcp":                 {nil, []string{mcpSDK}},
+		"internal/access":              {[]string{"memory/kv", "internal/fault", "internal/text"}, []string{otter, xtime}},
 		"internal/drivers":             {[]string{"memory/engine", "memory/inmem", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/depot":               {nil, []string{minio}},
-		"internal/data":                {[]string{"config", "memory", "memory/kv", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
-		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/simulate"}, []string{kong}},
+		"internal/data":                {[]string{"memory/caller", "config", "internal/access", "memory", "memory/agents", "memory/items", "memory/kv", "memory/record", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
+		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/mcp", "internal/simulate"}, []string{kong}},
 		"webhook/receive":              {},
 		"deploy":                       {[]string{"config"}, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},

@@ -41,6 +41,19 @@ type Breaker struct {
 // New returns a closed breaker.
 func New(s Settings) *Breaker { return &Breaker{settings: s} }
 
+// Renew returns a breaker for the same server with changed settings of its own, such as another
+// URL. It keeps the failures and the pause, but lets a probe through at once. Tickets of b do not
+// affect it.
+func (b *Breaker) Renew(now time.Time) *Breaker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := &Breaker{settings: b.settings, failures: b.failures, pause: b.pause}
+	if !b.until.IsZero() {
+		r.until = now
+	}
+	return r
+}
+
 // Ticket is the place of one call at a breaker. Call exactly one of its methods when the call ends.
 // The zero Ticket belongs to no breaker, and its methods do nothing.
 type Ticket struct {
@@ -105,9 +118,6 @@ func (b *Breaker) Untouched() bool {
 	defer b.mu.Unlock()
 	return b.failures == 0 && b.until.IsZero()
 }
-
-// IsProbe reports whether the call is the probe of a half-open breaker.
-func (t Ticket) IsProbe() bool { return t.probe }
 
 // Succeeded closes the breaker, whether or not the call was the probe.
 func (t Ticket) Succeeded() {

@@ -132,7 +132,7 @@ func TestBreakerDoubling(t *testing.T) {
 	for _, want := range []time.Duration{20, 40, 60, 60} {
 		now = b.Until()
 		probe, ok := b.Admit(now)
-		if !ok || !probe.IsProbe() || !b.Probing() {
+		if !ok || !b.Probing() {
 			t.Fatal("no probe")
 		}
 		probe.Failed(now, 0)

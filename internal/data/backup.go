@@ -65,7 +65,7 @@ func (*backupCommand) Help() string {
 func (b *backupCommand) Run(ctx context.Context, e Env) (err error) {
 	switch {
 	case b.Place == "" || b.Place == "-":
-		return errors.New("a folder or s3://bucket/prefix is wanted; --help shows more")
+		return errors.New("PLACE is required: a folder or s3://bucket/prefix; see --help")
 	case b.Keep < 0:
 		return fmt.Errorf("--keep: %d is below 0", b.Keep)
 	case !labelForm.MatchString(b.Label):

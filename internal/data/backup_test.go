@@ -23,6 +23,7 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -31,6 +32,7 @@ import (
 type whole interface {
 	memory.Ledger
 	kv.Store
+	record.Store
 	webhook.Store
 }
 
@@ -74,6 +76,8 @@ func filled(t *testing.T, url string, n int) {
 		_, _, err := s.Create(t.Context(), a, 0, memory.Change{Append: msgs, Events: []memory.Event{{ID: fmt.Sprint("ev", i), Type: 102, CreatedMS: 5, Body: []byte("{}")}}})
 		check(err)
 	}
+	_, err := s.ChangeRecords(t.Context(), record.Space{Project: "p", Name: "fact", User: "u"}, []record.Change{{ID: "f", Body: []byte("{}")}}, record.Limit{}, nil, 1)
+	check(err)
 	check(s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 	check(s.Close())
 }
@@ -206,7 +210,7 @@ func TestBackupRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no place", nil, "is wanted"},
+		{"no place", nil, "PLACE is required"},
 		{"in clear", []string{place}, "would hold its secrets in clear"},
 		{"a key that is none", []string{"-recipient", "age1x", place}, "-recipient"},
 		{"a short passphrase", []string{"-passphrase-file", short, place}, "12 bytes"},

@@ -40,7 +40,7 @@ func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
 			return err
 		}
 	} else {
-		before, after, err = sqlite.Compact(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, func(need int64) error {
+		before, after, err = sqlite.Compact(fileOptions(c), func(need int64) error {
 			folder := filepath.Dir(c.StorePath)
 			if free, err := freeBytes(folder); err == nil && free < need+need/20 {
 				return fmt.Errorf("the new file needs %s, and %s has %s free: make room; nothing was changed", bytesText(need), folder, bytesText(free))
@@ -59,7 +59,7 @@ func (k *compactCommand) Run(ctx context.Context, e Env) (err error) {
 // in clear is opened without the key: with it, they would be encrypted while servers run without a
 // key.
 func openTables(ctx context.Context, c config.Config) (*drivers.Postgres, error) {
-	o := postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())}
+	o := tableOptions(c)
 	s, err := func() (*drivers.Postgres, error) {
 		p, err := postgres.Probe(ctx, o.URL)
 		if err != nil {

@@ -49,8 +49,10 @@ type Commands struct {
 	Migrate migrateCommand `cmd:"" help:"Move all data from one store to another."`
 	Backup  backupCommand  `cmd:"" help:"Write a backup to a folder or an S3 bucket."`
 	Restore restoreCommand `cmd:"" help:"Put a backup into a store."`
+	Rescue  rescueCommand  `cmd:"" help:"Save the data of a running server whose SQLite file is gone."`
 	Compact compactCommand `cmd:"" help:"Return unused space of a store to the disk."`
 	Erase   eraseCommand   `cmd:"" help:"Erase an agent, a user or a project."`
+	Keys    keysCommand    `cmd:"" help:"Create, list and revoke the API keys of a project."`
 }
 
 // StoreFlag names a store.
@@ -93,6 +95,16 @@ func loadStore(e Env, url string) (config.Config, error) {
 	return c, err
 }
 
+// fileOptions returns how the file of the settings is opened.
+func fileOptions(c config.Config) sqlite.Options {
+	return sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}
+}
+
+// tableOptions returns how the database of the settings is opened.
+func tableOptions(c config.Config) postgres.Options {
+	return postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())}
+}
+
 // source is a store that a subcommand reads.
 type source interface {
 	export.Source
@@ -102,12 +114,10 @@ type source interface {
 
 // openSource opens a store for reading, also while a server uses it.
 func openSource(ctx context.Context, c config.Config) (s source, err error) {
-	key := []byte(c.SecretKey.Reveal())
-	switch {
-	case c.StoreURL != "":
-		s, err = postgres.OpenReader(ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: key})
-	default:
-		s, err = sqlite.OpenReader(sqlite.Options{Path: c.StorePath, SealKey: key})
+	if c.StoreURL != "" {
+		s, err = postgres.OpenReader(ctx, tableOptions(c))
+	} else {
+		s, err = sqlite.OpenReader(fileOptions(c))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)

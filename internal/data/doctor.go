@@ -41,6 +41,7 @@ const (
 	lowDisk      = 1 << 30         // bytes free
 	maxSkew      = 5 * time.Second // of clocks; signatures of webhooks allow some minutes
 	checkTimeout = 10 * time.Second
+	maxDamage    = 10   // signs that are written
 	firstYear    = 2025 // a clock before this year was never set
 )
 
@@ -108,8 +109,8 @@ func (d *diagnoser) settings() config.Config {
 	if err == nil {
 		d.say(diagnosis{Level: levelOK, About: "settings", What: "all can be read"})
 	}
-	if len(c.Credentials) == 0 {
-		d.say(diagnosis{levelWarn, "settings", "no credentials: the server is open to everybody on this machine", "set HEARDLOG_CREDENTIALS before others use it"})
+	if len(c.Credentials)+len(c.Certificates) == 0 {
+		d.say(diagnosis{levelWarn, "settings", "no credentials: unless the store has keys, any request from this machine is accepted", "set HEARDLOG_CREDENTIALS or create a key, see heardlog keys, before others use it"})
 	}
 	if c.SecretKey == "" {
 		d.say(diagnosis{levelWarn, "settings", "no secret key: LLM keys and webhook secrets are stored as they are", "set HEARDLOG_SECRET_KEY; what is stored is encrypted at the next start"})
@@ -152,7 +153,7 @@ func (d *diagnoser) postgres(c config.Config) {
 		d.say(diagnosis{levelFail, "store", "the user lacks rights: " + strings.Join(p.Denied, ", "), "GRANT them to the user, or let the user own the tables"})
 	}
 	if p.Schema == p.Known && p.CanRead {
-		from, err := postgres.OpenReader(d.ctx, postgres.Options{URL: c.StoreURL.Reveal(), SealKey: []byte(c.SecretKey.Reveal())})
+		from, err := postgres.OpenReader(d.ctx, tableOptions(c))
 		if err != nil {
 			d.say(diagnosis{levelFail, "store", err.Error(), "set HEARDLOG_SECRET_KEY to the key that this database was first served with; a lost one cannot be replaced"})
 		} else {
@@ -207,6 +208,7 @@ func (d *diagnoser) sqlite(c config.Config) {
 		} else {
 			d.say(diagnosis{Level: levelOK, About: "store", What: fmt.Sprintf("%s can be read, %s", path, bytesText(size))})
 			d.unfinished(r)
+			d.damage(r)
 			_ = r.Close()
 		}
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err != nil {
@@ -229,12 +231,25 @@ func (d *diagnoser) sqlite(c config.Config) {
 	d.room(folder, size)
 }
 
+// damage looks for signs that the file is damaged.
+func (d *diagnoser) damage(r *sqlite.Reader) {
+	n := 0
+	err := r.Damage(d.ctx, func(what string) {
+		if n++; n <= maxDamage {
+			d.say(diagnosis{levelFail, "store", "the file is damaged: " + what, "stop the server and run heardlog restore --overwrite with a backup"})
+		}
+	})
+	if err != nil {
+		d.say(diagnosis{levelFail, "store", err.Error(), ""})
+	}
+}
+
 // room checks the free space of the disk.
 func (d *diagnoser) room(folder string, size int64) {
 	free, err := freeBytes(folder)
 	switch {
 	case err != nil:
-		d.say(diagnosis{levelWarn, "disk", "the free space cannot be told: " + err.Error(), ""})
+		d.say(diagnosis{levelWarn, "disk", "the free space cannot be read: " + err.Error(), ""})
 	case free < lowDisk:
 		d.say(diagnosis{levelWarn, "disk", bytesText(free) + " free", "make room: without any the server refuses what it is to keep"})
 	case free < 2*size:

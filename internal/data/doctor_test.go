@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,5 +90,32 @@ func TestDoctor(t *testing.T) {
 				t.Errorf("a secret was shown:\n%s", all)
 			}
 		})
+	}
+}
+
+// TestDoctorDamage: a message that was changed on disk is a failure, and the advice names restore.
+func TestDoctorDamage(t *testing.T) {
+	t.Parallel()
+	url := sqliteURL(t)
+	filled(t, url, 1)
+	path := strings.TrimPrefix(url, "sqlite:")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, []byte("message 3 of 0"))
+	if at < 0 {
+		t.Fatal("no message is in the file")
+	}
+	b[at] ^= 1
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := run(t, settingsOf(url), "", "doctor", "--offline")
+	if !errors.Is(err, data.ErrFound) || !strings.Contains(out, "the file is damaged: message") || !strings.Contains(out, "heardlog restore --overwrite") {
+		t.Errorf("doctor: %v\n%s", err, out)
+	}
+	if out, _, err := run(t, settingsOf(url), "", "verify"); !errors.Is(err, data.ErrFound) {
+		t.Errorf("verify: %v\n%s", err, out)
 	}
 }

@@ -8,12 +8,17 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/caller"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -37,6 +42,8 @@ type receipt struct {
 type erased struct {
 	Agents        int  `json:"agents"`
 	Memories      int  `json:"memories"`
+	Records       int  `json:"records"`
+	Aliases       *int `json:"aliases,omitempty"` // of a user
 	Conversations *int `json:"conversations,omitempty"`
 	Endpoints     *int `json:"endpoints,omitempty"`
 }
@@ -44,8 +51,9 @@ type erased struct {
 // eraser is a store in which data is erased.
 type eraser interface {
 	memory.Ledger
-	memory.ItemStore
+	items.Store
 	kv.Store
+	record.Store
 	webhook.Store
 	export.Source
 }
@@ -77,7 +85,7 @@ func openEraser(ctx context.Context, c config.Config) (eraser, error) {
 		}
 		return openTables(ctx, c)
 	}
-	s, err := drivers.OpenSQLite(ctx, sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, engine.Options{})
+	s, err := drivers.OpenSQLite(ctx, fileOptions(c), engine.Options{})
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -106,7 +114,7 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 		}
 	}
 	if !config.ValidProject(r.Project) || n != 1 {
-		return errors.New("--project is needed, and one of --agent, --user and --whole")
+		return errors.New("--project is required, and one of --agent, --user and --whole")
 	}
 	c, err := loadStore(e, r.Store)
 	if err != nil {
@@ -118,6 +126,13 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	out := receipt{Project: r.Project, Agent: r.Agent, User: r.User}
+	act, on := "project.erase", r.Project
+	switch {
+	case r.Agent != "":
+		act, on = "agent.erase", r.Agent
+	case r.User != "":
+		act, on = "user.erase", r.User
+	}
 	if r.Agent != "" {
 		out.Erased, err = eraseAgent(ctx, from, export.Scope{Project: r.Project, Agent: r.Agent})
 	} else {
@@ -127,6 +142,7 @@ func (r *eraseCommand) Run(ctx context.Context, e Env) (err error) {
 	if err != nil && !out.Unfinished {
 		return err
 	}
+	err = errors.Join(err, recordAct(ctx, &access.Audit{Store: from, Now: time.Now}, r.Project, act, on))
 	out.ErasedAt = time.Now().UTC().Format(time.RFC3339)
 	return errors.Join(err, json.NewEncoder(e.Stdout).Encode(out))
 }
@@ -150,15 +166,21 @@ func eraseAgent(ctx context.Context, from eraser, s export.Scope) (n export.Coun
 // eraseMany erases a user or the project. It counts what it has erased even if it fails.
 func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	// It creates nothing.
-	service := memory.NewService(memory.Config{Store: from, Items: from, Now: time.Now, NewID: func() string { return "" }})
+	service := items.Service{Memory: agents.NewService(agents.Config{Ledger: from, Now: time.Now}), Ledger: from, Store: from, Records: from}
 	var n erased
-	var gone memory.Erased
+	var gone items.Erased
 	defer func() {
-		n.Agents, n.Memories = gone.Agents, gone.Memories
+		n.Agents, n.Memories, n.Records = gone.Agents, gone.Memories, gone.Records
 		r.Erased, r.Shared, r.SharedN = n, gone.Shared, gone.SharedN
 	}()
 	if r.User != "" {
-		gone, err = service.EraseUser(ctx, r.Project, r.User)
+		key, err := from.ServerKey(ctx, caller.KeyName)
+		if err != nil {
+			return err
+		}
+		callers := caller.Service{Records: from, Ledger: from, Items: service, Now: time.Now, Key: key}
+		e, err := callers.Erase(ctx, r.Project, r.User)
+		gone, n.Aliases, r.User = e.Erased, &e.Aliases, e.User
 		return err
 	}
 	n.Endpoints, n.Conversations = new(int), new(int)

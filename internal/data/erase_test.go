@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite"
 )
 
@@ -48,6 +49,12 @@ func TestErase(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			for user, fact := range map[string]string{"private-user": "very private", "other": "a fact"} {
+				at := record.Space{Project: "q", Name: "fact", User: user}
+				if _, err := s.(record.Store).ChangeRecords(t.Context(), at, []record.Change{{ID: "a", Body: []byte(fact)}}, record.Limit{}, nil, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -79,14 +86,15 @@ func TestErase(t *testing.T) {
 				t.Error("erased twice")
 			}
 			out, _, err = run(t, m, "", "erase", "-project", "q", "-user", "private-user")
-			if err != nil || !strings.Contains(out, `"user":"private-user"`) || !strings.Contains(out, `"erased":{"agents":0,"memories":1}`) {
+			if err != nil || !strings.Contains(out, `"user":"private-user"`) || !strings.Contains(out, `"erased":{"agents":0,"memories":1,"records":1,"aliases":0}`) {
 				t.Errorf("a user: %s %v", out, err)
 			}
 			if out, _, err := run(t, m, "", "export"); err != nil || strings.Contains(out, "very private") || !strings.Contains(out, "private too") {
 				t.Errorf("after a user was erased: %v\n%s", err, out)
 			}
 			out, _, err = run(t, m, "", "erase", "-project", "q", "-whole")
-			if err != nil || !strings.Contains(out, `"erased":{"agents":1,"memories":0,"conversations":0,"endpoints":0}`) {
+			// One of the records notes that the user was erased.
+			if err != nil || !strings.Contains(out, `"erased":{"agents":1,"memories":0,"records":2,"conversations":0,"endpoints":0}`) {
 				t.Errorf("a project: %s %v", out, err)
 			}
 			if out, _, err := run(t, m, "", "verify"); err != nil || !strings.Contains(out, " 0 agents with 0 messages") {

@@ -67,7 +67,7 @@ func unpack(r io.Reader, with []age.Identity) (io.ReadCloser, error) {
 	}
 	if is(ageMagic) {
 		if len(with) == 0 {
-			return nil, errors.New("it is encrypted: --identity or --passphrase-file is needed")
+			return nil, errors.New("it is encrypted: --identity or --passphrase-file is required")
 		}
 		plain, err := age.Decrypt(in, with...)
 		if err != nil {
@@ -138,7 +138,7 @@ func recipients(keys []string, file, passFile string) (out []age.Recipient, err 
 	for _, k := range keys {
 		list, err := age.ParseRecipients(strings.NewReader(k))
 		if err != nil {
-			return nil, fmt.Errorf("--recipient: an age public key, age1…, is needed, not %q", k)
+			return nil, fmt.Errorf("--recipient: must be an age public key, age1…, not %q", k)
 		}
 		out = append(out, list...)
 	}

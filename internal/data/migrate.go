@@ -36,7 +36,7 @@ func (*migrateCommand) Help() string {
 // Run moves a store.
 func (g *migrateCommand) Run(ctx context.Context, e Env) (err error) {
 	if g.To == "" {
-		return errors.New("--to: the URL of the target is needed")
+		return errors.New("--to is required: the URL of the target")
 	}
 	source, err := loadStore(e, g.From)
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *migration) spoolIn(folder string) error {
 		return err
 	}
 	if depot.IsURL(folder) {
-		return errors.New("--spool: a folder is needed")
+		return errors.New("--spool: must be a folder")
 	}
 	m.kept = kept{e: m.e, from: from, name: name}
 	if key := m.source.SecretKey.Reveal(); key != "" {
@@ -156,7 +156,7 @@ func (m *migration) checkTarget(ctx context.Context) (err error) {
 		return err
 	}
 	if !empty || mark != nil {
-		return fmt.Errorf("-to: %s is not empty: -into-existing puts the source's agents beside what is there", storeName(m.target))
+		return fmt.Errorf("--to: %s is not empty; --into-existing adds the source's data to it", storeName(m.target))
 	}
 	return nil
 }

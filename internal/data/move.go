@@ -84,7 +84,7 @@ func openTarget(ctx context.Context, c config.Config) (target, error) {
 	if c.StoreURL != "" {
 		return openTables(ctx, c)
 	}
-	s, err := sqlite.OpenImporter(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())})
+	s, err := sqlite.OpenImporter(fileOptions(c))
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", storeName(c), err)
 	}

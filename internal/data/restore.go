@@ -33,7 +33,7 @@ func (*restoreCommand) Help() string {
 // Run restores a backup.
 func (r *restoreCommand) Run(ctx context.Context, e Env) error {
 	if r.Backup == "" || r.Backup == "-" {
-		return errors.New("a file, a folder or s3://bucket/prefix is wanted; --help shows more")
+		return errors.New("BACKUP is required: a file, a folder or s3://bucket/prefix; see --help")
 	}
 	with, err := identities(r.Identity, r.PassphraseFile)
 	if err != nil {
@@ -212,7 +212,7 @@ func (b *kept) intoTables(ctx context.Context, e Env, c config.Config) (err erro
 
 // intoFile restores into a new file, which then replaces the old one.
 func (b *kept) intoFile(ctx context.Context, e Env, c config.Config, overwrite bool) (err error) {
-	r, err := sqlite.OpenReplacement(sqlite.Options{Path: c.StorePath, SealKey: []byte(c.SecretKey.Reveal())}, overwrite)
+	r, err := sqlite.OpenReplacement(fileOptions(c), overwrite)
 	if fault.Is(err, fault.Conflict) && !overwrite {
 		return fmt.Errorf("%w; --overwrite lets the backup take its place", err)
 	}

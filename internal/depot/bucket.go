@@ -42,7 +42,7 @@ func newBucket(u *url.URL, getenv func(string) string) (*bucket, error) {
 	}
 	id, secret := getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY")
 	if id == "" || secret == "" {
-		return nil, errors.New("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are wanted for a bucket, both")
+		return nil, errors.New("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are required for a bucket")
 	}
 	first := func(list ...string) string {
 		for _, s := range list {
@@ -56,7 +56,7 @@ func newBucket(u *url.URL, getenv func(string) string) (*bucket, error) {
 	if IsURL(host) {
 		e, err := url.Parse(host)
 		if err != nil || e.Host == "" || e.Scheme != "http" && e.Scheme != "https" || strings.Trim(e.Path, "/") != "" || e.RawQuery != "" || e.User != nil {
-			return nil, errors.New("endpoint: http://host:port or https://host:port is wanted")
+			return nil, errors.New("endpoint: must be http://host:port or https://host:port")
 		}
 		host, secure = e.Host, e.Scheme == "https"
 	}

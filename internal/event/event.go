@@ -20,6 +20,11 @@ const (
 	DeliveryDead     = 10011 // a delivery was given up; sent to the project's other endpoints
 	EndpointDisabled = 10012 // an endpoint was disabled; sent to the project's other endpoints
 	Test             = 10021 // requested by hand; sent to one endpoint, whatever its filter
+	FactAdded        = 10101 // a fact about a caller became active
+	FactSuperseded   = 10102 // another fact took its place
+	FactWithdrawn    = 10103 // it was not heard after all, or it was undone
+	FactExpired      = 10104 // its time is over
+	UserErased       = 10111 // a caller was erased
 )
 
 // Type is an event type.
@@ -43,6 +48,11 @@ var types = []Type{
 	{DeliveryDead, "delivery.dead", false},
 	{EndpointDisabled, "endpoint.disabled", false},
 	{Test, "webhook.test", false},
+	{FactAdded, "memory.fact.added", false},
+	{FactSuperseded, "memory.fact.superseded", false},
+	{FactWithdrawn, "memory.fact.withdrawn", false},
+	{FactExpired, "memory.fact.expired", false},
+	{UserErased, "user.erased", false},
 }
 
 // Types returns every type, by number.

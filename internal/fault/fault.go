@@ -46,8 +46,10 @@ const (
 	Unsupported Code = "unsupported"
 	// Unavailable is a full queue, a failing store or a server that is going down; try again.
 	Unavailable Code = "unavailable"
-	// Upstream is an LLM that could not be reached or broke off.
+	// Upstream is an LLM that could not be reached, refused, or did not answer with an answer.
 	Upstream Code = "upstream"
+	// UpstreamTruncated is an LLM whose answer broke off before its end.
+	UpstreamTruncated Code = "upstream_truncated"
 	// UpstreamTimeout is an LLM that did not answer in time.
 	UpstreamTimeout Code = "upstream_timeout"
 	// Canceled means that the caller left before the answer.
@@ -58,7 +60,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		Internal, BadRequest, Missing, Invalid, Unauthenticated, Forbidden, NotFound, Conflict, Stopped, TooLarge,
-		Quota, RateLimited, Unsupported, Unavailable, Upstream, UpstreamTimeout, Canceled,
+		Quota, RateLimited, Unsupported, Unavailable, Upstream, UpstreamTruncated, UpstreamTimeout, Canceled,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/guard"
@@ -107,15 +108,37 @@ func TestDialMixedAnswer(t *testing.T) {
 	}
 }
 
-func TestDialNoSuchHost(t *testing.T) {
+// TestDialRefusalsAreAlike: what a caller is shown, and how long it takes, is the same for a
+// private address, a name that leads to one and a name that does not exist. Only the cause differs.
+func TestDialRefusalsAreAlike(t *testing.T) {
 	t.Parallel()
-	g := guard.New(guard.Options{Resolver: noSuchHost(t)})
-	_, err := g.DialContext(t.Context(), "tcp", "nowhere.test.:80")
-	if d, ok := errors.AsType[*net.DNSError](err); !ok || !d.IsNotFound {
-		t.Errorf("%v, want a name that is not found", err)
-	}
-	if strings.Contains(err.Error(), guard.Setting) {
-		t.Errorf("%v names the allow-list, which does not help here", err)
+	private := resolver(t, func(int) []string { return []string{"10.1.2.3"} })
+	for name, tt := range map[string]struct {
+		r       *net.Resolver
+		address string
+		cause   string
+	}{
+		"an address":                 {nil, "10.1.2.3:80", "10.0.0.0/8"},
+		"a name that leads to one":   {private, "db.internal.:80", "10.0.0.0/8"},
+		"a name that does not exist": {noSuchHost(t), "nowhere.internal.:80", "no such host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			_, err := guard.New(guard.Options{Resolver: tt.r}).DialContext(t.Context(), "tcp", tt.address)
+			took := time.Since(began)
+			e, ok := errors.AsType[*fault.Error](err)
+			want := "outbound call refused: the host does not exist, or its address is not public and HEARDLOG_OUTBOUND_ALLOW does not list it"
+			if !ok || e.Code != fault.Forbidden || e.Msg != want {
+				t.Errorf("%+v", err)
+			}
+			if !strings.Contains(err.Error(), tt.cause) {
+				t.Errorf("the log would not say why: %v", err)
+			}
+			if took < 500*time.Millisecond {
+				t.Errorf("refused after %s", took)
+			}
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -147,13 +148,35 @@ func (g *Guard) ControlContext(_ context.Context, network, address string, c sys
 	return g.Control(network, address, c)
 }
 
+// refusalTime is how long a refused dial takes at least. A lookup is rarely slower.
+const refusalTime = 500 * time.Millisecond
+
 // DialContext dials within DialTimeout, for http.Transport. It skips addresses of the name that are
-// not allowed; if none is left the error wraps a *Blocked.
+// not allowed.
+//
+// If none is left, or if there is no such name, it fails with fault.Forbidden. Text and time are
+// the same for both, so that a client cannot find out which names exist inside the network. The
+// cause, for the log, is a *Blocked or a *net.DNSError.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return g.dialer.DialContext(ctx, network, address)
+	over := time.NewTimer(refusalTime)
+	defer over.Stop()
+	conn, err := g.dialer.DialContext(ctx, network, address)
+	if err == nil {
+		return conn, nil
+	}
+	_, blocked := errors.AsType[*Blocked](err)
+	if dns, ok := errors.AsType[*net.DNSError](err); !blocked && (!ok || !dns.IsNotFound) {
+		return nil, err
+	}
+	select {
+	case <-over.C:
+	case <-ctx.Done():
+	}
+	return nil, fault.Wrap(fault.Forbidden, err, "outbound call refused: the host does not exist, or its address is not public and "+Setting+" does not list it")
 }
 
-// Blocked is the refusal of an address. It carries fault.Forbidden, so that other packages can tell
+// Blocked is the refusal of an address that the caller wrote itself, or the cause of a refused
+// dial. It carries fault.Forbidden, so that other packages can tell
 // it from a failed connection.
 type Blocked struct {
 	Addr netip.Addr // the address; not valid where there was none to judge

@@ -33,7 +33,7 @@ func (g *Guard) CheckURL(raw string) error {
 
 func parseURL(raw string) (*url.URL, error) {
 	if raw == "" {
-		return nil, fault.New(fault.Missing, "the URL is empty; an http or https URL is needed")
+		return nil, fault.New(fault.Missing, "the URL must be an http or https URL, not empty")
 	}
 	if len(raw) > MaxURL {
 		return nil, fault.New(fault.Invalid, "the URL is %d bytes long; at most %d are allowed", len(raw), MaxURL)
@@ -55,7 +55,7 @@ func parseURL(raw string) (*url.URL, error) {
 	case strings.Contains(u.Hostname(), "%"):
 		return nil, fault.New(fault.Invalid, "the URL's host must not name a network interface (%%)")
 	case strings.ContainsAny(u.Hostname(), " \t\r\n\x00\\@"):
-		return nil, fault.New(fault.Invalid, "the URL's host holds a character that is not allowed there")
+		return nil, fault.New(fault.Invalid, "the URL's host contains a character that is not allowed")
 	}
 	return u, checkPort(u.Port())
 }

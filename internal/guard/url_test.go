@@ -21,7 +21,7 @@ func TestCheckURL(t *testing.T) {
 		{"trailing dot", "https://example.com./", ""},
 		{"longest", "https://example.com/" + strings.Repeat("x", guard.MaxURL-20), ""},
 		{"too long", "https://example.com/" + strings.Repeat("x", guard.MaxURL-19), "at most 2048"},
-		{"empty", "", "is empty"},
+		{"empty", "", "not empty"},
 		{"no scheme", "example.com/hook", "http:// or https://"},
 		{"scheme left out", "//example.com/hook", "http:// or https://"},
 		{"file", "file:///etc/passwd", "http:// or https://"},

@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/reference/memory-semantics.md anew")
+var update = flag.Bool("update", false, "rewrite docs/reference/memory-semantics.md")
 
 const (
 	root = "../.."
@@ -134,7 +134,8 @@ var systems = map[string]string{
 
 const intro = `# Whose short-term memory this is
 
-The rules of five known systems that Heardlog's short-term memory covers, and the tests that prove each. This page is made of the tests' own comments; a test
-fails when it is stale or a rule has lost its proof. The policy that the rules are made of stands in [policy.md](policy.md), the calls in [context.md](context.md),
-[conversations.md](conversations.md) and [memories.md](memories.md).
+The rules of five known systems that Heardlog's short-term memory covers, and the tests that prove
+each. The page is generated from the tests' comments: a test fails if it is out of date or if a rule
+has no test any more. See [policy](../guides/policy.md), [context](../guides/context.md),
+[conversations](../guides/conversations.md) and [memories](../guides/memories.md).
 `

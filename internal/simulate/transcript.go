@@ -196,19 +196,19 @@ func decode(line []byte, v any) error {
 
 func (c *Call) check() error {
 	if !slices.Contains(Platforms(), c.Platform) {
-		return fmt.Errorf("platform: %q is not one of %s", c.Platform, strings.Join(Platforms(), ", "))
+		return fmt.Errorf("platform: must be one of %s, not %q", strings.Join(Platforms(), ", "), c.Platform)
 	}
 	if _, ok := c.Properties["llm"]; ok {
 		return errors.New("properties.llm: is the simulated LLM's; it cannot be set")
 	}
 	if !slices.Contains([]string{"", byKey, byHeader, byPath}, c.Address) {
-		return fmt.Errorf("address: %q is not one of key, header, path", c.Address)
+		return fmt.Errorf("address: must be one of key, header, path, not %q", c.Address)
 	}
 	if h, ok := c.Properties["heardlog"]; ok && json.Unmarshal(h, &map[string]json.RawMessage{}) != nil {
 		return errors.New("properties.heardlog: is not an object")
 	}
 	if c.New && c.Window > 0 {
-		return errors.New("window: stands beside new; one of them is allowed")
+		return errors.New("window: cannot be combined with new")
 	}
 	if c.Window < 0 || c.Window > MaxWindow {
 		return fmt.Errorf("window: %d is not from 0 to %d", c.Window, MaxWindow)
@@ -239,7 +239,7 @@ func (s *Step) check(before []Step) error {
 func (s *Step) checkOther() error {
 	switch {
 	case s.Answer != "" || s.Tool != nil || s.Cut != nil || s.CutMS != 0 || s.Heard != nil || s.Echo != nil || s.Discard || s.Forget || s.Overlap || s.Shown != nil || s.Hidden != nil:
-		return errors.New("say, event and interrupt have no answer; only want may stand beside say")
+		return errors.New("say, event and interrupt have no answer; say may be combined with want only")
 	case s.Say == "" && s.Want != nil:
 		return errors.New("want: belongs to the step of the answer")
 	case len(s.Event) > 0 && s.Event[0] != '{':
@@ -256,13 +256,13 @@ func (s *Step) checkAnswer(before []Step) error {
 	case s.Answer == "" && s.Tool == nil:
 		return errors.New("answer: is required, or tool")
 	case s.Cut != nil && s.CutMS != 0:
-		return errors.New("cut_ms: stands beside cut; one of them is allowed")
+		return errors.New("cut_ms: cannot be combined with cut")
 	case s.CutMS < 0:
 		return fmt.Errorf("cut_ms: %d is below 0", s.CutMS)
 	case s.Cut != nil && (*s.Cut < 0 || *s.Cut > words):
 		return fmt.Errorf("cut: %d is not from 0 to the %d words of the answer", *s.Cut, words)
 	case s.Tool != nil && (s.Cut != nil || s.CutMS > 0):
-		return errors.New("tool: cannot stand beside cut")
+		return errors.New("tool: cannot be combined with cut")
 	case s.Tool != nil && s.Tool.Name == "":
 		return errors.New("tool.name: is required")
 	case s.Overlap && s.Cut == nil && s.CutMS == 0:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 )
 
@@ -47,4 +48,23 @@ func (s *Spec) Routes(router http.Handler) ([]string, error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// Parameters returns the names of the query parameters of every operation, by "METHOD path".
+func (s *Spec) Parameters() map[string][]string {
+	out := map[string][]string{}
+	for path, item := range s.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			names := []string{}
+			for _, list := range []openapi3.Parameters{item.Parameters, op.Parameters} {
+				for _, p := range list {
+					if p.Value.In == openapi3.ParameterInQuery {
+						names = append(names, p.Value.Name)
+					}
+				}
+			}
+			out[method+" "+path] = names
+		}
+	}
+	return out
 }

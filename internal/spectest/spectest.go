@@ -151,11 +151,12 @@ func checkContent(doc *openapi3.Response, resp *http.Response, body []byte) erro
 	return nil
 }
 
-// opaque reports whether a body is text or has no schema. The library cannot decode such bodies.
+// opaque reports whether a body is text, lines of JSON, or has no schema. The library cannot decode
+// such bodies.
 func opaque(doc *openapi3.Response, resp *http.Response) bool {
 	ct := resp.Header.Get("Content-Type")
 	media := doc.Content.Get(ct)
-	return media == nil || media.Schema == nil || strings.HasPrefix(ct, "text/") || strings.HasPrefix(ct, "application/openmetrics-text")
+	return media == nil || media.Schema == nil || strings.HasPrefix(ct, "text/") || ct == "application/x-ndjson" || strings.HasPrefix(ct, "application/openmetrics-text")
 }
 
 // checkUnknown checks the answer to a request that the description does not have. It must be a 404,

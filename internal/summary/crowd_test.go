@@ -13,7 +13,8 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // readings counts whose memories are read.
@@ -32,7 +33,7 @@ func (r *readings) Recent(ctx context.Context, project, id string, n int, histor
 func TestWorkerUnwanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memorytest.New()
+		store := storetest.New()
 		w := begin(t, store, 0, nil)
 		plain, cut := w.join("p", `{}`), w.join("p", `{"preset":"ovos"}`)
 		w.say("p", plain, 0, 40)
@@ -86,7 +87,7 @@ func (c *crowd) Live(_ context.Context, each func(memory.Head) error) error {
 	return nil
 }
 
-func (c *crowd) Leaving(_ context.Context, _, id string) (memory.Leaving, error) {
+func (c *crowd) Leaving(_ context.Context, _, id string) (memctx.Leaving, error) {
 	c.mu.Lock()
 	c.running++
 	c.most = max(c.most, c.running)
@@ -102,10 +103,10 @@ func (c *crowd) Leaving(_ context.Context, _, id string) (memory.Leaving, error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running--
-	return memory.Leaving{Chars: 1, Count: 1}, nil
+	return memctx.Leaving{Chars: 1, Count: 1}, nil
 }
 
-func (c *crowd) Summarised(context.Context, memory.Summarised) error { return nil }
+func (c *crowd) Summarised(context.Context, memctx.Summarised) error { return nil }
 
 // TestWorkerCrowd: all agents of a project are checked in the places that a project has, though
 // others that wait for one end meanwhile.

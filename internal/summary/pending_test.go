@@ -8,6 +8,8 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	memctx "github.com/heardlog/heardlog/memory/context"
 )
 
 // TestPending: a summary of an earlier agent that is still to be made does not come behind what was
@@ -21,7 +23,7 @@ func TestPending(t *testing.T) {
 		"nothing": {func(*world, string, string) error { return nil }, "of the earlier agent"},
 		"deleted": {func(w *world, _, id string) error { _, err := w.SetSummary(w.t.Context(), "p", id, "", 0); return err }, ""},
 		"restored": {func(w *world, _, id string) error {
-			_, err := w.Restore(w.t.Context(), "p", id, memory.Snapshot{Summary: "mine"})
+			_, err := w.Restore(w.t.Context(), "p", id, memctx.Snapshot{Summary: "mine"})
 			return err
 		}, "mine"},
 		"erased": {func(w *world, old, _ string) error { return w.Erase(w.t.Context(), "p", old) }, ""},
@@ -34,7 +36,7 @@ func TestPending(t *testing.T) {
 					return summary.Answer{Text: "of the earlier agent", Finish: "stop"}, nil
 				})
 				join := func() string {
-					a, err := w.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "n", Properties: []byte("{}"), Inherit: memory.InheritSummary})
+					a, err := w.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "n", Properties: []byte("{}"), Inherit: memory.InheritSummary})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -15,17 +15,19 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	memctx "github.com/heardlog/heardlog/memory/context"
 )
 
 // Memory is what a Worker needs of the memory.
 type Memory interface {
 	// Live calls each for every live agent; each must not call the memory.
 	Live(ctx context.Context, each func(memory.Head) error) error
-	// Leaving returns what is due to be summarized: see memory.Service.Leaving.
-	Leaving(ctx context.Context, project, id string) (memory.Leaving, error)
+	// Leaving returns what is due to be summarized: see context.Service.Leaving.
+	Leaving(ctx context.Context, project, id string) (memctx.Leaving, error)
 	// Summarised stores a summary and removes the messages that it covers from the memory: see
-	// memory.Service.Summarised.
-	Summarised(ctx context.Context, s memory.Summarised) error
+	// context.Service.Summarised.
+	Summarised(ctx context.Context, s memctx.Summarised) error
 }
 
 // Config is what a Worker is made of. Memory and Ask are required.
@@ -91,7 +93,7 @@ type Worker struct {
 	parked map[string][]*entry
 }
 
-var _ memory.Summaries = (*Worker)(nil)
+var _ agents.Summaries = (*Worker)(nil)
 
 type agentKey struct{ project, id string }
 
@@ -322,7 +324,7 @@ func (w *Worker) look(ctx context.Context, e *entry) {
 
 // guarded calls summarise and turns a panic into a failed attempt, so that it does not take the
 // server down.
-func (w *Worker) guarded(ctx context.Context, e *entry) (l memory.Leaving, outcome string, err error) {
+func (w *Worker) guarded(ctx context.Context, e *entry) (l memctx.Leaving, outcome string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			outcome, err = "panic", fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -332,7 +334,7 @@ func (w *Worker) guarded(ctx context.Context, e *entry) (l memory.Leaving, outco
 }
 
 // summarise makes one summary, if one is due; outcome is "" if none is.
-func (w *Worker) summarise(ctx context.Context, e *entry) (l memory.Leaving, outcome string, err error) {
+func (w *Worker) summarise(ctx context.Context, e *entry) (l memctx.Leaving, outcome string, err error) {
 	l, err = w.cfg.Memory.Leaving(ctx, e.project, e.id)
 	if err != nil {
 		return l, "store_error", err
@@ -369,9 +371,9 @@ func (w *Worker) summarise(ctx context.Context, e *entry) (l memory.Leaving, out
 	if err != nil {
 		return l, w.outcome(err), err
 	}
-	err = w.cfg.Memory.Summarised(ctx, memory.Summarised{Of: l, Messages: n, Text: text})
+	err = w.cfg.Memory.Summarised(ctx, memctx.Summarised{Of: l, Messages: n, Text: text})
 	switch {
-	case errors.Is(err, memory.ErrSummaryStale):
+	case errors.Is(err, memctx.ErrSummaryStale):
 		return l, "stale", err
 	case err != nil:
 		return l, "store_error", err
@@ -382,7 +384,7 @@ func (w *Worker) summarise(ctx context.Context, e *entry) (l memory.Leaving, out
 // asker asks for one agent.
 type asker struct {
 	w *Worker
-	l *memory.Leaving
+	l *memctx.Leaving
 }
 
 // Ask implements Asker.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/evidence"
 )
 
@@ -243,7 +244,7 @@ func TestWorkerEvidence(t *testing.T) {
 		w.say("p", id, 2, 9)
 		synctest.Wait() // the model thinks
 		heard := "heard"
-		got, err := evidence.Service{Memory: w.Service}.Record(t.Context(), "p", id, []evidence.Report{{ItemID: "a1", Heard: &heard, Cut: true}})
+		got, err := evidence.Service{Memory: w.Service.Service}.Record(t.Context(), "p", id, []evidence.Report{{ItemID: "a1", Heard: &heard, Cut: true}})
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
@@ -409,9 +410,9 @@ func TestWorkerInFlight(t *testing.T) {
 		w := begin(t, nil, 0, answers)
 		id := w.join("p", strings.Replace(window, `"keep_recent":2`, `"keep_recent":0`, 1))
 		w.say("p", id, 0, 2)
-		turn, err := w.Begin(t.Context(), "p", id, memory.TurnRequest{
-			Plan: func(memory.Head, []memory.Message) (memory.Plan, error) {
-				return memory.Plan{Append: []memory.Message{line(2)}}, nil
+		turn, err := w.Begin(t.Context(), "p", id, agents.TurnRequest{
+			Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
+				return agents.Plan{Append: []memory.Message{line(2)}}, nil
 			}, Cut: func(error) {},
 		})
 		if err != nil {
@@ -423,7 +424,7 @@ func TestWorkerInFlight(t *testing.T) {
 		if diff := cmp.Diff([]string{"fact2", "fact4"}, rest[:min(2, len(rest))]); diff != "" {
 			t.Fatalf("in memory while the answer is made: %s", diff)
 		}
-		if _, err := w.Settle(t.Context(), turn, memory.Answer{Generated: line(3).Content, Sent: line(3).Content, Complete: true}); err != nil {
+		if _, err := w.Settle(t.Context(), turn, agents.Answer{Generated: line(3).Content, Sent: line(3).Content, Complete: true}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -456,7 +457,7 @@ func TestWorkerInherits(t *testing.T) {
 		w := begin(t, nil, 0, ask)
 		next := func(name string) string {
 			t.Helper()
-			a, err := w.Join(t.Context(), memory.JoinRequest{Project: "p", Name: name, Properties: []byte("{}"), Inherit: memory.InheritSummary})
+			a, err := w.Join(t.Context(), agents.JoinRequest{Project: "p", Name: name, Properties: []byte("{}"), Inherit: memory.InheritSummary})
 			if err != nil {
 				t.Fatal(err)
 			}

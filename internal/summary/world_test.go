@@ -15,13 +15,15 @@ import (
 
 	"github.com/heardlog/heardlog/internal/summary"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/agents"
+	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/storetest"
 	windows "github.com/heardlog/heardlog/memory/window"
 )
 
 // world is a memory with a summariser, on a store in memory; it lives in a bubble of synctest.
 type world struct {
-	*memory.Service
+	*memctx.Service
 	t      *testing.T
 	store  memory.Ledger
 	worker *summary.Worker
@@ -47,7 +49,7 @@ var made atomic.Int64
 func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 	t.Helper()
 	if store == nil {
-		store = memorytest.New()
+		store = storetest.New()
 	}
 	w := &world{t: t, store: store, reg: prometheus.NewRegistry()}
 	w.worker = summary.New(summary.Config{
@@ -64,9 +66,9 @@ func begin(t *testing.T, store memory.Ledger, places int, ask asking) *world {
 			return ask(ctx, n, q)
 		},
 	})
-	w.Service = memory.NewService(memory.Config{
-		Store: store, Now: time.Now, NewID: func() string { return fmt.Sprintf("agent-%04d", made.Add(1)) }, Summaries: w.worker,
-	})
+	w.Service = memctx.New(agents.NewService(agents.Config{
+		Ledger: store, Now: time.Now, NewID: func() string { return fmt.Sprintf("agent-%04d", made.Add(1)) }, Summaries: w.worker,
+	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.worker.Run(ctx) }()
@@ -95,7 +97,7 @@ func (w *world) join(project, policy string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a, err := w.Join(w.t.Context(), memory.JoinRequest{
+	a, err := w.Join(w.t.Context(), agents.JoinRequest{
 		Project: project, Properties: []byte("{}"), Settings: memory.Settings{Memory: memory.Memory{Policy: &own}},
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 func jsonOf(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
@@ -98,12 +99,12 @@ func writeAtRandom(s *tailServer, id string, rnd *rand.Rand) {
 		var err error
 		switch rnd.IntN(6) {
 		case 0:
-			_, err = s.mem.Speak(ctx, "p", id, fmt.Sprint("one moment ", i), memory.SpeakAppend, "")
+			_, err = s.mem.Speak(ctx, "p", id, fmt.Sprint("one moment ", i), agents.SpeakAppend, "")
 		case 1, 2:
 			heard := "good"
-			_, err = s.mem.Interrupt(ctx, "p", id, memory.InterruptRequest{Heard: &heard})
+			_, err = s.mem.Interrupt(ctx, "p", id, agents.InterruptRequest{Heard: &heard})
 		case 3:
-			_, err = s.mem.Update(ctx, "p", id, memory.UpdateRequest{Params: json.RawMessage(`{}`)})
+			_, err = s.mem.Update(ctx, "p", id, agents.UpdateRequest{Params: json.RawMessage(`{}`)})
 		case 4:
 			var batch []memory.Message
 			for range 1 + rnd.IntN(4) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -40,7 +41,7 @@ func ParseKinds(lists []string) (Kinds, error) {
 			}
 			i := slices.Index(kindNames, name)
 			if i < 0 {
-				return 0, fault.At(fault.Invalid, "types", "%q is no event of this stream; there are %s", clip(name), strings.Join(kindNames, ", "))
+				return 0, fault.At(fault.Invalid, "types", "must be one of %s, not %q", strings.Join(kindNames, ", "), text.Clip(name, 60))
 			}
 			kinds |= 1 << i
 		}

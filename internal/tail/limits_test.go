@@ -12,6 +12,7 @@ import (
 	"github.com/heardlog/heardlog/internal/spectest"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // TestTailIsMadeOnce checks that a change is encoded once for all readers, without a read of the
@@ -120,7 +121,7 @@ func TestTailFromTheBeginning(t *testing.T) {
 	}
 	heard := "good"
 	s.say(id, says(memory.Assistant, "good morning"))
-	if _, err := s.mem.Interrupt(t.Context(), "p", id, memory.InterruptRequest{Heard: &heard, AtMS: 1}); err != nil {
+	if _, err := s.mem.Interrupt(t.Context(), "p", id, agents.InterruptRequest{Heard: &heard, AtMS: 1}); err != nil {
 		t.Fatal(err)
 	}
 	pages := s.store.pages.Load()
@@ -352,9 +353,9 @@ func TestTailStates(t *testing.T) {
 		}
 	}
 	want(`{"state":"listening"}`)
-	turn, err := s.mem.Begin(t.Context(), "p", id, memory.TurnRequest{
-		Plan: func(memory.Head, []memory.Message) (memory.Plan, error) {
-			return memory.Plan{Append: []memory.Message{says(memory.User, "Hi")}}, nil
+	turn, err := s.mem.Begin(t.Context(), "p", id, agents.TurnRequest{
+		Plan: func(memory.Head, []memory.Message) (agents.Plan, error) {
+			return agents.Plan{Append: []memory.Message{says(memory.User, "Hi")}}, nil
 		},
 		Cut: func(error) {},
 	})
@@ -369,7 +370,7 @@ func TestTailStates(t *testing.T) {
 	if e := late.until("state"); e.Data != `{"state":"speaking","turn_id":0}` {
 		t.Errorf("who comes late is told %s", e.Data)
 	}
-	if _, err := s.mem.Settle(t.Context(), turn, memory.Answer{Generated: "Yes", Sent: "Yes", Complete: true}); err != nil {
+	if _, err := s.mem.Settle(t.Context(), turn, agents.Answer{Generated: "Yes", Sent: "Yes", Complete: true}); err != nil {
 		t.Fatal(err)
 	}
 	want(`{"state":"listening"}`)

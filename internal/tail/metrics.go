@@ -24,7 +24,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "heardlog_tail_dropped_total", Help: "Readers of live tails that were dropped, by reason.",
 		}, []string{"reason"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "heardlog_tail_refused_total", Help: "Readers of live tails that were refused, by limit: the agent's or the server's.",
+			Name: "heardlog_tail_refused_total", Help: "Readers of live tails that were refused, by limit: the agent's, the project's or the server's.",
 		}, []string{"limit"}),
 	}
 	reg.MustRegister(m.readers, m.made, m.sent, m.reads, m.dropped, m.refused)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // position is where an event stands in an agent's stream. Events of one revision are in the order
@@ -63,19 +64,10 @@ func parsePosition(id string) (position, error) {
 		n[i], ok = int64(v), err == nil && parts[i][0] != '+' //nolint:gosec // 63 bits
 	}
 	if !ok || n[2] > maxOrder || len(parts) == 3 && n[0] == 0 {
-		return position{}, fault.At(fault.Invalid, "Last-Event-ID", "%q is not an id of this stream", clip(id))
+		return position{}, fault.At(fault.Invalid, "Last-Event-ID", "must be an id of this stream, not %q", text.Clip(id, 60))
 	}
 	if len(parts) == 1 {
 		return endOf(n[0]), nil
 	}
 	return position{n[0], cmp.Or(n[1], agentSeq), int(n[2])}, nil
-}
-
-// clip shortens a client's text for an error message.
-func clip(s string) string {
-	const most = 40
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

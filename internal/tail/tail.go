@@ -18,29 +18,35 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // Limits bounds the streams. A zero field means its default.
 type Limits struct {
-	Readers      int           // open streams of the whole server
-	AgentReaders int           // open streams of one agent
-	Heartbeat    time.Duration // time between the comments that keep a quiet connection open
-	Write        time.Duration // timeout of one write to a reader
-	Behind       time.Duration // how long a reader that was up to date may stay behind
+	Readers        int           // open streams of the whole server
+	ProjectReaders int           // open streams of one project
+	AgentReaders   int           // open streams of one agent
+	Heartbeat      time.Duration // time between the comments that keep a quiet connection open
+	Write          time.Duration // timeout of one write to a reader
+	Behind         time.Duration // how long a reader that was up to date may stay behind
 }
 
 // Defaults of Limits.
 const (
-	DefaultReaders      = 10_000
-	DefaultAgentReaders = 2_000
-	DefaultHeartbeat    = 15 * time.Second
-	DefaultWrite        = 10 * time.Second
-	DefaultBehind       = time.Minute
+	DefaultReaders        = 10_000
+	DefaultProjectReaders = 5_000
+	DefaultAgentReaders   = 2_000
+	DefaultHeartbeat      = 15 * time.Second
+	DefaultWrite          = 10 * time.Second
+	DefaultBehind         = time.Minute
 )
 
 func (l Limits) withDefaults() Limits {
 	if l.Readers == 0 {
 		l.Readers = DefaultReaders
+	}
+	if l.ProjectReaders == 0 {
+		l.ProjectReaders = DefaultProjectReaders
 	}
 	if l.AgentReaders == 0 {
 		l.AgentReaders = DefaultAgentReaders
@@ -59,7 +65,7 @@ func (l Limits) withDefaults() Limits {
 
 // Config holds the parts of a Hub. Limits and Done may be left out.
 type Config struct {
-	Memory *memory.Service
+	Memory *agents.Service
 	// Encode returns a message's JSON as the ledger shows it. live reports whether the agent still
 	// runs, so that its last answers may be provisional; base is the first Seq of its memory.
 	Encode  func(m *memory.Message, live bool, base int64) ([]byte, error)
@@ -79,8 +85,9 @@ type Hub struct {
 	readers  atomic.Int64
 	catchUps chan struct{} // holds a value for each reader that reads the store
 
-	mu     sync.Mutex
-	topics map[topicKey]*topic
+	mu        sync.Mutex
+	topics    map[topicKey]*topic
+	byProject map[string]int // open streams
 }
 
 type topicKey struct{ project, id string }
@@ -88,7 +95,7 @@ type topicKey struct{ project, id string }
 // New returns a Hub that follows no agent yet.
 func New(c Config) *Hub {
 	c.Limits = c.Limits.withDefaults()
-	return &Hub{Config: c, catchUps: make(chan struct{}, maxCatchUps), topics: map[topicKey]*topic{}}
+	return &Hub{Config: c, catchUps: make(chan struct{}, maxCatchUps), topics: map[topicKey]*topic{}, byProject: map[string]int{}}
 }
 
 // Open starts a stream of the agent's events of the given kinds. after is the ID of the last event
@@ -96,7 +103,8 @@ func New(c Config) *Hub {
 // the agent has ended and the client has everything. Otherwise the caller must close the Reader.
 //
 // It fails with fault.NotFound for an unknown agent, fault.Invalid for an ID that is not one,
-// fault.RateLimited if the agent has too many readers and fault.Unavailable if the server has.
+// fault.RateLimited if the agent or the project has too many readers and fault.Unavailable if the
+// server has.
 func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after string) (*Reader, error) {
 	var start position
 	if after != "" {
@@ -119,11 +127,16 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 	if n := h.readers.Add(1); n > int64(h.Limits.Readers) {
 		h.readers.Add(-1)
 		h.Metrics.refused.WithLabelValues("server").Inc()
-		return nil, fault.New(fault.Unavailable, "the server has %d live tails open, the most that it allows; read the ledger instead, or retry later", h.Limits.Readers)
+		return nil, fault.New(fault.Unavailable, "the server has %d live tails open, which is the limit; read the ledger instead, or retry later", h.Limits.Readers)
+	}
+	if err := h.enter(project); err != nil {
+		h.readers.Add(-1)
+		return nil, err
 	}
 	s, err := h.subscribe(ctx, topicKey{project, id})
 	if err != nil {
 		h.readers.Add(-1)
+		h.leave(project)
 		return nil, err
 	}
 	h.Metrics.readers.Inc()
@@ -132,6 +145,34 @@ func (h *Hub) Open(ctx context.Context, project, id string, kinds Kinds, after s
 		r.first = &head.Agent
 	}
 	return r, nil
+}
+
+// enter counts a stream of the project. It fails with fault.RateLimited if there are too many.
+func (h *Hub) enter(project string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byProject[project] >= h.Limits.ProjectReaders {
+		h.Metrics.refused.WithLabelValues("project").Inc()
+		return fault.New(fault.RateLimited, "the project has %d live tails open, which is its limit (HEARDLOG_TAIL_PROJECT_READERS); let readers share one, or retry later", h.Limits.ProjectReaders)
+	}
+	h.byProject[project]++
+	return nil
+}
+
+// leave takes back what enter counted.
+func (h *Hub) leave(project string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byProject[project]--; h.byProject[project] == 0 {
+		delete(h.byProject, project)
+	}
+}
+
+// Readers returns how many streams of the project are open, and how many may be.
+func (h *Hub) Readers(project string) (open, limit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.byProject[project], h.Limits.ProjectReaders
 }
 
 // subscribe adds a subscription to the agent's topic, which it creates if there is none. It waits
@@ -183,6 +224,7 @@ func (h *Hub) subscribe(ctx context.Context, k topicKey) (*subscription, error) 
 // unsubscribe removes the subscription. The last one stops its topic.
 func (h *Hub) unsubscribe(s *subscription) {
 	h.readers.Add(-1)
+	h.leave(s.topic.key.project)
 	h.Metrics.readers.Dec()
 	if h.remove(s) {
 		s.topic.stop()

@@ -23,7 +23,9 @@ import (
 	"github.com/heardlog/heardlog/handlers"
 	"github.com/heardlog/heardlog/internal/tail"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/agents"
+	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // tailServer is a server whose live tails are read over real connections, and the service behind
@@ -31,7 +33,7 @@ import (
 type tailServer struct {
 	t     *testing.T
 	url   string
-	mem   *memory.Service
+	mem   *agents.Service
 	store *countingStore
 	reg   *prometheus.Registry
 	done  chan struct{} // closed by stop
@@ -69,7 +71,7 @@ func (s *countingStore) Messages(ctx context.Context, project, id string, q memo
 
 func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	t.Helper()
-	s := &tailServer{t: t, store: &countingStore{Ledger: memorytest.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
+	s := &tailServer{t: t, store: &countingStore{Ledger: storetest.New()}, reg: prometheus.NewRegistry(), done: make(chan struct{})}
 	s.mem = newService(s.store)
 	api := handlers.New(handlers.Config{
 		Memory: s.mem, Access: &handlers.Access{DefaultProject: "p"}, Log: zerolog.Nop(), Metrics: handlers.NewMetrics(s.reg), MaxBody: 4 << 20,
@@ -88,8 +90,8 @@ func newTails(t *testing.T, limits tail.Limits) *tailServer {
 	return s
 }
 
-func newService(store memory.Ledger) *memory.Service {
-	return memory.NewService(memory.Config{Store: store, Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() }})
+func newService(store memory.Ledger) *agents.Service {
+	return agents.NewService(agents.Config{Ledger: store, Now: time.Now, NewID: func() string { return uuid.Must(uuid.NewV7()).String() }})
 }
 
 func (s *tailServer) stop() {
@@ -131,7 +133,7 @@ func (s *tailServer) eventually(what string, ok func() bool) {
 
 func (s *tailServer) join() string {
 	s.t.Helper()
-	a, err := s.mem.Join(s.t.Context(), memory.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
+	a, err := s.mem.Join(s.t.Context(), agents.JoinRequest{Project: "p", Name: uuid.NewString(), Settings: memory.Settings{IdleTimeoutS: -1}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -279,10 +281,10 @@ func TestTailEvents(t *testing.T) {
 	}
 	s.say(id, says(memory.User, "Hi"), says(memory.Assistant, "Good morning to you"))
 	heard := "Good morning"
-	if _, err := s.mem.Interrupt(t.Context(), "p", id, memory.InterruptRequest{Heard: &heard, AtMS: 1780000000000}); err != nil {
+	if _, err := s.mem.Interrupt(t.Context(), "p", id, agents.InterruptRequest{Heard: &heard, AtMS: 1780000000000}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.mem.Speak(t.Context(), "p", id, "Bye", memory.SpeakInterrupt, ""); err != nil {
+	if _, err := s.mem.Speak(t.Context(), "p", id, "Bye", agents.SpeakInterrupt, ""); err != nil {
 		t.Fatal(err)
 	}
 	s.mem.Searched("p", id, 3)
@@ -310,7 +312,7 @@ func TestTailEvents(t *testing.T) {
 		`2 memory {"action":"added","seq":2}`,
 		`3.2.2 message Good morning`,
 		`3.2.5 interrupted {"seq":2,"turn_id":0,"caused_by":"api_interrupt","interrupt_timestamp":1780000000000,"heard":"Good morning"}`,
-		`3 evidence {"seq":2,"turn_id":0,"method":"vendor_text","state":"final","heard":"Good morning","at":1780000000000}`,
+		`3 evidence {"seq":2,"turn_id":0,"method":"vendor_text","state":"final","heard":"Good morning","at":1780000000000,"confidence":98}`,
 		`4.3.0 turn {"phase":"opened","seq":3,"turn_id":1}`,
 		`4.3.2 message Bye`,
 		`4.3.3 speak {"kind":"speak","seq":3,"turn_id":1,"text":"Bye"}`,
@@ -334,15 +336,15 @@ func TestTailOfTheMemory(t *testing.T) {
 	c := s.source(id, "?types=summary,memory")
 	c.connect()
 	s.say(id, says(memory.User, "Hi"))
-	if _, err := s.mem.SetSummary(t.Context(), "p", id, "They said hi.", 1); err != nil {
+	if _, err := memctx.New(s.mem).SetSummary(t.Context(), "p", id, "They said hi.", 1); err != nil {
 		t.Fatal(err)
 	}
 	s.say(id, says(memory.User, "More"))
-	if _, err := s.mem.Clear(t.Context(), "p", id); err != nil {
+	if _, err := memctx.New(s.mem).Clear(t.Context(), "p", id); err != nil {
 		t.Fatal(err)
 	}
 	s.say(id, says(memory.User, "Again"))
-	if _, err := s.mem.SetSummary(t.Context(), "p", id, "", 0); err != nil {
+	if _, err := memctx.New(s.mem).SetSummary(t.Context(), "p", id, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{

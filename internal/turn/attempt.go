@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/toolbox"
 	"github.com/heardlog/heardlog/llmadapter"
 )
 
@@ -18,13 +21,15 @@ type attempt struct {
 	*Runner
 	target *target
 	turn   context.Context // of the whole call
-	stream bool            // a stream was asked for
 
 	ctx    context.Context         // of this request; turn itself if no other upstream could take over
 	cancel context.CancelCauseFunc // of ctx; nil if ctx is turn
 	watch  *llmadapter.Watch
 	ticket breaker.Ticket
 	booked bool // the result is in the metrics and the breaker
+
+	call  *llmadapter.Call // what was sent
+	tools *toolbox.Box     // of the memory; nil offers none
 
 	res *http.Response
 }
@@ -35,15 +40,6 @@ type asker struct {
 	prompt  *prompt
 	targets []target
 	began   time.Time
-
-	body   []byte // of the request
-	bodyOf bodyKey
-}
-
-// bodyKey is what distinguishes the bodies for the upstreams of one call.
-type bodyKey struct {
-	custom bool
-	model  string
 }
 
 // ask asks the call's upstreams in their order until one begins to answer. If all fail, it asks
@@ -60,22 +56,17 @@ func (x *exchange) ask(p *prompt) (*attempt, error) {
 				return a, nil
 			}
 			if x.answer.isDrained() || !trouble.FallsOver() {
-				return nil, x.reason(err)
+				return nil, llmadapter.CauseFault(context.Cause(x.ctx), err)
 			}
 			t.spent = !trouble.Repeats()
-			t.wait = retryAfter(err, x.cfg.Now())
+			t.wait = RetryAfter(err, x.cfg.Now())
 			last = err
 		}
 		if !q.another(round) {
-			return nil, x.reason(last)
+			// The call may have been cancelled between two attempts.
+			return nil, llmadapter.CauseFault(context.Cause(x.ctx), last)
 		}
 	}
-}
-
-// reason returns why a call ended whose last attempt failed with err: the call may have been
-// cancelled between two attempts.
-func (x *exchange) reason(err error) error {
-	return llmadapter.CauseFault(context.Cause(x.ctx), err)
 }
 
 // next returns the first upstream of this round that its breaker admits, or the first of the rest
@@ -137,7 +128,7 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	t.tried = true
 	more := slices.ContainsFunc(q.targets, func(o target) bool { return !o.tried && !o.spent })
 	q.setUpstream(t)
-	a := &attempt{Runner: q.Runner, target: t, turn: q.ctx, ctx: q.ctx, ticket: ticket, stream: q.prompt.stream}
+	a := &attempt{Runner: q.Runner, target: t, turn: q.ctx, ctx: q.ctx, ticket: ticket}
 	call := q.prepare(a, more)
 	res, err := q.cfg.Client.Do(a.ctx, call)
 	trouble := llmadapter.TroubleOf(err)
@@ -163,10 +154,10 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 // prepare returns the request of an attempt and starts its clocks.
 func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 	t := a.target
-	if key := (bodyKey{t.custom, t.model}); q.body == nil || key != q.bodyOf {
-		q.body, q.bodyOf = q.prompt.body(t), key
-		if len(q.targets) == 1 {
-			q.prompt.release()
+	body := q.prompt.body(t)
+	if q.prompt.tools != nil {
+		if a.tools = toolbox.Offer(body, q.prompt.tools); a.tools != nil {
+			body = a.tools.Body()
 		}
 	}
 	limits := limitsOf(&q.llm)
@@ -179,9 +170,10 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 		cancel = a.cancel
 	}
 	call := &llmadapter.Call{
-		URL: t.url, APIKey: t.key, Azure: t.azure, Headers: reveal(t.headers),
-		Body: q.body, Stream: a.stream, Connect: limits.Connect,
+		URL: t.url, APIKey: t.key, Azure: t.azure, Headers: secret.RevealMap(t.headers),
+		Body: body, Stream: q.prompt.stream, Connect: limits.Connect, Hidden: q.prompt.secrets(),
 	}
+	a.call = call
 	if q.client != nil {
 		call.Client = q.client.header
 	}
@@ -200,7 +192,9 @@ func (q *asker) prepare(a *attempt, more bool) *llmadapter.Call {
 
 // setUpstream notes which upstream is asked, and tells the client.
 func (x *exchange) setUpstream(t *target) {
-	x.answer.setUpstream(t.name)
+	x.answer.relay.Mu.Lock()
+	x.answer.upstream = t.name
+	x.answer.relay.Mu.Unlock()
 	if x.client != nil {
 		x.client.whileSilent(func() { x.client.w.Header()[UpstreamHeader] = []string{t.name} })
 	}
@@ -240,7 +234,7 @@ func readable(res *http.Response) error {
 func (a *attempt) isStream() bool {
 	typ, _, _ := strings.Cut(strings.ToLower(a.res.Header.Get("Content-Type")), ";")
 	typ = strings.TrimSpace(typ)
-	return typ == "text/event-stream" || a.stream && !strings.HasSuffix(typ, "json")
+	return typ == "text/event-stream" || a.call.Stream && !strings.HasSuffix(typ, "json")
 }
 
 // answered books that the upstream sent data: it works, whatever becomes of the rest.
@@ -271,11 +265,43 @@ func (a *attempt) book(trouble llmadapter.Trouble, err error) llmadapter.Trouble
 	case trouble == llmadapter.Left, trouble == llmadapter.Slow:
 		a.ticket.Abandoned()
 	case trouble.FallsOver():
-		a.ticket.Failed(a.cfg.Now(), retryAfter(err, a.cfg.Now()))
+		a.ticket.Failed(a.cfg.Now(), RetryAfter(err, a.cfg.Now()))
 	default: // answered, or refused: it works
 		a.ticket.Succeeded()
 	}
 	return trouble
+}
+
+// again sends the next request to the upstream that answered.
+func (a *attempt) again(body []byte) error {
+	_ = a.res.Body.Close() // nothing more is wanted of it
+	call := *a.call
+	call.Body = body
+	res, err := a.cfg.Client.Do(a.ctx, &call)
+	if err != nil {
+		return err
+	}
+	a.res = res
+	return readable(res)
+}
+
+// againStream sends the next request and returns the stream of its response.
+func (a *attempt) againStream(body []byte) (io.Reader, error) {
+	if err := a.again(body); err != nil {
+		return nil, err
+	}
+	if !a.isStream() {
+		return nil, fault.New(fault.Upstream, "the LLM answered without a stream after a tool")
+	}
+	return a.res.Body, nil
+}
+
+// againWhole sends the next request and returns its response.
+func (a *attempt) againWhole(body []byte) ([]byte, error) {
+	if err := a.again(body); err != nil {
+		return nil, err
+	}
+	return a.readWhole()
 }
 
 // close releases the connection.
@@ -287,11 +313,19 @@ func (a *attempt) close() {
 	}
 }
 
+// scrubEvents removes the secrets of the call from a part of a stream.
+func (a *attempt) scrubEvents(b []byte) []byte {
+	secrets := a.call.Secrets()
+	if secrets.Full() {
+		return []byte("\n\ndata: " + secret.Withheld + "\n\n")
+	}
+	return secrets.Scrub(b)
+}
+
 // streamFault returns the error for an error object in the response: an object with a message, or a
 // string.
 func (a *attempt) streamFault(obj []byte) error {
-	call := llmadapter.Call{APIKey: a.target.key, Headers: reveal(a.target.headers)}
-	text, status := llmadapter.ErrorObject(obj, call.Secrets())
+	text, status := llmadapter.ErrorObject(obj, a.call.Secrets())
 	return &fault.Error{Code: fault.Upstream, Msg: text, Err: &statusError{status}}
 }
 
@@ -304,8 +338,8 @@ func troubleAfter2xx(err error) llmadapter.Trouble {
 	return llmadapter.TroubleOf(err).After2xx()
 }
 
-// retryAfter returns how long the upstream that failed with err asks not to be called, or 0.
-func retryAfter(err error, now time.Time) time.Duration {
+// RetryAfter returns how long the upstream that failed with err asks not to be called, or 0.
+func RetryAfter(err error, now time.Time) time.Duration {
 	if up, ok := errors.AsType[*llmadapter.UpstreamError](err); ok {
 		return llmadapter.RetryAfter(up.Header, now)
 	}

@@ -1,11 +1,15 @@
 package turn
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -24,7 +28,6 @@ type client struct {
 	now     func() time.Time
 	timing  *timing
 	share   *share            // where the answer goes too; nil for nowhere
-	filler  *filler           // nil for none
 	relay   *llmadapter.Relay // what is being written between its events
 
 	stream    bool   // the client wants a stream
@@ -33,6 +36,9 @@ type client struct {
 	due    time.Time // the write deadline that is set; zero for none
 	opened bool      // the stream's headers are set
 	begun  bool      // the headers are sent
+
+	mu     sync.Mutex // held while something is written, since a filler's timer writes too
+	filler *filler    // nil for none
 }
 
 // newClient returns the client's side of a turn that has begun, and sets the headers that name it.
@@ -43,13 +49,7 @@ func (x *exchange) newClient(w http.ResponseWriter, req *http.Request, in *llmad
 	c := x.newWriter(w, &x.timing)
 	c.header, c.share, c.relay = req.Header, x.share, &x.answer.relay
 	c.stream, c.id = in.Stream, "chatcmpl-heardlog-"+x.turn.Agent.ID+"-"+turn
-	c.model = in.Model
-	if c.model == "" {
-		c.model = x.llm.Model
-	}
-	if c.model == "" {
-		c.model = "heardlog"
-	}
+	c.model = cmp.Or(in.Model, x.llm.Model, "heardlog")
 	return c
 }
 
@@ -103,7 +103,18 @@ func copyRateLimits(h, from http.Header) {
 }
 
 // Write implements io.Writer. It writes to the client and to the requests that joined the answer.
+// After a part of an event no filler may follow.
 func (c *client) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.filler != nil && !bytes.HasSuffix(b, []byte("\n\n")) && !bytes.HasSuffix(b, []byte("\n\r\n")) && !bytes.HasSuffix(b, []byte("\r\r")) {
+		c.filler.over = true
+	}
+	return c.put(b)
+}
+
+// put is Write for a caller that holds mu.
+func (c *client) put(b []byte) (int, error) {
 	if c.share != nil {
 		return c.share.write(c, b)
 	}
@@ -127,6 +138,13 @@ func (c *client) write(b []byte) (int, error) {
 
 // Flush implements llmadapter.StreamWriter.
 func (c *client) Flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.push()
+}
+
+// push is Flush for a caller that holds mu.
+func (c *client) push() error {
 	if c.share != nil {
 		return c.share.flush(c)
 	}
@@ -140,26 +158,18 @@ func (c *client) done() {
 	}
 }
 
-// endFiller keeps the filler from being sent and returns it if it was sent.
-func (c *client) endFiller() string {
-	if c == nil {
-		return ""
-	}
-	return c.filler.end()
-}
-
-// whileSilent runs do while no filler is being sent.
+// whileSilent runs do while nothing is being written.
 func (c *client) whileSilent(do func()) {
-	if c != nil && c.filler != nil {
-		c.filler.mu.Lock()
-		defer c.filler.mu.Unlock()
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 	}
 	do()
 }
 
 // inject writes something of our own between two events of a stream.
 func (c *client) inject(b []byte) error {
-	c.filler.end()
+	c.endFiller()
 	if !c.opened {
 		c.open("", nil)
 	}
@@ -263,24 +273,21 @@ func (c *client) writeBody(status int, body []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	c.share.answer(status, h, body)
 	c.timing.set(h)
+	c.sendWhole(status, body)
+}
+
+// sendWhole sends the status and the body of a response whose headers are set.
+func (c *client) sendWhole(status int, body []byte) {
 	c.w.WriteHeader(status)
-	writeAll(c.w, body, c.timeout)
+	c.begun = true
+	_, _ = c.write(body) // the client may be gone
+	c.done()
 }
 
 // passError passes on an upstream's error.
 func (c *client) passError(e *llmadapter.UpstreamError) {
 	h := c.w.Header()
-	for k, v := range e.Header {
-		h[k] = v
-	}
+	maps.Copy(h, e.Header)
 	h.Set("Content-Type", "application/json")
 	c.writeBody(e.Status, e.Body)
-}
-
-// writeAll writes the rest of a response. A client that does not read fails after the timeout.
-func writeAll(w http.ResponseWriter, body []byte, timeout time.Duration) {
-	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Now().Add(timeout)) // a writer without deadlines has none
-	_, _ = w.Write(body)                             // the client may be gone
-	_ = rc.SetWriteDeadline(time.Time{})
 }

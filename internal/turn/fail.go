@@ -6,8 +6,10 @@ import (
 	"strconv"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // Reasons of a failed turn, as Agora's Conversational AI names them.
@@ -34,8 +36,8 @@ func (x *exchange) fail(err error) error {
 		return errClientLeft()
 	case wasCut(err):
 		return x.cut(err)
-	case errors.Is(err, memory.ErrClientGone):
-		_ = x.settle(memory.ErrClientGone, nil, "")
+	case errors.Is(err, agents.ErrClientGone):
+		_ = x.settle(agents.ErrClientGone, nil, "")
 		return errClientLeft()
 	case errors.Is(err, errShutdown):
 		_ = x.settle(err, nil, "")
@@ -75,7 +77,7 @@ func (x *exchange) cut(err error) error {
 
 // failureText returns what the agent says when its LLM fails, or "".
 func (x *exchange) failureText() string {
-	return memory.FillTemplate(x.llm.FailureMessage, x.llm.Variables)
+	return text.Fill(x.llm.FailureMessage, x.llm.Variables)
 }
 
 // sayFailure answers with the agent's failure message, as if the model had said it.
@@ -84,7 +86,7 @@ func (x *exchange) sayFailure(err error, f *memory.Failure, text string) error {
 	if c != nil && c.stream {
 		if werr := c.say(text); werr != nil {
 			c.done()
-			_ = x.settle(memory.ErrClientGone, f, "")
+			_ = x.settle(agents.ErrClientGone, f, "")
 			return errClientLeft()
 		}
 		_ = x.settle(err, f, text)
@@ -103,9 +105,9 @@ func (x *exchange) sayFailure(err error, f *memory.Failure, text string) error {
 // failureOf returns the record of what went wrong. Its text holds no secrets, since webhooks carry
 // it.
 func failureOf(err error) *memory.Failure {
-	f := &memory.Failure{Reason: reasonLLM, Code: http.StatusBadGateway, Message: "the LLM failed"}
+	f := &memory.Failure{Reason: reasonLLM, Code: http.StatusBadGateway, Message: "the LLM failed", Error: string(fault.CodeOf(err))}
 	if up, ok := errors.AsType[*llmadapter.UpstreamError](err); ok {
-		f.Code, f.Message = up.Status, up.Text
+		f.Code, f.Message, f.Error = up.Status, up.Text, string(fault.Upstream)
 		return f
 	}
 	e, ok := errors.AsType[*fault.Error](err)
@@ -115,6 +117,7 @@ func failureOf(err error) *memory.Failure {
 	}
 	f.Message = e.Msg
 	switch e.Code {
+	case fault.UpstreamTruncated:
 	case fault.UpstreamTimeout:
 		f.Code = http.StatusGatewayTimeout
 	case fault.Upstream:

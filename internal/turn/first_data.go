@@ -1,7 +1,9 @@
 package turn
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -20,6 +22,15 @@ const maxWhole = 32 << 20
 // errNoAnswer is a response in one piece that is not an answer.
 var errNoAnswer = fault.New(fault.Upstream, "the LLM answered 200 with something that is not a chat completion")
 
+// noAnswer returns the error for a 200 in one piece that is not an answer: JSON that broke off, or
+// anything else.
+func noAnswer(body []byte) error {
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && !json.Valid(body) {
+		return fault.Wrap(fault.UpstreamTruncated, io.ErrUnexpectedEOF, "the LLM broke off its answer")
+	}
+	return errNoAnswer
+}
+
 // errNoWords is a stream that ended without a single chunk.
 var errNoWords = fault.New(fault.Upstream, "the LLM's stream ended without an answer")
 
@@ -28,9 +39,9 @@ var errNoWords = fault.New(fault.Upstream, "the LLM's stream ended without an an
 func (a *attempt) awaitData() error {
 	var sse llmadapter.SSE
 	var first *llmadapter.Record
-	event := func(data []byte) {
+	event := func(data []byte, read func(*llmadapter.Record, []byte)) {
 		if head := (llmadapter.Record{}); first == nil {
-			if head.Chunk(data); head.Begun() { // else it only says how the answer is to be spoken
+			if read(&head, data); head.Begun() { // else it only says how the answer is to be spoken
 				first = &head
 			}
 		}
@@ -39,12 +50,12 @@ func (a *attempt) awaitData() error {
 	for first == nil && len(buf) < maxHeldBack {
 		buf = slices.Grow(buf, 1<<10)
 		n, err := a.res.Body.Read(buf[len(buf):cap(buf)])
-		sse.Feed(buf[len(buf):len(buf)+n], func(data []byte, _ int) { event(data) })
+		sse.Feed(buf[len(buf):len(buf)+n], func(data []byte, _ int) { event(data, (*llmadapter.Record).Chunk) })
 		buf = buf[:len(buf)+n]
 		if err == nil {
 			continue
 		}
-		sse.End(event)
+		sse.End(func(data []byte) { event(data, (*llmadapter.Record).Tail) })
 		if first != nil {
 			break // the relay meets the same error again
 		}
@@ -56,26 +67,23 @@ func (a *attempt) awaitData() error {
 	if err := a.errorObject(first); err != nil {
 		return err
 	}
-	a.res.Body = &prefixed{a.res.Body, buf}
+	a.res.Body = putBack(buf, a.res.Body)
 	return nil
 }
 
 // awaitWhole reads an answer in one piece and puts it back. It fails if it is not an answer, or an
 // error object where another upstream may do better.
 func (a *attempt) awaitWhole() error {
-	body, err := a.readWhole()
+	var rec llmadapter.Record
+	body, err := a.readUnary(&rec)
 	if err != nil {
 		return err
-	}
-	var rec llmadapter.Record
-	if !rec.Unary(body) {
-		return errNoAnswer
 	}
 	if err := a.errorObject(&rec); err != nil {
 		return err
 	}
 	a.res.ContentLength = int64(len(body))
-	a.res.Body = &prefixed{a.res.Body, body}
+	a.res.Body = putBack(body, a.res.Body)
 	return nil
 }
 
@@ -89,6 +97,15 @@ func (a *attempt) errorObject(rec *llmadapter.Record) error {
 		return err
 	}
 	return nil
+}
+
+// readUnary reads an answer in one piece into rec.
+func (a *attempt) readUnary(rec *llmadapter.Record) ([]byte, error) {
+	body, err := a.readWhole()
+	if err == nil && !rec.Unary(body) {
+		err = noAnswer(body)
+	}
+	return body, err
 }
 
 // readWhole reads the response's body.
@@ -121,20 +138,10 @@ func tooLarge(limit int) error {
 	return fault.New(fault.Upstream, "the LLM's answer is larger than %d bytes", limit)
 }
 
-// prefixed is a body whose beginning was read before.
-type prefixed struct {
-	io.ReadCloser
-	head []byte
-}
-
-// Read implements io.Reader.
-func (p *prefixed) Read(b []byte) (int, error) {
-	if p.head == nil {
-		return p.ReadCloser.Read(b)
-	}
-	n := copy(b, p.head)
-	if p.head = p.head[n:]; len(p.head) == 0 {
-		p.head = nil
-	}
-	return n, nil
+// putBack returns a body whose beginning was read before.
+func putBack(head []byte, body io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), body), body}
 }

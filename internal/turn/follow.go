@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -36,8 +37,7 @@ func (f *follower) run() error {
 			status, body := s.status, s.whole
 			s.mu.Unlock()
 			f.setHeaders(h)
-			c.w.WriteHeader(status)
-			writeAll(c.w, body, c.timeout)
+			c.sendWhole(status, body)
 			return nil
 		case pos < s.base: // the client reads too slowly
 			s.mu.Unlock()
@@ -70,9 +70,7 @@ func (f *follower) run() error {
 func (f *follower) setHeaders(h http.Header) {
 	c := f.client
 	own := c.w.Header()
-	for k, v := range h {
-		own[k] = v
-	}
+	maps.Copy(own, h)
 	own.Set(JoinedHeader, "true")
 	own.Set(timingHeader, string(appendDur([]byte("joined;dur="), c.now().Sub(c.timing.arrived))))
 }

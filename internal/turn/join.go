@@ -1,14 +1,15 @@
 package turn
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // Values of memory.LLMSettings.Duplicates: what happens to a request that is identical to one whose
@@ -25,8 +26,6 @@ const maxShared = 256 << 10
 
 // joins holds the answers that can be joined.
 type joins struct {
-	used atomic.Bool // some agent joins, so that digests are worth making early
-
 	mu      sync.Mutex
 	running map[joinKey]*share
 }
@@ -85,25 +84,21 @@ func (x *exchange) beginOrJoin(w http.ResponseWriter, req *http.Request, c *Call
 // another. Both happen within one decision about the turn, so that of two requests that arrive
 // together one finds the other.
 func (x *exchange) decideOrJoin(p *plan) decision {
-	if x.cfg.Defaults.Duplicates == DuplicatesJoin || x.joins.used.Load() {
-		p.digest()
-	}
-	return func(head memory.Head, recent []memory.Message) (memory.Plan, error) {
-		duplicates := head.Agent.Settings.LLM.Duplicates
-		setDefault(&duplicates, x.cfg.Defaults.Duplicates)
-		if duplicates == DuplicatesJoin {
-			p.digest() // before fillers are taken out of the list
+	key := joinKey{}
+	return func(head memory.Head, recent []memory.Message) (agents.Plan, error) {
+		joins := cmp.Or(head.Agent.Settings.LLM.Duplicates, x.cfg.Defaults.Duplicates) == DuplicatesJoin
+		if joins && key == (joinKey{}) { // once, before fillers are taken out of the list
+			key = joinKey{head.Agent.Project, head.Agent.ID, p.digest()}
 		}
 		out, err := p.decide(head, recent)
-		if err != nil || duplicates != DuplicatesJoin {
+		if err != nil || !joins {
 			return out, err
 		}
-		x.joins.used.Store(true)
 		if x.joined == nil {
-			x.joined = x.joins.join(joinKey{head.Agent.Project, head.Agent.ID, p.digest()}, x)
+			x.joined = x.joins.join(key, x)
 		}
 		if x.joined != nil {
-			return memory.Plan{}, errJoined
+			return agents.Plan{}, errJoined
 		}
 		return out, nil
 	}
@@ -111,15 +106,12 @@ func (x *exchange) decideOrJoin(p *plan) decision {
 
 // digest returns a hash of what makes requests identical.
 func (p *plan) digest() [sha256.Size]byte {
-	if !p.hashed {
-		d := p.req.Digest()
-		b := d[:]
-		for _, s := range []string{p.header, p.key, string(p.projection)} {
-			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
-		}
-		p.hash, p.hashed = sha256.Sum256(b), true
+	d := p.req.Digest()
+	b := d[:]
+	for _, s := range []string{p.header, p.key, string(p.projection)} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
-	return p.hash
+	return sha256.Sum256(b)
 }
 
 // join returns the answer that x joins. It returns nil if x has to make its own, which others may
@@ -133,9 +125,6 @@ func (j *joins) join(key joinKey, x *exchange) *share {
 	}
 	if x.share == nil {
 		x.share = &share{x: x, key: key}
-	}
-	if j.running == nil {
-		j.running = map[joinKey]*share{}
 	}
 	j.running[key] = x.share
 	return nil
@@ -223,7 +212,7 @@ func (s *share) flush(c *client) error {
 		case sent:
 			return nil
 		case followers == 0:
-			return memory.ErrClientGone
+			return agents.ErrClientGone
 		}
 		select {
 		case <-changed:

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // leaveGrace limits how long storing waits for the write that was under way when the client left.
@@ -32,21 +32,21 @@ func (x *exchange) watchClient(ctx context.Context) (stop func()) {
 // the agent wants that and the limits allow it.
 func (x *exchange) clientLeft() {
 	if x.llm.OnDisconnect != "drain" || !x.startDrain() {
-		x.cancel(memory.ErrClientGone)
+		x.cancel(agents.ErrClientGone)
 		return
 	}
 	select {
 	case <-x.answer.sentAll:
 	case <-time.After(leaveGrace): // the client's connection neither takes nor refuses the write
 	}
-	_ = x.settle(memory.ErrClientGone, nil, "")
+	_ = x.settle(agents.ErrClientGone, nil, "")
 }
 
 // startDrain reports whether the upstream is read on. It is not if too many are already, or if the
 // answer is being stored.
 func (x *exchange) startDrain() bool {
-	x.answer.mu.Lock()
-	defer x.answer.mu.Unlock()
+	x.answer.relay.Mu.Lock()
+	defer x.answer.relay.Mu.Unlock()
 	switch {
 	case x.answer.drained:
 		return true
@@ -70,10 +70,10 @@ func (x *exchange) startDrain() bool {
 
 // finishDrain adds the full text to an answer that was read to its end without a client.
 func (x *exchange) finishDrain() {
-	x.answer.mu.Lock()
+	x.answer.relay.Mu.Lock()
 	rec := &x.answer.relay.Record
 	drained, whole, text := x.answer.drained, rec.Complete(), rec.Generated()
-	x.answer.mu.Unlock()
+	x.answer.relay.Mu.Unlock()
 	if !drained {
 		return
 	}

@@ -6,80 +6,92 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 type metrics struct {
 	overhead, firstByte, firstToken, firstSentence prometheus.Histogram
+	recall                                         prometheus.Histogram
 	ghosts, joined                                 prometheus.Counter
-	answers, attempts                              *prometheus.CounterVec
+	answers, attempts, recalled, tools             *prometheus.CounterVec
 	active, draining                               prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	seconds := []float64{.05, .1, .2, .3, .5, .75, 1, 1.5, 2, 3, 5, 10, 30}
-	m := &metrics{
-		joined: prometheus.NewCounter(prometheus.CounterOpts{
+	f := promauto.With(reg)
+	return &metrics{
+		joined: f.NewCounter(prometheus.CounterOpts{
 			Name: "heardlog_joined_requests_total", Help: "Requests that got the answer of an identical request that was still being answered.",
 		}),
-		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
+		overhead: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_proxy_overhead_seconds", Help: "Time from a call's arrival until its request goes upstream: what the memory adds to the time to the first token.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5},
 		}),
-		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{
+		firstByte: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_upstream_ttfb_seconds", Help: "Time from the first request upstream until the first byte of the answer, failed attempts included.", Buckets: seconds,
 		}),
-		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{
+		firstToken: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_time_to_first_token_seconds", Help: "Time from a call's arrival until the first words were sent.", Buckets: seconds,
 		}),
-		firstSentence: prometheus.NewHistogram(prometheus.HistogramOpts{
+		firstSentence: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "heardlog_time_to_first_sentence_seconds", Help: "Time from a call's arrival until the first sentence was sent.", Buckets: seconds,
 		}),
-		ghosts: prometheus.NewCounter(prometheus.CounterOpts{
+		recall: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "heardlog_prompt_recall_seconds", Help: "Time that answers waited for what was recalled for their prompts.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1},
+		}),
+		recalled: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_prompt_recalls_total", Help: "Searches of callers' calls for prompts, by the strength of what was found. late means that nothing was found in time.",
+		}, []string{"strength"}),
+		tools: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "heardlog_memory_tool_calls_total", Help: "Calls of the memory's tools by models.",
+		}, []string{"tool"}),
+		ghosts: f.NewCounter(prometheus.CounterOpts{
 			Name: "heardlog_ghost_requests_total", Help: "Calls that repeat an earlier call for the same user message and replace its answer.",
 		}),
-		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+		answers: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_answers_total", Help: "Answers by how they ended. client_closed means that the client went away (499), which is not a fault of the upstream.",
 		}, []string{"outcome"}),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		attempts: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "heardlog_upstream_attempts_total", Help: "Requests to LLMs by what came of them before the first data. upstream is a name of the settings, or agent for all that agents bring; abandoned is a call that ended for reasons of its own.",
 		}, []string{"upstream", "outcome"}),
-		active: prometheus.NewGauge(prometheus.GaugeOpts{
+		active: f.NewGauge(prometheus.GaugeOpts{
 			Name: "heardlog_active_calls", Help: "Calls of clients that are being answered, streams and others: what to scale by.",
 		}),
-		draining: prometheus.NewGauge(prometheus.GaugeOpts{
+		draining: f.NewGauge(prometheus.GaugeOpts{
 			Name: "heardlog_draining_calls", Help: "Upstream calls still read after their client went away.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.overhead, m.firstByte, m.firstToken, m.firstSentence, m.ghosts, m.joined, m.answers, m.attempts, m.active, m.draining)
-	}
-	return m
 }
 
-// outcome returns the label for how an answer ended; there are ten.
-func outcome(err error) string {
+// Outcome returns the label for how an answer or a question ended; there are eleven. A whole answer
+// may have been limited by the model: see memory.Limited.
+func Outcome(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.Is(err, memory.ErrClientGone), errors.Is(err, context.Canceled):
+	case errors.Is(err, agents.ErrClientGone), errors.Is(err, context.Canceled):
 		return "client_closed"
-	case errors.Is(err, memory.ErrInterrupted), errors.Is(err, memory.ErrBargeIn), errors.Is(err, memory.ErrOvertaken):
+	case errors.Is(err, agents.ErrInterrupted), errors.Is(err, agents.ErrBargeIn), errors.Is(err, agents.ErrOvertaken):
 		return "interrupted"
-	case errors.Is(err, memory.ErrSpeak):
+	case errors.Is(err, agents.ErrSpeak):
 		return "speak"
-	case errors.Is(err, memory.ErrThink):
+	case errors.Is(err, agents.ErrThink):
 		return "think"
-	case errors.Is(err, memory.ErrLeave):
+	case errors.Is(err, agents.ErrLeave):
 		return "leave"
-	case errors.Is(err, memory.ErrSuperseded):
+	case errors.Is(err, agents.ErrSuperseded):
 		return "superseded"
 	case errors.Is(err, errShutdown):
 		return "shutdown"
 	case fault.Is(err, fault.UpstreamTimeout):
 		return "upstream_timeout"
+	case fault.Is(err, fault.UpstreamTruncated):
+		return "upstream_truncated"
 	}
 	return "upstream_error"
 }

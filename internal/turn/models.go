@@ -2,11 +2,14 @@ package turn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -14,31 +17,20 @@ import (
 // modelsTimeout limits a request for the upstream's models.
 const modelsTimeout = 30 * time.Second
 
-// Models answers with the upstream's list of models. agent holds the settings to use; its zero
-// value means the server's default LLM.
-func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings) error {
-	if r.cfg.Client.Looped(req.Header) {
-		return fault.At(fault.Invalid, "llm.url", "points back at this server")
-	}
-	llm := r.settings(agent)
-	if llm.URL == "" {
-		return fault.At(fault.Missing, "llm.url", "is not set, and the server has no default")
-	}
-	azure := llmadapter.IsAzure(llm.URL, llm.Vendor)
-	url, ok := llmadapter.BeneathChat(llmadapter.ChatURL(llm.URL, azure, agent.URL != ""), "/models", "")
-	if !ok {
-		return fault.At(fault.Unsupported, "llm.url", "does not end in /chat/completions, so that the address of its models is not known")
+// Models answers with the upstream's list of models or, if model is not "", with that model of the
+// list. agent holds the settings to use; its zero value means the server's default LLM.
+func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings, model string) error {
+	call, limits, err := r.besideChat(req, agent, "/models", "")
+	if err != nil {
+		return err
 	}
 	total := modelsTimeout
-	if llm.TotalTimeoutMS > 0 {
-		total = min(total, time.Duration(llm.TotalTimeoutMS)*time.Millisecond)
+	if limits.Total > 0 {
+		total = min(total, limits.Total)
 	}
 	ctx, stop := context.WithTimeoutCause(req.Context(), total, llmadapter.ErrTotalTimeout)
 	defer stop()
-	res, err := r.cfg.Client.Do(ctx, &llmadapter.Call{
-		URL: url, APIKey: llm.APIKey.Reveal(), Headers: reveal(llm.Headers), Client: req.Header, Azure: azure,
-		Connect: time.Duration(llm.ConnectTimeoutMS) * time.Millisecond,
-	})
+	res, err := r.cfg.Client.Do(ctx, call)
 	if err != nil {
 		return r.upstreamFault(w, err)
 	}
@@ -47,9 +39,49 @@ func (r *Runner) Models(w http.ResponseWriter, req *http.Request, agent memory.L
 	if err != nil {
 		return llmadapter.ReadFault(ctx, err)
 	}
+	if model != "" {
+		if body, err = oneModel(body, model); err != nil {
+			return err
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
 	r.newWriter(w, &timing{}).writeBody(http.StatusOK, body)
 	return nil
+}
+
+// besideChat returns the call for a path beside the upstream's chat completions, and its time
+// limits.
+func (r *Runner) besideChat(req *http.Request, agent memory.LLMSettings, path, query string) (*llmadapter.Call, llmadapter.Limits, error) {
+	llm := r.settings(agent)
+	azure, limits := llmadapter.IsAzure(llm.URL, llm.Vendor), limitsOf(&llm)
+	url, ok := llmadapter.BeneathChat(llmadapter.ChatURL(llm.URL, azure, agent.URL != ""), path, query)
+	switch {
+	case r.cfg.Client.Looped(req.Header):
+		return nil, limits, fault.At(fault.Invalid, "llm.url", "points back at this server")
+	case llm.URL == "":
+		return nil, limits, fault.At(fault.Missing, "llm.url", "is not set for the agent, and the server has none: set HEARDLOG_LLM_URL")
+	case !ok:
+		return nil, limits, fault.At(fault.Unsupported, "llm.url", "does not end in /chat/completions, so that the addresses beside it are not known")
+	}
+	return &llmadapter.Call{
+		URL: url, APIKey: llm.APIKey.Reveal(), Azure: azure, Headers: secret.RevealMap(llm.Headers), Client: req.Header, Connect: limits.Connect,
+	}, limits, nil
+}
+
+// oneModel returns the model with an ID from a list of models.
+func oneModel(list []byte, id string) ([]byte, error) {
+	var all struct{ Data []json.RawMessage }
+	err := json.Unmarshal(list, &all)
+	for _, m := range all.Data {
+		var head struct{ ID string }
+		if json.Unmarshal(m, &head) == nil && head.ID == id {
+			return m, nil
+		}
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Upstream, err, "the upstream's list of models is not one of OpenAI's form")
+	}
+	return nil, fault.At(fault.NotFound, "model", "%q is not in the upstream's list of models, see GET /v1/models", text.Clip(id, 80))
 }
 
 // upstreamFault passes on an upstream's error. It returns any other error to the handler.

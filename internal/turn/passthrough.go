@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -32,31 +31,20 @@ type Passed struct {
 // settings to use; its zero value means the server's own LLM. Neither retries nor fallbacks apply.
 // A nil error means that all was written, ErrAborted that the connection must be aborted.
 func (r *Runner) PassThrough(w http.ResponseWriter, req *http.Request, agent memory.LLMSettings, p Passed) error {
-	if r.cfg.Client.Looped(req.Header) {
-		return fault.At(fault.Invalid, "llm.url", "points back at this server")
+	call, limits, err := r.besideChat(req, agent, p.Path, p.Query)
+	if err != nil {
+		return err
 	}
 	if !r.start() {
 		return fault.Wrap(fault.Unavailable, errShutdown, "the server is going down")
 	}
 	defer r.running.Done()
-	llm := r.settings(agent)
-	if llm.URL == "" {
-		return fault.At(fault.Missing, "llm.url", "is not set, and the server has no default")
-	}
-	azure := llmadapter.IsAzure(llm.URL, llm.Vendor)
-	url, ok := llmadapter.BeneathChat(llmadapter.ChatURL(llm.URL, azure, agent.URL != ""), p.Path, p.Query)
-	if !ok {
-		return fault.At(fault.Unsupported, "llm.url", "does not end in /chat/completions, so that the addresses beside it are not known")
-	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	limits := limitsOf(&llm)
 	watch := llmadapter.NewWatch(limits, false, r.cfg.Now, cancel)
 	defer watch.Stop()
-	res, err := r.cfg.Client.Do(ctx, &llmadapter.Call{
-		Method: p.Method, URL: url, APIKey: llm.APIKey.Reveal(), Azure: azure, Headers: reveal(llm.Headers), Client: req.Header,
-		Body: p.Body, ContentType: p.ContentType, Accept: p.Accept, Connect: limits.Connect,
-	})
+	call.Method, call.Body, call.ContentType, call.Accept = p.Method, p.Body, p.ContentType, p.Accept
+	res, err := r.cfg.Client.Do(ctx, call)
 	if err != nil {
 		return r.upstreamFault(w, err)
 	}
@@ -99,9 +87,9 @@ func passHeaders(h http.Header, res *http.Response) {
 // copyOut passes on the body as it arrives. Between two pieces of it the limit for idle streams
 // holds.
 func (r *Runner) copyOut(w http.ResponseWriter, res *http.Response, watch *llmadapter.Watch) error {
-	rc := http.NewResponseController(w)
-	// The connection may serve another request.
-	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+	c := r.newWriter(w, &timing{})
+	c.begun = true // the headers are sent
+	defer c.done()
 	buf := make([]byte, 16<<10)
 	for total := int64(0); ; {
 		n, err := res.Body.Read(buf)
@@ -110,13 +98,11 @@ func (r *Runner) copyOut(w http.ResponseWriter, res *http.Response, watch *llmad
 		}
 		if n > 0 {
 			watch.Data()
-			// A writer without deadlines has none.
-			_ = rc.SetWriteDeadline(time.Now().Add(r.cfg.WriteTimeout))
-			if _, werr := w.Write(buf[:n]); werr != nil {
+			if _, werr := c.Write(buf[:n]); werr != nil {
 				return &llmadapter.WriteError{Err: werr}
 			}
 			if res.ContentLength < 0 {
-				if werr := rc.Flush(); werr != nil {
+				if werr := c.Flush(); werr != nil {
 					return &llmadapter.WriteError{Err: werr}
 				}
 			}

@@ -1,16 +1,20 @@
 package turn
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/heard"
+	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -20,30 +24,33 @@ const (
 	ModeReconcile = "reconcile" // it sends its whole history with each call
 )
 
+// Values of memory.LLMSettings.OnQuestion.
+const (
+	OnQuestionCut  = "cut"
+	OnQuestionKeep = "keep"
+)
+
 // ModeHeader chooses the mode for one call. It wins over the agent's setting.
 const ModeHeader = "X-Heardlog-Mode"
 
 // decision is a memory.TurnRequest.Plan.
-type decision = func(head memory.Head, recent []memory.Message) (memory.Plan, error)
+type decision = func(head memory.Head, recent []memory.Message) (agents.Plan, error)
 
 // plan is what a client's request adds to the memory.
 type plan struct {
+	*Runner
 	req        *llmadapter.Request
-	check      func(memory.LLMSettings) error
-	header     string            // ModeHeader of the call, or ""
-	key        string            // Call.Key
-	resends    func() bool       // Call.Resends
-	projection memory.Projection // of ProjectionHeader, or ""
-	policy     *window.Policy    // of the request's body, or nil
+	header     string          // ModeHeader of the call, or ""
+	key, user  string          // Call.Key, Call.User
+	resends    func() bool     // Call.Resends
+	projection view.Projection // of ProjectionHeader, or ""
+	policy     *window.Policy  // of the request's body, or nil
 
 	// Set by decide.
 	mode  string
 	rec   echo.Result
 	known []int64 // Seq of each message that was given to Reconcile
 	ghost bool    // the call asks again for an answer that was asked for before
-
-	hash   [sha256.Size]byte // see digest
-	hashed bool
 }
 
 // newPlan checks what a call asks for.
@@ -51,7 +58,7 @@ func (r *Runner) newPlan(req *http.Request, c *Call) (*plan, error) {
 	if r.cfg.Client.Looped(req.Header) {
 		return nil, fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
 	}
-	p := &plan{req: c.Request, check: r.checkLLM, header: req.Header.Get(ModeHeader), key: c.Key, resends: c.Resends}
+	p := &plan{Runner: r, req: c.Request, header: req.Header.Get(ModeHeader), key: c.Key, user: c.User, resends: c.Resends}
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return nil, fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
@@ -59,20 +66,23 @@ func (r *Runner) newPlan(req *http.Request, c *Call) (*plan, error) {
 	if p.projection, err = projectionOf(req); err != nil {
 		return nil, err
 	}
+	p.removeThoughts()
 	p.policy, err = policyOf(c.Request)
 	return p, err
 }
 
 // decide is the plan's decision. It may run more than once, and then starts again.
-func (p *plan) decide(head memory.Head, recent []memory.Message) (memory.Plan, error) {
-	if err := p.check(head.Agent.Settings.LLM); err != nil {
-		return memory.Plan{}, err
+func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, error) {
+	if err := p.checkLLM(head.Agent.Settings.LLM); err != nil {
+		return agents.Plan{}, err
 	}
-	p.mode = p.header
-	setDefault(&p.mode, head.Agent.Settings.LLM.Mode)
+	if head.Agent.Settings.Memory.Remember.Inject {
+		p.removeRecalled()
+	}
+	p.mode = cmp.Or(p.header, head.Agent.Settings.LLM.Mode)
 	if p.mode == "" {
 		p.mode = ModeInject
-		if p.hasAnswer() || resent(p.req.Messages, recent) || p.resends != nil && p.resends() {
+		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.cfg.Redactor(&head.Agent)) || p.resends != nil && p.resends() {
 			p.mode = ModeReconcile
 		}
 	}
@@ -82,20 +92,17 @@ func (p *plan) decide(head memory.Head, recent []memory.Message) (memory.Plan, e
 	return p.inject(head, recent)
 }
 
-// hasAnswer reports whether the request's list has an assistant message.
-func (p *plan) hasAnswer() bool {
-	return slices.ContainsFunc(p.req.Messages, func(m llmadapter.Incoming) bool { return m.Role == "assistant" })
-}
+func isAnswer(m llmadapter.Incoming) bool { return m.Role == "assistant" }
 
 // resent reports whether a list without an answer is a platform's whole history all the same. It is
 // if it begins with the caller's first words and goes on, since no answer was heard so far, or if
 // it has only the first words, perhaps longer, while their answer is being made or was cut.
-func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
+func resent(in []llmadapter.Incoming, recent []memory.Message, by *redact.Redactor) bool {
 	first, users := "", 0
 	for i := range in {
 		if in[i].Role == "user" {
 			if users++; users == 1 {
-				first = heard.Normalize(in[i].Text())
+				first = heard.Normalize(by.Text(in[i].Text()))
 			}
 		}
 	}
@@ -104,6 +111,7 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 	}
 	var stored *memory.Message
 	whole := false // there is an answer that was not cut
+	paused := slices.ContainsFunc(recent, func(m memory.Message) bool { return m.Paused() })
 	for i := range recent {
 		switch m := &recent[i]; {
 		case m.Role == memory.User && stored == nil:
@@ -115,8 +123,12 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 		}
 	}
 	switch {
+	case paused && users > 1: // the list may repeat words that must not be stored
+		return true
 	case stored == nil || stored.TurnID > 1: // only a greeting may precede the first words
 		return false
+	case stored.Paused():
+		return !whole
 	case users > 1:
 		return heard.Normalize(stored.Content) == first
 	}
@@ -125,19 +137,24 @@ func resent(in []llmadapter.Incoming, recent []memory.Message) bool {
 }
 
 // inject plans a request that holds only what is new.
-func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, error) {
 	var all []int
 	for i := range p.req.Messages {
 		if !p.req.Messages[i].IsSystem() {
 			all = append(all, i)
 		}
 	}
-	out := memory.Plan{}
-	var err error
+	out := agents.Plan{}
+	all, err := p.injectResults(all, recent, &out)
+	if err != nil {
+		return out, err
+	}
 	if out.Append, err = p.messages(all, head.LastTurn); err != nil {
 		return out, err
 	}
 	p.ghost = false
+	onQuestion := cmp.Or(head.Agent.Settings.LLM.OnQuestion, p.cfg.Defaults.OnQuestion)
+	out.Overtakes = hasUser(out.Append) && onQuestion != OnQuestionKeep
 	// If the call is repeated, its first answer is replaced unless it is known to be heard.
 	if p.key != "" {
 		at := slices.IndexFunc(recent, func(m memory.Message) bool { return m.ID == p.key && m.Role == memory.User })
@@ -147,14 +164,15 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (memory.Plan, e
 					out.Supersede = append(out.Supersede, m.Seq)
 				}
 			}
-			p.ghost = true
+			p.ghost, out.Overtakes = true, false
 		}
 	}
+	out.Unsolicited = p.unsolicited(out.Append, true)
 	return out, nil
 }
 
 // reconcile plans a request that holds the whole history of a platform.
-func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan, error) {
+func (p *plan) reconcile(head memory.Head, recent []memory.Message) (agents.Plan, error) {
 	p.removeFillers(recent)
 	known := make([]echo.Known, 0, len(recent))
 	p.known = p.known[:0]
@@ -164,9 +182,14 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		if m.Role == memory.User {
 			command = m.Source == memory.SourceCommand || m.Source == memory.SourceSilence
 		}
+		played := m.Role == memory.Assistant && sentByProxy(m) && m.Original() != ""
 		switch m.State {
-		case memory.Superseded, memory.Empty, memory.Merged, memory.Removed:
+		case memory.Empty, memory.Merged, memory.Removed:
 			continue
+		case memory.Superseded:
+			if !played {
+				continue
+			}
 		}
 		if m.Status != memory.Accepted || m.Role == memory.System || m.Role == memory.Developer {
 			continue // platforms do not have it
@@ -174,8 +197,13 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		k := echo.Known{
 			Role: string(m.Role), Text: m.Content, Original: m.Original(),
 			Provisional: m.Role == memory.Assistant && m.State == memory.Final && m.Method.Rank() < memory.EchoDiff.Rank(),
-			Aside:       command || m.Role == memory.Assistant && (m.Source != memory.SourceLLM || m.Timings == nil),
-			Unheard:     m.State != memory.Final && m.State != memory.Dropped,
+			Aside:       command || m.Role == memory.Assistant && !sentByProxy(m),
+			Unheard:     m.State == memory.Unplayed || m.State == memory.Replaced,
+			Echoed:      m.State == memory.Final && m.Method == memory.EchoDiff && played,
+			Ghost:       m.State == memory.Superseded,
+			First:       m.TurnID <= 1,
+			Paused:      m.Paused(),
+			Reported:    m.State == memory.Final && m.Method == memory.EchoDiff && m.Timings == nil && (m.Source == memory.SourceCommand || m.Source == memory.SourceLLM),
 		}
 		if m.ToolCallID != "" {
 			k.CallIDs = []string{m.ToolCallID}
@@ -185,15 +213,19 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		known = append(known, k)
 		p.known = append(p.known, m.Seq)
 	}
-	p.rec = echo.Reconcile(incoming(p.req.Messages), known)
-	out := memory.Plan{}
+	p.rec = echo.Reconcile(incoming(p.req.Messages, p.cfg.Redactor(&head.Agent), known), known)
+	out := agents.Plan{}
 	var err error
 	if out.Append, err = p.messages(p.rec.New, head.LastTurn); err != nil {
 		return out, err
 	}
 	p.placeInTurn(recent, head.LastTurn, out.Append)
+	p.placeBefore(recent, &out)
+	if err := p.lateResults(recent, &out); err != nil {
+		return out, err
+	}
 	for _, f := range p.rec.Answers {
-		e := memory.Evidence{Seq: p.known[f.Known], Method: memory.Method(f.Method), Confidence: int64(f.Confidence)}
+		e := memory.Evidence{Seq: p.known[f.Known], Method: memory.Method(f.Method), Confidence: int64(f.Confidence), Later: true}
 		switch f.Outcome {
 		case echo.Full:
 			e.Full = true
@@ -211,18 +243,60 @@ func (p *plan) reconcile(head memory.Head, recent []memory.Message) (memory.Plan
 		}
 		out.Evidence = append(out.Evidence, e)
 	}
-	if x := p.rec.Extend; x != nil {
-		text, err := memory.CleanText("messages", x.Text, memory.MaxText)
+	for _, x := range p.rec.Extend {
+		text, err := text.Clean("messages", x.Text, memory.MaxText)
 		if err != nil {
 			return out, err
 		}
-		out.Extend = &memory.Extension{Seq: p.known[x.Known], Content: text}
+		out.Extend = append(out.Extend, agents.Extension{Seq: p.known[x.Known], Content: text})
+	}
+	for _, j := range p.rec.Gone {
+		out.Supersede = append(out.Supersede, p.known[j])
 	}
 	asked, ghosts := p.askedBefore(recent)
 	out.Supersede = append(out.Supersede, ghosts...)
-	p.ghost = asked || len(out.Supersede) > 0 || out.Extend != nil
-	out.Overtakes = slices.ContainsFunc(out.Append, func(m memory.Message) bool { return m.Role == memory.User })
+	out.Resent, out.Overtakes = true, hasUser(out.Append)
+	p.ghost = asked || !out.Overtakes && (len(out.Supersede) > 0 || len(out.Extend) > 0)
+	last := p.lastSpoken()
+	voiced := last >= 0 && (p.rec.Pair[last] < 0 || known[p.rec.Pair[last]].Aside)
+	out.Unsolicited = p.unsolicited(out.Append, voiced)
 	return out, nil
+}
+
+// sentByProxy reports whether an assistant message is the model's and went to the platform as the
+// answer to a call.
+func sentByProxy(m *memory.Message) bool {
+	return (m.Source == memory.SourceLLM || m.Source == memory.SourceGreeting) && m.Timings != nil
+}
+
+func hasUser(list []memory.Message) bool {
+	return slices.ContainsFunc(list, func(m memory.Message) bool { return m.Role == memory.User })
+}
+
+// unsolicited reports whether the call asks the agent to speak without being asked by the caller:
+// its list has only instructions, or ends with an answer of the model. add are its new messages.
+// Any other assistant message at the end (voiced) is to be voiced or continued, unless
+// instructions follow it.
+func (p *plan) unsolicited(add []memory.Message, voiced bool) bool {
+	last := p.lastSpoken()
+	switch {
+	case hasUser(add):
+		return false
+	case last < 0:
+		return true
+	case p.req.Messages[last].Role != "assistant" || p.req.Messages[last].ToolCalls != nil:
+		return false
+	}
+	return !voiced || last < len(p.req.Messages)-1
+}
+
+// lastSpoken returns the index of the last message of the list that is no instruction, or -1.
+func (p *plan) lastSpoken() int {
+	last := len(p.req.Messages) - 1
+	for last >= 0 && p.req.Messages[last].IsSystem() {
+		last--
+	}
+	return last
 }
 
 // placeInTurn puts what the platform said in place of an answer into that answer's turn, unless a
@@ -247,10 +321,7 @@ func (p *plan) placeInTurn(recent []memory.Message, lastTurn int64, add []memory
 // askedBefore reports whether the list ends with a user message for which an answer was requested
 // before. It returns the Seq of the answers to it that have no text because their client went away.
 func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64) {
-	last := len(p.req.Messages) - 1
-	for last >= 0 && p.req.Messages[last].IsSystem() {
-		last--
-	}
+	last := p.lastSpoken()
 	if last < 0 || p.req.Messages[last].Role != "user" || p.rec.Pair[last] < 0 {
 		return false, nil
 	}
@@ -269,14 +340,29 @@ func (p *plan) askedBefore(recent []memory.Message) (asked bool, ghosts []int64)
 	return asked, ghosts
 }
 
-// incoming returns a request's messages as package echo takes them.
-func incoming(in []llmadapter.Incoming) []echo.Message {
+// incoming returns a request's messages as package echo takes them, with texts as the ledger has
+// them.
+func incoming(in []llmadapter.Incoming, by *redact.Redactor, known []echo.Known) []echo.Message {
+	originals := func(yield func(string) bool) {
+		for i := range known {
+			if !yield(known[i].Original) {
+				return
+			}
+		}
+	}
 	out := make([]echo.Message, len(in))
 	for i := range in {
 		m := &in[i]
 		out[i] = echo.Message{Role: m.Role, CallID: m.ToolCallID, CallIDs: llmadapter.CallIDs(m.ToolCalls), ToolCalls: m.ToolCalls}
-		if !m.IsSystem() {
-			out[i].Text = m.Text()
+		switch {
+		case m.IsSystem():
+		case m.Role == "assistant": // a cut answer may end within a number that the ledger has replaced
+			out[i].Text = by.Part(m.Text(), originals)
+		default:
+			out[i].Text = by.Text(m.Text())
+		}
+		if by != nil {
+			out[i].ToolCalls = by.Calls(m.ToolCalls)
 		}
 	}
 	return out

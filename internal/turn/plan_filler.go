@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/echo"
 	"github.com/heardlog/heardlog/memory/heard"
@@ -33,16 +33,22 @@ func (p *plan) removeFillers(recent []memory.Message) {
 				continue
 			}
 			last = i // earlier fillers come before this one
-			switch {
-			case rest != "":
-				in.Content = llmadapter.QuoteJSON(rest)
-			case in.ToolCalls != nil:
-				in.Content = []byte("null")
-			default:
-				p.req.Messages = slices.Delete(p.req.Messages, i, i+1)
-			}
+			p.setText(i, rest)
 			break
 		}
+	}
+}
+
+// setText replaces the text of message i of the list. If nothing is left of it, it is removed.
+func (p *plan) setText(i int, rest string) {
+	in := &p.req.Messages[i]
+	switch {
+	case rest != "":
+		in.Content = text.AppendJSON(nil, rest)
+	case in.ToolCalls != nil:
+		in.Content = []byte("null")
+	default:
+		p.req.Messages = slices.Delete(p.req.Messages, i, i+1)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -24,8 +25,8 @@ func (p *plan) messages(which []int, lastTurn int64) ([]memory.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		if text, ok := p.rec.Part[i]; ok && p.mode == ModeReconcile {
-			if m.Content, err = memory.CleanText(field(i), text, memory.MaxText); err != nil {
+		if part, ok := p.rec.Part[i]; ok && p.mode == ModeReconcile {
+			if m.Content, err = text.Clean(field(i), part, memory.MaxContent); err != nil {
 				return nil, err
 			}
 			m.Parts = nil
@@ -59,7 +60,7 @@ func toMemory(in *llmadapter.Incoming, i int, afterUser bool) (memory.Message, e
 		m.Role = memory.Tool
 	}
 	var err error
-	if m.Content, err = memory.CleanText(field(i), in.Text(), memory.MaxText); err != nil {
+	if m.Content, err = text.Clean(field(i), in.Text(), memory.MaxContent); err != nil {
 		return m, err
 	}
 	if in.IsParts() {

@@ -2,9 +2,13 @@ package turn
 
 import (
 	"slices"
+	"time"
 
+	"github.com/heardlog/heardlog/internal/toolbox"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // ProjectionHeader chooses for one call how cut answers are shown to the model. It wins over the
@@ -14,20 +18,32 @@ const ProjectionHeader = "X-Heardlog-Projection"
 // prompt is what a turn asks of an LLM: the conversation as the model is shown it, and the request
 // body around it.
 type prompt struct {
-	*Runner
-	turn      *memory.Turn
-	llm       memory.LLMSettings
+	turn      *agents.Turn
+	llm       *memory.LLMSettings
 	plan      *plan // nil without a client
 	arrivedMS int64
 	stream    bool // a stream is asked for
+	// Blocks of the memory, "" for none; see exchange.remember.
+	known, recalled string
+	// tools runs the tools of the memory; nil offers none.
+	tools toolbox.Run
+	hide  *redact.Redactor
 }
 
 // newPrompt returns the prompt of a turn that has begun; p is nil without a client.
 func (x *exchange) newPrompt(p *plan) *prompt {
 	return &prompt{
-		Runner: x.Runner, turn: x.turn, llm: x.llm, plan: p, arrivedMS: x.arrived.UnixMilli(),
-		stream: p == nil || p.req.Stream,
+		turn: x.turn, llm: &x.llm, plan: p, arrivedMS: x.arrived.UnixMilli(),
+		stream: p == nil || p.req.Stream, hide: x.hide,
 	}
+}
+
+// secrets returns the secrets in the body.
+func (p *prompt) secrets() []string {
+	if p.plan == nil {
+		return llmadapter.BodySecrets(p.llm.Params, nil)
+	}
+	return llmadapter.BodySecrets(p.llm.Params, p.plan.req)
 }
 
 // release frees what bodies are made of. An answer may take minutes, and does not need its
@@ -46,25 +62,10 @@ func (p *prompt) body(t *target) []byte {
 	a := llmadapter.Assembly{
 		Summary: p.summary(),
 		System:  p.llm.SystemMessages, Variables: p.llm.Variables, Request: req,
-		Messages: p.messages(t.custom), Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
+		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: p.hidden(p.withMemory(p.messages(t.custom), t.custom)), Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
 		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
-	return a.Append(make([]byte, 0, p.bodySize(req)))
-}
-
-// bodySize estimates the size of the body, so that it is allocated once.
-func (p *prompt) bodySize(req *llmadapter.Request) int {
-	n := 512 + len(p.llm.Params) + len(p.turn.Summary)
-	for _, s := range p.llm.SystemMessages {
-		n += len(s) + 64
-	}
-	if req != nil {
-		n += req.Size()
-	}
-	for _, m := range p.turn.Context {
-		n += len(m.Content) + len(m.Parts) + 96
-	}
-	return n
+	return a.Append(make([]byte, 0, 4<<10)) // enough for most
 }
 
 // summary returns the summary that the model is shown. A platform's own list still has what was
@@ -74,6 +75,18 @@ func (p *prompt) summary() string {
 		return ""
 	}
 	return p.turn.Summary
+}
+
+// hidden returns the conversation without personal data, if the LLM is to see none.
+func (p *prompt) hidden(list []llmadapter.Message) []llmadapter.Message {
+	if !p.hide.HidesFromUpstream() {
+		return list
+	}
+	for i := range list {
+		m := &list[i]
+		m.Text, m.Content, m.Raw, m.ToolCalls = p.hide.Text(m.Text), p.hide.Parts(m.Content), p.hide.Message(m.Raw), p.hide.Calls(m.ToolCalls)
+	}
+	return list
 }
 
 func (p *prompt) reconciles() bool { return p.plan != nil && p.plan.mode == ModeReconcile }
@@ -89,7 +102,10 @@ func (p *prompt) messages(custom bool) []llmadapter.Message {
 	}
 	text := texts{View: v, custom: custom}
 	if v.Prefixes() && v.Timestamp != nil {
-		text.zone = p.zone(v.Timestamp)
+		var err error
+		if text.zone, err = v.Timestamp.Location(); err != nil {
+			text.zone = time.UTC // it was known at join, but this machine has another list of zones
+		}
 	}
 	if p.reconciles() {
 		return p.applyWindow(p.plan.correctedList(p.turn, text))

@@ -7,12 +7,13 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // correctedList returns the platform's own list, corrected where the ledger knows better what was
 // heard: answers for which stronger evidence than the platform's echo has arrived. The view applies
 // to the messages that the ledger has, and to those whose own fields say what they are.
-func (p *plan) correctedList(t *memory.Turn, v texts) []llmadapter.Message {
+func (p *plan) correctedList(t *agents.Turn, v texts) []llmadapter.Message {
 	recent := t.Recent()
 	// The ledger has what the platform may have dropped: tool results, unheard answers.
 	lost := false
@@ -20,7 +21,7 @@ func (p *plan) correctedList(t *memory.Turn, v texts) []llmadapter.Message {
 	for i := range recent {
 		stored[recent[i].Seq] = &recent[i]
 		m := &recent[i]
-		lost = lost || m.Role == memory.Tool || m.State == memory.Unplayed && v.Shows(m)
+		lost = lost || m.Role == memory.Tool || m.State == memory.Unplayed && m.ShownBy(v.View)
 	}
 	appended := map[int]*memory.Message{}
 	if v.custom || v.Prefixes() || lost {
@@ -52,15 +53,14 @@ func (p *plan) correctedList(t *memory.Turn, v texts) []llmadapter.Message {
 			continue
 		}
 		out = append(out, m)
-		if lost {
-			seqs = append(seqs, seqOf(s))
+		seq := int64(0)
+		if lost && s != nil {
+			seq = s.Seq
 		}
+		seqs = append(seqs, seq)
 	}
 	if !lost && toolCallsComplete(out) {
 		return out
-	}
-	if seqs == nil {
-		seqs = make([]int64, len(out))
 	}
 	e := newToolCalls(v, recent, out, seqs)
 	e.fromPlatform = true
@@ -79,14 +79,6 @@ func (p *plan) lastUser() int {
 		}
 	}
 	return len(p.req.Messages)
-}
-
-// seqOf returns the Seq of m, or 0 if m is nil.
-func seqOf(m *memory.Message) int64 {
-	if m == nil {
-		return 0
-	}
-	return m.Seq
 }
 
 // correct returns message i of a list as the model is shown it. s is the ledger's record of it, or
@@ -114,12 +106,12 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 	}
 	whole := in.Text()
 	text := whole
-	if better || more != "" && s.WasCut() {
-		if text = v.Content(s, s.Content); more != "" {
+	if better || more != "" && s.Answer().Cut {
+		if text = s.TextFor(v.View, s.Content); more != "" {
 			text = strings.TrimSpace(text + " " + more)
 		}
 	} else {
-		text = v.Content(s, text)
+		text = s.TextFor(v.View, text)
 	}
 	if text != whole {
 		m.Content, m.Text = nil, text

@@ -6,41 +6,28 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/view"
 )
 
 // texts decides how one call words the messages of a conversation.
 type texts struct {
-	*memory.View
+	*view.View
 	zone   *time.Location // of View.Timestamp
 	custom bool           // every field is sent
 }
 
 // projectionOf returns the value of ProjectionHeader, or "".
-func projectionOf(req *http.Request) (memory.Projection, error) {
+func projectionOf(req *http.Request) (view.Projection, error) {
 	name := req.Header.Get(ProjectionHeader)
 	if name == "" {
 		return "", nil
 	}
-	return memory.ParseProjection(ProjectionHeader, name)
-}
-
-// zone returns the time zone of timestamps. Each is loaded once; there are some hundred, and agents
-// only have known ones.
-func (r *Runner) zone(p *memory.TimestampPrefix) *time.Location {
-	if z, ok := r.zones.Load(p.Zone); ok {
-		return z.(*time.Location)
-	}
-	z, err := p.Location()
-	if err != nil { // it was known at join, but this machine has another list of zones
-		z = time.UTC
-	}
-	r.zones.Store(p.Zone, z)
-	return z
+	return view.Parse(ProjectionHeader, name)
 }
 
 // rewrite sets out's text to what the model is shown of m, a message of the ledger.
 func (v texts) rewrite(out *llmadapter.Message, m *memory.Message) {
-	if text := v.Content(m, m.Content); text != m.Content {
+	if text := m.TextFor(v.View, m.Content); text != m.Content {
 		out.Content, out.Text = nil, text
 	}
 	v.prefix(out, m)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/view"
 )
 
 // toolCalls completes the tool calls of a list for an upstream, with what the ledger knows of them.
@@ -115,7 +116,7 @@ func (e *toolCalls) restore() {
 			if i := e.place(g); i >= 0 {
 				e.insert(i, g.Seq, e.group(nil, at, e.note(at, present))...)
 			}
-		case len(e.ids[at]) == 0 && e.Shows(g) && !g.InContext():
+		case len(e.ids[at]) == 0 && g.ShownBy(e.View) && !g.InContext():
 			if i := e.place(g); i >= 0 {
 				m := fromMemory(g, e.custom)
 				e.rewrite(&m, g)
@@ -197,7 +198,7 @@ func (e *toolCalls) turnsAround(g *memory.Message) (before, after int64) {
 // end.
 func (e *toolCalls) heardOut(at int, present map[int64]bool) bool {
 	a := e.answer(at)
-	return a != nil && present[a.Seq] && a.State == memory.Final && a.Content != "" && !a.WasCut()
+	return a != nil && present[a.Seq] && a.State == memory.Final && a.Content != "" && !a.Answer().Cut
 }
 
 // answer returns what the model said last about the results of recent[at] before the caller's next
@@ -226,7 +227,10 @@ func (e *toolCalls) note(at int, present map[int64]bool) string {
 		unheard.Content, unheard.Generated = "", a.Original()
 		a = &unheard
 	}
-	return e.ToolNote(a)
+	if a == nil {
+		return e.ToolNote(view.Answer{})
+	}
+	return e.ToolNote(a.Answer())
 }
 
 // group appends the call of recent[at] and its results, with a note below the last that is known.

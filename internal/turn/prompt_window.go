@@ -3,6 +3,8 @@ package turn
 import (
 	"slices"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory/window"
@@ -15,14 +17,15 @@ func policyOf(req *llmadapter.Request) (*window.Policy, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
-	policy, others, ok := llmadapter.OneMember(raw, "policy")
-	if !ok || others != "" {
+	own := gjson.ParseBytes(raw)
+	policy := own.Get("policy")
+	if n := len(own.Map()); !own.IsObject() || n > 1 || n == 1 && !policy.Exists() {
 		return nil, fault.At(fault.Invalid, llmadapter.OwnMember, "is not an object with the field policy alone")
 	}
-	if len(policy) == 0 || string(policy) == "null" {
+	if policy.Type == gjson.Null {
 		return nil, nil
 	}
-	p, err := window.Decode(llmadapter.OwnMember+".policy", policy)
+	p, err := window.Decode(llmadapter.OwnMember+".policy", []byte(policy.Raw))
 	if err != nil {
 		return nil, err
 	}

@@ -3,13 +3,11 @@ package turn
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
-	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // Question is a request to an agent's LLM outside the agent's turns. Nothing of it reaches the
@@ -45,7 +43,7 @@ func (r *Runner) Ask(ctx context.Context, q Question) (Reply, error) {
 	x.aside, x.asked = true, x.arrived // it has no overhead to measure
 	x.begun = x.arrived
 	m := memory.Message{Role: memory.User, Source: memory.SourceCommand, Content: q.User}
-	x.turn = &memory.Turn{Agent: q.Agent, Context: []*memory.Message{&m}}
+	x.turn = &agents.Turn{Agent: q.Agent, Context: []*memory.Message{&m}}
 	x.llm = r.settings(q.Agent.Settings.LLM)
 	if err := r.checkLLM(q.Agent.Settings.LLM); err != nil {
 		return Reply{}, err
@@ -62,7 +60,7 @@ func (r *Runner) Ask(ctx context.Context, q Question) (Reply, error) {
 	}
 	x.trace = r.startTrace(q.Span, nil, q.Agent.Project, q.Agent.ID, x.arrived)
 	err = x.put()
-	x.answer.outcome = outcome(err)
+	x.answer.outcome = Outcome(err)
 	if err != nil {
 		x.answer.failure = failureOf(err)
 	}
@@ -121,52 +119,24 @@ func (x *exchange) read(a *attempt) error {
 	relay := &x.answer.relay
 	rec := &relay.Record
 	if !a.isStream() {
-		body, err := a.readWhole()
-		switch {
-		case err != nil:
-			return err
-		case !rec.Unary(body):
-			return errNoAnswer
-		case rec.Error != nil:
-			return a.streamFault(rec.Error)
+		_, err := a.readUnary(rec)
+		if err == nil && rec.Error != nil {
+			err = a.streamFault(rec.Error)
 		}
-		return nil
+		return err
 	}
 	relay.Alive = a.hear
-	src := &atMost{a.res.Body, maxReply}
+	src := &io.LimitedReader{R: a.res.Body, N: maxReply}
 	err := relay.Run(src)
 	switch {
-	case src.left <= 0:
+	case src.N <= 0:
 		return errLongReply
 	case rec.Error != nil:
 		return a.streamFault(rec.Error)
-	case err != nil && !(errors.Is(context.Cause(a.ctx), llmadapter.ErrGrace) && rec.Complete()):
-		return llmadapter.ReadFault(a.ctx, err)
-	case !rec.Complete():
-		return fault.New(fault.Upstream, "the LLM broke off its answer")
+	case err != nil && !a.finished(rec):
+		return a.readFault(rec, err)
+	case rec.Cut():
+		return errLongReply
 	}
 	return nil
 }
-
-// atMost fails once left bytes were read.
-type atMost struct {
-	r    io.Reader
-	left int64
-}
-
-// Read implements io.Reader.
-func (l *atMost) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n, err := l.r.Read(p)
-	l.left -= int64(n)
-	return n, err
-}
-
-// RetryAfter returns how long the upstream that failed with err asks not to be called, or 0.
-func RetryAfter(err error, now time.Time) time.Duration { return retryAfter(err, now) }
-
-// Outcome returns the label of how asking ended: ok, or what went wrong, as in the metrics of
-// answers.
-func Outcome(err error) string { return outcome(err) }

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // relayStream passes on a stream, byte for byte, and stores the answer before the client learns
@@ -18,6 +20,9 @@ func (x *exchange) relayStream(a *attempt) error {
 	speaking := false
 	relay.Alive = func(*llmadapter.Record) {
 		a.hear(rec)
+		if rec.Thinks() { // a phrase of ours would be taken for a thought
+			x.client.endFiller()
+		}
 		// This comes before the client has the words: its next call must find the agent speaking.
 		if !speaking && (rec.Spoke() || rec.Calls()) {
 			speaking = true
@@ -25,24 +30,23 @@ func (x *exchange) relayStream(a *attempt) error {
 			x.cfg.Turns.Progress(x.turn, memory.Speaking)
 		}
 	}
-	relay.Ending = func() error {
-		if !rec.Spoke() && !rec.Complete() && rec.Error == nil && rec.ID == "" && !rec.Cut() {
-			return errNoWords
-		}
-		return x.settleEnd(a)
-	}
+	relay.Ending = func() error { return x.settleEnd(a) }
+	relay.CleanError = a.scrubEvents
 	relay.StopOnError = x.failureText() != ""
 	if c := x.client; c != nil {
 		c.whileSilent(func() { c.open(a.res.Header.Get("Content-Type"), a.res.Header) })
-		relay.Out = c.streamWriter()
+		relay.Out = c
 		defer c.done()
 	}
 	src := &drainLimit{Reader: a.res.Body, x: x}
+	if a.tools != nil {
+		src.Reader = a.tools.Stream(a.ctx, a.res.Body, a.againStream)
+	}
 	err := relay.Run(src)
 	if gone, ok := errors.AsType[*llmadapter.WriteError](err); ok {
 		x.cfg.Log.Debug().Err(gone).Str("agent", x.turn.Agent.ID).Msg("a client could not be written to")
 		x.clientLeft()
-		err = memory.ErrClientGone
+		err = agents.ErrClientGone
 		if x.answer.isDrained() {
 			err = relay.Run(src)
 		}
@@ -53,29 +57,38 @@ func (x *exchange) relayStream(a *attempt) error {
 // endRelay ends a call whose relay returned err.
 func (x *exchange) endRelay(a *attempt, err error) error {
 	rec := &x.answer.relay.Record
-	lost, unstored := errors.AsType[*notStored](err)
-	if err != nil && !unstored && !errors.Is(err, llmadapter.ErrStream) && !errors.Is(err, errNoWords) {
-		err = llmadapter.ReadFault(a.ctx, err)
-	}
-	// The upstream had finished and kept the connection open.
-	if errors.Is(err, llmadapter.ErrGrace) {
+	if err != nil && !errors.Is(err, errNotStored) && !errors.Is(err, llmadapter.ErrStream) && a.finished(rec) {
 		err = x.answer.relay.End()
-		lost, unstored = errors.AsType[*notStored](err)
 	}
 	switch {
-	case unstored:
+	case errors.Is(err, errNotStored):
 		a.answered()
-		return x.failStored(lost)
+		return x.failStored(err)
 	case errors.Is(err, llmadapter.ErrStream):
 		return x.broke(a, a.streamFault(rec.Error))
 	case err != nil:
-		return x.broke(a, err)
+		return x.broke(a, a.readFault(rec, err))
 	}
 	if rec.Error != nil {
 		a.failed(a.streamFault(rec.Error))
 	}
 	a.answered() // a last event without its blank line is only read at the end
 	return nil
+}
+
+// finished reports whether a stream that could not be read on was whole all the same: the upstream
+// had marked the end of the answer, and then kept the connection open or broke it.
+func (a *attempt) finished(rec *llmadapter.Record) bool {
+	cause := context.Cause(a.ctx)
+	return rec.Ended() && (cause == nil || errors.Is(cause, llmadapter.ErrGrace))
+}
+
+// readFault returns the error for a stream that could not be read to its end.
+func (a *attempt) readFault(rec *llmadapter.Record, err error) error {
+	if errors.Is(err, llmadapter.ErrTruncated) && !rec.Begun() && context.Cause(a.ctx) == nil {
+		return errNoWords
+	}
+	return llmadapter.ReadFault(a.ctx, err)
 }
 
 // hear notes a data event of the response.
@@ -89,13 +102,13 @@ func (a *attempt) hear(rec *llmadapter.Record) {
 // settleEnd stores an answer that the upstream ended, perhaps with an error object that the client
 // was sent.
 func (x *exchange) settleEnd(a *attempt) error {
-	x.answer.mu.Lock()
+	x.answer.relay.Mu.Lock()
 	rec := &x.answer.relay.Record
 	broken, unsent := rec.Error, x.answer.drained && rec.Sent() != rec.Generated()
-	x.answer.mu.Unlock()
+	x.answer.relay.Mu.Unlock()
 	switch {
 	case unsent: // it ended before what the client was sent of it was stored
-		return x.settle(memory.ErrClientGone, nil, "")
+		return x.settle(agents.ErrClientGone, nil, "")
 	case broken == nil:
 		return x.settle(nil, nil, "")
 	}
@@ -106,21 +119,24 @@ func (x *exchange) settleEnd(a *attempt) error {
 // relayWhole passes on an answer in one piece, unchanged, once it is stored.
 func (x *exchange) relayWhole(a *attempt) error {
 	body, err := a.readWhole()
+	if err == nil && a.tools != nil {
+		body, err = a.tools.Whole(a.ctx, body, a.againWhole)
+	}
 	if err != nil {
 		return x.broke(a, err)
 	}
-	x.answer.mu.Lock()
+	x.answer.relay.Mu.Lock()
 	rec := &x.answer.relay.Record
 	isAnswer := rec.Unary(body)
 	broken := rec.Error
 	drained := x.answer.drained
-	x.answer.mu.Unlock()
+	x.answer.relay.Mu.Unlock()
 	switch {
 	case !isAnswer:
-		err = errNoAnswer
+		err = noAnswer(body)
 		a.failed(err)
 	case broken != nil:
-		err = a.streamFault(broken)
+		err, body = a.streamFault(broken), a.call.Secrets().Scrub(body)
 		a.failed(err)
 	default:
 		a.answered()
@@ -131,11 +147,11 @@ func (x *exchange) relayWhole(a *attempt) error {
 	if !isAnswer || broken != nil && x.failureText() != "" {
 		return x.fail(err)
 	}
-	x.answer.mu.Lock()
+	x.answer.relay.Mu.Lock()
 	if !x.answer.settling { // else the client left meanwhile
 		rec.Delivered(x.cfg.Now())
 	}
-	x.answer.mu.Unlock()
+	x.answer.relay.Mu.Unlock()
 	if err := x.settleEnd(a); err != nil {
 		return x.failStored(err)
 	}

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -12,11 +13,14 @@ import (
 
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/redact"
+	"github.com/heardlog/heardlog/memory/remember"
 )
 
 // Config configures a Runner. Turns and Client are required.
 type Config struct {
-	Turns  memory.Turns
+	Turns  agents.Turns
 	Client *llmadapter.Client
 	// Defaults apply where an agent has no setting of its own. URL, key, headers and vendor go
 	// together: the server's key is never sent to an agent's URL.
@@ -30,6 +34,10 @@ type Config struct {
 	Fallbacks    []Fallback // after Defaults, for agents that use those; names are unique
 	Retries      Retries
 	Tracing      Tracing
+	// Redactor returns what replaces personal data in an agent's texts; nil replaces nothing.
+	Redactor func(*memory.Agent) *redact.Redactor
+	// Remember finds what callers said earlier; nil finds nothing.
+	Remember *remember.Service
 }
 
 // DrainLimits limits reading an upstream whose client went away (on_disconnect "drain"). Zero
@@ -47,7 +55,6 @@ type Runner struct {
 	joins    joins
 	breakers *breakers
 	draining atomic.Int64
-	zones    sync.Map // *time.Location by name, see Runner.zone
 
 	mu      sync.Mutex
 	closing bool
@@ -71,19 +78,14 @@ func New(c Config) *Runner {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 30 * time.Second
+	if c.Redactor == nil {
+		c.Redactor = func(*memory.Agent) *redact.Redactor { return nil }
 	}
-	if c.Drain.Time == 0 {
-		c.Drain.Time = 2 * time.Minute
-	}
-	if c.Drain.Bytes == 0 {
-		c.Drain.Bytes = 4 << 20
-	}
-	if c.Drain.Calls == 0 {
-		c.Drain.Calls = 64
-	}
-	r := &Runner{cfg: c, metrics: newMetrics(c.Metrics), breakers: newBreakers(c)}
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	c.Drain.Time = cmp.Or(c.Drain.Time, 2*time.Minute)
+	c.Drain.Bytes = cmp.Or(c.Drain.Bytes, 4<<20)
+	c.Drain.Calls = cmp.Or(c.Drain.Calls, 64)
+	r := &Runner{cfg: c, metrics: newMetrics(c.Metrics), joins: joins{running: map[joinKey]*share{}}, breakers: newBreakers(c)}
 	r.life, r.end = context.WithCancelCause(context.Background())
 	return r
 }

@@ -1,11 +1,11 @@
 package turn
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -17,7 +17,7 @@ func (r *Runner) checkLLM(l memory.LLMSettings) error {
 	case l.Style != "" && l.Style != "openai":
 		return fault.At(fault.Unsupported, "llm.style", "%q: only the style openai can be called", l.Style)
 	case l.URL == "" && r.cfg.Defaults.URL == "":
-		return fault.At(fault.Missing, "llm.url", "is not set for this agent, and the server has no default")
+		return fault.At(fault.Missing, "llm.url", "is not set for the agent, and the server has none: set HEARDLOG_LLM_URL")
 	}
 	return nil
 }
@@ -32,25 +32,17 @@ func (r *Runner) settings(a memory.LLMSettings) memory.LLMSettings {
 			a.Headers = maps.Clone(d.Headers)
 			maps.Copy(a.Headers, own)
 		}
-		setDefault(&a.APIKey, d.APIKey)
-		setDefault(&a.Vendor, d.Vendor)
+		a.APIKey = cmp.Or(a.APIKey, d.APIKey)
+		a.Vendor = cmp.Or(a.Vendor, d.Vendor)
 	}
-	setDefault(&a.Model, d.Model)
-	setDefault(&a.OnDisconnect, d.OnDisconnect)
-	setDefault(&a.FailureMessage, d.FailureMessage)
-	setDefault(&a.ConnectTimeoutMS, d.ConnectTimeoutMS)
-	setDefault(&a.FirstTokenTimeoutMS, d.FirstTokenTimeoutMS)
-	setDefault(&a.IdleTimeoutMS, d.IdleTimeoutMS)
-	setDefault(&a.TotalTimeoutMS, d.TotalTimeoutMS)
+	a.Model = cmp.Or(a.Model, d.Model)
+	a.OnDisconnect = cmp.Or(a.OnDisconnect, d.OnDisconnect)
+	a.FailureMessage = cmp.Or(a.FailureMessage, d.FailureMessage)
+	a.ConnectTimeoutMS = cmp.Or(a.ConnectTimeoutMS, d.ConnectTimeoutMS)
+	a.FirstTokenTimeoutMS = cmp.Or(a.FirstTokenTimeoutMS, d.FirstTokenTimeoutMS)
+	a.IdleTimeoutMS = cmp.Or(a.IdleTimeoutMS, d.IdleTimeoutMS)
+	a.TotalTimeoutMS = cmp.Or(a.TotalTimeoutMS, d.TotalTimeoutMS)
 	return a
-}
-
-// setDefault sets *v to def if it has its zero value.
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 // limitsOf returns the time limits of a call.
@@ -60,16 +52,4 @@ func limitsOf(l *memory.LLMSettings) llmadapter.Limits {
 		Connect: ms(l.ConnectTimeoutMS), FirstToken: ms(l.FirstTokenTimeoutMS),
 		Idle: ms(l.IdleTimeoutMS), Total: ms(l.TotalTimeoutMS),
 	}
-}
-
-// reveal returns headers with their secrets in clear.
-func reveal(m map[string]secret.String) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = v.Reveal()
-	}
-	return out
 }

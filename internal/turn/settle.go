@@ -2,27 +2,28 @@ package turn
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/heard"
 )
 
 // answer is what has been read and sent of a turn's answer, and whether it is stored. A client that
 // leaves makes another goroutine read and store it.
 type answer struct {
-	toVoice string // the words that the LLM was asked to voice, normalised; "" for none
+	toVoice  string   // the words that the LLM was asked to voice, normalised; "" for none
+	recalled []string // IDs of what was recalled for the prompt
 
-	mu       sync.Mutex // guards relay.Record and what follows
-	relay    llmadapter.Relay
-	upstream string // name of the upstream that answers, or was asked last
-	settling bool   // settle was called
-	drained  bool   // the client is gone and the upstream is still read
+	relay    llmadapter.Relay // its Mu guards what follows, too
+	upstream string           // name of the upstream that answers, or was asked last
+	settling bool             // settle was called
+	drained  bool             // the client is gone and the upstream is still read
 	// Set with drained; closed when relay.Record has all that the client was sent.
 	sentAll <-chan struct{}
 
@@ -35,53 +36,48 @@ type answer struct {
 
 // generated returns what has been read of the answer so far.
 func (a *answer) generated() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.relay.Mu.Lock()
+	defer a.relay.Mu.Unlock()
 	return a.relay.Record.Generated()
 }
 
 // spoke reports whether the client was sent any words.
 func (a *answer) spoke() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.relay.Mu.Lock()
+	defer a.relay.Mu.Unlock()
 	return !a.relay.Record.FirstTokenAt.IsZero()
 }
 
 func (a *answer) isSettling() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.relay.Mu.Lock()
+	defer a.relay.Mu.Unlock()
 	return a.settling
 }
 
 func (a *answer) isDrained() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.relay.Mu.Lock()
+	defer a.relay.Mu.Unlock()
 	return a.drained
 }
 
-func (a *answer) setUpstream(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.upstream = name
-}
-
 // settle stores the answer as it stands. Only the first call does; later ones wait for it. err is
-// why the answer ended, nil for a complete one. settle fails with *notStored: the client must not
+// why the answer ended, nil for a complete one. settle fails with errNotStored: the client must not
 // be told then that the answer is complete.
 func (x *exchange) settle(err error, f *memory.Failure, failureText string) error {
 	filler := x.client.endFiller()
-	x.answer.mu.Lock()
+	x.answer.relay.Mu.Lock()
 	if x.answer.settling {
-		x.answer.mu.Unlock()
+		x.answer.relay.Mu.Unlock()
 		<-x.answer.settled
-		return x.answer.lost()
+		return x.answer.unstored
 	}
 	x.answer.settling = true
 	rec := &x.answer.relay.Record
-	out := memory.Answer{
-		Generated: rec.Generated(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
-		UpstreamID: rec.ID, Upstream: x.answer.upstream, Filler: filler,
-		Repeats:  failureText == "" && !rec.Calls() && x.answer.voices(rec.Generated()),
+	generated := rec.Generated()
+	out := agents.Answer{
+		Generated: generated, WithThoughts: rec.WithThoughts(), Sent: rec.Sent(), ToolCalls: rec.ToolCalls(), FinishRsn: rec.Finish, Usage: rec.Usage,
+		UpstreamID: rec.ID, Upstream: x.answer.upstream, Filler: filler, Recalled: x.answer.recalled,
+		Repeats:  failureText == "" && !rec.Calls() && x.answer.voices(generated),
 		Complete: (err == nil || rec.Complete()) && !rec.Cut(),
 		Err:      err, Failure: f, FailureText: failureText,
 		Timings: memory.Timings{
@@ -90,41 +86,30 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 		},
 	}
 	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
-	x.answer.mu.Unlock()
+	x.answer.relay.Mu.Unlock()
 	defer close(x.answer.settled)
 
 	x.metrics.times(&x.timing, token, sentence)
-	label := outcome(err)
-	if failureText != "" {
+	label := Outcome(err)
+	switch {
+	case failureText != "":
 		label = "failure_message"
+	case err == nil && memory.Limited(out.FinishRsn):
+		label = out.FinishRsn
 	}
 	x.metrics.answers.WithLabelValues(label).Inc()
 	from := x.cfg.Now()
 	if _, err := x.cfg.Turns.Settle(x.ctx, x.turn, out); err != nil {
 		x.cfg.Log.Error().Err(err).Str("agent", x.turn.Agent.ID).Int64("turn_id", x.turn.TurnID).Msg("an answer could not be stored")
-		x.answer.unstored = err
+		x.answer.unstored = fmt.Errorf("%w: %w", errNotStored, err)
 	}
 	x.answer.outcome, x.answer.failure = label, f
 	x.trace.memory(from, x.cfg.Now())
-	return x.answer.lost()
+	return x.answer.unstored
 }
 
-// lost returns, once the answer is settled, the error that kept it from being stored.
-func (a *answer) lost() error {
-	if a.unstored == nil {
-		return nil
-	}
-	return &notStored{a.unstored}
-}
-
-// notStored is an answer that the store did not accept.
-type notStored struct{ err error }
-
-// Error returns the store's error.
-func (e *notStored) Error() string { return "the answer could not be stored: " + e.err.Error() }
-
-// Unwrap returns the store's error.
-func (e *notStored) Unwrap() error { return e.err }
+// errNotStored is an answer that the store did not accept.
+var errNotStored = errors.New("the answer could not be stored")
 
 // failStored ends a call whose answer is complete but could not be stored. A client must not take
 // it for one that is remembered.
@@ -135,17 +120,6 @@ func (x *exchange) failStored(err error) error {
 		return errors.Join(ErrAborted, err)
 	}
 	return fault.Wrap(fault.Unavailable, err, "the answer could not be stored; try again")
-}
-
-// abandon ends a call whose words the disk did not take: the turn does not exist, and the upstream
-// was asked in vain. a is nil if no upstream answered.
-func (x *exchange) abandon(a *attempt, lost error) error {
-	if a != nil {
-		a.answered()
-	}
-	x.cancel(lost)
-	_ = x.settle(lost, nil, "") // fails as the turn did, and closes it
-	return lost
 }
 
 // since returns the ms from the call's arrival to t, at least 1, or 0 for the zero time.
@@ -159,7 +133,7 @@ func (x *exchange) since(t time.Time) int64 {
 // wasCut reports whether an answer ended because that was asked for.
 func wasCut(err error) bool {
 	return slices.ContainsFunc([]error{
-		memory.ErrInterrupted, memory.ErrBargeIn, memory.ErrSpeak, memory.ErrThink, memory.ErrLeave, memory.ErrSuperseded, memory.ErrOvertaken,
+		agents.ErrInterrupted, agents.ErrBargeIn, agents.ErrSpeak, agents.ErrThink, agents.ErrLeave, agents.ErrSuperseded, agents.ErrOvertaken,
 	}, func(cut error) bool { return errors.Is(err, cut) })
 }
 
@@ -167,6 +141,9 @@ func wasCut(err error) bool {
 // message at its end, or "". The message may also be an answer to be continued; the answer shows
 // which.
 func wordsToVoice(r *llmadapter.Request) string {
+	if len(r.Messages) == 0 { // it was only a filler
+		return ""
+	}
 	last := &r.Messages[len(r.Messages)-1]
 	if last.Role != "assistant" || last.ToolCalls != nil {
 		return ""

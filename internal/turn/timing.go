@@ -21,13 +21,14 @@ type timing struct {
 	first, bytes atomic.Int64
 }
 
-// header returns the value of Server-Timing, or "" before the turn has begun. All durations are in
-// ms: proxy is the time until the request went upstream; memory is the part of it that the memory
-// took (waiting for the disk is not in it, since the upstream is asked meanwhile); upstream_ttfb is
-// the time from then until the first byte of the response, failed attempts included.
-func (t *timing) header() string {
+// set sets Server-Timing in the headers of a response that has not begun, unless the turn has not
+// begun either. All durations are in ms: proxy is the time until the request went upstream; memory
+// is the part of it that the memory took (waiting for the disk is not in it, since the upstream is
+// asked meanwhile); upstream_ttfb is the time from then until the first byte of the response,
+// failed attempts included.
+func (t *timing) set(h http.Header) {
 	if t.begun.IsZero() {
-		return ""
+		return
 	}
 	var buf [96]byte
 	b := buf[:0]
@@ -38,7 +39,7 @@ func (t *timing) header() string {
 	if first := t.first.Load(); first > 0 && !t.asked.IsZero() {
 		b = appendDur(append(b, ", upstream_ttfb;dur="...), t.upstream())
 	}
-	return string(b)
+	h[timingHeader] = []string{string(b)}
 }
 
 // upstream returns the time from the request to the first byte. first must be set.
@@ -49,13 +50,6 @@ func (t *timing) upstream() time.Duration {
 // appendDur appends a duration in ms, to the microsecond.
 func appendDur(b []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(b, float64(d.Microseconds())/1000, 'f', -1, 64)
-}
-
-// set sets the header of a response that has not begun.
-func (t *timing) set(h http.Header) {
-	if v := t.header(); v != "" {
-		h[timingHeader] = []string{v}
-	}
 }
 
 // firstMS returns when the first byte arrived, in ms after the call, at least 1, or 0.

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -85,17 +86,15 @@ func (t *turnTrace) asks(x *exchange, call *llmadapter.Call, now time.Time) {
 		attribute.String("gen_ai.conversation.id", x.turn.Agent.ID), attribute.String("server.address", host), attribute.Int("server.port", port),
 		attribute.String("heardlog.upstream", x.answer.upstream),
 	)
-	if t.Content {
-		s.SetAttributes(attribute.String("gen_ai.input.messages", inputMessages(call.Body)))
+	if t.Content && x.turn.Agent.Settings.PausedUntilMS == 0 { // lists repeat what was said in a pause
+		s.SetAttributes(attribute.String("gen_ai.input.messages", string(x.hide.JSON([]byte(inputMessages(call.Body))))))
 	}
 }
 
 // withSpan returns a client's headers with ctx's span in place of the client's.
 func withSpan(ctx context.Context, client http.Header) http.Header {
-	h := make(http.Header, len(client)+2)
-	for k, v := range client {
-		h[k] = v
-	}
+	h := http.Header{}
+	maps.Copy(h, client)
 	h.Del("Traceparent")
 	h.Del("Tracestate")
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
@@ -185,8 +184,8 @@ func (t *turnTrace) answered(x *exchange) {
 			t.chat.SetAttributes(attribute.Int64(name, n.Int()))
 		}
 	}
-	if t.Content {
-		t.chat.SetAttributes(attribute.String("gen_ai.output.messages", outputMessages(rec)))
+	if t.Content && x.turn.Agent.Settings.PausedUntilMS == 0 { // lists repeat what was said in a pause
+		t.chat.SetAttributes(attribute.String("gen_ai.output.messages", string(x.hide.JSON([]byte(outputMessages(rec))))))
 	}
 }
 

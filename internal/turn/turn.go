@@ -1,4 +1,4 @@
-// Package turn runs the turns of a conversation: it connects the memory (memory.Turns) with an
+// Package turn runs the turns of a conversation: it connects the memory (agents.Turns) with an
 // upstream LLM (package llmadapter). Runner is its main type: Serve answers a client's call, Think
 // runs a turn without a client, and Ask puts a question to an agent's LLM that is not a turn.
 //
@@ -23,6 +23,8 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // Response headers that name the agent and the turn of an answer.
@@ -38,6 +40,8 @@ type Call struct {
 	// Key is the client's Idempotency-Key and becomes the ID of its user message. It has at most
 	// memory.MaxMessageID characters.
 	Key string
+	// User is the caller, for an agent that has no user in its scope yet; "" if unknown.
+	User string
 	// Resends reports whether the client is known to send its whole history with each call. It is
 	// called only if neither a setting nor the list itself decides that. It may be nil.
 	Resends func() bool
@@ -51,8 +55,9 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 	trace  *turnTrace
 
-	turn   *memory.Turn       // set by begin
+	turn   *agents.Turn       // set by begin
 	llm    memory.LLMSettings // the agent's, completed with the server's defaults
+	hide   *redact.Redactor   // for traces, and for the LLM if it is to see nothing else
 	client *client            // nil without one
 	answer answer
 
@@ -65,7 +70,7 @@ func (r *Runner) newExchange(ctx context.Context) *exchange {
 	x.arrived = r.cfg.Now()
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	x.answer.settled = make(chan struct{})
-	x.answer.relay.Now, x.answer.relay.Lock = r.cfg.Now, &x.answer.mu
+	x.answer.relay.Now = r.cfg.Now
 	return x
 }
 
@@ -97,8 +102,11 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 		r.metrics.ghosts.Inc()
 	}
 	x.client = x.newClient(w, req, c.Request)
-	x.answer.toVoice = wordsToVoice(c.Request)
+	if !x.turn.Unsolicited {
+		x.answer.toVoice = wordsToVoice(c.Request)
+	}
 	prompt := x.newPrompt(p)
+	x.remember(prompt)
 	c.Request, c.Resends = nil, nil
 	x.startFiller()
 
@@ -119,19 +127,19 @@ func (r *Runner) Serve(w http.ResponseWriter, req *http.Request, c *Call) (err e
 // beginTimeout limits how long a turn may take to begin. The client may be gone by then.
 const beginTimeout = 30 * time.Second
 
-// begin stores the call's messages and opens its turn; see memory.Turns.Durable. p is the client's
+// begin stores the call's messages and opens its turn; see agents.Turns.Durable. p is the client's
 // plan, or nil, and decide says what to store. The client's leaving does not stop it: what was said
 // was said.
 func (x *exchange) begin(project, agentID string, p *plan, decide decision) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(x.ctx), beginTimeout)
 	defer stop()
-	r := memory.TurnRequest{
+	r := agents.TurnRequest{
 		Plan: decide, ArrivedMS: x.arrived.UnixMilli(),
 		Cut: func(cause error) { x.cancel(cause) }, Generated: x.answer.generated,
 	}
 	if p != nil {
 		// The ledger has more messages than the list, such as replaced answers and tool results.
-		r.Projection, r.Depth, r.Policy = p.projection, 2*len(p.req.Messages)+16, p.policy
+		r.Projection, r.Depth, r.Policy, r.User = p.projection, 2*len(p.req.Messages)+16, p.policy, p.user
 	}
 	t, err := x.cfg.Turns.Begin(ctx, project, agentID, r)
 	if err != nil {
@@ -140,6 +148,7 @@ func (x *exchange) begin(project, agentID string, p *plan, decide decision) erro
 	x.turn, x.begun = t, x.cfg.Now()
 	x.trace.memory(x.arrived, x.begun)
 	x.llm = x.settings(t.Agent.Settings.LLM)
+	x.hide = x.cfg.Redactor(&t.Agent)
 	return nil
 }
 
@@ -151,9 +160,14 @@ func (x *exchange) run(p *prompt) error {
 		defer a.close()
 	}
 	// The caller's words were written to disk in the meantime. Nothing of the answer may go out
-	// before they are durable.
+	// before they are durable. Without them the turn does not exist.
 	if lost := x.cfg.Turns.Durable(x.turn); lost != nil {
-		return x.abandon(a, lost)
+		if a != nil {
+			a.answered()
+		}
+		x.cancel(lost)
+		_ = x.settle(lost, nil, "") // fails as the turn did, and closes it
+		return lost
 	}
 	if err != nil {
 		return x.fail(err)
@@ -173,8 +187,8 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 	}
 	x := r.newExchange(context.WithoutCancel(ctx))
 	x.trace = r.startTrace("invoke_agent", nil, project, agentID, x.arrived)
-	err := x.begin(project, agentID, nil, func(head memory.Head, _ []memory.Message) (memory.Plan, error) {
-		return memory.Plan{Append: []memory.Message{m}}, r.checkLLM(head.Agent.Settings.LLM)
+	err := x.begin(project, agentID, nil, func(head memory.Head, _ []memory.Message) (agents.Plan, error) {
+		return agents.Plan{Append: []memory.Message{m}}, r.checkLLM(head.Agent.Settings.LLM)
 	})
 	if err == nil {
 		if err = r.cfg.Turns.Durable(x.turn); err != nil {
@@ -193,7 +207,9 @@ func (r *Runner) Think(ctx context.Context, project, agentID string, m memory.Me
 		defer x.cancel(nil)
 		defer x.trace.end(x, nil)
 		defer stop()
-		if err := x.run(x.newPrompt(nil)); err != nil && !wasCut(err) {
+		p := x.newPrompt(nil)
+		x.remember(p)
+		if err := x.run(p); err != nil && !wasCut(err) {
 			r.cfg.Log.Warn().Err(err).Str("agent", agentID).Int64("turn_id", x.turn.TurnID).Msg("a turn without a client failed")
 		}
 	}()

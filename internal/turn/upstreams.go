@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/heardlog/heardlog/internal/breaker"
 	"github.com/heardlog/heardlog/internal/secret"
@@ -55,11 +56,7 @@ type target struct {
 func (x *exchange) targets() []target {
 	l, agent := &x.llm, &x.turn.Agent.Settings.LLM
 	own := agent.URL == ""
-	azure := llmadapter.IsAzure(l.URL, l.Vendor)
-	first := target{
-		name: PrimaryUpstream, label: agentLabel, url: llmadapter.ChatURL(l.URL, azure, !own), azure: azure,
-		custom: l.Vendor == memory.VendorCustom, key: l.APIKey.Reveal(), headers: l.Headers,
-	}
+	first := newTarget(&memory.Upstream{Name: PrimaryUpstream, URL: l.URL, APIKey: l.APIKey, Vendor: l.Vendor, Headers: l.Headers}, agentLabel, !own)
 	if own && agent.APIKey == "" {
 		first.label = PrimaryUpstream
 	}
@@ -67,13 +64,13 @@ func (x *exchange) targets() []target {
 	switch {
 	case len(l.Upstreams) > 0:
 		for i := range l.Upstreams {
-			out = append(out, newTarget(&l.Upstreams[i], agentLabel))
+			out = append(out, newTarget(&l.Upstreams[i], agentLabel, false))
 		}
 	case own:
 		for i := range x.cfg.Fallbacks {
 			f := &x.cfg.Fallbacks[i]
 			if len(f.Projects) == 0 || slices.Contains(f.Projects, x.turn.Agent.Project) {
-				out = append(out, newTarget(&f.Upstream, f.Name))
+				out = append(out, newTarget(&f.Upstream, f.Name, false))
 			}
 		}
 	}
@@ -94,11 +91,11 @@ func (x *exchange) targets() []target {
 // limited.
 const agentLabel = "agent"
 
-// newTarget returns the target for an upstream of a list.
-func newTarget(u *memory.Upstream, label string) target {
+// newTarget returns the target for an upstream; for exact see llmadapter.ChatURL.
+func newTarget(u *memory.Upstream, label string, exact bool) target {
 	azure := llmadapter.IsAzure(u.URL, u.Vendor)
 	return target{
-		name: u.Name, label: label, url: llmadapter.ChatURL(u.URL, azure, false), azure: azure, custom: u.Vendor == memory.VendorCustom,
+		name: u.Name, label: label, url: llmadapter.ChatURL(u.URL, azure, exact), azure: azure, custom: u.Vendor == memory.VendorCustom,
 		key: u.APIKey.Reveal(), headers: u.Headers, model: u.Model,
 	}
 }
@@ -136,12 +133,10 @@ func newBreakers(c Config) *breakers {
 	for _, name := range names {
 		one := breaker.New(upstreamBreaker)
 		b.own[name] = one
-		if c.Metrics != nil {
-			c.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "heardlog_upstream_breaker", Help: "State of the breaker of each upstream of the settings: 0 closed, 1 half-open, 2 open.",
-				ConstLabels: prometheus.Labels{"upstream": name},
-			}, func() float64 { return float64(one.State(c.Now())) }))
-		}
+		promauto.With(c.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "heardlog_upstream_breaker", Help: "State of the breaker of each upstream of the settings: 0 closed, 1 half-open, 2 open.",
+			ConstLabels: prometheus.Labels{"upstream": name},
+		}, func() float64 { return float64(one.State(c.Now())) })
 	}
 	return b
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/input"
 )
 
@@ -41,7 +41,7 @@ func DecodeAgora(body []byte) (Notification, error) {
 	var n Notification
 	err := json.Unmarshal(body, &n)
 	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && typ.Field != "" {
-		return n, fault.At(fault.Invalid, typ.Field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, input.TypeName(typ.Type))
+		return n, fault.At(fault.Invalid, typ.Field, "must be %s, not a JSON %s", input.TypeName(typ.Type), typ.Value)
 	}
 	if err != nil {
 		return n, input.Error(err)
@@ -113,7 +113,7 @@ func (n *Notification) Notice() (Notice, Omitted, error) {
 		return out, o, fault.At(fault.Invalid, "payload.agent_id", "may hold letters, digits, dot, dash and underscore, at most 128")
 	}
 	var err error
-	if out.ID, err = memory.CleanText("noticeId", strings.ReplaceAll(string(n.ID), "\x00", "\uFFFD"), maxID); err != nil {
+	if out.ID, err = text.Clean("noticeId", strings.ReplaceAll(string(n.ID), "\x00", "\uFFFD"), maxID); err != nil {
 		return out, o, err
 	}
 	out.Name = p.Name.text("payload.name", maxName, &o)

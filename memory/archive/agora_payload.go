@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
 )
@@ -19,7 +20,7 @@ func labels(in looseObject, o *Omitted) map[string]string {
 	var out map[string]string
 	// Sorted, so that a repeat leaves out the same ones.
 	for _, k := range slices.Sorted(maps.Keys(in.m)) {
-		field := "payload.labels." + clip(k, 60)
+		field := "payload.labels." + text.Clip(k, 60)
 		var v string
 		if json.Unmarshal(in.m[k], &v) != nil {
 			o.add(field, "is no string")
@@ -61,7 +62,7 @@ type message struct {
 }
 
 func history(in looseList[message], o *Omitted) []memory.Message {
-	list, at := in.list("payload.contents", memory.MaxArchiveMessages, o)
+	list, at := in.list("payload.contents", maxMessages, o)
 	out := make([]memory.Message, 0, len(list))
 	for i := range list {
 		if m, ok := list[i].decode("payload.contents["+strconv.Itoa(at[i])+"].", o); ok {

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/input"
 )
@@ -34,7 +35,7 @@ func (o *Omitted) String() string {
 
 func (o *Omitted) add(field, format string, args ...any) {
 	if o.N++; len(o.list) < maxOmitted {
-		o.list = append(o.list, clip(field, 120)+": "+fmt.Sprintf(format, args...))
+		o.list = append(o.list, text.Clip(field, 120)+": "+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -44,13 +45,6 @@ func (o *Omitted) addError(err error) {
 		field, text, _ := strings.Cut(err.Error(), ": ")
 		o.add(field, "%s", text)
 	}
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 // textOrNumber is a string, or a number, which is taken as its digits: some senders write IDs so.
@@ -212,7 +206,7 @@ func (l looseList[T]) list(field string, limit int, o *Omitted) (items []T, at [
 // JSON. cut reports whether the text was too long and was cut.
 func content(field string, raw json.RawMessage, o *Omitted) (text string, parts json.RawMessage, cut bool) {
 	raw = input.ReplaceNUL(raw)
-	text, parts, err := input.Content(field, raw)
+	text, parts, err := input.Content(field, raw, memory.MaxText)
 	if err == nil {
 		return text, parts, false
 	}

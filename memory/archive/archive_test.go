@@ -20,27 +20,29 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/evidence"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/memory/storetest"
+	"github.com/heardlog/heardlog/memory/turntable"
 )
 
 // service is a memory with the archive beside it.
-type service struct{ *memory.Service }
+type service struct{ *agents.Service }
 
 func (s service) File(ctx context.Context, project string, n archive.Notice) (changed bool, err error) {
 	return archive.Service{Memory: s.Service}.File(ctx, project, n)
 }
 
-func newService(edit func(*memory.Config)) service {
+func newService(edit func(*agents.Config)) service {
 	var made atomic.Int64
-	c := memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
+	c := agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("own", made.Add(1)) }}
 	if edit != nil {
 		edit(&c)
 	}
-	return service{memory.NewService(c)}
+	return service{agents.NewService(c)}
 }
 
 // archiveStart is the start of the archived agents of these tests, Unix ms.
@@ -65,9 +67,9 @@ func heardCall(id string) []archive.Notice {
 			{Role: memory.Assistant, Content: "I am sorry."},
 		}}),
 		about(archive.Notice{ID: id + ":112", StartMS: archiveStart + 123, StopMS: at(60) + 456, Turns: []memory.ArchiveTurn{
-			{TurnID: 1, StartMS: at(1), StartType: memory.StartGreeting, EndMS: at(2), EndType: memory.EndTurnOK},
-			{TurnID: 2, StartMS: at(10), StartType: memory.StartVoice, EndMS: at(13), EndType: memory.EndTurnInterrupted, CausedBy: memory.ByStartOfSpeech, E2EMS: 900, TokenMS: 600, SentenceMS: 700},
-			{TurnID: 3, StartMS: at(20), StartType: memory.StartVoice, EndMS: at(21), EndType: memory.EndTurnError, Reason: "LLM_REQUEST_ERR", Details: "upstream said no"},
+			{TurnID: 1, StartMS: at(1), StartType: turntable.StartGreeting, EndMS: at(2), EndType: turntable.EndOK},
+			{TurnID: 2, StartMS: at(10), StartType: turntable.StartVoice, EndMS: at(13), EndType: turntable.EndInterrupted, CausedBy: memory.ByStartOfSpeech, E2EMS: 900, TokenMS: 600, SentenceMS: 700},
+			{TurnID: 3, StartMS: at(20), StartType: turntable.StartVoice, EndMS: at(21), EndType: turntable.EndError, Reason: "LLM_REQUEST_ERR", Details: "upstream said no"},
 		}}),
 		about(archive.Notice{ID: id + ":110", Errors: []memory.ArchiveError{{TurnID: 3, Module: "llm", Code: 503, Message: "busy"}}}),
 	}
@@ -212,7 +214,7 @@ func TestFileInterleaved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newService(func(c *memory.Config) { c.Store = file })
+		s := newService(func(c *agents.Config) { c.Ledger = file })
 		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		var at sync.WaitGroup
 		for worker := range 4 {
@@ -264,14 +266,14 @@ func TestFileRecord(t *testing.T) {
 	if m := r.Messages[4]; m.Failure == nil || *m.Failure != (memory.Failure{Reason: "LLM_REQUEST_ERR", Code: 503, Message: "upstream said no"}) {
 		t.Errorf("failed: %+v", m.Failure)
 	}
-	_, rows, err := s.Turns(t.Context(), "p", "a")
+	_, rows, err := turntable.Read(t.Context(), s.Service, "p", "a")
 	if err != nil || len(rows) != 3 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	if row := rows[1]; row.StartMS != archiveStart+10_000 || row.EndMS != archiveStart+13_000 || row.EndType != memory.EndTurnInterrupted || row.E2EMS != 900 || row.FirstTokenMS != 600 {
+	if row := rows[1]; row.StartMS != archiveStart+10_000 || row.EndMS != archiveStart+13_000 || row.EndType != turntable.EndInterrupted || row.E2EMS != 900 || row.FirstTokenMS != 600 {
 		t.Errorf("%+v", row)
 	}
-	if row := rows[2]; row.EndType != memory.EndTurnError || row.Failure == nil {
+	if row := rows[2]; row.EndType != turntable.EndError || row.Failure == nil {
 		t.Errorf("%+v", row)
 	}
 }
@@ -302,7 +304,7 @@ func TestFileNumbered(t *testing.T) {
 func TestFileRefuses(t *testing.T) {
 	t.Parallel()
 	s := newService(nil)
-	own, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "own", Properties: []byte("{}")})
+	own, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "own", Properties: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +312,7 @@ func TestFileRefuses(t *testing.T) {
 		t.Errorf("a notice about an agent of ours: %v", err)
 	}
 	file(t, s, heardCall("a")[0], heardCall("b")[0]) // two at once of one name, which is free here
-	if _, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: "desk", Properties: []byte("{}")}); err != nil {
+	if _, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: "desk", Properties: []byte("{}")}); err != nil {
 		t.Errorf("the name is not free: %v", err)
 	}
 	heard := "Hello"
@@ -320,9 +322,9 @@ func TestFileRefuses(t *testing.T) {
 			return err
 		}(),
 		"leave":  s.Leave(t.Context(), "p", "a", ""),
-		"update": func() error { _, err := s.Update(t.Context(), "p", "a", memory.UpdateRequest{}); return err }(),
+		"update": func() error { _, err := s.Update(t.Context(), "p", "a", agents.UpdateRequest{}); return err }(),
 		"interrupt": func() error {
-			_, err := s.Interrupt(t.Context(), "p", "a", memory.InterruptRequest{Heard: &heard})
+			_, err := s.Interrupt(t.Context(), "p", "a", agents.InterruptRequest{Heard: &heard})
 			return err
 		}(),
 		"record": func() error {
@@ -340,7 +342,7 @@ func TestFileRefuses(t *testing.T) {
 type noneOf struct{ t *testing.T }
 
 func (noneOf) Wants(string, int) bool { return true }
-func (n noneOf) Body(f memory.EventFacts) ([]byte, error) {
+func (n noneOf) Body(f agents.EventFacts) ([]byte, error) {
 	n.t.Errorf("event %d was made of an agent that runs elsewhere", f.Type)
 	return []byte("{}"), nil
 }
@@ -350,7 +352,7 @@ func (n noneOf) Body(f memory.EventFacts) ([]byte, error) {
 func TestFileExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newService(func(c *memory.Config) { c.IdleTimeout, c.Events = time.Minute, noneOf{t} })
+		s := newService(func(c *agents.Config) { c.IdleTimeout, c.Events = time.Minute, noneOf{t} })
 		done := make(chan error, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { done <- s.Run(ctx) }()

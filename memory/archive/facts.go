@@ -8,6 +8,14 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
+// Limits of what is kept of one archived agent.
+const (
+	maxNotices  = 256
+	maxTurns    = 1000
+	maxErrors   = 200
+	maxMessages = 10_000 // of its history
+)
+
 // facts is what is known of an archived agent.
 type facts memory.Archive
 
@@ -23,12 +31,12 @@ func (f facts) merge(n Notice) (_ facts, better bool) {
 		f.Left = &left
 	}
 	if len(n.Errors) > 0 {
-		f.Errors = union(f.Errors, n.Errors, memory.MaxArchiveErrors, compareErrors, nil)
+		f.Errors = union(f.Errors, n.Errors, maxErrors, compareErrors, nil)
 	}
 	if len(n.Turns) > 0 {
-		f.Turns = union(f.Turns, n.Turns, memory.MaxArchiveTurns, func(x, y memory.ArchiveTurn) int { return cmp.Compare(x.TurnID, y.TurnID) }, mergeTurns)
+		f.Turns = union(f.Turns, n.Turns, maxTurns, func(x, y memory.ArchiveTurn) int { return cmp.Compare(x.TurnID, y.TurnID) }, mergeTurns)
 	}
-	if !slices.Contains(f.Notices, n.ID) && len(f.Notices) < memory.MaxArchiveNotices {
+	if !slices.Contains(f.Notices, n.ID) && len(f.Notices) < maxNotices {
 		f.Notices = slices.Sorted(slices.Values(append(slices.Clone(f.Notices), n.ID)))
 	}
 	if len(n.History) > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/archive"
+	"github.com/heardlog/heardlog/memory/turntable"
 )
 
 // pick gives one of the values, the first (which tells nothing) most often.
@@ -35,8 +36,8 @@ func anyNotice(r *rand.Rand, n int) archive.Notice {
 	}
 	for range pick(r, 0, 3, 5) {
 		out.Turns = append(out.Turns, memory.ArchiveTurn{
-			TurnID: r.Int64N(5), StartMS: archiveStart + r.Int64N(9), StartType: pick(r, memory.StartVoice, memory.StartGreeting, memory.StartSpeak, ""), EndMS: pick(r, 0, archiveStart+r.Int64N(99)),
-			EndType: pick(r, memory.EndTurnOK, memory.EndTurnInterrupted, memory.EndTurnError, "ignored", ""), CausedBy: pick(r, "", memory.ByAPISpeak), E2EMS: r.Int64N(3), TokenMS: r.Int64N(3),
+			TurnID: r.Int64N(5), StartMS: archiveStart + r.Int64N(9), StartType: pick(r, turntable.StartVoice, turntable.StartGreeting, turntable.StartSpeak, ""), EndMS: pick(r, 0, archiveStart+r.Int64N(99)),
+			EndType: pick(r, turntable.EndOK, turntable.EndInterrupted, turntable.EndError, "ignored", ""), CausedBy: pick(r, "", memory.ByAPISpeak), E2EMS: r.Int64N(3), TokenMS: r.Int64N(3),
 		})
 	}
 	numbered := r.IntN(2) == 0

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/turntable"
 )
 
 // agent returns the agent that the facts describe, based on the stored one. now is the start time
@@ -121,7 +122,7 @@ func (f *facts) rows(msgs []memory.Message, given bool) map[int64]*turnRow {
 	}
 	list = list[len(list)-len(turns):]
 	for i, t := range turns {
-		byUser := list[i].StartType == memory.StartVoice || list[i].StartType == memory.StartThink
+		byUser := list[i].StartType == turntable.StartVoice || list[i].StartType == turntable.StartThink
 		if byUser != (firsts[i].Role == memory.User) {
 			return nil
 		}
@@ -148,8 +149,8 @@ func (f *facts) turnRows() (byID map[int64]*turnRow, list []*turnRow) {
 	}
 	for _, e := range f.Errors {
 		// The first of several errors counts.
-		if r := row(e.TurnID); r.EndType == "" || r.EndType == memory.EndTurnError {
-			r.EndType, r.Code = memory.EndTurnError, cmp.Or(r.Code, e.Code)
+		if r := row(e.TurnID); r.EndType == "" || r.EndType == turntable.EndError {
+			r.EndType, r.Code = turntable.EndError, cmp.Or(r.Code, e.Code)
 			r.Reason, r.Details = cmp.Or(r.Reason, reasonOf(e)), cmp.Or(r.Details, e.Message)
 		}
 	}
@@ -206,13 +207,13 @@ func (t *turnRow) fill(turn []memory.Message, startMS int64) {
 		}
 	}
 	if last < 0 {
-		if t.EndType == memory.EndTurnError {
+		if t.EndType == turntable.EndError {
 			turn[len(turn)-1].Failure = t.failure()
 		}
 		return
 	}
 	m := &turn[last]
-	if t.EndType == memory.EndTurnInterrupted && !m.Interrupted {
+	if t.EndType == turntable.EndInterrupted && !m.Interrupted {
 		m.Interrupted, m.CutGenerated = true, true
 	}
 	for i := range turn {
@@ -221,7 +222,7 @@ func (t *turnRow) fill(turn []memory.Message, startMS int64) {
 			c.EvidenceMS, c.InterruptBy = c.InterruptMS, cmp.Or(t.CausedBy, memory.ByStartOfSpeech)
 		}
 	}
-	if t.EndType == memory.EndTurnError {
+	if t.EndType == turntable.EndError {
 		m.Failure = t.failure()
 	}
 	if t.StartMS != 0 && (t.EndMS != 0 || t.TokenMS != 0) {
@@ -254,17 +255,17 @@ func reasonOf(e memory.ArchiveError) string {
 // source returns the source of a message, or "" if the row does not tell it apart.
 func (t *turnRow) source(role memory.Role, first bool) memory.Source {
 	switch {
-	case role == memory.User && t.StartType == memory.StartVoice:
+	case role == memory.User && t.StartType == turntable.StartVoice:
 		return memory.SourceASR
-	case role == memory.User && t.StartType == memory.StartThink:
+	case role == memory.User && t.StartType == turntable.StartThink:
 		return memory.SourceCommand
 	case role != memory.Assistant || !first:
 		return ""
-	case t.StartType == memory.StartGreeting:
+	case t.StartType == turntable.StartGreeting:
 		return memory.SourceGreeting
-	case t.StartType == memory.StartSilence:
+	case t.StartType == turntable.StartSilence:
 		return memory.SourceSilence
-	case t.StartType == memory.StartSpeak:
+	case t.StartType == turntable.StartSpeak:
 		return memory.SourceCommand
 	}
 	return ""

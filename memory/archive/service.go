@@ -7,10 +7,11 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // Service files notices about agents that run elsewhere.
-type Service struct{ Memory *memory.Service }
+type Service struct{ Memory *agents.Service }
 
 // maxTries is how often File tries again after another call created the agent, or erased it.
 const maxTries = 3

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // EncodeAgent returns an agent's settings and properties as one blob with all secrets in clear, for
@@ -56,6 +57,8 @@ type settings struct {
 	Archive      *memory.Archive    `json:"archive,omitempty"`
 	Scope        memory.Scope       `json:"scope,omitzero"`
 	Memory       memory.Memory      `json:"memory,omitzero"`
+	Redact       redact.Rules       `json:"redact,omitzero"`
+	PausedUntil  int64              `json:"paused_until,omitempty"`
 }
 
 // upstream is memory.Upstream with the secrets in clear.
@@ -72,12 +75,13 @@ type upstream struct {
 func EncodeSettings(s memory.Settings) ([]byte, error) {
 	out := settings{
 		Channel: s.Channel, Labels: s.Labels, IdleTimeoutS: s.IdleTimeoutS, LLM: s.LLM, APIKey: string(s.LLM.APIKey),
-		Headers: plainText(s.LLM.Headers), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
-		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory,
+		Headers: secret.RevealMap(s.LLM.Headers), Silence: s.Silence, Farewell: s.Farewell, Call: s.Call, WarnedMS: s.WarnedMS,
+		LeaveKey: s.LeaveKey, Archive: s.Archive, Scope: s.Scope, Memory: s.Memory, Redact: s.Redact,
+		PausedUntil: s.PausedUntilMS,
 	}
 	for _, u := range s.LLM.Upstreams {
 		out.Upstreams = append(out.Upstreams, upstream{
-			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: plainText(u.Headers),
+			Name: u.Name, URL: u.URL, APIKey: string(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.RevealMap(u.Headers),
 		})
 	}
 	if len(s.Filler.Phrases) > 0 {
@@ -96,12 +100,12 @@ func DecodeSettings(b []byte) (memory.Settings, error) {
 	s := memory.Settings{
 		Channel: in.Channel, Labels: in.Labels, IdleTimeoutS: in.IdleTimeoutS, LLM: in.LLM, Silence: in.Silence,
 		Farewell: in.Farewell, Call: in.Call, WarnedMS: in.WarnedMS, LeaveKey: in.LeaveKey, Archive: in.Archive, Scope: in.Scope,
-		Memory: in.Memory,
+		Memory: in.Memory, Redact: in.Redact, PausedUntilMS: in.PausedUntil,
 	}
-	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), secrets(in.Headers)
+	s.LLM.APIKey, s.LLM.Headers = secret.String(in.APIKey), secret.Map(in.Headers)
 	for _, u := range in.Upstreams {
 		s.LLM.Upstreams = append(s.LLM.Upstreams, memory.Upstream{
-			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secrets(u.Headers),
+			Name: u.Name, URL: u.URL, APIKey: secret.String(u.APIKey), Vendor: u.Vendor, Model: u.Model, Headers: secret.Map(u.Headers),
 		})
 	}
 	if in.Filler != nil {
@@ -111,26 +115,4 @@ func DecodeSettings(b []byte) (memory.Settings, error) {
 		s.LLM.Params = nil
 	}
 	return s, nil
-}
-
-func plainText(m map[string]secret.String) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = string(v)
-	}
-	return out
-}
-
-func secrets(m map[string]string) map[string]secret.String {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make(map[string]secret.String, len(m))
-	for k, v := range m {
-		out[k] = secret.String(v)
-	}
-	return out
 }

@@ -7,15 +7,16 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/view"
 )
 
 // TestView: a view comes back as it was stored, and settings without a view have none.
 func TestView(t *testing.T) {
 	t.Parallel()
-	in := memory.Settings{LLM: memory.LLMSettings{View: &memory.View{
-		Projection: memory.HeardMarked, Words: memory.Words{Marker: "…"},
-		Timestamp: &memory.TimestampPrefix{Zone: "Europe/Berlin", Assistant: true},
-		Speaker:   &memory.SpeakerPrefix{Names: map[string]string{"42": "Anna"}},
+	in := memory.Settings{LLM: memory.LLMSettings{View: &view.View{
+		Projection: view.HeardMarked, Words: view.Words{Marker: "…"},
+		Timestamp: &view.TimestampPrefix{Zone: "Europe/Berlin", Assistant: true},
+		Speaker:   &view.SpeakerPrefix{Names: map[string]string{"42": "Anna"}},
 	}}}
 	b, err := codec.EncodeSettings(in)
 	if err != nil {
@@ -33,7 +34,7 @@ func TestView(t *testing.T) {
 		t.Errorf("%+v, %v", plain.LLM.View, err)
 	}
 	m := memory.Message{Role: memory.Assistant, Source: memory.SourceLLM, Content: "a", Generated: "a b", Interrupted: true}
-	if got := plain.LLM.View.Content(&m, m.Content); got != "a" {
+	if got := m.TextFor(plain.LLM.View, m.Content); got != "a" {
 		t.Errorf("%q", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	fastjson "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,21 +19,90 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// body is a message as JSON without what has a column of its own. Raw JSON stands in it as text:
-// what a client sent must come back byte for byte, and a JSON encoder changes white space and
-// escapes.
-type body struct {
+// Message is the JSON form of a message. Raw JSON is kept as a string: what a client sent must come
+// back byte for byte, and a JSON encoder changes white space and escapes.
+type Message struct {
 	memory.Message
 	// These hide the message's own fields of the same names.
-	Seq       *int64            `json:"seq,omitempty"`
-	Rev       *int64            `json:"rev,omitempty"`
-	ID        *string           `json:"id,omitempty"`
-	TurnID    *int64            `json:"turn_id,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	ToolCalls string            `json:"tool_calls,omitempty"`
 	Parts     string            `json:"parts,omitempty"`
 	Usage     string            `json:"usage,omitempty"`
 	Extra     string            `json:"item_extra,omitempty"` // of the message's Item
+}
+
+// Set sets the form to that of a message. It fails if raw JSON in the message is not JSON.
+func (f *Message) Set(m *memory.Message) error {
+	*f = Message{Message: *m}
+	for _, raw := range f.raws() {
+		if len(*raw.from) > 0 && !json.Valid(*raw.from) {
+			return fmt.Errorf("message field %s is not JSON", raw.name)
+		}
+		*raw.text = string(*raw.from)
+	}
+	if len(m.Metadata) > 0 {
+		f.Metadata = make(map[string]string, len(m.Metadata))
+		for k, v := range m.Metadata {
+			if v == nil {
+				v = json.RawMessage("null")
+			}
+			if !json.Valid(v) {
+				return errors.New("message field metadata is not JSON")
+			}
+			f.Metadata[k] = string(v)
+		}
+	}
+	if it := m.Item(); it != nil && len(it.Extra) > 0 {
+		if !json.Valid(it.Extra) {
+			return errors.New("an item's extra is not JSON")
+		}
+		item := *it
+		f.Extra, item.Extra = string(item.Extra), nil
+		f.Amend(func(r *memory.Rare) { r.Item = &item })
+	}
+	return nil
+}
+
+// Value returns the message of the form.
+func (f *Message) Value() memory.Message {
+	for _, raw := range f.raws() {
+		if *raw.text != "" {
+			*raw.from = json.RawMessage(*raw.text)
+		}
+	}
+	if len(f.Metadata) > 0 {
+		f.Message.Metadata = make(map[string]json.RawMessage, len(f.Metadata))
+		for k, v := range f.Metadata {
+			f.Message.Metadata[k] = json.RawMessage(v)
+		}
+	}
+	if it := f.Item(); f.Extra != "" && it != nil {
+		it.Extra = json.RawMessage(f.Extra)
+	}
+	return f.Message
+}
+
+// rawField is a message's raw JSON and its text.
+type rawField struct {
+	name string
+	from *json.RawMessage
+	text *string
+}
+
+func (f *Message) raws() [3]rawField {
+	return [3]rawField{
+		{"tool_calls", &f.Message.ToolCalls, &f.ToolCalls}, {"parts", &f.Message.Parts, &f.Parts}, {"usage", &f.Message.Usage, &f.Usage},
+	}
+}
+
+// body is what is stored of a message beside the columns.
+type body struct {
+	Message
+	// These hide what has a column of its own.
+	Seq    *int64  `json:"seq,omitempty"`
+	Rev    *int64  `json:"rev,omitempty"`
+	ID     *string `json:"id,omitempty"`
+	TurnID *int64  `json:"turn_id,omitempty"`
 }
 
 // bodyJSON makes the encoder leave out empty fields and replace invalid UTF-8, as encoding/json
@@ -47,35 +117,13 @@ var ErrUnreadable = errors.New("a stored row is unreadable")
 // EncodeMessage returns the stored body of a message. It fails if raw JSON in the message is not
 // JSON.
 func EncodeMessage(m *memory.Message) (string, error) {
-	b := body{Message: *m}
-	for _, raw := range b.raws() {
-		if len(*raw.from) > 0 && !json.Valid(*raw.from) {
-			return "", fmt.Errorf("message field %s is not JSON", raw.name)
-		}
-		*raw.text = string(*raw.from)
+	var b body
+	if err := b.Set(m); err != nil {
+		return "", err
 	}
-	if len(m.Metadata) > 0 {
-		b.Metadata = make(map[string]string, len(m.Metadata))
-		for k, v := range m.Metadata {
-			if v == nil {
-				v = json.RawMessage("null")
-			}
-			if !json.Valid(v) {
-				return "", errors.New("message field metadata is not JSON")
-			}
-			b.Metadata[k] = string(v)
-		}
-	}
-	if it := m.Item(); it != nil && len(it.Extra) > 0 {
-		if !json.Valid(it.Extra) {
-			return "", errors.New("an item's extra is not JSON")
-		}
-		item := *it
-		b.Extra, item.Extra = string(item.Extra), nil
-		b.Amend(func(r *memory.Rare) { r.Item = &item })
-	}
-	out, err := fastjson.Marshal(&b, bodyJSON)
-	return string(out), err
+	var out strings.Builder // Marshal would make a copy more
+	err := fastjson.MarshalWrite(&out, &b, bodyJSON)
+	return out.String(), err
 }
 
 // DecodeMessage reads the body of a message, whose Seq, Rev, TurnID and ID the caller has set.
@@ -84,34 +132,8 @@ func DecodeMessage(text string, m *memory.Message) error {
 	if err := fastjson.Unmarshal([]byte(text), &b, bodyJSON); err != nil {
 		return fmt.Errorf("message %d: %w: %w", m.Seq, ErrUnreadable, err)
 	}
-	for _, raw := range b.raws() {
-		if *raw.text != "" {
-			*raw.from = json.RawMessage(*raw.text)
-		}
-	}
-	if len(b.Metadata) > 0 {
-		b.Message.Metadata = make(map[string]json.RawMessage, len(b.Metadata))
-		for k, v := range b.Metadata {
-			b.Message.Metadata[k] = json.RawMessage(v)
-		}
-	}
-	if it := b.Item(); b.Extra != "" && it != nil {
-		it.Extra = json.RawMessage(b.Extra)
-	}
-	b.Message.Seq, b.Message.Rev, b.Message.ID, b.Message.TurnID = m.Seq, m.Rev, m.ID, m.TurnID
-	*m = b.Message
+	out := b.Value()
+	out.Seq, out.Rev, out.ID, out.TurnID = m.Seq, m.Rev, m.ID, m.TurnID
+	*m = out
 	return nil
-}
-
-// rawField is a message's raw JSON and the text that is stored of it.
-type rawField struct {
-	name string
-	from *json.RawMessage
-	text *string
-}
-
-func (b *body) raws() [3]rawField {
-	return [3]rawField{
-		{"tool_calls", &b.Message.ToolCalls, &b.ToolCalls}, {"parts", &b.Message.Parts, &b.Parts}, {"usage", &b.Message.Usage, &b.Usage},
-	}
 }

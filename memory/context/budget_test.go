@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	memctx "github.com/heardlog/heardlog/memory/context"
+	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -22,14 +23,14 @@ func TestBudgetCountsWhatIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		projection     memory.Projection
+		projection     view.Projection
 		tokens, told   int
 		mostCharacters int
 	}{
-		{memory.HeardOnly, 50, 3, 12},
-		{memory.HeardAndUnsaid, 50, 1, 200},
-		{memory.GeneratedWhole, 50, 1, 200},
-		{memory.GeneratedWhole, 1000, 3, 4000},
+		{view.HeardOnly, 50, 3, 12},
+		{view.HeardAndUnsaid, 50, 1, 200},
+		{view.GeneratedWhole, 50, 1, 200},
+		{view.GeneratedWhole, 1000, 3, 4000},
 	} {
 		got, err := s.Context(t.Context(), "p", a.ID, memctx.Request{Policy: &window.Policy{Projection: string(tt.projection), MaxTokens: &tt.tokens}})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -281,7 +282,7 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 		}
 		r = r.byTurn()
 		e, missing := &r.extent, r.extent.missing
-		if p := by.view.Kind(); p == memory.HeardAndUnsaid || p == memory.GeneratedWhole {
+		if by.view.ShowsUnheard() {
 			missing += e.unheard
 		}
 		var sure bool
@@ -295,17 +296,17 @@ func (s *Service) read(ctx context.Context, project, id string, how func(*memory
 // shownBy returns the messages as a view shows them: interrupted answers with the text that is
 // shown of them, so that this is what a budget counts, and unheard answers only if the view shows
 // them.
-func (r *contents) shownBy(v *memory.View) []window.Message {
+func (r *contents) shownBy(v *view.View) []window.Message {
 	if !v.Projects() {
 		return r.views
 	}
 	out := r.views
 	for i := range r.stored {
 		m := &r.stored[i]
-		unplayed := m.State == memory.Unplayed && v.Shows(m)
+		unplayed := m.State == memory.Unplayed && m.ShownBy(v)
 		text := m.Content
 		if len(m.Parts) == 0 {
-			text = v.Content(m, m.Content)
+			text = m.TextFor(v, m.Content)
 		}
 		if !unplayed && text == m.Content {
 			continue

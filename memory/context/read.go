@@ -73,11 +73,11 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 		if e.Index >= 0 {
 			m.Stored = &mem.stored[e.Index]
 			if e.Kind == window.Kept && len(m.Parts) == 0 {
-				m.Text = by.view.Content(m.Stored, m.Stored.Content)
+				m.Text = m.Stored.TextFor(by.view, m.Stored.Content)
 			}
 		}
 		if e.Kind == window.Summary {
-			if n := len(out.Messages); n > 0 && instructs(out.Messages[n-1].Role) && len(out.Messages[n-1].Parts) == 0 {
+			if n := len(out.Messages); n > 0 && out.Messages[n-1].Role.Instructs() && len(out.Messages[n-1].Parts) == 0 {
 				out.Messages[n-1].Text = window.WithSummary(out.Messages[n-1].Text, by.extras.Summary)
 				continue
 			}
@@ -86,9 +86,6 @@ func (s *Service) Context(ctx context.Context, project, id string, r Request) (C
 	}
 	return out, nil
 }
-
-// instructs reports whether messages of the role are instructions to the model.
-func instructs(r memory.Role) bool { return r == memory.System || r == memory.Developer }
 
 // methodFor returns how an agent's memory is read for a request.
 func (s *Service) methodFor(a *memory.Agent, r *Request) (method, error) {

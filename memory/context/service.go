@@ -1,7 +1,7 @@
 // Package context builds what a language model is given of an agent's memory, and cuts memories for
 // good. Service.Context returns the messages that a model would be given now; Service.Begin gives a
-// turn its context; Trim, Repair and Summarizable work on the memory itself. What is shown is
-// decided by package window, which knows messages but no agents.
+// turn its context; Trim, Repair, Clear, SetSummary, Snapshot and Restore work on the memory
+// itself. What is shown is decided by package window, which knows messages but no agents.
 //
 // Memories may hold thousands of messages. A Service caches what it has read, reads only changes
 // after that, and of a long memory only as much of its end as the policy needs.
@@ -11,19 +11,21 @@ import (
 	"context"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/view"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Service is a memory whose turns have a context by the agent's policy.
 type Service struct {
-	*memory.Service
+	*agents.Service
 	cache *cache
 }
 
-var _ memory.Turns = (*Service)(nil)
+var _ agents.Turns = (*Service)(nil)
 
 // New returns a Service for a memory. It must be called before the memory is used.
-func New(m *memory.Service) *Service {
+func New(m *agents.Service) *Service {
 	s := &Service{Service: m, cache: newCache()}
 	m.OnErase(func(project, id string) { s.cache.remove(agentKey{project, id}) })
 	return s
@@ -33,8 +35,8 @@ func New(m *memory.Service) *Service {
 type agentKey struct{ project, id string }
 
 // Begin begins a turn, with a context by the agent's policy and the request's.
-func (s *Service) Begin(ctx context.Context, project, id string, r memory.TurnRequest) (*memory.Turn, error) {
-	r.Window = func(ctx context.Context, t *memory.Turn) error { return s.setContext(ctx, t, r.Policy) }
+func (s *Service) Begin(ctx context.Context, project, id string, r agents.TurnRequest) (*agents.Turn, error) {
+	r.Window = func(ctx context.Context, t *agents.Turn) error { return s.setContext(ctx, t, r.Policy) }
 	return s.Service.Begin(ctx, project, id, r)
 }
 
@@ -42,21 +44,21 @@ func (s *Service) Begin(ctx context.Context, project, id string, r memory.TurnRe
 type method struct {
 	policy  window.Policy // full
 	counter window.Counter
-	view    *memory.View
+	view    *view.View
 	extras  window.Extras
 }
 
 // viewOf returns how the conversation is shown: with the projection of the request's policy, the
 // agent's policy, the agent's settings or the server's policy, the first that names one.
-func (s *Service) viewOf(a *memory.Agent, request *window.Policy) *memory.View {
+func (s *Service) viewOf(a *memory.Agent, request *window.Policy) *view.View {
 	v, own := a.Settings.LLM.View, a.Settings.Memory.Policy
 	switch {
 	case request != nil && request.Projection != "":
-		return v.With(memory.Projection(request.Projection))
+		return v.With(view.Projection(request.Projection))
 	case own != nil && own.Projection != "":
-		return v.With(memory.Projection(own.Projection))
+		return v.With(view.Projection(own.Projection))
 	case v == nil || v.Projection == "":
-		return v.With(memory.Projection(s.ServerPolicy().Projection))
+		return v.With(view.Projection(s.ServerPolicy().Projection))
 	}
 	return v
 }

@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	memctx "github.com/heardlog/heardlog/memory/context"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 func newService() *memctx.Service {
 	var n atomic.Int64
-	return memctx.New(memory.NewService(memory.Config{Store: memorytest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}))
+	return memctx.New(agents.NewService(agents.Config{Ledger: storetest.New(), Now: time.Now, NewID: func() string { return fmt.Sprint("agent-", n.Add(1)) }}))
 }
 
 func join(t *testing.T, s *memctx.Service) memory.Agent {
 	t.Helper()
-	a, err := s.Join(t.Context(), memory.JoinRequest{Project: "p", Name: t.Name(), Properties: []byte("{}")})
+	a, err := s.Join(t.Context(), agents.JoinRequest{Project: "p", Name: t.Name(), Properties: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // setContext sets a turn's context by the agent's policy and the request's. The request's messages
 // are stored already, and messages that came after them may be in the context too.
-func (s *Service) setContext(ctx context.Context, t *memory.Turn, request *window.Policy) error {
+func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *window.Policy) error {
 	p := s.PolicyOf(&t.Agent, request)
 	c, err := s.Counter(&p)
 	if err != nil {
@@ -22,7 +23,7 @@ func (s *Service) setContext(ctx context.Context, t *memory.Turn, request *windo
 	if err != nil {
 		return err
 	}
-	t.Window = &memory.TurnWindow{Policy: p, Counter: c, View: v}
+	t.Window = &agents.TurnWindow{Policy: p, Counter: c, View: v}
 	if !*p.Enabled {
 		t.Context = memory.LastQuestion(mem.stored)
 		return nil
@@ -47,7 +48,7 @@ func (s *Service) setContext(ctx context.Context, t *memory.Turn, request *windo
 		}
 		t.Context = append(t.Context, &m)
 	}
-	if !slices.ContainsFunc(t.Context, func(m *memory.Message) bool { return !instructs(m.Role) }) {
+	if !slices.ContainsFunc(t.Context, func(m *memory.Message) bool { return !m.Role.Instructs() }) {
 		t.Context = memory.LastQuestion(mem.stored) // a model needs something to answer
 	}
 	return nil

@@ -163,8 +163,8 @@ func reconcileCorpus(t *testing.T, c *corpusCase) corpusWant {
 			got.Answers = append(got.Answers, corpusAnswer{Ledger: i, Outcome: o, Heard: heard[i]})
 		}
 	}
-	if r.Extend != nil {
-		got.Extend = &corpusExtend{Ledger: at[r.Extend.Known], Text: r.Extend.Text}
+	for _, x := range r.Extend { // a case labels one at most
+		got.Extend = &corpusExtend{Ledger: at[x.Known], Text: x.Text}
 	}
 	return got
 }
@@ -265,13 +265,26 @@ func TestCorpus(t *testing.T) {
 	t.Parallel()
 	all := corpusScore{wrong: map[string]int{}}
 	by := map[string]*corpusScore{}
+	open := openCases(t)
 	for _, c := range loadCorpus(t) {
+		if open[c.Name] {
+			var s corpusScore
+			s.wrong = map[string]int{}
+			if diff := s.add(c, reconcileCorpus(t, c)); diff == "" {
+				t.Errorf("%s is as labelled now: remove it from testdata/corpus/open.txt", c.Name)
+			}
+			delete(open, c.Name)
+			continue
+		}
 		if by[c.Platform] == nil {
 			by[c.Platform] = &corpusScore{wrong: map[string]int{}}
 		}
 		if diff := by[c.Platform].add(c, reconcileCorpus(t, c)); diff != "" && testing.Verbose() {
 			t.Logf("%s (%s)\n-labelled +reconciled\n%s", c.Name, c.About, diff)
 		}
+	}
+	for name := range open {
+		t.Errorf("testdata/corpus/open.txt names %s, which is no case", name)
 	}
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -297,6 +310,21 @@ func TestCorpus(t *testing.T) {
 	if all.falseCut > maxFalseCuts || all.wrongCases > maxWrongCases {
 		t.Errorf("%d answers wrongly called interrupted (at most %d), %d cases not as labelled (at most %d)", all.falseCut, maxFalseCuts, all.wrongCases, maxWrongCases)
 	}
+}
+
+// openCases returns the names of cases that are known to come out otherwise than labelled. A case
+// that comes out as labelled must leave the list.
+func openCases(t *testing.T) map[string]bool {
+	t.Helper()
+	b, err := os.ReadFile("testdata/corpus/open.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, name := range strings.Fields(string(b)) {
+		names[name] = true
+	}
+	return names
 }
 
 // loadCorpus reads every case; a member that is not known is an error.

@@ -18,7 +18,7 @@ type Message struct {
 // conversation.
 func (m *Message) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
 
-// Known is a message of the ledger. Superseded and empty answers are left out.
+// Known is a message of the ledger. Empty answers are left out.
 type Known struct {
 	Role     string // user, assistant or tool
 	Text     string // what was heard, as far as is known
@@ -38,6 +38,19 @@ type Known struct {
 	// Unheard is set for an answer that an earlier list left out or replaced. Only its words, if a
 	// list has them after all, change that.
 	Unheard bool
+	// Echoed is set for an answer of which only earlier lists show what was heard, so that a later
+	// one may show it otherwise.
+	Echoed bool
+	// Ghost is set for an answer that a later one replaced. Its words show that it was played.
+	Ghost bool
+	// First is set for the messages of the agent's first turn.
+	First bool
+	// Reported is set for the platform's own words, which only its lists have shown. A list without
+	// them takes them back.
+	Reported bool
+	// Paused is set for a message whose texts were not stored. Any message of its role may be the
+	// same one.
+	Paused bool
 }
 
 // Outcome is what happened to an answer.
@@ -81,7 +94,8 @@ const (
 	sureRepeated = 95 // a ghost
 )
 
-// Extended is a known user message that the list has in a longer form.
+// Extended is a known user message that the list has in a newer form: with more words, or
+// corrected.
 type Extended struct {
 	Known int
 	Text  string
@@ -96,46 +110,24 @@ type Result struct {
 	// them.
 	Place map[int]int
 	Pair  []int // for each incoming message the known one that it is, or -1
-	// Answers has a finding for each provisional answer, each ghost, and each unheard answer whose
-	// words were found, sorted by Known.
+	// Answers has a finding for each provisional answer, each ghost, and each other answer of which
+	// the list shows something new, sorted by Known.
 	Answers []Finding
-	Extend  *Extended
+	Extend  []Extended
+	// Gone are known messages that were never said: the caller's words where a later request has
+	// them again, and words of the platform that its list has no more.
+	Gone []int
 }
 
-// Limits of the search. They keep the time for hostile lists bounded.
+// Limits of the comparisons of texts. They keep the time for hostile lists bounded.
 const (
-	maxAlignUsers   = 256       // user messages compared in each list
-	maxSkip         = 4         // newest known user messages that the list may lack
-	maxMerge        = 8         // user messages that one side may have merged into one
-	maxWeighed      = 16        // turns that are scored for a place where the lists may align
 	maxAligned      = 64        // calls of heard.Align
 	maxAlignedBytes = 512 << 10 // of text in these calls, except the first
 	maxDeep         = 32        // texts that are not the words of one answer
-	maxLikened      = 16        // comparisons word by word
+	maxLikened      = 32        // comparisons word by word
 	maxWork         = 8 << 20   // bytes of texts compared with the answers that they may hold
 	maxLabels       = 4         // times and names in front of one text
 )
-
-// turnOf is a user message with the messages up to the next one. The first turn of a list has no
-// user message.
-type turnOf struct {
-	user int // index; -1 in the first turn
-	text string
-	// norm is the normalized text, bare the same without the speaker's name. They are computed when
-	// needed, since most texts come back unchanged.
-	norm, bare string
-	computed   bool
-	rest       []int
-}
-
-// normalized returns norm and bare.
-func (t *turnOf) normalized() (norm, bare string) {
-	if !t.computed && t.text != "" {
-		t.norm, t.bare = normalizeUser(t.text)
-		t.computed = true
-	}
-	return t.norm, t.bare
-}
 
 // aligner is one comparison of a list with the ledger.
 type aligner struct {
@@ -151,14 +143,15 @@ type aligner struct {
 	likens int               // see maxLikened
 	work   int               // see maxWork
 	deep   int               // see maxDeep
-	loose  bool              // see sameUsers
 	called map[string]string // our IDs of calls, by the IDs that a client gave them
 	calls  map[int][]string  // see callsOf
+	spans  []span            // newest first
 	result Result
 }
 
 // Reconcile compares a platform's list with the ledger.
 func Reconcile(in []Message, known []Known) Result {
+	in, known = withPaused(in, known)
 	norms, flags := make([]string, len(in)+len(known)), make([]bool, 2*len(known))
 	x := aligner{
 		in: in, known: known, inNorm: norms[:len(in)], knNorm: norms[len(in):],
@@ -172,6 +165,7 @@ func Reconcile(in []Message, known []Known) Result {
 	x.b = turnsOf(len(known), func(j int) (role, text string, counts bool) { return known[j].Role, known[j].Text, true })
 	x.run()
 	x.unknown()
+	x.result.Extend = slices.DeleteFunc(x.result.Extend, func(e Extended) bool { return known[e.Known].Paused })
 	return x.result
 }
 
@@ -205,82 +199,77 @@ func turnsOf(n int, at func(i int) (role, text string, counts bool)) []turnOf {
 
 // run aligns the lists and fills in the result.
 func (x *aligner) run() {
-	m, n := len(x.a)-1, len(x.b)-1
-	best, skip := x.place(m, n)
-	if n > 0 && (best == nil || skip > 0) && !x.extends(m, n) {
-		x.loose = true
-		if loose, less := x.place(m, n); loose != nil && (best == nil || less < skip) {
-			best, skip = loose, less
-		}
-	}
+	n := len(x.b) - 1
+	steps := x.align()
+	a, b := 0, 0 // the newest turns that both lists have
 	switch {
-	case best != nil:
-		for at, s := range best { // newest first, so that the limits cut off the oldest
-			x.pairUsers(s)
-			in, known := x.between(s)
-			if at > 0 {
-				x.gap(in, known, nil, gapMiddle)
-				continue
-			}
-			kind, more := gapTail, []int(nil)
-			if s.a < m {
-				kind = gapFollowed
-			}
-			// The list may have the answers of turns whose user messages it lacks, such as
-			// reminders.
-			for _, t := range x.b[n-skip+1:] {
-				more = append(more, t.rest...)
-			}
-			x.gap(in, known, more, kind)
-		}
-		// If the last step reaches the beginning of both lists, a greeting may precede it.
-		if first := best[len(best)-1]; first.aFrom == 0 && first.bFrom == 0 {
-			x.gap(x.a[0].rest, x.b[0].rest, nil, gapHead)
-		}
-		x.tail(best[0].a, best[0].b, skip)
-	case n > 0 && x.anchored(n):
-		x.tail(0, n, 0)
-	case n == 0, n == 1 && m >= 1 && x.extends(1, 1):
-		kind := gapFirst
-		if m == 0 {
-			kind = gapTail
-		}
-		x.gap(x.a[0].rest, x.b[0].rest, nil, kind)
-		x.tail(0, 0, n)
+	case steps != nil:
+		a, b = steps[0].a, steps[0].b
+		x.split(steps)
+	case n == 0:
+		x.split(nil)
 	default:
-		x.onlyTrailing()
-	}
-}
-
-// anchored reports whether a list without any known user message begins with the answer to the last
-// one: a window or a summary has removed the others.
-func (x *aligner) anchored(n int) bool {
-	x.gap(x.a[0].rest, x.b[n].rest, nil, gapHead)
-	return slices.ContainsFunc(x.a[0].rest, func(i int) bool { return x.result.Pair[i] >= 0 })
-}
-
-// between returns the messages after the user messages of a step in both lists. If one side merged
-// user messages, it includes those between them.
-func (x *aligner) between(s step) (in, known []int) {
-	in, known = x.a[s.a].rest, x.b[s.b].rest
-	if s.a-s.aFrom > 1 {
-		in = nil
-		for _, t := range x.a[s.aFrom+1 : s.a+1] {
-			in = append(in, t.rest...)
+		if b = x.anchored(); b == 0 {
+			x.onlyTrailing()
+			return
 		}
 	}
-	if s.b-s.bFrom > 1 {
-		known = nil
-		for _, t := range x.b[s.bFrom+1 : s.b+1] {
-			known = append(known, t.rest...)
+	for i := range x.spans {
+		x.pairSpan(&x.spans[i])
+	}
+	x.link(steps)
+	x.strays(a, b)
+	for i := range x.spans {
+		x.absent(&x.spans[i])
+	}
+	x.tail(a, b, steps)
+	x.repeats(steps)
+	slices.Sort(x.result.New)
+}
+
+// anchored returns the newest turn of the ledger whose answer a list begins with that has no known
+// user message: a window or a summary has removed the others. It returns 0 if there is none.
+func (x *aligner) anchored() int {
+	for b := len(x.b) - 1; b >= 1 && b > len(x.b)-maxMoved; b-- {
+		x.pairSpan(&span{in: x.a[0].rest, known: x.b[b].rest})
+		if slices.ContainsFunc(x.a[0].rest, func(i int) bool { return x.result.Pair[i] >= 0 }) {
+			return b
 		}
 	}
-	return in, known
+	return 0
+}
+
+// unsettled reports whether a list may tell something new about an answer.
+func unsettled(k *Known) bool { return k.Provisional || k.Unheard || k.Echoed }
+
+// tells reports whether a finding about k is news.
+func (x *aligner) tells(k *Known, f *Finding) bool {
+	words := f.Outcome == Full || f.Outcome == Interrupted
+	switch {
+	case k.Provisional:
+		return true
+	case k.Unheard, k.Ghost:
+		return words
+	case !k.Echoed || !words:
+		return false
+	case f.Outcome == Full:
+		return k.Text != k.Original
+	}
+	// Platforms shorten old messages: only a recent answer can turn out to have been cut earlier.
+	return f.Heard != k.Text && (len(f.Heard) > len(k.Text) || f.Confidence >= sureFew && f.Known >= x.recent())
+}
+
+// recent returns the first message of the newest turns.
+func (x *aligner) recent() int {
+	if len(x.b) <= maxMoved {
+		return 0
+	}
+	return x.b[len(x.b)-maxMoved].user
 }
 
 // addFinding adds a finding for a known message that has none yet and is not settled.
 func (x *aligner) addFinding(f Finding) {
-	if k := &x.known[f.Known]; x.told[f.Known] || !k.Provisional && !k.Unheard {
+	if k := &x.known[f.Known]; x.told[f.Known] || !unsettled(k) && !k.Ghost {
 		return
 	}
 	x.told[f.Known] = true
@@ -290,8 +279,10 @@ func (x *aligner) addFinding(f Finding) {
 	x.result.Answers = append(x.result.Answers, f)
 }
 
-// unknown adds findings for the answers of which the list shows nothing, and sorts all findings.
+// unknown adds findings for the answers of which the list shows nothing, removes those that are no
+// news, and sorts all.
 func (x *aligner) unknown() {
+	x.result.Answers = slices.DeleteFunc(x.result.Answers, func(f Finding) bool { return !x.tells(&x.known[f.Known], &f) })
 	for j := range x.known {
 		if k := &x.known[j]; k.Provisional && !x.told[j] && k.Role == "assistant" && k.Original != "" {
 			x.addFinding(Finding{Known: j, Outcome: Unknown})

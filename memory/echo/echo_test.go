@@ -105,8 +105,11 @@ func show(in []echo.Message, r echo.Result) []string {
 			out = append(out, fmt.Sprintf("%s %d", f.Outcome, f.Known))
 		}
 	}
-	if r.Extend != nil {
-		out = append(out, fmt.Sprintf("extend %d: %s", r.Extend.Known, r.Extend.Text))
+	for _, x := range r.Extend {
+		out = append(out, fmt.Sprintf("extend %d: %s", x.Known, x.Text))
+	}
+	for _, j := range r.Gone {
+		out = append(out, fmt.Sprintf("gone %d", j))
 	}
 	return out
 }
@@ -120,7 +123,7 @@ func TestReconcile(t *testing.T) {
 		"a platform with a past":    {list{"u: a", "a: b", "u: c"}, nil, list{"new user: a", "new assistant: b", "new user: c"}},
 		"next turn, all heard":      {list{"u: a", "a: It is  *nine*!", "u: b"}, list{"u: a", "a? It is nine."}, list{"new user: b", "heard all of 1"}},
 		"next turn, cut":            {list{"u: a", "a: It leaves at", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
-		"cut within a word":         {list{"u: a", "a: It leaves at ni", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at ni"}},
+		"cut within a word":         {list{"u: a", "a: It leaves at ni", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new user: b", "heard of 1: It leaves at"}},
 		"known to be cut already":   {list{"u: a", "a: It leaves", "u: b"}, list{"u: a", "a: It leaves| at nine."}, list{"new user: b"}},
 		"echo says more than sent":  {list{"u: a", "a: It leaves at nine.", "u: b"}, list{"u: a", "a? It leaves| at nine."}, list{"new user: b", "heard all of 1"}},
 		"rewritten answer":          {list{"u: a", "a: Something else", "u: b"}, list{"u: a", "a? It leaves at nine."}, list{"new assistant: Something else", "new user: b", "replaced 1"}},

@@ -160,21 +160,33 @@ func normalizeUser(s string) (norm, bare string) {
 	return norm, norm
 }
 
-// withoutNote removes a note in brackets from the end of a text.
+// withoutNote removes a note from the end of a text: in brackets, or set in italics as in
+// "*interrupted by user*".
 func withoutNote(s string) string {
 	t := strings.TrimRightFunc(s, unicode.IsSpace)
-	open := byte('[')
-	switch {
-	case strings.HasSuffix(t, "]"):
-	case strings.HasSuffix(t, ")"):
+	if t == "" {
+		return s
+	}
+	var open byte
+	switch last := t[len(t)-1]; last {
+	case ']':
+		open = '['
+	case ')':
 		open = '('
+	case '}':
+		open = '{'
+	case '>':
+		open = '<'
+	case '*', '_':
+		t, open = strings.TrimRight(t, string(last)), last
 	default:
 		return s
 	}
-	if at := strings.LastIndexByte(t, open); at >= 0 && len(t)-at <= maxLabel {
-		return t[:at]
+	at := strings.LastIndexByte(t, open)
+	if at < 0 || len(t)-at > maxLabel {
+		return s
 	}
-	return s
+	return strings.TrimRight(t[:at], "*_")
 }
 
 // blank reports whether a text has no letter, digit or symbol, such as an emoji.

@@ -35,6 +35,9 @@ func (x *aligner) alike(j int, heard string) (Finding, bool) {
 	if len(h) < 2 || len(g) == 0 {
 		return f, false
 	}
+	if spokenToEnd(g, h) {
+		return f, true
+	}
 	n, cost := likeness(g, h)
 	if 4*cost > len(h) || shared(g[:n], h) < max(2, min(n, len(h))/2) {
 		return f, false
@@ -47,6 +50,58 @@ func (x *aligner) alike(j int, heard string) (Finding, bool) {
 		}
 	}
 	return f, true
+}
+
+// spokenToEnd reports whether h is all of g as a voice says it. Numbers, abbreviations and names
+// may be any words there, between words that are the same. Both must end with the same word, or
+// with a few other ones.
+func spokenToEnd(g, h []likeWord) bool {
+	// Longest common subsequence, by suffixes.
+	rows := make([][]int16, len(g)+1)
+	all := make([]int16, len(rows)*(len(h)+1))
+	for i := range rows {
+		rows[i] = all[i*(len(h)+1) : (i+1)*(len(h)+1)]
+	}
+	for i := len(g) - 1; i >= 0; i-- {
+		for j := len(h) - 1; j >= 0; j-- {
+			rows[i][j] = max(rows[i+1][j], rows[i][j+1])
+			if spokenAs(&g[i], &h[j]) {
+				rows[i][j] = max(rows[i][j], rows[i+1][j+1]+1)
+			}
+		}
+	}
+	words, same, first := 0, 0, -1 // of g
+	for i := range g {
+		if !g[i].number {
+			words++
+		}
+	}
+	i, j, lastG, lastH := 0, 0, -1, -1
+	for i < len(g) && j < len(h) {
+		switch {
+		case spokenAs(&g[i], &h[j]) && rows[i][j] == rows[i+1][j+1]+1:
+			if first < 0 {
+				first = i
+			}
+			if !g[i].number {
+				same++
+			}
+			lastG, lastH = i, j
+			i, j = i+1, j+1
+		case rows[i+1][j] >= rows[i][j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	restG, restH := len(g)-1-lastG, len(h)-1-lastH
+	return same >= 3 && first <= 2 && 10*same >= 6*words &&
+		(restG == 0 && restH <= 2 || restG > 0 && restG <= 2 && restH >= restG && restH <= 4*restG)
+}
+
+// spokenAs reports whether h is the word g, in a similar spelling or without abbreviation.
+func spokenAs(g, h *likeWord) bool {
+	return g.text == h.text || near(g, h) || len(g.text) >= 2 && len(h.text) > len(g.text) && !g.number && strings.HasPrefix(h.text, g.text)
 }
 
 // likeness returns the number of words of g to which h is most similar, the largest such number,

@@ -75,7 +75,7 @@ func (p *platform) settle(in []echo.Message, r echo.Result) {
 		}
 		p.ledger = append(p.ledger, echo.Known{Role: in[i].Role, Text: text, Original: text, Aside: in[i].Role == "assistant"})
 	}
-	if x := r.Extend; x != nil {
+	for _, x := range r.Extend {
 		p.ledger[x.Known].Text, p.ledger[x.Known].Original = x.Text, x.Text
 	}
 	// Ghosts leave the list, as superseded answers do.
@@ -116,7 +116,7 @@ func TestReconcileCalls(t *testing.T) {
 				p.check(t, seed, in, r)
 				p.settle(in, r)
 				again := echo.Reconcile(in, p.ledger)
-				if told := slices.ContainsFunc(again.Answers, func(f echo.Finding) bool { return f.Outcome != echo.Unknown }); told || len(again.New) > 0 || again.Extend != nil {
+				if told := slices.ContainsFunc(again.Answers, func(f echo.Finding) bool { return f.Outcome != echo.Unknown }); told || len(again.New) > 0 || len(again.Extend) > 0 || len(again.Gone) > 0 {
 					t.Fatalf("seed %d: the same list again brings %+v\nto %+v", seed, again, p.ledger)
 				}
 				answer := p.text(replies)
@@ -219,7 +219,7 @@ func checkReconciliation(t *testing.T, seed uint64, in []echo.Message, ledger []
 	for _, f := range r.Answers {
 		k := ledger[f.Known]
 		switch {
-		case f.Known <= last, k.Role != "assistant", !k.Provisional && !k.Unheard:
+		case f.Known <= last, k.Role != "assistant", !k.Provisional && !k.Unheard && !k.Echoed && !k.Ghost:
 			bad("a finding of %d", f.Known)
 		case (f.Outcome == echo.Interrupted) != (f.Heard != ""), !strings.HasPrefix(k.Original, f.Heard), f.Heard == k.Original && f.Heard != "":
 			bad("%q heard of %q, which is %s", f.Heard, k.Original, f.Outcome)
@@ -230,8 +230,15 @@ func checkReconciliation(t *testing.T, seed uint64, in []echo.Message, ledger []
 		}
 		last = f.Known
 	}
-	if x := r.Extend; x != nil && (x.Known < 0 || x.Known >= len(ledger) || ledger[x.Known].Role != "user" || x.Text == ledger[x.Known].Text) {
-		bad("extend")
+	for _, j := range r.Gone {
+		if slices.Contains(r.Pair, j) {
+			bad("%d is gone and in the list", j)
+		}
+	}
+	for _, x := range r.Extend {
+		if x.Known < 0 || x.Known >= len(ledger) || ledger[x.Known].Role != "user" || x.Text == ledger[x.Known].Text {
+			bad("extend")
+		}
 	}
 }
 
@@ -243,6 +250,7 @@ func FuzzReconcile(f *testing.F) {
 	f.Add("a one two three\nu ok", "u x\np one two three four")
 	f.Add("u [12:00:01] Anna: hi\na [12:00:02] Bot: It is ni\nu (x) ok", "u hi\np It is nine\nx gone\ng hello")
 	f.Add("u a\nc 1\nt 1\na 5 dollars (cut)\nu b", "u a\nd 1\nt 1\np five dollars please\nu c\np d")
+	f.Add("u a b\na c d e\nu f", "u a\nz x y z\nu a b\ne c d e f g\nr k")
 	f.Add("u 你好\na 好的，3 张\nu \xff", "u 你好\np 好的，三张票")
 	f.Fuzz(func(t *testing.T, list, kept string) {
 		var msgs []map[string]any
@@ -293,6 +301,12 @@ func FuzzReconcile(f *testing.F) {
 				k.Provisional, k.Aside = true, true
 			case "x":
 				k.Text, k.Unheard = "", true
+			case "e":
+				k.Echoed = true
+			case "z":
+				k.Ghost = true
+			case "r":
+				k.Reported, k.Aside = true, true
 			}
 			ledger = append(ledger, k)
 		}

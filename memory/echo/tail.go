@@ -3,52 +3,59 @@ package echo
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// tail finds what is new after turn a of the list, which matches turn b of the ledger. The list
-// lacks the newest skip turns of the ledger. Messages within turn a were handled before.
-func (x *aligner) tail(a, b, skip int) {
-	next := a + 1
-	switch {
-	case next >= len(x.a) && skip == 0 && a > 0:
-		if x.asksAgain(a, b) {
-			return
-		}
+// tail finds what is new after turn a of the list, which matches turn b of the ledger. Messages
+// within turn a were handled before.
+func (x *aligner) tail(a, b int, steps []step) {
+	if a+1 >= len(x.a) {
 		// The answer was confirmed before: the caller said the same again.
-		if len(x.a[a].rest) == 0 {
+		if a > 0 && b == len(x.b)-1 && !x.asksAgain(a, b) && len(x.a[a].rest) == 0 {
 			x.result.Pair[x.a[a].user] = -1
 			x.result.New = append(x.result.New, x.a[a].user)
 		}
 		return
-	case next < len(x.a) && skip == 1 && x.extends(next, b+1):
-		j := x.b[b+1].user
-		x.result.Pair[x.a[next].user] = j
-		if text := x.in[x.a[next].user].Text; text != x.known[j].Text {
-			x.result.Extend = &Extended{Known: j, Text: text}
+	}
+	for next := a + 1; next < len(x.a); next++ {
+		if u := x.a[next].user; !x.moved(next, steps) {
+			x.result.New = append(x.result.New, u)
 		}
-		x.ghosts(b+1, -1)
-		x.result.New = append(x.result.New, x.a[next].rest...)
-		return // it is the last turn of the list
-	}
-	if next < len(x.a) {
-		x.dropped(b+1, skip)
-	}
-	for ; next < len(x.a); next++ {
-		x.result.New = append(x.result.New, x.a[next].user)
 		for _, i := range x.a[next].rest {
-			if x.in[i].Role == "assistant" && x.in[i].ToolCalls == nil && blank(withoutNote(x.in[i].Text)) || x.continues(i, x.in[i].Text, x.b[b].rest) {
+			m := &x.in[i]
+			if _, part := x.result.Part[i]; x.result.Pair[i] >= 0 && !part || m.Role == "assistant" && m.ToolCalls == nil && blank(withoutNote(m.Text)) {
 				continue
 			}
 			x.result.New = append(x.result.New, i)
 		}
 	}
+	x.dropped(b + 1)
 }
 
-// dropped adds findings for the answers in the skip known turns from b on, which the platform has
-// taken back together with the user's words. Turns that the platform need not know are left out.
-func (x *aligner) dropped(b, skip int) {
-	for _, t := range x.b[b : b+skip] {
-		if t.user >= 0 && x.known[t.user].Aside {
+// moved pairs the user message of turn i with the same words in one of the newest turns of the
+// ledger that is not in the list: the platform has moved it.
+func (x *aligner) moved(i int, steps []step) bool {
+	from := max(0, len(x.b)-maxMoved)
+	if len(steps) > 0 { // a window may have removed what is before
+		from = max(from, steps[len(steps)-1].b)
+	}
+	for j := len(x.b) - 1; j > from; j-- {
+		if v := &x.b[j]; !slices.Contains(x.result.Pair, v.user) && x.a[i].same(v) {
+			x.result.Pair[x.a[i].user] = v.user
+			return true
+		}
+	}
+	return false
+}
+
+// maxMoved is by how many turns a message may have been moved.
+const maxMoved = 4
+
+// dropped adds findings for the answers in the known turns from b on, which the platform has taken
+// back together with the user's words. Turns that the platform need not know are left out.
+func (x *aligner) dropped(b int) {
+	for _, t := range x.b[b:] {
+		if t.user >= 0 && (x.known[t.user].Aside || slices.Contains(x.result.Pair, t.user)) {
 			continue
 		}
 		for _, j := range t.rest {
@@ -57,34 +64,6 @@ func (x *aligner) dropped(b, skip int) {
 			}
 		}
 	}
-}
-
-// continues reports whether message i, after later words of the caller, continues an answer of
-// turn: a "mhm" has split the platform's record of it. The answer was then heard up to the end of
-// message i.
-func (x *aligner) continues(i int, text string, turn []int) bool {
-	if x.in[i].Role != "assistant" || x.in[i].ToolCalls != nil || countWords(text) < 2 {
-		return false
-	}
-	for n := range x.result.Answers {
-		f := &x.result.Answers[n]
-		if f.Outcome != Interrupted || !slices.Contains(turn, f.Known) {
-			continue
-		}
-		whole := x.known[f.Known].Original
-		rest := whole[len(f.Heard):]
-		prefix, ok := x.beginning(rest, text)
-		if !ok {
-			continue
-		}
-		x.result.Pair[i] = f.Known
-		f.Heard = whole[:len(f.Heard)+len(prefix)]
-		if f.Heard == whole {
-			f.Outcome, f.Heard = Full, ""
-		}
-		return true
-	}
-	return false
 }
 
 // asksAgain reports whether the list, whose last turn is a, ends at a point that the ledger has
@@ -110,7 +89,7 @@ func (x *aligner) ghosts(b, after int) bool {
 	var ghosts []int
 	for _, j := range x.b[b].rest {
 		k := &x.known[j]
-		if j <= after || k.Role != "assistant" || k.Aside || k.Unheard || x.ran(k, x.b[b].rest) {
+		if j <= after || k.Role != "assistant" || k.Aside || k.Unheard || k.Ghost || x.ran(k, x.b[b].rest) {
 			continue
 		}
 		if !k.Provisional {
@@ -124,85 +103,152 @@ func (x *aligner) ghosts(b, after int) bool {
 	return true
 }
 
-// ran reports whether one of the turn's messages is the result of a call of k.
-func (x *aligner) ran(k *Known, turn []int) bool {
-	return len(k.CallIDs) > 0 && slices.ContainsFunc(turn, func(j int) bool {
-		r := &x.known[j]
-		return r.Role == "tool" && len(r.CallIDs) > 0 && slices.Contains(k.CallIDs, r.CallIDs[0])
-	})
-}
-
-// extends reports whether the user message of incoming turn i, the last of the list, is a newer
-// transcript of that of known turn j, the last of the ledger: longer, or with a few words changed.
-func (x *aligner) extends(i, j int) bool {
-	if i < 1 || j < 1 {
-		return false
-	}
-	_, u := x.a[i].normalized()
-	_, v := x.b[j].normalized()
-	if v == "" || i != len(x.a)-1 || !strings.HasPrefix(u, v) && !revised(u, v) {
-		return false
-	}
-	rest := x.b[j].rest
-	return !slices.ContainsFunc(rest, func(r int) bool {
-		k := &x.known[r]
-		return k.Role != "assistant" || !k.Provisional && !k.Aside && !x.ran(k, rest)
-	})
-}
-
-// maxRespelled is the longest word that is compared letter by letter.
-const maxRespelled = 32
-
-// revised reports whether u is a newer transcript of v: u has the words of v, at least two, in
-// their order or in a similar spelling. One word in three may be missing, but not the last. A
-// question that only begins with the same words is another question.
-func revised(u, v string) bool {
-	a, b := strings.Fields(u), strings.Fields(v)
-	found, at, last := 0, 0, false
-	for _, w := range b {
-		next := at
-		for next < len(a) && next <= at+1 && !respelled(a[next], w) {
-			next++ // one word may have been added
+// link pairs the user messages of all steps, and notes those that the list has in a newer form.
+func (x *aligner) link(steps []step) {
+	for _, s := range steps {
+		i, j := s.aFrom+1, s.bFrom+1
+		for ; i <= s.a; i++ {
+			x.result.Pair[x.a[i].user] = x.b[min(j, s.b)].user
+			j++
 		}
-		if last = next < len(a) && next <= at+1; last {
-			found, at = found+1, next+1
+		if s.a-s.aFrom > 1 {
+			continue
 		}
-	}
-	return last && found >= 2 && 3*(len(b)-found) <= len(b)
-}
-
-// respelled reports whether a and b may be transcripts of one word: one is the beginning of the
-// other, or at most about one letter in three differs.
-func respelled(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, y := []rune(a), []rune(b)
-	if len(x) > len(y) {
-		x, y = y, x
-	}
-	if len(x) < 2 || len(y) > maxRespelled {
-		return false
-	}
-	if slices.Equal(x, y[:len(x)]) {
-		return true
-	}
-	row := make([]int, len(x)+1) // edit distance
-	for i := range row {
-		row[i] = i
-	}
-	for j := range y {
-		before := row[0]
-		row[0] = j + 1
-		for i := range x {
-			change := before
-			if x[i] != y[j] {
-				change++
+		u, v := &x.a[s.a], &x.b[s.b]
+		x.result.Pair[u.user] = v.user // if several known messages became one, it is the last of them
+		if s.b-s.bFrom > 1 || u.text == v.text || u.same(v) && !v.labelled(u) || x.known[v.user].Aside {
+			continue
+		}
+		switch text := x.in[u.user].Text; {
+		case u.same(v):
+			x.result.Extend = append(x.result.Extend, Extended{v.user, text})
+		case x.replyOf(s.a) < 0:
+			x.result.Extend = append(x.result.Extend, Extended{v.user, text})
+		default:
+			if kin := x.kin(u, v); kin == corrected || kin == unwrapped || kin == unrelated && len(text) < 2*len(v.text)+maxCorrected && (s.aFrom > 0 || s.bFrom == 0) {
+				x.result.Extend = append(x.result.Extend, Extended{v.user, text})
 			}
-			before, row[i+1] = row[i+1], min(change, row[i]+1, row[i+1]+1)
 		}
 	}
-	return row[len(x)] <= (len(x)+1)/3
+}
+
+// maxCorrected is how much longer than twice the ledger's words a corrected transcript may be, in
+// bytes. Anything longer has other text around the caller's words, or is a summary, like the text
+// in front of a window.
+const maxCorrected = 40
+
+// repeats finds turns of the ledger that later requests have asked again, in the same or newer
+// words, and that the list has only once: the others were speculations.
+func (x *aligner) repeats(steps []step) {
+	for at, s := range steps {
+		until := len(x.b) - 1
+		if at > 0 {
+			until = steps[at-1].bFrom
+		}
+		u := &x.a[s.a]
+		for j := s.b + 1; j <= until && x.withdraw(j, u); j++ { // behind the turn that was kept
+		}
+		for j := s.b + 1; j <= until && (at > 0 || s.a+1 < len(x.a)); j++ {
+			x.note(j)
+		}
+		from := 0
+		switch {
+		case at+1 < len(steps):
+			from = steps[at+1].b
+		case s.aFrom > 0 || x.settled(s.bFrom):
+			return // a window may have removed what is before
+		case !x.speculated(0, s.bFrom, &x.a[1]):
+			x.otherFirst(s)
+			return
+		}
+		for j := s.bFrom; j > from && x.withdraw(j, &x.a[s.aFrom+1]); j-- { // before it
+		}
+	}
+}
+
+// otherFirst takes back the ledger's first words and their answer, if the list goes on from the
+// second ones. No list has had that answer until now, so that no window has removed it.
+func (x *aligner) otherFirst(s step) {
+	if s.bFrom != 1 || len(x.a) < 3 || len(x.a[0].rest) > 0 {
+		return
+	}
+	first := &x.b[1]
+	certain := x.known[first.user].First
+	if !certain && (sentence(first.text) || !sentence(x.a[1].text)) {
+		return
+	}
+	for _, j := range first.rest {
+		if k := &x.known[j]; k.Role != "assistant" || x.said[j] || !k.Provisional || k.Aside || len(k.CallIDs) > 0 {
+			return
+		}
+	}
+	for _, j := range first.rest {
+		x.addFinding(Finding{Known: j, Outcome: Unplayed, Confidence: sureLike})
+	}
+	if certain && len(first.rest) > 0 && x.shows() {
+		x.result.Gone = append(x.result.Gone, first.user)
+	}
+}
+
+// sentence reports whether a transcript ends as a sentence does.
+func sentence(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(strings.TrimSpace(s))
+	return strings.ContainsRune(".?!…。？！।؟", r)
+}
+
+// note takes back the user message of turn j if it was not the caller's: all of it is in brackets,
+// and the list has what is around it.
+func (x *aligner) note(j int) {
+	v := &x.b[j]
+	text := strings.TrimSpace(v.text)
+	if slices.Contains(x.result.Pair, v.user) || slices.Contains(x.result.Gone, v.user) || len(text) < 2 {
+		return
+	}
+	if first, last := text[0], text[len(text)-1]; first == '(' && last == ')' || first == '[' && last == ']' {
+		x.result.Gone = append(x.result.Gone, v.user)
+	}
+}
+
+// settled reports whether an earlier list has shown one of the answers of the first turns, up to
+// the given one.
+func (x *aligner) settled(to int) bool {
+	return slices.ContainsFunc(rests(x.b, 0, to), func(r int) bool { return x.known[r].Unheard })
+}
+
+// withdraw marks turn j of the ledger as a speculation, if it is one.
+func (x *aligner) withdraw(j int, u *turnOf) bool {
+	if !x.speculated(j-1, j, u) {
+		return false
+	}
+	v := &x.b[j]
+	for _, r := range v.rest {
+		if x.known[r].Provisional {
+			x.told[r] = false
+			x.result.Answers = slices.DeleteFunc(x.result.Answers, func(f Finding) bool { return f.Known == r })
+			x.addFinding(Finding{Known: r, Outcome: Ghost, Confidence: sureRepeated})
+		}
+	}
+	x.result.Gone = append(x.result.Gone, v.user)
+	return true
+}
+
+// speculated reports whether u has the words of each of the turns (from, to] of the ledger, or
+// newer ones, and nothing of their answers is known to have been heard.
+func (x *aligner) speculated(from, to int, u *turnOf) bool {
+	_, list := u.normalized()
+	for j := from + 1; j <= to; j++ {
+		v := &x.b[j]
+		_, known := v.normalized()
+		if known == "" || slices.Contains(x.result.Pair, v.user) || !u.same(v) && !grown(list, known) {
+			return false
+		}
+		for _, r := range v.rest {
+			if k := &x.known[r]; x.said[r] || k.Role != "assistant" || k.Aside || !k.Provisional && !k.Unheard && !k.Ghost || len(k.CallIDs) > 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // onlyTrailing notes as new what follows the last answer of a list that has nothing in common with

@@ -39,6 +39,11 @@ type agent struct {
 	// and is not stored.
 	fails   int
 	failure error // the last one
+
+	// Guarded by queue.mu.
+	first, end *write     // its writes that wait for a commit, linked by next
+	ringed     bool       // it is in a ring of the queue
+	by         *committer // commits writes of it just now; nil: none
 }
 
 func (s *agents) init() {

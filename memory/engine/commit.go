@@ -23,6 +23,11 @@ type write struct {
 	left  atomic.Int32 // see writeQueued
 	err   error        // set before done is closed
 	done  chan struct{}
+
+	// Of the queue.
+	next  *write // the agent's next
+	cost  int    // bytes
+	large bool   // it has a commit for itself
 }
 
 // What write.left holds. A caller whose context ends takes its write back if no committer has taken
@@ -40,31 +45,26 @@ func (w *write) bytes() (n int) {
 	return n + len(w.Private)
 }
 
-// committer commits the writes of some of the agents, one group after the other. It has a goroutine
-// only while there is something to do. A caller that finds it idle commits by itself: waking a
-// goroutine would cost a tenth of a commit.
+// committer commits one group after the other. It has a goroutine only while there is something to
+// do. A caller that finds it idle commits by itself: waking a goroutine would cost a tenth of a
+// commit.
 type committer struct {
-	e *Engine
-
-	mu      sync.Mutex
-	waiting []*write
-	busy    bool // a goroutine or a caller commits
-
+	e       *Engine
+	busy    bool       // a goroutine or a caller commits; guarded by the queue
 	serving sync.Mutex // held while a commit is under way, until memory shows it
 	// Size of the next group, as the last ones were; only the busy goroutine uses it.
 	expect float64
 }
 
-// queue puts a write at the end of its committer's queue and makes it the agent's tip. The caller
-// holds the agent's turn. If commit is not nil, the committer was idle, and the caller must run
-// commit.
+// queue puts a write into the queue and makes it the agent's tip. The caller holds the agent's
+// turn. If commit is not nil, a committer was idle, and the caller must run commit.
 func (e *Engine) queue(w *write) (commit func(), err error) {
 	a := w.agent
-	c := e.committers[w.No%int64(len(e.committers))]
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.waiting) >= e.o.QueueLen {
-		return nil, fault.New(fault.Unavailable, "too many writes are waiting; try again")
+	q := e.waiting
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.mayAdd(w.Project); err != nil {
+		return nil, err
 	}
 	a.stripe.mu.Lock()
 	defer a.stripe.mu.Unlock()
@@ -76,12 +76,17 @@ func (e *Engine) queue(w *write) (commit func(), err error) {
 	if w.kept != nil {
 		a.early = w
 	}
-	c.waiting = append(c.waiting, w)
-	if c.busy {
+	q.add(w)
+	if a.by != nil { // its committer goes on with it
 		return nil, nil
 	}
-	c.busy = true
-	return c.lead, nil
+	for _, c := range e.committers {
+		if !c.busy {
+			c.busy = true
+			return c.lead, nil
+		}
+	}
+	return nil, nil
 }
 
 // await waits for the outcome of a write, unless its caller goes on early. commit is what queue
@@ -109,25 +114,17 @@ func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool
 
 // lead commits one group, and leaves the others to a goroutine.
 func (c *committer) lead() {
-	c.commitNext()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.busy = len(c.waiting) > 0; c.busy {
-		c.e.work.Go(c.drain)
+	if !c.commitNext() {
+		return
 	}
-}
-
-// drain commits until nothing waits.
-func (c *committer) drain() {
-	for {
-		c.commitNext()
-		c.mu.Lock()
-		c.busy = len(c.waiting) > 0
-		more := c.busy
-		c.mu.Unlock()
-		if !more {
-			return
-		}
+	q := c.e.waiting
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.busy = q.waiting > 0; c.busy {
+		c.e.work.Go(func() {
+			for c.commitNext() {
+			}
+		})
 	}
 }
 
@@ -143,9 +140,7 @@ func (c *committer) gather() {
 		return
 	}
 	for began, still, had := time.Now(), 0, -1; still < 8 && time.Since(began) < gatherFor; still++ {
-		c.mu.Lock()
-		n := len(c.waiting)
-		c.mu.Unlock()
+		n := c.e.waiting.len()
 		if n >= want {
 			return
 		}
@@ -156,31 +151,17 @@ func (c *committer) gather() {
 	}
 }
 
-// take takes a group from the queue.
-func (c *committer) take() []*write {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, bytes := 0, 0
-	for n < len(c.waiting) && n < c.e.o.MaxGroup {
-		if bytes += c.waiting[n].bytes(); n > 0 && bytes > c.e.o.MaxGroupBytes {
-			break
-		}
-		n++
-	}
-	group := c.waiting[:n:n]
-	if c.waiting = c.waiting[n:]; len(c.waiting) == 0 {
-		c.waiting = nil
-	}
-	c.expect = max(float64(n), c.expect-(c.expect-float64(n))/8)
-	return group
-}
-
-// commitNext commits the next group and answers its callers.
-func (c *committer) commitNext() {
+// commitNext commits the next group and answers its callers. It reports false, and the committer is
+// idle, if there was none.
+func (c *committer) commitNext() bool {
 	c.gather()
 	c.serving.Lock()
 	defer c.serving.Unlock()
-	taken := c.take()
+	taken := c.e.waiting.take(c)
+	if len(taken) == 0 {
+		return false
+	}
+	defer c.e.waiting.stored(c, taken)
 	group, batch := make([]*write, 0, len(taken)), make([]memory.Write, 0, len(taken))
 	messages := 0
 	for _, w := range taken {
@@ -192,7 +173,7 @@ func (c *committer) commitNext() {
 		messages += len(w.Change.Append) + len(w.Change.Replace)
 	}
 	if len(group) == 0 {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), c.e.o.Timeout, fault.New(fault.Unavailable, "the store did not answer in time"))
 	defer cancel()
@@ -210,6 +191,7 @@ func (c *committer) commitNext() {
 			c.e.stored(w)
 		}
 	}
+	return true
 }
 
 // refused takes the write for a commit, or returns why it is not to be stored.

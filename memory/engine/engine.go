@@ -32,12 +32,13 @@ type Options struct {
 	// CacheBytes bounds the memory that is used for agents and their newest messages. 64 MiB by
 	// default.
 	CacheBytes int64
-	// QueueLen is how many writes may wait for a commit. Further ones fail with fault.Unavailable.
-	// 8192 by default.
+	// QueueLen is how many writes of one project may wait for a commit, and a quarter of how many
+	// may wait in all. Further ones fail with fault.Unavailable. 4096 by default.
 	QueueLen int
 	// MaxGroup is how many writes may share a commit. 512 by default; 1 commits each by itself.
 	MaxGroup int
-	// MaxGroupBytes is how many bytes of encoded messages may share a commit. 16 MiB by default.
+	// MaxGroupBytes is about how many bytes of encoded messages may share a commit; each message
+	// counts 256 more. A write of more than a quarter is committed by itself. 256 KiB by default.
 	MaxGroupBytes int
 	// Committers is how many commits may be under way at once, always of different agents. 1 by
 	// default.
@@ -67,13 +68,13 @@ func (o Options) withDefaults() Options {
 		o.CacheBytes = 64 << 20
 	}
 	if o.QueueLen <= 0 {
-		o.QueueLen = 8192
+		o.QueueLen = 4096
 	}
 	if o.MaxGroup <= 0 {
 		o.MaxGroup = 512
 	}
 	if o.MaxGroupBytes <= 0 {
-		o.MaxGroupBytes = 16 << 20
+		o.MaxGroupBytes = 256 << 10
 	}
 	if o.Committers <= 0 {
 		o.Committers = 1
@@ -96,6 +97,7 @@ type Engine struct {
 	o          Options
 	cache      *otter.Cache[memory.Ref, *snapshot]
 	agents     agents
+	waiting    *queue
 	committers []*committer
 	calls      sync.RWMutex // held for reading by every call, for writing by Close
 	closed     bool
@@ -112,6 +114,7 @@ func New(store memory.Store, o Options) *Engine {
 		Weigher:       func(_ memory.Ref, s *snapshot) uint32 { return uint32(min(s.size(), 1<<31)) },
 	})}
 	e.agents.init()
+	e.waiting = newQueue(&e.o)
 	for range o.Committers {
 		e.committers = append(e.committers, &committer{e: e})
 	}
@@ -174,7 +177,7 @@ func (e *Engine) Create(ctx context.Context, a memory.Agent, limit int, c memory
 		return memory.Agent{}, false, err
 	}
 	fresh := newSnapshot(memory.Stored{Head: memory.NewHead(a, nil, 0)}, 1).apply(c)
-	w.Head = fresh.head
+	w.Head = &fresh.head
 	seen := e.agents.seen(ref)
 	no, existing, err := e.store.Create(ctx, w, limit)
 	if err != nil {
@@ -210,7 +213,11 @@ func (e *Engine) Erase(ctx context.Context, project, id string) error {
 	}
 	defer a.unlock()
 	if last := a.queued(); last != nil {
-		<-last.done
+		select {
+		case <-last.done:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
 	}
 	_, err := e.store.Erase(ctx, memory.Erasure{Ref: a.ref})
 	e.forget(a.ref) // also after an error: the agent may be gone

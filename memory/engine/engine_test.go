@@ -14,7 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/inmem"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // disk is a store in memory whose commits wait for the test, or fail.
@@ -98,7 +98,7 @@ func TestLedger(t *testing.T) {
 		"OneByOne": {MaxGroup: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			memorytest.Run(t, func(*testing.T) memory.Ledger { return engine.New(inmem.New(), o) })
+			storetest.Run(t, func(*testing.T) memory.Ledger { return engine.New(inmem.New(), o) })
 		})
 	}
 }

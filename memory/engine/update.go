@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -102,7 +104,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 		return nil, err
 	}
 	w.after = s.apply(c)
-	w.Head = w.after.head
+	w.Head = &w.after.head
 	commit, err := e.queue(w)
 	if err != nil {
 		return nil, err
@@ -183,20 +185,14 @@ func encode(w *memory.Write, old, new *memory.Agent) error {
 	if new == nil {
 		return nil
 	}
-	is, err := codec.EncodeAgent(new)
+	if old != nil && reflect.DeepEqual(old.Settings, new.Settings) && bytes.Equal(old.Properties, new.Properties) {
+		return nil
+	}
+	private, err := codec.EncodeAgent(new)
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the store failed")
 	}
-	if old != nil {
-		was, err := codec.EncodeAgent(old)
-		if err != nil {
-			return fault.Wrap(fault.Internal, err, "the store failed")
-		}
-		if slices.Equal(was, is) {
-			return nil
-		}
-	}
-	w.Private = is
+	w.Private = private
 	return nil
 }
 

@@ -59,6 +59,7 @@ func (p *playback) add(r *Report, whole string) bool {
 		p.Cut, p.CutMS = true, max(p.CutMS, r.AtMS)
 		p.By = max(p.By, r.By)
 	}
+	p.Over = p.Over || r.Over
 	if r.Playing && r.Heard != nil {
 		if prefix, ok := heard.Align(whole, *r.Heard); ok {
 			p.Spoken, p.Account = max(p.Spoken, len(prefix)), p.Account || r.Account
@@ -68,7 +69,7 @@ func (p *playback) add(r *Report, whole string) bool {
 	if r.Playing && r.StartMS > 0 {
 		added = p.addSegment(r.segment())
 	}
-	return added || p.Spoken != old.Spoken || p.Account != old.Account || p.Cut != old.Cut || p.CutMS != old.CutMS || p.By != old.By
+	return added || p.Over != old.Over || p.Spoken != old.Spoken || p.Account != old.Account || p.Cut != old.Cut || p.CutMS != old.CutMS || p.By != old.By
 }
 
 // segment returns the report's piece of audio.
@@ -121,6 +122,10 @@ func (p *playback) evidence(m *memory.Message) (e memory.Evidence, ok bool) {
 	}
 	if !p.Cut {
 		e.Full = p.Spoken == len(whole) && !m.CutGenerated
+		if p.Over && !e.Full && p.Spoken > 0 { // the end of the call cut it
+			e.Heard, e.By = whole[:min(p.Spoken, len(whole))], memory.ByAPILeave
+			return e, true
+		}
 		return e, e.Full
 	}
 	spoken, timed := min(p.Spoken, len(whole)), false

@@ -1,11 +1,13 @@
 package evidence
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/heard"
+	"github.com/heardlog/heardlog/memory/redact"
 )
 
 // MaxReports limits the reports of one call of Record.
@@ -34,6 +36,11 @@ type Report struct {
 	Playing bool
 	// With Playing: Heard is from the platform's record of the conversation, as good as its text.
 	Account bool
+	// Over is set with Playing if the call is over: no more of the answer will be played.
+	Over bool
+	// Echo is set if Heard is from the list of messages that the platform keeps for its LLM, as a
+	// request would have sent it.
+	Echo    bool
 	StartMS int64
 	AtMS    int64  // the time that the report is about, Unix ms
 	By      string // Message.InterruptBy; "" is start_of_speech
@@ -45,8 +52,45 @@ type WordTime struct {
 	StartMS, EndMS int64
 }
 
+// sureEcho is the confidence of an echo in a report: it was found word by word.
+const sureEcho = 95
+
 // minWords is the number of words that identify an answer. Fewer words could be part of any answer.
 const minWords = 3
+
+// redacted returns reports with their texts as the ledger has them. A text may end within a number
+// of one of the answers.
+func redacted(reports []Report, by *redact.Redactor, answers []memory.Message) []Report {
+	if by == nil {
+		return reports
+	}
+	out := slices.Clone(reports)
+	for i := range out {
+		r := &out[i]
+		r.Generated = by.Text(r.Generated)
+		if r.Heard != nil {
+			text := by.Part(*r.Heard, memory.Answers(answers))
+			r.Heard = &text
+		}
+		r.redactWords(by)
+	}
+	return out
+}
+
+// redactWords replaces personal data in the words. A replaced number is one word.
+func (r *Report) redactWords(by *redact.Redactor) {
+	was := r.segment()
+	s := was.Redacted(by)
+	if s.Text == was.Text {
+		return
+	}
+	start := r.Words[0].StartMS
+	r.Words = nil
+	for i, w := range strings.Fields(s.Text)[:len(s.Ends)] {
+		r.Words = append(r.Words, WordTime{Text: w, StartMS: start, EndMS: s.Ends[i]})
+		start = s.Ends[i]
+	}
+}
 
 // aboutLive reports whether the report is about the answer that is being sent, if there is one,
 // rather than about a stored one.
@@ -103,6 +147,8 @@ func (r *Report) fits(m *memory.Message, offset int64) bool {
 	switch {
 	case r.ItemID != "" && (r.ItemID == m.ID || r.ItemID == m.UpstreamID):
 		return true
+	case m.Paused() && r.Turn != nil:
+		return m.TurnID == *r.Turn+offset
 	case r.Generated != "":
 		prefix, ok := heard.Align(whole, r.Generated)
 		if !ok || !r.Playing && !m.CutGenerated && prefix != whole {
@@ -135,6 +181,9 @@ func (r *Report) apply(m memory.Message, now int64) (memory.Message, bool, error
 		}
 	case r.Heard != nil:
 		e.Method, e.Heard = memory.VendorText, *r.Heard
+		if r.Echo {
+			e.Method, e.Confidence, e.Later = memory.EchoDiff, sureEcho, true
+		}
 	case len(r.Words) > 0 && r.HeardMS != nil:
 		e.Method, e.Heard = memory.WordTimes, wordsUntil(r.Words, *r.HeardMS)
 		if _, ok := heard.Align(whole, e.Heard); !ok {

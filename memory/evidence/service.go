@@ -5,10 +5,11 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 )
 
 // Service records reports in a memory.
-type Service struct{ Memory *memory.Service }
+type Service struct{ Memory *agents.Service }
 
 // Recorded is the result of a report whose answer was found.
 type Recorded struct {
@@ -60,12 +61,12 @@ func (s Service) Record(ctx context.Context, project, id string, reports []Repor
 // recordLive applies a report to the answer that is being sent. done is false if there is none that
 // the report may be about.
 func (s Service) recordLive(ctx context.Context, project, id string, r Report) (out []Recorded, done bool, err error) {
-	about := memory.LiveAnswer{Heard: r.Heard, AtMS: r.AtMS, Cut: r.Cut}
+	about := agents.LiveAnswer{Heard: r.Heard, AtMS: r.AtMS, Cut: r.Cut}
 	result, err := s.Memory.AmendLive(ctx, project, id, about, pending{r, s, project, id})
 	switch {
-	case err != nil || result == memory.NoLiveAnswer:
+	case err != nil || result == agents.NoLiveAnswer:
 		return nil, false, err
-	case result == memory.AmendedWhenStored:
+	case result == agents.AmendedWhenStored:
 		return []Recorded{{Pending: true}}, true, nil
 	}
 	out, err = s.record(ctx, project, id, []Report{r})
@@ -104,6 +105,8 @@ func (s Service) record(ctx context.Context, project, id string, reports []Repor
 	if err != nil {
 		return nil, err
 	}
+	redactor := s.Memory.Redactor(&head.Agent)
+	reports = redacted(reports, redactor, recent)
 	now := s.Memory.NowMS()
 	var out []Recorded
 	var revs []int64 // of the answers when they were evaluated

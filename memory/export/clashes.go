@@ -66,7 +66,7 @@ func FindClashes(ctx context.Context, r io.Reader, to Target, most int) (found C
 		if rec.Agent != nil {
 			in.agent = rec.Agent
 		}
-		if rec.Agent != nil || rec.Endpoint != nil || rec.Event != nil || rec.Conversation != nil {
+		if rec.Agent != nil || rec.Endpoint != nil || rec.Event != nil || rec.Conversation != nil || rec.Value != nil {
 			if batch = append(batch, rec); len(batch) == batchRecords {
 				if err := flush(); err != nil {
 					return found, err

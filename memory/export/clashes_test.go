@@ -11,8 +11,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -23,7 +24,7 @@ func TestClashes(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := memorytest.New()
+			a := storetest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{}, true)
 			b := open(t)
@@ -32,7 +33,7 @@ func TestClashes(t *testing.T) {
 					{ID: "a", Project: "q", Status: memory.Stopped, StopMS: 2},
 					{ID: "x1", Project: "p", Name: "second", Status: memory.Running},
 					{ID: "x2", Project: "p", JoinKey: "jk", Status: memory.Stopped, StopMS: 2},
-					{ID: "x3", Project: memory.OwnProject("p"), Status: memory.Running, Settings: memory.Settings{Call: memory.Call{Keys: []string{"key:keeper" + memory.OwnProject("p")}}}},
+					{ID: "x3", Project: items.OwnProject("p"), Status: memory.Running, Settings: memory.Settings{Call: memory.Call{Keys: []string{"key:keeper" + items.OwnProject("p")}}}},
 				} {
 					agent.StartMS, agent.Rev = 1, 1
 					_, _, err := s.Create(t.Context(), agent, 0, memory.Change{})
@@ -61,7 +62,7 @@ func TestClashes(t *testing.T) {
 			got := must(export.FindClashes(t.Context(), strings.NewReader(want), target, 100))
 			list := []string{
 				"agent a of project p has the name of a live agent", "agent a of project q is there already", "agent b of project p has a join key that was used already",
-				"agent keeper of project " + memory.OwnProject("p") + " has a call key of a live agent", "conversation z of project p is there already",
+				"agent keeper of project " + items.OwnProject("p") + " has a call key of a live agent", "conversation z of project p is there already",
 				"endpoint other has an id that another project has given already", "event end is there already",
 			}
 			slices.Sort(got.First)
@@ -74,7 +75,7 @@ func TestClashes(t *testing.T) {
 		})
 		t.Run(name+" resumed", func(t *testing.T) {
 			t.Parallel()
-			a := memorytest.New()
+			a := storetest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{}, true)
 			target, done := open(t).target(t)
@@ -113,7 +114,7 @@ func TestTwoImports(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := memorytest.New()
+			a := storetest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{Project: "p"}, true)
 			target, done := open(t).target(t)

@@ -101,11 +101,16 @@ func Compare(ctx context.Context, r io.Reader, from Source, progress func(Counts
 	return c, ctx.Err()
 }
 
-// comparable returns a record's line without its end and, for a delivery, without its ID, which an
-// import may change.
+// comparable returns a record's line without its end and without what an import may change: the ID
+// of a delivery, the revision of a space.
 func comparable(r Record, line []byte) ([]byte, error) {
 	if r.Message != nil { // its line does not name its agent
 		return append([]byte(r.Message.Project+"\x00"+r.Message.AgentID+"\x00"), bytes.TrimSuffix(line, []byte("\n"))...), nil
+	}
+	if r.Value != nil {
+		v := *r.Value
+		v.SpaceRev = 0
+		return encode(Record{Value: &v})
 	}
 	if r.Delivery == nil {
 		return bytes.Clone(bytes.TrimSuffix(line, []byte("\n"))), nil
@@ -135,6 +140,8 @@ func (r *Record) name() string {
 		return fmt.Sprintf("key %s of agent %s of project %s", r.Working.Key, r.Working.AgentID, r.Working.Project)
 	case r.Conversation != nil:
 		return fmt.Sprintf("conversation %s of project %s", r.Conversation.ID, r.Conversation.Project)
+	case r.Value != nil:
+		return fmt.Sprintf("record %s of %s of project %s", r.Value.ID, r.Value.Name, r.Value.Project)
 	case r.Event != nil:
 		return "event " + r.Event.ID
 	case r.Delivery != nil:

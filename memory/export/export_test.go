@@ -1,6 +1,7 @@
 package export_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/window"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -19,16 +22,18 @@ type (
 	memories interface {
 		memory.Ledger
 		kv.Store
+		record.Store
 	}
 	whole interface {
 		memories
 		webhook.Store
+		Usage(ctx context.Context) ([]memory.Usage, error)
 	}
 )
 
 // fill puts something of every kind into a store: two projects, live and ended agents, messages of
-// all states with odd bytes, items, conversations, and an outbox with what was delivered, is dead,
-// waits, is claimed, and is for an endpoint that was deleted.
+// all states with odd bytes, items, conversations, records, and an outbox with what was delivered,
+// is dead, waits, is claimed, and is for an endpoint that was deleted.
 func fill(t *testing.T, s whole) {
 	t.Helper()
 	ctx := t.Context()
@@ -88,7 +93,7 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 		{ID: "b", Project: "p", Name: "first", Status: memory.Running, StartMS: 100, Rev: 1, JoinKey: "jk", JoinHash: "jh", Properties: json.RawMessage("{ \"tts\": {\"key\":\"hidden-tts\"},\"x\":\"<&>\" }")},
 		{ID: "a", Project: "p", Name: "second", Status: memory.Running, StartMS: 200, Rev: 1},
 		{ID: "a", Project: "q", Name: "first", Status: memory.Running, StartMS: 300, Rev: 1},
-		{ID: "keeper", Project: memory.OwnProject("p"), Status: memory.Running, StartMS: 50, Rev: 1},
+		{ID: "keeper", Project: items.OwnProject("p"), Status: memory.Running, StartMS: 50, Rev: 1},
 	} {
 		a.Settings = memory.Settings{
 			Channel: "c", Labels: map[string]string{"l": "<v>"}, IdleTimeoutS: 30, Call: memory.Call{Keys: []string{"key:" + a.ID + a.Project}, Shared: []string{"room:1"}},
@@ -124,6 +129,16 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 	}))
 	check(s.PutKey(ctx, kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{"messages":[ 1 ]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 	check(s.PutKey(ctx, kv.Space{Project: "p"}, kv.Entry{Key: "é", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	change := func(at record.Space, changes ...record.Change) {
+		t.Helper()
+		_, err := s.ChangeRecords(ctx, at, changes, record.Limit{}, nil, 77)
+		check(err)
+	}
+	facts := record.Space{Project: "p", Name: "fact", User: "u/é"}
+	change(facts, record.Change{ID: "f2", Body: []byte(`{"text":"<likes> tea"}`)}, record.Change{ID: "f1", Body: []byte("\x01b64:\xff")}, record.Change{ID: "gone", Body: []byte("x")})
+	change(facts, record.Change{ID: "f1", Body: []byte{}, If: record.Any})
+	change(facts, record.Change{ID: "gone", If: record.Any})
+	change(record.Space{Project: "q", Name: "vector/a"}, record.Change{ID: "d", Body: []byte("{}")})
 	check(s.PutKey(ctx, kv.Space{Project: "q"}, kv.Entry{Key: "a", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 }
 

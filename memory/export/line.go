@@ -10,21 +10,23 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // line is the JSON form of a record. It has exactly one of these members.
 type line struct {
-	Key          *Key          `json:"key,omitempty"`
-	Endpoint     *endpointLine `json:"endpoint,omitempty"`
-	Agent        *agentLine    `json:"agent,omitempty"`
-	Message      *messageLine  `json:"message,omitempty"`
-	Item         *itemLine     `json:"item,omitempty"`
-	Working      *Working      `json:"working,omitempty"`
-	Conversation *Conversation `json:"conversation,omitempty"`
-	Event        *Event        `json:"event,omitempty"`
-	Delivery     *deliveryLine `json:"delivery,omitempty"`
-	End          *End          `json:"end,omitempty"`
+	Key          *Key           `json:"key,omitempty"`
+	Endpoint     *endpointLine  `json:"endpoint,omitempty"`
+	Agent        *agentLine     `json:"agent,omitempty"`
+	Message      *codec.Message `json:"message,omitempty"`
+	Item         *itemLine      `json:"item,omitempty"`
+	Working      *Working       `json:"working,omitempty"`
+	Conversation *Conversation  `json:"conversation,omitempty"`
+	Record       *Value         `json:"record,omitempty"`
+	Event        *Event         `json:"event,omitempty"`
+	Delivery     *deliveryLine  `json:"delivery,omitempty"`
+	End          *End           `json:"end,omitempty"`
 }
 
 // plainJSON is json.Marshal without HTML escapes.
@@ -80,75 +82,21 @@ func (l *agentLine) agent() (*Agent, error) {
 	return a, nil
 }
 
-// messageLine is a message with its raw JSON as text: what a client sent must come back byte for
-// byte, and encoding/json would change white space.
-type messageLine struct {
-	memory.Message
-	// These hide the message's own fields of the same names.
-	Metadata  map[string]Text `json:"metadata,omitempty"`
-	ToolCalls Text            `json:"tool_calls,omitempty"`
-	Parts     Text            `json:"parts,omitempty"`
-	Usage     Text            `json:"usage,omitempty"`
-	Extra     Text            `json:"item_extra,omitempty"`
-}
-
-func newMessageLine(m *memory.Message) *messageLine {
-	l := &messageLine{Message: *m, ToolCalls: Text(m.ToolCalls), Parts: Text(m.Parts), Usage: Text(m.Usage)}
-	if len(m.Metadata) > 0 {
-		l.Metadata = make(map[string]Text, len(m.Metadata))
-		for k, v := range m.Metadata {
-			if v == nil {
-				v = json.RawMessage("null") // as drivers keep it
-			}
-			l.Metadata[k] = Text(v)
-		}
-	}
-	if it := m.Item(); it != nil && len(it.Extra) > 0 {
-		item := *it
-		l.Extra, item.Extra = Text(item.Extra), nil
-		l.Amend(func(r *memory.Rare) { r.Item = &item })
-	}
-	return l
-}
-
-func (l *messageLine) message() memory.Message {
-	m := l.Message
-	m.ToolCalls, m.Parts, m.Usage = raw(l.ToolCalls), raw(l.Parts), raw(l.Usage)
-	if len(l.Metadata) > 0 {
-		m.Metadata = make(map[string]json.RawMessage, len(l.Metadata))
-		for k, v := range l.Metadata {
-			m.Metadata[k] = json.RawMessage(v)
-		}
-	}
-	if it := m.Item(); it != nil {
-		it.Extra = raw(l.Extra)
-	}
-	return m
-}
-
-func raw(t Text) json.RawMessage {
-	if len(t) == 0 {
-		return nil
-	}
-	return json.RawMessage(t)
-}
-
 type itemLine struct {
 	Item
 	Row *struct{} `json:"Row,omitempty"` // hides Item's
 	Of  string    `json:"of"`            // the item's project
 	ID  string    `json:"id"`
 	memory.Scope
-	Agent string `json:"agent_id,omitempty"`
 }
 
 func newItemLine(it *Item) *itemLine {
-	return &itemLine{Item: *it, Of: it.Row.Project, ID: it.Row.ID, Scope: it.Row.Scope, Agent: it.Row.AgentID}
+	return &itemLine{Item: *it, Of: it.Row.Project, ID: it.Row.ID, Scope: it.Row.Scope}
 }
 
 func (l *itemLine) item() *Item {
 	it := l.Item
-	it.Row = memory.ItemRow{Project: l.Of, ID: l.ID, Scope: l.Scope, AgentID: l.Agent}
+	it.Row = items.Row{Project: l.Of, ID: l.ID, Scope: l.Scope}
 	return &it
 }
 
@@ -297,7 +245,7 @@ func (l *deliveryLine) delivery() *Delivery {
 
 // encode returns the line of a record, without its end.
 func encode(r Record) ([]byte, error) {
-	l := line{Key: r.Key, Working: r.Working, Conversation: r.Conversation, Event: r.Event}
+	l := line{Key: r.Key, Working: r.Working, Conversation: r.Conversation, Record: r.Value, Event: r.Event}
 	var err error
 	switch {
 	case r.Endpoint != nil:
@@ -305,7 +253,8 @@ func encode(r Record) ([]byte, error) {
 	case r.Agent != nil:
 		l.Agent, err = newAgentLine(r.Agent)
 	case r.Message != nil:
-		l.Message = newMessageLine(&r.Message.Message)
+		l.Message = new(codec.Message)
+		err = l.Message.Set(&r.Message.Message)
 	case r.Item != nil:
 		l.Item = newItemLine(r.Item)
 	case r.Delivery != nil:
@@ -326,9 +275,9 @@ func decode(b []byte, of *Agent) (r Record, end *End, err error) {
 	if err := d.Decode(&l); err != nil {
 		return r, nil, err
 	}
-	r = Record{Key: l.Key, Working: l.Working, Conversation: l.Conversation, Event: l.Event}
+	r = Record{Key: l.Key, Working: l.Working, Conversation: l.Conversation, Value: l.Record, Event: l.Event}
 	n := 0
-	for _, set := range []bool{l.Key != nil, l.Endpoint != nil, l.Agent != nil, l.Message != nil, l.Item != nil, l.Working != nil, l.Conversation != nil, l.Event != nil, l.Delivery != nil, l.End != nil} {
+	for _, set := range []bool{l.Key != nil, l.Endpoint != nil, l.Agent != nil, l.Message != nil, l.Item != nil, l.Working != nil, l.Conversation != nil, l.Record != nil, l.Event != nil, l.Delivery != nil, l.End != nil} {
 		if set {
 			n++
 		}
@@ -343,9 +292,11 @@ func decode(b []byte, of *Agent) (r Record, end *End, err error) {
 	case l.Message != nil && of == nil:
 		return r, nil, errors.New("is a message in front of every agent")
 	case l.Message != nil:
-		r.Message = &Message{Project: of.Project, AgentID: of.ID, Message: l.Message.message()}
+		r.Message = &Message{Project: of.Project, AgentID: of.ID, Message: l.Message.Value()}
 	case l.Item != nil:
 		r.Item = l.Item.item()
+	case l.Record != nil:
+		err = l.Record.check()
 	case l.Delivery != nil:
 		r.Delivery = l.Delivery.delivery()
 	}

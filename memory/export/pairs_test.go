@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,12 +12,13 @@ import (
 
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // place is where a store is: it is opened to be used, read and imported into, one after the other.
@@ -29,7 +31,7 @@ type place struct {
 func places() map[string]func(t *testing.T) place {
 	return map[string]func(t *testing.T) place{
 		"inmem": func(*testing.T) place {
-			s := memorytest.New()
+			s := storetest.New()
 			return place{
 				func(_ *testing.T, fn func(whole)) { fn(s) }, func(*testing.T) export.Source { return s }, func(*testing.T) (export.Target, func()) { return s, func() {} },
 			}
@@ -110,6 +112,11 @@ func TestPairs(t *testing.T) {
 							t.Errorf("the copy has %q", bad)
 						}
 						b.use(t, func(s whole) {
+							used, err := s.Usage(t.Context())
+							i := slices.IndexFunc(used, func(u memory.Usage) bool { return u.Project == "p" })
+							if err != nil || i < 0 || used[i].Messages < 8 || used[i].Bytes < 40 {
+								t.Errorf("the copy uses %+v, error %v", used, err)
+							}
 							h, err := s.Head(t.Context(), "p", "a")
 							if err != nil || h.NextSeq != 9 || h.Rev != 3 || h.LastTurn != 4 || h.Last.Seq != 7 {
 								t.Errorf("head of the copy: next %d, revision %d, last turn %d, last message %d, error %v", h.NextSeq, h.Rev, h.LastTurn, h.Last.Seq, err)
@@ -154,7 +161,7 @@ func TestResume(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := memorytest.New()
+			a := storetest.New()
 			fill(t, a)
 			want := dump(t, a, export.Scope{}, true)
 			for _, left := range []int{0, 1, 7, 20, 40} {
@@ -184,7 +191,7 @@ func TestResume(t *testing.T) {
 // TestDamaged: an export that was changed, cut or made longer is refused, with the line.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
-	a := memorytest.New()
+	a := storetest.New()
 	fill(t, a)
 	good := dump(t, a, export.Scope{}, true)
 	for _, tt := range []struct{ name, text, want string }{

@@ -11,7 +11,10 @@ import (
 	"encoding/json"
 	"unicode/utf8"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -35,7 +38,7 @@ func (s Scope) Fail(where string, err error) error {
 
 // Projects returns the projects of the agents in a scope of one project: its own, and the one whose
 // agent keeps the items that belong to no other agent.
-func (s Scope) Projects() [2]string { return [2]string{s.Project, memory.OwnProject(s.Project)} }
+func (s Scope) Projects() [2]string { return [2]string{s.Project, items.OwnProject(s.Project)} }
 
 // Source is a store that can be exported.
 type Source interface {
@@ -43,8 +46,9 @@ type Source interface {
 	// in this order: keys by name (only if the scope is everything), endpoints in the order of
 	// their creation, agents in the order of their creation and behind each its messages by Seq,
 	// items in the order of their arrival, working memories by agent and key, conversations by
-	// project and ID, events in the order of their creation, deliveries by ID. A record is valid
-	// until each returns. An error of each ends the export and is returned as it is.
+	// project and ID, values by project, space, user and ID, events in the order of their creation,
+	// deliveries by ID. A record is valid until each returns. An error of each ends the export and
+	// is returned as it is.
 	Export(ctx context.Context, s Scope, each func(Record) error) error
 }
 
@@ -80,6 +84,7 @@ type Record struct {
 	Item         *Item
 	Working      *Working
 	Conversation *Conversation
+	Value        *Value
 	Event        *Event
 	Delivery     *Delivery
 }
@@ -110,7 +115,7 @@ type Item struct {
 	Project string `json:"project"` // of the agent
 	AgentID string `json:"agent"`
 	Seq     int64  `json:"seq"`
-	Row     memory.ItemRow
+	Row     items.Row
 }
 
 // Working is an entry of an agent's working memory, expired or not.
@@ -133,6 +138,57 @@ type Conversation struct {
 	Project string `json:"project"`
 	ID      string `json:"id"`
 	Body    Text   `json:"body"`
+}
+
+// Value is a record of package record that is not deleted. Deletions are not exported: readers by
+// revision read a whole space again after an import.
+type Value struct {
+	Project   string `json:"project"`
+	Name      string `json:"name"` // of the space
+	User      Text   `json:"user,omitempty"`
+	ID        Text   `json:"id"`
+	Rev       int64  `json:"rev"`
+	UpdatedMS int64  `json:"updated_ms"`
+	Body      Text   `json:"body"`
+	SpaceRev  int64  `json:"space_rev"` // of the space at the time of the export
+	// Noted is the size that the store notes, 0 if it notes none. Only Verify reads it.
+	Noted int64 `json:"-"`
+}
+
+// Space returns where the record is.
+func (v *Value) Space() record.Space {
+	return record.Space{Project: v.Project, Name: v.Name, User: string(v.User)}
+}
+
+// Size returns how much the record counts, in bytes.
+func (v *Value) Size() int64 { return int64(len(v.ID) + len(v.Body)) }
+
+// check returns an error if no store holds such a record.
+func (v *Value) check() error {
+	if v.Rev < 1 || v.Rev > v.SpaceRev {
+		return fault.At(fault.Invalid, "rev", "%d is not from 1 to space_rev, %d", v.Rev, v.SpaceRev)
+	}
+	return record.Check(v.Space(), []record.Change{{ID: string(v.ID), Body: v.Body}})
+}
+
+// Place returns the state of a space that takes an imported record. In an empty store the space
+// keeps the revision that it was exported with. Readers of a space that was there already notice
+// the import and read all of it again.
+func (v *Value) Place(before record.State) record.State {
+	after := before
+	// Otherwise the same import has stored the records before this one.
+	if before.Count == 0 || before.Rev != v.SpaceRev || before.Whole != v.SpaceRev {
+		after.Rev = max(before.Rev+1, v.SpaceRev)
+	}
+	after.Whole = after.Rev
+	after.Count++
+	after.Bytes += v.Size()
+	return after
+}
+
+// ErrThere returns the error of a record that a store holds already.
+func ErrThere(v *Value) error {
+	return fault.New(fault.Conflict, "record %s of %s of project %s cannot be imported: the store holds something in its place already", v.ID, v.Name, v.Project)
 }
 
 // Event is an event of the outbox.

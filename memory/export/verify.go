@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -61,6 +62,7 @@ type verifier struct {
 	each      func(Finding)
 	agent     *Agent
 	last      memory.Message
+	reserved  int64 // the highest number kept free for an answer so far
 	turn      int64
 	ids       map[string]bool
 	seqs      map[int64]bool
@@ -90,6 +92,10 @@ func (v *verifier) record(r Record) {
 		if w := r.Working; w.Noted != 0 && w.Noted != w.Size() {
 			v.each(Finding{w.Project, w.AgentID, fmt.Sprintf("key %s: its size is noted as %d and is %d", w.Key, w.Noted, w.Size())})
 		}
+	case r.Value != nil:
+		if w := r.Value; w.Noted != 0 && w.Noted != w.Size() {
+			v.each(Finding{Project: w.Project, What: fmt.Sprintf("record %s of %s: its size is noted as %d and is %d", w.ID, w.Name, w.Noted, w.Size())})
+		}
 	case r.Endpoint != nil:
 		v.endpoints[r.Endpoint.ID] = true
 	case r.Delivery != nil:
@@ -98,7 +104,7 @@ func (v *verifier) record(r Record) {
 }
 
 func (v *verifier) begin(a *Agent) {
-	v.agent, v.last, v.turn = a, memory.Message{}, -1
+	v.agent, v.last, v.reserved, v.turn = a, memory.Message{}, 0, -1
 	clear(v.ids)
 	clear(v.seqs)
 	clear(v.opened)
@@ -128,8 +134,9 @@ func (v *verifier) message(m *Message) {
 	case m.Seq >= a.NextSeq:
 		v.say("message %d: its number is not below that of the next message, %d, which would be given again", m.Seq, a.NextSeq)
 	}
-	// A number may be missing only where it was set aside for an answer.
-	if free := max(v.last.Seq, v.last.AnswerSeq); m.Seq > free+1 && m.Seq <= a.NextSeq {
+	// A number may be missing only if it was kept free: for an answer, or before one for words that
+	// introduce it. A later call for the same question keeps other numbers than the first.
+	if free := max(v.last.Seq, v.reserved); m.Seq > free+1 && m.Seq <= a.NextSeq {
 		v.say("messages %d to %d are missing", free+1, m.Seq-1)
 	}
 	if other, ok := v.opened[m.TurnID]; m.Opens && ok {
@@ -137,7 +144,7 @@ func (v *verifier) message(m *Message) {
 	} else if m.Opens {
 		v.opened[m.TurnID] = m.Seq
 	}
-	if _, ok := m.ItemRow(a.Project, a.ID); ok {
+	if _, ok := items.RowOf(&m.Message, a.Project, a.ID); ok {
 		v.item(a.Project, a.ID, m.Seq, +1)
 	}
 	if m.AnswerSeq != 0 && (m.AnswerSeq <= m.Seq || m.AnswerSeq >= a.NextSeq) {
@@ -168,7 +175,7 @@ func (v *verifier) message(m *Message) {
 			break
 		}
 	}
-	v.seqs[m.Seq], v.last = true, m.Message
+	v.seqs[m.Seq], v.last, v.reserved = true, m.Message, max(v.reserved, m.AnswerSeq)
 	if m.ID != "" {
 		v.ids[m.ID] = true
 	}
@@ -201,7 +208,7 @@ func (v *verifier) agentDone() {
 	if v.last.Seq > 0 && v.last.AnswerSeq != 0 && v.seqs[v.last.AnswerSeq] {
 		v.say("message %d keeps a number free that is taken", v.last.Seq)
 	}
-	if free := max(v.last.Seq, v.last.AnswerSeq); free+1 < v.agent.NextSeq && v.agent.NextSeq < math.MaxInt64 {
+	if free := max(v.last.Seq, v.reserved); free+1 < v.agent.NextSeq && v.agent.NextSeq < math.MaxInt64 {
 		v.say("messages %d to %d are missing", free+1, v.agent.NextSeq-1)
 	}
 	v.agent = nil

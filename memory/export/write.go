@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/webhook"
 )
@@ -34,6 +35,7 @@ type Counts struct {
 	Items         int64 `json:"items"`
 	Working       int64 `json:"working"`
 	Conversations int64 `json:"conversations"`
+	Records       int64 `json:"records"`
 	Events        int64 `json:"events"`
 	Deliveries    int64 `json:"deliveries"`
 }
@@ -63,6 +65,8 @@ func (c *Counts) Add(r Record) {
 		c.Working++
 	case r.Conversation != nil:
 		c.Conversations++
+	case r.Value != nil:
+		c.Records++
 	case r.Event != nil:
 		c.Events++
 	case r.Delivery != nil:
@@ -72,7 +76,7 @@ func (c *Counts) Add(r Record) {
 
 // String returns the numbers in words.
 func (c Counts) String() string {
-	return fmt.Sprintf("%d agents with %d messages, %d conversations, %d endpoints, %d events with %d deliveries", c.Agents, c.Messages, c.Conversations, c.Endpoints, c.Events, c.Deliveries)
+	return fmt.Sprintf("%d agents with %d messages, %d conversations, %d records, %d endpoints, %d events with %d deliveries", c.Agents, c.Messages, c.Conversations, c.Records, c.Endpoints, c.Events, c.Deliveries)
 }
 
 // Write writes an export of the scope. Without secrets it leaves out agents' LLM keys, headers and
@@ -152,14 +156,18 @@ func bare(r Record) Record {
 		a := *r.Agent
 		llm := &a.Settings.LLM
 		llm.APIKey, llm.Headers, a.Properties = "", nil, nil
+		llm.URL, llm.Params = secret.StripURL(llm.URL), secret.Strip(llm.Params)
 		llm.Upstreams = append([]memory.Upstream(nil), llm.Upstreams...)
 		for i := range llm.Upstreams {
-			llm.Upstreams[i].APIKey, llm.Upstreams[i].Headers = "", nil
+			u := &llm.Upstreams[i]
+			u.APIKey, u.Headers, u.URL = "", nil, secret.StripURL(u.URL)
 		}
 		r.Agent = &a
 	case r.Endpoint != nil:
 		e := r.Endpoint.Clone()
-		if len(e.Secrets) > 0 || len(e.Headers) > 0 || !e.Auth.Zero() || !e.ClientCert.Zero() {
+		shown := secret.StripURL(e.URL)
+		if len(e.Secrets) > 0 || len(e.Headers) > 0 || !e.Auth.Zero() || !e.ClientCert.Zero() || shown != e.URL {
+			e.URL = shown
 			e.Secrets, e.Headers, e.Auth, e.ClientCert = nil, nil, webhook.Auth{}, webhook.ClientCert{}
 			if !e.Disabled {
 				e.Disabled, e.DisabledWhy, e.DisabledMS = true, withoutSecrets, e.UpdatedMS

@@ -77,3 +77,66 @@ func FuzzEstimate(f *testing.F) {
 		}
 	})
 }
+
+// TestVoice estimates with a known language, with a guessed one, and at a measured rate.
+func TestVoice(t *testing.T) {
+	t.Parallel()
+	const (
+		english  = "We can help you with that on Monday morning if you like."
+		spanish  = "Podemos ayudarle con eso el lunes por la mañana si usted quiere."
+		german   = "Wir können Ihnen am Montag dabei helfen, wenn Sie das möchten."
+		japanese = "月曜日の午前中にお手伝いできます。"
+	)
+	for _, tt := range []struct {
+		name, text string
+		voice      heard.Voice
+		ms         int64
+		want       string
+	}{
+		{"english", english, heard.Voice{}, 2000, "We can help you with that on"},
+		{"the same, slower", english, heard.Voice{Rate: 2}, 2000, "We can help you"},
+		{"the same, faster", english, heard.Voice{Rate: 6}, 2000, "We can help you with that on Monday morning if"},
+		{"no rate of a voice", english, heard.Voice{Rate: 1000}, 2000, "We can help you with that on"},
+		{"spanish is faster", spanish, heard.Voice{}, 2000, "Podemos ayudarle con eso"},
+		{"said to be spanish", spanish, heard.Voice{Language: "es-MX"}, 2000, "Podemos ayudarle con eso"},
+		{"german", german, heard.Voice{}, 2000, "Wir können Ihnen am"},
+		{"japanese", japanese, heard.Voice{}, 2000, "月曜日の午"},
+		{"said to be japanese", "午前中", heard.Voice{Language: "ja"}, 1000, "午前"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := tt.voice.Estimate(tt.text, tt.ms); got != tt.want {
+				t.Errorf("%+v.Estimate(%q, %d) = %q, want %q", tt.voice, tt.text, tt.ms, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestMeasure: at the rate that was measured on a text, its time gives all of it, and half the time
+// about half.
+func TestMeasure(t *testing.T) {
+	t.Parallel()
+	for _, text := range texts() {
+		for _, ms := range []int64{4000, 7000, 12000} {
+			rate := heard.Voice{}.Measure(text, ms)
+			if rate == 0 {
+				continue
+			}
+			v := heard.Voice{Rate: rate}
+			if got := v.Estimate(text, ms+1); got != text {
+				t.Errorf("%d ms at %.2f: %q of %q", ms, rate, got, text)
+			}
+			if half := v.Measure(v.Estimate(text, ms/2), ms/2); half < 0.6*rate || half > rate {
+				t.Errorf("half of %d ms at %.2f has %.2f: %q", ms, rate, half, v.Estimate(text, ms/2))
+			}
+		}
+	}
+	for _, tt := range []struct {
+		text string
+		ms   int64
+	}{{"", 2000}, {"Hello.", 2000}, {"Hello there, my old friend.", 900}, {"Hello there, my old friend.", 60_000}, {strings.Repeat("Hello there. ", 99), 2000}} {
+		if rate := (heard.Voice{}).Measure(tt.text, tt.ms); rate != 0 {
+			t.Errorf("Measure(%.20q, %d) = %v", tt.text, tt.ms, rate)
+		}
+	}
+}

@@ -55,8 +55,10 @@ func foldRune(r rune) (a, b rune, kind runeKind) {
 		return foldRune(r - 0xFEE0)
 	}
 	switch r {
-	case '°', '€', '£', '¥', '₹':
+	case '°', '€', '£', '¥', '₹', '₽', '₺', '₩', '₫', '₴', '₪', '฿', '§', '℃', '℉':
 		return r, 0, kindSymbol
+	case '№':
+		return '#', 0, kindSymbol
 	case 'ß', 'ẞ':
 		return 's', 's', kindLetter
 	case 'æ', 'Æ', 'ǣ', 'ǽ', 'Ǣ', 'Ǽ':

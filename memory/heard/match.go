@@ -2,7 +2,6 @@ package heard
 
 import (
 	"sort"
-	"unicode/utf8"
 )
 
 // Limits on the work of one alignment: bytes compared, beyond reading the texts, and the cost of
@@ -165,21 +164,27 @@ func (m *matcher) walk(p pair) (end int32, word bool) {
 func (m *matcher) choose(p pair) {
 	gc, hc := p.g.choosing(m.g), p.h.choosing(m.h)
 	if gc {
-		m.budget -= choiceCost
-		for _, alt := range m.g.choicesAt(p.g.pos) {
+		for _, alt := range m.choicesAt(m.g, p.g.pos) {
 			if hc || alt.text == "" || alt.text[0] == p.h.next(m.h) {
 				m.stack = append(m.stack, step{pair{p.g.take(alt), p.h}, false})
 			}
 		}
 	}
 	if hc {
-		m.budget -= choiceCost
-		for _, alt := range m.h.choicesAt(p.h.pos) {
+		for _, alt := range m.choicesAt(m.h, p.h.pos) {
 			if gc || alt.text == "" || !p.g.atEnd(m.g) && alt.text[0] == p.g.next(m.g) {
 				m.stack = append(m.stack, step{pair{p.g, p.h.take(alt)}, false})
 			}
 		}
 	}
+}
+
+// choicesAt returns the choices at a place, at their cost.
+func (m *matcher) choicesAt(s *speech, at int32) []choice {
+	said := s.said
+	list := s.choicesAt(at)
+	m.budget -= choiceCost + s.said - said
+	return list
 }
 
 // run finds h as consecutive words anywhere in g and returns where the first such run ends. A
@@ -288,55 +293,4 @@ func (s *speech) skipsAt(n int32) []skipStretch {
 		j++
 	}
 	return s.skips[i:j]
-}
-
-// choicesAt returns the other ways to hear what starts at the byte.
-func (s *speech) choicesAt(n int32) []choice {
-	var out []choice
-	for _, k := range s.skipsAt(n) {
-		out = append(out, choice{"", k.to})
-	}
-	m := s.marks[n]
-	if m&markReading != 0 {
-		to := s.wordEnd(int(n))
-		for _, text := range wordReadings(s.text[n:to]) {
-			out = append(out, choice{text, int32(to)})
-		}
-	}
-	if m&markSymbol != 0 {
-		out = s.symbolChoices(out, n)
-	}
-	if m&markDigits != 0 {
-		out = s.numberChoices(out, n)
-	}
-	return out
-}
-
-// symbolChoices adds the ways to say a symbol, and with a currency the amount after it.
-func (s *speech) symbolChoices(out []choice, n int32) []choice {
-	r, size := utf8.DecodeRuneInString(s.text[n:])
-	to := n + int32(size)
-	for _, text := range symbolReadings(r) {
-		if text == "" && r == '.' && s.insideNumber(n) {
-			continue // 3.5 is not 35
-		}
-		out = append(out, choice{text, to})
-	}
-	if r == '°' && int(to) < len(s.text) && s.end[to-1] == s.start[to] && s.wordEnd(int(to)) == int(to)+1 {
-		switch s.text[to] {
-		case 'c':
-			out = append(out, choice{"degreescelsius", to + 1}, choice{"degreescentigrade", to + 1}, choice{"degreecelsius", to + 1})
-		case 'f':
-			out = append(out, choice{"degreesfahrenheit", to + 1}, choice{"degreefahrenheit", to + 1})
-		}
-	}
-	if one, many, cent, cents := currencyNames(r); one != "" {
-		out = s.moneyChoices(out, to, money{one, many, cent, cents})
-	}
-	return out
-}
-
-// insideNumber reports whether the byte is between two digits.
-func (s *speech) insideNumber(n int32) bool {
-	return n > 0 && '0' <= s.text[n-1] && s.text[n-1] <= '9' && s.marks[n+1]&markDigits != 0
 }

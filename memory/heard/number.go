@@ -1,107 +1,55 @@
 package heard
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// The words of English numbers, by value.
-func smallNumber(n uint64) string {
-	return [...]string{
-		"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-		"thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-	}[n]
-}
-
-func tens(n uint64) string {
-	return [...]string{"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}[n]
-}
-
-// cardinalWords returns a number in words; with and, the British "one hundred and five". The number
-// must be below 10^18.
-func cardinalWords(n uint64, and bool) []string {
-	if n == 0 {
-		return []string{"zero"}
+// sums returns the ways to say an amount.
+func (l *language) sums(v uint64, sum []string, digits, cents string, m money) []string {
+	full := join(sum, m.unit)
+	if strings.Trim(cents, "0") == "" {
+		return append(full, join(m.unit, sum)...)
 	}
-	var out []string
-	for _, scale := range [...]struct {
-		value uint64
-		name  string
-	}{{1e15, "quadrillion"}, {1e12, "trillion"}, {1e9, "billion"}, {1e6, "million"}, {1e3, "thousand"}} {
-		if n >= scale.value {
-			out = append(append(out, belowThousand(n/scale.value, and)...), scale.name)
-			n %= scale.value
-		}
+	out := join(l.decimals(digits, cents), m.unit)
+	if len(cents) == 1 {
+		cents += "0"
 	}
-	if n == 0 {
+	n, ok := value(cents)
+	if len(cents) != 2 || !ok {
 		return out
 	}
-	if and && len(out) > 0 && n < 100 {
-		out = append(out, "and")
-	}
-	return append(out, belowThousand(n, and)...)
-}
-
-func belowThousand(n uint64, and bool) []string {
-	var out []string
-	if n >= 100 {
-		out = append(out, smallNumber(n/100), "hundred")
-		n %= 100
-		if n > 0 && and {
-			out = append(out, "and")
+	small := l.cardinals(n)
+	whole := l.cardinals(v)
+	full = join(whole, m.unit)
+	out = append(out, join(full, small)...)
+	out = append(out, join(whole, small)...)
+	for _, and := range append([]string{""}, l.lists["and"]...) {
+		with := full
+		if and != "" {
+			with = join(full, []string{and})
+			out = append(out, join(with, small)...)
 		}
+		out = append(out, join(join(with, small), m.cent)...)
 	}
-	switch {
-	case n >= 20:
-		out = append(out, tens(n/10))
-		if n%10 > 0 {
-			out = append(out, smallNumber(n%10))
-		}
-	case n > 0:
-		out = append(out, smallNumber(n))
+	if cents[0] == '0' {
+		out = append(out, join(join(whole, l.zeros()), small)...)
+		out = append(out, join(join(full, l.zeros()), small)...)
+	}
+	if v == 0 {
+		out = append(out, join(small, m.cent)...)
 	}
 	return out
 }
 
-// ordinalWord turns the last word of a number into its ordinal: one, first.
-func ordinalWord(w string) string {
-	switch w {
-	case "one":
-		return "first"
-	case "two":
-		return "second"
-	case "three":
-		return "third"
-	case "five":
-		return "fifth"
-	case "eight":
-		return "eighth"
-	case "nine":
-		return "ninth"
-	case "twelve":
-		return "twelfth"
+// value returns the value of digits, if they are few enough to be read as one number.
+func value(digits string) (uint64, bool) {
+	if len(digits) > maxCardinal {
+		return 0, false
 	}
-	if stem, ok := strings.CutSuffix(w, "y"); ok {
-		return stem + "ieth"
-	}
-	return w + "th"
-}
-
-// pluralWord turns the last word of a number into its plural: nineties, hundreds.
-func pluralWord(w string) string {
-	if stem, ok := strings.CutSuffix(w, "y"); ok {
-		return stem + "ies"
-	}
-	if strings.HasSuffix(w, "x") {
-		return w + "es"
-	}
-	return w + "s"
-}
-
-// withLast joins words, the last of them changed.
-func withLast(words []string, change func(string) string) string {
-	last := len(words) - 1
-	return strings.Join(words[:last], "") + change(words[last])
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, err == nil
 }
 
 // maxCardinal is the maximum of digits of a number that is read as one number, maxDigits of one
@@ -111,178 +59,170 @@ const (
 	maxDigits   = 64
 )
 
-// counts returns the ways to say a number of things, as lists of words: plain, British, and with
-// "a" for "one". digits are ASCII digits.
-func counts(digits string) [][]string {
-	if len(digits) > maxCardinal {
-		return nil
+func (l *language) zeros() []string { return l.say(l.count, 0, 0) }
+
+// readDigits returns the ways to say a run of digits on its own.
+func (l *language) readDigits(digits string) []string {
+	var out []string
+	if n, ok := value(digits); ok && (digits[0] != '0' || len(digits) <= 2) {
+		out = append(out, l.cardinals(n)...)
+		if len(digits) <= 2 {
+			out = append(out, l.say(l.order, n, 0)...) // May 5, read as May fifth
+		}
 	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil {
-		return nil
+	if len(digits) == 1 || len(digits) > maxDigits {
+		return out
 	}
-	plain := cardinalWords(n, false)
-	out := [][]string{plain}
-	if british := cardinalWords(n, true); len(british) != len(plain) {
-		out = append(out, british)
+	out = append(out, l.oneByOne(digits)...)
+	if len(digits) > 2 && len(digits) <= maxCardinal {
+		out = append(out, l.chunks(digits, 2)...)
 	}
-	if len(plain) > 1 && plain[0] == "one" {
-		for _, words := range out {
-			out = append(out, append([]string{"a"}, words[1:]...))
+	if len(digits) > 3 && len(digits) <= maxCardinal {
+		out = append(out, l.chunks(digits, 3)...)
+	}
+	return out
+}
+
+// oneByOne returns the ways to say a number digit by digit: with each name of the digits, and with
+// two or three equal digits in one.
+func (l *language) oneByOne(digits string) []string {
+	var out []string
+	for variant := range 5 {
+		names := make([]string, len(digits))
+		for i := range digits {
+			says := l.say(l.count, uint64(digits[i]-'0'), 0)
+			if len(says) == 0 {
+				return nil
+			}
+			at := min(variant, len(says)-1)
+			if variant > 2 { // the zeros only
+				if at = 0; digits[i] == '0' {
+					at = min(variant-2, len(says)-1)
+				}
+			}
+			names[i] = says[at]
+		}
+		for _, text := range []string{strings.Join(names, ""), l.repeated(digits, names, 2, 3), l.repeated(digits, names, 3, 3), l.repeated(digits, names, 2, 2)} {
+			if text != "" && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
 		}
 	}
 	return out
 }
 
-// pairs returns the ways to say a number of three or four digits in pairs: nineteen ninety-nine,
-// nineteen oh five, four fifteen.
-func pairs(digits string) [][]string {
-	if len(digits) != 3 && len(digits) != 4 || digits[0] == '0' {
-		return nil
+// repeated returns the names of digits, with runs of at least least and at most most equal ones
+// joined: double five.
+func (l *language) repeated(digits string, names []string, least, most int) string {
+	words := map[int][]string{2: l.lists["double"], 3: l.lists["triple"]}
+	if len(words[least]) == 0 {
+		return ""
 	}
-	split := len(digits) - 2
-	head, _ := strconv.ParseUint(digits[:split], 10, 64)
-	rest, _ := strconv.ParseUint(digits[split:], 10, 64)
-	first := belowThousand(head, false)
-	join := func(more ...string) []string { return append(first[:len(first):len(first)], more...) }
-	switch {
-	case rest == 0:
-		return [][]string{join("hundred")}
-	case rest < 10:
-		return [][]string{
-			join("oh", smallNumber(rest)), join("o", smallNumber(rest)), join("zero", smallNumber(rest)),
-			join("hundred", smallNumber(rest)), join("hundred", "and", smallNumber(rest)),
+	var b strings.Builder
+	for i := 0; i < len(digits); {
+		same := 1
+		for i+same < len(digits) && same < most && digits[i+same] == digits[i] {
+			same++
 		}
-	}
-	tail := belowThousand(rest, false)
-	return [][]string{
-		join(tail...), append(join("hundred"), tail...), append(join("hundred", "and"), tail...),
-	}
-}
-
-// spelled returns the ways to say a number digit by digit.
-func spelled(digits string) []string {
-	if len(digits) > maxDigits {
-		return nil
-	}
-	var zero, oh strings.Builder
-	for i := range len(digits) {
-		d := uint64(digits[i] - '0')
-		zero.WriteString(smallNumber(d))
-		if d == 0 {
-			oh.WriteString("oh")
+		if same < least || len(words[same]) == 0 {
+			same = 1
 		} else {
-			oh.WriteString(smallNumber(d))
+			b.WriteString(words[same][0])
+		}
+		b.WriteString(names[i])
+		i += same
+	}
+	return b.String()
+}
+
+// chunks returns the ways to say a number in groups of digits: nineteen ninety-nine, nineteen oh
+// five. The first or the last group may be shorter.
+func (l *language) chunks(digits string, size int) []string {
+	var out []string
+	for _, first := range []int{len(digits) % size, size} {
+		if first == 0 || len(out) > 0 && len(digits)%size == 0 {
+			continue
+		}
+		list := []string{""}
+		for at, to := 0, first; at < len(digits); at, to = to, min(to+size, len(digits)) {
+			group := digits[at:to]
+			n, _ := value(group)
+			says := l.cardinals(n)
+			if group[0] == '0' && len(group) > 1 {
+				says = l.oneByOne(group)
+			}
+			list = join(list, says[:min(3, len(says))])
+		}
+		out = append(out, list...)
+	}
+	return out
+}
+
+// ordinals returns the ways to say a number with the ending of an ordinal behind it.
+func (l *language) ordinals(digits string) []string {
+	n, ok := value(digits)
+	if !ok {
+		return nil
+	}
+	return l.say(l.order, n, 0)
+}
+
+// plurals returns the ways to say a number with the ending of a decade behind it: the 1990s.
+func (l *language) plurals(digits string) []string {
+	n, ok := value(digits)
+	if !ok {
+		return nil
+	}
+	out := l.say(l.many, n, 0)
+	if len(digits) == 4 {
+		head, _ := value(digits[:2])
+		if tail := l.say(l.many, n%100, 0); n%100 != 0 {
+			out = append(out, join(l.cardinals(head), tail)...)
+		}
+		out = append(out, join(l.cardinals(head), l.say(l.many, 100, 0))...)
+	}
+	return out
+}
+
+// decimals returns the ways to say a number with digits behind the point.
+func (l *language) decimals(whole, part string) []string {
+	n, ok := value(whole)
+	if !ok || part == "" || len(part) > maxDigits {
+		return nil
+	}
+	says := l.oneByOne(part)
+	if m, ok := value(part); ok && part[0] != '0' {
+		says = append(says, l.cardinals(m)...)
+	}
+	heads := l.cardinals(n)
+	out := make([]string, 0, maxForms)
+	for _, head := range heads[:min(4, len(heads))] {
+		for _, point := range l.lists["point"] {
+			for _, tail := range says[:min(12, len(says))] {
+				out = append(out, head+point+tail)
+			}
 		}
 	}
-	if strings.Contains(digits, "0") && len(digits) > 1 {
-		return []string{zero.String(), oh.String()}
-	}
-	return []string{zero.String()}
-}
-
-// numberReadings returns the ways to say a run of digits on its own.
-func numberReadings(digits string) []string {
-	out := spelled(digits)
-	if digits[0] == '0' && len(digits) > 2 {
-		return out
-	}
-	for _, words := range counts(digits) {
-		out = append(out, strings.Join(words, ""))
-	}
-	for _, words := range pairs(digits) {
-		out = append(out, strings.Join(words, ""))
-	}
-	if len(digits) <= 2 {
-		out = append(out, ordinalReadings(digits)...) // May 5, read as May fifth
+	if part == "5" {
+		out = append(out, join(heads, l.lists["half"])...)
 	}
 	return out
 }
 
-// ordinalReadings returns the ways to say a number with st, nd, rd or th after it.
-func ordinalReadings(digits string) []string {
-	var out []string
-	for _, words := range counts(digits) {
-		out = append(out, withLast(words, ordinalWord))
-	}
-	return out
-}
-
-// pluralReadings returns the ways to say a number with s after it: the 1990s, the 90s.
-func pluralReadings(digits string) []string {
-	var out []string
-	for _, words := range append(counts(digits), pairs(digits)...) {
-		out = append(out, withLast(words, pluralWord))
-	}
-	return out
-}
-
-// clockReadings returns the ways to say a time of day, without what follows it, or nil if it is
-// none. hour has one or two digits, minute two.
-func clockReadings(hour, minute string) []string {
-	h, _ := strconv.ParseUint(hour, 10, 64)
-	m, _ := strconv.ParseUint(minute, 10, 64)
-	if h > 24 || m > 59 {
+// fractions returns the ways to say the fractions that have names.
+func (l *language) fractions(over, under string) []string {
+	n, ok := value(over)
+	d, ok2 := value(under)
+	if !ok || !ok2 || n == 0 || n > 19 || d < 2 || d > 20 {
 		return nil
 	}
 	var out []string
-	say := func(hour string) {
-		switch {
-		case m == 0:
-			out = append(out, hour, hour+"oclock", hour+"hundred", hour+"hundredhours", hour+"zerozero")
-		case m < 10:
-			min := smallNumber(m)
-			out = append(out, hour+"oh"+min, hour+"o"+min, hour+"zero"+min, hour+min, min+"past"+hour, min+"minutespast"+hour)
-		default:
-			min := strings.Join(belowThousand(m, false), "")
-			out = append(out, hour+min, min+"past"+hour, min+"minutespast"+hour)
+	for _, p := range l.fraction {
+		if p.key == over+"/"+under || p.key == "*" {
+			for _, form := range p.says {
+				out = append(out, expand(form, map[string][]string{"{n}": l.cardinals(n), "{D}": l.say(l.order, d, 0)})...)
+			}
 		}
-		switch m {
-		case 15:
-			out = append(out, "quarterpast"+hour, "aquarterpast"+hour)
-		case 30:
-			out = append(out, "halfpast"+hour)
-		}
-	}
-	say(strings.Join(cardinalWords(h, false), ""))
-	if h > 12 {
-		say(strings.Join(cardinalWords(h-12, false), ""))
-	} else if h == 0 {
-		say("twelve")
-	}
-	if m > 30 {
-		next := strings.Join(cardinalWords(h%12+1, false), "")
-		left := strings.Join(belowThousand(60-m, false), "")
-		out = append(out, left+"to"+next, left+"minutesto"+next)
-		if m == 45 {
-			out = append(out, "quarterto"+next, "aquarterto"+next)
-		}
-	}
-	return out
-}
-
-// fractionReadings returns the ways to say the fractions that have names, or nil.
-func fractionReadings(over, under string) []string {
-	n, err := strconv.ParseUint(over, 10, 8)
-	d, err2 := strconv.ParseUint(under, 10, 8)
-	if err != nil || err2 != nil || n == 0 || n > 19 || d < 2 || d > 20 {
-		return nil
-	}
-	one, many := withLast(cardinalWords(d, false), ordinalWord), ""
-	many = one + "s"
-	if d == 2 {
-		one, many = "half", "halves"
-	}
-	if n > 1 {
-		out := []string{smallNumber(n) + many}
-		if d == 4 {
-			out = append(out, smallNumber(n)+"quarters")
-		}
-		return out
-	}
-	out := []string{one, "one" + one, "a" + one, "anda" + one}
-	if d == 4 {
-		out = append(out, "quarter", "onequarter", "aquarter", "andaquarter")
 	}
 	return out
 }

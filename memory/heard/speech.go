@@ -34,6 +34,11 @@ type speech struct {
 	skips      []skipStretch
 	words      int  // words, symbols not counted
 	choices    bool // some byte has one of markChoice
+
+	sure  bool               // whether the language of the text is known, and how it counts
+	langs []*language        // whose readings the choices have; set by read
+	kept  map[int32][]choice // the choices at places, once made
+	said  int                // bytes of these choices
 }
 
 // skipStretch is a stretch of text that a voice may leave out: code blocks, [stage directions],
@@ -81,7 +86,6 @@ func newSpeech(src string) *speech {
 	for _, k := range s.skips {
 		s.marks[k.from] |= markSkip
 	}
-	s.markReadings()
 	return &s.speech
 }
 
@@ -179,23 +183,32 @@ func (s *speechScanner) gap(r rune, at, to int) {
 		if s.last == kindDigit && groupOfThree(s.src[to:]) {
 			return
 		}
+		if s.last == kindDigit && then == kindDigit {
+			s.symbol(r, at, to, markContext)
+			return
+		}
+	case '_':
+		if s.last == kindLetter && then == kindLetter {
+			s.symbol(r, at, to, markContext)
+			return
+		}
 	case '.':
 		if s.last != kindGap && s.last != kindSymbol && (then == kindLetter || then == kindDigit) || s.last == kindGap && then == kindDigit {
 			s.symbol(r, at, to, markContext)
 			return
 		}
 	case ':', '/':
-		if s.last == kindDigit && then == kindDigit {
+		if s.last == kindDigit && then == kindDigit || r == '/' && s.last != kindGap && s.last != kindSymbol && then == kindLetter {
 			s.symbol(r, at, to, markContext)
 			return
 		}
-	case '-', '–', '—', '−':
-		if then == kindDigit && (s.last == kindDigit || s.last == kindGap) {
+	case '-', '–', '—', '−', '~', '〜', '～':
+		if s.joins(r, then, following) {
 			s.symbol('-', at, to, markContext)
 			return
 		}
 	case '#':
-		if then == kindDigit && s.last == kindGap {
+		if (then == kindDigit || then == kindLetter) && s.last == kindGap {
 			s.symbol(r, at, to, markContext)
 			return
 		}
@@ -207,11 +220,27 @@ func (s *speechScanner) gap(r rune, at, to int) {
 	s.last = kindGap
 }
 
+// joins reports whether a dash, with the rune following behind it, may be spoken: it is a minus, it
+// joins two numbers, or letters and a number, or it stands for a range of words.
+func (s *speechScanner) joins(dash rune, then runeKind, following rune) bool {
+	number := then == kindDigit || strings.ContainsRune("$€£¥₹", following)
+	switch s.last {
+	case kindDigit:
+		return number || then == kindLetter
+	case kindLetter:
+		return then == kindDigit || dash == '–' && then == kindLetter
+	}
+	return number && s.last != kindSymbol
+}
+
 // markup returns the length of the silent construct that starts with c, or 0.
 func (s *speechScanner) markup(c byte) int {
 	rest := s.src[s.i:]
 	switch c {
 	case '<':
+		if n := thoughtLen(rest); n > 0 {
+			return n
+		}
 		return tagLen(rest)
 	case '&':
 		return s.entity(rest)
@@ -262,6 +291,27 @@ func tagLen(s string) int {
 			return i + 1
 		case '<':
 			return 0
+		}
+	}
+	return 0
+}
+
+// thoughtLen returns the length of the block of reasoning at the start of s, or 0. A block without
+// an end goes on to the end of the text.
+func thoughtLen(s string) int {
+	for _, name := range [...]string{"think", "thinking", "reasoning"} {
+		if len(s) < len(name)+2 || !strings.EqualFold(s[1:len(name)+2], name+">") {
+			continue
+		}
+		end := "</" + name + ">"
+		for i := len(name) + 2; ; i++ {
+			at := strings.IndexByte(s[i:], '<')
+			if at < 0 {
+				return len(s)
+			}
+			if i += at; len(s)-i >= len(end) && strings.EqualFold(s[i:i+len(end)], end) {
+				return i + len(end)
+			}
 		}
 	}
 	return 0
@@ -402,20 +452,6 @@ func groupOfThree(s string) bool {
 		}
 	}
 	return true
-}
-
-// markReadings marks the words that have other readings (see wordReadings).
-func (s *speech) markReadings() {
-	prev := ""
-	for at := 0; at < len(s.text); {
-		end := s.wordEnd(at)
-		word := s.text[at:end]
-		if hasReading(prev, word) {
-			s.marks[at] |= markReading
-			s.choices = true
-		}
-		prev, at = word, end
-	}
 }
 
 // wordEnd returns the end of the word that has the byte at.

@@ -10,7 +10,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -31,7 +33,7 @@ func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Re
 			start.LastDelivery = max(start.LastDelivery, d.id)
 		}
 	}
-	for _, r := range append([]export.Record{{Start: &start}}, s.records(sc)...) {
+	for _, r := range append([]export.Record{{Start: &start}}, s.exported(sc)...) {
 		if err := each(r); err != nil {
 			return err
 		}
@@ -48,8 +50,8 @@ func (s *Store) eventIn(sc export.Scope, e *event) bool {
 	return (sc.Project == "" || e.agent.project == sc.Project) && (sc.Agent == "" || e.agent.id == sc.Agent) && (e.agent.id == "" || s.agents[e.agent] != nil)
 }
 
-// records returns all records of a scope in order. The caller holds mu.
-func (s *Store) records(sc export.Scope) (out []export.Record) {
+// exported returns all records of a scope in order. The caller holds mu.
+func (s *Store) exported(sc export.Scope) (out []export.Record) {
 	if sc.Project == "" {
 		for _, name := range slices.Sorted(maps.Keys(s.keys)) {
 			out = append(out, export.Record{Key: &export.Key{Name: name, Value: s.keys[name]}})
@@ -73,7 +75,7 @@ func (s *Store) records(sc export.Scope) (out []export.Record) {
 		}
 	}
 	for i, p := range s.items {
-		if it, ok := s.item(memory.ItemProject(p.key.project), i); ok && s.agentIn(sc, p.key) {
+		if it, ok := s.item(items.ProjectOf(p.key.project), i); ok && s.agentIn(sc, p.key) {
 			out = append(out, export.Record{Item: &export.Item{Project: p.key.project, AgentID: p.key.id, Seq: p.seq, Row: it.Row}})
 		}
 	}
@@ -92,11 +94,30 @@ func (s *Store) records(sc export.Scope) (out []export.Record) {
 				continue
 			}
 			for _, id := range slices.Sorted(maps.Keys(s.spaces[space])) {
-				out = append(out, export.Record{Conversation: &export.Conversation{Project: space.Project, ID: id, Body: s.spaces[space][id].Value}})
+				if e := s.spaces[space][id]; e.ExpiresMS == kv.Never { // others are marks that a copy does not need
+					out = append(out, export.Record{Conversation: &export.Conversation{Project: space.Project, ID: id, Body: e.Value}})
+				}
 			}
 		}
 	}
-	return append(append(out, s.eventRecords(sc)...), s.deliveryRecords(sc)...)
+	return append(append(append(out, s.values(sc)...), s.eventRecords(sc)...), s.deliveryRecords(sc)...)
+}
+
+func (s *Store) values(sc export.Scope) (out []export.Record) {
+	for at, space := range s.records.spaces {
+		for _, r := range space.rows {
+			if !r.Deleted && sc.Agent == "" && (sc.Project == "" || sc.Project == at.Project) {
+				out = append(out, export.Record{Value: &export.Value{
+					Project: at.Project, Name: at.Name, User: export.Text(at.User), ID: export.Text(r.ID), Rev: r.Rev, UpdatedMS: r.UpdatedMS, Body: r.Body, SpaceRev: space.state.Rev,
+				}})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b export.Record) int {
+		v, w := a.Value, b.Value
+		return cmp.Or(cmp.Compare(v.Project, w.Project), cmp.Compare(v.Name, w.Name), bytes.Compare(v.User, w.User), bytes.Compare(v.ID, w.ID))
+	})
+	return out
 }
 
 func (s *Store) eventRecords(sc export.Scope) (out []export.Record) {
@@ -156,7 +177,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	}
 	next := Store{
 		agents: maps.Clone(s.agents), made: s.made, joins: maps.Clone(s.joins), endpoints: slices.Clone(s.endpoints), events: maps.Clone(s.events),
-		deliveries: slices.Clone(s.deliveries), keys: maps.Clone(s.keys), spaces: maps.Clone(s.spaces), items: slices.Clone(s.items),
+		deliveries: slices.Clone(s.deliveries), keys: maps.Clone(s.keys), spaces: maps.Clone(s.spaces), items: slices.Clone(s.items), records: s.records.clone(),
 	}
 	for space, list := range next.spaces {
 		next.spaces[space] = maps.Clone(list)
@@ -174,7 +195,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 	}
 	s.published = nil
 	s.agents, s.made, s.joins, s.endpoints, s.events = next.agents, next.made, next.joins, next.endpoints, next.events
-	s.deliveries, s.keys, s.spaces, s.items, s.mark = next.deliveries, next.keys, next.spaces, next.items, bytes.Clone(mark)
+	s.deliveries, s.keys, s.spaces, s.items, s.records, s.mark = next.deliveries, next.keys, next.spaces, next.items, next.records, bytes.Clone(mark)
 	s.wake()
 	return nil
 }
@@ -208,6 +229,10 @@ func (s *Store) against(r *export.Record) string {
 		return s.againstAgent(r.Agent)
 	case r.Conversation != nil:
 		if _, there := s.spaces[kv.Space{Project: r.Conversation.Project}][r.Conversation.ID]; there {
+			return export.IsThere
+		}
+	case r.Value != nil:
+		if row, there := s.records.space(r.Value.Space()).rows[string(r.Value.ID)]; there && !row.Deleted {
 			return export.IsThere
 		}
 	case r.Event != nil:
@@ -278,6 +303,14 @@ func (s *Store) importOne(r *export.Record, fresh map[key]*agent) error {
 		if !s.addEntry(kv.Space{Project: c.Project}, kv.Entry{Key: c.ID, Value: c.Body, ExpiresMS: kv.Never}) {
 			return taken("conversation %s of project %s", c.ID, c.Project)
 		}
+	case r.Value != nil:
+		v := r.Value
+		if s.against(r) != "" {
+			return export.ErrThere(v)
+		}
+		space := s.records.own(v.Space())
+		space.state = v.Place(space.state)
+		space.rows[string(v.ID)] = record.Record{ID: string(v.ID), Rev: v.Rev, UpdatedMS: v.UpdatedMS, Body: bytes.Clone(v.Body)}
 	case r.Event != nil:
 		e := r.Event
 		k := key{e.Project, e.AgentID}
@@ -329,7 +362,7 @@ func (s *Store) importAgent(a *export.Agent, fresh map[key]*agent) error {
 func (s *Store) own(k key, fresh map[key]*agent) *agent {
 	a := s.agents[k]
 	if fresh[k] == nil { // of an earlier call
-		a = &agent{no: a.no, head: a.head, list: slices.Clone(a.list)}
+		a = &agent{no: a.no, head: a.head, list: slices.Clone(a.list), written: a.written}
 		fresh[k], s.agents[k] = a, a
 	}
 	return a
@@ -347,6 +380,7 @@ func (s *Store) importMessage(m *export.Message, fresh map[key]*agent) error {
 		return taken("message %d of agent %s", m.Seq, m.AgentID)
 	}
 	a.list = slices.Insert(a.list, i, m.Message)
+	a.written += int64(len(m.Content) + len(m.Parts) + len(m.ToolCalls))
 	a.head.Last = a.list[len(a.list)-1]
 	return nil
 }

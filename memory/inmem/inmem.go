@@ -33,8 +33,10 @@ type Store struct {
 	replays    map[key]replay    // by project and name
 
 	spaces map[kv.Space]map[string]kv.Entry
-	mark   []byte      // of an import that was not finished
-	items  []itemPlace // in order of arrival; those of erased agents stay
+
+	records records
+	mark    []byte      // of an import that was not finished
+	items   []itemPlace // in order of arrival; those of erased agents stay
 }
 
 type key struct{ project, id string }
@@ -44,7 +46,8 @@ type agent struct {
 	ver  int64 // see memory.Version
 	head memory.Head
 	// In order of Seq; replaced as a whole, never changed, since callers hold parts of it.
-	list []memory.Message
+	list    []memory.Message
+	written int64 // see memory.Usage.Bytes
 }
 
 var (
@@ -54,7 +57,7 @@ var (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kv.Entry{}, replays: map[key]replay{}}
+	return &Store{agents: map[key]*agent{}, joins: map[key]string{}, events: map[string]*event{}, woken: make(chan struct{}, 1), keys: map[string][]byte{}, spaces: map[kv.Space]map[string]kv.Entry{}, records: newRecords(), replays: map[key]replay{}}
 }
 
 // enter locks the store for one call; without an error the caller unlocks it.
@@ -196,7 +199,8 @@ func (s *Store) write(k key, a *agent, w *memory.Write) error {
 	if err := s.enqueue(k, c.Events); err != nil {
 		return err
 	}
-	a.head, a.list = w.Head, list
+	a.head, a.list = *w.Head, list
+	a.written += w.Bytes()
 	a.ver++
 	s.noteItems(k, a, *c)
 	return nil

@@ -2,12 +2,14 @@ package inmem
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/items"
 )
 
-var _ memory.ItemStore = (*Store)(nil)
+var _ items.Store = (*Store)(nil)
 
 // itemPlace is where an item is. agent is the one that it was written to; another may have its key
 // later.
@@ -22,7 +24,7 @@ func (s *Store) noteItems(k key, a *agent, c memory.Change) {
 	for _, list := range [][]memory.Message{c.Append, c.Replace} {
 		for i := range list {
 			p := itemPlace{k, a, list[i].Seq}
-			if _, ok := list[i].ItemRow(k.project, k.id); ok && !slices.Contains(s.items, p) {
+			if _, ok := items.RowOf(&list[i], k.project, k.id); ok && !slices.Contains(s.items, p) {
 				s.items = append(s.items, p)
 			}
 		}
@@ -31,19 +33,19 @@ func (s *Store) noteItems(k key, a *agent, c memory.Change) {
 
 // item returns the item at a place of the list, unless it is no longer one of the project. The
 // caller holds mu.
-func (s *Store) item(project string, at int) (memory.StoredItem, bool) {
+func (s *Store) item(project string, at int) (items.Item, bool) {
 	p := s.items[at]
 	i, ok := place(p.agent.list, p.seq)
-	if !ok || memory.ItemProject(p.key.project) != project || s.agents[p.key] != p.agent {
-		return memory.StoredItem{}, false
+	if !ok || items.ProjectOf(p.key.project) != project || s.agents[p.key] != p.agent {
+		return items.Item{}, false
 	}
 	m := p.agent.list[i]
-	row, ok := m.ItemRow(p.key.project, p.key.id)
-	return memory.StoredItem{No: int64(at) + 1, Project: p.key.project, AgentID: p.key.id, Message: m, Row: row}, ok
+	row, ok := items.RowOf(&m, p.key.project, p.key.id)
+	return items.Item{No: int64(at) + 1, Project: p.key.project, AgentID: p.key.id, Message: m, Row: row}, ok
 }
 
 // Items returns a project's items, newest first.
-func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) ([]memory.StoredItem, int64, error) {
+func (s *Store) Items(ctx context.Context, project string, q items.Query) ([]items.Item, int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -52,7 +54,7 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 	if q.Before > 0 {
 		from = int(q.Before) - 1
 	}
-	var out []memory.StoredItem
+	var out []items.Item
 	for i, looked := from-1, 0; i >= 0; i-- {
 		if looked == max(q.Limit, 1) {
 			return out, int64(i) + 2, nil
@@ -74,9 +76,9 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 }
 
 // Item returns the first item with an ID.
-func (s *Store) Item(ctx context.Context, project, id string) (memory.StoredItem, error) {
+func (s *Store) Item(ctx context.Context, project, id string) (items.Item, error) {
 	if err := s.enter(ctx); err != nil {
-		return memory.StoredItem{}, err
+		return items.Item{}, err
 	}
 	defer s.mu.Unlock()
 	for i := range s.items {
@@ -84,5 +86,39 @@ func (s *Store) Item(ctx context.Context, project, id string) (memory.StoredItem
 			return it, nil
 		}
 	}
-	return memory.StoredItem{}, memory.ErrNoItem(id)
+	return items.Item{}, items.ErrNotFound(id)
+}
+
+// AgentsOf returns the agents with messages of a user.
+func (s *Store) AgentsOf(ctx context.Context, project, user string) (out []items.AgentVersion, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	seen := map[key]bool{}
+	for i := range s.items {
+		k := s.items[i].key
+		if it, ok := s.item(project, i); ok && it.Row.UserID == user && k.project == project && !seen[k] {
+			seen[k] = true
+			a := s.agents[k]
+			out = append(out, items.AgentVersion{ID: k.id, Version: memory.Version{No: int64(a.no), Rev: a.head.Rev, Ver: a.ver}})
+		}
+	}
+	return out, nil
+}
+
+// Users returns the users of a project's items.
+func (s *Store) Users(ctx context.Context, project, after string, limit int) ([]string, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	seen := map[string]bool{}
+	for i := range s.items {
+		if it, ok := s.item(project, i); ok && it.Row.UserID > after {
+			seen[it.Row.UserID] = true
+		}
+	}
+	users := slices.Sorted(maps.Keys(seen))
+	return users[:min(limit, len(users))], nil
 }

@@ -41,6 +41,9 @@ func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv
 				return err
 			}
 		}
+		if _, there := list[e.Key]; there && limit.New {
+			return kv.ErrTaken(e.Key)
+		}
 		keys, size := int64(1), e.Size()
 		for key, other := range list {
 			if key != e.Key {

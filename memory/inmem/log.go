@@ -237,24 +237,19 @@ func (s *Store) ReplayAll(ctx context.Context, r webhook.Replay) (out webhook.Re
 		endpoint string
 	}
 	seen := map[pair]bool{}
-	every, _ := webhook.ParseCursor("")
-	for _, d := range s.selected(r.Filter, every) {
-		key := pair{d.event, d.endpoint}
-		if !s.lives(d) || seen[key] {
-			continue
-		}
-		if out.Count == webhook.MaxReplay {
-			out.More, out.ToMS = true, d.created+1
-			break
-		}
-		seen[key] = true
-		due := r.DueMS(r.NowMS, int64(out.Count))
-		out.Count++
-		if !r.DryRun {
-			s.add(d.event, d.endpoint, due, r.NowMS, d.id)
-		}
-	}
-	return out, nil
+	job := webhook.NewReplayJob(r.NowMS, int64(len(s.deliveries)))
+	err = webhook.ReplaySlice(&job, r, s.selected(r.Filter, job.At), true,
+		func(d *delivery) webhook.Cursor { return webhook.Cursor{MS: d.created, ID: d.id} },
+		func(d *delivery) (bool, error) { return s.lives(d) && !seen[pair{d.event, d.endpoint}], nil },
+		func(d *delivery, dueMS int64) error {
+			seen[pair{d.event, d.endpoint}] = true
+			if !r.DryRun {
+				s.add(d.event, d.endpoint, dueMS, r.NowMS, d.id)
+			}
+			return nil
+		})
+	out = job.Result()
+	return out, err
 }
 
 // Cancel ends a pending delivery.

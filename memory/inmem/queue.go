@@ -111,13 +111,14 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) ([]webhook.Delivery,
 	sort.SliceStable(list, func(i, j int) bool { return list[i].urgent && !list[j].urgent })
 	var out []webhook.Delivery
 	urgent, bytes := 0, int64(0)
+	shares := c.Shares()
 	for _, d := range list {
 		i := s.endpoint(d.endpoint)
 		if i < 0 || s.endpoints[i].Disabled {
 			continue
 		}
 		now := d.urgent && urgent < c.Urgent
-		if !now && (len(out)-urgent >= c.Limit || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint])) {
+		if !now && (len(out)-urgent >= c.Limit || full(&s.endpoints[i], c, flying[d.endpoint], taken[d.endpoint]) || !shares(&s.endpoints[i])) {
 			continue
 		}
 		if bytes += int64(len(d.event.Body)); c.Bytes > 0 && bytes > c.Bytes && len(out) > 0 {

@@ -2,6 +2,7 @@ package inmem
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sort"
 
@@ -143,6 +144,32 @@ func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 		}
 	}
 	return nil
+}
+
+// Usage returns what each project has stored.
+func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	by := map[string]memory.Usage{}
+	for k, a := range s.agents {
+		u := by[k.project]
+		u.Project = k.project
+		u.Messages += a.head.NextSeq - 1
+		u.Bytes += a.written
+		if !a.head.Agent.Status.Ended() {
+			u.Agents++
+		}
+		by[k.project] = u
+	}
+	for at, space := range s.records.spaces {
+		u := by[at.Project]
+		u.Project = at.Project
+		u.Bytes += space.state.Bytes
+		by[at.Project] = u
+	}
+	return slices.Collect(maps.Values(by)), nil
 }
 
 // Count implements memory.Store.

@@ -12,7 +12,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -23,31 +26,32 @@ const (
 )
 
 // Content reads a message's content: a string, an array of parts, or null. The texts of the text
-// parts, joined by line breaks, are the text then. parts is nil unless the content is an array.
-func Content(field string, raw json.RawMessage) (text string, parts json.RawMessage, err error) {
+// parts, joined by line breaks, are the text then. parts is nil unless the content is an array. The
+// text and the parts may have limit bytes each.
+func Content(field string, raw json.RawMessage, limit int) (content string, parts json.RawMessage, err error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil, nil
 	}
 	switch raw[0] {
 	case '"':
-		text, err = stringOf(field, raw)
+		content, err = stringOf(field, raw)
 	case '[':
-		text, parts, err = partsOf(field, raw)
+		content, parts, err = partsOf(field, raw, limit)
 	default:
 		err = fault.At(fault.Invalid, field, "is neither a string nor an array of parts")
 	}
 	if err != nil {
 		return "", nil, err
 	}
-	text, err = memory.CleanText(field, text, memory.MaxText)
-	return text, parts, err
+	content, err = text.Clean(field, content, limit)
+	return content, parts, err
 }
 
 func stringOf(field string, raw json.RawMessage) (string, error) {
 	if !utf8.Valid(raw) {
 		// Repair it before encoding/json, which would replace each broken byte on its own. A byte
 		// becomes at most three.
-		s, err := memory.CleanText(field, string(raw), 3*len(raw))
+		s, err := text.Clean(field, string(raw), 3*len(raw))
 		if err != nil {
 			return "", err
 		}
@@ -63,7 +67,7 @@ func stringOf(field string, raw json.RawMessage) (string, error) {
 	return text, nil
 }
 
-func partsOf(field string, raw json.RawMessage) (string, json.RawMessage, error) {
+func partsOf(field string, raw json.RawMessage, limit int) (string, json.RawMessage, error) {
 	var list []struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
@@ -84,8 +88,8 @@ func partsOf(field string, raw json.RawMessage) (string, json.RawMessage, error)
 	if err := json.Compact(&b, raw); err != nil {
 		return "", nil, fault.At(fault.Invalid, field, "is not valid JSON")
 	}
-	if b.Len() > memory.MaxText {
-		return "", nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", b.Len(), memory.MaxText)
+	if b.Len() > limit {
+		return "", nil, fault.At(fault.Invalid, field, "is %d bytes long; at most %d are allowed", b.Len(), limit)
 	}
 	return strings.Join(texts, "\n"), bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD")), nil
 }
@@ -101,15 +105,15 @@ func Metadata(field string, in map[string]json.RawMessage) (map[string]json.RawM
 		case "source", "interrupted", "interrupt_timestamp", "original":
 			continue
 		}
-		key, err := memory.CleanText(field, k, MaxMetadataBytes)
+		key, err := text.Clean(field, k, MaxMetadataBytes)
 		if err != nil {
 			return nil, err
 		}
 		if HasNUL(v) {
-			return nil, fault.At(fault.Invalid, field+"."+clip(k), "holds a NUL character, which is not allowed")
+			return nil, fault.At(fault.Invalid, field+"."+text.Clip(k, 60), "must not contain a NUL character")
 		}
 		if v, err = Compact(v); err != nil {
-			return nil, fault.At(fault.Invalid, field+"."+clip(k), "is not valid JSON")
+			return nil, fault.At(fault.Invalid, field+"."+text.Clip(k, 60), "is not valid JSON")
 		}
 		if out == nil {
 			out = make(map[string]json.RawMessage, len(in))
@@ -208,17 +212,22 @@ func ReplaceNUL(raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// Error turns an error of encoding/json into one that names the field and what is allowed.
+// Error turns an error of encoding/json, or of its successor with the same semantics, into one
+// that names the field and what is allowed.
 func Error(err error) error {
 	if errors.Is(err, io.EOF) {
-		return fault.New(fault.BadRequest, "the body is empty; a JSON object is wanted")
+		return fault.New(fault.BadRequest, "the body must be a JSON object, not empty")
 	}
-	if typ, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	typ, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if v2, is := errors.AsType[*jsonv1.UnmarshalTypeError](err); is {
+		typ, ok = &json.UnmarshalTypeError{Value: v2.Value, Type: v2.Type, Field: v2.Field}, true
+	}
+	if ok {
 		field := wireField(typ.Field)
 		if field == "" {
-			return fault.New(fault.BadRequest, "the body is a JSON %s; an object is wanted", typ.Value)
+			return fault.New(fault.BadRequest, "the body must be a JSON object, not a JSON %s", typ.Value)
 		}
-		return fault.At(fault.Invalid, field, "is a JSON %s, which is not allowed here; %s is wanted", typ.Value, TypeName(typ.Type))
+		return fault.At(fault.Invalid, field, "must be %s, not a JSON %s", TypeName(typ.Type), typ.Value)
 	}
 	// Encoding/json has no type for it.
 	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
@@ -227,14 +236,17 @@ func Error(err error) error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
 	}
+	if strings.HasSuffix(err.Error(), "after top-level value") {
+		return fault.New(fault.BadRequest, "the body holds more than one JSON value")
+	}
 	return fault.Wrap(fault.BadRequest, err, "the body is not valid JSON: "+err.Error())
 }
 
 // wireField returns a field's path without the names of embedded structs, which encoding/json adds
-// to it. Names on the wire are in lower case.
+// to it, and without indexes. Names on the wire are in lower case.
 func wireField(path string) string {
 	parts := strings.Split(path, ".")
-	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p })
+	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.ToLower(p) != p || strings.Trim(p, "0123456789") == "" })
 	return strings.Join(parts, ".")
 }
 
@@ -255,13 +267,4 @@ func TypeName(t reflect.Type) string {
 		return "a number"
 	}
 	return "a whole number"
-}
-
-// clip shortens a key for an error message.
-func clip(s string) string {
-	const limit = 60
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

@@ -31,7 +31,7 @@ func TestContent(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			text, parts, err := input.Content("content", json.RawMessage(tt.in))
+			text, parts, err := input.Content("content", json.RawMessage(tt.in), memory.MaxText)
 			if tt.err != "" {
 				if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "content") || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("error %v, want content and %q", err, tt.err)
@@ -111,11 +111,11 @@ func TestError(t *testing.T) {
 		Count int `json:"count"`
 	}
 	for in, want := range map[string]string{
-		`{"count":"x"}`: "count: is a JSON string, which is not allowed here; a whole number is wanted",
-		`{"name":1}`:    "name: is a JSON number, which is not allowed here; a string is wanted",
-		`[]`:            "the body is a JSON array; an object is wanted",
+		`{"count":"x"}`: "count: must be a whole number, not a JSON string",
+		`{"name":1}`:    "name: must be a string, not a JSON number",
+		`[]`:            "the body must be a JSON object, not a JSON array",
 		`{"a":1}`:       "a: is not a field of this call",
-		``:              "the body is empty",
+		``:              "the body must be a JSON object, not empty",
 		`{`:             "the body is not valid JSON",
 	} {
 		dec := json.NewDecoder(strings.NewReader(in))

@@ -75,7 +75,7 @@ func conversationBody(body []byte) ([]byte, error) {
 	trimmed := bytes.Trim(body, " \t\r\n")
 	switch {
 	case len(trimmed) == 0:
-		return nil, fault.New(fault.BadRequest, "the body is empty; an object with messages and summary, or a list of messages, is wanted")
+		return nil, fault.New(fault.BadRequest, "the body must be an object with messages and summary, or a list of messages, not empty")
 	case !utf8.Valid(body):
 		return nil, fault.New(fault.BadRequest, "the body is not valid UTF-8, so that it could not be given back as it came")
 	case !json.Valid(body):
@@ -89,7 +89,7 @@ func conversationBody(body []byte) ([]byte, error) {
 		return append(out, `,"summary":null}`...), nil
 	case '{':
 	default:
-		return nil, fault.New(fault.BadRequest, "the body is neither an object nor a list; an object with messages and summary, or a list of messages, is wanted")
+		return nil, fault.New(fault.BadRequest, "the body must be an object with messages and summary, or a list of messages")
 	}
 	// By their exact names: encoding/json would match "Messages" too.
 	var members map[string]json.RawMessage

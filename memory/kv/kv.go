@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // Space is a set of keys: the working memory of an agent, or, with an empty Agent, the
@@ -47,6 +47,14 @@ type Page struct {
 type Limit struct {
 	Keys  int
 	Bytes int64
+	// New refuses to replace an entry that has not expired. Of several calls at the same time, on
+	// any server, one succeeds.
+	New bool
+}
+
+// ErrTaken returns the fault.Conflict of a key that Limit.New finds in use.
+func ErrTaken(key string) error {
+	return fault.New(fault.Conflict, "there is an entry %q already", key)
 }
 
 // Check returns fault.Quota if a space may not hold so many keys and bytes.
@@ -71,7 +79,7 @@ func ErrNoKey(s Space, key string) error {
 }
 
 // Store keeps the entries of all spaces. What has expired is absent for every method, and an
-// agent's entries are gone with the agent. memorytest.RunConversations and RunWorking are its
+// agent's entries are gone with the agent. storetest.RunConversations and RunWorking are its
 // contract as tests. Its methods are safe for concurrent use, and what they acknowledge is on disk,
 // except in drivers that say otherwise. nowMS is the time, Unix ms.
 //
@@ -81,15 +89,15 @@ func ErrNoKey(s Space, key string) error {
 // milliseconds at a time.
 type Store interface {
 	// PutKey stores an entry and replaces one of the same key. It fails with fault.Stopped once the
-	// space's agent has ended, and as Limit.Check does. With a limit of zero bytes a store need not
-	// add up the space's bytes.
+	// space's agent has ended, with fault.Conflict if limit.New forbids to replace, and as
+	// Limit.Check does. With a limit of zero bytes a store need not add up the space's bytes.
 	PutKey(ctx context.Context, s Space, e Entry, limit Limit, nowMS int64) error
 	// GetKey returns an entry, byte for byte, or fault.NotFound.
 	GetKey(ctx context.Context, s Space, key string, nowMS int64) (Entry, error)
 	// DeleteKey deletes an entry and reports whether there was one.
 	DeleteKey(ctx context.Context, s Space, key string, nowMS int64) (bool, error)
 	// ListKeys returns the first limit keys after the given one ("" = from the beginning) by code
-	// point.
+	// point. In a project's space, Page.Total may count expired entries until SweepKeys.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
 	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is
 	// stored meanwhile may go or stay.
@@ -103,5 +111,5 @@ func validKey(field, key string, maxChars int) error {
 	if key == "." || key == ".." {
 		return fault.At(fault.Invalid, field, "%q is no %s, since paths lose it on their way", key, field)
 	}
-	return memory.ValidName(field, key, maxChars)
+	return text.ValidName(field, key, maxChars)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/memorytest"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // TestWorkingMemoryExpires: a value is absent from its end on, whether anything has swept it or
@@ -19,7 +19,7 @@ import (
 func TestWorkingMemoryExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memorytest.New()
+		store := storetest.New()
 		w := &kv.Working{Store: store, Agents: store, Now: time.Now, OnError: func(what string, err error) { t.Error(what, err) }}
 		a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
 		a.Settings.Memory.Working.TTL = 90

@@ -17,6 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
@@ -86,7 +87,7 @@ func Validate(d Document) (Report, error) {
 	schema := findPart(at)
 	if schema == nil {
 		return Report{}, fault.At(fault.Invalid, "part", "%q is no object of the model; there are %s, short_term, long_term, provider_interface, lifecycle and what stands in them, such as short_term.working_memory",
-			clip(d.Part), All)
+			text.Clip(d.Part, 60), All)
 	}
 	if len(d.Variables) > MaxVariables {
 		return Report{}, fault.At(fault.Invalid, "variables", "has %d of them, which is more than %d", len(d.Variables), MaxVariables)
@@ -142,7 +143,7 @@ func decode(b []byte) (map[string]any, error) {
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, fault.New(fault.BadRequest, "the document is %s; an object is wanted", show(v))
+		return nil, fault.New(fault.BadRequest, "the document must be an object, not %s", show(v))
 	}
 	return m, nil
 }
@@ -251,9 +252,9 @@ func joinPath(parent *jsonschema.Schema, path, key string) string {
 	case parent.Items2020 != nil:
 		return path + "[" + key + "]"
 	case path == "":
-		return clip(key)
+		return text.Clip(key, 60)
 	}
-	return path + "." + clip(key)
+	return path + "." + text.Clip(key, 60)
 }
 
 // show returns a value for an error, shortened, or its kind if it is an object or a list.
@@ -262,21 +263,13 @@ func show(v any) string {
 	case nil:
 		return "null"
 	case string:
-		return strconv.Quote(clip(v))
+		return strconv.Quote(text.Clip(v, 60))
 	case json.Number:
-		return clip(string(v))
+		return text.Clip(string(v), 60)
 	case bool:
 		return strconv.FormatBool(v)
 	case []any:
 		return "a list"
 	}
 	return "an object"
-}
-
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -65,7 +65,7 @@ func wants(s *jsonschema.Schema) string {
 	case s.Const != nil:
 		return "is not " + (*s.Const).(string)
 	case s.Enum != nil:
-		return "is not one of " + strings.Join(texts(s.Enum.Values), ", ")
+		return "must be one of " + strings.Join(texts(s.Enum.Values), ", ")
 	case s.Pattern != nil:
 		return "is not of the form ossa/vX.Y.Z"
 	case isType(s, "boolean"):

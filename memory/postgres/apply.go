@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,21 +29,16 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 	}
 	defer leave()
 	a := applying{s: s, ctx: ctx, batch: batch, errs: make([]error, len(batch))}
-	all := make([]int, len(batch))
-	for i := range all {
-		all[i] = i
+	var together, alone []int
+	for i := range batch {
+		if s.isHeld(batch[i].No) {
+			alone = append(alone, i)
+		} else {
+			together = append(together, i)
+		}
 	}
-	together, held := a.apart(all)
-	if a.together(together); a.locked {
-		// Writes of agents whose rows other sessions hold are retried once, after the other writes.
-		var more [][]int
-		together, more = a.apart(together)
-		a.together(together)
-		held = append(held, more...)
-	}
-	for _, list := range held {
-		a.held(list)
-	}
+	a.together(together)
+	a.apart(alone, heldWait)
 	if first := a.errs[0]; fault.Is(first, fault.Unavailable) && !slices.ContainsFunc(a.errs, func(err error) bool { return err != first }) {
 		return nil, first
 	}
@@ -53,58 +47,57 @@ func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error
 
 // applying is a call of Apply.
 type applying struct {
-	s      *Store
-	ctx    context.Context
-	batch  []memory.Write
-	errs   []error
-	locked bool // the last group was not stored, because another session holds a row of it
+	s     *Store
+	ctx   context.Context
+	batch []memory.Write
+	errs  []error
 }
 
-// together stores some writes of the batch in one statement, and one by one if the database refuses
-// that.
+// together stores some writes of the batch in one statement, and each by itself if the database
+// refuses that.
 func (a *applying) together(list []int) {
-	a.locked = false
 	if len(list) == 0 {
 		return
 	}
 	err := a.store(list, 0)
-	switch {
-	case err == nil:
+	if err == nil {
 		return
-	case lockedOut(err) && a.s.findHeld(a.ctx, a.nos(list)):
-		a.locked = true
+	}
+	if lockedOut(err) {
+		a.apart(list, heldWait)
 		return
 	}
 	err = a.s.failed(a.ctx, err, "commit")
-	if len(list) == 1 || fault.Is(err, fault.Unavailable) {
-		a.fail(list, err)
+	if len(list) > 1 && !fault.Is(err, fault.Unavailable) {
+		a.apart(list, 0)
 		return
 	}
-	failed := map[int64]bool{}
-	for _, i := range list {
-		if no := a.batch[i].No; failed[no] {
-			a.errs[i] = memory.ErrStale
-		} else if err := a.store([]int{i}, 0); err != nil {
-			a.errs[i] = a.s.failed(a.ctx, err, "commit")
-		}
-		failed[a.batch[i].No] = a.errs[i] != nil
-	}
-}
-
-func (a *applying) fail(list []int, err error) {
 	for _, i := range list {
 		a.errs[i] = err
 	}
 }
 
-// nos returns the numbers of the agents that writes are about, in order.
-func (a *applying) nos(list []int) []int64 {
-	nos := make([]int64, 0, len(list))
+// apart stores each of some writes in a statement of its own.
+func (a *applying) apart(list []int, wait time.Duration) {
+	failed := map[int64]bool{}
 	for _, i := range list {
-		nos = append(nos, a.batch[i].No)
+		no := a.batch[i].No
+		if failed[no] {
+			a.errs[i] = memory.ErrStale
+			continue
+		}
+		err := a.store([]int{i}, wait)
+		if wait > 0 {
+			a.s.hold(no, lockedOut(err))
+		}
+		if lockedOut(err) {
+			err = fault.Wrap(fault.Unavailable, err, "another server holds the agent; nothing was written; try again")
+		}
+		if err != nil {
+			a.errs[i] = a.s.failed(a.ctx, err, "commit")
+		}
+		failed[no] = a.errs[i] != nil
 	}
-	slices.Sort(nos)
-	return slices.Compact(nos)
 }
 
 // store stores some writes in one statement and sets their errors. An error means that none is
@@ -187,11 +180,11 @@ func (s *Store) notThere(ctx context.Context, batch []memory.Write, list []int) 
 
 // writes is what a statement writes, by column.
 type writes struct {
-	heads              struct{ nos, was, vers, revs, seqs, turns []int64 }
+	heads              struct{ nos, was, vers, revs, seqs, turns, written []int64 }
 	inserted, replaced rows
 	// Of a message in inserted, and of one in replaced as its complement.
 	place  map[place]int
-	agents agentRows
+	agents []agentRow
 	events outbox
 	items  itemChanges
 	epoch  int64 // the endpoints that it was decided by
@@ -226,36 +219,23 @@ func clientID(id string) *string {
 	return &id
 }
 
-// agentRows is agents by column. turned are those that a change has moved between live and ended.
-type agentRows struct {
-	nos, statuses, starts, stops, revs             []int64
-	names, channels, messages, joinKeys, joinHashs []string
-	settings                                       [][]byte // nil: unchanged
-	turned                                         []int64
-	live                                           []bool
+// agentRow is an agent as a change leaves it.
+type agentRow struct {
+	no       int64
+	agent    *memory.Agent
+	settings []byte // nil: unchanged
 }
 
-func (r *agentRows) add(s *Store, w *memory.Write) {
-	a := w.Change.Agent
-	i := slices.Index(r.nos, w.No)
+func (w *writes) agent(s *Store, wr *memory.Write) {
+	i := slices.IndexFunc(w.agents, func(r agentRow) bool { return r.no == wr.No })
 	if i < 0 {
-		i = len(r.nos)
-		r.nos, r.statuses, r.starts, r.stops = append(r.nos, w.No), append(r.statuses, 0), append(r.starts, 0), append(r.stops, 0)
-		r.revs, r.settings, r.names, r.channels = append(r.revs, 0), append(r.settings, nil), append(r.names, ""), append(r.channels, "")
-		r.messages, r.joinKeys, r.joinHashs = append(r.messages, ""), append(r.joinKeys, ""), append(r.joinHashs, "")
+		i = len(w.agents)
+		w.agents = append(w.agents, agentRow{no: wr.No})
 	}
-	r.statuses[i], r.starts[i], r.stops[i], r.revs[i] = int64(a.Status), a.StartMS, a.StopMS, a.Rev
-	r.names[i], r.channels[i], r.messages[i] = stored(a.Name), stored(a.Settings.Channel), stored(a.Message)
-	r.joinKeys[i], r.joinHashs[i] = stored(a.JoinKey), stored(a.JoinHash)
-	if w.Private != nil {
-		r.settings[i] = s.sealer.Seal(w.Private, agentOwner(w.Project, w.ID))
-	}
-	if a.Status.Ended() != w.Before.Ended() {
-		if i := slices.Index(r.turned, w.No); i >= 0 {
-			r.live[i] = !a.Status.Ended()
-			return
-		}
-		r.turned, r.live = append(r.turned, w.No), append(r.live, !a.Status.Ended())
+	r := &w.agents[i]
+	r.agent = wr.Change.Agent
+	if wr.Private != nil {
+		r.settings = s.sealer.Seal(wr.Private, agentOwner(wr.Project, wr.ID))
 	}
 }
 
@@ -271,14 +251,16 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 		if n := len(h.nos); n == 0 || h.nos[n-1] != wr.No {
 			h.nos, h.was, h.vers = append(h.nos, wr.No), append(h.was, wr.Ver), append(h.vers, wr.Ver)
 			h.revs, h.seqs, h.turns = append(h.revs, 0), append(h.seqs, 0), append(h.turns, 0)
+			h.written = append(h.written, 0)
 		}
 		at := len(h.nos) - 1
 		h.vers[at]++
 		h.revs[at], h.seqs[at], h.turns[at] = wr.Head.Rev, wr.Head.NextSeq, wr.Head.LastTurn
+		h.written[at] += wr.Bytes()
 		w.messages(wr.No, &wr.Change, wr.Bodies)
 		w.items.take(key{wr.Project, wr.ID}, wr.No, wr.Change)
 		if wr.Change.Agent != nil {
-			w.agents.add(s, wr)
+			w.agent(s, wr)
 		}
 		events, err := s.outboxOf(key{wr.Project, wr.ID}, wr.No, wr.Change.Events)
 		if err != nil {
@@ -341,11 +323,22 @@ func (st *statement) with(name, sql string, args ...any) {
 	st.sql.WriteString(sql + ")")
 }
 
+// queue queues a statement whose parts only change something.
+func (st *statement) queue(b *pgx.Batch) { b.Queue(st.sql.String()+"\nSELECT 1", st.args...) }
+
 // found selects the rows of agents whose heads were moved on.
 const found = "agent_no = ANY (ARRAY(SELECT agent_no FROM head))"
 
 const messageArrays = `unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::boolean[], ?::text[], ?::text[])
 	u (agent_no, seq, rev, turn, shown, client_id, body)`
+
+// insert adds the part that inserts the messages of agents.
+func (r *rows) insert(st *statement) {
+	if len(r.nos) > 0 {
+		st.with("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
+			r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
+	}
+}
 
 // statement returns the statement that writes everything, if heads and endpoints are as expected.
 // It returns one row; see written.
@@ -358,38 +351,45 @@ func (w *writes) statement() *statement {
 	} else {
 		st.with("there", "SELECT 0::bigint AS n")
 	}
-	st.with("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn
-		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) u (no, was, ver, rev, next_seq, last_turn)
+	st.with("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn,
+			written = h.written + u.written
+		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) u (no, was, ver, rev, next_seq, last_turn, written)
 		WHERE h.agent_no = u.no AND h.ver = u.was AND (SELECT n FROM there) = ?::bigint
 			AND (SELECT n FROM counter WHERE key = 'endpoints') <= ?::bigint RETURNING h.agent_no`,
-		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, len(r.nos), w.epoch)
-	if n := &w.inserted; len(n.nos) > 0 {
-		st.with("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays+" WHERE u."+found,
-			n.nos, n.seqs, n.revs, n.turns, n.shown, n.ids, n.bodies)
-	}
+		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, len(r.nos), w.epoch)
+	w.inserted.insert(st)
 	if len(r.nos) > 0 {
 		st.with("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
 			" WHERE m.agent_no = u.agent_no AND m.seq = u.seq AND u."+found, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
 	}
 	w.items.write(st)
-	w.agents.write(st)
+	w.writeAgents(st)
 	w.events.write(st)
 	st.sql.WriteString("\nSELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
 	return st
 }
 
-func (r *agentRows) write(st *statement) {
-	if len(r.nos) > 0 {
-		st.with("agents", `UPDATE agent a SET name = u.name, channel = u.channel, status = u.status, start_ms = u.start_ms, stop_ms = u.stop_ms, message = u.message,
-			rev = u.rev, join_key = u.join_key, join_hash = u.join_hash, settings = coalesce(u.settings, a.settings)
-			FROM unnest(?::bigint[], ?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::text[], ?::bytea[])
-				u (agent_no, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
-			WHERE a.no = u.agent_no AND u.`+found, r.nos, r.names, r.channels, r.statuses, r.starts, r.stops, r.messages, r.revs, r.joinKeys, r.joinHashs, r.settings)
+func (w *writes) writeAgents(st *statement) {
+	if len(w.agents) == 0 {
+		return
 	}
-	if len(r.turned) > 0 {
-		st.with("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
-			WHERE k.agent_no = u.agent_no AND u.`+found, r.turned, r.live)
+	texts := func(value func(*memory.Agent) string) []string {
+		return column(w.agents, func(r *agentRow) string { return stored(value(r.agent)) })
 	}
+	numbers := func(value func(*memory.Agent) int64) []int64 {
+		return column(w.agents, func(r *agentRow) int64 { return value(r.agent) })
+	}
+	nos := column(w.agents, func(r *agentRow) int64 { return r.no })
+	st.with("agents", `UPDATE agent a SET name = u.name, channel = u.channel, status = u.status, start_ms = u.start_ms, stop_ms = u.stop_ms, message = u.message,
+		rev = u.rev, join_key = u.join_key, join_hash = u.join_hash, settings = coalesce(u.settings, a.settings)
+		FROM unnest(?::bigint[], ?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::text[], ?::bytea[])
+			u (agent_no, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
+		WHERE a.no = u.agent_no AND u.`+found, nos, texts(func(a *memory.Agent) string { return a.Name }), texts(func(a *memory.Agent) string { return a.Settings.Channel }),
+		numbers(func(a *memory.Agent) int64 { return int64(a.Status) }), numbers(func(a *memory.Agent) int64 { return a.StartMS }), numbers(func(a *memory.Agent) int64 { return a.StopMS }),
+		texts(func(a *memory.Agent) string { return a.Message }), numbers(func(a *memory.Agent) int64 { return a.Rev }), texts(func(a *memory.Agent) string { return a.JoinKey }),
+		texts(func(a *memory.Agent) string { return a.JoinHash }), column(w.agents, func(r *agentRow) []byte { return r.settings }))
+	st.with("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
+		WHERE k.agent_no = u.agent_no AND k.live <> u.live AND u.`+found, nos, column(w.agents, func(r *agentRow) bool { return !r.agent.Status.Ended() }))
 }
 
 // written is what a statement returns.
@@ -404,25 +404,14 @@ func (s *Store) write(ctx context.Context, w *writes, wait time.Duration) (got w
 	st := w.statement()
 	into := []any{&got.endpoints, &got.replaced, &got.nos}
 	if wait == 0 {
-		return got, s.pool.QueryRow(ctx, st.sql.String(), st.args...).Scan(into...)
-	}
-	b := &pgx.Batch{}
-	b.Queue("BEGIN")
-	b.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", max(wait.Milliseconds(), 1)))
-	b.Queue(st.sql.String(), st.args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
-	b.Queue("COMMIT")
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
+		err = s.pool.QueryRow(ctx, st.sql.String(), st.args...).Scan(into...)
 		return got, err
 	}
-	defer conn.Release()
-	if err = conn.SendBatch(ctx, b).Close(); err != nil && !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
-		// On a context of its own, since that of the call may be why it failed. If this fails too,
-		// the pool drops the connection.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_, again := conn.Exec(ctx, "ROLLBACK")
-		err = errors.Join(err, again)
-	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", wait.Milliseconds())); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, st.sql.String(), st.args...).Scan(into...)
+	})
 	return got, err
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/export"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -56,7 +56,7 @@ func TestImportBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 		had = []byte("mark")
-		if got := memorytest.Whole(t, s, agent(0)); len(got) != first+each {
+		if got := storetest.Whole(t, s, agent(0)); len(got) != first+each {
 			t.Errorf("%d messages are shown of %d", len(got), first+each)
 		}
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -18,10 +19,12 @@ type due struct {
 	e             *webhook.Endpoint
 }
 
-// waiting is an endpoint with due deliveries.
-type waiting struct {
-	no int64
-	e  *webhook.Endpoint
+// claiming is a claim under way. endpoints holds those that have due deliveries and may receive
+// them, by row.
+type claiming struct {
+	tx        pgx.Tx
+	c         webhook.Claim
+	endpoints map[int64]*webhook.Endpoint
 }
 
 // claimAgain is the pause after which a claim that skipped an endpoint is retried.
@@ -42,28 +45,30 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 		}
 		return err
 	})
-	list := s.enabled(nos)
-	if err != nil || len(list) == 0 {
+	by := s.enabled(nos)
+	if err != nil || len(by) == 0 {
 		return nil, err
 	}
 	busy := false // whether another replica holds the gate of an endpoint with due deliveries
 	err = s.transact(ctx, "claim deliveries", func(ctx context.Context, tx pgx.Tx) error {
 		out, busy = nil, false
-		urgent, err := s.urgentOf(ctx, tx, c, list)
+		cl := claiming{tx, c, by}
+		left := slices.Sorted(maps.Keys(by))
+		urgent, err := cl.urgent(ctx, left)
 		if err != nil {
 			return err
 		}
 		var found []due
-		for left := list; len(left) > 0 && len(found) < c.Limit; {
-			chosen, rest, err := s.choose(ctx, tx, c, left)
+		for len(left) > 0 && len(found) < c.Limit {
+			chosen, rest, err := cl.choose(ctx, left)
 			if err != nil {
 				return err
 			}
-			ours, err := gates(ctx, tx, chosen)
+			ours, err := cl.gates(ctx, chosen)
 			if err != nil {
 				return err
 			}
-			more, err := s.dueOf(ctx, tx, c, ours, urgent)
+			more, err := cl.due(ctx, ours, urgent)
 			if err != nil {
 				return err
 			}
@@ -72,7 +77,7 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 				break
 			}
 		}
-		fair(c, found)
+		found = fair(c, found)
 		if found = append(urgent, found[:min(len(found), max(c.Limit, 0))]...); len(found) > 0 {
 			if found, err = within(ctx, tx, c.Bytes, found); err == nil {
 				out, err = s.claim(ctx, tx, c, found)
@@ -89,8 +94,8 @@ func (s *Store) Claim(ctx context.Context, c webhook.Claim) (out []webhook.Deliv
 	return out, nil
 }
 
-// fair sorts deliveries into the order in which they are to be sent.
-func fair(c webhook.Claim, found []due) {
+// fair returns the deliveries that may be sent, in the order in which they are to be sent.
+func fair(c webhook.Claim, found []due) []due {
 	sort.SliceStable(found, func(i, j int) bool {
 		a, b := found[i], found[j]
 		if a.at != b.at {
@@ -99,104 +104,94 @@ func fair(c webhook.Claim, found []due) {
 		return a.id < b.id
 	})
 	webhook.Fair(c, found, func(d due) (*webhook.Endpoint, bool) { return d.e, d.retry })
+	shares := c.Shares()
+	return slices.DeleteFunc(found, func(d due) bool { return !shares(d.e) })
 }
 
-// dueEndpoints returns the rows of endpoints that have due deliveries, in order, and the number of
-// changes of endpoints. It steps through the index from one endpoint to the next, so that its cost
-// does not grow with the number of deliveries.
+// pendingEndpoints is the start of a query that reads the endpoints with pending deliveries from
+// waits, where one row is null. It steps through the index from one endpoint to the next, so that
+// its cost does not grow with the number of deliveries.
+const pendingEndpoints = `WITH RECURSIVE waits AS (
+	(SELECT endpoint_no FROM delivery WHERE state = 0 ORDER BY endpoint_no LIMIT 1)
+	UNION ALL SELECT (SELECT d.endpoint_no FROM delivery d WHERE d.state = 0 AND d.endpoint_no > w.endpoint_no ORDER BY d.endpoint_no LIMIT 1)
+	FROM waits w WHERE w.endpoint_no IS NOT NULL)`
+
+// dueEndpoints returns the rows of endpoints that have due deliveries, and the number of changes of
+// endpoints.
 func (s *Store) dueEndpoints(ctx context.Context, nowMS int64) (nos []int64, endpoints int64, err error) {
-	rows, err := s.pool.Query(ctx, `WITH RECURSIVE waits AS (
-			(SELECT endpoint_no FROM delivery WHERE state = 0 ORDER BY endpoint_no LIMIT 1)
-			UNION ALL SELECT (SELECT d.endpoint_no FROM delivery d WHERE d.state = 0 AND d.endpoint_no > w.endpoint_no ORDER BY d.endpoint_no LIMIT 1)
-			FROM waits w WHERE w.endpoint_no IS NOT NULL)
+	var no int64
+	err = each(ctx, s.pool, []any{&no, &endpoints}, func() error { nos = append(nos, no); return nil }, pendingEndpoints+`
 		SELECT w.endpoint_no, (SELECT n FROM counter WHERE key = 'endpoints') FROM waits w WHERE w.endpoint_no IS NOT NULL
 			AND (EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = w.endpoint_no AND d.state = 0 AND NOT d.retry AND d.due_ms <= $1)
 				OR EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = w.endpoint_no AND d.state = 0 AND d.retry AND d.due_ms <= $1))`, nowMS)
-	if err != nil {
-		return nil, 0, err
-	}
-	var no int64
-	_, err = pgx.ForEachRow(rows, []any{&no, &endpoints}, func() error { nos = append(nos, no); return nil })
 	slices.Sort(nos)
 	return nos, endpoints, err
 }
 
-// enabled returns those of the rows whose endpoints exist, are enabled and can be read.
-func (s *Store) enabled(nos []int64) (list []waiting) {
+// enabled returns those of the sorted rows whose endpoints exist, are enabled and can be read.
+func (s *Store) enabled(nos []int64) map[int64]*webhook.Endpoint {
+	by := map[int64]*webhook.Endpoint{}
 	p := s.published.Load()
-	for i := range p.list {
-		if _, ok := slices.BinarySearch(nos, p.nos[i]); ok && !p.list[i].Disabled && !p.unreadable[p.nos[i]] {
-			list = append(list, waiting{p.nos[i], &p.list[i]})
+	for i, no := range p.nos {
+		if _, ok := slices.BinarySearch(nos, no); ok && !p.list[i].Disabled && !p.unreadable[no] {
+			by[no] = &p.list[i]
 		}
 	}
-	return list
+	return by
 }
 
-// endpointOf returns the endpoint with the row number no. The list is sorted and must contain it.
-func endpointOf(list []waiting, no int64) *webhook.Endpoint {
-	i, _ := slices.BinarySearchFunc(list, no, func(w waiting, no int64) int { return int(min(max(w.no-no, -1), 1)) })
-	return list[i].e
+func idsOf(list []due) []int64 { return column(list, func(d *due) int64 { return d.id }) }
+
+// rooms returns how many deliveries may be claimed for each endpoint.
+func (cl *claiming) rooms(nos []int64) []int32 {
+	return column(nos, func(no *int64) int32 {
+		if cl.c.Room == nil {
+			return int32(cl.c.Limit)
+		}
+		return int32(min(cl.c.Limit, max(cl.c.Room(cl.endpoints[*no]), 0)))
+	})
 }
 
-func rowsOf(list []waiting) []int64 {
-	nos := make([]int64, len(list))
-	for i, w := range list {
-		nos[i] = w.no
-	}
-	return nos
-}
-
-// urgentOf locks and returns due test deliveries. They go before all other deliveries and do not
+// urgent locks and returns due test deliveries. They go before all other deliveries and do not
 // count toward an endpoint's limit, so they need no gate.
-func (s *Store) urgentOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []waiting) (found []due, err error) {
-	if c.Urgent <= 0 {
+func (cl *claiming) urgent(ctx context.Context, nos []int64) (found []due, err error) {
+	if cl.c.Urgent <= 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, `SELECT id, endpoint_no FROM delivery WHERE state = 0 AND urgent AND due_ms <= $1 AND endpoint_no = ANY($2)
-		ORDER BY due_ms, id LIMIT $3 FOR UPDATE SKIP LOCKED`, c.NowMS, rowsOf(list), c.Urgent)
-	if err != nil {
-		return nil, err
-	}
 	d := due{urgent: true}
-	_, err = pgx.ForEachRow(rows, []any{&d.id, &d.no}, func() error {
-		d.e = endpointOf(list, d.no)
+	err = each(ctx, cl.tx, []any{&d.id, &d.no}, func() error {
+		d.e = cl.endpoints[d.no]
 		found = append(found, d)
 		return nil
-	})
+	}, `SELECT id, endpoint_no FROM delivery WHERE state = 0 AND urgent AND due_ms <= $1 AND endpoint_no = ANY($2)
+		ORDER BY due_ms, id LIMIT $3 FOR UPDATE SKIP LOCKED`, cl.c.NowMS, nos, cl.c.Urgent)
 	return found, err
 }
 
-// choose splits the endpoints into those whose deliveries go first, at most c.Limit of them, and
-// the rest. If the list is no longer than that, it chooses all of them without a query.
-func (s *Store) choose(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []waiting) (chosen, rest []waiting, err error) {
-	if c.Limit <= 0 || len(list) <= c.Limit {
-		return list, nil, nil
+// choose splits the endpoints into those whose deliveries go first, at most as many as the claim
+// may take, and the rest. If there are no more than that, it chooses all without a query.
+func (cl *claiming) choose(ctx context.Context, nos []int64) (chosen, rest []int64, err error) {
+	if cl.c.Limit <= 0 || len(nos) <= cl.c.Limit {
+		return nos, nil, nil
 	}
-	limits := make([]int32, len(list))
-	for i := range limits {
-		limits[i] = int32(c.Limit)
-		if c.Room != nil {
-			limits[i] = int32(min(c.Limit, max(c.Room(list[i].e), 0)))
-		}
-	}
-	rows, err := tx.Query(ctx, dueSQL(""), rowsOf(list), limits, c.NowMS, []int64{})
+	rows, err := cl.tx.Query(ctx, dueSQL(""), nos, cl.rooms(nos), cl.c.NowMS, []int64{})
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := scanDue(rows, list)
+	found, err := cl.scan(rows)
 	if err != nil {
 		return nil, nil, err
 	}
-	fair(c, found)
+	found = fair(cl.c, found)
 	first := map[int64]bool{}
-	for _, d := range found[:min(len(found), c.Limit)] {
+	for _, d := range found[:min(len(found), cl.c.Limit)] {
 		first[d.no] = true
 	}
-	for _, w := range list {
-		if first[w.no] {
-			chosen = append(chosen, w)
+	for _, no := range nos {
+		if first[no] {
+			chosen = append(chosen, no)
 		} else if len(first) > 0 {
-			rest = append(rest, w)
+			rest = append(rest, no)
 		}
 	}
 	return chosen, rest, nil
@@ -204,14 +199,9 @@ func (s *Store) choose(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []w
 
 // gates locks the gates of the endpoints, and returns the endpoints whose gates no other
 // transaction holds.
-func gates(ctx context.Context, tx pgx.Tx, list []waiting) (ours []waiting, err error) {
-	rows, err := tx.Query(ctx, `SELECT endpoint_no FROM endpoint_gate g WHERE endpoint_no = ANY($1)
-		AND EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled) ORDER BY endpoint_no FOR UPDATE SKIP LOCKED`, rowsOf(list))
-	if err != nil {
-		return nil, err
-	}
-	nos, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	return slices.DeleteFunc(slices.Clone(list), func(w waiting) bool { _, ok := slices.BinarySearch(nos, w.no); return !ok }), err
+func (cl *claiming) gates(ctx context.Context, nos []int64) (ours []int64, err error) {
+	return collect(ctx, cl.tx, pgx.RowTo[int64], `SELECT endpoint_no FROM endpoint_gate g WHERE endpoint_no = ANY($1)
+		AND EXISTS (SELECT 1 FROM endpoint e WHERE e.no = g.endpoint_no AND e.id IS NOT NULL AND NOT e.disabled) ORDER BY endpoint_no FOR UPDATE SKIP LOCKED`, nos)
 }
 
 // dueSQL returns a query for the deliveries of the endpoints $1 that are due at the time $3. It
@@ -221,46 +211,36 @@ func dueSQL(locks string) string {
 		SELECT id, due_ms, retry FROM delivery WHERE endpoint_no = u.no AND state = 0 AND due_ms <= $3 AND NOT (id = ANY($4)) ORDER BY retry, due_ms, id LIMIT u.n` + locks + `) d`
 }
 
-func scanDue(rows pgx.Rows, list []waiting) (found []due, err error) {
+func (cl *claiming) scan(rows pgx.Rows) (found []due, err error) {
 	var d due
 	_, err = pgx.ForEachRow(rows, []any{&d.no, &d.id, &d.at, &d.retry}, func() error {
-		d.e = endpointOf(list, d.no)
+		d.e = cl.endpoints[d.no]
 		found = append(found, d)
 		return nil
 	})
 	return found, err
 }
 
-// dueOf locks and returns the deliveries that the endpoints may receive now, in one round trip. It
+// due locks and returns the deliveries that the endpoints may receive now, in one round trip. It
 // skips those in but.
-func (s *Store) dueOf(ctx context.Context, tx pgx.Tx, c webhook.Claim, list []waiting, but []due) (found []due, err error) {
-	if len(list) == 0 || c.Limit <= 0 {
+func (cl *claiming) due(ctx context.Context, nos []int64, but []due) (found []due, err error) {
+	c := cl.c
+	if len(nos) == 0 || c.Limit <= 0 {
 		return nil, nil
-	}
-	limits := make([]int32, len(list))
-	for i, w := range list {
-		limits[i] = int32(c.Limit)
-		if c.Room != nil {
-			limits[i] = int32(min(c.Limit, max(c.Room(w.e), 0)))
-		}
-	}
-	taken := make([]int64, len(but))
-	for i, d := range but {
-		taken[i] = d.id
 	}
 	flying, ended := map[int64]int{}, map[int64]int{}
 	b := &pgx.Batch{}
-	b.Queue("SELECT endpoint_no, count(*) FROM delivery WHERE endpoint_no = ANY($1) AND state = 0 AND claimed AND due_ms > $2 GROUP BY endpoint_no", rowsOf(list), c.NowMS).Query(func(rows pgx.Rows) error {
+	b.Queue("SELECT endpoint_no, count(*) FROM delivery WHERE endpoint_no = ANY($1) AND state = 0 AND claimed AND due_ms > $2 GROUP BY endpoint_no", nos, c.NowMS).Query(func(rows pgx.Rows) error {
 		var no int64
 		var n int
 		_, err := pgx.ForEachRow(rows, []any{&no, &n}, func() error { flying[no] = n; return nil })
 		return err
 	})
-	b.Queue(dueSQL(" FOR UPDATE SKIP LOCKED"), rowsOf(list), limits, c.NowMS, taken).Query(func(rows pgx.Rows) (err error) {
-		found, err = scanDue(rows, list)
+	b.Queue(dueSQL(" FOR UPDATE SKIP LOCKED"), nos, cl.rooms(nos), c.NowMS, idsOf(but)).Query(func(rows pgx.Rows) (err error) {
+		found, err = cl.scan(rows)
 		return err
 	})
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := cl.tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, err
 	}
 	// The deliveries of an endpoint are in order. Those beyond its limit are left out.
@@ -284,17 +264,9 @@ func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, err
 	if most <= 0 || len(found) < 2 {
 		return found, nil
 	}
-	ids := make([]int64, len(found))
-	for i, d := range found {
-		ids[i] = d.id
-	}
-	rows, err := tx.Query(ctx, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", ids)
-	if err != nil {
-		return nil, err
-	}
 	size := map[int64]int64{}
 	var id, n int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error { size[id] = n; return nil }); err != nil {
+	if err := each(ctx, tx, []any{&id, &n}, func() error { size[id] = n; return nil }, "SELECT d.id, octet_length(e.body) FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ANY($1)", idsOf(found)); err != nil {
 		return nil, err
 	}
 	for i, d := range found {
@@ -307,11 +279,11 @@ func within(ctx context.Context, tx pgx.Tx, most int64, found []due) ([]due, err
 
 // claim marks deliveries as claimed and reads them.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, c webhook.Claim, found []due) ([]webhook.Delivery, error) {
-	ids := make([]int64, len(found))
+	ids := idsOf(found)
 	out := make([]webhook.Delivery, len(found))
 	at := make(map[int64]int, len(found))
-	for i, d := range found {
-		ids[i], at[d.id] = d.id, i
+	for i, id := range ids {
+		at[id] = i
 	}
 	until := c.NowMS + max(int64(c.Lease/time.Millisecond), 1)
 	b := &pgx.Batch{}

@@ -48,6 +48,9 @@ func queueClash(b *pgx.Batch, r *export.Record, why *string) {
 		ask(export.OtherProject, "SELECT 1 FROM endpoint WHERE id = $1 AND project <> $2", stored(r.Endpoint.ID), stored(r.Endpoint.Project))
 	case r.Conversation != nil:
 		ask(export.IsThere, "SELECT 1 FROM kv WHERE agent_no = 0 AND project = $1 AND key = $2", stored(r.Conversation.Project), stored(r.Conversation.ID))
+	case r.Value != nil:
+		ask(export.IsThere, "SELECT 1 FROM record_space s JOIN record r ON r.space_no = s.no WHERE s.project = $1 AND s.name = $2 AND s.user_id = $3 AND r.id = $4 AND r.body IS NOT NULL",
+			append(spaceKey(r.Value.Space()), stored(string(r.Value.ID)))...)
 	case r.Event != nil:
 		ask(export.IsThere, "SELECT 1 FROM event WHERE id = $1", stored(r.Event.ID))
 	case r.Agent != nil:
@@ -64,11 +67,7 @@ func queueClash(b *pgx.Batch, r *export.Record, why *string) {
 			ask(export.NameTaken, "SELECT 1 FROM agent WHERE project = $1 AND name = $2 AND name <> '' AND status NOT IN (4, 6)", project, stored(a.Name))
 		}
 		if len(a.Settings.Call.Keys) > 0 {
-			keys := make([]string, len(a.Settings.Call.Keys))
-			for i, k := range a.Settings.Call.Keys {
-				keys[i] = stored(k)
-			}
-			ask(export.CallKeyTaken, "SELECT 1 FROM agent_key WHERE project = $1 AND key = ANY($2) AND live AND NOT shared", project, keys)
+			ask(export.CallKeyTaken, "SELECT 1 FROM agent_key WHERE project = $1 AND key = ANY($2) AND live AND NOT shared", project, storedAll(a.Settings.Call.Keys))
 		}
 	}
 }

@@ -50,9 +50,8 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 	if existing, err = s.against(ctx, tx, a, limit); err != nil || existing != "" {
 		return 0, existing, false, err
 	}
-	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
-		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(w.Private, agentOwner(a.Project, a.ID))).Scan(&no)
+	b := &pgx.Batch{}
+	no, err = s.insertAgent(ctx, tx, b, a, w.Private, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes())
 	if err != nil {
 		return 0, "", false, err
 	}
@@ -63,9 +62,6 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 	all := writes{events: events}
 	all.messages(no, &w.Change, w.Bodies)
 	all.items.take(key{a.Project, a.ID}, no, w.Change)
-	b := &pgx.Batch{}
-	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, 1, $2, $3, $4)", no, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn)
-	queueKeys(b, no, a)
 	all.queueNew(b, no)
 	return no, "", !events.empty(), tx.SendBatch(ctx, b).Close()
 }
@@ -74,23 +70,27 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 func (w *writes) queueNew(b *pgx.Batch, no int64) {
 	st := &statement{}
 	st.with("head", "SELECT ?::bigint AS agent_no", no)
-	if n := &w.inserted; len(n.nos) > 0 {
-		st.with("inserted", "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) SELECT u.* FROM "+messageArrays,
-			n.nos, n.seqs, n.revs, n.turns, n.shown, n.ids, n.bodies)
-	}
+	w.inserted.insert(st)
 	w.items.write(st)
 	w.events.write(st)
-	st.sql.WriteString("\nSELECT 1")
-	b.Queue(st.sql.String(), st.args...)
+	st.queue(b)
 }
 
-func queueKeys(b *pgx.Batch, no int64, a *memory.Agent) {
-	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
-		for _, k := range keys {
-			b.Queue("INSERT INTO agent_key (project, key, agent_no, shared, live) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project, key, agent_no) DO NOTHING",
-				stored(a.Project), stored(k), no, shared == 1, !a.Status.Ended())
-		}
+// insertAgent inserts the row of an agent and queues those of its head and its keys. written is the
+// length of its messages.
+func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, a *memory.Agent, private []byte, rev, nextSeq, lastTurn, written int64) (no int64, err error) {
+	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
+		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(private, agentOwner(a.Project, a.ID))).Scan(&no)
+	if err != nil {
+		return 0, err
 	}
+	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn, written) VALUES ($1, 1, $2, $3, $4, $5)", no, rev, nextSeq, lastTurn, written)
+	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
+		b.Queue(`INSERT INTO agent_key (project, key, agent_no, shared, live) SELECT $1, unnest($2::text[]), $3, $4, $5 ON CONFLICT (project, key, agent_no) DO NOTHING`,
+			stored(a.Project), storedAll(keys), no, shared == 1, !a.Status.Ended())
+	}
+	return no, nil
 }
 
 // against returns the ID of the agent that has the join key already, or the error that keeps a new
@@ -120,12 +120,8 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 			b.Queue("SELECT no, id FROM agent WHERE project = $1 AND name = $2 AND status NOT IN (4, 6) AND name <> ''", project, stored(a.Name)).QueryRow(one(&named, &namedID))
 		}
 		if len(a.Settings.Call.Keys) > 0 {
-			keys := make([]string, len(a.Settings.Call.Keys))
-			for i, k := range a.Settings.Call.Keys {
-				keys[i] = stored(k)
-			}
 			b.Queue(`SELECT a.id, k.key FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.project = $1 AND k.key = ANY($2) AND k.live AND NOT k.shared
-				LIMIT 1`, project, keys).QueryRow(one(&keyID, &heldKey))
+				LIMIT 1`, project, storedAll(a.Settings.Call.Keys)).QueryRow(one(&keyID, &heldKey))
 		}
 		if limit > 0 {
 			b.Queue("SELECT count(*) FROM (SELECT 1 FROM agent WHERE project = $1 AND status NOT IN (4, 6) LIMIT $2) l", project, limit).QueryRow(one(&live))

@@ -76,21 +76,15 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	fresh := &endpoints{}
-	rows, err := q.Query(ctx, "SELECT n FROM counter WHERE key = 'endpoints'")
-	if err == nil {
-		fresh.n, err = pgx.CollectOneRow(rows, pgx.RowTo[int64])
-	}
+	err := each(ctx, q, []any{&fresh.n}, func() error { return nil }, "SELECT n FROM counter WHERE key = 'endpoints'")
 	if err != nil {
 		return err
 	}
 	if old := s.published.Load(); old != nil && old.n >= fresh.n {
 		return nil
 	}
-	if rows, err = q.Query(ctx, "SELECT "+endpointColumns+" FROM endpoint WHERE id IS NOT NULL ORDER BY no"); err != nil {
-		return err
-	}
 	var bad []error
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (none struct{}, err error) {
+	_, err = collect(ctx, q, func(row pgx.CollectableRow) (none struct{}, err error) {
 		var no int64
 		var e webhook.Endpoint
 		err = s.scanEndpoint(row, &no, &e)
@@ -107,7 +101,7 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 		}
 		fresh.nos, fresh.list = append(fresh.nos, no), append(fresh.list, e)
 		return none, err
-	})
+	}, "SELECT "+endpointColumns+" FROM endpoint WHERE id IS NOT NULL ORDER BY no")
 	if err != nil {
 		return err
 	}
@@ -119,16 +113,12 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 }
 
 func (s *Store) someEndpoints(ctx context.Context, q querier, where string, args ...any) (nos []int64, list []webhook.Endpoint, err error) {
-	rows, err := q.Query(ctx, "SELECT "+endpointColumns+" FROM endpoint "+where+" ORDER BY no", args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e webhook.Endpoint, err error) {
+	list, err = collect(ctx, q, func(row pgx.CollectableRow) (e webhook.Endpoint, err error) {
 		var no int64
 		err = s.scanEndpoint(row, &no, &e)
 		nos = append(nos, no)
 		return e, err
-	})
+	}, "SELECT "+endpointColumns+" FROM endpoint "+where, args...)
 	return nos, list, err
 }
 
@@ -156,19 +146,11 @@ func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no
 // lockEndpoint reads an endpoint and locks its row. An empty project stands for any. no is 0 if
 // there is no such endpoint.
 func (s *Store) lockEndpoint(ctx context.Context, tx pgx.Tx, project, id string) (no int64, e webhook.Endpoint, err error) {
-	nos, list, err := s.someEndpoints(ctx, lockRows{tx}, "WHERE id = $1 AND ($2 = '' OR project = $2)", stored(id), stored(project))
+	nos, list, err := s.someEndpoints(ctx, tx, "WHERE id = $1 AND ($2 = '' OR project = $2) FOR UPDATE", stored(id), stored(project))
 	if err != nil || len(list) == 0 {
 		return 0, e, err
 	}
 	return nos[0], list[0], nil
-}
-
-// lockRows is a transaction whose queries lock the rows that they return.
-type lockRows struct{ tx pgx.Tx }
-
-// Query implements querier.
-func (l lockRows) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return l.tx.Query(ctx, sql+" FOR UPDATE", args...)
 }
 
 // writeEndpoint writes an endpoint to the row no, or to a new row if no is 0.
@@ -260,7 +242,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 // Endpoints returns the endpoints of a project, or of all projects if project is empty.
 func (s *Store) Endpoints(ctx context.Context, project string) (list []webhook.Endpoint, err error) {
 	err = s.read(ctx, "list endpoints", func(ctx context.Context) (err error) {
-		_, list, err = s.someEndpoints(ctx, s.pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1)", stored(project))
+		_, list, err = s.someEndpoints(ctx, s.pool, "WHERE id IS NOT NULL AND ($1 = '' OR project = $1) ORDER BY no", stored(project))
 		return err
 	})
 	if len(list) == 0 {
@@ -312,26 +294,19 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 // sliceRows is how many rows each transaction of a long operation deletes or changes.
 const sliceRows = 512
 
-// closeDeleted ends the pending deliveries of deleted endpoints, sliceRows at a time.
+// closeDeleted ends the pending deliveries of deleted endpoints, sliceRows at a time. Another
+// replica may have created some during the deletion and committed them after it. If there are none,
+// closeDeleted reads one delivery for each endpoint.
 func (s *Store) closeDeleted(ctx context.Context) error {
 	for more := true; more; {
 		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
-			more = false
-			var no int64
-			err := tx.QueryRow(ctx, "SELECT no FROM endpoint WHERE id IS NULL AND NOT closed ORDER BY no LIMIT 1 FOR UPDATE SKIP LOCKED").Scan(&no)
-			if noRows(err) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			more = true
-			done, err := tx.Exec(ctx, `UPDATE delivery SET state = 2, claimed = false, reason = $2, done_ms = greatest(created_ms, $3)
-				WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = $1 AND state = 0 LIMIT $4 FOR UPDATE)`, no, DeletedReason, s.Now().UnixMilli(), sliceRows)
-			if err != nil || done.RowsAffected() >= sliceRows {
-				return err
-			}
-			if _, err = tx.Exec(ctx, "UPDATE endpoint SET closed = true WHERE no = $1", no); err != nil {
+			done, err := tx.Exec(ctx, pendingEndpoints+`, lost AS (SELECT w.endpoint_no FROM waits w WHERE w.endpoint_no IS NOT NULL
+					AND NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = w.endpoint_no AND e.id IS NOT NULL))
+				UPDATE delivery SET state = 2, claimed = false, reason = $1, done_ms = greatest(created_ms, $2)
+				WHERE id IN (SELECT d.id FROM delivery d WHERE d.state = 0 AND d.endpoint_no IN (SELECT endpoint_no FROM lost) LIMIT $3 FOR UPDATE)`,
+				DeletedReason, s.Now().UnixMilli(), sliceRows)
+			more = err == nil && done.RowsAffected() >= sliceRows
+			if err != nil || more {
 				return err
 			}
 			return dropEndpoints(ctx, tx)
@@ -343,38 +318,10 @@ func (s *Store) closeDeleted(ctx context.Context) error {
 	return nil
 }
 
-// closeLost ends the pending deliveries of endpoints that are deleted and closed. Another
-// replica created them during the deletion and committed after it. If there are none, closeLost
-// reads one delivery for each endpoint.
-func (s *Store) closeLost(ctx context.Context) error {
-	for more := true; more; {
-		err := s.transact(ctx, "give up deliveries", func(ctx context.Context, tx pgx.Tx) error {
-			done, err := tx.Exec(ctx, `WITH RECURSIVE waits AS (
-					(SELECT endpoint_no FROM delivery WHERE state = 0 ORDER BY endpoint_no LIMIT 1)
-					UNION ALL SELECT (SELECT d.endpoint_no FROM delivery d WHERE d.state = 0 AND d.endpoint_no > w.endpoint_no ORDER BY d.endpoint_no LIMIT 1)
-					FROM waits w WHERE w.endpoint_no IS NOT NULL),
-				lost AS (SELECT w.endpoint_no FROM waits w WHERE w.endpoint_no IS NOT NULL
-					AND NOT EXISTS (SELECT 1 FROM endpoint e WHERE e.no = w.endpoint_no AND (e.id IS NOT NULL OR NOT e.closed)))
-				UPDATE delivery SET state = 2, claimed = false, reason = $1, done_ms = greatest(created_ms, $2)
-				WHERE id IN (SELECT d.id FROM delivery d WHERE d.state = 0 AND d.endpoint_no IN (SELECT endpoint_no FROM lost) LIMIT $3 FOR UPDATE SKIP LOCKED)`,
-				DeletedReason, s.Now().UnixMilli(), sliceRows)
-			more = err == nil && done.RowsAffected() >= sliceRows
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // dropEndpoints erases deleted endpoints that no delivery refers to.
 func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `DELETE FROM endpoint_gate g USING endpoint e WHERE e.no = g.endpoint_no AND e.id IS NULL AND e.closed
-		AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = e.no)`)
-	if err == nil {
-		_, err = tx.Exec(ctx, "DELETE FROM endpoint WHERE id IS NULL AND closed AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = endpoint.no)")
-	}
+	_, err := tx.Exec(ctx, `WITH gone AS (DELETE FROM endpoint e WHERE id IS NULL AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = e.no) RETURNING no)
+		DELETE FROM endpoint_gate WHERE endpoint_no IN (SELECT no FROM gone)`)
 	return err
 }
 
@@ -416,7 +363,7 @@ func (s *Store) conclude(ctx context.Context, tx pgx.Tx, no, agentNo int64, d we
 				return false, err
 			}
 		}
-		if _, list, err = s.someEndpoints(ctx, lockRows{tx}, "WHERE no = $1 AND id IS NOT NULL", no); err != nil || len(list) == 0 {
+		if _, list, err = s.someEndpoints(ctx, tx, "WHERE no = $1 AND id IS NOT NULL FOR UPDATE", no); err != nil || len(list) == 0 {
 			return false, err
 		}
 		if c, err = webhook.Conclude(list[0], d, r); err != nil {

@@ -68,7 +68,7 @@ type exporter struct {
 func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Record) error) error {
 	return s.moment(ctx, "export", func(tx pgx.Tx) error {
 		x := &exporter{ctx: ctx, s: s, tx: tx, scope: sc, each: each}
-		for _, part := range []func() error{x.start, x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.events, x.deliveries} {
+		for _, part := range []func() error{x.start, x.keys, x.endpoints, x.agents, x.items, x.working, x.conversations, x.values, x.events, x.deliveries} {
 			if err := part(); err != nil {
 				return err
 			}
@@ -89,15 +89,21 @@ func (x *exporter) agentScope() (string, []any) {
 	return "a.project IN ($1, $2)", []any{stored(p[0]), stored(p[1])}
 }
 
+// inProject returns the condition that a column holds the scope's project.
+func (x *exporter) inProject(column string) (string, []any) {
+	if x.scope.Project == "" {
+		return "true", nil
+	}
+	return column + " = $1", []any{stored(x.scope.Project)}
+}
+
 // outbox returns the condition on events, named e. An erased agent has no events.
 func (x *exporter) outbox() (from, where string, args []any) {
-	switch {
-	case x.scope.Agent != "":
+	if x.scope.Agent != "" {
 		return "event e", "e.agent_no = $1", []any{x.agent}
-	case x.scope.Project != "":
-		where, args = " AND e.project = $1", []any{stored(x.scope.Project)}
 	}
-	return "event e LEFT JOIN agent a ON a.no = e.agent_no", "(e.agent_no = 0 OR a.no IS NOT NULL)" + where, args
+	where, args = x.inProject("e.project")
+	return "event e LEFT JOIN agent a ON a.no = e.agent_no", "(e.agent_no = 0 OR a.no IS NOT NULL) AND " + where, args
 }
 
 func (x *exporter) start() error {
@@ -127,11 +133,7 @@ func all[T any](x *exporter, n int, sql string, args []any, scan func(pgx.Collec
 		return err
 	}
 	for {
-		rows, err := x.tx.Query(x.ctx, fmt.Sprint("FETCH ", n, " FROM ", name), pgx.QueryExecModeExec)
-		if err != nil {
-			return err
-		}
-		page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (out T, err error) { err = scan(row, &out); return out, err })
+		page, err := collect(x.ctx, x.tx, func(row pgx.CollectableRow) (out T, err error) { err = scan(row, &out); return out, err }, fmt.Sprint("FETCH ", n, " FROM ", name), pgx.QueryExecModeExec)
 		if err != nil {
 			return err
 		}
@@ -160,13 +162,6 @@ func one[T any](fn func(*T) error) func([]T) error {
 	}
 }
 
-// show decodes texts from their stored form.
-func show(texts ...*string) {
-	for _, t := range texts {
-		*t = shown(*t)
-	}
-}
-
 func (x *exporter) keys() error {
 	if x.scope.Project != "" {
 		return nil
@@ -190,14 +185,11 @@ type row[T any] struct {
 }
 
 func (x *exporter) endpoints() error {
-	where, args := "WHERE id IS NOT NULL", []any(nil)
-	if x.scope.Project != "" {
-		where, args = where+" AND project = $1", []any{stored(x.scope.Project)}
-	}
+	where, args := x.inProject("project")
 	if x.scope.Agent != "" {
 		where, args = where+" AND EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = $2 AND d.endpoint_no = endpoint.no)", append(args, x.agent)
 	}
-	return all(x, exportRows, "SELECT "+endpointColumns+" FROM endpoint "+where+" ORDER BY no", args, func(r pgx.CollectableRow, out *row[webhook.Endpoint]) error {
+	return all(x, exportRows, "SELECT "+endpointColumns+" FROM endpoint WHERE id IS NOT NULL AND "+where+" ORDER BY no", args, func(r pgx.CollectableRow, out *row[webhook.Endpoint]) error {
 		if out.bad = x.s.scanEndpoint(r, &out.no, &out.v); out.no == 0 {
 			return out.bad
 		}
@@ -233,11 +225,7 @@ func (x *exporter) agents() error {
 // messages reads page by page and without a cursor: most agents have one page.
 func (x *exporter) messages(no int64, at string, a *export.Agent) error {
 	for after := int64(-1 << 62); ; {
-		rows, err := x.tx.Query(x.ctx, "SELECT m.shown, "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", no, after, exportRows)
-		if err != nil {
-			return err
-		}
-		list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (out row[export.Message], err error) {
+		list, err := collect(x.ctx, x.tx, func(r pgx.CollectableRow) (out row[export.Message], err error) {
 			out.v.Project, out.v.AgentID = a.Project, a.ID
 			var shown bool
 			if out.v.Message, out.bad = scanMessage(r, &shown); out.v.Seq == 0 {
@@ -246,7 +234,7 @@ func (x *exporter) messages(no int64, at string, a *export.Agent) error {
 			out.v.Unlike = shown != out.v.InHistory()
 			after = out.v.Seq
 			return out, nil
-		})
+		}, "SELECT m.shown, "+messageColumns+" FROM message m WHERE m.agent_no = $1 AND m.seq > $2 ORDER BY m.seq LIMIT $3", no, after, exportRows)
 		if err != nil {
 			return err
 		}
@@ -292,15 +280,15 @@ func (x *exporter) working() error {
 		}))
 }
 
+// lasting is kv.Never. Entries of projects with another end are marks that a copy does not need.
+const lasting = "9223372036854775807"
+
 func (x *exporter) conversations() error {
 	if x.scope.Agent != "" {
 		return nil
 	}
-	where, args := "", []any(nil)
-	if x.scope.Project != "" {
-		where, args = "AND project = $1", []any{stored(x.scope.Project)}
-	}
-	return all(x, exportBodies, "SELECT project, key, body FROM kv WHERE agent_no = 0 "+where+` ORDER BY project COLLATE "C", key`, args, func(row pgx.CollectableRow, c *export.Conversation) error {
+	where, args := x.inProject("project")
+	return all(x, exportBodies, "SELECT project, key, body FROM kv WHERE agent_no = 0 AND expires_ms = "+lasting+" AND "+where+` ORDER BY project COLLATE "C", key`, args, func(row pgx.CollectableRow, c *export.Conversation) error {
 		err := row.Scan(&c.Project, &c.ID, (*[]byte)(&c.Body))
 		show(&c.Project, &c.ID)
 		return err
@@ -309,6 +297,26 @@ func (x *exporter) conversations() error {
 			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
 		}
 		return x.each(export.Record{Conversation: c})
+	}))
+}
+
+func (x *exporter) values() error {
+	if x.scope.Agent != "" {
+		return nil
+	}
+	where, args := x.inProject("s.project")
+	return all(x, exportBodies, `SELECT s.project, s.name, s.user_id, s.rev, r.id, r.rev, r.updated_ms, r.body, r.size FROM record_space s JOIN record r ON r.space_no = s.no
+		WHERE r.body IS NOT NULL AND `+where+` ORDER BY s.project COLLATE "C", s.name, s.user_id, r.id`, args, func(row pgx.CollectableRow, v *export.Value) error {
+		var user, id string
+		err := row.Scan(&v.Project, &v.Name, &user, &v.SpaceRev, &id, &v.Rev, &v.UpdatedMS, (*[]byte)(&v.Body), &v.Noted)
+		show(&v.Project, &user, &id)
+		v.User, v.ID = export.Text(user), export.Text(id)
+		return err
+	}, one(func(v *export.Value) (err error) {
+		if v.Body, err = x.s.sealer.Open(v.Body, recordOwner(v.Space(), string(v.ID))); err != nil {
+			return x.scope.Fail(fmt.Sprintf("record %s of %s of project %s", v.ID, v.Name, v.Project), err)
+		}
+		return x.each(export.Record{Value: v})
 	}))
 }
 
@@ -358,23 +366,11 @@ func (x *exporter) attempts(list []export.Delivery) error {
 	for i := range list {
 		ids[i], at[list[i].ID] = list[i].ID, i
 	}
-	rows, err := x.tx.Query(x.ctx, `SELECT delivery_id, n, started_ms, duration_ms, status, error_class, error, response, truncated, detail FROM attempt
-		WHERE delivery_id = ANY($1) ORDER BY delivery_id, n, fence`, ids)
-	if err != nil {
-		return err
-	}
-	var id int64
-	var a webhook.Attempt
-	var detail string
-	_, err = pgx.ForEachRow(rows, []any{&id, &a.N, &a.StartedMS, &a.DurationMS, &a.Status, &a.ErrorClass, &a.Error, &a.Response, &a.Truncated, &detail}, func() (err error) {
-		try := a
-		try.ErrorClass, try.Error = shown(a.ErrorClass), shown(a.Error)
-		try.Response = append([]byte(nil), a.Response...)
-		try.Detail, err = decodeDetail(shown(detail))
-		list[at[id]].Attempts = append(list[at[id]].Attempts, try)
+	return attempts(x.ctx, x.tx, ids, func(id int64, a webhook.Attempt, err error) error {
+		d := &list[at[id]]
+		d.Attempts = append(d.Attempts, a)
 		return x.scope.Fail(fmt.Sprintf("an attempt of delivery %d", id), err)
 	})
-	return err
 }
 
 // probes count rows that should not exist. Agents in table erased are gone, and their rows are
@@ -392,6 +388,10 @@ var probes = []struct{ what, sql string }{
 	{"%d projects have another number of conversations than is noted", `SELECT count(*) FROM (SELECT project FROM
 		(SELECT project, count(*) AS n FROM kv WHERE agent_no = 0 GROUP BY project UNION ALL SELECT project, -n FROM kv_count) c GROUP BY project HAVING sum(n) <> 0) p`},
 	{"%d working memories belong to no agent", "SELECT count(DISTINCT w.agent_no) FROM kv w WHERE w.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = w.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = w.agent_no)"},
+	{"%d records belong to no space", "SELECT count(*) FROM record r WHERE NOT EXISTS (SELECT 1 FROM record_space s WHERE s.no = r.space_no)"},
+	{"%d spaces of records have another size than is noted", `SELECT count(*) FROM (SELECT space_no FROM
+		(SELECT space_no, count(body) AS n, sum(size) AS bytes FROM record GROUP BY space_no UNION ALL SELECT no, -n, -bytes FROM record_space) c GROUP BY space_no HAVING sum(n) <> 0 OR sum(bytes) <> 0) s`},
+	{"%d records are newer than their space", "SELECT count(*) FROM record r JOIN record_space s ON s.no = r.space_no WHERE r.rev > s.rev"},
 	{"%d keys do not go with the status of their agent", "SELECT count(*) FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.live <> (a.status NOT IN (4, 6))"},
 	{"%d events tell of another agent than they belong to", "SELECT count(*) FROM event e JOIN agent a ON a.no = e.agent_no WHERE a.id <> e.agent_id OR a.project <> e.project"},
 	{"%d deliveries are for an endpoint of another project", "SELECT count(*) FROM delivery d JOIN event e ON e.no = d.event_no JOIN endpoint p ON p.no = d.endpoint_no WHERE p.project <> e.project"},

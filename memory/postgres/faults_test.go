@@ -13,9 +13,9 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -63,7 +63,7 @@ func TestAnswerLost(t *testing.T) {
 			go func() { done <- s.Update(t.Context(), "acme", agent(0).ID, says("second")) }()
 			<-proxy.Lost()
 			for stored := 0; stored < 2; { // it is committed
-				stored = len(memorytest.Whole(t, other, agent(0)))
+				stored = len(storetest.Whole(t, other, agent(0)))
 			}
 			proxy.Deaf(false)
 			if read {
@@ -75,7 +75,7 @@ func TestAnswerLost(t *testing.T) {
 			if err := <-done; err != nil && !fault.Is(err, fault.Unavailable) {
 				t.Error(err)
 			}
-			if got := memorytest.Whole(t, other, agent(0)); got["second"] != 1 {
+			if got := storetest.Whole(t, other, agent(0)); got["second"] != 1 {
 				t.Errorf("it is there %d times", got["second"])
 			}
 		})
@@ -105,7 +105,7 @@ func TestHeldRow(t *testing.T) {
 		// Until the row is checked again.
 	}
 	w.Done(t, s)
-	if got := memorytest.Whole(t, s, agent(0)); got["free"] != 1 {
+	if got := storetest.Whole(t, s, agent(0)); got["free"] != 1 {
 		t.Error("an agent that is free again takes no writes")
 	}
 	for n, acked := range w.Acked {

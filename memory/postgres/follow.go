@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -19,9 +18,9 @@ import (
 // polls, so a lost notification only delays it.
 
 const (
-	// noteFollow is the kind of a notification that lists followed agents, and noteChanged that of
-	// one that lists changed agents.
-	noteFollow, noteChanged = "follow", "changed"
+	// maxNote bounds the list of agents in a notification, in bytes. PostgreSQL accepts 7,999
+	// bytes, including the words before the list.
+	maxNote = 7700
 	// followAgain is how often a replica announces what it follows. Others forget it after
 	// deafAfter.
 	followAgain = time.Second
@@ -34,9 +33,7 @@ var _ memory.Followed = (*Store)(nil)
 
 // follows holds which agents this and other replicas follow, as hashes.
 type follows struct {
-	// Whether another replica follows agents, for a quick check at each commit.
-	elsewhere atomic.Bool
-	changed   chan struct{}
+	changed chan struct{}
 
 	mu      sync.Mutex
 	ours    map[uint32]bool
@@ -67,12 +64,8 @@ func (s *Store) Follow(ctx context.Context, projects, ids []string) error {
 	}
 	f := &s.follows
 	f.mu.Lock()
-	same := len(set) == len(f.ours)
-	for h := range set {
-		same = same && f.ours[h]
-	}
+	due := !maps.Equal(set, f.ours) || len(set) > 0 && time.Since(f.told) >= followAgain
 	f.ours = set
-	due := !same || len(set) > 0 && time.Since(f.told) >= followAgain
 	if due = due && s.ears.hears() && !s.ears.muted(); due {
 		f.told = time.Now()
 	}
@@ -86,20 +79,14 @@ func (s *Store) Follow(ctx context.Context, projects, ids []string) error {
 // Changed implements memory.Followed.
 func (s *Store) Changed() <-chan struct{} { return s.follows.changed }
 
-// tell sends the other replicas a notification that lists agents.
+// tell sends the other replicas a notification that lists agents, or an empty one if they are too
+// many.
 func (s *Store) tell(ctx context.Context, kind string, agents map[uint32]bool) error {
-	list := make([]uint32, 0, len(agents))
-	for h := range agents {
-		list = append(list, h)
+	list, err := json.Marshal(slices.Collect(maps.Keys(agents)))
+	if err != nil || len(list) > maxNote {
+		list = nil
 	}
-	err := s.loose(ctx, func(b *pgx.Batch) {
-		b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, note(kind, s.replica, 0, list))
-	})
-	if refused(err) {
-		s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
-		return nil
-	}
-	return err
+	return s.notify(ctx, kind, string(list))
 }
 
 // heardAgents parses a list that tell has sent. It returns nil if there were too many agents to
@@ -125,7 +112,6 @@ func (f *follows) hear(kind, who, body string) {
 		if f.theirs[who] = (following{set, time.Now()}); set != nil && len(set) == 0 {
 			delete(f.theirs, who)
 		}
-		f.elsewhere.Store(len(f.theirs) > 0)
 		return
 	}
 	touched := set == nil && len(f.ours) > 0
@@ -144,17 +130,15 @@ func (f *follows) hear(kind, who, body string) {
 // does not wait.
 func (s *Store) tellChange(k key) {
 	f := &s.follows
-	if !f.elsewhere.Load() {
-		return
-	}
-	h := agentHash(k)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	wanted := false
+	if len(f.theirs) == 0 {
+		return
+	}
+	h, wanted := agentHash(k), false
 	for who, t := range f.theirs {
 		if time.Since(t.at) > deafAfter {
 			delete(f.theirs, who)
-			f.elsewhere.Store(len(f.theirs) > 0)
 			continue
 		}
 		wanted = wanted || t.agents == nil || t.agents[h]

@@ -16,9 +16,6 @@ import (
 
 var _ export.Target = (*Store)(nil)
 
-const insertMessages = `INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body)
-	SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[], $6::text[], $7::text[])`
-
 // Mark implements export.Target.
 func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
 	err = s.read(ctx, "read the mark", func(ctx context.Context) error {
@@ -91,12 +88,7 @@ func (s *Store) Import(ctx context.Context, batch []export.Record, had, mark []b
 				return err
 			}
 		}
-		// Servers that have read the agent must read it again.
-		if _, err := tx.Exec(ctx, `UPDATE agent_head SET ver = ver + 1 WHERE agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY($1) ORDER BY agent_no FOR UPDATE)`,
-			m.messages.nos); err != nil {
-			return err
-		}
-		return clash(m.messages.flush(ctx, tx), "a message of this part of the export")
+		return clash(m.writeMessages(ctx), "a message of this part of the export")
 	})
 	if err != nil {
 		return err
@@ -131,21 +123,24 @@ type importer struct {
 	s        *Store
 	tx       pgx.Tx
 	nos      map[key]int64
-	messages pendingMessages
+	messages rows // written together
 	changed  bool // whether endpoints changed
 }
 
-// pendingMessages are messages that are written together.
-type pendingMessages struct{ rows }
-
-func (p *pendingMessages) flush(ctx context.Context, tx pgx.Tx) error {
-	r := &p.rows
+// writeMessages writes the messages. Servers that have read their agents must read them again.
+func (m *importer) writeMessages(ctx context.Context) error {
+	r := &m.messages
 	if len(r.nos) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, insertMessages, r.nos, r.seqs, r.revs, r.turns, r.shown, r.ids, r.bodies)
-	p.rows = rows{}
-	return err
+	st := &statement{}
+	st.with("head", `UPDATE agent_head h SET ver = h.ver + 1, written = h.written + u.n
+		FROM (SELECT t.no, sum(octet_length(t.body)) AS n FROM unnest(?::bigint[], ?::text[]) t (no, body) GROUP BY t.no) u
+		WHERE h.agent_no = u.no AND h.agent_no IN (SELECT agent_no FROM agent_head WHERE agent_no = ANY(?::bigint[]) ORDER BY agent_no FOR UPDATE) RETURNING h.agent_no`, r.nos, r.bodies, r.nos)
+	r.insert(st)
+	b := &pgx.Batch{}
+	st.queue(b)
+	return m.tx.SendBatch(ctx, b).Close()
 }
 
 // clash adds to a unique violation the record that the store has no place for. It returns other
@@ -195,6 +190,8 @@ func (m *importer) record(ctx context.Context, r *export.Record) error {
 		}
 		_, err = m.tx.Exec(ctx, "INSERT INTO kv_count AS c (project, n) VALUES ($1, 1) ON CONFLICT (project) DO UPDATE SET n = c.n + 1", stored(c.Project))
 		return err
+	case r.Value != nil:
+		return m.value(ctx, r.Value)
 	case r.Event != nil:
 		return m.event(ctx, r.Event)
 	case r.Delivery != nil:
@@ -222,15 +219,10 @@ func (m *importer) agent(ctx context.Context, a *export.Agent) error {
 	if err != nil {
 		return err
 	}
-	var no int64
-	err = m.tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
-		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), m.s.sealer.Seal(packed, agentOwner(a.Project, a.ID))).Scan(&no)
+	b := &pgx.Batch{}
+	no, err := m.s.insertAgent(ctx, m.tx, b, &a.Agent, packed, a.HeadRev, a.NextSeq, a.LastTurn, 0)
 	if err == nil {
 		m.nos[key{a.Project, a.ID}] = no
-		b := &pgx.Batch{}
-		b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn) VALUES ($1, 1, $2, $3, $4)", no, a.HeadRev, a.NextSeq, a.LastTurn)
-		queueKeys(b, no, &a.Agent)
 		err = m.tx.SendBatch(ctx, b).Close()
 	}
 	return clash(err, "agent %s (%s) of project %s", a.ID, a.Name, a.Project)
@@ -266,6 +258,26 @@ func (m *importer) endpoint(ctx context.Context, r *export.Record) error {
 	case err == nil && shown(project) != e.Project:
 		return fault.New(fault.Conflict, "endpoint %s cannot be imported: another project has one of that id", e.ID)
 	}
+	return err
+}
+
+func (m *importer) value(ctx context.Context, v *export.Value) error {
+	no, state, _, err := lockRecords(ctx, m.tx, v.Space())
+	if err != nil {
+		return err
+	}
+	// In the place of a deletion.
+	done, err := m.tx.Exec(ctx, `INSERT INTO record AS r (space_no, id, rev, updated_ms, size, body) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (space_no, id) DO UPDATE SET rev = excluded.rev, updated_ms = excluded.updated_ms, size = excluded.size, body = excluded.body WHERE r.body IS NULL`,
+		no, stored(string(v.ID)), v.Rev, v.UpdatedMS, v.Size(), m.s.sealer.Seal(v.Body, recordOwner(v.Space(), string(v.ID))))
+	if err != nil {
+		return err
+	}
+	if done.RowsAffected() == 0 {
+		return export.ErrThere(v)
+	}
+	to := v.Place(state)
+	_, err = m.tx.Exec(ctx, "UPDATE record_space SET rev = $2, n = $3, bytes = $4, whole = $5 WHERE no = $1", no, to.Rev, to.Count, to.Bytes, to.Whole)
 	return err
 }
 

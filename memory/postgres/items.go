@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/items"
 )
 
-var _ memory.ItemStore = (*Store)(nil)
+var _ items.Store = (*Store)(nil)
 
 // itemChanges is what a batch does to the rows by which messages are found as items. The last
 // change of a message counts.
@@ -21,7 +21,7 @@ type itemChanges struct {
 
 type itemChange struct {
 	place
-	row  memory.ItemRow
+	row  items.Row
 	gone bool
 }
 
@@ -30,7 +30,7 @@ func (c *itemChanges) take(k key, no int64, change memory.Change) {
 	for _, list := range [][]memory.Message{change.Append, change.Replace} {
 		for i := range list {
 			m := &list[i]
-			row, ok := m.ItemRow(k.project, k.id)
+			row, ok := items.RowOf(m, k.project, k.id)
 			if !ok && m.State != memory.Removed {
 				continue
 			}
@@ -50,54 +50,47 @@ func (c *itemChanges) take(k key, no int64, change memory.Change) {
 
 // write adds the parts that write the rows of agents.
 func (c *itemChanges) write(st *statement) {
-	var projects, ids, users, sessions, tasks, agents []string
-	var nos, seqs, goneNos, goneSeqs []int64
-	for i := range c.list {
-		ch := &c.list[i]
+	var set, gone []itemChange
+	for _, ch := range c.list {
 		if ch.gone {
-			goneNos, goneSeqs = append(goneNos, ch.no), append(goneSeqs, ch.seq)
-			continue
+			gone = append(gone, ch)
+		} else {
+			set = append(set, ch)
 		}
-		nos, seqs = append(nos, ch.no), append(seqs, ch.seq)
-		projects, ids, agents = append(projects, stored(ch.row.Project)), append(ids, stored(ch.row.ID)), append(agents, stored(ch.row.AgentID))
-		users, sessions, tasks = append(users, stored(ch.row.UserID)), append(sessions, stored(ch.row.SessionID)), append(tasks, stored(ch.row.TaskID))
 	}
-	if len(nos) > 0 {
+	no, seq := func(ch *itemChange) int64 { return ch.no }, func(ch *itemChange) int64 { return ch.seq }
+	if len(set) > 0 {
+		text := func(value func(*items.Row) string) []string {
+			return column(set, func(ch *itemChange) string { return stored(value(&ch.row)) })
+		}
 		st.with("items", `INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id)
 			SELECT u.project, u.id, u.agent_no, u.seq, u.user_id, u.session_id, u.task_id, u.agent_id
 			FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[]) WITH ORDINALITY
 				u (project, id, agent_no, seq, user_id, session_id, task_id, agent_id, n) WHERE u.`+found+` ORDER BY u.n ON CONFLICT (agent_no, seq) DO NOTHING`,
-			projects, ids, nos, seqs, users, sessions, tasks, agents)
+			text(func(r *items.Row) string { return r.Project }), text(func(r *items.Row) string { return r.ID }), column(set, no), column(set, seq),
+			text(func(r *items.Row) string { return r.UserID }), text(func(r *items.Row) string { return r.SessionID }),
+			text(func(r *items.Row) string { return r.TaskID }), text(func(r *items.Row) string { return r.AgentID }))
 	}
-	if len(goneNos) > 0 {
+	if len(gone) > 0 {
 		st.with("gone", `DELETE FROM item i USING unnest(?::bigint[], ?::bigint[]) u (agent_no, seq)
-			WHERE i.agent_no = u.agent_no AND i.seq = u.seq AND u.`+found, goneNos, goneSeqs)
+			WHERE i.agent_no = u.agent_no AND i.seq = u.seq AND u.`+found, column(gone, no), column(gone, seq))
 	}
 }
 
-const itemColumns = "i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id"
-
-// scanItem reads itemColumns and messageColumns.
-func scanItem(project string, row pgx.CollectableRow) (it memory.StoredItem, err error) {
-	r, m := &it.Row, &it.Message
-	var id *string
-	var text string
-	err = row.Scan(&it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID, &m.Seq, &m.Rev, &m.TurnID, &id, &text)
-	if err != nil {
+// itemsWhere reads the items of a project that a condition selects.
+func itemsWhere(ctx context.Context, q querier, project, where string, args ...any) ([]items.Item, error) {
+	return collect(ctx, q, func(row pgx.CollectableRow) (it items.Item, err error) {
+		r := &it.Row
+		it.Message, err = scanMessage(row, &it.No, &r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID)
+		show(&r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID)
+		r.Project = project
 		return it, err
-	}
-	for _, s := range []*string{&r.ID, &r.UserID, &r.SessionID, &r.TaskID, &r.AgentID, &it.Project, &it.AgentID} {
-		*s = shown(*s)
-	}
-	if id != nil {
-		m.ID = shown(*id)
-	}
-	r.Project = project
-	return it, codec.DecodeMessage(text, m)
+	}, "SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, "+messageColumns+` FROM item i JOIN agent a ON a.no = i.agent_no
+		JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE `+where, args...)
 }
 
 // Items returns a project's items, newest first.
-func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (out []memory.StoredItem, next int64, err error) {
+func (s *Store) Items(ctx context.Context, project string, q items.Query) (out []items.Item, next int64, err error) {
 	// The most selective ID is in the index condition; the others are checked row by row.
 	lead, value := "", ""
 	for _, id := range [][2]string{{"task_id", q.TaskID}, {"session_id", q.SessionID}, {"user_id", q.UserID}, {"agent_id", q.AgentID}} {
@@ -115,14 +108,9 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 	}
 	err = s.read(ctx, "read items", func(ctx context.Context) error {
 		out, next = nil, 0
-		rows, err := s.pool.Query(ctx, "SELECT no, user_id, session_id, task_id, agent_id FROM item WHERE project = $1 AND no < $2"+lead+" ORDER BY no DESC LIMIT $4",
-			stored(project), before, stored(value), limit)
-		if err != nil {
-			return err
-		}
 		var nos []int64
 		n, no, ids := 0, int64(0), [4]string{}
-		_, err = pgx.ForEachRow(rows, []any{&no, &ids[0], &ids[1], &ids[2], &ids[3]}, func() error {
+		err = each(ctx, s.pool, []any{&no, &ids[0], &ids[1], &ids[2], &ids[3]}, func() error {
 			fits := true
 			for i, want := range [...]string{q.UserID, q.SessionID, q.TaskID, q.AgentID} {
 				fits = fits && (want == "" || want == shown(ids[i]))
@@ -132,7 +120,8 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 			}
 			n++
 			return nil
-		})
+		}, "SELECT no, user_id, session_id, task_id, agent_id FROM item WHERE project = $1 AND no < $2"+lead+" ORDER BY no DESC LIMIT $4",
+			stored(project), before, stored(value), limit)
 		if err != nil {
 			return err
 		}
@@ -142,30 +131,49 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 		if len(nos) == 0 {
 			return nil
 		}
-		rows, err = s.pool.Query(ctx, "SELECT "+itemColumns+", "+messageColumns+` FROM item i JOIN agent a ON a.no = i.agent_no
-			JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE i.no = ANY($1) ORDER BY i.no DESC`, nos)
-		if err != nil {
-			return err
-		}
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (memory.StoredItem, error) { return scanItem(project, row) })
+		out, err = itemsWhere(ctx, s.pool, project, "i.no = ANY($1) ORDER BY i.no DESC", nos)
 		return err
 	})
 	return out, next, err
 }
 
 // Item returns the first item with an ID.
-func (s *Store) Item(ctx context.Context, project, id string) (it memory.StoredItem, err error) {
+func (s *Store) Item(ctx context.Context, project, id string) (it items.Item, err error) {
 	err = s.read(ctx, "read item", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, "SELECT "+itemColumns+", "+messageColumns+` FROM item i JOIN agent a ON a.no = i.agent_no
-			JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq WHERE i.project = $1 AND i.id = $2 ORDER BY i.no LIMIT 1`, stored(project), stored(id))
-		if err != nil {
-			return err
+		list, err := itemsWhere(ctx, s.pool, project, "i.project = $1 AND i.id = $2 ORDER BY i.no LIMIT 1", stored(project), stored(id))
+		if err == nil && len(list) == 0 {
+			err = items.ErrNotFound(id)
 		}
-		it, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (memory.StoredItem, error) { return scanItem(project, row) })
-		if noRows(err) {
-			return memory.ErrNoItem(id)
+		if err == nil {
+			it = list[0]
 		}
 		return err
 	})
 	return it, err
+}
+
+// AgentsOf returns the agents with messages of a user. It jumps through the index from agent to
+// agent, so the number of messages does not matter.
+func (s *Store) AgentsOf(ctx context.Context, project, user string) ([]items.AgentVersion, error) {
+	return readAll(ctx, s, "read a user's agents", func(row pgx.CollectableRow) (a items.AgentVersion, err error) {
+		err = row.Scan(&a.ID, &a.No, &a.Rev, &a.Ver)
+		show(&a.ID)
+		return a, err
+	}, `WITH RECURSIVE of (no) AS (
+		SELECT min(agent_no) FROM item WHERE project = $1 AND user_id = $2 AND user_id <> ''
+		UNION ALL SELECT (SELECT min(i.agent_no) FROM item i WHERE i.project = $1 AND i.user_id = $2 AND i.user_id <> '' AND i.agent_no > of.no)
+			FROM of WHERE of.no IS NOT NULL
+		) SELECT a.id, a.no, h.rev, h.ver FROM of JOIN agent a ON a.no = of.no JOIN agent_head h ON h.agent_no = a.no WHERE a.project = $1`, stored(project), stored(user))
+}
+
+// Users returns the users of a project's items. It jumps through the index from user to user.
+func (s *Store) Users(ctx context.Context, project, after string, limit int) ([]string, error) {
+	return readAll(ctx, s, "list users", func(row pgx.CollectableRow) (id string, err error) {
+		err = row.Scan(&id)
+		return shown(id), err
+	}, `WITH RECURSIVE of (id) AS (
+		SELECT min(user_id) FROM item WHERE project = $1 AND user_id > $2 AND user_id <> ''
+		UNION ALL SELECT (SELECT min(i.user_id) FROM item i WHERE i.project = $1 AND i.user_id > of.id AND i.user_id <> '')
+			FROM of WHERE of.id IS NOT NULL
+		) SELECT id FROM of WHERE id IS NOT NULL LIMIT $3`, stored(project), stored(after), limit)
 }

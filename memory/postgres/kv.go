@@ -46,7 +46,7 @@ func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv
 	sealed := s.sealer.Seal(e.Value, kvOwner(space, e.Key))
 	return s.transact(ctx, "store key", func(ctx context.Context, tx pgx.Tx) error {
 		if space.Agent == "" {
-			return putConversation(ctx, tx, space, &e, sealed, limit)
+			return putConversation(ctx, tx, space, &e, sealed, limit, nowMS)
 		}
 		no, err := lockAgent(ctx, tx, space.Project, space.Agent)
 		if err != nil {
@@ -64,10 +64,15 @@ func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv
 		if _, err := tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2", no, nowMS); err != nil {
 			return err
 		}
-		var keys, size int64
-		err = tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1 AND key <> $2", no, stored(e.Key)).Scan(&keys, &size)
+		var keys, size int64 // of the others
+		var taken bool
+		err = tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE key <> $2), coalesce(sum(size) FILTER (WHERE key <> $2), 0)::bigint, coalesce(bool_or(key = $2), false)
+			FROM kv WHERE agent_no = $1`, no, stored(e.Key)).Scan(&keys, &size, &taken)
 		if err != nil {
 			return err
+		}
+		if limit.New && taken {
+			return kv.ErrTaken(e.Key)
 		}
 		if err := limit.Check(space, keys+1, size+e.Size()); err != nil {
 			return err
@@ -81,11 +86,15 @@ func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv
 
 // putConversation stores an entry of a project. New ones are counted under the lock of the
 // project's count; one that is there is replaced without it.
-func putConversation(ctx context.Context, tx pgx.Tx, space kv.Space, e *kv.Entry, sealed []byte, limit kv.Limit) error {
+func putConversation(ctx context.Context, tx pgx.Tx, space kv.Space, e *kv.Entry, sealed []byte, limit kv.Limit, nowMS int64) error {
 	p, key := stored(space.Project), stored(e.Key)
+	ended := int64(kv.Never) // what may be replaced has ended by then
+	if limit.New {
+		ended = nowMS
+	}
 	replace := func() (bool, error) {
-		done, err := tx.Exec(ctx, "UPDATE kv SET size = $3, updated_ms = $4, expires_ms = $5, body = $6 WHERE agent_no = 0 AND project = $1 AND key = $2",
-			p, key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
+		done, err := tx.Exec(ctx, "UPDATE kv SET size = $3, updated_ms = $4, expires_ms = $5, body = $6 WHERE agent_no = 0 AND project = $1 AND key = $2 AND expires_ms <= $7",
+			p, key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed, ended)
 		return done.RowsAffected() == 1, err
 	}
 	if found, err := replace(); err != nil || found {
@@ -101,7 +110,10 @@ func putConversation(ctx context.Context, tx pgx.Tx, space kv.Space, e *kv.Entry
 	if err != nil {
 		return err
 	}
-	if done.RowsAffected() == 0 { // another server has stored it meanwhile
+	if done.RowsAffected() == 0 { // it is there, or another server has stored it meanwhile
+		if limit.New {
+			return kv.ErrTaken(e.Key)
+		}
 		if _, err := replace(); err != nil {
 			return err
 		}
@@ -185,16 +197,12 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, "SELECT key, size, updated_ms, expires_ms FROM kv WHERE agent_no = $1 AND project = $2 AND key > $3 AND expires_ms > $4 ORDER BY key LIMIT $5",
-			at.no, at.project, stored(after), nowMS, max(limit, 1))
-		if err != nil {
-			return err
-		}
-		page.Keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k kv.Key, err error) {
+		page.Keys, err = collect(ctx, tx, func(row pgx.CollectableRow) (k kv.Key, err error) {
 			err = row.Scan(&k.Key, &k.Bytes, &k.UpdatedMS, &k.ExpiresMS)
 			k.Key = shown(k.Key)
 			return k, err
-		})
+		}, "SELECT key, size, updated_ms, expires_ms FROM kv WHERE agent_no = $1 AND project = $2 AND key > $3 AND expires_ms > $4 ORDER BY key LIMIT $5",
+			at.no, at.project, stored(after), nowMS, max(limit, 1))
 		return err
 	})
 	return page, err
@@ -239,10 +247,10 @@ func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 	for erased := 0; ; {
 		n := 0
 		err := s.transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
-			done, err := tx.Exec(ctx, `DELETE FROM kv WHERE (agent_no, project, key) IN
-				(SELECT agent_no, project, key FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)`, nowMS, sliceRows)
-			n = int(done.RowsAffected())
-			return err
+			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE (agent_no, project, key) IN
+					(SELECT agent_no, project, key FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING agent_no, project),
+				counted AS (UPDATE kv_count c SET n = c.n - g.n FROM (SELECT project, count(*) AS n FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project)
+				SELECT count(*) FROM gone`, nowMS, sliceRows).Scan(&n)
 		})
 		erased += n
 		if err != nil || n < sliceRows {

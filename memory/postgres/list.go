@@ -74,15 +74,11 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 				return err
 			}
 			page.Count(n)
-			rows, err := tx.Query(ctx, list, listed...)
-			if err != nil {
-				return err
-			}
-			page.Agents, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a memory.Agent, err error) {
+			page.Agents, err = collect(ctx, tx, func(row pgx.CollectableRow) (a memory.Agent, err error) {
 				var no int64
 				err = s.scanAgent(row, &a, &no)
 				return a, err
-			})
+			}, list, listed...)
 			return err
 		})
 	})

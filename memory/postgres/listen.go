@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,32 +17,31 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// Questions and answers between replicas are rows of a table, and NOTIFY announces each of them.
-// They are rare, their transactions do not wait for the disk, and no write of messages sends a
-// notification. A connection of its own listens. On each beat a replica notifies itself, and
-// notifications count as working only while these echoes arrive. Otherwise the replica polls the
-// tables: when the connection is lost, when a pooler shares sessions, or when the database has no
-// LISTEN.
+// Questions and answers between replicas are rows of a table, and NOTIFY announces each of them:
+// the receiver then reads the row. They are rare, their transactions do not wait for the disk, and
+// no write of messages sends a notification. A connection of its own listens. On each beat a
+// replica notifies itself, and notifications count as working only while these echoes arrive.
+// Otherwise the replica polls the tables: when the connection is lost, when a pooler shares
+// sessions, or when the database has no LISTEN.
 
 const (
-	// maxNote bounds the body of a notification in bytes. PostgreSQL accepts 7,999 bytes, including
-	// the words before the body.
-	maxNote = 7700
 	// deafAfter is how long notifications count as working after the last echo.
 	deafAfter = 3 * time.Second
-	// maxHeard bounds the queue of questions, and the number of answers that arrived before their
-	// question's number was known.
+	// maxHeard bounds the queue of questions.
 	maxHeard = 256
 	// listenAgain is the pause before a new connection listens, and listenLater the pause if the
 	// database seems not to support notifications.
 	listenAgain, listenLater = time.Second, time.Minute
 )
 
-// The kinds of notifications. The kind is the first word, and the sender or receiver the second.
+// The kinds of notifications. The kind is the first word, the sender or receiver the second, and
+// the rest is the number of a question or a list of agents.
 const (
 	noteEcho     = "echo"
 	noteQuestion = "ask"
 	noteReply    = "reply"
+	noteFollow   = "follow"
+	noteChanged  = "changed"
 )
 
 // ears is the state of a replica's notifications.
@@ -56,14 +54,7 @@ type ears struct {
 	questions chan memory.Question
 
 	mu      sync.Mutex
-	waiting map[int64]chan noted // by question
-	early   map[int64]noted      // answers that arrived before their question's number was known
-}
-
-// noted is an answer to a question, as the body of a notification.
-type noted struct {
-	Done bool `json:"done,omitempty"` // false: another replica has taken the question up
-	memory.Reply
+	waiting map[int64]chan struct{} // calls that wait for an answer, by question
 }
 
 // channelOf returns the name of a schema's channel. All schemas of a database share one set of
@@ -77,20 +68,34 @@ func (e *ears) hears() bool { return time.Since(time.Unix(0, e.echo.Load())) < d
 
 func (e *ears) muted() bool { return time.Now().UnixNano() < e.mute.Load() }
 
-// noteBody encodes a question or an answer for a notification. It returns "" if the result would be
-// too long. The receiver then reads the table.
-func noteBody(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil || len(b) > maxNote {
-		return ""
+// notify sends a notification in a transaction of its own. A transaction that notifies holds a
+// server-wide lock until its commit is done, so its commit must not wait for the disk.
+func (s *Store) notify(ctx context.Context, kind, body string) error {
+	if s.ears.muted() {
+		return nil
 	}
-	return string(b)
+	err := s.loose(ctx, func(b *pgx.Batch) {
+		b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, kind+" "+s.replica+" "+body)
+	})
+	if refused(err) {
+		s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
+		return nil
+	}
+	return err
 }
 
-// note returns the text of a notification. Its first words are the kind, the sender or receiver,
-// and the number and time of a question.
-func note(kind, who string, no int64, v any) string {
-	return fmt.Sprintf("%s %s %d 0 %s", kind, who, no, noteBody(v))
+// telling runs statements of which one notifies another replica. If the database supports no
+// notifications, or their queue is full, it runs them without that one.
+func (s *Store) telling(ctx context.Context, what string, queue func(b *pgx.Batch, tell bool)) error {
+	return s.read(ctx, what, func(ctx context.Context) error {
+		tell := !s.ears.muted()
+		err := s.loose(ctx, func(b *pgx.Batch) { queue(b, tell) })
+		if tell && refused(err) {
+			s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
+			err = s.loose(ctx, func(b *pgx.Batch) { queue(b, false) })
+		}
+		return err
+	})
 }
 
 // listens reports whether the store may listen. Without prepared statements it assumes a pooler
@@ -98,21 +103,6 @@ func note(kind, who string, no int64, v any) string {
 func (s *Store) listens() bool {
 	mode := s.pool.Config().ConnConfig.DefaultQueryExecMode
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
-}
-
-// echoes sends a notification to this replica itself.
-func (s *Store) echoes(ctx context.Context) {
-	if s.ears.muted() {
-		return
-	}
-	// A transaction that notifies holds a server-wide lock until its commit is done. So its commit
-	// must not wait for the disk.
-	err := s.loose(ctx, func(b *pgx.Batch) {
-		b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, note(noteEcho, s.replica, 0, nil))
-	})
-	if refused(err) {
-		s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
-	}
 }
 
 // refused reports whether the database is available but rejected the statement.
@@ -176,81 +166,42 @@ func (s *Store) listenOnce(ctx context.Context) (heard bool) {
 
 // hear handles a notification and reports whether it was this replica's own echo.
 func (s *Store) hear(ctx context.Context, text string) (own bool) {
-	e := &s.ears
-	words := strings.SplitN(text, " ", 5)
-	if len(words) < 5 {
-		return false // from another version of this program
-	}
-	kind, who, body := words[0], words[1], words[4]
-	no, err := strconv.ParseInt(words[2], 10, 64)
-	at, err2 := strconv.ParseInt(words[3], 10, 64)
-	if err != nil || err2 != nil {
-		return false
-	}
+	kind, rest, _ := strings.Cut(text, " ")
+	who, body, _ := strings.Cut(rest, " ")
+	ours := who == s.replica
 	switch {
-	case kind == noteEcho && who == s.replica:
-		e.echo.Store(time.Now().UnixNano())
+	case kind == noteEcho && ours:
+		s.ears.echo.Store(time.Now().UnixNano())
 		return true
-	case (kind == noteFollow || kind == noteChanged) && who != s.replica:
+	case (kind == noteFollow || kind == noteChanged) && !ours:
 		s.follows.hear(kind, who, body)
-	case kind == noteQuestion && who != s.replica:
-		var q memory.Question
-		if json.Unmarshal([]byte(body), &q) == nil {
-			q.No, q.From, q.AtMS = no, who, at
-			e.ask(shownQuestion(q))
-			return false
-		}
-		list, err := s.Asked(ctx) // the body was too long for a notification
+	case kind == noteQuestion && !ours:
+		no, _ := strconv.ParseInt(body, 10, 64)
+		list, _ := s.questions(ctx, "no = $2", no)
 		for _, q := range list {
-			if err == nil && q.No == no {
-				e.ask(q)
+			select {
+			case s.ears.questions <- q:
+			default: // the table is polled as well
 			}
 		}
-	case kind == noteReply && who == s.replica:
-		var n noted
-		if json.Unmarshal([]byte(body), &n) == nil {
-			e.answer(no, n)
+	case kind == noteReply && ours:
+		no, _ := strconv.ParseInt(body, 10, 64)
+		s.ears.mu.Lock()
+		defer s.ears.mu.Unlock()
+		select {
+		case s.ears.waiting[no] <- struct{}{}:
+		default: // the call is awake, or gone
 		}
 	}
 	return false
 }
 
-// ask queues a question. It drops the question if the queue is full, since the table is polled as
-// well.
-func (e *ears) ask(q memory.Question) {
-	select {
-	case e.questions <- q:
-	default:
-	}
-}
-
-// answer passes an answer to the call that waits for it. If no call waits yet, answer stores it.
-func (e *ears) answer(no int64, n noted) {
+// wait returns a channel that receives when a question is taken up or answered, until leave is
+// called.
+func (e *ears) wait(no int64) (woken <-chan struct{}, leave func()) {
+	ch := make(chan struct{}, 1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ch, ok := e.waiting[no]
-	if !ok {
-		if len(e.early) >= maxHeard {
-			clear(e.early)
-		}
-		e.early[no] = n
-		return
-	}
-	select {
-	case ch <- n:
-	default: // the table is polled as well
-	}
-}
-
-// wait returns a channel that receives the answers to a question until leave is called.
-func (e *ears) wait(no int64) (answers <-chan noted, leave func()) {
-	ch := make(chan noted, 2)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if n, ok := e.early[no]; ok {
-		ch <- n
-		delete(e.early, no)
-	}
 	e.waiting[no] = ch
 	return ch, func() {
 		e.mu.Lock()

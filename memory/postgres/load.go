@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -55,36 +54,18 @@ func (s *Store) ver(ctx context.Context, no int64) (ver, endpoints int64, err er
 	return v.ver, v.endpoints, err
 }
 
-const (
-	lookFor    = `SELECT (SELECT n FROM counter WHERE key = 'endpoints'), u.no, coalesce(h.ver, -1) FROM unnest($1::bigint[]) u (no) LEFT JOIN agent_head h ON h.agent_no = u.no`
-	lookForOne = `SELECT (SELECT n FROM counter WHERE key = 'endpoints'), $1::bigint, coalesce((SELECT ver FROM agent_head WHERE agent_no = $1), -1)`
-)
-
 // askVersions reads the versions of agents.
 func (s *Store) askVersions(ctx context.Context, list []*question[version]) {
 	nos := make([]int64, len(list))
 	for i, q := range list {
-		nos[i], q.about.ver = q.about.no, -1
-	}
-	slices.Sort(nos)
-	nos = slices.Compact(nos)
-	var rows pgx.Rows
-	var err error
-	if len(nos) == 1 {
-		rows, err = s.pool.Query(ctx, lookForOne, nos[0])
-	} else {
-		rows, err = s.pool.Query(ctx, lookFor, nos)
+		nos[i] = q.about.no
 	}
 	vers := make(map[int64]int64, len(nos))
 	var endpoints, no, ver int64
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&endpoints, &no, &ver}, func() error { vers[no] = ver; return nil })
-	}
+	err := each(ctx, s.pool, []any{&endpoints, &no, &ver}, func() error { vers[no] = ver; return nil },
+		`SELECT (SELECT n FROM counter WHERE key = 'endpoints'), u.no, coalesce(h.ver, -1) FROM unnest($1::bigint[]) u (no) LEFT JOIN agent_head h ON h.agent_no = u.no`, nos)
 	for _, q := range list {
-		if ver, ok := vers[q.about.no]; ok {
-			q.about.ver = ver
-		}
-		q.about.endpoints, q.err = endpoints, err
+		q.about.ver, q.about.endpoints, q.err = vers[q.about.no], endpoints, err
 	}
 }
 
@@ -160,15 +141,11 @@ func (s *Store) askLoads(ctx context.Context, list []*question[load]) {
 }
 
 // Page implements memory.Store.
-func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) (list []memory.Message, err error) {
+func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]memory.Message, error) {
 	sql, args := "SELECT "+messageColumns+" FROM message m WHERE m.agent_no = $1", []any{no}
 	switch {
 	case len(q.IDs) > 0:
-		ids := make([]string, len(q.IDs))
-		for i, id := range q.IDs {
-			ids[i] = stored(id)
-		}
-		sql, args = sql+" AND m.client_id = ANY($2)", append(args, ids)
+		sql, args = sql+" AND m.client_id = ANY($2)", append(args, storedAll(q.IDs))
 	case q.Turn != nil:
 		sql, args = sql+" AND m.turn = $2", append(args, *q.Turn)
 	default:
@@ -179,9 +156,5 @@ func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) (list
 	}
 	args = append(args, max(q.Limit, 1))
 	sql += fmt.Sprintf(" ORDER BY m.seq LIMIT $%d", len(args))
-	err = s.read(ctx, "read messages", func(ctx context.Context) error {
-		list, err = messages(ctx, s.pool, sql, args...)
-		return err
-	})
-	return list, err
+	return readAll(ctx, s, "read messages", func(row pgx.CollectableRow) (memory.Message, error) { return scanMessage(row) }, sql, args...)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -12,15 +13,6 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/webhook"
 )
-
-// decodeDetail reads the column attempt.detail.
-func decodeDetail(s string) (webhook.Detail, error) {
-	d, err := webhook.DecodeDetail(s)
-	if err != nil {
-		return d, fmt.Errorf("attempt: %w: %w", err, errBadRow)
-	}
-	return d, nil
-}
 
 // span returns the bounds of a list in time, from inclusive and to exclusive.
 func span(from, to int64) (int64, int64) {
@@ -45,16 +37,12 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 	from, to := span(q.FromMS, q.ToMS)
 	err = s.read(ctx, "list events", func(ctx context.Context) error {
 		list, next, err := webhook.Walk(q.Limit, at, func(at webhook.Cursor) ([]eventRow, error) {
-			rows, err := s.pool.Query(ctx, `SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = $1 AND created_ms >= $2 AND created_ms < $3
-				AND (created_ms, no) < ($4, $5) ORDER BY created_ms DESC, no DESC LIMIT $6`, stored(q.Project), from, to, at.MS, at.ID, webhook.ScanRows)
-			if err != nil {
-				return nil, err
-			}
-			return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e eventRow, err error) {
+			return collect(ctx, s.pool, func(row pgx.CollectableRow) (e eventRow, err error) {
 				err = row.Scan(&e.ID, &e.Type, &e.AgentID, &e.CreatedMS, &e.Size, &e.no)
 				e.ID, e.AgentID, e.Project = shown(e.ID), shown(e.AgentID), q.Project
 				return e, err
-			})
+			}, `SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = $1 AND created_ms >= $2 AND created_ms < $3
+				AND (created_ms, no) < ($4, $5) ORDER BY created_ms DESC, no DESC LIMIT $6`, stored(q.Project), from, to, at.MS, at.ID, webhook.ScanRows)
 		}, func(m eventRow) bool {
 			return (len(q.Types) == 0 || slices.Contains(q.Types, m.Type)) && (q.AgentID == "" || q.AgentID == m.AgentID)
 		}, func(m eventRow) webhook.Cursor { return webhook.Cursor{MS: m.CreatedMS, ID: m.no} })
@@ -98,9 +86,7 @@ func scanRecord(row pgx.CollectableRow) (r deliveryRow, err error) {
 	var state int16
 	err = row.Scan(&r.ID, &r.EventID, &r.Type, &r.Project, &r.AgentID, &r.EndpointID, &state, &r.Claimed, &r.Attempt, &r.EventMS, &r.CreatedMS, &r.DueMS, &r.DoneMS,
 		&r.Reason, &r.ReplayOf, &r.Size, &r.endpoint, &r.live)
-	for _, text := range []*string{&r.EventID, &r.Project, &r.AgentID, &r.EndpointID, &r.Reason} {
-		*text = shown(*text)
-	}
+	show(&r.EventID, &r.Project, &r.AgentID, &r.EndpointID, &r.Reason)
 	if r.State = stateName(state); r.State != webhook.Pending {
 		r.DueMS = 0
 	}
@@ -109,49 +95,87 @@ func scanRecord(row pgx.CollectableRow) (r deliveryRow, err error) {
 
 // records reads deliveries; sql is what follows recordSQL.
 func records(ctx context.Context, q querier, rest string, args ...any) ([]deliveryRow, error) {
-	rows, err := q.Query(ctx, recordSQL+rest, args...)
+	return collect(ctx, q, scanRecord, recordSQL+rest, args...)
+}
+
+// newest reads the newest deliveries that a filter selects, at most limit of those before a place
+// and with IDs up to upto. Each state, and each row of an endpoint, is read by its own range of an
+// index: a filter that leaves most of them out does not pass over the others.
+func newest(ctx context.Context, q querier, f webhook.DeliveryQuery, at webhook.Cursor, upto int64, limit int) ([]deliveryRow, error) {
+	states, err := statesOf(f)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanRecord)
+	if any, err := anyEvents(ctx, q, f); err != nil || !any {
+		return nil, err
+	}
+	from, to := span(f.FromMS, f.ToMS)
+	args := []any{stored(f.Project), from, to, states, at.MS, at.ID, upto}
+	ranges, order := "unnest($4::smallint[]) s (state)", "d.created_ms DESC, d.id DESC"
+	conds := []string{"d.project = $1", "d.created_ms >= $2", "d.created_ms < $3", "d.state = s.state", "(d.created_ms, d.id) < ($5, $6)", "d.id <= $7"}
+	arg := func(v any) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+	if f.Endpoint != "" {
+		id := arg(stored(f.Endpoint))
+		ranges += ", (SELECT no FROM endpoint WHERE id = " + id + " OR gone_id = " + id + ") p"
+		conds = append(conds, "d.endpoint_no = p.no")
+	}
+	if f.EventID != "" {
+		conds = append(conds, "e.id = "+arg(stored(f.EventID)))
+	}
+	if f.AgentID != "" {
+		id := arg(stored(f.AgentID))
+		conds = append(conds, "e.agent_id = "+id, "e.agent_no = ANY(ARRAY(SELECT no FROM agent WHERE project = $1 AND id = "+id+"))")
+	}
+	if len(f.Types) > 0 {
+		conds = append(conds, "e.type = ANY("+arg(typesOf(f))+"::int[])")
+	}
+	if f.EventID != "" || f.AgentID != "" {
+		// Else the planner may walk the ranges in this order, hoping to meet the event soon.
+		order = "d.created_ms + 0 DESC, d.id DESC"
+	}
+	return records(ctx, q, fmt.Sprintf(`WHERE d.id = ANY(ARRAY(SELECT n.id FROM %s, LATERAL (
+			SELECT d.id, d.created_ms FROM delivery d JOIN event e ON e.no = d.event_no WHERE %s ORDER BY %s LIMIT %d
+		) n ORDER BY n.created_ms DESC, n.id DESC LIMIT %d)) ORDER BY d.created_ms DESC, d.id DESC`,
+		ranges, strings.Join(conds, " AND "), order, limit, limit), args...)
 }
 
-// selection returns the condition of a filter.
-func selection(q webhook.DeliveryQuery) (where string, args []any, err error) {
-	from, to := span(q.FromMS, q.ToMS)
-	conds := []string{"d.project = $1", "d.created_ms >= $2", "d.created_ms < $3"}
-	args = []any{stored(q.Project), from, to}
-	add := func(cond string, arg any) {
-		args = append(args, arg)
-		conds = append(conds, fmt.Sprintf(cond, len(args)))
+// statesOf returns the states of a filter, all of them if it names none.
+func statesOf(f webhook.DeliveryQuery) (out []int16, err error) {
+	if len(f.States) == 0 {
+		return []int16{0, 1, 2, 3}, nil
 	}
-	if q.Endpoint != "" {
-		add("d.endpoint_no IN (SELECT no FROM endpoint WHERE id = $%[1]d OR gone_id = $%[1]d)", stored(q.Endpoint))
-	}
-	if len(q.States) > 0 {
-		states := make([]int16, len(q.States))
-		for i, st := range q.States {
-			if states[i], err = stateNumber(st); err != nil {
-				return "", nil, err
-			}
+	for _, st := range f.States {
+		n, err := stateNumber(st)
+		if err != nil {
+			return nil, err
 		}
-		add("d.state = ANY($%d)", states)
-	}
-	if q.EventID != "" {
-		add("d.event_no = (SELECT no FROM event WHERE id = $%d)", stored(q.EventID))
-	}
-	if q.AgentID != "" {
-		add("e.agent_id = $%d", stored(q.AgentID))
-		conds = append(conds, "e.agent_no = ANY(ARRAY(SELECT no FROM agent WHERE project = $1 AND id = $"+fmt.Sprint(len(args))+"))")
-	}
-	if len(q.Types) > 0 {
-		types := make([]int32, len(q.Types))
-		for i, t := range q.Types {
-			types[i] = int32(t)
+		if !slices.Contains(out, n) {
+			out = append(out, n)
 		}
-		add("e.type = ANY($%d)", types)
 	}
-	return "WHERE " + strings.Join(conds, " AND "), args, nil
+	return out, nil
+}
+
+func typesOf(f webhook.DeliveryQuery) []int32 {
+	return column(f.Types, func(t *int) int32 { return int32(*t) })
+}
+
+// anyEvents reports whether there are events of the event ID, the agent and the types of a filter,
+// each for itself. If there are none, no delivery can match.
+func anyEvents(ctx context.Context, q querier, f webhook.DeliveryQuery) (any bool, err error) {
+	if f.EventID == "" && f.AgentID == "" && len(f.Types) == 0 {
+		return true, nil
+	}
+	// The maximum of an index is read from its end, whatever the planner thinks of the number of
+	// rows.
+	list, err := collect(ctx, q, pgx.RowTo[bool], `SELECT ($2 = '' OR EXISTS (SELECT 1 FROM event WHERE id = $2))
+		AND ($3 = '' OR EXISTS (SELECT 1 FROM agent a WHERE a.project = $1 AND a.id = $3 AND (SELECT max(agent_no) FROM event WHERE agent_no = a.no) IS NOT NULL))
+		AND (cardinality($4::int[]) = 0 OR EXISTS (SELECT 1 FROM unnest($4::int[]) t (type) WHERE (SELECT max(no) FROM event WHERE project = $1 AND type = t.type) IS NOT NULL))`,
+		stored(f.Project), stored(f.EventID), stored(f.AgentID), typesOf(f))
+	return err == nil && list[0], err
 }
 
 // Deliveries implements webhook.Log.
@@ -160,16 +184,10 @@ func (s *Store) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (page w
 	if err != nil {
 		return page, err
 	}
-	where, args, err := selection(q)
-	if err != nil {
-		return page, err
-	}
 	limit := min(max(q.Limit, 1), webhook.MaxPage)
 	err = s.read(ctx, "list deliveries", func(ctx context.Context) error {
 		page = webhook.DeliveryPage{}
-		n := len(args)
-		list, err := records(ctx, s.pool, fmt.Sprintf("%s AND (d.created_ms, d.id) < ($%d, $%d) ORDER BY d.created_ms DESC, d.id DESC LIMIT %d", where, n+1, n+2, limit+1),
-			append(slices.Clone(args), at.MS, at.ID)...)
+		list, err := newest(ctx, s.pool, q, at, math.MaxInt64, limit+1)
 		if err != nil {
 			return err
 		}
@@ -198,23 +216,19 @@ func lastTries(ctx context.Context, q querier, list []deliveryRow) error {
 	for i, r := range list {
 		ids[i], at[r.ID] = r.ID, i
 	}
-	rows, err := q.Query(ctx, `SELECT DISTINCT ON (delivery_id) delivery_id, status, error_class FROM attempt WHERE delivery_id = ANY($1)
-		ORDER BY delivery_id, n DESC, fence DESC`, ids)
-	if err != nil {
-		return err
-	}
 	var id int64
 	var status int
 	var class string
-	_, err = pgx.ForEachRow(rows, []any{&id, &status, &class}, func() error {
+	err := each(ctx, q, []any{&id, &status, &class}, func() error {
 		list[at[id]].LastStatus, list[at[id]].LastClass = status, shown(class)
 		return nil
-	})
+	}, `SELECT DISTINCT ON (delivery_id) delivery_id, status, error_class FROM attempt WHERE delivery_id = ANY($1)
+		ORDER BY delivery_id, n DESC, fence DESC`, ids)
 	return err
 }
 
-// record reads one delivery of a project.
-func record(ctx context.Context, q querier, project string, id int64) (deliveryRow, error) {
+// readDelivery reads one delivery of a project.
+func readDelivery(ctx context.Context, q querier, project string, id int64) (deliveryRow, error) {
 	list, err := records(ctx, q, "WHERE d.id = $1 AND d.project = $2", id, stored(project))
 	if err != nil {
 		return deliveryRow{}, err
@@ -228,34 +242,33 @@ func record(ctx context.Context, q querier, project string, id int64) (deliveryR
 // Delivery implements webhook.Log.
 func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webhook.Record, tries []webhook.Attempt, err error) {
 	err = s.read(ctx, "read delivery", func(ctx context.Context) error {
-		list, err := records(ctx, s.pool, "WHERE d.id = $1 AND d.project = $2", id, stored(project))
-		if err == nil && len(list) == 0 {
-			err = fault.New(fault.NotFound, "there is no delivery %d", id)
-		}
-		if err == nil {
-			err = lastTries(ctx, s.pool, list)
-		}
+		row, err := readDelivery(ctx, s.pool, project, id)
 		if err != nil {
 			return err
 		}
-		r = list[0].Record
-		rows, err := s.pool.Query(ctx, `SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
-			FROM attempt WHERE delivery_id = $1 ORDER BY n, fence`, id)
-		if err != nil {
+		r, tries = row.Record, nil
+		return attempts(ctx, s.pool, []int64{id}, func(_ int64, a webhook.Attempt, err error) error {
+			tries = append(tries, a)
 			return err
-		}
-		tries, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a webhook.Attempt, err error) {
-			var detail string
-			if err := row.Scan(&a.N, &a.StartedMS, &a.DurationMS, &a.Status, &a.ErrorClass, &a.Error, &a.Response, &a.Truncated, &detail); err != nil {
-				return a, err
-			}
-			a.ErrorClass, a.Error = shown(a.ErrorClass), shown(a.Error)
-			a.Detail, err = decodeDetail(shown(detail))
-			return a, err
 		})
-		return err
 	})
 	return r, tries, err
+}
+
+// attempts reads the attempts of deliveries, in order. err is why one cannot be decoded.
+func attempts(ctx context.Context, q querier, ids []int64, fn func(id int64, a webhook.Attempt, err error) error) error {
+	var id int64
+	var a webhook.Attempt
+	var detail string
+	return each(ctx, q, []any{&id, &a.N, &a.StartedMS, &a.DurationMS, &a.Status, &a.ErrorClass, &a.Error, &a.Response, &a.Truncated, &detail}, func() error {
+		show(&a.ErrorClass, &a.Error)
+		var err error
+		if a.Detail, err = webhook.DecodeDetail(shown(detail)); err != nil {
+			err = fmt.Errorf("attempt: %w: %w", err, errBadRow)
+		}
+		return fn(id, a, err)
+	}, `SELECT delivery_id, n, started_ms, duration_ms, status, error_class, error, response, truncated, detail FROM attempt
+		WHERE delivery_id = ANY($1) ORDER BY delivery_id, n, fence`, ids)
 }
 
 // Cancel implements webhook.Log.
@@ -266,7 +279,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id, nowMS int64) (ou
 		if err != nil {
 			return err
 		}
-		now, err := record(ctx, tx, project, id)
+		now, err := readDelivery(ctx, tx, project, id)
 		if err == nil && done.RowsAffected() != 1 {
 			err = fault.New(fault.Conflict, "delivery %d is %s and not pending", id, now.State)
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 func agent(n int) memory.Agent {
@@ -34,12 +34,12 @@ func says(text string) memory.Decision {
 
 // write starts concurrent writers to the first agents. The parameter each is the number of writers
 // per agent.
-func write(t *testing.T, servers []*drivers.Postgres, agents, each int) *memorytest.Writers {
+func write(t *testing.T, servers []*drivers.Postgres, agents, each int) *storetest.Writers {
 	list := make([]memory.Agent, agents)
 	for n := range list {
 		list[n] = agent(n)
 	}
-	return memorytest.Write(t, servers, list, each)
+	return storetest.Write(t, servers, list, each)
 }
 
 // TestSeveralReplicas runs many writers of the same agents through several servers. Order and turn

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"time"
 
@@ -33,13 +32,6 @@ const (
 	askSeldom = 50 * time.Millisecond
 )
 
-// newReplica returns a random name for this process.
-func newReplica() string {
-	b := make([]byte, 12)
-	rand.Read(b)
-	return fmt.Sprintf("%x", b)
-}
-
 // loose runs statements in one round trip and one transaction. The transaction may be lost if the
 // database crashes.
 func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
@@ -62,20 +54,16 @@ func (s *Store) loose(ctx context.Context, queue func(b *pgx.Batch)) error {
 
 // Beat implements memory.Peers.
 func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err error) {
-	n := len(seen)
-	projects, ids, asked, spoken := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n)
-	for i, v := range seen {
-		projects[i], ids[i], asked[i], spoken[i] = stored(v.Project), stored(v.ID), v.AskedMS, v.SpokenMS
-	}
 	err = s.read(ctx, "tell other servers", func(ctx context.Context) error {
 		return s.loose(ctx, func(b *pgx.Batch) {
 			b.Queue("INSERT INTO replica (id, seen_ms) VALUES ($1, "+nowMS+") ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms", s.replica)
-			if n > 0 {
+			if len(seen) > 0 {
 				b.Queue(`INSERT INTO agent_seen AS s (agent_no, asked_ms, spoken_ms)
 					SELECT a.no, u.asked, u.spoken FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) u (project, id, asked, spoken)
 						JOIN agent a ON a.project = u.project AND a.id = u.id AND a.status NOT IN (4, 6) ORDER BY a.no
 					ON CONFLICT (agent_no) DO UPDATE SET asked_ms = greatest(s.asked_ms, excluded.asked_ms), spoken_ms = greatest(s.spoken_ms, excluded.spoken_ms)`,
-					projects, ids, asked, spoken)
+					column(seen, func(v *memory.Seen) string { return stored(v.Project) }), column(seen, func(v *memory.Seen) string { return stored(v.ID) }),
+					column(seen, func(v *memory.Seen) int64 { return v.AskedMS }), column(seen, func(v *memory.Seen) int64 { return v.SpokenMS }))
 			}
 			b.Queue("SELECT EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > "+nowMS+" - $2)", s.replica, presence.Milliseconds()).
 				QueryRow(func(row pgx.Row) error { return row.Scan(&others) })
@@ -85,11 +73,9 @@ func (s *Store) Beat(ctx context.Context, seen []memory.Seen) (others bool, err 
 			}
 		})
 	})
-	if err == nil && others {
-		if s.listens() {
-			s.ears.start.Do(func() { s.work.Go(func() { s.listen(s.behind) }) })
-			s.echoes(ctx)
-		}
+	if err == nil && others && s.listens() {
+		s.ears.start.Do(func() { s.work.Go(func() { s.listen(s.behind) }) })
+		_ = s.notify(ctx, noteEcho, "") // without echoes the tables are polled
 	}
 	return others, err
 }
@@ -145,153 +131,104 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 	if err != nil || no == nil || q.Tell {
 		return r, err
 	}
-	answers, leave := s.ears.wait(*no)
+	woken, leave := s.ears.wait(*no)
 	defer leave()
-	began, looked := time.Now(), time.Now()
+	began := time.Now()
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
-	up := false // a replica has taken it up
-	for {
+	taken, done := false, false // by a replica
+	for looked := (time.Time{}); !done; {
 		select {
 		case <-ctx.Done():
 			return r, ended(ctx)
-		case n := <-answers:
-			if up = true; n.Done {
-				return n.Reply, nil
-			}
+		case <-woken:
 		case <-tick.C:
-			if !up && time.Since(began) > takenUp {
+			if !taken && time.Since(began) > takenUp {
 				return r, nil
 			}
 			if s.ears.hears() && time.Since(looked) < askSeldom {
 				continue
 			}
-			looked = time.Now()
-			done := false
-			err := s.read(ctx, "wait for other servers", func(ctx context.Context) error {
-				return s.pool.QueryRow(ctx, "SELECT taken OR $2, done, foreign_text, phase, turns FROM question WHERE no = $1", *no, up).Scan(&up, &done, &r.Foreign, &r.Phase, &r.Turns)
-			})
-			if err != nil || done {
-				return r, err
-			}
+		}
+		looked = time.Now()
+		err := s.read(ctx, "wait for other servers", func(ctx context.Context) error {
+			return s.pool.QueryRow(ctx, "SELECT taken, done, foreign_text, phase, turns FROM question WHERE no = $1", *no).Scan(&taken, &done, &r.Foreign, &r.Phase, &r.Turns)
+		})
+		if err != nil {
+			return r, err
 		}
 	}
+	return r, nil
 }
 
 // ask stores a question and notifies the other replicas. no is nil if no other replica is running.
 func (s *Store) ask(ctx context.Context, q memory.Question) (no *int64, err error) {
-	q.Project, q.ID = stored(q.Project), stored(q.ID)
+	var heard *string
 	if q.Heard != nil {
 		text := stored(*q.Heard)
-		q.Heard = &text
+		heard = &text
 	}
-	tells := !s.ears.muted()
-	put := func(ctx context.Context) error {
+	err = s.telling(ctx, "ask other servers", func(b *pgx.Batch, tell bool) {
 		no = nil
-		sql := `INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
-			SELECT ` + nowMS + `, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > ` + nowMS + ` - $8) RETURNING no, at_ms`
-		args := []any{s.replica, q.Project, q.ID, q.Cause, q.TurnID, q.Heard, q.Tell, presence.Milliseconds()}
+		args := []any{s.replica, stored(q.Project), stored(q.ID), q.Cause, q.TurnID, heard, q.Tell, presence.Milliseconds()}
 		told := "''"
-		if tells {
-			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no || ' ' || at_ms || ' ' || $10)::text"
-			args = append(args, s.ears.channel, noteBody(q))
+		if tell {
+			told = "pg_notify($9, '" + noteQuestion + " ' || $1 || ' ' || no)::text"
+			args = append(args, s.ears.channel)
 		}
-		sql = "WITH q AS (" + sql + ") SELECT no, " + told + " FROM q"
-		return s.loose(ctx, func(b *pgx.Batch) {
-			b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
-				var told string
-				err := row.Scan(&no, &told)
-				if noRows(err) {
-					return nil
-				}
+		b.Queue(`WITH q AS (INSERT INTO question (at_ms, sender, project, agent_id, cause, turn, heard, tell, taken, done, foreign_text, phase)
+			SELECT `+nowMS+`, $1, $2, $3, $4, $5, $6, $7, false, false, false, 0 WHERE EXISTS (SELECT 1 FROM replica WHERE id <> $1 AND seen_ms > `+nowMS+` - $8) RETURNING no)
+			SELECT no, `+told+` FROM q`, args...).QueryRow(func(row pgx.Row) error {
+			var none string
+			if err := row.Scan(&no, &none); !noRows(err) {
 				return err
-			})
+			}
+			return nil
 		})
-	}
-	err = s.read(ctx, "ask other servers", func(ctx context.Context) error {
-		err := put(ctx)
-		if tells && refused(err) { // notifications are unsupported, or their queue is full
-			s.ears.mute.Store(time.Now().Add(listenLater).UnixNano())
-			tells = false
-			err = put(ctx)
-		}
-		return err
 	})
 	return no, err
 }
 
 // Asked implements memory.Peers.
-func (s *Store) Asked(ctx context.Context) (list []memory.Question, err error) {
-	err = s.read(ctx, "look for questions", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, `SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE at_ms > `+nowMS+` - $2 AND sender <> $1 AND NOT done
-			ORDER BY no LIMIT 1000`, s.replica, questionAge.Milliseconds())
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (q memory.Question, err error) {
-			err = row.Scan(&q.No, &q.AtMS, &q.From, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
-			return shownQuestion(q), err
-		})
-		return err
-	})
-	return list, err
+func (s *Store) Asked(ctx context.Context) ([]memory.Question, error) {
+	return s.questions(ctx, "at_ms > "+nowMS+" - $2 AND NOT done", questionAge.Milliseconds())
 }
 
-// shownQuestion returns a question with its texts decoded from their stored form.
-func shownQuestion(q memory.Question) memory.Question {
-	q.Project, q.ID = shown(q.Project), shown(q.ID)
-	if q.Heard != nil {
-		text := shown(*q.Heard)
-		q.Heard = &text
-	}
-	return q
+// questions reads questions of other replicas. $2 in where is arg.
+func (s *Store) questions(ctx context.Context, where string, arg any) ([]memory.Question, error) {
+	return readAll(ctx, s, "look for questions", func(row pgx.CollectableRow) (q memory.Question, err error) {
+		err = row.Scan(&q.No, &q.AtMS, &q.From, &q.Project, &q.ID, &q.Cause, &q.TurnID, &q.Heard, &q.Tell)
+		show(&q.Project, &q.ID)
+		if q.Heard != nil {
+			show(q.Heard)
+		}
+		return q, err
+	}, "SELECT no, at_ms, sender, project, agent_id, cause, turn, heard, tell FROM question WHERE sender <> $1 AND "+where+" ORDER BY no LIMIT 1000", s.replica, arg)
 }
 
 // Take implements memory.Peers.
 func (s *Store) Take(ctx context.Context, q memory.Question) error {
-	return s.answer(ctx, "take a question up", q, noted{}, "UPDATE question SET taken = true WHERE no = $1", q.No)
+	return s.answer(ctx, "take a question up", q, "UPDATE question SET taken = true WHERE no = $1", q.No)
 }
 
 // Reply implements memory.Peers.
 func (s *Store) Reply(ctx context.Context, q memory.Question, r memory.Reply) error {
-	return s.answer(ctx, "answer a question", q, noted{Done: true, Reply: r},
+	return s.answer(ctx, "answer a question", q,
 		"UPDATE question SET taken = true, done = true, foreign_text = $2, phase = $3, turns = $4 WHERE no = $1", q.No, r.Foreign, r.Phase, r.Turns)
 }
 
 // answer updates a question and notifies the replica that asked it.
-func (s *Store) answer(ctx context.Context, what string, q memory.Question, n noted, sql string, args ...any) error {
-	tells := !s.ears.muted()
-	put := func(ctx context.Context) error {
-		return s.loose(ctx, func(b *pgx.Batch) {
-			b.Queue(sql, args...)
-			if tells {
-				b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, note(noteReply, q.From, q.No, n))
-			}
-		})
-	}
-	return s.read(ctx, what, func(ctx context.Context) error {
-		err := put(ctx)
-		if tells && refused(err) {
-			tells = false
-			err = put(ctx)
+func (s *Store) answer(ctx context.Context, what string, q memory.Question, sql string, args ...any) error {
+	return s.telling(ctx, what, func(b *pgx.Batch, tell bool) {
+		b.Queue(sql, args...)
+		if tell {
+			b.Queue("SELECT pg_notify($1, $2)", s.ears.channel, fmt.Sprint(noteReply, " ", q.From, " ", q.No))
 		}
-		return err
 	})
 }
 
 // Revisions implements memory.Peers.
-func (s *Store) Revisions(ctx context.Context, projects, ids []string) (revs []int64, err error) {
-	p, names := make([]string, len(projects)), make([]string, len(ids))
-	for i := range projects {
-		p[i], names[i] = stored(projects[i]), stored(ids[i])
-	}
-	err = s.read(ctx, "read revisions", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, `SELECT coalesce(h.rev, -1) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (project, id, ord)
-			LEFT JOIN agent a ON a.project = u.project AND a.id = u.id LEFT JOIN agent_head h ON h.agent_no = a.no ORDER BY u.ord`, p, names)
-		if err == nil {
-			revs, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		}
-		return err
-	})
-	return revs, err
+func (s *Store) Revisions(ctx context.Context, projects, ids []string) ([]int64, error) {
+	return readAll(ctx, s, "read revisions", pgx.RowTo[int64], `SELECT coalesce(h.rev, -1) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (project, id, ord)
+		LEFT JOIN agent a ON a.project = u.project AND a.id = u.id LEFT JOIN agent_head h ON h.agent_no = a.no ORDER BY u.ord`, storedAll(projects), storedAll(ids))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 )
@@ -37,7 +38,7 @@ func TestQuestions(t *testing.T) {
 	beat(t, "hear", func() bool { return a.Hears() && b.Hears() }, a, b)
 	for name, heard := range map[string]string{"plain": "One two", "odd": "a\x00b \"quoted\" \xff", "too long to be told": strings.Repeat("long ", 4000)} {
 		turn := int64(7)
-		q := memory.Question{Project: "acme", ID: "agent " + name, Cause: memory.ErrInterrupted.Error(), TurnID: &turn, Heard: &heard}
+		q := memory.Question{Project: "acme", ID: "agent " + name, Cause: agents.ErrInterrupted.Error(), TurnID: &turn, Heard: &heard}
 		want := memory.Reply{Turns: []int64{7, 8}, Phase: memory.Speaking, Foreign: true}
 		go func() {
 			got := <-a.Calls()
@@ -101,7 +102,7 @@ func TestQuestionsUnheard(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	got, err := b.Ask(t.Context(), memory.Question{Project: "acme", ID: "x", Cause: memory.ErrInterrupted.Error()})
+	got, err := b.Ask(t.Context(), memory.Question{Project: "acme", ID: "x", Cause: agents.ErrInterrupted.Error()})
 	if diff := cmp.Diff(memory.Reply{Turns: []int64{3}}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}

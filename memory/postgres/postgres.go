@@ -95,11 +95,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		timeout: o.Timeout, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: newReplica(),
-		ears:    ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan noted{}, early: map[int64]noted{}},
+		timeout: o.Timeout, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: fmt.Sprintf("%x", newKey()[:12]),
+		held:    map[int64]time.Time{},
+		ears:    ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan struct{}{}},
 		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},
 	}
-	s.gathers()
+	s.versions.ask, s.loads.ask = s.askVersions, s.askLoads
 	if s.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, classify(err, "connect")
 	}
@@ -112,18 +113,16 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) gathers() {
-	s.held = map[int64]time.Time{}
-	s.versions.ask, s.loads.ask = s.askVersions, s.askLoads
-}
-
 // open settles the schema and reads what every replica keeps in memory.
 func (s *Store) open(ctx context.Context, o Options) error {
 	steps, err := migrations()
 	if err != nil {
 		return err
 	}
-	conn, err := s.acquire(ctx)
+	// A migration may take longer than the wait for the connection.
+	wait, cancel := context.WithTimeout(ctx, max(s.timeout, time.Minute))
+	defer cancel()
+	conn, err := s.pool.Acquire(wait)
 	if err != nil {
 		return err
 	}
@@ -145,22 +144,12 @@ func (s *Store) open(ctx context.Context, o Options) error {
 		return err
 	}
 	s.ears.channel = channelOf(schema)
-	ctx, cancel := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
-	defer cancel()
+	ctx, done := context.WithTimeout(ctx, max(o.Timeout, time.Minute))
+	defer done()
 	if err := s.syncClock(ctx); err != nil {
 		return err
 	}
-	if err := s.loadEndpoints(ctx, conn); err != nil {
-		return err
-	}
-	return s.closeDeleted(ctx) // finishes deletions that a crash interrupted
-}
-
-// acquire waits up to a minute for a connection. Work on it, such as a migration, may take longer.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, time.Minute))
-	defer cancel()
-	return s.pool.Acquire(ctx)
+	return s.loadEndpoints(ctx, conn)
 }
 
 // poolConfig reads the connection string.
@@ -325,13 +314,13 @@ func (s *Store) Ping(ctx context.Context) error {
 // clockEvery is how often the database's clock is read.
 const clockEvery = 30 * time.Second
 
-// keepTime follows the database's clock until ctx is done. It also finishes replays that a crash
-// has cut short, and ends deliveries that no server can claim.
+// keepTime follows the database's clock until ctx is done. It also finishes replays and deletions
+// of endpoints that a crash has cut short.
 func (s *Store) keepTime(ctx context.Context) {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
 	for {
-		_ = s.closeLost(ctx)
+		_ = s.closeDeleted(ctx)
 		s.finishReplays(ctx) // tried again at the next tick
 		select {
 		case <-ctx.Done():

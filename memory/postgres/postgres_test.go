@@ -7,9 +7,10 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
@@ -40,44 +41,44 @@ func openWith(t *testing.T, o postgres.Options, e engine.Options) *drivers.Postg
 
 // TestContract is the contract of the store below the engine.
 func TestContract(t *testing.T) {
-	memorytest.RunStore(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}).Store })
+	storetest.RunStore(t, func(t *testing.T) memory.Store { return open(t, postgres.Options{}).Store })
 }
 
 // TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{}) })
+	storetest.Run(t, func(t *testing.T) memory.Ledger { return open(t, postgres.Options{}) })
 }
 
 // TestStoreUncached runs the contract with almost no memory for the cache, so that every read goes
 // to the database.
 func TestStoreUncached(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger {
+	storetest.Run(t, func(t *testing.T) memory.Ledger {
 		return openWith(t, postgres.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 1})
 	})
 }
 
 // TestStoreAlone runs the contract with a transaction for each call.
 func TestStoreAlone(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger {
+	storetest.Run(t, func(t *testing.T) memory.Ledger {
 		return openWith(t, postgres.Options{}, engine.Options{MaxGroup: 1, Committers: 4})
 	})
 }
 
 func TestConversations(t *testing.T) {
-	memorytest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
 // TestWorking runs the contract of working memories.
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	memorytest.RunWorking(t, func(t *testing.T) memorytest.WorkingStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
 }
 
 func TestItems(t *testing.T) {
-	memorytest.RunItems(t, func(t *testing.T) memorytest.ItemStore { return open(t, postgres.Options{}) })
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return open(t, postgres.Options{}) })
 }
 
 func TestQueue(t *testing.T) {
@@ -85,4 +86,21 @@ func TestQueue(t *testing.T) {
 		s := open(t, postgres.Options{SealKey: []byte("key")})
 		return s, s
 	})
+}
+
+func TestUsage(t *testing.T) {
+	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, postgres.Options{}) })
+}
+
+func TestRecords(t *testing.T) {
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, postgres.Options{SealKey: []byte("key")}) })
+}
+
+// TestRecordsOfServers: two servers change one space, and a reader by revision of a third misses
+// nothing.
+func TestRecordsOfServers(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	a, b, c := open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})
+	storetest.FollowRecords(t, t.Context(), record.Space{Project: "p", Name: "fact", User: "u"}, c, a, b)
 }

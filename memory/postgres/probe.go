@@ -69,19 +69,15 @@ func (p *Probed) rights(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	rows, err := conn.Query(ctx, `SELECT r.name || ' on table ' || t.name, r.name = 'SELECT' FROM unnest($1::text[]) t(name), unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(name)
-		WHERE to_regclass(t.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(t.name), r.name) ORDER BY t.name, r.name`, names)
-	if err != nil {
-		return err
-	}
 	p.CanRead = true
 	var what string
 	var reads bool
-	_, err = pgx.ForEachRow(rows, []any{&what, &reads}, func() error {
+	err = each(ctx, conn, []any{&what, &reads}, func() error {
 		p.CanRead = p.CanRead && !reads
 		p.Denied = append(p.Denied, what)
 		return nil
-	})
+	}, `SELECT r.name || ' on table ' || t.name, r.name = 'SELECT' FROM unnest($1::text[]) t(name), unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r(name)
+		WHERE to_regclass(t.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(t.name), r.name) ORDER BY t.name, r.name`, names)
 	return err
 }
 

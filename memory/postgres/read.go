@@ -22,6 +22,34 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
+// collect runs a query and reads all of its rows.
+func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}
+
+// readAll is collect for a call that only reads.
+func readAll[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (list []T, err error) {
+	err = s.read(ctx, what, func(ctx context.Context) (err error) {
+		list, err = collect(ctx, s.pool, scan, sql, args...)
+		return err
+	})
+	return list, err
+}
+
+// each runs a query, and calls fn after each of its rows was read into the variables.
+func each(ctx context.Context, q querier, into []any, fn func() error, sql string, args ...any) error {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, into, fn)
+	return err
+}
+
 // scanAgent reads agentColumns, and further columns after them into more.
 func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, more ...any) error {
 	var sealed []byte
@@ -29,9 +57,7 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 	if err := row.Scan(into...); err != nil {
 		return err
 	}
-	for _, text := range []*string{&a.Project, &a.ID, &a.Name, &a.Message, &a.JoinKey, &a.JoinHash} {
-		*text = shown(*text)
-	}
+	show(&a.Project, &a.ID, &a.Name, &a.Message, &a.JoinKey, &a.JoinHash)
 	plain, err := s.sealer.Open(sealed, agentOwner(a.Project, a.ID))
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.ID, err)
@@ -55,15 +81,6 @@ func scanMessage(row pgx.CollectableRow, before ...any) (memory.Message, error) 
 	}
 	err := codec.DecodeMessage(text, &m)
 	return m, err
-}
-
-// messages reads messages with a query that selects messageColumns.
-func messages(ctx context.Context, q querier, sql string, args ...any) ([]memory.Message, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (memory.Message, error) { return scanMessage(row) })
 }
 
 // Find implements memory.Store.
@@ -117,48 +134,54 @@ func (s *Store) liveSince(ctx context.Context, after int64, each func(memory.Hea
 // livePage reads one page of live agents; last is 0 if there are none.
 func (s *Store) livePage(ctx context.Context, after int64) (heads []memory.Head, last int64, err error) {
 	err = s.read(ctx, "read live agents", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, "SELECT "+agentColumns+", "+headColumns+`, m.* FROM agent a JOIN agent_head h ON h.agent_no = a.no
-			LEFT JOIN LATERAL (SELECT `+messageColumns+` FROM message m WHERE m.agent_no = a.no ORDER BY m.seq DESC LIMIT 1) m ON true
-			WHERE a.no > $1 AND a.status NOT IN (4, 6) ORDER BY a.no LIMIT $2`, after, livePage)
-		if err != nil {
+		heads, last = nil, 0
+		var list []*question[load]
+		var k key
+		err := each(ctx, s.pool, []any{&last, &k.project, &k.id}, func() error {
+			list = append(list, &question[load]{about: load{k: key{shown(k.project), shown(k.id)}, n: 1}})
+			return nil
+		}, "SELECT no, project, id FROM agent WHERE no > $1 AND status NOT IN (4, 6) ORDER BY no LIMIT $2", after, livePage)
+		if err != nil || len(list) == 0 {
 			return err
 		}
-		last = 0
-		heads, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h memory.Head, err error) {
-			var ver int64
-			var seq, rev, turn *int64
-			var id, text *string
-			err = s.scanAgent(row, &h.Agent, &last, &ver, &h.Rev, &h.NextSeq, &h.LastTurn, &seq, &rev, &turn, &id, &text)
-			if err != nil || seq == nil {
-				return h, err
+		s.askLoads(ctx, list)
+		for _, q := range list {
+			if q.err != nil {
+				return q.err
 			}
-			h.Last.Seq, h.Last.Rev, h.Last.TurnID = *seq, *rev, *turn
-			if id != nil {
-				h.Last.ID = shown(*id)
+			// It may have ended meanwhile.
+			if st := &q.about.stored; st.No != 0 && !st.Head.Agent.Status.Ended() {
+				heads = append(heads, st.Head)
 			}
-			err = codec.DecodeMessage(*text, &h.Last)
-			return h, err
-		})
-		return err
+		}
+		return nil
 	})
 	return heads, last, err
+}
+
+// Usage returns what each project has stored.
+func (s *Store) Usage(ctx context.Context) ([]memory.Usage, error) {
+	return readAll(ctx, s, "count what projects use", func(row pgx.CollectableRow) (u memory.Usage, err error) {
+		err = row.Scan(&u.Project, &u.Agents, &u.Messages, &u.Bytes)
+		show(&u.Project)
+		return u, err
+	}, `SELECT project, sum(live)::bigint, sum(messages)::bigint, sum(bytes)::bigint FROM (
+		SELECT a.project, count(*) FILTER (WHERE a.status NOT IN (4, 6)) AS live, sum(h.next_seq - 1) AS messages, sum(h.written) AS bytes
+			FROM agent a JOIN agent_head h ON h.agent_no = a.no GROUP BY a.project
+		UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space GROUP BY project) u GROUP BY project`)
 }
 
 // Count implements memory.Store.
 func (s *Store) Count(ctx context.Context) (out [memory.Statuses]int, err error) {
 	err = s.read(ctx, "count agents", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, "SELECT status, count(*) FROM agent GROUP BY status")
-		if err != nil {
-			return err
-		}
 		out = [memory.Statuses]int{}
 		var st, n int
-		_, err = pgx.ForEachRow(rows, []any{&st, &n}, func() error {
+		err = each(ctx, s.pool, []any{&st, &n}, func() error {
 			if st >= 0 && st < len(out) {
 				out[st] = n
 			}
 			return nil
-		})
+		}, "SELECT status, count(*) FROM agent GROUP BY status")
 		return err
 	})
 	return out, err

@@ -26,9 +26,10 @@ func TestMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, err := migrations()
-	if err != nil || len(first) != 1 {
-		t.Fatalf("%d migrations, %v", len(first), err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	last := len(first)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +44,11 @@ func TestMigration(t *testing.T) {
 	}
 	const add = "ALTER TABLE agent ADD COLUMN colour text NOT NULL DEFAULT 'red'"
 	var other Store
-	if err := other.migrate(t.Context(), conn, append(first, add+"; SELECT nothing FROM nowhere"), nil); err == nil || version() != 1 {
+	if err := other.migrate(t.Context(), conn, append(first, add+"; SELECT nothing FROM nowhere"), nil); err == nil || version() != last {
 		t.Errorf("a migration that fails: %v, version %d", err, version())
 	}
 	for range 2 { // the second time there is nothing to do
-		if err := other.migrate(t.Context(), conn, append(first, add), nil); err != nil || version() != 2 {
+		if err := other.migrate(t.Context(), conn, append(first, add), nil); err != nil || version() != last+1 {
 			t.Fatalf("%v, version %d", err, version())
 		}
 	}
@@ -70,12 +71,12 @@ func TestUnreleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	postgrestest.Exec(t, url, "DELETE FROM meta WHERE key = 'released'")
-	postgrestest.Exec(t, url, "INSERT INTO heardlog_schema (version) SELECT generate_series(2, 7)")
+	postgrestest.Exec(t, url, "INSERT INTO heardlog_schema (version) SELECT generate_series(100, 107)")
 	_, openErr := Open(t.Context(), Options{URL: url})
 	_, readErr := OpenReader(t.Context(), Options{URL: url})
 	_, probeErr := Probe(t.Context(), url)
 	for _, err := range []error{openErr, readErr, probeErr} {
-		if err == nil || !strings.Contains(err.Error(), "schema 7 of a build from before the first release") || !strings.Contains(err.Error(), "export it") {
+		if err == nil || !strings.Contains(err.Error(), "schema 107 of a build from before the first release") || !strings.Contains(err.Error(), "export it") {
 			t.Errorf("%v", err)
 		}
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
 // Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the
-// store's own keys, and the values of package kv. A check value in table meta detects a wrong key
-// at open, so that replicas cannot run with different keys.
+// store's own keys, and the values of packages kv and record. A check value in table meta detects a
+// wrong key at open, so that replicas cannot run with different keys.
 
 // openSealer checks the key against the database. A database without a check value that is given a
 // key gets one. What was stored plain is sealed afterwards, by sealRest.
@@ -81,7 +82,7 @@ func (s *Store) sealRest(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-var sealedColumns = map[string]string{"agent": "settings", "endpoint": "secrets", "kv": "body"}
+var sealedColumns = map[string]string{"agent": "settings", "endpoint": "secrets", "kv": "body", "record": "body"}
 
 // sealPause is the time between two tries to get rows that another server has locked.
 const sealPause = 100 * time.Millisecond
@@ -134,6 +135,12 @@ func sealedTables() []sealedTable {
 			"UPDATE kv SET body = $1 WHERE agent_no = $2 AND project = $3 AND key = $4", []any{int64(-1), "", ""},
 		},
 		{
+			"record",
+			"SELECT ARRAY[s.project, s.name, s.user_id, r.id], r.body, r.space_no, r.id FROM record r JOIN record_space s ON s.no = r.space_no WHERE (r.space_no, r.id) > ($1, $2) AND " + plain("r.body") +
+				" ORDER BY r.space_no, r.id LIMIT 32 FOR UPDATE OF r",
+			"UPDATE record SET body = $1 WHERE space_no = $2 AND id = $3", []any{int64(-1), ""},
+		},
+		{
 			"key",
 			"SELECT ARRAY[substr(key, 5)], value, key FROM meta WHERE key LIKE 'key %' AND key > $1 AND " + plain("value") + " ORDER BY key LIMIT 200 FOR UPDATE",
 			"UPDATE meta SET value = $1 WHERE key = $2", []any{""},
@@ -161,11 +168,7 @@ func (t sealedTable) seal(ctx context.Context, conn *pgx.Conn, s seal.Sealer) er
 
 // sealSome seals the next rows and returns the last one's key, nil if there was none.
 func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at []any) ([]any, error) {
-	rows, err := tx.Query(ctx, t.get, at...)
-	if err != nil {
-		return nil, err
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) { return row.Values() })
+	list, err := collect(ctx, tx, func(row pgx.CollectableRow) ([]any, error) { return row.Values() }, t.get, at...)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -195,6 +198,9 @@ func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at 
 func agentOwner(project, id string) string { return seal.Owner("agent", project, id) }
 func kvOwner(space kv.Space, key string) string {
 	return seal.Owner("kv", space.Project, space.Agent, key)
+}
+func recordOwner(s record.Space, id string) string {
+	return seal.Owner("record", s.Project, s.Name, s.User, id)
 }
 func keyOwner(name string) string    { return seal.Owner("key", name) }
 func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/record"
 )
 
 // TestSealedLater gives a key to a database that holds more rows than are sealed at a time. All of
@@ -35,12 +36,19 @@ func TestSealedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	facts := record.Space{Project: "p", Name: "fact", User: "u\x00"}
+	if _, err := s.ChangeRecords(t.Context(), facts, []record.Change{{ID: "a\x00", Body: []byte(secret)}, {ID: "gone", Body: []byte(secret)}}, record.Limit{}, nil, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ChangeRecords(t.Context(), facts, []record.Change{{ID: "gone", If: record.Any}}, record.Limit{}, nil, 1); err != nil {
+		t.Fatal(err)
+	}
 	key, err := s.ServerKey(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := inClear(t, url, secret); n != many+1 {
-		t.Fatalf("%d rows hold the secret in clear before there is a key, want %d", n, many+1)
+	if n := inClear(t, url, secret); n != many+2 {
+		t.Fatalf("%d rows hold the secret in clear before there is a key, want %d", n, many+2)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -53,6 +61,9 @@ func TestSealedLater(t *testing.T) {
 		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, id(i), 0); err != nil || string(got.Value) != `["`+secret+fmt.Sprint(i)+`"]` {
 			t.Errorf("conversation %d: %q, %v", i, got.Value, err)
 		}
+	}
+	if r, err := s.Record(t.Context(), facts, "a\x00"); err != nil || string(r.Body) != secret {
+		t.Errorf("the record: %q, %v", r.Body, err)
 	}
 	if h, err := s.Head(t.Context(), a.Project, a.ID); err != nil || h.Agent.Settings.LLM.APIKey != secret {
 		t.Errorf("the agent's key: %v", err)
@@ -140,7 +151,7 @@ func inClear(t *testing.T, url, text string) (n int) {
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	err = conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM kv WHERE position($1::bytea IN body) > 0) +
-		(SELECT count(*) FROM agent WHERE position($1::bytea IN settings) > 0)`, []byte(text)).Scan(&n)
+		(SELECT count(*) FROM record WHERE position($1::bytea IN body) > 0) + (SELECT count(*) FROM agent WHERE position($1::bytea IN settings) > 0)`, []byte(text)).Scan(&n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,36 +49,27 @@ func (s *Store) eraseAgents(ctx context.Context, tx pgx.Tx, beforeMS int64, limi
 	// Heads are locked first, as by every writer, then the agents, which a replay of their events
 	// locks. Only what is read after that is certain.
 	const waits = "EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)"
-	rows, err := tx.Query(ctx, `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
+	nos, err := collect(ctx, tx, pgx.RowTo[int64], `SELECT h.agent_no FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.status IN (4, 6) AND a.stop_ms < $1 AND NOT `+waits+`
 		ORDER BY a.stop_ms, a.no LIMIT $2 FOR UPDATE OF h SKIP LOCKED`, beforeMS, limit)
-	if err != nil {
-		return nil, err
-	}
-	nos, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(nos) == 0 {
 		return nil, err
 	}
-	if rows, err = tx.Query(ctx, "SELECT no FROM agent WHERE no = ANY($1) AND status IN (4, 6) AND stop_ms < $2 ORDER BY no FOR UPDATE SKIP LOCKED", nos, beforeMS); err != nil {
-		return nil, err
-	}
-	if nos, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(nos) == 0 {
-		return nil, err
-	}
-	if rows, err = tx.Query(ctx, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits, nos); err != nil {
-		return nil, err
-	}
-	nos = nil
-	var list []memory.Ref
-	var no int64
-	var k key
-	_, err = pgx.ForEachRow(rows, []any{&no, &k.project, &k.id}, func() error {
-		nos, list = append(nos, no), append(list, memory.Ref{Project: shown(k.project), ID: shown(k.id)})
-		return nil
-	})
+	nos, err = collect(ctx, tx, pgx.RowTo[int64], "SELECT no FROM agent WHERE no = ANY($1) AND status IN (4, 6) AND stop_ms < $2 ORDER BY no FOR UPDATE SKIP LOCKED", nos, beforeMS)
 	if err != nil || len(nos) == 0 {
 		return nil, err
 	}
-	return list, takeAway(ctx, tx, nos)
+	var gone []int64
+	list, err := collect(ctx, tx, func(row pgx.CollectableRow) (r memory.Ref, err error) {
+		var no int64
+		err = row.Scan(&no, &r.Project, &r.ID)
+		show(&r.Project, &r.ID)
+		gone = append(gone, no)
+		return r, err
+	}, "SELECT a.no, a.project, a.id FROM agent a WHERE a.no = ANY($1) AND NOT "+waits, nos)
+	if err != nil || len(gone) == 0 {
+		return nil, err
+	}
+	return list, takeAway(ctx, tx, gone)
 }
 
 // takeAway erases agents, except for the rows that belong to them. It starts with their heads,
@@ -98,13 +89,8 @@ func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 // deleted at once.
 func (s *Store) eraseOne(ctx context.Context, project, id string) error {
 	return s.transact(ctx, "erase agent", func(ctx context.Context, tx pgx.Tx) error {
-		var no int64
-		// The lock of its head keeps writers out, which could add events after the deletion.
-		err := tx.QueryRow(ctx, "SELECT h.agent_no FROM agent_head h JOIN agent a ON a.no = h.agent_no WHERE a.project = $1 AND a.id = $2 FOR UPDATE OF h",
-			stored(project), stored(id)).Scan(&no)
-		if noRows(err) {
-			return noAgent(id)
-		}
+		// The lock keeps writers out, which could add events after the deletion.
+		no, err := lockAgent(ctx, tx, project, id)
 		if err != nil {
 			return err
 		}
@@ -177,14 +163,10 @@ func (s *Store) ForgetDone(ctx context.Context, beforeMS int64, agentless bool) 
 	erased := 0
 	for n := int64(forgetRows); n == forgetRows; {
 		err := s.transact(ctx, "erase deliveries", func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, `SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1
-				AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, forgetRows, agentless)
-			if err != nil {
-				return err
-			}
 			var ids, events []int64
 			var id, event int64
-			if _, err := pgx.ForEachRow(rows, []any{&id, &event}, func() error { ids, events = append(ids, id), append(events, event); return nil }); err != nil {
+			if err := each(ctx, tx, []any{&id, &event}, func() error { ids, events = append(ids, id), append(events, event); return nil }, `SELECT id, event_no FROM delivery WHERE state <> 0 AND done_ms < $1
+				AND (NOT $3 OR (SELECT agent_no FROM event WHERE no = event_no) = 0) ORDER BY done_ms LIMIT $2 FOR UPDATE SKIP LOCKED`, beforeMS, forgetRows, agentless); err != nil {
 				return err
 			}
 			n = int64(len(ids))

@@ -30,3 +30,15 @@ func shown(s string) string {
 	}
 	return string(b)
 }
+
+// storedAll is stored for each text of a list.
+func storedAll(list []string) []string {
+	return column(list, func(text *string) string { return stored(*text) })
+}
+
+// show decodes texts from their stored form.
+func show(texts ...*string) {
+	for _, t := range texts {
+		*t = shown(*t)
+	}
+}

@@ -10,9 +10,9 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
+	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // TestRoundTrips checks that an append by a single caller costs one round trip, also after many
@@ -73,7 +73,7 @@ func TestRoundTrips(t *testing.T) {
 	}); asked > callers*each/2 {
 		t.Errorf("%d round trips for %d reads by %d callers: they share too few", asked, callers*each, callers)
 	}
-	memorytest.Whole(t, s, agent(0))
+	storetest.Whole(t, s, agent(0))
 }
 
 // TestWrittenElsewhere checks that a server does not decide by a cached agent that another server
@@ -111,7 +111,7 @@ func TestWrittenElsewhere(t *testing.T) {
 			t.Errorf("after append %d the other server sees seq %d: %v", i, seen, err)
 		}
 	}
-	if got := memorytest.Whole(t, servers[1], agent(0)); got["word"] != rounds {
+	if got := storetest.Whole(t, servers[1], agent(0)); got["word"] != rounds {
 		t.Errorf("%v, want %d", got, rounds)
 	}
 }
@@ -178,6 +178,6 @@ func TestColdGroup(t *testing.T) {
 		t.Errorf("%d round trips for a group of %d agents that had to be read", asked, agents)
 	}
 	for n := range agents {
-		memorytest.Whole(t, s, agent(n))
+		storetest.Whole(t, s, agent(n))
 	}
 }

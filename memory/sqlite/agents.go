@@ -2,13 +2,15 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/seal"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
 const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
@@ -16,58 +18,57 @@ const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms,
 
 // readAgent reads a row of selectAgent: all of a head but the agent's settings and properties and
 // the last message.
-func readAgent(row []driver.Value) (no int64, h memory.Head) {
-	return integer(row[0]), memory.Head{
+func readAgent(row dbfile.Row) (no int64, h memory.Head) {
+	return row.Int(0), memory.Head{
 		Agent: memory.Agent{
-			Project: text(row[1]), ID: text(row[2]), Name: text(row[3]), Status: memory.Status(integer(row[4])),
-			StartMS: integer(row[5]), StopMS: integer(row[6]), Message: text(row[7]), Rev: integer(row[8]),
-			JoinKey: text(row[9]), JoinHash: text(row[10]),
+			Project: row.Text(1), ID: row.Text(2), Name: row.Text(3), Status: memory.Status(row.Int(4)),
+			StartMS: row.Int(5), StopMS: row.Int(6), Message: row.Text(7), Rev: row.Int(8),
+			JoinKey: row.Text(9), JoinHash: row.Text(10),
 		},
-		Rev: integer(row[11]), NextSeq: integer(row[12]), LastTurn: integer(row[13]),
+		Rev: row.Int(11), NextSeq: row.Int(12), LastTurn: row.Int(13),
 	}
 }
 
 // readSettings reads an agent's settings and properties.
-func readSettings(c *conn, s *seal.Sealer, no int64, a *memory.Agent) error {
-	row, err := c.first("SELECT body FROM agent_settings WHERE agent_no = ?", no)
+func readSettings(c *dbfile.Conn, s *seal.Sealer, no int64, a *memory.Agent) error {
+	row, err := c.Only("SELECT body FROM agent_settings WHERE agent_no = ?", no)
 	if err != nil {
-		return classify(err, "read settings")
+		return err
 	}
-	if row == nil {
-		return fault.Wrap(fault.Internal, errNoRow, "the store failed")
-	}
-	plain, err := s.Open(blob(row[0]), agentOwner(a.Project, a.ID))
+	plain, err := s.Open(row.Blob(0), agentOwner(a.Project, a.ID))
 	if err == nil {
 		err = codec.DecodeAgent(plain, a)
 	}
-	return classify(err, "read settings")
+	if err != nil {
+		err = fmt.Errorf("settings of agent %s: %w", a.ID, err)
+	}
+	return err
 }
 
+func noAgent(id string) error { return fault.New(fault.NotFound, "there is no agent %q", id) }
+
 // agentStatus returns an agent with nothing but its status, and its number, or fault.NotFound.
-func agentStatus(c *conn, project, id string) (a memory.Agent, no int64, err error) {
-	row, err := c.first("SELECT no, status FROM agent WHERE project = ? AND id = ?", project, id)
+func agentStatus(c *dbfile.Conn, project, id string) (a memory.Agent, no int64, err error) {
+	row, err := c.First("SELECT no, status FROM agent WHERE project = ? AND id = ?", project, id)
 	if err == nil && row == nil {
 		err = noAgent(id)
 	}
 	if err != nil {
-		return a, 0, classify(err, "read agent")
+		return a, 0, err
 	}
-	return memory.Agent{Project: project, ID: id, Status: memory.Status(integer(row[1]))}, integer(row[0]), nil
+	return memory.Agent{Project: project, ID: id, Status: memory.Status(row.Int(1))}, row.Int(0), nil
 }
 
 // Load returns an agent's head and newest messages. No other process writes to the file, so known
 // is not used.
 func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Version) (out memory.Stored, err error) {
-	if ctx.Err() != nil {
-		return out, ended(ctx)
-	}
-	err = s.readers.do(ctx, func(c *conn) error {
-		row, err := c.first(selectAgent+"WHERE a.project = ? AND a.id = ?", project, id)
+	err = s.db.Read(ctx, "read agent", func(c *dbfile.Conn) error {
+		row, err := c.First(selectAgent+"WHERE a.project = ? AND a.id = ?", project, id)
+		if err == nil && row == nil {
+			err = noAgent(id)
+		}
 		if err != nil {
 			return err
-		}
-		if row == nil {
-			return noAgent(id)
 		}
 		out.No, out.Head = readAgent(row)
 		if err := readSettings(c, &s.sealer, out.No, &out.Head.Agent); err != nil {
@@ -80,25 +81,21 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Ve
 		out.Tail = list[max(len(list)-n, 0):]
 		return err
 	})
-	return out, classify(err, "read agent")
+	return out, err
 }
 
 // Scan calls each with the head of every live agent as of one moment.
 func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 	var own error
-	err := s.readers.do(ctx, func(c *conn) error {
+	err := s.db.Read(ctx, "read live agents", func(c *dbfile.Conn) error {
 		// The numbers first, by the index that holds only live agents: there are many ended ones.
-		var nos []int64
-		err := c.each("SELECT no FROM agent INDEXED BY agent_live WHERE status NOT IN (4, 6)", nil, func(row []driver.Value) error {
-			nos = append(nos, integer(row[0]))
-			return nil
-		})
+		nos, err := c.Numbers("SELECT no FROM agent INDEXED BY agent_live WHERE status NOT IN (4, 6)")
 		if err != nil {
 			return err
 		}
 		for _, no := range nos {
 			if ctx.Err() != nil {
-				return ended(ctx)
+				return dbfile.Ended(ctx)
 			}
 			h, err := readHead(c, &s.sealer, no)
 			if err != nil {
@@ -113,20 +110,13 @@ func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 	if own != nil {
 		return own
 	}
-	return classify(err, "read live agents")
+	return err
 }
 
 // readHead reads the head of the agent with that number, which must be there.
-func readHead(c *conn, s *seal.Sealer, no int64) (h memory.Head, err error) {
-	row, err := c.first(selectAgent+"WHERE a.no = ?", no)
-	if err == nil && row == nil {
-		err = errNoRow
-	}
+func readHead(c *dbfile.Conn, s *seal.Sealer, no int64) (h memory.Head, err error) {
+	h, err = headOnly(c, s, no)
 	if err != nil {
-		return h, err
-	}
-	_, h = readAgent(row)
-	if err := readSettings(c, s, no, &h.Agent); err != nil {
 		return h, err
 	}
 	last, err := newestMessages(c, no, 1)
@@ -136,10 +126,20 @@ func readHead(c *conn, s *seal.Sealer, no int64) (h memory.Head, err error) {
 	return h, err
 }
 
+// headOnly is readHead without the last message.
+func headOnly(c *dbfile.Conn, s *seal.Sealer, no int64) (h memory.Head, err error) {
+	row, err := c.Only(selectAgent+"WHERE a.no = ?", no)
+	if err != nil {
+		return h, err
+	}
+	_, h = readAgent(row)
+	return h, readSettings(c, s, no, &h.Agent)
+}
+
 // Count returns how many agents have each status, as of the last commit.
 func (s *Store) Count(context.Context) (out [memory.Statuses]int, err error) {
-	if s.isClosed() {
-		return out, errClosed()
+	if s.db.Closed() {
+		return out, dbfile.ErrClosed()
 	}
 	for i := range out {
 		out[i] = int(s.counts[i].Load())
@@ -147,11 +147,25 @@ func (s *Store) Count(context.Context) (out [memory.Statuses]int, err error) {
 	return out, nil
 }
 
+// Usage returns what each project has stored.
+func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
+	err = s.db.Read(ctx, "count what projects use", func(c *dbfile.Conn) (err error) {
+		// Without an index, since it reads every row anyway.
+		list, err = dbfile.Collect(c, func(row dbfile.Row) (memory.Usage, error) {
+			return memory.Usage{Project: row.Text(0), Agents: row.Int(1), Messages: row.Int(2), Bytes: row.Int(3)}, nil
+		}, `SELECT project, sum(live), sum(messages), sum(bytes) FROM (
+			SELECT project, sum(status NOT IN (4, 6)) AS live, sum(next_seq - 1) AS messages, sum(written) AS bytes FROM agent NOT INDEXED GROUP BY project
+			UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space NOT INDEXED GROUP BY project) GROUP BY project`)
+		return err
+	})
+	return list, err
+}
+
 // loadCounts reads what Count starts from.
-func (s *Store) loadCounts() error {
-	return s.writer.each("SELECT status, count(*) FROM agent INDEXED BY agent_state_start GROUP BY status", nil, func(row []driver.Value) error {
-		if st := integer(row[0]); st >= 0 && int(st) < memory.Statuses {
-			s.counts[st].Store(integer(row[1]))
+func (s *Store) loadCounts(w *dbfile.Conn) error {
+	return w.Each("SELECT status, count(*) FROM agent INDEXED BY agent_state_start GROUP BY status", nil, func(row dbfile.Row) error {
+		if st := row.Int(0); st >= 0 && int(st) < memory.Statuses {
+			s.counts[st].Store(row.Int(1))
 		}
 		return nil
 	})
@@ -162,20 +176,23 @@ func (t *tx) count(status memory.Status, by int64) {
 	if status < 0 || int(status) >= memory.Statuses {
 		return
 	}
-	t.after = append(t.after, func() { t.s.counts[status].Add(by) })
+	t.After(func() { t.s.counts[status].Add(by) })
 }
 
-// Ping writes a row and reads it back.
+// Ping writes a row and reads it back. It fails too if the file is known to be damaged.
 func (s *Store) Ping(ctx context.Context) error {
+	if err := s.db.Damage(); err != nil {
+		return err
+	}
 	now := time.Now().UTC().Format(time.RFC3339Nano)
-	return s.write(ctx, func(t *tx) error {
-		if _, _, err := t.exec("ping", "INSERT INTO meta (key, value) VALUES ('ping', ?) ON CONFLICT DO UPDATE SET value = excluded.value", now); err != nil {
+	return s.write(ctx, "ping", func(t *tx) error {
+		if _, err := t.Exec("INSERT INTO meta (key, value) VALUES ('ping', ?) ON CONFLICT DO UPDATE SET value = excluded.value", now); err != nil {
 			return err
 		}
-		row, err := t.w.first("SELECT value FROM meta WHERE key = 'ping'")
-		if err == nil && (row == nil || text(row[0]) != now) {
-			err = errNoRow
+		row, err := t.Conn.Only("SELECT value FROM meta WHERE key = 'ping'")
+		if err == nil && row.Text(0) != now {
+			err = errors.New("what was written is not there")
 		}
-		return classify(err, "ping")
+		return err
 	})
 }

@@ -5,34 +5,32 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
-	"github.com/heardlog/heardlog/webhook"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
 // Apply stores writes. Each is a job of its own, so that they share a transaction with whatever
 // else waits to be written.
 func (s *Store) Apply(ctx context.Context, batch []memory.Write) ([]error, error) {
-	jobs := make([]*job, len(batch))
-	last := make(map[int64]*job, len(batch)) // by agent
+	jobs := make([]*dbfile.Job, len(batch))
+	last := make(map[int64]*dbfile.Job, len(batch)) // by agent
 	for i := range batch {
 		w, before := &batch[i], last[batch[i].No]
 		private := s.sealPrivate(w)
-		jobs[i] = &job{run: func(t *tx) error {
-			if before != nil && before.err != nil {
+		jobs[i] = &dbfile.Job{Run: s.in(func(t *tx) error {
+			// The version alone does not show it: another write may have made the same one.
+			if before != nil && before.Err != nil {
 				return memory.ErrStale
 			}
 			return t.apply(w, private)
-		}}
+		})}
 		last[w.No] = jobs[i]
 	}
-	if len(jobs) == 0 {
-		return nil, nil
-	}
-	if err := s.submit(ctx, jobs...); err != nil {
+	if err := s.db.WriteAll(ctx, "store a change", jobs); err != nil {
 		return nil, err
 	}
 	errs := make([]error, len(jobs))
 	for i, j := range jobs {
-		errs[i] = j.err
+		errs[i] = j.Err
 	}
 	return errs, nil
 }
@@ -47,7 +45,7 @@ func (s *Store) sealPrivate(w *memory.Write) []byte {
 // Create stores a new agent.
 func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64, existing string, err error) {
 	private := s.sealPrivate(&w)
-	err = s.write(ctx, func(t *tx) (err error) {
+	err = s.write(ctx, "create an agent", func(t *tx) (err error) {
 		no, existing, err = t.create(&w, private, limit)
 		return err
 	})
@@ -60,91 +58,92 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, existing string, err error) {
 	a := &w.Head.Agent
 	if a.JoinKey != "" {
-		row, err := t.w.first("SELECT id FROM agent WHERE project = ? AND join_key = ? AND join_key <> ''", a.Project, a.JoinKey)
-		if err != nil || row != nil {
-			if row != nil {
-				existing = text(row[0])
-			}
-			return 0, existing, classify(err, "look for the join key")
+		row, err := t.Conn.First("SELECT id FROM agent WHERE project = ? AND join_key = ? AND join_key <> ''", a.Project, a.JoinKey)
+		if err != nil {
+			return 0, "", err
+		}
+		if row != nil {
+			return 0, row.Text(0), nil
 		}
 	}
-	n, err := t.w.number("SELECT count(*) FROM agent WHERE project = ? AND id = ?", a.Project, a.ID)
-	if err != nil {
-		return 0, "", classify(err, "look for the id")
+	n, err := t.Conn.Number("SELECT count(*) FROM agent WHERE project = ? AND id = ?", a.Project, a.ID)
+	if err == nil && n > 0 {
+		err = fault.New(fault.Conflict, "there is an agent %q already", a.ID)
 	}
-	if n > 0 {
-		return 0, "", fault.New(fault.Conflict, "there is an agent %q already", a.ID)
+	if err != nil {
+		return 0, "", err
 	}
 	if !a.Status.Ended() {
 		if err := t.mayLive(a, limit); err != nil {
 			return 0, "", err
 		}
 	}
-	_, no, err = t.exec("insert agent", `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, head_rev, next_seq, last_turn)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
-		a.Message, a.Rev, a.JoinKey, a.JoinHash, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn)
-	if err != nil {
-		return 0, "", err
-	}
-	if _, _, err := t.exec("insert settings", "INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, private); err != nil {
-		return 0, "", err
-	}
-	if err := t.insertKeys(no, a); err != nil {
+	if no, err = t.insertAgent(w.Head, private, w.Bytes()); err != nil {
 		return 0, "", err
 	}
 	t.count(a.Status, +1)
 	return no, "", t.writeRows(w, no)
 }
 
+// insertAgent stores a new agent. written is how many bytes of messages come with it.
+func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int64, err error) {
+	a := &h.Agent
+	no, err = t.Insert(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, head_rev, next_seq, last_turn, written)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
+		a.Message, a.Rev, a.JoinKey, a.JoinHash, h.Rev, h.NextSeq, h.LastTurn, written)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := t.Exec("INSERT INTO agent_settings (agent_no, body) VALUES (?, ?)", no, private); err != nil {
+		return 0, err
+	}
+	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
+		for _, k := range keys {
+			_, err := t.Exec("INSERT INTO agent_key (project, key, agent_no, shared) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", a.Project, k, no, int64(shared))
+			if err != nil {
+				return 0, err
+			}
+		}
+	}
+	return no, nil
+}
+
 // mayLive fails if a live agent has the new agent's name or one of its keys, or if the project has
 // limit live agents.
 func (t *tx) mayLive(a *memory.Agent, limit int) error {
 	if a.Name != "" {
-		row, err := t.w.first("SELECT id FROM agent WHERE project = ? AND name = ? AND status NOT IN (4, 6) AND name <> ''", a.Project, a.Name)
+		row, err := t.Conn.First("SELECT id FROM agent WHERE project = ? AND name = ? AND status NOT IN (4, 6) AND name <> ''", a.Project, a.Name)
 		if err != nil {
-			return classify(err, "look for the name")
+			return err
 		}
 		if row != nil {
 			return &memory.NameTakenError{
-				AgentID: text(row[0]), Err: fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name),
+				AgentID: row.Text(0), Err: fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name),
 			}
 		}
 	}
 	if limit > 0 {
-		n, err := t.w.number("SELECT count(*) FROM (SELECT 1 FROM agent INDEXED BY agent_live WHERE project = ? AND status NOT IN (4, 6) LIMIT ?+0)", a.Project, int64(limit))
-		if err != nil {
-			return classify(err, "count live agents")
+		n, err := t.Conn.Number("SELECT count(*) FROM (SELECT 1 FROM agent INDEXED BY agent_live WHERE project = ? AND status NOT IN (4, 6) LIMIT ?+0)", a.Project, int64(limit))
+		if err == nil && n >= int64(limit) {
+			err = fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
 		}
-		if n >= int64(limit) {
-			return fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
+		if err != nil {
+			return err
 		}
 	}
-	return keysAreFree(t.w, a)
+	return keysAreFree(t.Conn, a)
 }
 
 // keysAreFree fails if a live agent has one of a new agent's own keys.
-func keysAreFree(c *conn, a *memory.Agent) error {
+func keysAreFree(c *dbfile.Conn, a *memory.Agent) error {
 	for _, k := range a.Settings.Call.Keys {
-		row, err := c.first(`SELECT a.id FROM agent_key k JOIN agent a ON a.no = k.agent_no
+		row, err := c.First(`SELECT a.id FROM agent_key k JOIN agent a ON a.no = k.agent_no
 			WHERE k.project = ? AND k.key = ? AND k.shared = 0 AND a.status NOT IN (4, 6) LIMIT 1`, a.Project, k)
+		if err == nil && row != nil {
+			err = memory.KeyTaken(k, row.Text(0))
+		}
 		if err != nil {
-			return classify(err, "look for the key")
-		}
-		if row != nil {
-			return memory.KeyTaken(k, text(row[0]))
-		}
-	}
-	return nil
-}
-
-// insertKeys stores the keys by which a new agent is found.
-func (t *tx) insertKeys(no int64, a *memory.Agent) error {
-	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
-		for _, k := range keys {
-			_, _, err := t.exec("insert key", "INSERT INTO agent_key (project, key, agent_no, shared) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", a.Project, k, no, int64(shared))
-			if err != nil {
-				return err
-			}
+			return err
 		}
 	}
 	return nil
@@ -157,7 +156,7 @@ func (t *tx) apply(w *memory.Write, private []byte) error {
 		return err
 	}
 	if private != nil {
-		if _, _, err := t.exec("update settings", "UPDATE agent_settings SET body = ? WHERE agent_no = ?", private, w.No); err != nil {
+		if _, err := t.Exec("UPDATE agent_settings SET body = ? WHERE agent_no = ?", private, w.No); err != nil {
 			return err
 		}
 	}
@@ -168,11 +167,11 @@ func (t *tx) apply(w *memory.Write, private []byte) error {
 func (t *tx) updateAgent(w *memory.Write) (err error) {
 	var n int64
 	if a := w.Change.Agent; a == nil {
-		n, _, err = t.exec("update agent", "UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ? WHERE no = ? AND head_rev = ?",
-			w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.No, w.Rev)
+		n, err = t.Exec("UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, written = written + ? WHERE no = ? AND head_rev = ?",
+			w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes(), w.No, w.Rev)
 	} else {
-		n, _, err = t.exec("update agent", `UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, name = ?, channel = ?, status = ?, start_ms = ?, stop_ms = ?, message = ?,
-			rev = ?, join_key = ?, join_hash = ? WHERE no = ? AND head_rev = ?`, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
+		n, err = t.Exec(`UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, written = written + ?, name = ?, channel = ?, status = ?, start_ms = ?, stop_ms = ?, message = ?,
+			rev = ?, join_key = ?, join_hash = ? WHERE no = ? AND head_rev = ?`, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes(), a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
 			a.Message, a.Rev, a.JoinKey, a.JoinHash, w.No, w.Rev)
 	}
 	if err == nil && n == 0 {
@@ -190,7 +189,7 @@ func (t *tx) writeRows(w *memory.Write, no int64) error {
 	bodies := w.Bodies
 	for i := range w.Change.Append {
 		m := &w.Change.Append[i]
-		if _, _, err := t.exec("insert message", insertMessage, no, m.Seq, m.Rev, m.TurnID, boolean(m.InHistory()), clientID(m.ID), bodies[0]); err != nil {
+		if err := t.insertMessage(no, m, bodies[0]); err != nil {
 			return err
 		}
 		if err := t.writeItem(w.Ref, no, m, true); err != nil {
@@ -200,8 +199,8 @@ func (t *tx) writeRows(w *memory.Write, no int64) error {
 	}
 	for i := range w.Change.Replace {
 		m := &w.Change.Replace[i]
-		n, _, err := t.exec("replace message", "UPDATE message SET rev = ?, turn = ?, shown = ?, body = ? WHERE agent_no = ? AND seq = ? AND client_id IS ?",
-			m.Rev, m.TurnID, boolean(m.InHistory()), bodies[0], no, m.Seq, clientID(m.ID))
+		n, err := t.Exec("UPDATE message SET rev = ?, turn = ?, shown = ?, body = ? WHERE agent_no = ? AND seq = ? AND client_id IS ?",
+			m.Rev, m.TurnID, m.InHistory(), withSum(no, m, bodies[0]), no, m.Seq, clientID(m.ID))
 		if err == nil && n != 1 {
 			err = fault.New(fault.Internal, "a decision replaced message %d, which is not there under the id %q", m.Seq, m.ID)
 		}
@@ -213,12 +212,5 @@ func (t *tx) writeRows(w *memory.Write, no int64) error {
 		}
 		bodies = bodies[1:]
 	}
-	for i := range w.Change.Events {
-		ev := &w.Change.Events[i]
-		e := webhook.Event{ID: ev.ID, Type: ev.Type, Project: w.Project, AgentID: w.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}
-		if err := t.insertEvent(no, e, func(to *endpoint) bool { return to.takes(ev.Type, ev.CreatedMS) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.insertEvents(no, w.Ref, w.Change.Events)
 }

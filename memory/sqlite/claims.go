@@ -19,7 +19,6 @@ type claims struct {
 	mu    sync.Mutex      // guards the rest, and some fields of each endpoint
 	by    map[int64]claim // by delivery
 	fence int64           // the last one; it starts from the time, so that it is no earlier process's
-	tests int             // how often tests were committed
 }
 
 // claim is one delivery that a worker is sending.
@@ -50,9 +49,8 @@ type candidate struct {
 // claimState is what a call of Claim starts from. It need not see what is committed later.
 type claimState struct {
 	list    []*candidate
+	byNo    map[int64]*candidate // the same by row
 	claimed map[int64]claim
-	index   index
-	tests   int
 }
 
 // claimState returns the state before Claim reads the database. A delivery whose result is
@@ -60,16 +58,12 @@ type claimState struct {
 func (s *Store) claimState(c webhook.Claim) claimState {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	l := claimState{claimed: maps.Clone(s.claims.by), index: s.index, tests: s.claims.tests}
-	if c.Limit <= 0 {
-		return l
-	}
-	byNo := map[int64]*candidate{}
+	l := claimState{byNo: map[int64]*candidate{}, claimed: maps.Clone(s.claims.by)}
 	for _, e := range s.endpoints {
 		if !e.Disabled && e.due <= c.NowMS {
 			one := &candidate{endpoint: e, to: e.Endpoint, changes: e.changes, expires: nothingDue}
 			l.list = append(l.list, one)
-			byNo[e.no] = one
+			l.byNo[e.no] = one
 		}
 	}
 	for id, h := range l.claimed {
@@ -78,7 +72,7 @@ func (s *Store) claimState(c webhook.Claim) claimState {
 			delete(s.claims.by, id)
 			continue
 		}
-		one := byNo[h.endpoint]
+		one := l.byNo[h.endpoint]
 		if one == nil {
 			continue
 		}
@@ -187,31 +181,13 @@ func (s *Store) claimed() map[int64]claim {
 	return maps.Clone(s.claims.by)
 }
 
-// noteDue sets when committed deliveries are due, by the row of their endpoint.
-func (s *Store) noteDue(dues map[int64]int64, tests bool) {
-	if len(dues) == 0 && !tests {
-		return
-	}
+// noteDue notes when a committed delivery is due, by the row of its endpoint.
+func (s *Store) noteDue(no, ms int64) {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
-	for no, ms := range dues {
-		if e := s.index.byNo[no]; e != nil {
-			e.due = min(e.due, ms)
-			e.changes++
-		}
-	}
-	if tests {
-		s.claims.tests++
-		s.urgent.Store(true)
-	}
-}
-
-// noTests notes that a call of Claim has found no test, if none was committed since.
-func (s *Store) noTests(seen int) {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
-	if s.claims.tests == seen {
-		s.urgent.Store(false)
+	if e := s.index.byNo[no]; e != nil {
+		e.due = min(e.due, ms)
+		e.changes++
 	}
 }
 

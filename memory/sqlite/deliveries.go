@@ -1,12 +1,16 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
-	"database/sql/driver"
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -32,12 +36,10 @@ func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool
 			continue
 		}
 		if eventNo == 0 {
-			_, id, err := t.exec("insert event", "INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-				m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, m.Body)
-			if err != nil {
+			var err error
+			if eventNo, err = t.insertEventRow(agentNo, m); err != nil {
 				return err
 			}
-			eventNo = id
 		}
 		if _, err := t.insertDelivery(eventNo, e, fresh{dueMS: m.CreatedMS, createdMS: m.CreatedMS, urgent: m.Type == event.Test}); err != nil {
 			return err
@@ -46,10 +48,28 @@ func (t *tx) insertEvent(agentNo int64, m webhook.Event, to func(*endpoint) bool
 	return nil
 }
 
+// insertEvents stores the events of a change of an agent or, with number 0, of a project.
+func (t *tx) insertEvents(agentNo int64, of memory.Ref, list []memory.Event) error {
+	for i := range list {
+		ev := &list[i]
+		e := webhook.Event{ID: ev.ID, Type: ev.Type, Project: of.Project, AgentID: of.ID, CreatedMS: ev.CreatedMS, Body: ev.Body}
+		if err := t.insertEvent(agentNo, e, func(to *endpoint) bool { return to.takes(ev.Type, ev.CreatedMS) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) insertEventRow(agentNo int64, m webhook.Event) (no int64, err error) {
+	return t.Insert("INSERT INTO event (id, agent_no, agent_id, project, type, created_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		m.ID, agentNo, m.AgentID, m.Project, int64(m.Type), m.CreatedMS, m.Body)
+}
+
 // fresh describes a new delivery besides its event and endpoint.
 type fresh struct {
 	dueMS, createdMS int64
 	replayOf         int64
+	replayNo         int64 // of the replay of many that makes it
 	urgent           bool
 }
 
@@ -60,17 +80,18 @@ func (t *tx) insertDelivery(eventNo int64, e *endpoint, f fresh) (int64, error) 
 		first = f.dueMS
 	}
 	if f.urgent {
-		n, err := t.w.number("SELECT count(*) FROM delivery WHERE state = 0 AND urgent = 1 AND endpoint_no = ?", e.no)
+		n, err := t.Conn.Number("SELECT count(*) FROM delivery WHERE state = 0 AND urgent = 1 AND endpoint_no = ?", e.no)
 		if err != nil {
-			return 0, classify(err, "count tests")
+			return 0, err
 		}
 		f.urgent = n-t.s.claimedTests(e.no) < webhook.MaxUrgent
-		t.tests = t.tests || f.urgent
 	}
-	_, id, err := t.exec("insert delivery", `INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, first_ms, urgent)
-		VALUES (?, ?, 0, 0, ?, 0, '', ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, first, boolean(f.urgent))
-	t.wake = true
-	t.noteDue(e.no, f.dueMS)
+	id, err := t.Insert(`INSERT INTO delivery (event_no, endpoint_no, state, attempt, due_ms, fence, reason, created_ms, replay_of, replay_no, first_ms, urgent)
+		VALUES (?, ?, 0, 0, ?, 0, '', ?, ?, ?, ?, ?)`, eventNo, e.no, f.dueMS, f.createdMS, f.replayOf, f.replayNo, first, f.urgent)
+	t.After(func() {
+		t.s.noteDue(e.no, f.dueMS)
+		t.s.wake()
+	})
 	return id, err
 }
 
@@ -80,14 +101,14 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	if err != nil {
 		return err
 	}
-	if s.isClosed() {
-		return errClosed()
+	if s.db.Closed() {
+		return dbfile.ErrClosed()
 	}
 	h, err := s.beginFinish(d)
 	if err != nil {
 		return err
 	}
-	err = s.writeLater(ctx, func(t *tx) error {
+	err = s.db.WriteLater(ctx, "finish delivery", s.in(func(t *tx) error {
 		due, done, attempt := r.DueMS, int64(0), h.attempt
 		if state != statePending {
 			due, done = 0, max(r.AtMS, 1)
@@ -95,7 +116,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		if r.Untried {
 			attempt--
 		}
-		n, _, err := t.exec("finish delivery", `UPDATE delivery SET state = ?, due_ms = ?, reason = ?, done_ms = ?, attempt = ?, fence = ?, urgent = 0
+		n, err := t.Exec(`UPDATE delivery SET state = ?, due_ms = ?, reason = ?, done_ms = ?, attempt = ?, fence = ?, urgent = 0
 			WHERE id = ? AND state = 0`, state, due, r.Reason, done, int64(attempt), d.Fence, d.ID)
 		if err != nil {
 			return err
@@ -104,63 +125,70 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 			return staleClaim(d)
 		}
 		if !r.Untried {
-			if err := t.insertAttempt(d, r.Try); err != nil {
+			try := r.Try
+			if len(try.Response) > webhook.MaxResponse {
+				try.Response, try.Truncated = try.Response[:webhook.MaxResponse], true
+			}
+			if err := t.insertAttempt(d.ID, d.Fence, &try); err != nil {
 				return err
 			}
 		}
-		if state == statePending {
-			t.noteDue(h.endpoint, due)
-		}
-		t.after = append(t.after, func() { s.endClaim(d, false) })
+		t.After(func() {
+			s.endClaim(d, false)
+			if state == statePending {
+				s.noteDue(h.endpoint, due)
+			}
+		})
 		return t.conclude(h.endpoint, d, r)
-	})
+	}))
 	if err != nil {
 		s.endClaim(d, !fault.Is(err, fault.Conflict))
 	}
 	return err
 }
 
-func (t *tx) insertAttempt(d webhook.Delivery, try webhook.Attempt) error {
-	resp, truncated := try.Response, try.Truncated
-	if len(resp) > webhook.MaxResponse {
-		resp, truncated = resp[:webhook.MaxResponse], true
-	}
+func (t *tx) insertAttempt(delivery, fence int64, try *webhook.Attempt) error {
 	detail, err := webhook.EncodeDetail(try.Detail)
 	if err != nil {
-		return fault.Wrap(fault.Internal, err, "the store failed")
+		return err
 	}
-	_, _, err = t.exec("insert attempt", `INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, d.ID, int64(try.N), d.Fence, try.StartedMS, try.DurationMS, int64(try.Status),
-		try.ErrorClass, try.Error, resp, boolean(truncated), detail)
+	_, err = t.Exec(`INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, delivery, int64(try.N), fence, try.StartedMS, try.DurationMS, int64(try.Status),
+		try.ErrorClass, try.Error, try.Response, try.Truncated, detail)
 	return err
+}
+
+// readAttempts returns the attempts of a delivery. unreadable is called for details that cannot be
+// read.
+func readAttempts(c *dbfile.Conn, delivery int64, unreadable func(error) error) ([]webhook.Attempt, error) {
+	return dbfile.Collect(c, func(row dbfile.Row) (webhook.Attempt, error) {
+		detail, err := webhook.DecodeDetail(row.Text(8))
+		if err != nil {
+			err = unreadable(err)
+		}
+		return webhook.Attempt{
+			N: int(row.Int(0)), StartedMS: row.Int(1), DurationMS: row.Int(2), Status: int(row.Int(3)),
+			ErrorClass: row.Text(4), Error: row.Text(5), Response: bytes.Clone(row.Blob(6)), Truncated: row.Bool(7), Detail: detail,
+		}, err
+	}, `SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
+		FROM attempt WHERE delivery_id = ? ORDER BY n, fence`, delivery)
 }
 
 func staleClaim(d webhook.Delivery) error {
 	return fault.New(fault.Conflict, "delivery %d was claimed again or closed since claim %d", d.ID, d.Fence)
 }
 
-// noteDue notes when a delivery will be due for an endpoint, by its row, once the transaction is
-// committed.
-func (t *tx) noteDue(no, ms int64) {
-	if t.dues == nil {
-		t.dues = map[int64]int64{}
-	}
-	if was, ok := t.dues[no]; !ok || ms < was {
-		t.dues[no] = ms
-	}
-}
-
 // Release ends a claim that was not used.
 func (s *Store) Release(_ context.Context, d webhook.Delivery) error {
-	if s.isClosed() {
-		return errClosed()
+	if s.db.Closed() {
+		return dbfile.ErrClosed()
 	}
 	h, err := s.beginFinish(d)
 	if err != nil {
 		return err
 	}
 	s.endClaim(d, false)
-	s.noteDue(map[int64]int64{h.endpoint: h.due}, h.urgent)
+	s.noteDue(h.endpoint, h.due)
 	s.wake()
 	return nil
 }
@@ -177,52 +205,48 @@ func (s *Store) wake() {
 func (s *Store) Backlog(ctx context.Context) (webhook.Backlog, error) {
 	var b webhook.Backlog
 	claimed := s.claimed()
-	ids := make([]int64, 0, len(claimed))
-	for id := range claimed {
-		ids = append(ids, id)
-	}
-	list, err := json.Marshal(ids)
+	list, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(claimed)))
 	if err != nil {
-		return b, fault.Wrap(fault.Internal, err, "the store failed")
+		return b, err
 	}
-	err = s.readers.do(ctx, func(c *conn) error {
+	err = s.db.Read(ctx, "count deliveries", func(c *dbfile.Conn) error {
 		// The planner would use the index of lists, which holds everything that was ever sent.
-		pending, err := c.number("SELECT count(*) FROM delivery INDEXED BY delivery_due WHERE state = 0")
+		pending, err := c.Number("SELECT count(*) FROM delivery INDEXED BY delivery_due WHERE state = 0")
 		if err != nil {
 			return err
 		}
-		dead, err := c.number("SELECT count(*) FROM delivery INDEXED BY delivery_dead WHERE state = 2")
+		dead, err := c.Number("SELECT count(*) FROM delivery INDEXED BY delivery_dead WHERE state = 2")
 		if err != nil {
 			return err
 		}
 		b.Pending, b.Dead = int(pending), int(dead)
 		// By endpoint, with the indexes that claims use: an index of its own would be one more
 		// write for each delivery. A delivery that has not been tried is due when it was first due.
-		untried, err := c.number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = 0 AND d.state = 0
+		untried, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = 0 AND d.state = 0
 			ORDER BY d.due_ms LIMIT 1) AS oldest FROM endpoint e)`)
 		if err != nil {
 			return err
 		}
-		tried, err := c.number(`SELECT min(oldest) FROM (SELECT (SELECT CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END FROM delivery d INDEXED BY delivery_first
+		tried, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END FROM delivery d INDEXED BY delivery_first
 			WHERE d.endpoint_no = e.no AND d.state = 0 AND d.attempt > 0 ORDER BY CASE d.first_ms WHEN 0 THEN d.created_ms ELSE d.first_ms END LIMIT 1) AS oldest FROM endpoint e)`)
 		if err != nil {
 			return err
 		}
 		b.OldestPending = earlier(untried, tried)
 		for retry := int64(0); retry <= 1; retry++ {
-			at, err := c.number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = ? AND d.state = 0
+			at, err := c.Number(`SELECT min(oldest) FROM (SELECT (SELECT d.due_ms FROM delivery d WHERE d.endpoint_no = e.no AND (d.attempt > 0) = ? AND d.state = 0
 				AND d.id NOT IN (SELECT value FROM json_each(?)) ORDER BY d.due_ms LIMIT 1) AS oldest FROM endpoint e)`, retry, string(list))
 			if err != nil {
 				return err
 			}
 			b.OldestDue = earlier(b.OldestDue, at)
 		}
-		return c.each("SELECT id FROM delivery WHERE state = 0 AND id IN (SELECT value FROM json_each(?))", []driver.Value{string(list)}, func(row []driver.Value) error {
-			b.OldestDue = earlier(b.OldestDue, claimed[integer(row[0])].until)
+		return c.Each("SELECT id FROM delivery WHERE state = 0 AND id IN (SELECT value FROM json_each(?))", []any{string(list)}, func(row dbfile.Row) error {
+			b.OldestDue = earlier(b.OldestDue, claimed[row.Int(0)].until)
 			return nil
 		})
 	})
-	return b, classify(err, "count deliveries")
+	return b, err
 }
 
 // earlier returns the earlier of two times; 0 is none.

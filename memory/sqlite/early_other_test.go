@@ -8,5 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/drivers"
 )
 
-// helpEarly has no disk here that it could make refuse.
+// helpEarly and helpFull have no disk here that they could make refuse.
 func helpEarly(context.Context, *drivers.SQLite, string) error { return nil }
+
+func helpFull(context.Context, *drivers.SQLite, string) error { return nil }

@@ -61,20 +61,12 @@ func helpEarly(ctx context.Context, s *drivers.SQLite, path string) error {
 		return err
 	}
 	write("short")
-	signal.Ignore(syscall.SIGXFSZ)
-	log, err := os.Stat(path + "-wal")
+	lift, _, err := noGrowth(path + "-wal")
 	if err != nil {
 		return err
 	}
-	var was syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
-		return err
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(log.Size()), Max: was.Max}); err != nil {
-		return err
-	}
 	write(strings.Repeat("much ", 40_000))
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+	if err := lift(); err != nil {
 		return err
 	}
 	if err := found(); err != nil {
@@ -82,4 +74,77 @@ func helpEarly(ctx context.Context, s *drivers.SQLite, path string) error {
 	}
 	write("again")
 	return found()
+}
+
+// noGrowth lets no file of this process become larger than the one at path until lift is called. It
+// returns the file's size with the limit in force: a checkpoint may have run between the two steps.
+func noGrowth(path string) (lift func() error, size int64, err error) {
+	signal.Ignore(syscall.SIGXFSZ)
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		return nil, 0, err
+	}
+	lift = func() error { return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was) }
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(file.Size()), Max: was.Max}); err != nil {
+		return nil, 0, err
+	}
+	if file, err = os.Stat(path); err != nil {
+		return nil, 0, err
+	}
+	return lift, file.Size(), nil
+}
+
+// A disk that is full when the log is moved into the file: the log keeps what is written, and the
+// file that was changed in part is not mistaken for another one.
+func TestFullDiskAtCheckpoint(t *testing.T) {
+	t.Parallel()
+	cmd, lines := startHelper(t, filepath.Join(t.TempDir(), "d.db"), "full")
+	for lines.Scan() {
+		t.Log(lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// helpFull is the process of TestFullDiskAtCheckpoint. A message takes some 50 pages, so there is a
+// checkpoint for every 40 of them.
+func helpFull(ctx context.Context, s *drivers.SQLite, path string) error {
+	const large, most = 40 << 20, 1000
+	content := strings.Repeat("much ", 40_000)
+	// grow appends until the database has more than so many bytes, or max messages are written.
+	grow := func(bytes int64, max int) (int64, error) {
+		for range max {
+			if err := s.Update(ctx, "p", agent("p", 0).ID, appendOne(content)); err != nil {
+				return 0, err
+			}
+			if file, err := os.Stat(path); err != nil || file.Size() > bytes {
+				return file.Size(), err
+			}
+		}
+		return 0, nil
+	}
+	// The log is smaller than such a database, so it may grow on.
+	if size, err := grow(large, most); err != nil || size == 0 {
+		return fmt.Errorf("the database is not large (error: %v)", err)
+	}
+	lift, full, err := noGrowth(path)
+	if err != nil {
+		return err
+	}
+	// One write may have been under way when the limit came.
+	if size, err := grow(full+64<<10, 90); err != nil || size > 0 {
+		return fmt.Errorf("on a full disk the file grew to %d bytes (error: %v)", size, err)
+	}
+	if err := lift(); err != nil {
+		return err
+	}
+	if size, err := grow(full+64<<10, most); err != nil || size == 0 {
+		return fmt.Errorf("after a full disk the file did not grow (error: %v)", err)
+	}
+	return s.Ping(ctx)
 }

@@ -2,13 +2,12 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"slices"
-	"sync/atomic"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/seal"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -17,7 +16,6 @@ import (
 type endpoint struct {
 	*webhook.Endpoint // never changed but replaced, under claims.mu
 	no                int64
-	health            *health // its times for readers
 	// due is at most the earliest due time of its pending deliveries that are not claimed. A call
 	// of Claim asks the database only for endpoints that may have one, so a due that is too early
 	// is harmless. changes counts the commits that changed it. claims.mu guards both.
@@ -59,36 +57,30 @@ func newIndex(list []*endpoint) index {
 	return x
 }
 
-// health holds an endpoint's times for readers. They change with deliveries, and publishing the
-// whole list for each would cost too much.
-type health struct{ success, first, last atomic.Int64 }
+const selectEndpoint = "SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint p WHERE id IS NOT NULL "
 
-func (e *endpoint) note() {
-	e.health.success.Store(e.LastSuccessMS)
-	e.health.first.Store(e.FirstFailureMS)
-	e.health.last.Store(e.LastFailureMS)
+// readEndpoint reads a row of selectEndpoint.
+func readEndpoint(s *seal.Sealer, row dbfile.Row) (e webhook.Endpoint, err error) {
+	plain, err := s.Open(row.Blob(4), endpointOwner(row.Text(1)))
+	if err != nil {
+		return e, err
+	}
+	e, err = webhook.DecodeEndpoint(row.Text(1), row.Text(2), row.Text(3), plain)
+	e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = row.Int(5), row.Int(6), row.Int(7)
+	return e, err
 }
 
 // loadEndpoints reads all endpoints that are not deleted, oldest first.
-func loadEndpoints(c *conn, s *seal.Sealer) ([]*endpoint, error) {
-	var out []*endpoint
-	err := c.each("SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint WHERE id IS NOT NULL ORDER BY no", nil, func(row []driver.Value) error {
-		no := integer(row[0])
-		plain, err := s.Open(blob(row[4]), endpointOwner(text(row[1])))
-		if err != nil {
-			return err
-		}
-		e, err := webhook.DecodeEndpoint(text(row[1]), text(row[2]), text(row[3]), plain)
-		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = integer(row[5]), integer(row[6]), integer(row[7])
-		out = append(out, &endpoint{Endpoint: &e, no: no, wants: wantedTypes(&e)})
-		return err
-	})
-	return out, err
+func loadEndpoints(c *dbfile.Conn, s *seal.Sealer) ([]*endpoint, error) {
+	return dbfile.Collect(c, func(row dbfile.Row) (*endpoint, error) {
+		e, err := readEndpoint(s, row)
+		return &endpoint{Endpoint: &e, no: row.Int(0), wants: wantedTypes(&e)}, err
+	}, selectEndpoint+"ORDER BY no")
 }
 
 // setEndpoints sets the list of endpoints once the transaction is committed.
 func (t *tx) setEndpoints(list []*endpoint) {
-	t.after = append(t.after, func() {
+	t.After(func() {
 		t.s.claims.mu.Lock()
 		t.s.endpoints, t.s.index = list, newIndex(list)
 		t.s.claims.mu.Unlock()
@@ -99,37 +91,22 @@ func (t *tx) setEndpoints(list []*endpoint) {
 // publishEndpoints publishes the list for readers.
 func (s *Store) publishEndpoints() {
 	out := make([]webhook.Endpoint, len(s.endpoints))
-	times := make(map[string]*health, len(s.endpoints))
 	for i, e := range s.endpoints {
-		if e.health == nil {
-			e.health = &health{}
-		}
-		e.note()
-		out[i], times[e.ID] = *e.Endpoint, e.health
+		out[i] = *e.Endpoint
 	}
 	s.published.Store(&out)
-	s.health.Store(&times)
 }
 
-// Published returns all endpoints of all projects, for reading only. The pointer stays the same
-// until an endpoint changes.
+// Published returns all endpoints of all projects, for reading only, without the times of their
+// health. The pointer stays the same until an endpoint changes.
 func (s *Store) Published() *[]webhook.Endpoint { return s.published.Load() }
-
-// withTimes returns a published endpoint with its current times.
-func (s *Store) withTimes(e webhook.Endpoint) webhook.Endpoint {
-	e = e.Clone()
-	if h := (*s.health.Load())[e.ID]; h != nil {
-		e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = h.success.Load(), h.first.Load(), h.last.Load()
-	}
-	return e
-}
 
 // PutEndpoint stores an endpoint or replaces the one with its id.
 func (s *Store) PutEndpoint(ctx context.Context, e webhook.Endpoint) error {
 	if e.ID == "" {
 		return fault.At(fault.Missing, "id", "an endpoint needs an id")
 	}
-	return s.writeAlone(ctx, func(t *tx) error { return t.putEndpoint(e.Clone()) })
+	return s.db.WriteAlone(ctx, "store an endpoint", s.in(func(t *tx) error { return t.putEndpoint(e.Clone()) }))
 }
 
 // CreateEndpoint stores a new endpoint.
@@ -137,7 +114,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 	if e.ID == "" {
 		return fault.At(fault.Missing, "id", "an endpoint needs an id")
 	}
-	return s.writeAlone(ctx, func(t *tx) error {
+	return s.db.WriteAlone(ctx, "store an endpoint", s.in(func(t *tx) error {
 		n := 0
 		for _, old := range s.endpoints {
 			if old.ID == e.ID {
@@ -151,13 +128,13 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.Endpoint, limit in
 			return fault.New(fault.Quota, "the project has %d endpoints already, which is its limit", limit)
 		}
 		return t.putEndpoint(e.Clone())
-	})
+	}))
 }
 
 // UpdateEndpoint stores what decide returns for an endpoint.
 func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int64, decide func(webhook.Endpoint) (webhook.Endpoint, error)) (webhook.Endpoint, error) {
 	var out webhook.Endpoint
-	err := s.writeAlone(ctx, func(t *tx) error {
+	err := s.db.WriteAlone(ctx, "store an endpoint", s.in(func(t *tx) error {
 		at := s.endpointAt(project, id)
 		if at < 0 {
 			return noEndpoint(id)
@@ -172,14 +149,14 @@ func (s *Store) UpdateEndpoint(ctx context.Context, project, id string, rev int6
 		}
 		out = webhook.Revise(old, next).Clone()
 		return t.putEndpoint(out)
-	})
+	}))
 	return out.Clone(), err
 }
 
 func noEndpoint(id string) error { return fault.New(fault.NotFound, "there is no endpoint %q", id) }
 
 // endpointAt returns the place of an endpoint in the list, -1 if it is missing. An empty project is
-// any. The caller has the writer's turn.
+// any. The caller has the writer's turn or claims.mu.
 func (s *Store) endpointAt(project, id string) int {
 	return slices.IndexFunc(s.endpoints, func(e *endpoint) bool { return e.ID == id && (project == "" || e.Project == project) })
 }
@@ -189,29 +166,39 @@ func (t *tx) putEndpoint(e webhook.Endpoint) error {
 	list := slices.Clone(t.s.endpoints)
 	at := t.s.endpointAt("", e.ID)
 	if at < 0 {
-		_, no, err := t.exec("insert endpoint", "INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
+		no, err := t.insertEndpointRow(&e)
 		if err != nil {
 			return err
 		}
 		list = append(list, &endpoint{no: no})
 		at = len(list) - 1
 	}
-	changed := &endpoint{Endpoint: &e, no: list[at].no, health: list[at].health, wants: wantedTypes(&e)}
+	changed := &endpoint{Endpoint: &e, no: list[at].no, wants: wantedTypes(&e)}
 	list[at] = changed
 	if err := t.writeEndpoint(changed); err != nil {
 		return err
 	}
-	t.wake = true // what waited for a disabled endpoint may be sent now
 	t.setEndpoints(list)
+	t.After(t.s.wake) // what waited for a disabled endpoint may be sent now
 	return nil
+}
+
+// insertEndpointRow stores a row for a new endpoint, which writeEndpoint fills.
+func (t *tx) insertEndpointRow(e *webhook.Endpoint) (no int64, err error) {
+	return t.Insert("INSERT INTO endpoint (id, project, body, secrets) VALUES (?, ?, '', x'')", e.ID, e.Project)
 }
 
 func (t *tx) writeEndpoint(e *endpoint) error {
 	body, secrets, err := webhook.EncodeEndpoint(e.Endpoint)
 	if err != nil {
-		return fault.Wrap(fault.Internal, err, "the store failed")
+		return err
 	}
-	_, _, err = t.exec("update endpoint", "UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
+	if e.Disabled { // its tests wait like all other deliveries
+		if err := t.ExecEach(e.no, "UPDATE delivery SET urgent = 0 WHERE state = 0 AND urgent = 1 AND endpoint_no = ?"); err != nil {
+			return err
+		}
+	}
+	_, err = t.Exec("UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
 		e.Project, body, t.s.sealer.Seal(secrets, endpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
@@ -224,7 +211,7 @@ func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 		return nil
 	}
 	now := *e.Endpoint
-	if changed, ok := t.changed[no]; ok {
+	if changed, ok := t.changed()[no]; ok {
 		now = changed
 	}
 	c, err := webhook.Conclude(now, d, r)
@@ -239,8 +226,8 @@ func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 	for _, m := range c.Events {
 		of := int64(0)
 		if m.AgentID != "" {
-			if of, err = t.w.number("SELECT e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID); err != nil {
-				return classify(err, "read delivery")
+			if of, err = t.Conn.Number("SELECT e.agent_no FROM delivery d JOIN event e ON e.no = d.event_no WHERE d.id = ?", d.ID); err != nil {
+				return err
 			}
 		}
 		if err := t.insertEvent(of, m, func(to *endpoint) bool { return to.no != no && to.takes(m.Type, m.CreatedMS) }); err != nil {
@@ -250,6 +237,13 @@ func (t *tx) conclude(no int64, d webhook.Delivery, r webhook.Result) error {
 	return nil
 }
 
+// changed returns the endpoints, by row, that results of deliveries have changed in the
+// transaction.
+func (t *tx) changed() map[int64]webhook.Endpoint {
+	list, _ := t.Local.(map[int64]webhook.Endpoint)
+	return list
+}
+
 // changeEndpoint writes an endpoint's health, or all of it if it was disabled. Memory changes after
 // the commit.
 func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
@@ -257,24 +251,22 @@ func (t *tx) changeEndpoint(e *endpoint, c webhook.Conclusion) error {
 	if c.Disabled {
 		err = t.writeEndpoint(&endpoint{Endpoint: &c.Endpoint, no: e.no})
 	} else {
-		_, _, err = t.exec("update endpoint", "UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
+		_, err = t.Exec("UPDATE endpoint SET last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
 			c.Endpoint.LastSuccessMS, c.Endpoint.FirstFailureMS, c.Endpoint.LastFailureMS, e.no)
 	}
 	if err != nil {
 		return err
 	}
-	if t.changed == nil {
-		t.changed = map[int64]webhook.Endpoint{}
+	if t.Local == nil {
+		t.Local = map[int64]webhook.Endpoint{}
 	}
-	t.changed[e.no] = c.Endpoint
-	t.after = append(t.after, func() {
+	t.changed()[e.no] = c.Endpoint
+	t.After(func() {
 		t.s.claims.mu.Lock()
 		e.Endpoint = &c.Endpoint // whose filter is the same
 		t.s.claims.mu.Unlock()
 		if c.Disabled {
 			t.s.publishEndpoints()
-		} else {
-			e.note()
 		}
 	})
 	return nil
@@ -285,19 +277,19 @@ const DeletedReason = "endpoint deleted"
 
 // DeleteEndpoint deletes an endpoint and gives up its pending deliveries.
 func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
-	err := s.writeAlone(ctx, func(t *tx) error {
+	err := s.db.WriteAlone(ctx, "delete an endpoint", s.in(func(t *tx) error {
 		at := s.endpointAt(project, id)
 		if at < 0 {
 			return noEndpoint(id)
 		}
 		// The secrets are erased at once, the row when no delivery refers to it.
-		_, _, err := t.exec("delete endpoint", "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?", s.endpoints[at].no)
+		err := t.ExecEach(s.endpoints[at].no, "UPDATE endpoint SET id = NULL, gone_id = id, body = '', secrets = x'' WHERE no = ?")
 		if err != nil {
 			return err
 		}
 		t.setEndpoints(slices.Delete(slices.Clone(s.endpoints), at, at+1))
 		return nil
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -306,48 +298,42 @@ func (s *Store) DeleteEndpoint(ctx context.Context, project, id string) error {
 
 // closeDeleted ends the pending deliveries of deleted endpoints, in slices.
 func (s *Store) closeDeleted(ctx context.Context) error {
-	for more := true; more; {
-		err := s.write(ctx, func(t *tx) error {
-			more = false
-			row, err := t.w.first("SELECT no FROM endpoint WHERE id IS NULL AND closed = 0 LIMIT 1")
-			if err != nil || row == nil {
-				return classify(err, "look for deleted endpoints")
-			}
-			more = true
-			no := integer(row[0])
-			n, _, err := t.exec("give up deliveries", `UPDATE delivery SET state = 2, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
-				WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, no, int64(sweepRows))
-			if err != nil || n >= sweepRows {
-				return err
-			}
-			if _, _, err = t.exec("close endpoint", "UPDATE endpoint SET closed = 1 WHERE no = ?", no); err != nil {
-				return err
-			}
-			return t.dropEndpoints()
-		})
-		if err != nil {
-			return err
+	_, err := s.writeSlices(ctx, "give up deliveries", func(t *tx) (_ int, more bool, err error) {
+		row, err := t.Conn.First("SELECT no FROM endpoint WHERE id IS NULL AND closed = 0 LIMIT 1")
+		if err != nil || row == nil {
+			return 0, false, err
 		}
-	}
-	return nil
+		n, err := t.Exec(`UPDATE delivery SET state = 2, reason = ?, done_ms = max(created_ms, CAST(unixepoch('subsec') * 1000 AS INTEGER))
+			WHERE id IN (SELECT id FROM delivery WHERE endpoint_no = ? AND state = 0 LIMIT ?)`, DeletedReason, row[0], int64(sweepRows))
+		if err != nil || n >= sweepRows {
+			return 0, true, err
+		}
+		if err := t.ExecEach(row[0], "UPDATE endpoint SET closed = 1 WHERE no = ?"); err != nil {
+			return 0, false, err
+		}
+		return 0, true, t.dropEndpoints()
+	})
+	return err
 }
 
 // dropEndpoints erases deleted endpoints that no delivery refers to.
 func (t *tx) dropEndpoints() error {
-	_, _, err := t.exec("delete endpoints", `DELETE FROM endpoint WHERE id IS NULL AND closed = 1
+	_, err := t.Exec(`DELETE FROM endpoint WHERE id IS NULL AND closed = 1
 		AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint_no = endpoint.no)`)
 	return err
 }
 
 // Endpoints lists the endpoints of a project, or all if project is empty.
 func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint, error) {
-	if s.isClosed() {
-		return nil, errClosed()
+	if s.db.Closed() {
+		return nil, dbfile.ErrClosed()
 	}
+	s.claims.mu.Lock()
+	defer s.claims.mu.Unlock()
 	var out []webhook.Endpoint
-	for _, e := range *s.published.Load() {
+	for _, e := range s.endpoints {
 		if project == "" || e.Project == project {
-			out = append(out, s.withTimes(e))
+			out = append(out, e.Clone())
 		}
 	}
 	return out, nil
@@ -355,13 +341,14 @@ func (s *Store) Endpoints(_ context.Context, project string) ([]webhook.Endpoint
 
 // Endpoint returns one endpoint, or fault.NotFound.
 func (s *Store) Endpoint(_ context.Context, project, id string) (webhook.Endpoint, error) {
-	if s.isClosed() {
-		return webhook.Endpoint{}, errClosed()
+	if s.db.Closed() {
+		return webhook.Endpoint{}, dbfile.ErrClosed()
 	}
-	for _, e := range *s.published.Load() {
-		if e.ID == id && (project == "" || e.Project == project) {
-			return s.withTimes(e), nil
-		}
+	s.claims.mu.Lock()
+	defer s.claims.mu.Unlock()
+	at := s.endpointAt(project, id)
+	if at < 0 {
+		return webhook.Endpoint{}, noEndpoint(id)
 	}
-	return webhook.Endpoint{}, noEndpoint(id)
+	return s.endpoints[at].Clone(), nil
 }

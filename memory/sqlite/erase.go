@@ -2,9 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
 // Sizes of the slices in which a sweep goes through the writer: a few milliseconds each.
@@ -32,7 +32,7 @@ func (s *Store) Erase(ctx context.Context, e memory.Erasure) ([]memory.Ref, erro
 	for more := true; more && len(gone) < e.Limit; {
 		var slice []memory.Ref
 		next := at
-		err := s.write(ctx, func(t *tx) (err error) {
+		err := s.write(ctx, "erase agents", func(t *tx) (err error) {
 			slice, next, more, err = t.eraseEnded(e.BeforeMS, at, min(sweepAgents, e.Limit-len(gone)))
 			return err
 		})
@@ -62,19 +62,17 @@ func (t *tx) eraseEnded(beforeMS int64, at sweepPlace, limit int) (gone []memory
 		at     sweepPlace
 		waits  bool // for a delivery
 	}
-	var list []found
-	err = t.w.each(`SELECT a.no, a.project, a.id, a.status, a.stop_ms,
+	list, err := dbfile.Collect(t.Conn, func(row dbfile.Row) (found, error) {
+		return found{
+			memory.Ref{Project: row.Text(1), ID: row.Text(2)}, memory.Status(row.Int(3)),
+			sweepPlace{row.Int(4), row.Int(0)}, row.Bool(5),
+		}, nil
+	}, `SELECT a.no, a.project, a.id, a.status, a.stop_ms,
 			EXISTS (SELECT 1 FROM event e JOIN delivery d ON d.event_no = e.no WHERE e.agent_no = a.no AND d.state = 0)
 		FROM agent a WHERE a.status IN (4, 6) AND a.stop_ms >= ? AND a.stop_ms < ? AND (a.stop_ms, a.no) > (?, ?)
-		ORDER BY a.stop_ms, a.no LIMIT ?+0`, []driver.Value{at.stopMS, beforeMS, at.stopMS, at.no, int64(sweepLook)}, func(row []driver.Value) error {
-		list = append(list, found{
-			memory.Ref{Project: text(row[1]), ID: text(row[2])}, memory.Status(integer(row[3])),
-			sweepPlace{integer(row[4]), integer(row[0])}, integer(row[5]) != 0,
-		})
-		return nil
-	})
+		ORDER BY a.stop_ms, a.no LIMIT ?+0`, at.stopMS, beforeMS, at.stopMS, at.no, int64(sweepLook))
 	if err != nil {
-		return nil, at, false, classify(err, "look for ended agents")
+		return nil, at, false, err
 	}
 	for _, f := range list {
 		if len(gone) == limit {
@@ -92,20 +90,18 @@ func (t *tx) eraseEnded(beforeMS int64, at sweepPlace, limit int) (gone []memory
 	return gone, at, len(list) == sweepLook, nil
 }
 
-// eraseOne erases an agent and the deliveries about it that are pendint.
+// eraseOne erases an agent and the deliveries about it that are pending.
 func (s *Store) eraseOne(ctx context.Context, ref memory.Ref) error {
-	return s.write(ctx, func(t *tx) error {
-		a, no, err := agentStatus(t.w, ref.Project, ref.ID)
+	return s.write(ctx, "erase an agent", func(t *tx) error {
+		a, no, err := agentStatus(t.Conn, ref.Project, ref.ID)
 		if err != nil {
 			return err
 		}
-		for _, sql := range []string{
+		err = t.ExecEach(no,
 			`DELETE FROM attempt WHERE delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? AND d.state = 0)`,
-			`DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? AND d.state = 0)`,
-		} {
-			if _, _, err := t.exec("erase deliveries", sql, no); err != nil {
-				return err
-			}
+			`DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? AND d.state = 0)`)
+		if err != nil {
+			return err
 		}
 		return t.eraseAgent(no, a.Status)
 	})
@@ -113,57 +109,35 @@ func (s *Store) eraseOne(ctx context.Context, ref memory.Ref) error {
 
 // eraseAgent erases an agent and notes that its rows are to follow.
 func (t *tx) eraseAgent(no int64, status memory.Status) error {
-	for _, sql := range []string{
-		"INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
-		"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?",
-	} {
-		if _, _, err := t.exec("erase agent", sql, no); err != nil {
-			return err
-		}
-	}
 	t.count(status, -1)
-	return nil
+	return t.ExecEach(no, "INSERT INTO erased (agent_no) VALUES (?)", "DELETE FROM agent_settings WHERE agent_no = ?",
+		"DELETE FROM agent_key WHERE agent_no = ?", "DELETE FROM agent WHERE no = ?")
 }
 
 // eraseRows erases the rows of agents that are gone.
 func (s *Store) eraseRows(ctx context.Context) error {
-	for more := true; more; {
-		err := s.write(ctx, func(t *tx) error {
-			more = false
-			row, err := t.w.first("SELECT agent_no FROM erased LIMIT 1")
-			if err != nil || row == nil {
-				return classify(err, "look for erased agents")
-			}
-			more = true
-			no := integer(row[0])
-			if n, _, err := t.dropKeys("kv_key WHERE agent_no = ?", 0, no); err != nil || n > 0 {
-				return err // the next slice goes on here
-			}
-			for _, sql := range []string{
-				"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = ? LIMIT ?)",
-				"DELETE FROM message WHERE id IN (SELECT id FROM message WHERE agent_no = ? LIMIT ?)",
-				`DELETE FROM attempt WHERE delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no
-					WHERE e.agent_no = ? AND EXISTS (SELECT 1 FROM attempt t WHERE t.delivery_id = d.id) LIMIT ?)`,
-				"DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? LIMIT ?)",
-				"DELETE FROM event WHERE no IN (SELECT no FROM event WHERE agent_no = ? LIMIT ?)",
-			} {
-				n, _, err := t.exec("erase rows", sql, no, int64(sweepRows))
-				if err != nil {
-					return err
-				}
-				if n >= sweepRows {
-					return nil // the next slice goes on here
-				}
-			}
-			if _, _, err := t.exec("erase rows", "DELETE FROM kv_total WHERE agent_no = ?", no); err != nil {
-				return err
-			}
-			_, _, err = t.exec("erase rows", "DELETE FROM erased WHERE agent_no = ?", no)
-			return err
-		})
-		if err != nil {
-			return err
+	_, err := s.writeSlices(ctx, "erase rows", func(t *tx) (_ int, more bool, err error) {
+		row, err := t.Conn.First("SELECT agent_no FROM erased LIMIT 1")
+		if err != nil || row == nil {
+			return 0, false, err
 		}
-	}
-	return nil
+		no := row.Int(0)
+		if n, _, err := t.dropKeys("kv_key WHERE agent_no = ?", 0, no); err != nil || n > 0 {
+			return 0, true, err // the next slice goes on here
+		}
+		for _, sql := range []string{
+			"DELETE FROM item WHERE no IN (SELECT no FROM item WHERE agent_no = ? LIMIT ?)",
+			"DELETE FROM message WHERE id IN (SELECT id FROM message WHERE agent_no = ? LIMIT ?)",
+			`DELETE FROM attempt WHERE delivery_id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no
+				WHERE e.agent_no = ? AND EXISTS (SELECT 1 FROM attempt t WHERE t.delivery_id = d.id) LIMIT ?)`,
+			"DELETE FROM delivery WHERE id IN (SELECT d.id FROM delivery d JOIN event e ON d.event_no = e.no WHERE e.agent_no = ? LIMIT ?)",
+			"DELETE FROM event WHERE no IN (SELECT no FROM event WHERE agent_no = ? LIMIT ?)",
+		} {
+			if n, err := t.Exec(sql, no, int64(sweepRows)); err != nil || n >= sweepRows {
+				return 0, true, err
+			}
+		}
+		return 0, true, t.ExecEach(no, "DELETE FROM kv_total WHERE agent_no = ?", "DELETE FROM erased WHERE agent_no = ?")
+	})
+	return err
 }

@@ -5,13 +5,11 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
 // Find returns the ID of an agent by one of its keys, or by the name under which it ended.
 func (s *Store) Find(ctx context.Context, project string, by memory.Lookup) (id string, err error) {
-	if ctx.Err() != nil {
-		return "", ended(ctx)
-	}
 	sql, arg := `SELECT a.id FROM agent_key k JOIN agent a ON a.no = k.agent_no WHERE k.project = ? AND k.key = ?
 		ORDER BY a.status IN (4, 6), a.no DESC LIMIT 1`, by.Key
 	missing := fault.New(fault.NotFound, "no agent has the key %q", by.Key)
@@ -20,15 +18,15 @@ func (s *Store) Find(ctx context.Context, project string, by memory.Lookup) (id 
 			ORDER BY stop_ms DESC, no DESC LIMIT 1`, by.Ended
 		missing = fault.New(fault.NotFound, "no agent of the name %q has ended", by.Ended)
 	}
-	err = s.readers.with(ctx, func(c *conn) error {
-		row, err := c.first(sql, project, arg)
+	err = s.db.Read(ctx, "find an agent", func(c *dbfile.Conn) error {
+		row, err := c.First(sql, project, arg)
 		if err == nil && row == nil {
 			err = missing
 		}
 		if err == nil {
-			id = text(row[0])
+			id = row.Text(0)
 		}
 		return err
 	})
-	return id, classify(err, "find an agent")
+	return id, err
 }

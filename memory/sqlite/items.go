@@ -2,51 +2,58 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
-var _ memory.ItemStore = (*Store)(nil)
+var _ items.Store = (*Store)(nil)
 
 // writeItem writes the row by which a message is found as an item. Most messages are not items.
 func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool) error {
-	row, ok := m.ItemRow(agent.Project, agent.ID)
+	row, ok := items.RowOf(m, agent.Project, agent.ID)
 	switch {
 	case ok:
-		_, _, err := t.exec("insert item", `INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent_no, seq) DO NOTHING`, row.Project, row.ID, no, m.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
+		_, err := t.Exec(insertItem+" ON CONFLICT (agent_no, seq) DO NOTHING", itemArgs(no, m.Seq, &row)...)
 		return err
 	case m.State == memory.Removed && !fresh:
-		_, _, err := t.exec("delete item", "DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
+		_, err := t.Exec("DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
 		return err
 	}
 	return nil
 }
 
+const insertItem = "INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+func itemArgs(no, seq int64, row *items.Row) []any {
+	return []any{row.Project, row.ID, no, seq, row.UserID, row.SessionID, row.TaskID, row.AgentID}
+}
+
 // selectItem reads items with their messages. It leaves out those of agents that are being erased.
-const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, m.seq, m.rev, m.turn, m.client_id, m.body
+const selectItem = `SELECT i.no, i.id, i.user_id, i.session_id, i.task_id, i.agent_id, a.project, a.id, i.agent_no, m.seq, m.rev, m.turn, m.client_id, m.body
 	FROM item i JOIN agent a ON a.no = i.agent_no JOIN message m ON m.agent_no = i.agent_no AND m.seq = i.seq `
 
-func readItem(project string, row []driver.Value, it *memory.StoredItem) error {
-	*it = memory.StoredItem{
-		No: integer(row[0]), Project: text(row[6]), AgentID: text(row[7]),
-		Row: memory.ItemRow{
-			Project: project, ID: text(row[1]), Scope: memory.Scope{UserID: text(row[2]), SessionID: text(row[3]), TaskID: text(row[4])}, AgentID: text(row[5]),
-		},
+// itemReader returns what reads a row of selectItem.
+func itemReader(project string) func(row dbfile.Row) (items.Item, error) {
+	return func(row dbfile.Row) (items.Item, error) {
+		it := items.Item{
+			No: row.Int(0), Project: row.Text(6), AgentID: row.Text(7),
+			Row: items.Row{
+				Project: project, ID: row.Text(1), Scope: memory.Scope{UserID: row.Text(2), SessionID: row.Text(3), TaskID: row.Text(4), AgentID: row.Text(5)},
+			},
+		}
+		err := readMessage(row.Int(8), row[9:], &it.Message)
+		return it, err
 	}
-	return readMessage(row[8:], &it.Message)
 }
 
 // Items returns items of a project, newest first.
-func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) ([]memory.StoredItem, int64, error) {
-	if ctx.Err() != nil {
-		return nil, 0, ended(ctx)
-	}
+func (s *Store) Items(ctx context.Context, project string, q items.Query) ([]items.Item, int64, error) {
 	// The most selective ID comes first, and the others are checked row by row. SQLite has no
 	// statistics to choose by.
 	index, where := "item_project", "i.project = ?"
-	args := []driver.Value{project}
+	args := []any{project}
 	for _, id := range []struct{ index, column, value string }{
 		{"item_task", "task_id", q.TaskID}, {"item_session", "session_id", q.SessionID}, {"item_user", "user_id", q.UserID}, {"item_agent", "agent_id", q.AgentID},
 	} {
@@ -63,38 +70,31 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 		fits bool
 	}
 	var rows []found
-	var out []memory.StoredItem
+	var out []items.Item
 	limit := max(q.Limit, 1)
-	err := s.readers.do(ctx, func(c *conn) error {
-		err := c.each("SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i INDEXED BY "+index+" WHERE "+where+" ORDER BY i.no DESC LIMIT ?+0",
-			append(args, int64(limit)), func(row []driver.Value) error {
-				fits := true
-				for i, want := range [...]string{q.UserID, q.SessionID, q.TaskID, q.AgentID} {
-					fits = fits && (want == "" || want == text(row[i+1]))
-				}
-				rows = append(rows, found{integer(row[0]), fits})
-				return nil
-			})
-		if err != nil {
-			return err
-		}
-		out = make([]memory.StoredItem, 0, len(rows))
+	err := s.db.Read(ctx, "read items", func(c *dbfile.Conn) (err error) {
+		rows, err = dbfile.Collect(c, func(row dbfile.Row) (found, error) {
+			fits := true
+			for i, want := range [...]string{q.UserID, q.SessionID, q.TaskID, q.AgentID} {
+				fits = fits && (want == "" || want == row.Text(i+1))
+			}
+			return found{row.Int(0), fits}, nil
+		}, "SELECT i.no, i.user_id, i.session_id, i.task_id, i.agent_id FROM item i INDEXED BY "+index+" WHERE "+where+" ORDER BY i.no DESC LIMIT ?+0", append(args, int64(limit))...)
+		out = make([]items.Item, 0, len(rows))
 		for _, r := range rows {
 			if !r.fits {
 				continue
 			}
-			err := c.each(selectItem+"WHERE i.no = ?", []driver.Value{r.no}, func(row []driver.Value) error {
-				out = append(out, memory.StoredItem{})
-				return readItem(project, row, &out[len(out)-1])
-			})
+			list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.no = ?", r.no)
 			if err != nil {
 				return err
 			}
+			out = append(out, list...)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
-		return nil, 0, classify(err, "read items")
+		return nil, 0, err
 	}
 	next := int64(0)
 	if len(rows) == limit {
@@ -104,19 +104,46 @@ func (s *Store) Items(ctx context.Context, project string, q memory.ItemQuery) (
 }
 
 // Item returns the first item with that ID.
-func (s *Store) Item(ctx context.Context, project, id string) (it memory.StoredItem, err error) {
-	if ctx.Err() != nil {
-		return it, ended(ctx)
-	}
-	found := false
-	err = s.readers.with(ctx, func(c *conn) error {
-		return c.each(selectItem+"WHERE i.project = ? AND i.id = ? ORDER BY i.no LIMIT 1", []driver.Value{project, id}, func(row []driver.Value) error {
-			found = true
-			return readItem(project, row, &it)
-		})
+func (s *Store) Item(ctx context.Context, project, id string) (it items.Item, err error) {
+	err = s.db.Read(ctx, "read an item", func(c *dbfile.Conn) error {
+		list, err := dbfile.Collect(c, itemReader(project), selectItem+"WHERE i.project = ? AND i.id = ? ORDER BY i.no LIMIT 1", project, id)
+		switch {
+		case err != nil:
+			return err
+		case len(list) == 0:
+			return items.ErrNotFound(id)
+		}
+		it = list[0]
+		return nil
 	})
-	if err == nil && !found {
-		err = memory.ErrNoItem(id)
-	}
-	return it, classify(err, "read an item")
+	return it, err
+}
+
+// AgentsOf returns the agents with messages of a user. It jumps through the index from agent to
+// agent, so the number of messages does not matter.
+func (s *Store) AgentsOf(ctx context.Context, project, user string) (out []items.AgentVersion, err error) {
+	err = s.db.Read(ctx, "read a user's agents", func(c *dbfile.Conn) (err error) {
+		out, err = dbfile.Collect(c, func(row dbfile.Row) (items.AgentVersion, error) {
+			return items.AgentVersion{ID: row.Text(0), Version: memory.Version{No: row.Int(1), Rev: row.Int(2)}}, nil
+		}, `WITH RECURSIVE of (no) AS (
+			SELECT min(agent_no) FROM item INDEXED BY item_caller WHERE project = ?1 AND user_id = ?2 AND user_id <> ''
+			UNION ALL SELECT (SELECT min(i.agent_no) FROM item i INDEXED BY item_caller WHERE i.project = ?1 AND i.user_id = ?2 AND i.user_id <> '' AND i.agent_no > of.no)
+				FROM of WHERE of.no IS NOT NULL
+			) SELECT a.id, a.no, a.head_rev FROM of JOIN agent a ON a.no = of.no WHERE a.project = ?1`, project, user)
+		return err
+	})
+	return out, err
+}
+
+// Users returns the users of a project's items. It jumps through the index from user to user.
+func (s *Store) Users(ctx context.Context, project, after string, limit int) (out []string, err error) {
+	err = s.db.Read(ctx, "list users", func(c *dbfile.Conn) (err error) {
+		out, err = c.Texts(`WITH RECURSIVE of (id) AS (
+			SELECT min(user_id) FROM item INDEXED BY item_caller WHERE project = ?1 AND user_id > ?2 AND user_id <> ''
+			UNION ALL SELECT (SELECT min(i.user_id) FROM item i INDEXED BY item_caller WHERE i.project = ?1 AND i.user_id > of.id AND i.user_id <> '')
+				FROM of WHERE of.id IS NOT NULL
+			) SELECT id FROM of WHERE id IS NOT NULL LIMIT ?3+0`, project, after, int64(limit))
+		return err
+	})
+	return out, err
 }

@@ -9,15 +9,17 @@ import (
 
 	"github.com/heardlog/heardlog/internal/drivers"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/sqlite"
 	"github.com/heardlog/heardlog/memory/window"
 )
 
 // manyItems fills a store with a hundred users' memories, in the ledgers of a hundred agents.
-func manyItems(tb testing.TB, s *drivers.SQLite, users, each int) *memory.Service {
+func manyItems(tb testing.TB, s *drivers.SQLite, users, each int) items.Service {
 	tb.Helper()
-	svc := memory.NewService(memory.Config{Store: s, Items: s, Now: time.Now, NewID: func() string { return "x" }})
+	svc := items.Service{Memory: agents.NewService(agents.Config{Ledger: s, Now: time.Now}), Ledger: s, Store: s}
 	for u := range users {
 		a := agent("p", u)
 		if _, _, err := s.Create(tb.Context(), a, 0, memory.Change{}); err != nil {
@@ -58,13 +60,13 @@ func BenchmarkSearchItems(b *testing.B) {
 		total int
 	}{
 		{"user", window.Scope{UserID: "user-50"}, 1000}, {"session", window.Scope{UserID: "user-50", SessionID: "session-50-3"}, 100},
-		{"all", window.Scope{}, memory.MaxItemsLooked}, {"nobody", window.Scope{UserID: "user-500"}, 0},
+		{"all", window.Scope{}, items.MaxSearched}, {"nobody", window.Scope{UserID: "user-500"}, 0},
 	} {
 		for _, query := range []string{"", "17"} {
 			b.Run(bench.name+"/query="+query, func(b *testing.B) {
 				for b.Loop() {
-					q := memory.ItemSearch{SearchQuery: window.SearchQuery{Scope: bench.scope, Query: query, Limit: 10, Pairs: window.IntegrityTrailing}}
-					found, err := svc.SearchItems(b.Context(), "p", q)
+					q := window.SearchQuery{Scope: bench.scope, Query: query, Limit: 10, Pairs: window.IntegrityTrailing}
+					found, err := svc.Search(b.Context(), "p", q)
 					if err != nil || found.Total != bench.total {
 						b.Fatalf("%d of %d, %v", len(found.Items), found.Total, err)
 					}
@@ -79,23 +81,23 @@ func BenchmarkSearchItems(b *testing.B) {
 func TestSearchItemsIsBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, sqlite.Options{})
-	svc := manyItems(t, s, 1, memory.MaxItemsLooked+1)
+	svc := manyItems(t, s, 1, items.MaxSearched+1)
 	for _, tt := range []struct {
 		scope     window.Scope
 		total     int
 		truncated bool
 		first     string
 	}{
-		{window.Scope{}, memory.MaxItemsLooked, true, sentence + "1"},
-		{window.Scope{UserID: "user-0"}, memory.MaxItemsLooked, true, sentence + "1"},
+		{window.Scope{}, items.MaxSearched, true, sentence + "1"},
+		{window.Scope{UserID: "user-0"}, items.MaxSearched, true, sentence + "1"},
 		{window.Scope{UserID: "user-0", SessionID: "session-0-0"}, 100, false, sentence + "0"},
 	} {
-		found, err := svc.SearchItems(t.Context(), "p", memory.ItemSearch{SearchQuery: window.SearchQuery{Scope: tt.scope, Limit: 1}})
+		found, err := svc.Search(t.Context(), "p", window.SearchQuery{Scope: tt.scope, Limit: 1})
 		if err != nil || found.Total != tt.total || found.Truncated != tt.truncated || found.Items[0].Message.Content != tt.first {
 			t.Errorf("%+v: of %d, truncated %v, the first is %q, %v", tt.scope, found.Total, found.Truncated, found.Items[0].Message.Content, err)
 		}
 	}
-	n, err := svc.ClearItems(t.Context(), "p", window.SessionLevel, window.Scope{UserID: "user-0", SessionID: "session-0-0"})
+	n, err := svc.Clear(t.Context(), "p", window.SessionLevel, window.Scope{UserID: "user-0", SessionID: "session-0-0"})
 	if err != nil || n != 100 {
 		t.Errorf("cleared %d, %v", n, err)
 	}

@@ -2,18 +2,18 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
 // agentFilter returns the WHERE of a list of one status. Its text depends on which filters are set,
 // not on their values.
-func agentFilter(q memory.AgentQuery, st memory.Status) (where string, args []driver.Value) {
-	where, args = "WHERE a.project = ? AND a.status = ?", []driver.Value{q.Project, int64(st)}
-	add := func(cond string, arg driver.Value) { where += " AND " + cond; args = append(args, arg) }
+func agentFilter(q memory.AgentQuery, st memory.Status) (where string, args []any) {
+	where, args = "WHERE a.project = ? AND a.status = ?", []any{q.Project, int64(st)}
+	add := func(cond string, arg any) { where += " AND " + cond; args = append(args, arg) }
 	if q.Channel != "" {
 		add("a.channel = ?", q.Channel)
 	}
@@ -54,7 +54,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	}
 	slices.Sort(statuses)
 	statuses = slices.Compact(statuses)
-	err = s.readers.do(ctx, func(c *conn) error {
+	err = s.db.Read(ctx, "list agents", func(c *dbfile.Conn) error {
 		page = memory.AgentPage{}
 		total := 0
 		var found []listed
@@ -76,29 +76,22 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 			page.Next, found = found[limit].id, found[:limit]
 		}
 		for _, f := range found {
-			row, err := c.first(selectAgent+"WHERE a.no = ?", f.no)
-			if err == nil && row == nil {
-				err = errNoRow
-			}
+			h, err := headOnly(c, &s.sealer, f.no)
 			if err != nil {
-				return err
-			}
-			_, h := readAgent(row)
-			if err := readSettings(c, &s.sealer, f.no, &h.Agent); err != nil {
 				return err
 			}
 			page.Agents = append(page.Agents, h.Agent)
 		}
 		return nil
 	})
-	return page, classify(err, "list agents")
+	return page, err
 }
 
 // countAgents counts the agents of a status that match, up to one more than memory.MaxCounted.
-func countAgents(c *conn, q memory.AgentQuery, st memory.Status) (int, error) {
+func countAgents(c *dbfile.Conn, q memory.AgentQuery, st memory.Status) (int, error) {
 	where, args := agentFilter(q, st)
 	index, also := agentIndex(q, st, "agent_state_start")
-	n, err := c.number("SELECT count(*) FROM (SELECT 1 FROM agent a INDEXED BY "+index+" "+where+also+" LIMIT ?+0)", append(args, int64(memory.MaxCounted)+1)...)
+	n, err := c.Number("SELECT count(*) FROM (SELECT 1 FROM agent a INDEXED BY "+index+" "+where+also+" LIMIT ?+0)", append(args, int64(memory.MaxCounted)+1)...)
 	return int(n), err
 }
 
@@ -111,7 +104,7 @@ type listed struct {
 // listAgents appends the newest agents of a status from the cursor on, up to one more than a page
 // holds. n agents match. If there are many, going through IDs from the newest finds a page soon. If
 // there are few in a range of start times, they are found by start and sorted.
-func listAgents(c *conn, q memory.AgentQuery, st memory.Status, n int, found []listed) ([]listed, error) {
+func listAgents(c *dbfile.Conn, q memory.AgentQuery, st memory.Status, n int, found []listed) ([]listed, error) {
 	where, args := agentFilter(q, st)
 	otherwise := "agent_state_id"
 	if (q.FromMS != 0 || q.ToMS != 0) && n <= memory.MaxCounted {
@@ -122,8 +115,8 @@ func listAgents(c *conn, q memory.AgentQuery, st memory.Status, n int, found []l
 		where += " AND a.id <= ?"
 		args = append(args, q.Cursor)
 	}
-	err := c.each("SELECT a.no, a.id FROM agent a INDEXED BY "+index+" "+where+also+" ORDER BY a.id DESC LIMIT ?+0", append(args, int64(max(q.Limit, 1))+1), func(row []driver.Value) error {
-		found = append(found, listed{integer(row[0]), text(row[1])})
+	err := c.Each("SELECT a.no, a.id FROM agent a INDEXED BY "+index+" "+where+also+" ORDER BY a.id DESC LIMIT ?+0", append(args, int64(max(q.Limit, 1))+1), func(row dbfile.Row) error {
+		found = append(found, listed{row.Int(0), row.Text(1)})
 		return nil
 	})
 	return found, err

@@ -2,11 +2,10 @@ package sqlite
 
 import (
 	"cmp"
-	"container/heap"
-	"database/sql/driver"
 	"slices"
 	"strconv"
 
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -17,29 +16,29 @@ const firstRows = 8
 // the query. An index for each order would cost every delivery one more write. There is one index,
 // by endpoint and state, and a merge of its ranges. A merge lives in one transaction.
 type merge struct {
-	c       *conn
+	c       *dbfile.Conn
 	q       webhook.DeliveryQuery
-	streams []*stream // a heap; each holds a row
+	streams []*stream // by their next rows, the newest last; each has one
 }
 
 // stream is one range of an index.
 type stream struct {
 	where string
-	args  []driver.Value
+	args  []any
 	at    webhook.Cursor // of the last row that was read
 	rows  []deliveryRow  // read and not yet returned
 	chunk int            // rows to be read next; 0 = there are no more
 }
 
 // newMerge starts a merge after a place.
-func newMerge(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webhook.Cursor) (*merge, error) {
+func newMerge(c *dbfile.Conn, q webhook.DeliveryQuery, at webhook.Cursor) (*merge, error) {
 	m := &merge{c: c, q: q}
-	add := func(chunk int, where string, args ...driver.Value) error {
+	add := func(chunk int, where string, args ...any) error {
 		s := &stream{where: where, args: args, at: at, chunk: chunk}
 		if err := m.read(s); err != nil || len(s.rows) == 0 {
 			return err
 		}
-		m.streams = append(m.streams, s)
+		m.put(s)
 		return nil
 	}
 	switch {
@@ -48,10 +47,14 @@ func newMerge(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webho
 	case q.AgentID != "":
 		return m, add(webhook.ScanRows, "e.agent_no = (SELECT no FROM agent WHERE project = ? AND id = ?)", q.Project, q.AgentID)
 	}
-	for no, id := range names {
-		if q.Endpoint != "" && id != q.Endpoint {
-			continue
-		}
+	if any, err := anyEvents(c, q); err != nil || !any {
+		return m, err
+	}
+	endpoints, err := c.Numbers("SELECT no FROM endpoint WHERE project = ?1 AND (?2 = '' OR coalesce(id, gone_id) = ?2)", q.Project, q.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	for _, no := range endpoints {
 		for state := int64(statePending); state <= stateCanceled; state++ {
 			if len(q.States) > 0 && !slices.Contains(q.States, stateName(state)) {
 				continue
@@ -63,8 +66,20 @@ func newMerge(c *conn, q webhook.DeliveryQuery, names map[int64]string, at webho
 			}
 		}
 	}
-	heap.Init(m)
 	return m, nil
+}
+
+// anyEvents reports whether the project has events of the query's types.
+func anyEvents(c *dbfile.Conn, q webhook.DeliveryQuery) (any bool, err error) {
+	any = len(q.Types) == 0
+	for _, t := range q.Types {
+		row, err := c.First("SELECT 1 FROM event INDEXED BY event_type WHERE project = ? AND type = ? LIMIT 1", q.Project, int64(t))
+		if err != nil {
+			return false, err
+		}
+		any = any || row != nil
+	}
+	return any, nil
 }
 
 // read reads the next rows of a stream, more of them each time.
@@ -74,12 +89,9 @@ func (m *merge) read(s *stream) error {
 	}
 	from, to := span(m.q.FromMS, m.q.ToMS, s.at)
 	args := append(slices.Clone(s.args), from, to, s.at.MS, s.at.ID, int64(s.chunk))
-	s.rows = nil
-	err := m.c.each("SELECT "+recordColumns+"WHERE "+s.where+` AND d.created_ms >= ? AND d.created_ms < ? AND (d.created_ms, d.id) < (?, ?)
-		ORDER BY d.created_ms DESC, d.id DESC LIMIT ?+0`, args, func(row []driver.Value) error {
-		s.rows = append(s.rows, readRecord(row))
-		return nil
-	})
+	var err error
+	s.rows, err = dbfile.Collect(m.c, readRecord, selectRecord+"WHERE "+s.where+` AND d.created_ms >= ? AND d.created_ms < ? AND (d.created_ms, d.id) < (?, ?)
+		ORDER BY d.created_ms DESC, d.id DESC LIMIT ?+0`, args...)
 	if err != nil {
 		return err
 	}
@@ -95,37 +107,26 @@ func (m *merge) read(s *stream) error {
 func (m *merge) next(n int) ([]deliveryRow, error) {
 	var out []deliveryRow
 	for len(out) < n && len(m.streams) > 0 {
-		s := m.streams[0]
+		last := len(m.streams) - 1
+		s := m.streams[last]
+		m.streams = m.streams[:last]
 		out = append(out, s.rows[0])
 		if s.rows = s.rows[1:]; len(s.rows) == 0 {
 			if err := m.read(s); err != nil {
 				return nil, err
 			}
 		}
-		if len(s.rows) == 0 {
-			heap.Pop(m)
-		} else {
-			heap.Fix(m, 0)
+		if len(s.rows) > 0 {
+			m.put(s)
 		}
 	}
 	return out, nil
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (m *merge) Len() int { return len(m.streams) }
-
-func (m *merge) Less(i, j int) bool {
-	a, b := m.streams[i].rows[0], m.streams[j].rows[0]
-	return cmp.Or(cmp.Compare(b.CreatedMS, a.CreatedMS), cmp.Compare(b.ID, a.ID)) < 0
-}
-
-func (m *merge) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
-
-func (m *merge) Push(any) {} // no stream is added later
-
-func (m *merge) Pop() any {
-	last := len(m.streams) - 1
-	s := m.streams[last]
-	m.streams = m.streams[:last]
-	return s
+// put adds a stream at its place.
+func (m *merge) put(s *stream) {
+	at, _ := slices.BinarySearchFunc(m.streams, s, func(a, b *stream) int {
+		return cmp.Or(cmp.Compare(a.rows[0].CreatedMS, b.rows[0].CreatedMS), cmp.Compare(a.rows[0].ID, b.rows[0].ID))
+	})
+	m.streams = slices.Insert(m.streams, at, s)
 }

@@ -2,25 +2,30 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
 	"slices"
+	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
-const (
-	selectMessage = "SELECT seq, rev, turn, client_id, body FROM message "
-	insertMessage = "INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+const selectMessage = "SELECT seq, rev, turn, client_id, body FROM message "
+
+func (t *tx) insertMessage(no int64, m *memory.Message, body string) error {
+	_, err := t.Exec("INSERT INTO message (agent_no, seq, rev, turn, shown, client_id, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		no, m.Seq, m.Rev, m.TurnID, m.InHistory(), clientID(m.ID), withSum(no, m, body))
+	return err
+}
 
 // Page returns messages of an agent in order of Seq.
 func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]memory.Message, error) {
-	if ctx.Err() != nil {
-		return nil, ended(ctx)
-	}
 	var out []memory.Message
-	err := s.readers.with(ctx, func(c *conn) (err error) {
+	err := s.db.Read(ctx, "read messages", func(c *dbfile.Conn) (err error) {
 		switch {
 		case len(q.IDs) > 0:
 			out, err = messagesByID(c, no, q.IDs)
@@ -28,15 +33,15 @@ func (s *Store) Page(ctx context.Context, no int64, q memory.MessageQuery) ([]me
 			out, err = readMessages(c, selectMessage+"WHERE agent_no = ? AND turn = ? ORDER BY seq", no, *q.Turn)
 		default:
 			out, err = readMessages(c, selectMessage+"WHERE agent_no = ? AND seq > ? AND rev > ? AND shown >= ? ORDER BY seq LIMIT ?+0",
-				no, q.AfterSeq, q.AfterRev, boolean(q.HistoryOnly), int64(max(q.Limit, 1)))
+				no, q.AfterSeq, q.AfterRev, q.HistoryOnly, int64(max(q.Limit, 1)))
 		}
 		return err
 	})
-	return out, classify(err, "read messages")
+	return out, err
 }
 
 // messagesByID returns the messages that carry one of the client IDs.
-func messagesByID(c *conn, no int64, ids []string) (out []memory.Message, err error) {
+func messagesByID(c *dbfile.Conn, no int64, ids []string) (out []memory.Message, err error) {
 	for _, id := range ids {
 		list, err := readMessages(c, selectMessage+"WHERE agent_no = ? AND client_id = ?", no, id)
 		if err != nil {
@@ -52,24 +57,57 @@ func messagesByID(c *conn, no int64, ids []string) (out []memory.Message, err er
 //
 // The statement says LIMIT ?+0 because SQLite makes a new plan at each execution if the limit is a
 // bare parameter.
-func newestMessages(c *conn, no int64, n int) ([]memory.Message, error) {
+func newestMessages(c *dbfile.Conn, no int64, n int) ([]memory.Message, error) {
 	list, err := readMessages(c, selectMessage+"WHERE agent_no = ? ORDER BY seq DESC LIMIT ?+0", no, int64(n))
 	slices.Reverse(list)
 	return list, err
 }
 
-// readMessages runs a query that begins with selectMessage.
-func readMessages(c *conn, sql string, args ...driver.Value) (out []memory.Message, err error) {
-	err = c.each(sql, args, func(row []driver.Value) error {
+// readMessages runs a query that begins with selectMessage. Its first argument is the number of the
+// agent.
+func readMessages(c *dbfile.Conn, sql string, args ...any) (out []memory.Message, err error) {
+	err = c.Each(sql, args, func(row dbfile.Row) error {
 		out = append(out, memory.Message{})
-		return readMessage(row, &out[len(out)-1])
+		return readMessage(args[0].(int64), row, &out[len(out)-1])
 	})
-	return out, classify(err, "read messages")
+	return out, err
 }
 
-func readMessage(row []driver.Value, m *memory.Message) error {
-	m.Seq, m.Rev, m.TurnID, m.ID = integer(row[0]), integer(row[1]), integer(row[2]), text(row[3])
-	return codec.DecodeMessage(text(row[4]), m)
+// readMessage reads a message of the agent with number no.
+func readMessage(no int64, row dbfile.Row, m *memory.Message) error {
+	m.Seq, m.Rev, m.TurnID, m.ID = row.Int(0), row.Int(1), row.Int(2), row.Text(3)
+	body, err := checkSum(no, m, row.Text(4))
+	if err != nil {
+		return err
+	}
+	return codec.DecodeMessage(body, m)
+}
+
+// sumDigits is the length of the checksum behind a stored body.
+const sumDigits = 8
+
+// withSum returns the stored form of a message's body: with a checksum of the whole row behind it,
+// CRC-32C in hexadecimal. It is for damage of the disk, not against forgery.
+func withSum(no int64, m *memory.Message, body string) string {
+	row := make([]byte, 0, 64+len(m.ID)+len(body))
+	for _, n := range [...]int64{no, m.Seq, m.Rev, m.TurnID, int64(len(m.ID))} {
+		row = binary.AppendVarint(row, n)
+	}
+	row = append(append(row, m.ID...), body...)
+	return fmt.Sprintf("%s%08x", body, crc32.Checksum(row, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// checkSum returns the body of a stored message without its checksum. It fails if the row is not
+// as it was written. Rows of earlier builds end with the body's brace and have no checksum.
+func checkSum(no int64, m *memory.Message, stored string) (string, error) {
+	if strings.HasSuffix(stored, "}") {
+		return stored, nil
+	}
+	body := stored[:max(0, len(stored)-sumDigits)]
+	if withSum(no, m, body) != stored {
+		return "", dbfile.Damaged(fmt.Errorf("message %d of agent number %d is not as it was written", m.Seq, no))
+	}
+	return body, nil
 }
 
 // clientID returns the value of the column client_id: null if the client gave no ID.
@@ -78,4 +116,31 @@ func clientID(id string) any {
 		return nil
 	}
 	return id
+}
+
+// checkRows is how many messages are checked in one read transaction.
+const checkRows = 500
+
+// quickCheck calls each with signs of damage: of the structure of the file, and of messages. The
+// messages are the largest table. The loop over the checksums reads all of them anyway, in slices;
+// what it does not read, their indexes, is left to Probe.
+func quickCheck(ctx context.Context, c *dbfile.Conn, each func(what string)) error {
+	if err := c.CheckStructure(ctx, "message", each); err != nil {
+		return err
+	}
+	for at, more := int64(0), true; more && ctx.Err() == nil; {
+		more = false
+		err := c.Each("SELECT id, agent_no, seq, rev, turn, client_id, body FROM message WHERE id > ? ORDER BY id LIMIT ?+0", []any{at, int64(checkRows)}, func(row dbfile.Row) error {
+			at, more = row.Int(0), true
+			m := memory.Message{Seq: row.Int(2), Rev: row.Int(3), TurnID: row.Int(4), ID: row.Text(5)}
+			if _, err := checkSum(row.Int(1), &m, row.Text(6)); err != nil {
+				each(errors.Unwrap(err).Error())
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }

@@ -3,34 +3,22 @@ package sqlite
 import (
 	"context"
 	"crypto/rand"
-	"database/sql/driver"
 	"errors"
 	"strconv"
 	"sync"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 	"github.com/heardlog/heardlog/webhook"
 )
 
 // replayJob is a row of table replay: a replay under way, or one whose name is kept so that it can
 // be repeated.
 type replayJob struct {
-	id, project, request string
-	nowMS, upto          int64
-	made                 int64
-	delivery             int64 // of a replay of one delivery: the delivery that it made
-	more                 bool
-	toMS                 int64
-	done                 bool
-	resumed              bool // some of it may have been made; not stored
-}
-
-func (j replayJob) result() webhook.Replayed {
-	out := webhook.Replayed{Count: int(j.made), More: j.more}
-	if j.more {
-		out.ToMS = j.toMS
-	}
-	return out
+	webhook.ReplayJob
+	no          int64
+	id, request string
+	delivery    int64 // of a replay of one delivery: the delivery that it made
 }
 
 // replaying holds the replays under way in this process, by ID.
@@ -62,7 +50,7 @@ func (r *replaying) enter(ctx context.Context, id string) (leave func(), err err
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, ended(ctx)
+			return nil, dbfile.Ended(ctx)
 		}
 	}
 }
@@ -78,39 +66,40 @@ func replayID(project, name string) string {
 	return "n:" + strconv.Quote(project) + ":" + name
 }
 
-const replayColumns = "SELECT id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done FROM replay "
+const selectReplay = "SELECT no, id, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done FROM replay "
 
-func readReplay(row []driver.Value) replayJob {
+func readReplay(row dbfile.Row) (replayJob, error) {
 	return replayJob{
-		id: text(row[0]), project: text(row[1]), request: text(row[2]), nowMS: integer(row[3]), upto: integer(row[4]), made: integer(row[5]), delivery: integer(row[6]),
-		more: integer(row[7]) != 0, toMS: integer(row[8]), done: integer(row[9]) != 0, resumed: true,
-	}
+		no: row.Int(0), id: row.Text(1), request: row.Text(2), delivery: row.Int(8),
+		ReplayJob: webhook.ReplayJob{
+			NowMS: row.Int(3), Upto: row.Int(4), At: webhook.Cursor{MS: row.Int(5), ID: row.Int(6)}, Made: row.Int(7),
+			More: row.Bool(9), ToMS: row.Int(10), Done: row.Bool(11),
+		},
+	}, nil
 }
 
 // replayJob returns the replay of an ID, nil if there is none.
 func (t *tx) replayJob(id string) (*replayJob, error) {
-	row, err := t.w.first(replayColumns+"WHERE id = ?", id)
-	if err != nil || row == nil {
-		return nil, classify(err, "read replay")
+	list, err := dbfile.Collect(t.Conn, readReplay, selectReplay+"WHERE id = ?", id)
+	if err != nil || len(list) == 0 {
+		return nil, err
 	}
-	j := readReplay(row)
-	return &j, nil
+	return &list[0], nil
 }
 
-func (t *tx) insertReplay(j replayJob) error {
-	_, _, err := t.exec("insert replay", "INSERT INTO replay (id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		j.id, j.project, j.request, j.nowMS, j.upto, j.made, j.delivery, boolean(j.more), j.toMS, boolean(j.done))
+func (t *tx) insertReplay(j *replayJob, project string) (err error) {
+	j.no, err = t.Insert("INSERT INTO replay (id, project, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		j.id, project, j.request, j.NowMS, j.Upto, j.At.MS, j.At.ID, j.Made, j.delivery, j.More, j.ToMS, j.Done)
 	return err
 }
 
 // noteReplay stores the progress of a replay. A finished one is kept only if it has a name.
 func (t *tx) noteReplay(j replayJob) error {
-	var err error
-	if j.done && !j.named() {
-		_, _, err = t.exec("end replay", "DELETE FROM replay WHERE id = ?", j.id)
-	} else {
-		_, _, err = t.exec("note replay", "UPDATE replay SET made = ?, more = ?, to_ms = ?, done = ? WHERE id = ?", j.made, boolean(j.more), j.toMS, boolean(j.done), j.id)
+	if j.Done && !j.named() {
+		return t.ExecEach(j.id, "DELETE FROM replay WHERE id = ?")
 	}
+	_, err := t.Exec("UPDATE replay SET at_ms = ?, at_id = ?, made = ?, more = ?, to_ms = ?, done = ? WHERE id = ?",
+		j.At.MS, j.At.ID, j.Made, j.More, j.ToMS, j.Done, j.id)
 	return err
 }
 
@@ -118,23 +107,23 @@ func (t *tx) noteReplay(j replayJob) error {
 func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (job replayJob, err error) {
 	request, err := webhook.EncodeReplay(r)
 	if err != nil {
-		return job, fault.Wrap(fault.Internal, err, "the store failed")
+		return job, err
 	}
-	err = s.write(ctx, func(t *tx) error {
-		job = replayJob{id: id, project: r.Filter.Project, request: request, nowMS: r.NowMS}
+	err = s.write(ctx, "begin replay", func(t *tx) error {
 		was, err := t.replayJob(id)
 		if err != nil {
 			return err
 		}
 		if was != nil {
-			err := webhook.SameReplay(was.request, request)
 			job = *was
+			return webhook.SameReplay(was.request, request)
+		}
+		upto, err := t.Conn.Number("SELECT coalesce(max(id), 0) FROM delivery")
+		if err != nil {
 			return err
 		}
-		if job.upto, err = t.w.number("SELECT coalesce(max(id), 0) FROM delivery"); err != nil {
-			return classify(err, "read deliveries")
-		}
-		return t.insertReplay(job)
+		job = replayJob{id: id, request: request, ReplayJob: webhook.NewReplayJob(r.NowMS, upto)}
+		return t.insertReplay(&job, r.Filter.Project)
 	})
 	if err != nil {
 		return replayJob{id: id}, err
@@ -145,15 +134,12 @@ func (s *Store) beginReplay(ctx context.Context, id string, r webhook.Replay) (j
 // resumeReplays finishes the replays that a crash has interrupted.
 func (s *Store) resumeReplays(ctx context.Context) error {
 	var jobs []replayJob
-	err := s.readers.do(ctx, func(c *conn) error {
-		jobs = nil
-		return c.each(replayColumns+"WHERE done = 0", nil, func(row []driver.Value) error {
-			jobs = append(jobs, readReplay(row))
-			return nil
-		})
+	err := s.db.Read(ctx, "read replays", func(c *dbfile.Conn) (err error) {
+		jobs, err = dbfile.Collect(c, readReplay, selectReplay+"WHERE done = 0")
+		return err
 	})
 	if err != nil {
-		return classify(err, "read replays")
+		return err
 	}
 	var errs []error // one that fails does not stop the others
 	for _, j := range jobs {
@@ -162,7 +148,7 @@ func (s *Store) resumeReplays(ctx context.Context) error {
 			errs = append(errs, fault.Wrap(fault.Internal, err, "a replay cannot be read"))
 			continue
 		}
-		if _, err := s.replay(ctx, j, r); err != nil {
+		if err := s.replay(ctx, &j, r); err != nil {
 			errs = append(errs, err)
 		}
 	}

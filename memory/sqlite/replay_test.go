@@ -113,8 +113,8 @@ func TestReplayFailed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	rawSQL(t, path, `INSERT INTO replay (id, project, request, now_ms, upto, made, delivery_id, more, to_ms, done) VALUES ('r:1', 'p', '{', 1, 9, 0, 0, 0, 0, 0),
-		('r:2', 'p', '{"filter":{"Project":"p","EventID":"n7"}}', 20000, 1300, 0, 0, 0, 0, 0)`)
+	rawSQL(t, path, `INSERT INTO replay (id, project, request, now_ms, upto, at_ms, at_id, made, delivery_id, more, to_ms, done) VALUES ('r:1', 'p', '{', 1, 9, 9, 9, 0, 0, 0, 0, 0),
+		('r:2', 'p', '{"filter":{"Project":"p","EventID":"n7"}}', 20000, 1300, 1<<62, 1<<62, 0, 0, 0, 0, 0)`)
 	s = open(t, sqlite.Options{Path: path})
 	if b, err := s.Backlog(t.Context()); err != nil || b.Pending != events+got.Count+1 {
 		t.Errorf("%d wait, want %d (%v)", b.Pending, events+got.Count+1, err)

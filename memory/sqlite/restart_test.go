@@ -66,8 +66,13 @@ func helper(ctx context.Context, path, mode string) error {
 		}
 	}
 	fmt.Println("open")
-	if mode == "early" {
+	switch mode {
+	case "early":
 		return helpEarly(ctx, s, path)
+	case "full":
+		return helpFull(ctx, s, path)
+	case "records":
+		return helpRecords(ctx, s)
 	}
 	var out sync.Mutex
 	errs := make(chan error)

@@ -2,62 +2,54 @@ package sqlite
 
 import (
 	"bytes"
-	"database/sql/driver"
 
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/seal"
+	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
 // Package seal encrypts an agent's settings and properties, an endpoint's signing secrets, the
-// store's own keys, and the values of package kv. A check value in table meta detects a wrong key
-// at open.
+// store's own keys, and the values of packages kv and record. A check value in table meta detects a
+// wrong key at open.
 
 // openSealer checks the key against the file. A file without a check value that is given a key gets
 // one, and everything that was stored plain is sealed in the same transaction.
-func openSealer(w *conn, key []byte) (s seal.Sealer, converted bool, err error) {
-	row, err := w.first("SELECT value FROM meta WHERE key = 'seal'")
+func openSealer(w *dbfile.Conn, key []byte) (s seal.Sealer, err error) {
+	row, err := w.First("SELECT value FROM meta WHERE key = 'seal'")
 	switch {
 	case err != nil:
-		return seal.Sealer{}, false, err
+		return s, err
 	case row != nil:
-		s, err := seal.Check(key, blob(row[0]))
-		return s, false, err
+		return seal.Check(key, row.Blob(0))
 	case len(key) == 0:
-		return seal.Sealer{}, false, nil
+		return s, nil
 	}
-	s, err = sealAll(w, key)
-	return s, true, err
+	if s, err = sealAll(w, key); err != nil {
+		return s, err
+	}
+	// Until here the log may still hold the plain text.
+	return s, w.Script("PRAGMA wal_checkpoint(TRUNCATE)")
 }
 
-func sealAll(w *conn, key []byte) (seal.Sealer, error) {
+func sealAll(w *dbfile.Conn, key []byte) (seal.Sealer, error) {
 	s, check, err := seal.First(key)
 	if err != nil {
 		return seal.Sealer{}, err
 	}
 	// Overwritten secrets must not stay behind in free pages.
-	if err := w.script("PRAGMA secure_delete = ON"); err != nil {
+	if err := w.Script("PRAGMA secure_delete = ON"); err != nil {
 		return seal.Sealer{}, err
 	}
-	if _, err := w.run("BEGIN IMMEDIATE"); err != nil {
-		return seal.Sealer{}, err
-	}
-	err = func() error {
+	return s, w.Transaction(func() error {
 		for _, t := range sealedTables {
 			if err := t.seal(w, s); err != nil {
 				return err
 			}
 		}
-		_, err := w.run("INSERT INTO meta (key, value) VALUES ('seal', ?)", check)
+		_, err := w.Run("INSERT INTO meta (key, value) VALUES ('seal', ?)", check)
 		return err
-	}()
-	if err != nil {
-		_, _ = w.run("ROLLBACK")
-		return seal.Sealer{}, err
-	}
-	if _, err := w.run("COMMIT"); err != nil {
-		return seal.Sealer{}, err
-	}
-	return s, nil
+	})
 }
 
 // sealedTable describes how the blobs of one table are read and written back, one at a time: they
@@ -89,43 +81,39 @@ var sealedTables = []sealedTable{
 			WHERE k.no = ? AND (k.agent_no = 0 OR a.no IS NOT NULL)`,
 		"UPDATE kv SET body = ?1 WHERE no = ?2",
 	},
+	{
+		"record", "SELECT no FROM record WHERE body IS NOT NULL",
+		"SELECT r.body, s.project, s.name, s.user_id, r.id FROM record r JOIN record_space s ON s.no = r.space_no WHERE r.no = ?",
+		"UPDATE record SET body = ?1 WHERE no = ?2",
+	},
 }
 
-func (t sealedTable) seal(w *conn, s seal.Sealer) error {
-	var keys []driver.Value
-	err := w.each(t.keys, nil, func(row []driver.Value) error {
-		switch key := row[0].(type) {
-		case int64:
-			keys = append(keys, key)
-		default:
-			keys = append(keys, text(key))
-		}
-		return nil
-	})
+func (t sealedTable) seal(w *dbfile.Conn, s seal.Sealer) error {
+	keys, err := dbfile.Collect(w, func(row dbfile.Row) (any, error) { return row[0], nil }, t.keys)
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
-		row, err := w.first(t.get, key)
+		row, err := w.First(t.get, key)
 		if err != nil {
 			return err
 		}
 		if row == nil { // its agent is gone, and it is about to be erased
-			if _, err := w.run(t.set, []byte{}, key); err != nil {
+			if _, err := w.Run(t.set, []byte{}, key); err != nil {
 				return err
 			}
 			continue
 		}
 		var names []string
-		for _, name := range row[1:] {
-			names = append(names, text(name))
+		for i := 1; i < len(row); i++ {
+			names = append(names, row.Text(i))
 		}
 		owner := seal.Owner(t.kind, names...)
-		plain, err := s.Open(bytes.Clone(blob(row[0])), owner)
+		plain, err := s.Open(bytes.Clone(row.Blob(0)), owner)
 		if err != nil {
 			return err
 		}
-		if _, err := w.run(t.set, s.Seal(plain, owner), key); err != nil {
+		if _, err := w.Run(t.set, s.Seal(plain, owner), key); err != nil {
 			return err
 		}
 	}
@@ -135,6 +123,9 @@ func (t sealedTable) seal(w *conn, s seal.Sealer) error {
 func agentOwner(project, id string) string { return seal.Owner("agent", project, id) }
 func kvOwner(space kv.Space, key string) string {
 	return seal.Owner("kv", space.Project, space.Agent, key)
+}
+func recordOwner(s record.Space, id string) string {
+	return seal.Owner("record", s.Project, s.Name, s.User, id)
 }
 func keyOwner(name string) string    { return seal.Owner("key", name) }
 func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/memorytest"
 	"github.com/heardlog/heardlog/memory/sqlite"
+	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/webhooktest"
 )
@@ -39,25 +39,25 @@ func openWith(t *testing.T, o sqlite.Options, eo engine.Options) *drivers.SQLite
 
 // TestContract is the contract of the store below the engine.
 func TestContract(t *testing.T) {
-	memorytest.RunStore(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{}).Store })
+	storetest.RunStore(t, func(t *testing.T) memory.Store { return open(t, sqlite.Options{}).Store })
 }
 
 // TestStore is the contract of the store with an engine above it.
 //
 // Rules: 000-28, 004-3
 func TestStore(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{}) })
+	storetest.Run(t, func(t *testing.T) memory.Ledger { return open(t, sqlite.Options{}) })
 }
 
 // TestStoreUncached runs the contract with next to no memory for the cache, so that everything is
 // read from the database.
 func TestStoreUncached(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger { return openWith(t, sqlite.Options{}, engine.Options{CacheBytes: 1}) })
+	storetest.Run(t, func(t *testing.T) memory.Ledger { return openWith(t, sqlite.Options{}, engine.Options{CacheBytes: 1}) })
 }
 
 // TestStoreSmallCache has room for a few agents, so that views come and go.
 func TestStoreSmallCache(t *testing.T) {
-	memorytest.Run(t, func(t *testing.T) memory.Ledger {
+	storetest.Run(t, func(t *testing.T) memory.Ledger {
 		return openWith(t, sqlite.Options{SealKey: []byte("key")}, engine.Options{CacheBytes: 64 << 10})
 	})
 }
@@ -70,16 +70,24 @@ func TestQueue(t *testing.T) {
 }
 
 func TestConversations(t *testing.T) {
-	memorytest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunConversations(t, func(t *testing.T) kv.Store { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 // TestWorking runs the contract of working memories.
 //
 // Rules: 004-6
 func TestWorking(t *testing.T) {
-	memorytest.RunWorking(t, func(t *testing.T) memorytest.WorkingStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
+	storetest.RunWorking(t, func(t *testing.T) storetest.WorkingStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }
 
 func TestItems(t *testing.T) {
-	memorytest.RunItems(t, func(t *testing.T) memorytest.ItemStore { return open(t, sqlite.Options{}) })
+	storetest.RunItems(t, func(t *testing.T) storetest.ItemStore { return open(t, sqlite.Options{}) })
+}
+
+func TestUsage(t *testing.T) {
+	storetest.RunUsage(t, func(t *testing.T) storetest.UsageStore { return open(t, sqlite.Options{}) })
+}
+
+func TestRecords(t *testing.T) {
+	storetest.RunRecords(t, func(t *testing.T) storetest.RecordStore { return open(t, sqlite.Options{SealKey: []byte("key")}) })
 }

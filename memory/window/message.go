@@ -56,8 +56,12 @@ type Links struct {
 	Results []string // ids of calls that it answers
 }
 
+// Instructs reports whether messages of the role are instructions to the model: those of the system
+// and of developers.
+func (r Role) Instructs() bool { return r == System || r == Developer }
+
 // IsSystem reports whether the message instructs the model: its role is system or developer.
-func (m *Message) IsSystem() bool { return m.Role == System || m.Role == Developer }
+func (m *Message) IsSystem() bool { return m.Role.Instructs() }
 
 // links returns the IDs of the calls that a message makes and answers.
 func (m *Message) links() Links {

@@ -99,30 +99,30 @@ func TestFull(t *testing.T) {
 func TestDecodeErrors(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`[]`:                           `policy: is not a JSON object`,
-		`"lauren"`:                     `policy: is not a JSON object`,
-		`{"max_tokens":1`:              `policy: is not a JSON object`,
-		`{"max_token":1}`:              `policy.max_token: is not known; there are preset, enabled, max_messages`,
+		`[]`:                           `policy: must be a JSON object`,
+		`"lauren"`:                     `policy: must be a JSON object`,
+		`{"max_tokens":1`:              `policy: must be a JSON object`,
+		`{"max_token":1}`:              `policy.max_token: is not known; known are preset, enabled, max_messages`,
 		`{"MAX_TOKENS":1}`:             `policy.MAX_TOKENS: is not known`,
-		`{"max_tokens":"1"}`:           `policy.max_tokens: "1" is not a whole number`,
-		`{"max_tokens":1.5}`:           `policy.max_tokens: 1.5 is not a whole number`,
-		`{"max_tokens":-1}`:            `policy.max_tokens: -1 is not from 0 to 10000000; 0 is no limit`,
-		`{"max_messages":100001}`:      `policy.max_messages: 100001 is not from 0 to 100000; 0 is no limit`,
-		`{"max_rounds":-5}`:            `policy.max_rounds: -5 is not from 0 to 100000`,
-		`{"keep_recent":-5}`:           `policy.keep_recent: -5 is not from 0 to 100000`,
-		`{"keep_system":"yes"}`:        `policy.keep_system: "yes" is not true or false`,
-		`{"preset":"other"}`:           `policy.preset: "other" is not one of agora, ovos, orbiter, lauren, ossa, full`,
-		`{"strategy":"newest"}`:        `policy.strategy: "newest" is not one of sliding_window, oldest_first, summarize, importance_based`,
-		`{"apply":"never"}`:            `policy.apply: "never" is not one of read, write`,
-		`{"tool_call_integrity":"x"}`:  `policy.tool_call_integrity: "x" is not one of none, trailing, atomic, heal`,
-		`{"projection":"x"}`:           `policy.projection: "x" is not one of heard_only, heard_marked, heard_and_unsaid, generated`,
-		`{"tokens":"llama"}`:           `policy.tokens: "llama" is not one of estimate, o200k, cl100k`,
-		`{"summarize_at":1.5}`:         `policy.summarize_at: 1.5 is not from 0 to 1; 0 is never`,
-		`{"normalise":true}`:           `policy.normalise: is not a JSON object`,
-		`{"normalise":{"merge":true}}`: `policy.normalise.merge: is not known; there are drop_hanging_user, merge_assistant, separator`,
-		`{"normalise":{"separator":"` + strings.Repeat("-", 65) + `"}}`: `policy.normalise.separator: has 65 bytes, which is more than 64`,
-		`{"normalise":{"separator":"\u0000"}}`:                          `policy.normalise.separator: holds a NUL character`,
-		`{"summary_model":"` + strings.Repeat("m", 257) + `"}`:          `policy.summary_model: has 257 bytes, which is more than 256`,
+		`{"max_tokens":"1"}`:           `policy.max_tokens: must be a whole number, not "1"`,
+		`{"max_tokens":1.5}`:           `policy.max_tokens: must be a whole number, not 1.5`,
+		`{"max_tokens":-1}`:            `policy.max_tokens: must be from 0 to 10000000 (0 is no limit), not -1`,
+		`{"max_messages":100001}`:      `policy.max_messages: must be from 0 to 100000 (0 is no limit), not 100001`,
+		`{"max_rounds":-5}`:            `policy.max_rounds: must be from 0 to 100000`,
+		`{"keep_recent":-5}`:           `policy.keep_recent: must be from 0 to 100000, not -5`,
+		`{"keep_system":"yes"}`:        `policy.keep_system: must be true or false, not "yes"`,
+		`{"preset":"other"}`:           `policy.preset: must be one of agora, ovos, orbiter, lauren, ossa, full, not "other"`,
+		`{"strategy":"newest"}`:        `policy.strategy: must be one of sliding_window, oldest_first, summarize, importance_based, not "newest"`,
+		`{"apply":"never"}`:            `policy.apply: must be one of read, write, not "never"`,
+		`{"tool_call_integrity":"x"}`:  `policy.tool_call_integrity: must be one of none, trailing, atomic, heal, not "x"`,
+		`{"projection":"x"}`:           `policy.projection: must be one of heard_only, heard_marked, heard_and_unsaid, generated, not "x"`,
+		`{"tokens":"llama"}`:           `policy.tokens: must be one of estimate, o200k, cl100k`,
+		`{"summarize_at":1.5}`:         `policy.summarize_at: must be from 0 (never) to 1, not 1.5`,
+		`{"normalise":true}`:           `policy.normalise: must be a JSON object`,
+		`{"normalise":{"merge":true}}`: `policy.normalise.merge: is not known; known are drop_hanging_user, merge_assistant, separator`,
+		`{"normalise":{"separator":"` + strings.Repeat("-", 65) + `"}}`: `policy.normalise.separator: has 65 bytes; at most 64 are allowed`,
+		`{"normalise":{"separator":"\u0000"}}`:                          `policy.normalise.separator: must not contain a NUL character`,
+		`{"summary_model":"` + strings.Repeat("m", 257) + `"}`:          `policy.summary_model: has 257 bytes; at most 256 are allowed`,
 	} {
 		p, err := window.Decode("policy", []byte(body))
 		if !fault.Is(err, fault.Invalid) || !strings.HasPrefix(err.Error(), want) || !p.IsZero() {
@@ -151,7 +151,7 @@ func TestParseSetting(t *testing.T) {
 			t.Errorf("%q: %v %s", value, err, d)
 		}
 	}
-	if _, err := window.ParseSetting("HEARDLOG_POLICY", "other"); err == nil || err.Error() != `HEARDLOG_POLICY: "other" is not one of agora, ovos, orbiter, lauren, ossa, full, a JSON object` {
+	if _, err := window.ParseSetting("HEARDLOG_POLICY", "other"); err == nil || err.Error() != `HEARDLOG_POLICY: must be one of agora, ovos, orbiter, lauren, ossa, full, a JSON object, not "other"` {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // Scope is whose a message is. Empty IDs are not set.
@@ -90,25 +91,16 @@ func (s Status) To(next Status) error {
 	case from == Draft && (next == Accepted || next == Discard), from == Accepted && next == Discard:
 		return nil
 	case from == Discard:
-		return fault.At(fault.Conflict, "status", "the message is discarded, and that is final")
+		return fault.At(fault.Conflict, "status", "the message is discarded, which is final")
 	default:
 		allowed := "discard"
 		if from == Draft {
 			allowed = "accepted or discard"
 		}
-		return fault.At(fault.Conflict, "status", "a message that is %s cannot become %s; it can become %s", from, clip(string(next)), allowed)
+		return fault.At(fault.Conflict, "status", "a message that is %s cannot become %s; it can become %s", from, text.Clip(string(next), 60), allowed)
 	}
 }
 
 func notOneOf(field, got string, names ...string) error {
-	return fault.At(fault.Invalid, field, "%q is not one of %s", clip(got), strings.Join(names, ", "))
-}
-
-// clip shortens what an error repeats of the caller's input.
-func clip(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return fault.At(fault.Invalid, field, "must be one of %s, not %q", strings.Join(names, ", "), text.Clip(got, 60))
 }

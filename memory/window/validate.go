@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
 )
 
 // Bounds of a policy.
@@ -46,11 +47,11 @@ func (p Policy) Validate(field string) error {
 		{"max_messages", p.MaxMessages, MaxCount}, {"max_tokens", p.MaxTokens, MaxTokenCount}, {"max_rounds", p.MaxRounds, MaxCount}, {"keep_recent", p.KeepRecent, MaxCount},
 	} {
 		if n.v != nil && (*n.v < 0 || *n.v > n.most) {
-			none := "; 0 is no limit"
+			none := " (0 is no limit)"
 			if n.name == "keep_recent" {
 				none = ""
 			}
-			return fault.At(fault.Invalid, at(n.name), "%d is not from 0 to %d%s", *n.v, n.most, none)
+			return fault.At(fault.Invalid, at(n.name), "must be from 0 to %d%s, not %d", n.most, none, *n.v)
 		}
 	}
 	for _, n := range []struct {
@@ -69,7 +70,7 @@ func (p Policy) Validate(field string) error {
 		}
 	}
 	if v := p.SummarizeAt; v != nil && !(*v >= 0 && *v <= 1) { // NaN too
-		return fault.At(fault.Invalid, at("summarize_at"), "%v is not from 0 to 1; 0 is never", *v)
+		return fault.At(fault.Invalid, at("summarize_at"), "must be from 0 (never) to 1, not %v", *v)
 	}
 	if p.SummaryModel != nil {
 		if err := checkText(at("summary_model"), *p.SummaryModel, MaxModelName); err != nil {
@@ -85,11 +86,11 @@ func (p Policy) Validate(field string) error {
 func checkText(field, s string, most int) error {
 	switch {
 	case len(s) > most:
-		return fault.At(fault.Invalid, field, "has %d bytes, which is more than %d", len(s), most)
+		return fault.At(fault.Invalid, field, "has %d bytes; at most %d are allowed", len(s), most)
 	case !utf8.ValidString(s):
-		return fault.At(fault.Invalid, field, "is not UTF-8")
+		return fault.At(fault.Invalid, field, "must be UTF-8")
 	case strings.ContainsRune(s, 0):
-		return fault.At(fault.Invalid, field, "holds a NUL character")
+		return fault.At(fault.Invalid, field, "must not contain a NUL character")
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func targetsOf(p *Policy) []target {
 func decodeObject(field string, raw []byte, targets []target) error {
 	var obj map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &obj); err != nil {
-		return fault.At(fault.Invalid, orPolicy(field), "is not a JSON object")
+		return fault.At(fault.Invalid, orPolicy(field), "must be a JSON object")
 	}
 	names := make([]string, 0, len(obj))
 	for name := range obj {
@@ -164,7 +165,7 @@ func decodeObject(field string, raw []byte, targets []target) error {
 			for _, t := range targets {
 				allowed = append(allowed, t.name)
 			}
-			return fault.At(fault.Invalid, clip(path), "is not known; there are %s", strings.Join(allowed, ", "))
+			return fault.At(fault.Invalid, text.Clip(path, 60), "is not known; known are %s", strings.Join(allowed, ", "))
 		}
 		if string(obj[name]) == "null" {
 			continue
@@ -180,7 +181,7 @@ func decodeObject(field string, raw []byte, targets []target) error {
 			continue
 		}
 		if json.Unmarshal(obj[name], targets[i].into) != nil {
-			return fault.At(fault.Invalid, path, "%s is not %s", clip(string(obj[name])), targets[i].kind)
+			return fault.At(fault.Invalid, path, "must be %s, not %s", targets[i].kind, text.Clip(string(obj[name]), 60))
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ func TestSnippets(t *testing.T) {
 				args := tt.command(t, file)
 				path, err := exec.LookPath(args[0])
 				if err != nil {
-					t.Skipf("%s is not on this machine", args[0])
+					t.Skipf("%s is not on this machine: install it", args[0])
 				}
 				try(t, secret, append([]string{path}, args[1:]...))
 			})

@@ -21,6 +21,11 @@ const (
 	TypeDeliveryDead     = 10011 // DeliveryDead
 	TypeEndpointDisabled = 10012 // EndpointDisabled
 	TypeTest             = 10021 // Test
+	TypeFactAdded        = 10101 // Fact
+	TypeFactSuperseded   = 10102 // Fact
+	TypeFactWithdrawn    = 10103 // Fact
+	TypeFactExpired      = 10104 // Fact
+	TypeUserErased       = 10111 // UserErased
 )
 
 // Event is one event, read. The envelope is Agora's.
@@ -90,6 +95,10 @@ func Decode(body []byte) (Event, error) {
 		e.Data, err = data[EndpointDisabled](in.Payload)
 	case TypeTest:
 		e.Data, err = data[Test](in.Payload)
+	case TypeFactAdded, TypeFactSuperseded, TypeFactWithdrawn, TypeFactExpired:
+		e.Data, err = data[Fact](in.Payload)
+	case TypeUserErased:
+		e.Data, err = data[UserErased](in.Payload)
 	}
 	if err != nil {
 		return Event{}, fmt.Errorf("the payload of event type %d cannot be read: %w", in.EventType, err)

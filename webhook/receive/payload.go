@@ -193,8 +193,32 @@ type EndpointDisabled struct {
 	DisabledMS  int64  `json:"disabled_ms"`
 }
 
+// UserErased is event 10111: a caller was erased. Erase what you keep of it, too.
+type UserErased struct {
+	UserID   string `json:"user_id"`
+	Agents   int    `json:"agents"`
+	Memories int    `json:"memories"` // messages in the ledgers of others
+	Records  int    `json:"records"`  // facts and others
+	Aliases  int    `json:"aliases"`
+	ErasedMS int64  `json:"erased_ms"`
+}
+
 // Test is event 10021, a test that was requested.
 type Test struct {
 	EndpointID string `json:"endpoint_id"`
 	Message    string `json:"message"`
+}
+
+// Fact is events 10101 to 10104: a fact about a caller was added, superseded, withdrawn or expired.
+// Fields that do not apply are empty.
+type Fact struct {
+	UserID       string  `json:"user_id"`
+	FactID       string  `json:"fact_id"`
+	Kind         string  `json:"kind"`
+	Confidence   float64 `json:"confidence"` // 0 to 1
+	State        string  `json:"state"`
+	Reason       string  `json:"reason"`
+	Supersedes   string  `json:"supersedes"`
+	SupersededBy string  `json:"superseded_by"`
+	AgentID      string  `json:"agent_id"` // of the call that proves it
 }

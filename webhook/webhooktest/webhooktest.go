@@ -73,6 +73,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 		"TestsFirst":             testTestsFirst,
 		"Untried":                testUntried,
 		"ClaimFair":              testClaimFair,
+		"ClaimFree":              testClaimFree,
 		"ClaimBytes":             testClaimBytes,
 		"ForgetAgentless":        testForgetAgentless,
 		"Cancel":                 testCancel,

@@ -27,7 +27,8 @@ CREATE TABLE agent (
   join_hash TEXT NOT NULL,
   head_rev  INTEGER NOT NULL,
   next_seq  INTEGER NOT NULL,
-  last_turn INTEGER NOT NULL
+  last_turn INTEGER NOT NULL,
+  written   INTEGER NOT NULL DEFAULT 0 -- bytes of messages, for what its project uses
 );
 CREATE UNIQUE INDEX agent_id ON agent (project, id);
 CREATE UNIQUE INDEX agent_live_name ON agent (project, name) WHERE status NOT IN (4, 6) AND name <> '';
@@ -90,6 +91,8 @@ CREATE UNIQUE INDEX item_message ON item (agent_no, seq);
 CREATE INDEX item_id ON item (project, id);
 CREATE INDEX item_project ON item (project);
 CREATE INDEX item_user ON item (project, user_id) WHERE user_id <> '';
+-- Finds the agents with messages of a user; see items.Store.AgentsOf.
+CREATE INDEX item_caller ON item (project, user_id, agent_no) WHERE user_id <> '';
 CREATE INDEX item_session ON item (project, session_id) WHERE session_id <> '';
 CREATE INDEX item_task ON item (project, task_id) WHERE task_id <> '';
 CREATE INDEX item_agent ON item (project, agent_id) WHERE agent_id <> '';
@@ -125,6 +128,35 @@ CREATE TABLE kv_total (
   PRIMARY KEY (agent_no, project)
 ) WITHOUT ROWID;
 
+-- Spaces of records; see package record. A space has a row from its first change until it has
+-- neither a record nor a deletion. The row of a project with an empty name holds the revision from
+-- which new spaces begin. user_id is empty for a space of no user.
+CREATE TABLE record_space (
+  no      INTEGER PRIMARY KEY,
+  project TEXT NOT NULL,
+  name    TEXT NOT NULL,
+  user_id TEXT NOT NULL,
+  rev     INTEGER NOT NULL,
+  n       INTEGER NOT NULL, -- records that are not deleted
+  bytes   INTEGER NOT NULL, -- of their IDs and bodies
+  whole   INTEGER NOT NULL  -- record.State.Whole
+);
+CREATE UNIQUE INDEX record_space_name ON record_space (project, name, user_id);
+CREATE INDEX record_space_user ON record_space (project, user_id, name) WHERE user_id <> '';
+-- body is sealed, or null for a deletion that is still listed.
+CREATE TABLE record (
+  no         INTEGER PRIMARY KEY,
+  space_no   INTEGER NOT NULL,
+  id         TEXT NOT NULL,
+  rev        INTEGER NOT NULL,
+  updated_ms INTEGER NOT NULL,
+  size       INTEGER NOT NULL, -- of ID and body as the client sent them; 0 for a deletion
+  body       BLOB
+);
+CREATE UNIQUE INDEX record_id ON record (space_no, id);
+CREATE INDEX record_rev ON record (space_no, rev, id);
+CREATE INDEX record_deleted ON record (updated_ms) WHERE body IS NULL;
+
 -- Where events go. Health stands beside the body because it changes with deliveries. A deleted
 -- endpoint has no id; it keeps the old one in gone_id and stays while deliveries refer to it.
 -- closed = 1 when nothing is pending for it any more.
@@ -154,6 +186,7 @@ CREATE TABLE event (
 );
 CREATE INDEX event_agent ON event (agent_no);
 CREATE INDEX event_list ON event (project, created_ms, no);
+CREATE INDEX event_type ON event (project, type); -- whether a project has events of a type
 
 -- Claims are kept in memory: one process owns the file, and a claim ends with it.
 CREATE TABLE delivery (
@@ -169,7 +202,8 @@ CREATE TABLE delivery (
   done_ms     INTEGER NOT NULL DEFAULT 0,
   first_ms    INTEGER NOT NULL DEFAULT 0, -- when the first try was due, if that is not created_ms: a paced replay; else 0
   urgent      INTEGER NOT NULL DEFAULT 0, -- 1 for a test that nobody has claimed yet: it goes before what waits for its endpoint
-  replay_of   INTEGER NOT NULL DEFAULT 0
+  replay_of   INTEGER NOT NULL DEFAULT 0,
+  replay_no   INTEGER NOT NULL DEFAULT 0 -- of the replay of many that made it; 0 = none
 );
 CREATE INDEX delivery_due ON delivery (endpoint_no, attempt > 0, due_ms, id) WHERE state = 0;
 -- The oldest delivery that waits after a first try, by when that was due. What has not been tried
@@ -198,16 +232,19 @@ CREATE TABLE attempt (
 ) WITHOUT ROWID;
 
 -- Replays that a caller has named, and those under way. upto is the newest delivery that there was
--- when the replay began: those that it makes come after.
+-- when the replay began: those that it makes come after. at_ms and at_id are how far it has come.
 CREATE TABLE replay (
-  id          TEXT PRIMARY KEY,
+  no          INTEGER PRIMARY KEY AUTOINCREMENT,
+  id          TEXT NOT NULL UNIQUE,
   project     TEXT NOT NULL,
   request     TEXT NOT NULL,    -- JSON of the request
   now_ms      INTEGER NOT NULL,
   upto        INTEGER NOT NULL,
+  at_ms       INTEGER NOT NULL,
+  at_id       INTEGER NOT NULL,
   made        INTEGER NOT NULL, -- deliveries so far
   delivery_id INTEGER NOT NULL, -- of a replay of one delivery: the delivery that it made
   more        INTEGER NOT NULL,
   to_ms       INTEGER NOT NULL,
   done        INTEGER NOT NULL
-) WITHOUT ROWID;
+);

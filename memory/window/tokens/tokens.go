@@ -44,7 +44,7 @@ func (c *Counters) For(name string) (window.Counter, error) {
 	}
 	enc := encodingOf(name)
 	if enc == "" {
-		return nil, fault.At(fault.Invalid, "tokens", "%.60q is not one of %s, %s", name, window.Estimate, strings.Join(window.Families(), ", "))
+		return nil, fault.At(fault.Invalid, "tokens", "must be one of %s, %s, not %.60q", window.Estimate, strings.Join(window.Families(), ", "), name)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

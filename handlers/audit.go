@@ -1,0 +1,110 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+)
+
+// auditAPI records administrative acts and lists them.
+type auditAPI struct {
+	audit *access.Audit // nil records nothing
+	log   zerolog.Logger
+}
+
+// recordTimeout is how long an act may take to be recorded. The caller may have left meanwhile.
+const recordTimeout = 5 * time.Second
+
+// of records what next does under the name of an act, just before its answer: calls that succeed,
+// and those that fail in the server, since they may have done a part. Refused calls change nothing,
+// and could push the others out of the log.
+func (a auditAPI) of(act string, next http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(&auditedWriter{ResponseWriter: w, record: func(status int) {
+			if status < 300 || status >= 500 {
+				a.record(r, act, status)
+			}
+		}}, r)
+	}
+}
+
+func (a auditAPI) record(r *http.Request, what string, status int) {
+	info := infoOf(r)
+	act := access.Act{What: what, By: info.caller.ID, Status: status, RequestID: info.id, On: info.target}
+	if address, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		act.Address = address
+	}
+	for _, param := range []string{"id", "user", "project"} {
+		name, _ := pathName(r, param) // refused before, if it cannot be decoded
+		act.On = cmp.Or(act.On, name)
+	}
+	a.log.Info().Str("request_id", act.RequestID).Str("project", info.project).Str("by", act.By).Str("address", act.Address).
+		Str("act", what).Str("target", text.Clip(act.On, 256)).Int("status", status).Msg("administrative act")
+	if a.audit == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
+	defer cancel()
+	if err := a.audit.Record(ctx, info.project, act); err != nil {
+		a.log.Error().Err(err).Str("request_id", act.RequestID).Msg("record an administrative act")
+	}
+}
+
+// list returns a page of acts, newest first.
+func (a auditAPI) list(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	if err := knownParams(q, "limit", "cursor"); err != nil {
+		return err
+	}
+	limit, err := intParam(q, "limit", defaultWebhookPage, 1, access.MaxActsPage)
+	if err != nil {
+		return err
+	}
+	cursor := q.Get("cursor")
+	if len(cursor) > 64 || text.ValidName("cursor", cursor, 64) != nil && cursor != "" {
+		return fault.At(fault.Invalid, "cursor", "must be next_cursor of a page of this list")
+	}
+	out := struct {
+		Acts   []access.Act `json:"acts"`
+		Cursor string       `json:"next_cursor,omitempty"`
+	}{}
+	if out.Acts, out.Cursor, err = a.audit.List(r.Context(), projectOf(r), cursor, limit); err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// auditedWriter calls record before the first byte of an answer.
+type auditedWriter struct {
+	http.ResponseWriter
+	record func(status int)
+	begun  bool
+}
+
+// WriteHeader records the act and writes the header.
+func (w *auditedWriter) WriteHeader(status int) {
+	if !w.begun {
+		w.begun = true
+		w.record(status)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes the header, if that was not done yet, and the data.
+func (w *auditedWriter) Write(b []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (w *auditedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

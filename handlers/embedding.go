@@ -1,0 +1,54 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/heardlog/heardlog/memory/vector"
+)
+
+// modelJSON is a model that makes embeddings, or made some before.
+type modelJSON struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	Dimensions int    `json:"dimensions"`
+	Current    bool   `json:"current"`
+	SinceAt    string `json:"since_at"`
+}
+
+// models serves GET /v1/embeddings/models.
+func (a vectorAPI) models(w http.ResponseWriter, r *http.Request) error {
+	list, err := a.vectors.Models(r.Context())
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Models []modelJSON `json:"models"`
+	}{Models: []modelJSON{}}
+	for _, m := range list {
+		out.Models = append(out.Models, modelJSON{
+			ID: m.ID, Name: m.Name, Dimensions: m.Dimensions, Current: m.Current, SinceAt: shownTime(m.SinceMS),
+		})
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// rebuildRequest names the collection whose embeddings are made again.
+type rebuildRequest struct {
+	Collection string `json:"collection" validate:"required"`
+	UserID     string `json:"user_id"`
+}
+
+// rebuild serves POST /v1/embeddings/rebuild.
+func (a vectorAPI) rebuild(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[rebuildRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	n, err := a.vectors.Rebuild(r.Context(), vector.Collection{Project: projectOf(r), Name: in.Collection, User: in.UserID})
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusAccepted, struct {
+		Documents int `json:"documents"`
+	}{n})
+}

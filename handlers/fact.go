@@ -1,0 +1,390 @@
+package handlers
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/facts"
+)
+
+// factAPI serves what is known about callers.
+type factAPI struct {
+	bodies
+	facts   *facts.Service
+	callers *caller.Service
+}
+
+// Limits and defaults of the calls about facts.
+const (
+	defaultFacts    = 100 // of a list
+	maxFacts        = 1000
+	defaultTopFacts = 10 // of a search
+	defaultBlock    = 5  // facts of a block
+	maxBlock        = 100
+	maxBlockBudget  = 100_000 // tokens
+	words           = "words" // the match of a search that is not for a substring
+)
+
+// factRoutes adds the calls about the facts of a caller.
+func (a *api) factRoutes(r chi.Router) {
+	const all, one = "/users/{user}/facts", "/users/{user}/facts/{id}"
+	f := a.facts
+	r.Get(all, agora(read, f.list))
+	r.Post(all, agora(write, f.add))
+	r.Delete(all, agora(write, f.clear))
+	r.Post(all+"/search", agora(read, f.search))
+	r.Post(all+"/decay", agora(write, f.decayAll))
+	r.Post(all+"/extract", agora(write, f.extract))
+	r.Get(all+"/context", agora(read, f.context))
+	r.Get(one, agora(read, f.get))
+	r.Patch(one, agora(write, f.change))
+	r.Delete(one, agora(write, f.remove))
+	r.Get(one+"/history", agora(read, f.history))
+	r.Post(one+"/reinforce", agora(write, f.act(f.facts.Reinforce)))
+	r.Post(one+"/accept", agora(write, f.act(f.facts.Accept)))
+	r.Post(one+"/undo", agora(write, f.act(f.facts.Undo)))
+	r.Post(one+"/decay", agora(write, f.decay))
+}
+
+// factJSON is a fact in answers.
+type factJSON struct {
+	ID           string          `json:"id"`
+	UserID       string          `json:"user_id"`
+	Content      string          `json:"content"`
+	Kind         facts.Kind      `json:"kind"`
+	Subject      string          `json:"subject"`
+	Attribute    string          `json:"attribute"`
+	Topics       []string        `json:"topics"`
+	Confidence   float64         `json:"confidence"`
+	State        facts.State     `json:"state"`
+	Reason       string          `json:"reason,omitempty"`
+	ValidFrom    *string         `json:"valid_from"`
+	ValidTo      *string         `json:"valid_to"`
+	Supersedes   *string         `json:"supersedes"`
+	SupersededBy *string         `json:"superseded_by"`
+	Hits         int             `json:"hits"`
+	Source       *factSourceJSON `json:"source"`
+	By           string          `json:"by"`
+	CreatedAt    string          `json:"created_at"`
+	LastSeenAt   string          `json:"last_seen_at"`
+	UpdatedAt    string          `json:"updated_at"`
+	EndedAt      string          `json:"ended_at,omitempty"`
+}
+
+// factSourceJSON is where a fact was said.
+type factSourceJSON struct {
+	AgentID string `json:"agent_id"`
+	FromSeq int64  `json:"from_seq"`
+	ToSeq   int64  `json:"to_seq"`
+	Quote   string `json:"quote"`
+	Speaker string `json:"speaker"`
+	Heard   string `json:"heard,omitempty"`
+}
+
+func newFactJSON(user string, f *facts.Fact) factJSON {
+	orNil := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	out := factJSON{
+		ID: f.ID, UserID: user, Content: f.Content, Kind: f.Kind, Subject: f.Subject, Attribute: f.Attribute, Topics: append([]string{}, f.Topics...),
+		Confidence: f.Confidence, State: f.State, Reason: f.Reason, ValidFrom: orNil(shownTime(f.ValidFromMS)), ValidTo: orNil(shownTime(f.ValidToMS)),
+		Supersedes: orNil(f.Supersedes), SupersededBy: orNil(f.SupersededBy), Hits: f.Hits, By: f.By,
+		CreatedAt: shownTime(f.CreatedUS / 1000), LastSeenAt: shownTime(f.SeenUS / 1000), UpdatedAt: shownTime(f.UpdatedUS / 1000), EndedAt: shownTime(f.EndedMS),
+	}
+	if s := f.Source; s != nil {
+		out.Source = &factSourceJSON{AgentID: s.AgentID, FromSeq: s.FromSeq, ToSeq: s.ToSeq, Quote: s.Quote, Speaker: s.Speaker, Heard: s.Heard}
+	}
+	return out
+}
+
+func newFactsJSON(user string, list []*facts.Fact) []factJSON {
+	out := make([]factJSON, len(list))
+	for i, f := range list {
+		out[i] = newFactJSON(user, f)
+	}
+	return out
+}
+
+// user returns the caller of the path, by its own name if the path has an alias.
+func (a factAPI) user(r *http.Request) (string, error) {
+	name, err := userInPath(r)
+	if err != nil {
+		return "", err
+	}
+	user, _, err := a.callers.Resolve(r.Context(), projectOf(r), name)
+	return user, err
+}
+
+// one returns the caller and the fact's ID of the path.
+func (a factAPI) one(r *http.Request) (user, id string, err error) {
+	if user, err = a.user(r); err != nil {
+		return "", "", err
+	}
+	id, err = pathName(r, "id")
+	return user, id, err
+}
+
+// read returns the caller and the fact of a path.
+func (a factAPI) read(r *http.Request) (user string, f *facts.Fact, err error) {
+	user, id, err := a.one(r)
+	if err != nil {
+		return "", nil, err
+	}
+	f, err = a.facts.Get(r.Context(), projectOf(r), user, id)
+	return user, f, err
+}
+
+// factListJSON is a page of facts.
+type factListJSON struct {
+	Facts      []factJSON `json:"facts"`
+	Total      int        `json:"total"`
+	NextCursor string     `json:"next_cursor,omitempty"`
+}
+
+func (a factAPI) list(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	v := r.URL.Query()
+	if err := knownParams(v, "topic", "kind", "state", "as_of", "limit", "cursor"); err != nil {
+		return err
+	}
+	q, err := factQuery(v)
+	if err != nil {
+		return err
+	}
+	limit, err := intParam(v, "limit", defaultFacts, 1, maxFacts)
+	if err != nil {
+		return err
+	}
+	list, err := a.facts.List(r.Context(), projectOf(r), user, q)
+	if err != nil {
+		return err
+	}
+	out := factListJSON{Total: len(list)}
+	if after := v.Get("cursor"); after != "" {
+		i := slices.IndexFunc(list, func(f *facts.Fact) bool { return f.ID == after })
+		if i < 0 {
+			return fault.At(fault.Invalid, "cursor", "must be the next_cursor of a page of this list; %q is no longer in it", text.Clip(after, 40))
+		}
+		list = list[i+1:]
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		out.NextCursor = list[limit-1].ID
+	}
+	out.Facts = newFactsJSON(user, list)
+	return encode(w, http.StatusOK, out)
+}
+
+// factQuery reads the filters of a list.
+func factQuery(v url.Values) (q facts.Query, err error) {
+	q.Topic = v.Get("topic")
+	if q.AsOfMS, err = timeOf("as_of", v.Get("as_of")); err != nil {
+		return q, err
+	}
+	return q, selectFacts(&q, v.Get("kind"), listParam(v, "state"))
+}
+
+// selectFacts sets the kind and the states of a query.
+func selectFacts(q *facts.Query, kind string, states []string) error {
+	if q.Kind = facts.Kind(kind); kind != "" && !slices.Contains(facts.Kinds(), q.Kind) {
+		return fault.At(fault.Invalid, "kind", "must be one of %v, not %q", facts.Kinds(), text.Clip(kind, 40))
+	}
+	for _, s := range states {
+		switch {
+		case s == "all":
+			q.States = facts.States()
+		case !slices.Contains(facts.States(), facts.State(s)):
+			return fault.At(fault.Invalid, "state", "must be all, or one or more of %v, not %q", facts.States(), text.Clip(s, 40))
+		default:
+			q.States = append(q.States, facts.State(s))
+		}
+	}
+	return nil
+}
+
+// addFactRequest is a fact to store.
+type addFactRequest struct {
+	ID         string          `json:"id"`
+	Content    string          `json:"content"`
+	Kind       facts.Kind      `json:"kind"`
+	Subject    string          `json:"subject"`
+	Attribute  string          `json:"attribute"`
+	Topics     []string        `json:"topics"`
+	Confidence *float64        `json:"confidence"`
+	State      string          `json:"state" validate:"omitempty,oneof=active draft"`
+	ValidFrom  string          `json:"valid_from"`
+	ValidTo    string          `json:"valid_to"`
+	Source     *factSourceJSON `json:"source"`
+	By         string          `json:"by" validate:"omitempty,oneof=api tool"`
+	Cause      string          `json:"cause"`
+}
+
+func (a factAPI) add(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	in, err := decode[addFactRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	idempotence, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return err
+	}
+	n := facts.New{
+		ID: in.ID, Content: in.Content, Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, Confidence: in.Confidence,
+		Draft: in.State == string(facts.Draft), By: cmp.Or(in.By, facts.ByAPI), Cause: in.Cause,
+	}
+	if n.ID == "" && idempotence != "" {
+		n.ID = facts.KeyID(idempotence)
+	}
+	if n.ValidFromMS, err = timeOf("valid_from", in.ValidFrom); err != nil {
+		return err
+	}
+	if n.ValidToMS, err = timeOf("valid_to", in.ValidTo); err != nil {
+		return err
+	}
+	if s := in.Source; s != nil {
+		n.Source = &facts.Source{AgentID: s.AgentID, FromSeq: s.FromSeq, ToSeq: cmp.Or(s.ToSeq, s.FromSeq), Quote: s.Quote, Speaker: cmp.Or(s.Speaker, "user")}
+	}
+	f, created, err := a.facts.Add(r.Context(), projectOf(r), user, n)
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Field == "id" && n.ID != in.ID {
+		err = fault.At(e.Code, "Idempotency-Key", "another fact was added with this key; use a new one for each")
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/users/"+url.PathEscape(user)+"/facts/"+url.PathEscape(f.ID))
+	status := http.StatusCreated
+	if !created {
+		status = http.StatusOK
+	}
+	return encode(w, status, newFactJSON(user, f))
+}
+
+func (a factAPI) get(w http.ResponseWriter, r *http.Request) error {
+	user, f, err := a.read(r)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newFactJSON(user, f))
+}
+
+// factEventJSON is a change of a fact.
+type factEventJSON struct {
+	At         string      `json:"at"`
+	Event      string      `json:"event"`
+	Cause      string      `json:"cause,omitempty"`
+	State      facts.State `json:"state"`
+	Confidence float64     `json:"confidence"`
+}
+
+type factHistoryJSON struct {
+	ID     string          `json:"id"`
+	Events []factEventJSON `json:"events"`
+}
+
+func (a factAPI) history(w http.ResponseWriter, r *http.Request) error {
+	_, f, err := a.read(r)
+	if err != nil {
+		return err
+	}
+	out := factHistoryJSON{ID: f.ID, Events: []factEventJSON{}}
+	for _, e := range f.History {
+		out.Events = append(out.Events, factEventJSON{At: shownTime(e.AtMS), Event: e.Name, Cause: e.Cause, State: e.State, Confidence: e.Confidence})
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// changeFactRequest changes a fact. What is absent stays.
+type changeFactRequest struct {
+	Content    *string     `json:"content"`
+	Kind       *facts.Kind `json:"kind"`
+	Subject    *string     `json:"subject"`
+	Attribute  *string     `json:"attribute"`
+	Topics     *[]string   `json:"topics"`
+	Confidence *float64    `json:"confidence"`
+	ValidFrom  *string     `json:"valid_from"`
+	ValidTo    *string     `json:"valid_to"`
+	Cause      string      `json:"cause"`
+}
+
+func (a factAPI) change(w http.ResponseWriter, r *http.Request) error {
+	user, id, err := a.one(r)
+	if err != nil {
+		return err
+	}
+	in, err := decode[changeFactRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	p := facts.Patch{
+		Content: in.Content, Kind: in.Kind, Subject: in.Subject, Attribute: in.Attribute, Topics: in.Topics, Confidence: in.Confidence, Cause: in.Cause,
+	}
+	for _, at := range []struct {
+		field string
+		value *string
+		to    **int64
+	}{{"valid_from", in.ValidFrom, &p.ValidFromMS}, {"valid_to", in.ValidTo, &p.ValidToMS}} {
+		if at.value == nil {
+			continue
+		}
+		ms, err := timeOf(at.field, *at.value)
+		if err != nil {
+			return err
+		}
+		*at.to = &ms
+	}
+	f, err := a.facts.Change(r.Context(), projectOf(r), user, id, p)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newFactJSON(user, f))
+}
+
+func (a factAPI) remove(w http.ResponseWriter, r *http.Request) error {
+	user, id, err := a.one(r)
+	if err != nil {
+		return err
+	}
+	if err := a.facts.Delete(r.Context(), projectOf(r), user, id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a factAPI) clear(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	if err := knownParams(r.URL.Query()); err != nil { // a filter that is ignored would delete everything
+		return err
+	}
+	if err := a.facts.Clear(r.Context(), projectOf(r), user); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// factCause is the optional body of a call that changes a fact.
+type factCause struct {
+	Cause string `json:"cause" validate:"max=64"`
+}

@@ -1,0 +1,224 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/facts"
+)
+
+// readFactBody reads an optional body.
+func (a factAPI) readFactBody(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := a.readOptional(w, r)
+	if err != nil || body == nil {
+		return err
+	}
+	return a.unmarshal(body, v, true)
+}
+
+// act serves a change of one fact that takes nothing but a cause.
+func (a factAPI) act(do func(ctx context.Context, project, user, id, cause string) (*facts.Fact, error)) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		user, id, err := a.one(r)
+		if err != nil {
+			return err
+		}
+		var in factCause
+		if err := a.readFactBody(w, r, &in); err != nil {
+			return err
+		}
+		f, err := do(r.Context(), projectOf(r), user, id, in.Cause)
+		if err != nil {
+			return err
+		}
+		return encode(w, http.StatusOK, newFactJSON(user, f))
+	}
+}
+
+// decayRequest lowers a confidence.
+type decayRequest struct {
+	Factor *float64 `json:"factor"`
+	factCause
+}
+
+func (a factAPI) decay(w http.ResponseWriter, r *http.Request) error {
+	user, id, err := a.one(r)
+	if err != nil {
+		return err
+	}
+	var in decayRequest
+	if err := a.readFactBody(w, r, &in); err != nil {
+		return err
+	}
+	f, err := a.facts.Decay(r.Context(), projectOf(r), user, id, valueOr(in.Factor, facts.DefaultFactor), in.Cause)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newFactJSON(user, f))
+}
+
+// decayAllRequest lowers the confidence of all facts of a caller.
+type decayAllRequest struct {
+	Factor    *float64 `json:"factor"`
+	DropBelow float64  `json:"drop_below"`
+	DryRun    bool     `json:"dry_run"`
+	factCause
+}
+
+// decayedJSON is what a decay of all facts did or would do.
+type decayedJSON struct {
+	Decayed int        `json:"decayed"` // facts that stay
+	Dropped []factJSON `json:"dropped"` // facts that were deleted
+	DryRun  bool       `json:"dry_run"`
+}
+
+func (a factAPI) decayAll(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	var in decayAllRequest
+	if err := a.readFactBody(w, r, &in); err != nil {
+		return err
+	}
+	kept, dropped, err := a.facts.DecayAll(r.Context(), projectOf(r), user, valueOr(in.Factor, facts.DefaultFactor), in.DropBelow, in.DryRun, in.Cause)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, decayedJSON{Decayed: len(kept), Dropped: newFactsJSON(user, dropped), DryRun: in.DryRun})
+}
+
+// searchFactsRequest is a search.
+type searchFactsRequest struct {
+	Query string   `json:"query"`
+	TopK  *int     `json:"top_k" validate:"omitempty,gte=1,lte=1000"`
+	Match string   `json:"match" validate:"omitempty,oneof=substring words"`
+	Topic string   `json:"topic"`
+	Kind  string   `json:"kind"`
+	State []string `json:"state" validate:"max=5"`
+	AsOf  string   `json:"as_of"`
+}
+
+type factsFoundJSON struct {
+	Facts []factJSON `json:"facts"`
+}
+
+func (a factAPI) search(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	var in searchFactsRequest
+	if err := a.readFactBody(w, r, &in); err != nil {
+		return err
+	}
+	if err := checkQuery(in.Query); err != nil {
+		return err
+	}
+	q := facts.Query{Text: in.Query, Words: in.Match == words, TopK: valueOr(in.TopK, defaultTopFacts), Topic: in.Topic}
+	if q.AsOfMS, err = timeOf("as_of", in.AsOf); err != nil {
+		return err
+	}
+	if err := selectFacts(&q, in.Kind, in.State); err != nil {
+		return err
+	}
+	list, err := a.facts.Search(r.Context(), projectOf(r), user, q)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, factsFoundJSON{Facts: newFactsJSON(user, list)})
+}
+
+// blockJSON is what a model is told about a caller.
+type blockJSON struct {
+	Block string     `json:"block"`
+	Facts []factJSON `json:"facts"`
+}
+
+func (a factAPI) context(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	v := r.URL.Query()
+	if err := knownParams(v, "top_k", "query", "budget_tokens"); err != nil {
+		return err
+	}
+	topK, err := intParam(v, "top_k", defaultBlock, 1, maxBlock)
+	if err != nil {
+		return err
+	}
+	budget, err := intParam(v, "budget_tokens", 0, 1, maxBlockBudget)
+	if err != nil {
+		return err
+	}
+	if err := checkQuery(v.Get("query")); err != nil {
+		return err
+	}
+	b, err := a.facts.Context(r.Context(), projectOf(r), user, v.Get("query"), topK, budget)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, blockJSON{Block: b.Text, Facts: newFactsJSON(user, b.Facts)})
+}
+
+// extractRequest is a model's answer with facts.
+type extractRequest struct {
+	AgentID string  `json:"agent_id" validate:"max=256"`
+	Answer  *string `json:"answer"`
+}
+
+// rejectionJSON is an entry that was not stored.
+type rejectionJSON struct {
+	Index   int    `json:"index"`
+	Reason  string `json:"reason"`
+	Detail  string `json:"detail"`
+	Content string `json:"content"`
+}
+
+// extractedJSON is what an extraction stored. Without an answer it has what to ask a model.
+type extractedJSON struct {
+	Facts    []factJSON          `json:"facts"`
+	Rejected []rejectionJSON     `json:"rejected"`
+	Prompt   []promptMessageJSON `json:"prompt,omitempty"`
+}
+
+type promptMessageJSON struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+func (a factAPI) extract(w http.ResponseWriter, r *http.Request) error {
+	user, err := a.user(r)
+	if err != nil {
+		return err
+	}
+	in, err := decode[extractRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	out := extractedJSON{Facts: []factJSON{}, Rejected: []rejectionJSON{}}
+	if in.Answer == nil {
+		if in.AgentID == "" {
+			return fault.At(fault.Missing, "answer", "is required: what a model answered; or agent_id alone, for what to ask it")
+		}
+		p, _, err := a.facts.Prompt(r.Context(), projectOf(r), user, in.AgentID)
+		if err != nil {
+			return err
+		}
+		if p.System != "" {
+			out.Prompt = []promptMessageJSON{{"system", p.System}, {"user", p.User}}
+		}
+		return encode(w, http.StatusOK, out)
+	}
+	x, err := a.facts.Extract(r.Context(), projectOf(r), user, in.AgentID, *in.Answer)
+	if err != nil {
+		return err
+	}
+	out.Facts = newFactsJSON(user, x.Facts)
+	for _, j := range x.Rejected {
+		out.Rejected = append(out.Rejected, rejectionJSON(j))
+	}
+	return encode(w, http.StatusOK, out)
+}

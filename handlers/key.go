@@ -1,0 +1,72 @@
+package handlers
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/internal/access"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/input"
+)
+
+// keyAPI manages the stored keys of a project.
+type keyAPI struct {
+	bodies
+	access *Access
+}
+
+type keyRequest struct {
+	Name      string         `json:"name"`
+	Scopes    []access.Scope `json:"scopes" validate:"max=10"`
+	ExpiresAt int64          `json:"expires_at" validate:"min=0"`
+}
+
+// create makes a key and shows its secret, this once.
+func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[keyRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	ends, err := input.Millis("expires_at", in.ExpiresAt)
+	if err != nil {
+		return err
+	}
+	// The first key closes an open server, so that its holder must be able to create others.
+	open, err := a.access.open(r.Context())
+	if err != nil {
+		return err
+	}
+	if open && len(in.Scopes) > 0 && !slices.Contains(in.Scopes, access.Admin) {
+		return fault.At(fault.Invalid, "scopes", "must have admin in the first key: from then on the server asks every caller for a key")
+	}
+	k, err := a.access.Keys.Create(r.Context(), projectOf(r), access.Key{Name: in.Name, Scopes: in.Scopes, ExpiresMS: ends})
+	if err != nil {
+		return err
+	}
+	infoOf(r).target = k.ID
+	w.Header().Set("Cache-Control", "no-store")
+	return encode(w, http.StatusCreated, k)
+}
+
+// list returns all keys of the project, revoked ones too.
+func (a keyAPI) list(w http.ResponseWriter, r *http.Request) error {
+	if err := knownParams(r.URL.Query()); err != nil {
+		return err
+	}
+	list, err := a.access.Keys.List(r.Context(), projectOf(r))
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, map[string]any{"keys": list})
+}
+
+// revoke ends a key.
+func (a keyAPI) revoke(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, k)
+}

@@ -1,0 +1,112 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// noRouteText is what Agora answers for a path that does not exist.
+const noRouteText = "no Route matched with those values"
+
+// unknownPath answers 404 for a path that does not exist. Under /v1, which is the base of OpenAI's
+// clients and of our own calls, the answer has the form of both.
+func unknownPath(w http.ResponseWriter, r *http.Request) {
+	style := agoraError
+	if ownPath(r) || openAIPath(r.URL.Path) {
+		style = bothErrors
+	}
+	answerError(w, r, style, noRoute(r))
+}
+
+// noRoute returns the error of a path that does not exist. It says what to do if the path is one
+// of OpenAI's.
+func noRoute(r *http.Request) error {
+	path := r.URL.Path
+	if advice := adviceFor(path); advice != "" {
+		return fault.New(fault.NotFound, "%s: %s", noRouteText, advice)
+	}
+	return fault.New(fault.NotFound, noRouteText)
+}
+
+// chatAdvice names the setting that makes each OpenAI client use chat completions.
+const chatAdvice = `use chat completions: setOpenAIAPI("chat_completions") in the OpenAI Agents SDK, .chat(model) in the Vercel AI SDK, useResponsesApi: false in LangChain, client.chat.completions.create in OpenAI's own`
+
+// foreignNames are the first names of OpenAI's paths that are not served here.
+var foreignNames = map[string]string{
+	"responses":   "the Responses API is not served; " + chatAdvice,
+	"completions": "text completions are not served; " + chatAdvice,
+	"assistants":  "the Assistants API is not served; " + chatAdvice,
+	"threads":     "the Assistants API is not served; " + chatAdvice,
+	"chat":        "the path is /chat/completions",
+	"models":      "the path is /models or /models/{id}; a slash in the ID is written %2F",
+	"audio":       passAdvice, "images": passAdvice, "videos": passAdvice, "moderations": passAdvice, "files": passAdvice,
+	"uploads": passAdvice, "batches": passAdvice, "fine_tuning": passAdvice, "vector_stores": passAdvice, "realtime": passAdvice,
+	"rerank": passAdvice, "edits": passAdvice, "engines": passAdvice, "evals": passAdvice, "containers": passAdvice,
+}
+
+// passAdvice is for paths that the server may send on. A % stands for the path.
+const passAdvice = "it is not served here; HEARDLOG_PASSTHROUGH=% sends it on to the upstream"
+
+// openAIBase cuts the base off a path that OpenAI's clients use: /v1, or that of an agent.
+func openAIBase(path string) (rest string, agent, ok bool) {
+	rest, ok = strings.CutPrefix(path, passedBase+"/")
+	if below, is := strings.CutPrefix(rest, "agents/"); ok && is {
+		_, rest, agent = strings.Cut(below, "/")
+	}
+	return rest, agent, ok
+}
+
+// openAIPath reports whether only a client of OpenAI's calls a path.
+func openAIPath(path string) bool {
+	rest, _, ok := openAIBase(path)
+	if !ok {
+		rest = strings.TrimPrefix(path, "/")
+	}
+	first, _, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
+	_, known := foreignNames[first]
+	return known
+}
+
+// adviceFor returns what to do instead of calling a path, or "".
+func adviceFor(path string) string {
+	rest, agent, ok := openAIBase(path)
+	if !ok {
+		if openAIPath(path) {
+			return "the base URL of a client must end in /v1, or in /v1/agents/{id}"
+		}
+		return ""
+	}
+	first, more, _ := strings.Cut(rest, "/")
+	advice := foreignNames[first]
+	switch {
+	case strings.HasSuffix(rest, "/"):
+		return "remove the slash at the end of the path"
+	case first == "" || strings.Contains(path, "//"):
+		return "the path has two slashes in a row; remove the one at the end of the client's base URL"
+	case advice == passAdvice && agent:
+		return "it is not served for an agent; use the base URL /v1 for it"
+	case advice == passAdvice:
+		entry := passedBase + "/" + first
+		if more != "" {
+			entry += "/*"
+		}
+		return strings.Replace(advice, "%", entry, 1)
+	}
+	return advice
+}
+
+// bothErrors writes errors in the form of /v1 with OpenAI's beside it.
+func bothErrors(w http.ResponseWriter, e *fault.Error) {
+	b, err := json.Marshal(struct {
+		agoraErrorBody
+		openAIErrorBody
+	}{agoraErrorBody{Detail: e.Msg, Reason: statuses[e.Code].reason}, newOpenAIError(e)})
+	if err != nil {
+		b = []byte(`{"detail":"internal error","reason":"InternalError"}`)
+	}
+	errorHeaders(w.Header(), e.Code)
+	writeJSON(w, Status(e.Code), append(b, '\n'))
+}

@@ -1,0 +1,416 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/vector"
+)
+
+// vectorAPI serves collections of documents.
+type vectorAPI struct {
+	bodies
+	vectors *vector.Service
+	memory  *agents.Service
+	now     func() time.Time
+}
+
+const (
+	// maxVectorBody is how long a body with documents may be, in bytes, unless HEARDLOG_MAX_BODY
+	// allows more. An embedding of 1,536 numbers takes about 20 KiB.
+	maxVectorBody = 16 << 20
+
+	defaultVectorPage = 100
+	maxVectorPage     = 500
+	defaultVectorHits = 5
+	// defaultEmbedWithin is how long the embedding of a query may take, in ms.
+	defaultEmbedWithin = 30
+)
+
+// documentRequest is a document to store.
+type documentRequest struct {
+	ID        string          `json:"id"`
+	Content   *string         `json:"content"`
+	Metadata  json.RawMessage `json:"metadata"`
+	Embedding []float32       `json:"embedding"`
+}
+
+// putDocumentsRequest holds a list of documents, or the fields of one.
+type putDocumentsRequest struct {
+	documentRequest
+	UserID    string            `json:"user_id"`
+	Documents []documentRequest `json:"documents"`
+}
+
+// collection returns the collection of the path. user is that of the body; without one the query
+// may name it.
+func (a vectorAPI) collection(r *http.Request, user string) (vector.Collection, error) {
+	name, err := pathName(r, "collection")
+	if err != nil {
+		return vector.Collection{}, err
+	}
+	if user == "" {
+		user = r.URL.Query().Get("user_id")
+	}
+	return vector.Collection{Project: projectOf(r), Name: name, User: user}, nil
+}
+
+// decodePut reads documents to store.
+func (a vectorAPI) decodePut(w http.ResponseWriter, r *http.Request) (in putDocumentsRequest, c vector.Collection, err error) {
+	body, err := a.readUpTo(w, r, max(a.limit, maxVectorBody))
+	if err != nil {
+		return in, c, err
+	}
+	if err := a.unmarshal(body, &in, true); err != nil {
+		return in, c, err
+	}
+	c, err = a.collection(r, in.UserID)
+	return in, c, err
+}
+
+// document returns a document as it is stored. field is its path in the request.
+func (a vectorAPI) document(r *http.Request, field string, in documentRequest) (vector.Document, error) {
+	if in.Content == nil && in.Embedding == nil {
+		return vector.Document{}, fault.At(fault.Missing, field+"content", "is required, unless there is an embedding")
+	}
+	redactor := a.memory.Redactor(&memory.Agent{Project: projectOf(r)})
+	d := vector.Document{ID: in.ID, Embedding: in.Embedding, Metadata: redactor.JSON(in.Metadata)}
+	if in.Content != nil {
+		d.Content = redactor.Text(*in.Content)
+	}
+	return d, nil
+}
+
+// put serves PUT /v1/vectors/{collection}/{id}.
+func (a vectorAPI) put(w http.ResponseWriter, r *http.Request) error {
+	in, c, err := a.decodePut(w, r)
+	if err != nil {
+		return err
+	}
+	id, err := pathName(r, "id")
+	switch {
+	case err != nil:
+		return err
+	case in.Documents != nil:
+		return fault.At(fault.Invalid, "documents", "is not a field of this call; POST several documents to the collection")
+	case in.ID != "" && in.ID != id:
+		return fault.At(fault.Invalid, "id", "must be the ID in the path, or absent")
+	}
+	d, err := a.document(r, "", in.documentRequest)
+	if err != nil {
+		return err
+	}
+	d.ID = id
+	if _, err := a.vectors.Put(r.Context(), c, []vector.Document{d}); err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, struct {
+		ID string `json:"id"`
+	}{id})
+}
+
+// add serves POST /v1/vectors/{collection}.
+func (a vectorAPI) add(w http.ResponseWriter, r *http.Request) error {
+	key, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return err
+	}
+	in, c, err := a.decodePut(w, r)
+	if err != nil {
+		return err
+	}
+	list, one := in.Documents, in.documentRequest
+	switch alone := one.ID != "" || one.Content != nil || one.Metadata != nil || one.Embedding != nil; {
+	case list == nil:
+		list = []documentRequest{one}
+	case alone:
+		return fault.At(fault.Invalid, "documents", "must not stand beside the fields of one document")
+	}
+	docs := make([]vector.Document, len(list))
+	for i := range list {
+		field := ""
+		if in.Documents != nil {
+			field = fmt.Sprintf("documents[%d].", i)
+		}
+		if docs[i], err = a.document(r, field, list[i]); err != nil {
+			return err
+		}
+		if key != "" && docs[i].ID == "" {
+			docs[i].ID = uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%d", c.Project, c.Name, c.User, key, i)).String()
+		}
+	}
+	ids, err := a.vectors.Put(r.Context(), c, docs)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, struct {
+		IDs []string `json:"ids"`
+	}{ids})
+}
+
+// documentJSON is a document in an answer.
+type documentJSON struct {
+	ID        string          `json:"id"`
+	Content   string          `json:"content"`
+	Score     *float64        `json:"score,omitempty"`
+	Metadata  json.RawMessage `json:"metadata"`
+	Embedding []float32       `json:"embedding,omitempty"`
+	CreatedAt string          `json:"created_at"`
+	UpdatedAt string          `json:"updated_at"`
+}
+
+// newDocument returns a document without its embedding.
+func newDocument(d *vector.Document) documentJSON {
+	return documentJSON{
+		ID: d.ID, Content: d.Content, Metadata: d.Metadata,
+		CreatedAt: shownTime(d.CreatedUS / 1000), UpdatedAt: shownTime(d.UpdatedMS),
+	}
+}
+
+// get serves GET /v1/vectors/{collection}/{id}.
+func (a vectorAPI) get(w http.ResponseWriter, r *http.Request) error {
+	c, id, err := a.target(r)
+	if err != nil {
+		return err
+	}
+	d, err := a.vectors.Get(r.Context(), c, id)
+	if err != nil {
+		return err
+	}
+	out, score := newDocument(&d), 1.0
+	out.Score, out.Embedding = &score, d.Embedding
+	return encode(w, http.StatusOK, out)
+}
+
+// target returns the document that a path names.
+func (a vectorAPI) target(r *http.Request) (c vector.Collection, id string, err error) {
+	if err := knownParams(r.URL.Query(), "user_id"); err != nil {
+		return c, "", err
+	}
+	if c, err = a.collection(r, ""); err != nil {
+		return c, "", err
+	}
+	id, err = pathName(r, "id")
+	return c, id, err
+}
+
+// delete serves DELETE /v1/vectors/{collection}/{id}. An unknown document is no error.
+func (a vectorAPI) delete(w http.ResponseWriter, r *http.Request) error {
+	c, id, err := a.target(r)
+	if err != nil {
+		return err
+	}
+	if _, err := a.vectors.Delete(r.Context(), c, []string{id}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// deleteDocumentsRequest names documents by their IDs or their metadata.
+type deleteDocumentsRequest struct {
+	IDs    []string        `json:"ids"`
+	Filter json.RawMessage `json:"filter"`
+	UserID string          `json:"user_id"`
+}
+
+// deleteMany serves POST /v1/vectors/{collection}/delete.
+func (a vectorAPI) deleteMany(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[deleteDocumentsRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	c, err := a.collection(r, in.UserID)
+	if err != nil {
+		return err
+	}
+	n := 0
+	switch {
+	case in.IDs != nil && in.Filter != nil:
+		return fault.At(fault.Invalid, "filter", "must not stand beside ids")
+	case in.IDs != nil:
+		n, err = a.vectors.Delete(r.Context(), c, in.IDs)
+	case in.Filter != nil:
+		n, err = a.vectors.DeleteWhere(r.Context(), c, in.Filter)
+	default:
+		return fault.At(fault.Missing, "ids", "is required, unless there is a filter")
+	}
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, removedJSON{Removed: n})
+}
+
+// clear serves DELETE /v1/vectors/{collection}.
+func (a vectorAPI) clear(w http.ResponseWriter, r *http.Request) error {
+	if err := knownParams(r.URL.Query(), "user_id"); err != nil {
+		return err
+	}
+	c, err := a.collection(r, "")
+	if err != nil {
+		return err
+	}
+	n, err := a.vectors.Clear(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, removedJSON{Removed: n})
+}
+
+// searchDocumentsRequest asks for the documents closest to a text or an embedding.
+type searchDocumentsRequest struct {
+	Query         *string         `json:"query"`
+	Embedding     []float32       `json:"embedding"`
+	K             *int            `json:"k"`
+	Filter        json.RawMessage `json:"filter"`
+	Metric        string          `json:"metric" validate:"omitempty,oneof=cosine euclidean dot dot_product"`
+	Index         string          `json:"index"`
+	MinScore      *float64        `json:"min_score"`
+	IncludeScores *bool           `json:"include_scores"`
+	EmbedWithinMS *int            `json:"embed_within_ms" validate:"omitempty,gte=1,lte=10000"`
+	UserID        string          `json:"user_id"`
+}
+
+// searchedJSON is what a search found, best first.
+type searchedJSON struct {
+	Results  []documentJSON `json:"results"`
+	Degraded []string       `json:"degraded"`
+	TookMS   float64        `json:"took_ms"`
+}
+
+// search serves POST /v1/vectors/{collection}/search.
+func (a vectorAPI) search(w http.ResponseWriter, r *http.Request) error {
+	began := a.now()
+	in, err := decode[searchDocumentsRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	c, err := a.collection(r, in.UserID)
+	if err != nil {
+		return err
+	}
+	q := vector.Query{Embedding: in.Embedding, K: valueOr(in.K, defaultVectorHits), Filter: in.Filter, MinScore: in.MinScore, Metric: vector.Metric(in.Metric)}
+	q.EmbedWithin = time.Duration(valueOr(in.EmbedWithinMS, defaultEmbedWithin)) * time.Millisecond
+	switch {
+	case in.Query != nil && in.Embedding != nil:
+		return fault.At(fault.Invalid, "embedding", "must not stand beside query")
+	case in.Query == nil && in.Embedding == nil:
+		return fault.At(fault.Missing, "query", "is required, unless there is an embedding")
+	case in.Embedding == nil && in.Metric != "" && q.Metric != vector.Cosine:
+		return fault.At(fault.Invalid, "metric", "must be cosine for a query; %s compares embeddings", in.Metric)
+	case in.Index != "" && in.Index != "flat":
+		return fault.At(fault.Invalid, "index", "%q is not available; searches are exact over all documents (flat)", text.Clip(in.Index, 40))
+	}
+	if in.Metric == "dot_product" {
+		q.Metric = vector.Dot
+	}
+	if in.Query != nil {
+		q.Text = *in.Query
+	}
+	found, err := a.vectors.Search(r.Context(), c, q)
+	if err != nil {
+		return err
+	}
+	hits := found.Hits
+	out := searchedJSON{Results: make([]documentJSON, len(hits)), Degraded: append([]string{}, found.Degraded...)}
+	for i := range hits {
+		out.Results[i] = newDocument(&hits[i].Document)
+		if in.IncludeScores == nil || *in.IncludeScores {
+			out.Results[i].Score = &hits[i].Score
+		}
+	}
+	out.TookMS = milliseconds(a.now().Sub(began))
+	return encode(w, http.StatusOK, out)
+}
+
+// collectionJSON describes a collection.
+type collectionJSON struct {
+	Collection string `json:"collection"`
+	Documents  int    `json:"documents"`
+	Dimensions int    `json:"dimensions,omitempty"`
+	Bytes      int64  `json:"bytes"`
+}
+
+func newCollection(i *vector.Info) collectionJSON {
+	return collectionJSON{Collection: i.Name, Documents: i.Documents, Dimensions: i.Dimensions, Bytes: i.Bytes}
+}
+
+// documentList is a page of documents. NextCursor is the last ID, "" on the last page.
+type documentList struct {
+	Documents  []documentJSON `json:"documents"`
+	Total      int            `json:"total"`
+	Dimensions int            `json:"dimensions,omitempty"`
+	NextCursor string         `json:"next_cursor,omitempty"`
+}
+
+// list serves GET /v1/vectors/{collection}.
+func (a vectorAPI) list(w http.ResponseWriter, r *http.Request) error {
+	after, limit, err := vectorPage(r, vector.MaxID)
+	if err != nil {
+		return err
+	}
+	c, err := a.collection(r, "")
+	if err != nil {
+		return err
+	}
+	docs, info, err := a.vectors.List(r.Context(), c, after, limit+1)
+	if err != nil {
+		return err
+	}
+	out := documentList{Documents: []documentJSON{}, Total: info.Documents, Dimensions: info.Dimensions}
+	if len(docs) > limit {
+		docs = docs[:limit]
+		out.NextCursor = docs[limit-1].ID
+	}
+	for i := range docs {
+		out.Documents = append(out.Documents, newDocument(&docs[i]))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// vectorPage reads the parameters of a list.
+func vectorPage(r *http.Request, maxCursor int) (after string, limit int, err error) {
+	query := r.URL.Query()
+	if err := knownParams(query, "limit", "cursor", "user_id"); err != nil {
+		return "", 0, err
+	}
+	if after = query.Get("cursor"); after != "" {
+		if err := text.ValidName("cursor", after, maxCursor); err != nil {
+			return "", 0, err
+		}
+	}
+	limit, err = intParam(query, "limit", defaultVectorPage, 1, maxVectorPage)
+	return after, limit, err
+}
+
+// collections serves GET /v1/vectors.
+func (a vectorAPI) collections(w http.ResponseWriter, r *http.Request) error {
+	after, limit, err := vectorPage(r, vector.MaxID)
+	if err != nil {
+		return err
+	}
+	list, err := a.vectors.Collections(r.Context(), projectOf(r), r.URL.Query().Get("user_id"), after, limit+1)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Collections []collectionJSON `json:"collections"`
+		NextCursor  string           `json:"next_cursor,omitempty"`
+	}{Collections: []collectionJSON{}}
+	if len(list) > limit {
+		list = list[:limit]
+		out.NextCursor = list[limit-1].Name
+	}
+	for i := range list {
+		out.Collections = append(out.Collections, newCollection(&list[i]))
+	}
+	return encode(w, http.StatusOK, out)
+}

@@ -1,0 +1,145 @@
+package access
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/time/rate"
+)
+
+// Wrong secrets that are answered before further ones have to wait, and how often one is taken
+// then: from one address for one ID, and from one address in all. Tokens without an ID count only
+// for the address, since many callers behind a proxy have them.
+const (
+	GuessesPerID      = 10
+	everyPerID        = 5 * time.Second
+	GuessesPerAddress = 100
+	everyPerAddress   = time.Second
+)
+
+// Bounds of the tables, and how long their entries are kept after their last use. A limit that was
+// not used for that long is full again.
+const (
+	guessers    = 50_000
+	guessersFor = 5 * time.Minute
+	known       = 50_000
+	knownFor    = time.Hour
+)
+
+// Guesses slows down callers with wrong secrets. No request waits in the server: a caller over its
+// limit is refused before its secret is checked.
+//
+// Limits are by address, so that an attacker who guesses at an ID does not lock out its holder
+// elsewhere. Behind a reverse proxy all callers have one address. A credential that was right from
+// an address within the last hour is therefore let through.
+type Guesses struct {
+	limits *otter.Cache[guesser, *rate.Limiter]
+	right  *otter.Cache[[sha256.Size]byte, struct{}] // by known
+	now    func() time.Time
+}
+
+// guesser is an address, with an ID or for all of them ("").
+type guesser struct {
+	addr netip.Prefix
+	id   string
+}
+
+// NewGuesses returns empty tables.
+func NewGuesses(now func() time.Time) *Guesses {
+	return &Guesses{
+		limits: otter.Must(&otter.Options[guesser, *rate.Limiter]{
+			MaximumSize: guessers, ExpiryCalculator: otter.ExpiryAccessing[guesser, *rate.Limiter](guessersFor),
+		}),
+		right: otter.Must(&otter.Options[[sha256.Size]byte, struct{}]{
+			MaximumSize: known, ExpiryCalculator: otter.ExpiryAccessing[[sha256.Size]byte, struct{}](knownFor),
+		}),
+		now: now,
+	}
+}
+
+// Attempt is one use of a credential from an address.
+type Attempt struct {
+	g        *Guesses
+	who      []guesser // whose limits count
+	print    [sha256.Size]byte
+	wasRight bool
+}
+
+// Attempt begins an attempt of a remote address, host:port, with a header that names an ID; "" is
+// none.
+func (g *Guesses) Attempt(remote, header, id string) Attempt {
+	addr := network(remote)
+	a := Attempt{g: g, who: []guesser{{addr: addr}}, print: sha256.Sum256([]byte(addr.String() + " " + header))}
+	if id != "" {
+		a.who = append(a.who, guesser{addr, clip(id)})
+	}
+	_, a.wasRight = g.right.GetIfPresent(a.print)
+	return a
+}
+
+// clip bounds what an ID takes in the table.
+func clip(id string) string { return id[:min(len(id), maxID)] }
+
+// network returns the address without its port. Of IPv6 only the network counts, since its holder
+// has all addresses in it.
+func network(remote string) netip.Prefix {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{} // no TCP connection; all of them share one limit
+	}
+	addr, bits := ap.Addr().Unmap().WithZone(""), 64
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits) // fails only for more bits than the address has
+	return p
+}
+
+// Wait returns how long the caller must wait before its secret is checked, 0 if not at all.
+func (a Attempt) Wait() time.Duration {
+	if a.wasRight {
+		return 0
+	}
+	now := a.g.now()
+	for _, who := range a.who {
+		l, ok := a.g.limits.GetIfPresent(who)
+		if !ok {
+			continue
+		}
+		if tokens := l.TokensAt(now); tokens < 1 {
+			return max(time.Duration((1-tokens)/float64(l.Limit())*float64(time.Second)), time.Millisecond)
+		}
+	}
+	return 0
+}
+
+// Wrong counts the attempt as a wrong guess.
+func (a Attempt) Wrong() {
+	now := a.g.now()
+	for _, who := range a.who {
+		l, ok := a.g.limits.GetIfPresent(who)
+		if !ok {
+			every, burst := everyPerAddress, GuessesPerAddress
+			if who.id != "" {
+				every, burst = everyPerID, GuessesPerID
+			}
+			l, _ = a.g.limits.SetIfAbsent(who, rate.NewLimiter(rate.Every(every), burst))
+		}
+		// A reservation, so that guesses that were made at the same time all count.
+		if r := l.ReserveN(now, 1); r.DelayFrom(now) > maxDebt {
+			r.CancelAt(now)
+		}
+	}
+}
+
+// maxDebt bounds how long many guesses at the same moment delay the next one.
+const maxDebt = time.Minute
+
+// Right remembers that the credential was right from this address.
+func (a Attempt) Right() {
+	if !a.wasRight {
+		a.g.right.Set(a.print, struct{}{})
+	}
+}

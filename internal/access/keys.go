@@ -1,0 +1,355 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/kv"
+)
+
+// Bounds of keys.
+const (
+	MaxKeys = 100 // of one project; those that have ended make room for new ones
+	MaxName = 128 // characters
+	maxID   = 256 // bytes: the longest project, a dot and 16 digits fit well
+)
+
+// keyPrefix begins every secret, so that scanners for leaked secrets can find them.
+const keyPrefix = "hl_"
+
+// A key that was looked up is trusted for freshFor, and read again in the background after half of
+// that. Revoking it therefore takes effect within a second on every server that uses the store.
+const (
+	freshFor  = 800 * time.Millisecond
+	lookupFor = 5 * time.Second // limit of a lookup
+	cacheSize = 10_000          // keys in use at the same time
+)
+
+// Key is a stored credential without its secret.
+type Key struct {
+	ID        string  `json:"id"` // project.digits
+	Name      string  `json:"name"`
+	Scopes    []Scope `json:"scopes"`
+	CreatedMS int64   `json:"created_at"`           // Unix ms
+	ExpiresMS int64   `json:"expires_at,omitempty"` // 0 = no end
+	RevokedMS int64   `json:"revoked_at,omitempty"` // 0 = not revoked
+}
+
+// NewKey is a key with its secret, which is shown once.
+type NewKey struct {
+	Key
+	Secret string `json:"secret"`
+}
+
+// storedKey is the stored form of a key. The secret has 256 random bits, so that a plain SHA-256 is
+// as good as a slow password hash: there are too many to try, and every request pays for the hash.
+// The secret begins with the key's ID, which serves as the salt.
+type storedKey struct {
+	Name    string  `json:"name"`
+	Scopes  []Scope `json:"scopes"`
+	Created int64   `json:"created_ms"`
+	Expires int64   `json:"expires_ms,omitempty"`
+	Revoked int64   `json:"revoked_ms,omitempty"`
+	Hash    []byte  `json:"hash"`
+}
+
+// keySpace holds the keys of all projects, each under project/id.
+var keySpace = kv.Space{Project: "~keys"}
+
+// Keys are the stored credentials of all projects. Create it with NewKeys. It is safe for
+// concurrent use.
+type Keys struct {
+	store kv.Store
+	now   func() time.Time
+	fresh *otter.Cache[string, storedKey] // by ID
+
+	exist  atomic.Bool  // there are keys; that never changes
+	noneMS atomic.Int64 // when there was last seen to be none, Unix ms
+}
+
+// NewKeys returns the keys of a store.
+func NewKeys(store kv.Store, now func() time.Time) *Keys {
+	return &Keys{store: store, now: now, fresh: otter.Must(&otter.Options[string, storedKey]{
+		MaximumSize:       cacheSize,
+		Logger:            &otter.NoopLogger{}, // what fails here fails the next call, too
+		ExpiryCalculator:  otter.ExpiryWriting[string, storedKey](freshFor),
+		RefreshCalculator: otter.RefreshWriting[string, storedKey](freshFor / 2),
+	})}
+}
+
+// Create stores a new key of the project with the name, scopes and end of k, and returns it with
+// its secret, which is kept nowhere. It fails with fault.Invalid for a bad field, and with
+// fault.Quota if the project has MaxKeys keys that have not ended.
+func (ks *Keys) Create(ctx context.Context, project string, k Key) (NewKey, error) {
+	if err := ks.check(&k); err != nil {
+		return NewKey{}, err
+	}
+	if err := ks.makeRoom(ctx, project); err != nil {
+		return NewKey{}, err
+	}
+	var random [40]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return NewKey{}, fault.Wrap(fault.Internal, err, "no random numbers")
+	}
+	k.CreatedMS, k.RevokedMS = ks.now().UnixMilli(), 0
+	k.ID = project + "." + hex.EncodeToString(random[:8])
+	value := keyPrefix + k.ID + "." + base64.RawURLEncoding.EncodeToString(random[8:])
+	if err := ks.put(ctx, k.ID, newStored(k, value)); err != nil {
+		return NewKey{}, err
+	}
+	ks.exist.Store(true)
+	return NewKey{k, value}, nil
+}
+
+func newStored(k Key, value string) storedKey {
+	hash := sha256.Sum256([]byte(value))
+	return storedKey{Name: k.Name, Scopes: k.Scopes, Created: k.CreatedMS, Expires: k.ExpiresMS, Hash: hash[:]}
+}
+
+// check refuses a key that cannot be stored.
+func (ks *Keys) check(k *Key) error {
+	if err := text.ValidName("name", k.Name, MaxName); err != nil {
+		return err
+	}
+	if len(k.Scopes) == 0 {
+		return fault.At(fault.Missing, "scopes", "must be one or more of %s", joined(Scopes()))
+	}
+	for i, s := range k.Scopes {
+		if !slices.Contains(Scopes(), s) {
+			return fault.At(fault.Invalid, "scopes", "must be of %s, not %q", joined(Scopes()), text.Clip(string(s), 40))
+		}
+		if slices.Contains(k.Scopes[:i], s) {
+			return fault.At(fault.Invalid, "scopes", "must not name %s twice", s)
+		}
+	}
+	if k.ExpiresMS != 0 && k.ExpiresMS <= ks.now().UnixMilli() {
+		return fault.At(fault.Invalid, "expires_at", "must be in the future, in Unix ms")
+	}
+	return nil
+}
+
+// makeRoom deletes the oldest key that has ended if the project has MaxKeys keys.
+func (ks *Keys) makeRoom(ctx context.Context, project string) error {
+	list, err := ks.List(ctx, project)
+	if err != nil || len(list) < MaxKeys {
+		return err
+	}
+	now := ks.now().UnixMilli()
+	i := slices.IndexFunc(list, func(k Key) bool { return k.RevokedMS != 0 || k.ExpiresMS != 0 && k.ExpiresMS <= now })
+	if i < 0 {
+		return fault.New(fault.Quota, "the project has %d keys already, which is its limit; revoke one", MaxKeys)
+	}
+	_, err = ks.store.DeleteKey(ctx, keySpace, pathOf(list[i].ID), 0)
+	return err
+}
+
+// List returns the project's keys, revoked ones too, in the order of their creation.
+func (ks *Keys) List(ctx context.Context, project string) ([]Key, error) {
+	page, err := ks.store.ListKeys(ctx, keySpace, project+"/", 2*MaxKeys, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := []Key{}
+	for _, entry := range page.Keys {
+		digits, own := strings.CutPrefix(entry.Key, project+"/")
+		if !own {
+			break
+		}
+		id := project + "." + digits
+		k, err := ks.load(ctx, id)
+		switch {
+		case fault.Is(err, fault.NotFound):
+		case err != nil:
+			return nil, err
+		default:
+			out = append(out, k.key(id))
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Key) int { return cmp.Compare(a.CreatedMS, b.CreatedMS) })
+	return out, nil
+}
+
+// Revoke ends a key of the project at once, and everywhere within a second. A second call changes
+// nothing. It fails with fault.NotFound if the project has no such key.
+func (ks *Keys) Revoke(ctx context.Context, project, id string) (Key, error) {
+	if owner, _, ok := cutLast(id); !ok || owner != project {
+		return Key{}, noKey(id)
+	}
+	k, err := ks.load(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return Key{}, noKey(id)
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	if k.Revoked == 0 {
+		k.Revoked = ks.now().UnixMilli()
+		if err := ks.put(ctx, id, k); err != nil {
+			return Key{}, err
+		}
+	}
+	ks.fresh.Invalidate(id)
+	return k.key(id), nil
+}
+
+func noKey(id string) error {
+	return fault.New(fault.NotFound, "the project has no key %q", text.Clip(id, 80))
+}
+
+// Check returns the holder of a secret. id, if not empty, must be that of its key. It fails with
+// fault.Unauthenticated for a secret that is wrong, revoked or past its end, and as the store does.
+func (ks *Keys) Check(ctx context.Context, id, value string) (Caller, error) {
+	named := KeyID(value)
+	if named == "" || (id != "" && id != named) {
+		return Caller{}, ErrWrong()
+	}
+	k, err := ks.lookup(ctx, named)
+	switch hash := sha256.Sum256([]byte(value)); {
+	case fault.Is(err, fault.NotFound):
+		return Caller{}, ErrWrong()
+	case err != nil:
+		return Caller{}, err
+	case subtle.ConstantTimeCompare(hash[:], k.Hash) != 1:
+		return Caller{}, ErrWrong()
+	}
+	return Caller{Project: ProjectOf(named), ID: named, Scopes: k.Scopes, Stored: true}, ks.ended(named, k)
+}
+
+// Valid returns nil as long as the key with the ID has not ended, else fault.Unauthenticated. It
+// fails as the store does.
+func (ks *Keys) Valid(ctx context.Context, id string) error {
+	k, err := ks.lookup(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return ErrWrong() // it made room for another
+	}
+	if err != nil {
+		return err
+	}
+	return ks.ended(id, k)
+}
+
+// ended returns fault.Unauthenticated if a key has ended.
+func (ks *Keys) ended(id string, k storedKey) error {
+	switch {
+	case k.Revoked != 0:
+		return fault.New(fault.Unauthenticated, "the key %s was revoked", id)
+	case k.Expires != 0 && k.Expires <= ks.now().UnixMilli():
+		return fault.New(fault.Unauthenticated, "the key %s has expired", id)
+	}
+	return nil
+}
+
+// lookup returns a key as of less than a second ago, or fault.NotFound.
+func (ks *Keys) lookup(ctx context.Context, id string) (storedKey, error) {
+	k, err := ks.fresh.Get(ctx, id, otter.LoaderFunc[string, storedKey](func(ctx context.Context, id string) (storedKey, error) {
+		// The lookup may be shared, so that it must not end with one of its callers.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupFor)
+		defer cancel()
+		k, err := ks.load(ctx, id)
+		if fault.Is(err, fault.NotFound) {
+			err = otter.ErrNotFound
+		}
+		return k, err
+	}))
+	if err == otter.ErrNotFound { //nolint:errorlint // the value itself is what otter documents
+		err = noKey(id)
+	}
+	return k, err
+}
+
+// KeyID returns the ID in the secret of a key, "" if it is none.
+func KeyID(value string) string {
+	rest, ok := strings.CutPrefix(value, keyPrefix)
+	id, _, cut := cutLast(rest)
+	if !ok || !cut || len(id) > maxID {
+		return ""
+	}
+	return id
+}
+
+// ErrWrong returns the error of a credential that is not valid.
+func ErrWrong() error {
+	return fault.New(fault.Unauthenticated, "the credentials are not valid")
+}
+
+// Exist reports whether any key was ever created, as of half a second ago at most. Revoked keys
+// count: revoking the last one must not open a server to everybody.
+func (ks *Keys) Exist(ctx context.Context) (bool, error) {
+	now := ks.now().UnixMilli()
+	if ks.exist.Load() || now-ks.noneMS.Load() < (freshFor/2).Milliseconds() {
+		return ks.exist.Load(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupFor)
+	defer cancel()
+	page, err := ks.store.ListKeys(ctx, keySpace, "", 1, 0)
+	switch {
+	case err != nil:
+		return false, err
+	case len(page.Keys) > 0:
+		ks.exist.Store(true)
+	default:
+		ks.noneMS.Store(now)
+	}
+	return ks.exist.Load(), nil
+}
+
+// load reads a key from the store. It fails with fault.NotFound.
+func (ks *Keys) load(ctx context.Context, id string) (k storedKey, err error) {
+	e, err := ks.store.GetKey(ctx, keySpace, pathOf(id), 0)
+	if err != nil {
+		return k, err
+	}
+	if err := json.Unmarshal(e.Value, &k); err != nil {
+		return k, fault.Wrap(fault.Internal, err, "a stored key cannot be read")
+	}
+	return k, nil
+}
+
+func (ks *Keys) put(ctx context.Context, id string, k storedKey) error {
+	b, err := json.Marshal(k)
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "a key cannot be stored")
+	}
+	return ks.store.PutKey(ctx, keySpace, kv.Entry{Key: pathOf(id), Value: b, UpdatedMS: ks.now().UnixMilli(), ExpiresMS: kv.Never}, kv.Limit{}, 0)
+}
+
+// key returns a stored key as callers see it.
+func (k *storedKey) key(id string) Key {
+	return Key{ID: id, Name: k.Name, Scopes: k.Scopes, CreatedMS: k.Created, ExpiresMS: k.Expires, RevokedMS: k.Revoked}
+}
+
+// ProjectOf returns the project in the ID of a key.
+func ProjectOf(id string) string {
+	project, _, _ := cutLast(id)
+	return project
+}
+
+// pathOf returns where a key is stored. No project has a slash in its name, so that the keys of one
+// stand together.
+func pathOf(id string) string {
+	project, digits, _ := cutLast(id)
+	return project + "/" + digits
+}
+
+// cutLast cuts s at its last dot.
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, '.')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}

@@ -1,0 +1,137 @@
+package app
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/turn"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/facts"
+	"github.com/heardlog/heardlog/memory/remember"
+)
+
+// newRemember creates what connects calls with the long-term memory of their callers. It asks
+// through a.answers, which is created later.
+func (a *App) newRemember(ctx context.Context, reg prometheus.Registerer) error {
+	key, err := a.store.ServerKey(ctx, "memory fences")
+	if err != nil {
+		return err
+	}
+	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "heardlog_extractions_total", Help: "Calls that facts were extracted from, by outcome: ok, nothing (was said or may be kept), retried, given_up.",
+	}, []string{"outcome"})
+	reg.MustRegister(outcomes)
+	onError := func(what string, err error) { a.log.Error().Err(err).Msg(what) }
+	a.extractor = remember.NewExtractor(remember.Extraction{
+		Store: a.store, Agent: a.service.Agent, Now: a.now, OnError: onError,
+		Prompt: func(ctx context.Context, g *memory.Agent) (remember.Prompt, bool, error) {
+			p, ok, err := a.facts.Prompt(ctx, g.Project, g.Settings.Scope.UserID, g.ID)
+			return remember.Prompt(p), ok, err
+		},
+		Ask: func(ctx context.Context, g *memory.Agent, model string, p remember.Prompt) (string, error) {
+			r, err := a.answers.Ask(ctx, turn.Question{Agent: *g, System: p.System, User: p.User, Model: model, Span: "extract facts"})
+			return r.Text, err
+		},
+		Extract: func(ctx context.Context, g *memory.Agent, answer string) error {
+			_, err := a.facts.Extract(ctx, g.Project, g.Settings.Scope.UserID, g.ID, answer)
+			return err
+		},
+		RetryAfter: func(err error) time.Duration { return turn.RetryAfter(err, time.Now()) },
+		Count:      func(outcome string) { outcomes.WithLabelValues(outcome).Inc() },
+	})
+	a.remember = remember.New(remember.Config{
+		Calls: a.recall, Facts: rememberedFacts{a}, Allowed: a.callers.KeepsFacts, Records: a.store, Heard: a.heardToEnd, Keep: a.service.KeepKnown, Extractor: a.extractor,
+		Key: key, Now: a.now, OnError: onError,
+	})
+	return nil
+}
+
+// heardToEnd reports whether an agent's answer counts, says something, and nothing is known to have
+// cut it. An answer that calls tools of the client goes on with the next one and does not count.
+func (a *App) heardToEnd(ctx context.Context, g *memory.Agent, seq int64) (bool, error) {
+	msgs, err := a.store.Messages(ctx, g.Project, g.ID, memory.MessageQuery{AfterSeq: seq - 1, Limit: 1})
+	if err != nil || len(msgs) == 0 {
+		return false, err
+	}
+	m := &msgs[0]
+	return m.Seq == seq && m.Role == memory.Assistant && m.Counts() && m.Content != "" && len(m.ToolCalls) == 0 &&
+		!m.Interrupted && !m.CutGenerated && m.Failure == nil, nil
+}
+
+// rememberedFacts adapts package facts for package remember.
+type rememberedFacts struct{ a *App }
+
+// Known implements remember.Facts.
+func (f rememberedFacts) Known(ctx context.Context, project, user string, topK, budget int) (k memory.Known, err error) {
+	b, err := f.a.facts.Context(ctx, project, user, "", topK, budget)
+	if err != nil || b.Text == "" {
+		return k, err
+	}
+	_, k.Text, _ = strings.Cut(b.Text, "\n") // without the heading
+	for _, fact := range b.Facts {
+		k.IDs = append(k.IDs, fact.ID)
+	}
+	return k, nil
+}
+
+// proofs is how many of the newest messages may prove a fact that a model wants to keep.
+const proofs = 8
+
+// Add implements remember.Facts. The proof is what the caller said last, or shortly before.
+func (f rememberedFacts) Add(ctx context.Context, g *memory.Agent, content, kind string) (id, state string, err error) {
+	_, msgs, err := f.a.store.Recent(ctx, g.Project, g.ID, proofs, false)
+	if err != nil {
+		return "", "", err
+	}
+	err = fault.New(fault.Invalid, "the caller has said nothing that proves it")
+	for i := len(msgs) - 1; i >= 0; i-- {
+		m := &msgs[i]
+		if m.Role != memory.User || m.Content == "" || m.Source == memory.SourceCommand || m.Source == memory.SourceSilence {
+			continue
+		}
+		var fact *facts.Fact
+		fact, _, err = f.a.facts.Add(ctx, g.Project, g.Settings.Scope.UserID, facts.New{
+			Content: content, Kind: facts.Kind(kind), By: facts.ByTool, Cause: "tool",
+			Source: &facts.Source{AgentID: g.ID, FromSeq: m.Seq, ToSeq: m.Seq, Quote: clipRunes(m.Content, facts.MaxContent), Speaker: string(memory.User)},
+		})
+		if err == nil {
+			return fact.ID, string(fact.State), nil
+		}
+		if !fault.Is(err, fault.Invalid) || !strings.HasPrefix(err.Error(), "source") {
+			return "", "", err
+		}
+	}
+	return "", "", err
+}
+
+// clipRunes returns the first n characters of a text, cut after a word.
+func clipRunes(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	s = string([]rune(s)[:n])
+	if i := strings.LastIndexByte(s, ' '); i > 0 {
+		s = s[:i]
+	}
+	return s
+}
+
+// Find implements remember.Facts.
+func (f rememberedFacts) Find(ctx context.Context, project, user, words string, limit int) ([]remember.Note, error) {
+	list, err := f.a.facts.Search(ctx, project, user, facts.Query{Text: words, Words: true, TopK: limit, States: []facts.State{facts.Active, facts.Draft}})
+	out := make([]remember.Note, 0, len(list))
+	for _, fact := range list {
+		out = append(out, remember.Note{ID: fact.ID, Content: fact.Content})
+	}
+	return out, err
+}
+
+// Delete implements remember.Facts.
+func (f rememberedFacts) Delete(ctx context.Context, project, user, id string) error {
+	return f.a.facts.Delete(ctx, project, user, id)
+}

@@ -1,0 +1,22 @@
+package app
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/heardlog/heardlog/internal/embedding"
+	"github.com/heardlog/heardlog/internal/quota"
+	"github.com/heardlog/heardlog/memory/vector"
+)
+
+// newVectors creates the service of vector collections, with the model of the settings.
+func (a *App) newVectors() {
+	c := vector.Config{
+		Store: quota.Records{Store: a.store, Keeper: a.quota}, MaxMB: a.cfg.VectorsMB, Now: a.now, NewID: uuid.NewString,
+		OnError: func(what string, err error) { a.log.Error().Err(err).Msg(what) },
+	}
+	if e := a.cfg.Embeddings; e.URL != "" {
+		c.Embedder = &embedding.Client{URL: e.URL, Key: e.Key.Reveal(), Model: e.Model, Dimensions: e.Dimensions, Transport: a.transport}
+		c.Endpoint, c.ModelName = e.URL, e.Model
+	}
+	a.vectors = vector.New(c)
+}

@@ -1,0 +1,183 @@
+// Package toolbox runs the tools of the memory inside an LLM's answer. A Box is what one request
+// offers: Offer adds the tools to the request's body, and Whole and Stream run those that the
+// response calls, until the LLM has answered. The client never sees these calls: it gets the
+// model's other words and calls, as if they were one answer.
+package toolbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory/remember"
+)
+
+// Limits of the tools of the memory in one answer.
+const (
+	maxToolRounds = 2        // requests after which tools were run
+	maxToolCalls  = 8        // in one response
+	maxToolInput  = 16 << 10 // bytes of the arguments of a call
+)
+
+// Run runs a tool and returns its result.
+type Run func(ctx context.Context, name string, arguments []byte) string
+
+// Box is the tools of the memory that a request offers, and what runs them. It serves one answer.
+type Box struct {
+	run    Run
+	names  []string
+	body   []byte // of the request that was sent last
+	others bool   // the request has tools of the client
+	rounds int
+}
+
+// Offer adds the tools of the memory to a request's body: see Body. It returns nil if the request
+// leaves no room for them: it forbids or demands a certain tool, or asks for several answers.
+func Offer(body []byte, run Run) *Box {
+	choice := gjson.GetBytes(body, "tool_choice")
+	if choice.Exists() && choice.String() != "auto" && choice.Type != gjson.Null || gjson.GetBytes(body, "n").Int() > 1 || gjson.GetBytes(body, "functions").Exists() {
+		return nil
+	}
+	there := gjson.GetBytes(body, "tools")
+	b := &Box{run: run, others: len(there.Array()) > 0}
+	var add []string
+	for _, t := range remember.Tools() {
+		if slices.ContainsFunc(there.Array(), func(o gjson.Result) bool { return o.Get("function.name").String() == t.Name }) {
+			continue // the client's own
+		}
+		b.names = append(b.names, t.Name)
+		add = append(add, t.JSON)
+	}
+	list := strings.Join(add, ",")
+	switch {
+	case len(add) == 0:
+		return nil
+	case b.others:
+		b.body = splice(body, there.Index+len(there.Raw)-1, ","+list)
+	case there.Exists():
+		b.body = slices.Concat(body[:there.Index], []byte("["+list+"]"), body[there.Index+len(there.Raw):])
+	default:
+		b.body = splice(body, len(body)-1, `,"tools":[`+list+`]`)
+	}
+	return b
+}
+
+// Body returns the body of the request that was sent last.
+func (b *Box) Body() []byte { return b.body }
+
+// splice returns b with s inserted at i.
+func splice(b []byte, i int, s string) []byte { return slices.Concat(b[:i], []byte(s), b[i:]) }
+
+// toolCall is a call of a tool of the memory.
+type toolCall struct{ id, name, arguments string }
+
+// next runs the calls of a response and returns the body of the request that follows. said is what
+// the response said beside them.
+func (b *Box) next(ctx context.Context, said string, calls []toolCall) []byte {
+	content := []byte("null")
+	if said != "" {
+		content = text.AppendJSON(nil, said)
+	}
+	var made, results bytes.Buffer
+	for i, c := range calls {
+		if i > 0 {
+			made.WriteByte(',')
+		}
+		made.Write(marshal(map[string]any{"id": c.id, "type": "function", "function": map[string]string{"name": c.name, "arguments": c.arguments}}))
+		results.WriteString(`,{"role":"tool","tool_call_id":`)
+		results.Write(text.AppendJSON(nil, c.id))
+		results.WriteString(`,"content":`)
+		results.Write(text.AppendJSON(nil, b.result(ctx, c, i)))
+		results.WriteByte('}')
+	}
+	list := gjson.GetBytes(b.body, "messages")
+	b.body = splice(b.body, list.Index+len(list.Raw)-1, `,{"role":"assistant","content":`+string(content)+`,"tool_calls":[`+made.String()+`]}`+results.String())
+	if b.rounds++; b.rounds == maxToolRounds {
+		b.withdraw()
+	}
+	return b.body
+}
+
+func (b *Box) result(ctx context.Context, c toolCall, i int) string {
+	switch {
+	case i >= maxToolCalls:
+		return `{"done":false,"error":"too many calls at once"}`
+	case len(c.arguments) > maxToolInput:
+		return `{"done":false,"error":"the arguments are too long"}`
+	}
+	return b.run(ctx, c.name, []byte(c.arguments))
+}
+
+// withdraw takes the tools of the memory out of the body: the model must answer now. Without other
+// tools the list stays, which some upstreams require after calls, and none may be chosen.
+func (b *Box) withdraw() {
+	if !b.others {
+		if choice := gjson.GetBytes(b.body, "tool_choice"); choice.Exists() {
+			b.body = slices.Concat(b.body[:choice.Index], []byte(`"none"`), b.body[choice.Index+len(choice.Raw):])
+			return
+		}
+		b.body = splice(b.body, len(b.body)-1, `,"tool_choice":"none"`)
+		return
+	}
+	there := gjson.GetBytes(b.body, "tools")
+	left := slices.DeleteFunc(there.Array(), func(t gjson.Result) bool { return b.owns(t.Get("function.name").String()) })
+	raw := make([]json.RawMessage, len(left))
+	for i, t := range left {
+		raw[i] = json.RawMessage(t.Raw)
+	}
+	b.body = slices.Concat(b.body[:there.Index], marshal(raw), b.body[there.Index+len(there.Raw):])
+}
+
+func (b *Box) owns(name string) bool { return slices.Contains(b.names, name) }
+
+// Whole runs the tools that an answer in one piece calls, until there is one that calls none of
+// them alone, and returns that without their calls. again sends a request and returns its answer.
+func (b *Box) Whole(ctx context.Context, body []byte, again func(body []byte) ([]byte, error)) ([]byte, error) {
+	for {
+		list := gjson.GetBytes(body, "choices.0.message.tool_calls")
+		var own []toolCall
+		var others []json.RawMessage
+		for _, c := range list.Array() {
+			if name := c.Get("function.name").String(); b.owns(name) {
+				own = append(own, toolCall{c.Get("id").String(), name, c.Get("function.arguments").String()})
+			} else {
+				others = append(others, json.RawMessage(c.Raw))
+			}
+		}
+		if len(own) == 0 {
+			return body, nil
+		}
+		if b.rounds == maxToolRounds {
+			return nil, errEndlessTools
+		}
+		next := b.next(ctx, gjson.GetBytes(body, "choices.0.message.content").String(), own)
+		if len(others) > 0 { // the client goes on with its own
+			return slices.Concat(body[:list.Index], marshal(others), body[list.Index+len(list.Raw):]), nil
+		}
+		var err error
+		if body, err = again(next); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// marshal encodes a value that cannot fail to be encoded.
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return []byte("{}")
+	}
+	return b
+}
+
+// errEndlessTools is a model that goes on calling tools that it is not offered any more.
+var errEndlessTools = fault.New(fault.Upstream, "the LLM called tools of the memory without end")
+
+// errEndlessEvent is an event that is longer than an answer may be.
+var errEndlessEvent = fault.New(fault.Upstream, "the LLM sent an event without end")

@@ -1,0 +1,117 @@
+package toolbox_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/internal/toolbox"
+)
+
+// run returns a result that names the tool and what it was called with.
+func run(_ context.Context, name string, arguments []byte) string {
+	return name + string(arguments)
+}
+
+// TestOffer checks which tools a request has afterwards, and which requests get none.
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{ // want: names of tools, "" = none are offered
+		`{"messages":[]}`:                            "remember recall forget",
+		`{"messages":[],"tools":[]}`:                 "remember recall forget",
+		`{"messages":[],"tool_choice":"auto"}`:       "remember recall forget",
+		`{"messages":[],"tool_choice":"required"}`:   "",
+		`{"messages":[],"n":2}`:                      "",
+		`{"messages":[],"functions":[{"name":"f"}]}`: "",
+		`{"messages":[],"tools":[{"function":{"name":"recall"}},{"function":{"name":"book"}}]}`: "recall book remember forget",
+	} {
+		b := toolbox.Offer([]byte(body), run)
+		if want == "" {
+			if b != nil {
+				t.Errorf("%s: offers %s", body, b.Body())
+			}
+			continue
+		}
+		var names []string
+		for _, n := range gjson.GetBytes(b.Body(), "tools.#.function.name").Array() {
+			names = append(names, n.String())
+		}
+		if got := strings.Join(names, " "); got != want || !gjson.ValidBytes(b.Body()) {
+			t.Errorf("%s: offers %q, want %q", body, got, want)
+		}
+	}
+}
+
+// TestWhole checks that the client gets the answer that follows the tools, and its own calls alone.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	const (
+		ours  = `{"id":"c1","function":{"name":"recall","arguments":"{\"query\":\"x\"}"}}`
+		other = `{"id":"c2","function":{"name":"book","arguments":"{}"}}`
+		last  = `{"choices":[{"message":{"content":"At nine."}}]}`
+	)
+	for calls, want := range map[string]string{
+		ours:               last,
+		other:              `{"choices":[{"message":{"content":"Well.","tool_calls":[` + other + `]}}]}`,
+		ours + "," + other: `{"choices":[{"message":{"content":"Well.","tool_calls":[` + other + `]}}]}`,
+	} {
+		b := toolbox.Offer([]byte(`{"messages":[{"role":"user","content":"When?"}]}`), run)
+		asked := ""
+		got, err := b.Whole(t.Context(), []byte(`{"choices":[{"message":{"content":"Well.","tool_calls":[`+calls+`]}}]}`), func(body []byte) ([]byte, error) {
+			asked = gjson.GetBytes(body, "messages.2.content").String()
+			return []byte(last), nil
+		})
+		if err != nil || string(got) != want {
+			t.Errorf("%s: got %s, %v", calls, got, err)
+		}
+		if calls == ours && asked != `recall{"query":"x"}` {
+			t.Errorf("the next request has the result %q", asked)
+		}
+	}
+}
+
+// TestStream checks that a client sees one answer with one ID where the model had called a tool,
+// and that a model that calls tools without end fails.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	const (
+		calls = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":"Well, "}}]}` + "\n\n" +
+			`data: {"id":"a","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"recall","arguments":"{}"}}]}}]}` + "\n\n" +
+			`data: {"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}` + "\n\ndata: [DONE]\n\n"
+		says = `data: {"id":"b","choices":[{"index":0,"delta":{"content":"at nine."}}]}` + "\n\n" +
+			`data: {"id":"b","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+	)
+	for name, tt := range map[string]struct{ next, want, err string }{
+		"once":    {next: says, want: "Well, at nine."},
+		"for all": {next: calls, want: "Well, Well, Well, ", err: "without end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := toolbox.Offer([]byte(`{"messages":[]}`), run)
+			out, err := io.ReadAll(b.Stream(t.Context(), strings.NewReader(calls), func([]byte) (io.Reader, error) {
+				return strings.NewReader(tt.next), nil
+			}))
+			if err == nil != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			said := ""
+			for line := range strings.SplitSeq(string(out), "\n") {
+				data, ok := strings.CutPrefix(line, "data: {")
+				if !ok {
+					continue
+				}
+				data = "{" + data
+				said += gjson.Get(data, "choices.0.delta.content").String()
+				if id := gjson.Get(data, "id").String(); id != "a" || strings.Contains(data, "recall") {
+					t.Errorf("the client got %s", data)
+				}
+			}
+			if said != tt.want {
+				t.Errorf("said %q, want %q", said, tt.want)
+			}
+		})
+	}
+}

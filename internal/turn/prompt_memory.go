@@ -1,0 +1,185 @@
+package turn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/llmadapter"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/remember"
+)
+
+// RecallHeader describes what of earlier calls was put in front of the caller's words: how many
+// turns, their tokens, how long it took and how much of the words they cover.
+const RecallHeader = "X-Heardlog-Recall"
+
+// bytesPerToken is the assumed length of a token where a window has a limit of tokens.
+const bytesPerToken = 4
+
+// remember finds what the prompt is given of the caller and of earlier calls, if the agent wants
+// any.
+func (x *exchange) remember(p *prompt) {
+	t := x.turn
+	if x.cfg.Remember == nil || !t.Agent.Settings.Memory.Remember.Inject || t.Window != nil && !*t.Window.Policy.Enabled {
+		return
+	}
+	known := x.cfg.Remember.Introduce(x.ctx, &t.Agent)
+	p.known, x.answer.recalled = known.Text, known.IDs
+	asked := p.asked()
+	asked.Used = known.Tokens
+	if t.Agent.Settings.Memory.Remember.Tools && t.Agent.Settings.Scope.UserID != "" {
+		now := remember.Turn{Agent: &t.Agent, ID: t.TurnID, Answer: t.AnswerSeq, Asked: !t.Unsolicited && asked.Words != "", Shown: asked.Shown}
+		p.tools = func(ctx context.Context, name string, arguments []byte) string {
+			x.metrics.tools.WithLabelValues(name).Inc()
+			result := x.cfg.Remember.Call(ctx, now, name, arguments)
+			if p.hide.HidesFromUpstream() {
+				result = string(p.hide.JSON([]byte(result)))
+			}
+			return result
+		}
+	}
+	b, ok := x.cfg.Remember.Recall(x.ctx, &t.Agent, asked)
+	if !ok {
+		return
+	}
+	x.metrics.recall.Observe(b.Took.Seconds())
+	x.metrics.recalled.WithLabelValues(b.Strength).Inc()
+	p.recalled, x.answer.recalled = b.Text, slices.Concat(known.IDs, b.IDs)
+	if x.client != nil {
+		x.client.w.Header().Set(RecallHeader, b.Header())
+	}
+}
+
+// asked returns what is known of the prompt before it is made.
+func (p *prompt) asked() remember.Asked {
+	t := p.turn
+	out := remember.Asked{Shown: remember.NewShown(t.Agent.ID, p.reconciles()), Room: -1}
+	size := 0
+	add := func(role string, seq int64, said string, own bool) {
+		out.Shown.Add(seq, said)
+		size += len(said)
+		if role == string(memory.User) {
+			out.Words = ""
+			if own {
+				out.Words = said
+			}
+		}
+	}
+	if p.reconciles() {
+		for i := range p.plan.req.Messages {
+			in := &p.plan.req.Messages[i]
+			add(in.Role, 0, in.Text(), true)
+		}
+	} else {
+		for _, m := range t.Context {
+			add(string(m.Role), m.Seq, m.Content, m.Source != memory.SourceCommand && m.Source != memory.SourceSilence)
+		}
+	}
+	if t.Window != nil && *t.Window.Policy.MaxTokens > 0 {
+		out.Room = max(0, *t.Window.Policy.MaxTokens-size/bytesPerToken)
+	}
+	return out
+}
+
+// withMemory puts what was known of the caller when the call began behind the system messages, and
+// what was recalled right before the newest user message. Nothing before that differs from the
+// prompt of the turn before, so that upstreams can reuse their prompt caches.
+func (p *prompt) withMemory(list []llmadapter.Message, custom bool) []llmadapter.Message {
+	if p.recalled != "" {
+		for i, m := range slices.Backward(list) {
+			if m.Role == string(memory.User) {
+				list = slices.Insert(list, i, p.block(p.recalled, &m, custom, p.turn.TurnID, p.arrivedMS))
+				break
+			}
+		}
+	}
+	if p.known == "" {
+		return list
+	}
+	at := slices.IndexFunc(list, func(m llmadapter.Message) bool { return !memory.Role(m.Role).Instructs() })
+	if at < 0 {
+		at = len(list)
+	}
+	next := &llmadapter.Message{}
+	if at < len(list) {
+		next = &list[at]
+	}
+	return slices.Insert(list, at, p.block(p.known, next, custom, 0, p.turn.Agent.StartMS))
+}
+
+// block returns a block as a message before another.
+func (p *prompt) block(text string, next *llmadapter.Message, custom bool, turn, ms int64) llmadapter.Message {
+	m := llmadapter.Message{Role: p.turn.Agent.Settings.Memory.Remember.Position, Text: text}
+	if m.Role == next.Role {
+		m.Name = next.Name // so that both become one message
+	}
+	if custom {
+		m.Entry = &llmadapter.Entry{TurnID: turn, Timestamp: ms, Source: memorySource}
+	}
+	return m
+}
+
+// memorySource is the source of a block in the form with every field.
+const memorySource = "memory"
+
+// removeRecalled removes blocks that a platform sends back, and the messages that have nothing
+// else.
+func (p *plan) removeRecalled() {
+	for i := len(p.req.Messages) - 1; i >= 0; i-- {
+		in := &p.req.Messages[i]
+		if !bytes.Contains(in.Content, []byte("memory id=")) { // as each block does
+			continue
+		}
+		switch in.Content = withoutBlocks(in.Content); {
+		case in.Content != nil:
+		case in.ToolCalls != nil:
+			in.Content = []byte("null")
+		default:
+			p.req.Messages = slices.Delete(p.req.Messages, i, i+1)
+		}
+	}
+}
+
+// withoutBlocks returns the content of a message, JSON, without blocks, or nil if nothing is left.
+func withoutBlocks(content []byte) []byte {
+	if content[0] != '[' {
+		said := llmadapter.ContentText(content)
+		switch left := remember.Strip(said); left {
+		case said:
+			return content
+		case "":
+			return nil
+		default:
+			return text.AppendJSON(nil, left)
+		}
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(content, &parts) != nil {
+		return content
+	}
+	out, changed := parts[:0], false
+	for _, part := range parts {
+		said := gjson.GetBytes(part, "text").String()
+		left := remember.Strip(said)
+		if left != said {
+			changed = true
+			if left == "" {
+				continue
+			}
+			part = append(text.AppendJSON([]byte(`{"type":"text","text":`), left), '}')
+		}
+		out = append(out, part)
+	}
+	switch {
+	case !changed:
+		return content
+	case len(out) == 0:
+		return nil
+	}
+	return marshal(out)
+}

@@ -1,0 +1,118 @@
+package agents
+
+import (
+	"context"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Append stores messages in order, all or none, durable when it returns, and returns them as
+// stored. A message whose ID is stored already changes nothing and is returned as stored. It
+// returns fault.Conflict if the stored message has other content, and fault.Stopped if the agent
+// accepts no more messages.
+func (s *Service) Append(ctx context.Context, project, id string, msgs []memory.Message) ([]memory.Message, error) {
+	out, err := s.Put(ctx, project, id, msgs)
+	return out.Messages, err
+}
+
+// Appended is what became of messages that were appended.
+type Appended struct {
+	Messages []memory.Message // as stored, in the order given
+	// Merged are the messages that were merged into an earlier one, Dropped the Seqs of messages
+	// that left the memory. Both are empty unless the agent's policy applies on write.
+	Merged  []Merge
+	Dropped []int64
+}
+
+// Merge is a merged message: its Seq, and that of the message that it was merged into.
+type Merge struct{ Seq, Into int64 }
+
+// Put is Append that also returns what the agent's policy merged and dropped. An empty list stores
+// nothing.
+func (s *Service) Put(ctx context.Context, project, id string, msgs []memory.Message) (Appended, error) {
+	var out Appended
+	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		known, err := knownIDs(view, msgs)
+		if err != nil {
+			return memory.Change{}, err
+		}
+		out = Appended{Messages: make([]memory.Message, 0, len(msgs))}
+		var c memory.Change
+		h.LastTurn = max(h.LastTurn, s.live.lastTurn(agentKey{project, id}))
+		last := h.LastTurn
+		answering := s.live.answering(agentKey{project, id}, last)
+		for _, m := range msgs {
+			m = s.asStored(&h.Agent, m)
+			if stored, ok := known[m.ID]; ok && m.ID != "" {
+				// The content of a cleared message is unknown
+				if stored.State != memory.Removed && !memory.SameWords(stored, m) && !s.grown(&h.Agent, &stored, &m) {
+					return memory.Change{}, fault.At(fault.Conflict, "id", "%q is the id of a stored message (seq %d) with other content", m.ID, stored.Seq)
+				}
+				out.Messages = append(out.Messages, stored)
+				continue
+			}
+			m, err := h.Place(m, view.Head().Rev+1, s.NowMS(), answering && h.LastTurn == last)
+			if err != nil {
+				return memory.Change{}, err
+			}
+			if c.Append == nil {
+				c.Append = make([]memory.Message, 0, len(msgs))
+			}
+			c.Append = append(c.Append, m)
+			out.Messages = append(out.Messages, m)
+			if m.ID != "" {
+				known[m.ID] = m
+			}
+		}
+		if len(c.Append) == 0 {
+			return c, nil
+		}
+		// Stored messages are returned even after the end.
+		if err := h.Agent.MustBeActive(fault.Stopped); err != nil {
+			return memory.Change{}, err
+		}
+		if !s.special(&h.Agent, nil) {
+			return c, nil
+		}
+		return c, s.cut(view, &c, &out)
+	})
+	if err != nil {
+		return Appended{}, err
+	}
+	return out, nil
+}
+
+// knownIDs returns the stored messages that have an ID of msgs. The caller owns the map.
+func knownIDs(view memory.AgentView, msgs []memory.Message) (map[string]memory.Message, error) {
+	var ids []string
+	for _, m := range msgs {
+		if m.ID != "" {
+			ids = append(ids, m.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return map[string]memory.Message{}, nil
+	}
+	stored, err := view.ByIDs(ids)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]memory.Message, len(stored)+len(ids))
+	for k, m := range stored {
+		known[k] = m
+	}
+	return known, nil
+}
+
+// grown reports whether a repeated message is the beginning of a stored answer that later messages
+// were merged into.
+func (s *Service) grown(a *memory.Agent, stored, again *memory.Message) bool {
+	if stored.Role != memory.Assistant || again.Role != memory.Assistant || stored.Source != again.Source || len(again.ToolCalls)+len(again.Parts) > 0 || !s.special(a, nil) {
+		return false
+	}
+	n := s.PolicyOf(a, nil).Normalise
+	return *n.MergeAssistant && strings.HasPrefix(stored.Original(), again.Original()+*n.Separator)
+}

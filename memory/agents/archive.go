@@ -1,0 +1,75 @@
+package agents
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// PastRetention reports whether an agent that ended at endMS would have been erased by now.
+func (s *Service) PastRetention(endMS int64) bool {
+	return s.cfg.Retention > 0 && endMS < s.NowMS()-s.cfg.Retention.Milliseconds()
+}
+
+// CreateArchived stores an archived agent and its messages. The limit on live agents does not
+// apply. It returns fault.Conflict if the ID is taken.
+func (s *Service) CreateArchived(ctx context.Context, a memory.Agent, msgs []memory.Message) error {
+	c := memory.Change{Append: msgs}
+	redactChange(&c, s.Redactor(&a))
+	if _, _, err := s.cfg.Ledger.Create(ctx, a, 0, c); err != nil {
+		return err
+	}
+	if !a.Status.Ended() {
+		s.live.add(keyOf(a), s.cfg.Now())
+		s.timers.poke(s.dueOf(memory.NewHead(a, nil, 0)), a.Project, a.ID)
+	}
+	return nil
+}
+
+// UpdateArchived changes an archived agent. Nothing happens here because of the change: no events
+// are sent, and policies and limits do not apply. It returns fault.NotFound for an unknown agent,
+// and fault.Conflict for one that runs here.
+func (s *Service) UpdateArchived(ctx context.Context, project, id string, decide memory.Decision) error {
+	var updated *memory.Agent
+	err := s.cfg.Ledger.Update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		updated = nil
+		if h := view.Head(); !h.Agent.Archived() {
+			return memory.Change{}, fault.At(fault.Conflict, "agent_id", "%q is an agent that runs here, whose record is its own", id)
+		}
+		c, err := decide(view)
+		if err == nil {
+			h := view.Head()
+			redactChange(&c, s.Redactor(&h.Agent))
+			err = c.Mark(view)
+		}
+		if err == nil {
+			updated = c.Agent
+		}
+		return c, err
+	})
+	if err != nil || updated == nil {
+		return err
+	}
+	k := agentKey{project, id}
+	s.live.changed(k)
+	if updated.Status.Ended() {
+		s.live.remove(k)
+	}
+	return nil
+}
+
+// expireArchived ends an archived agent whose end was never reported within the longest time that
+// an agent may run. A notification that arrives later still counts.
+func (s *Service) expireArchived(ctx context.Context, project, id string) error {
+	return s.UpdateArchived(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		if h.Agent.Status.Ended() {
+			return memory.Change{}, nil
+		}
+		a := h.Agent
+		a.Status, a.Message, a.Name = memory.Stopped, memory.EndLifetime, a.Settings.Archive.Name
+		a.StopMS, a.Rev = a.StartMS+memory.Lifetime.Milliseconds(), h.Rev+1
+		return memory.Change{Agent: &a}, nil
+	})
+}

@@ -1,0 +1,151 @@
+package agents
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/feed"
+)
+
+// rev returns the revision after the change.
+func revAfter(c *memory.Change, rev int64) int64 {
+	if c.Agent != nil {
+		rev = max(rev, c.Agent.Rev)
+	}
+	for _, list := range [2][]memory.Message{c.Append, c.Replace} {
+		for i := range list {
+			rev = max(rev, list[i].Rev)
+		}
+	}
+	return rev
+}
+
+// stir wakes the agent's followers. The caller holds a.mu.
+func (a *liveAgent) stir() {
+	for _, f := range a.feeds {
+		f.Poke()
+	}
+}
+
+// wrote passes a stored change to the agent's followers.
+func (r *registry) wrote(k agentKey, prev int64, c *memory.Change) {
+	a := r.get(k)
+	if a == nil {
+		return
+	}
+	if c.Agent == nil && len(c.Append) == 0 && len(c.Replace) == 0 {
+		return
+	}
+	rev := revAfter(c, prev)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	missed := r.shared && a.rev != 0 && prev > a.rev // another process was in between
+	a.rev = max(a.rev, rev)
+	if len(a.feeds) == 0 {
+		return
+	}
+	w := &feed.Written{Prev: prev, Rev: rev, Agent: c.Agent, Append: c.Append, Replace: c.Replace}
+	if missed {
+		w = nil
+	}
+	for _, f := range a.feeds {
+		f.Put(w)
+		f.Poke()
+	}
+}
+
+// changed informs the agent's followers of a change that only the store knows.
+func (r *registry) changed(k agentKey) {
+	a := r.get(k)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.feeds {
+		f.Put(nil)
+		f.Poke()
+	}
+}
+
+func (r *registry) follow(k agentKey, now time.Time) *feed.Feed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.entry(k, now)
+	f := feed.New(func(f *feed.Feed) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.feeds = slices.DeleteFunc(slices.Clone(a.feeds), func(o *feed.Feed) bool { return o == f })
+		if r.feeds[k]--; r.feeds[k] == 0 {
+			delete(r.feeds, k)
+		}
+		r.drop(k, a)
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.feeds = append(slices.Clone(a.feeds), f)
+	r.feeds[k]++
+	return f
+}
+
+// followed returns the agents that are followed.
+func (r *registry) followed() []agentKey {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Keys(r.feeds))
+}
+
+// knows reports whether the agent's followers have all changes up to the revision, and assumes so
+// from then on.
+func (r *registry) knows(k agentKey, rev int64) bool {
+	a := r.get(k)
+	if a == nil {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.rev >= rev && rev >= 0
+	a.rev = max(a.rev, rev)
+	return known
+}
+
+// Follow returns a feed of what happens to an agent from now on, until it is closed. Each feed
+// costs every write, so use one for an agent, not one for a reader. A followed agent is not idle.
+func (s *Service) Follow(project, id string) *feed.Feed {
+	return s.live.follow(agentKey{project, id}, s.cfg.Now())
+}
+
+// Changed informs the agent's followers that it was changed or erased by another party, such as
+// another server on the same store. Drivers call it. It is cheap if the agent has no followers, may
+// be called from any goroutine and does not block.
+func (s *Service) Changed(project, id string) { s.live.changed(agentKey{project, id}) }
+
+// Searched informs the agent's followers of a search with this many hits.
+func (s *Service) Searched(project, id string, hits int) {
+	a := s.live.get(agentKey{project, id})
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.feeds {
+		f.AddNote(feed.Note{Action: memory.ActionSearched, Count: hits})
+		f.Poke()
+	}
+}
+
+// Doing returns the phase of the answer that is being generated, of several the one that has come
+// furthest, and its turn. ok is false if there is none whose turn is decided.
+func (s *Service) Doing(project, id string) (p memory.Phase, turn int64, ok bool) {
+	for _, f := range s.live.flying(agentKey{project, id}) {
+		t, phase := f.turn.Load(), memory.Phase(f.phase.Load())
+		if t != noTurn && (!ok || phase > p || phase == p && t > turn) {
+			p, turn, ok = phase, t, true
+		}
+	}
+	return p, turn, ok
+}

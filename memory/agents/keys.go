@@ -1,0 +1,41 @@
+package agents
+
+import (
+	"context"
+	"slices"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// ByKey returns the agent with a key: the newest live one, else the newest. It returns
+// fault.NotFound if there is none.
+func (s *Service) ByKey(ctx context.Context, project, key string) (memory.Agent, error) {
+	k := agentKey{project, key}
+	if id, ok := s.keys.GetIfPresent(k); ok {
+		if h, err := s.cfg.Ledger.Head(ctx, project, id); err == nil && !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
+			return h.Agent, nil
+		}
+		s.keys.Invalidate(k)
+	}
+	id, err := s.cfg.Ledger.ByKey(ctx, project, key)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	h, err := s.cfg.Ledger.Head(ctx, project, id)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	if !h.Agent.Status.Ended() && slices.Contains(h.Agent.Settings.Call.Keys, key) {
+		s.keys.Set(k, id)
+	}
+	return h.Agent, nil
+}
+
+// maxKnownKeys is how many call keys are cached. A cached ID is checked against the agent itself.
+const maxKnownKeys = 1 << 14
+
+func newKeyCache() *otter.Cache[agentKey, string] {
+	return otter.Must(&otter.Options[agentKey, string]{MaximumSize: maxKnownKeys})
+}

@@ -1,0 +1,374 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// peers is a Service's side of Peers.
+type peers struct {
+	memory.Peers
+	others atomic.Bool
+	told   map[agentKey]memory.Seen // what was recorded last; of the loop alone
+}
+
+// Times of the work with peers.
+const (
+	// Interval for questions while an answer is being generated and the store cannot notify; an
+	// interrupt at another process waits this long
+	askedEvery = 15 * time.Millisecond
+	askedSafe  = 100 * time.Millisecond // interval if the store notifies
+	// How long a cut may take to be stored before the asking process is informed that it is under
+	// way
+	takeAfter = 100 * time.Millisecond
+	tailEvery = 100 * time.Millisecond // revisions of agents that are followed here
+	beatEvery = time.Second
+	// askedSkew is how much later than a question an answer may have started that it is about.
+	// Clocks are taken from the store.
+	askedSkew = 500 * time.Millisecond
+	seenGrain = 2 * time.Second // activity is recorded again when it is this much later
+	// seenGrace is added to idle timeouts while there are other processes: their activity is known
+	// at most this much later.
+	seenGrace = 5 * time.Second
+	lookLease = 15 * time.Second
+	lookAgain = time.Second
+	// Numbers of new agents are not given out in the order of their commits.
+	relive      = 10 * beatEvery
+	peerTimeout = 5 * time.Second
+)
+
+// cutBy returns the Err value with this text, or nil.
+func cutBy(cause string) error {
+	for _, err := range []error{ErrInterrupted, ErrBargeIn, ErrSpeak, ErrThink, ErrLeave, ErrOvertaken, ErrSuperseded} {
+		if err.Error() == cause {
+			return err
+		}
+	}
+	return nil
+}
+
+// runPeers works with the other processes until ctx is done.
+func (s *Service) runPeers(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.every(ctx, beatEvery, nil, s.beat()) })
+	var changed <-chan struct{}
+	if f, ok := s.peers.Peers.(memory.Followed); ok {
+		changed = f.Changed()
+	}
+	wg.Go(func() { s.every(ctx, tailEvery, changed, s.watchPeers()) })
+	seen := asked{at: map[int64]time.Time{}}
+	take := func(q memory.Question) {
+		if seen.first(q.No) {
+			wg.Go(func() { s.answerPeer(context.WithoutCancel(ctx), q) })
+		}
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case q := <-s.peers.Calls():
+				take(q)
+			}
+		}
+	})
+	var looked time.Time
+	s.every(ctx, askedEvery, nil, func(ctx context.Context) error {
+		if s.live.inFlight.Load() == 0 || s.peers.Hears() && time.Since(looked) < askedSafe {
+			return nil
+		}
+		looked = time.Now()
+		list, err := s.peers.Asked(ctx)
+		for _, q := range list {
+			take(q)
+		}
+		return err
+	})
+}
+
+// asked is the set of questions that were seen.
+type asked struct {
+	mu sync.Mutex
+	at map[int64]time.Time
+}
+
+// first reports whether a question is seen for the first time.
+func (a *asked) first(no int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if len(a.at) >= maxAsked {
+		for no, at := range a.at {
+			if now.Sub(at) > time.Minute { // the store returns those of the last seconds
+				delete(a.at, no)
+			}
+		}
+	}
+	_, again := a.at[no]
+	a.at[no] = now
+	return !again
+}
+
+// maxAsked is how many seen questions are kept before the old ones are forgotten.
+const maxAsked = 1024
+
+// every calls do repeatedly, and when it is woken, until ctx is done. It reports the first of
+// several failures in a row.
+func (s *Service) every(ctx context.Context, pause time.Duration, wake <-chan struct{}, do func(context.Context) error) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	failing := false
+	for {
+		call, cancel := context.WithTimeout(ctx, peerTimeout)
+		err := do(call)
+		cancel()
+		if err != nil && !failing && ctx.Err() == nil {
+			s.cfg.OnError("work with other servers on the store", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-wake:
+		}
+	}
+}
+
+// beat returns the function that records activity here and loads agents created elsewhere.
+func (s *Service) beat() func(context.Context) error {
+	var places []int64 // of the last calls of NewLive
+	return func(ctx context.Context) error {
+		others, err := s.peers.Beat(ctx, s.unseen())
+		if err != nil {
+			return err
+		}
+		s.peers.others.Store(others)
+		if !others {
+			return nil
+		}
+		from := int64(0)
+		if len(places) > 0 {
+			from = places[0]
+		}
+		now := s.cfg.Now()
+		at, err := s.peers.NewLive(ctx, from, func(h memory.Head) error {
+			if s.live.get(keyOf(h.Agent)) == nil {
+				s.adopt(keyOf(h.Agent), now)
+				s.timers.poke(s.dueOf(h), h.Agent.Project, h.Agent.ID)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if places = append(places, at); len(places) > int(relive/beatEvery) {
+			places = places[1:]
+		}
+		return nil
+	}
+}
+
+// unseen returns the activity since it was last recorded.
+func (s *Service) unseen() []memory.Seen {
+	now := s.NowMS()
+	fresh := make(map[agentKey]memory.Seen, len(s.peers.told))
+	var out []memory.Seen
+	s.live.mu.RLock()
+	defer s.live.mu.RUnlock()
+	for k, a := range s.live.agents {
+		n := memory.Seen{Project: k.project, ID: k.id, AskedMS: a.asked.Load() / 1e6, SpokenMS: a.spoken.Load() / 1e6}
+		a.mu.Lock()
+		if len(a.flights) > 0 {
+			n.AskedMS, n.SpokenMS = now, now
+		} else if len(a.feeds) > 0 {
+			n.AskedMS = now
+		}
+		learnt := a.learnt
+		a.mu.Unlock()
+		was, ok := s.peers.told[k]
+		own := n.AskedMS > learnt.AskedMS || n.SpokenMS > learnt.SpokenMS
+		if own && (!ok || n.AskedMS-was.AskedMS >= seenGrain.Milliseconds() || n.SpokenMS-was.SpokenMS >= seenGrain.Milliseconds()) {
+			out, was = append(out, n), n
+		}
+		fresh[k] = was
+	}
+	s.peers.told = fresh
+	return out
+}
+
+// learn takes over what other processes have seen of an agent.
+func (s *Service) learn(ctx context.Context, k agentKey) error {
+	seen, err := s.peers.Seen(ctx, k.project, k.id)
+	if err != nil {
+		return err
+	}
+	a := s.live.get(k)
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.learnt.AskedMS, a.learnt.SpokenMS = max(a.learnt.AskedMS, seen.AskedMS), max(a.learnt.SpokenMS, seen.SpokenMS)
+	for at, ms := range map[*atomic.Int64]int64{&a.asked: seen.AskedMS, &a.spoken: seen.SpokenMS} {
+		if ns := ms * 1e6; ns > at.Load() {
+			at.Store(ns)
+		}
+	}
+	return nil
+}
+
+// watchPeers returns the function that notifies followers of changes by other processes.
+func (s *Service) watchPeers() func(context.Context) error {
+	known := map[agentKey]int64{}
+	follow := func(context.Context, []string, []string) error { return nil }
+	if f, ok := s.peers.Peers.(memory.Followed); ok {
+		follow = f.Follow
+	}
+	return func(ctx context.Context) error {
+		keys := s.live.followed()
+		if !s.peers.others.Load() {
+			keys = nil
+		}
+		projects, ids := make([]string, len(keys)), make([]string, len(keys))
+		for i, k := range keys {
+			projects[i], ids[i] = k.project, k.id
+		}
+		told := follow(ctx, projects, ids)
+		if len(keys) == 0 {
+			clear(known)
+			return told
+		}
+		revs, err := s.peers.Revisions(ctx, projects, ids)
+		if err != nil {
+			return err
+		}
+		fresh := make(map[agentKey]int64, len(keys))
+		for i, k := range keys {
+			// What is followed since the last look may have changed in between.
+			if was, ok := known[k]; (!ok || revs[i] != was) && !s.live.knows(k, revs[i]) {
+				s.live.changed(k)
+			}
+			fresh[k] = revs[i]
+		}
+		known = fresh
+		return told
+	}
+}
+
+// answerPeer handles a question of another process, if it is about an answer that is being
+// generated here.
+func (s *Service) answerPeer(ctx context.Context, q memory.Question) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait+peerTimeout)
+	defer cancel()
+	k := agentKey{q.Project, q.ID}
+	if len(s.live.flying(k)) == 0 {
+		return
+	}
+	var r memory.Reply
+	which := func(f *flight) bool {
+		// The answer started after the question
+		if q.TurnID != nil && *q.TurnID != f.turn.Load() || f.began > q.AtMS+askedSkew.Milliseconds() {
+			return false
+		}
+		said := f.says(q.Heard)
+		r.Foreign = r.Foreign || !said && q.TurnID != nil
+		return said
+	}
+	var err error
+	if q.Cause == "" {
+		r.Phase, _ = s.busyHere(k)
+		for _, f := range s.live.flying(k) {
+			if which(f) {
+				r.Turns = append(r.Turns, f.turn.Load())
+			}
+		}
+	} else if cause := cutBy(q.Cause); cause != nil {
+		cut := s.stopFlights(k, cause, which) // first, because the other process waits for it
+		if !q.Tell && !landed(ctx, cut, takeAfter) {
+			err = s.peers.Take(ctx, q)
+		}
+		r.Turns = s.settled(ctx, cut)
+	}
+	if err == nil && !q.Tell && (len(r.Turns) > 0 || r.Foreign) {
+		err = s.peers.Reply(ctx, q, r)
+	}
+	if err != nil {
+		s.cfg.OnError("answer another server on the store", err)
+	}
+}
+
+// landed reports whether all flights have landed within the time.
+func landed(ctx context.Context, cut []*flight, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for _, f := range cut {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// askIfPending asks the other processes to cut their answers, if the ledger shows that one may be
+// under way; a nil cause only asks. On failure it returns an empty reply, and the caller goes on
+// with what is stored.
+func (s *Service) askIfPending(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) memory.Reply {
+	if s.peers == nil {
+		return memory.Reply{}
+	}
+	_, list, err := s.cfg.Ledger.Recent(ctx, k.project, k.id, pendingLook, false)
+	if err != nil || !pending(list) {
+		return memory.Reply{}
+	}
+	return s.ask(ctx, k, cause, turn, heard)
+}
+
+// ask is askIfPending for a caller that has already checked the ledger.
+func (s *Service) ask(ctx context.Context, k agentKey, cause error, turn *int64, heard *string) memory.Reply {
+	q := memory.Question{Project: k.project, ID: k.id, TurnID: turn, Heard: heard}
+	if cause != nil {
+		q.Cause = cause.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleWait)
+	defer cancel()
+	r, err := s.peers.Ask(ctx, q)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		s.cfg.OnError("ask the other servers on the store", err)
+	}
+	return r
+}
+
+// pendingLook is how many messages are searched for one whose answer is not stored.
+const pendingLook = 16
+
+// pending reports whether the newest messages of a ledger have one whose answer is under way, or
+// was when a process died.
+func pending(list []memory.Message) bool {
+	for i := range list {
+		if at := list[i].AnswerSeq; at != 0 && !slices.ContainsFunc(list, func(m memory.Message) bool { return m.Seq == at }) {
+			return true
+		}
+	}
+	return false
+}
+
+// supersedeElsewhere has other processes give up the turn of a repeated call. It does not wait for
+// them.
+func (s *Service) supersedeElsewhere(ctx context.Context, k agentKey, turn int64) {
+	if s.peers == nil {
+		return
+	}
+	if _, err := s.peers.Ask(ctx, memory.Question{Project: k.project, ID: k.id, Cause: ErrSuperseded.Error(), TurnID: &turn, Tell: true}); err != nil {
+		s.cfg.OnError("ask the other servers on the store", err)
+	}
+}

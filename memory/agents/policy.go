@@ -1,0 +1,66 @@
+package agents
+
+import (
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
+)
+
+// ServerPolicy returns the server's policy with every field set.
+func (s *Service) ServerPolicy() window.Policy { return s.cfg.Policy.Full() }
+
+// PolicyOf returns the policy that applies to an agent, with every field set. It merges the
+// server's, the agent's and, if not nil, the request's, the more specific one winning field by
+// field. llm.max_history, unless it is the default, is the agent's max_messages if its policy has
+// neither that nor a preset.
+func (s *Service) PolicyOf(a *memory.Agent, request *window.Policy) window.Policy {
+	levels := make([]window.Policy, 1, 4)
+	levels[0] = s.cfg.Policy
+	if n := a.Settings.LLM.MaxHistory; n > 0 && (n != memory.DefaultMaxHistory || s.plain()) {
+		levels = append(levels, window.Policy{MaxMessages: &n})
+	}
+	if own := a.Settings.Memory.Policy; own != nil {
+		levels = append(levels, *own)
+	}
+	if request != nil {
+		levels = append(levels, *request)
+	}
+	return window.Merge(levels...)
+}
+
+// plain reports whether the server's own policy is the default.
+func (s *Service) plain() bool {
+	return s.cfg.Policy.IsZero() || s.cfg.Policy == window.Policy{Preset: window.DefaultPreset}
+}
+
+// special reports whether an agent's context is made by another policy than the default with the
+// agent's max_history, which needs no reading.
+func (s *Service) special(a *memory.Agent, request *window.Policy) bool {
+	return !s.plain() || a.Settings.Memory.Policy != nil || request != nil
+}
+
+// Counter returns the token counter of a policy that has every field set.
+func (s *Service) Counter(p *window.Policy) (window.Counter, error) {
+	if s.cfg.Counter == nil || p.Tokens == window.Estimate {
+		return window.Estimated{}, nil
+	}
+	return s.cfg.Counter(p.Tokens)
+}
+
+// CheckPolicy returns fault.Invalid for a policy that this server cannot follow. field is its path.
+func (s *Service) CheckPolicy(field string, p *window.Policy) error {
+	if p == nil {
+		return nil
+	}
+	if err := p.Validate(field); err != nil {
+		return err
+	}
+	if p.Tokens == "" || p.Tokens == window.Estimate {
+		return nil
+	}
+	if s.cfg.Counter == nil {
+		return fault.At(fault.Invalid, field+".tokens", "%q: this server counts by the estimate only", p.Tokens)
+	}
+	_, err := s.cfg.Counter(p.Tokens) // reads the vocabulary now, and not in the first turn
+	return err
+}

@@ -1,0 +1,212 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/event"
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Leave ends an agent. The request is durable when Leave returns. If an answer is being generated
+// or a farewell is spoken, the end itself follows within the farewell's time. key is the call's
+// Idempotency-Key, or "": the call that ended the agent succeeds again with it. It returns
+// fault.NotFound if there is no such agent or it has left.
+func (s *Service) Leave(ctx context.Context, project, id, key string) error {
+	h, err := s.cfg.Ledger.Head(ctx, project, id)
+	if err != nil {
+		return err
+	}
+	if leftWith(h.Agent, key) {
+		return nil
+	}
+	if err := mustBeLeavable(h.Agent); err != nil {
+		return err
+	}
+	k := agentKey{project, id}
+	// Asked before the decision, which must not wait.
+	elsewhere := len(s.askIfPending(ctx, k, nil, nil, nil).Turns) > 0
+	err = s.stop(ctx, project, id, memory.EndOK, key, func(a memory.Agent) error {
+		if leftWith(a, key) {
+			return errLeft
+		}
+		if err := mustBeLeavable(a); err != nil {
+			return err
+		}
+		if _, busy := s.busyHere(k); busy || elsewhere {
+			return errBusy
+		}
+		return nil
+	})
+	if errors.Is(err, errLeft) {
+		return nil
+	}
+	if !errors.Is(err, errBusy) {
+		return err
+	}
+	next := memory.Stopping
+	if f := h.Agent.Settings.Farewell; f.Graceful && f.TimeoutS > 0 {
+		next = memory.Idle
+	}
+	if next == memory.Idle {
+		s.live.setFarewell(agentKey{project, id}, s.cfg.Now().Add(time.Duration(h.Agent.Settings.Farewell.TimeoutS)*time.Second))
+	}
+	if err := s.mark(ctx, project, id, next, key); err != nil {
+		if errors.Is(err, errLeft) {
+			return nil
+		}
+		return err
+	}
+	s.timers.now(project, id) // the timers' loop ends what has been marked, now and after a restart
+	return nil
+}
+
+// errBusy is returned if an answer is being generated and must be stored before the end.
+var errBusy = errors.New("an answer is in flight")
+
+// errLeft is returned if this very call has already ended the agent.
+var errLeft = errors.New("left with the same key")
+
+// leftWith reports whether the call with this key ended the agent.
+func leftWith(a memory.Agent, key string) bool {
+	return key != "" && a.Settings.LeaveKey == key
+}
+
+func mustBeLeavable(a memory.Agent) error {
+	if a.Status == memory.Idle || a.Status == memory.Stopping {
+		return fault.New(fault.NotFound, "agent %s is leaving already", a.ID)
+	}
+	return a.MustBeActive(fault.NotFound)
+}
+
+// mark sets the status of an agent that will end soon.
+func (s *Service) mark(ctx context.Context, project, id string, next memory.Status, key string) error {
+	return s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+		h := view.Head()
+		if leftWith(h.Agent, key) {
+			return memory.Change{}, errLeft
+		}
+		if err := mustBeLeavable(h.Agent); err != nil {
+			return memory.Change{}, err
+		}
+		a := h.Agent
+		a.Status, a.Rev, a.Message, a.Settings.LeaveKey = next, h.Rev+1, memory.EndOK, key
+		return memory.Change{Agent: &a}, nil
+	})
+}
+
+// End ends an agent for good, in any state, and cuts its answers. An agent that has ended stays as
+// it is.
+func (s *Service) End(ctx context.Context, project, id, why string) error {
+	s.Cut(ctx, project, id, ErrLeave)
+	return s.stop(ctx, project, id, why, "", func(memory.Agent) error { return nil })
+}
+
+// stop stores the end: status, stop time, final memory and events in one transaction. may can
+// refuse it; key is that of the call.
+func (s *Service) stop(ctx context.Context, project, id, why, key string, may func(memory.Agent) error) error {
+	// The events contain the whole memory. It is read before the transaction, and again if
+	// something was stored in between.
+	for try := 0; ; try++ {
+		if try == 3 { // a busy agent would outrun us for ever: have it take nothing more
+			if err := s.mark(ctx, project, id, memory.Stopping, key); err != nil && !fault.Is(err, fault.NotFound) {
+				return err
+			}
+			may = func(memory.Agent) error { return nil }
+		}
+		h, err := s.cfg.Ledger.Head(ctx, project, id)
+		if err != nil {
+			return err
+		}
+		if err := may(h.Agent); err != nil {
+			return err
+		}
+		var msgs []memory.Message
+		wants := s.cfg.Events.Wants
+		if wants(project, event.History) || wants(project, event.Turns) || wants(project, event.Metrics) {
+			if msgs, err = s.All(ctx, project, id); err != nil {
+				return err
+			}
+		}
+		now := s.NowMS()
+		a := h.Agent
+		a.Status, a.StopMS, a.Rev = memory.Stopped, now, h.Rev+1
+		if a.Message == "" {
+			a.Message = why
+		}
+		if key != "" {
+			a.Settings.LeaveKey = key
+		}
+		events, err := s.endEvents(&a, msgs, now)
+		if err != nil {
+			return err
+		}
+		stale := false
+		err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
+			now := view.Head()
+			if now.Agent.Status.Ended() {
+				return memory.Change{}, may(now.Agent)
+			}
+			if err := may(now.Agent); err != nil {
+				return memory.Change{}, err
+			}
+			if stale = now.Rev != h.Rev; stale {
+				return memory.Change{}, nil
+			}
+			return memory.Change{Agent: &a, Events: events}, nil
+		})
+		if err != nil || !stale {
+			return err
+		}
+	}
+}
+
+func (s *Service) endEvents(a *memory.Agent, msgs []memory.Message, now int64) ([]memory.Event, error) {
+	var shown []memory.Message
+	for _, m := range memory.ByTurn(a.Settings.Memory.Since(msgs)) {
+		if m.InHistory() {
+			shown = append(shown, m)
+		}
+	}
+	own := a.Settings.Memory.Own(msgs)
+	end := memory.EndOf(msgs, func(turn int64) bool { return s.live.lastTurn(keyOf(*a)) >= turn })
+	facts := []struct {
+		eventType int
+		facts     EventFacts
+	}{
+		{event.Left, EventFacts{}},
+		{event.History, EventFacts{Messages: shown, End: end}},
+		{event.Turns, EventFacts{Messages: own}},
+		{event.Metrics, EventFacts{Messages: own}},
+	}
+	var out []memory.Event
+	for i, f := range facts {
+		ev, err := s.event(a, f.eventType, a.Rev, int64(i), now, f.facts)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ev...)
+	}
+	return out, nil
+}
+
+// Sweep erases ended agents past the retention, a few at a time, and returns how many.
+func (s *Service) Sweep(ctx context.Context) (int, error) {
+	if s.cfg.Retention <= 0 {
+		return 0, nil
+	}
+	const slice = 100
+	total := 0
+	for {
+		n, err := s.cfg.Ledger.Sweep(ctx, s.cfg.Now().Add(-s.cfg.Retention).UnixMilli(), slice)
+		total += n
+		if err != nil || n < slice {
+			return total, err
+		}
+	}
+}
+
+// sweepEvery is how often Run sweeps.
+const sweepEvery = 10 * time.Minute

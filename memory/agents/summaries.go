@@ -1,0 +1,39 @@
+package agents
+
+import "github.com/heardlog/heardlog/memory"
+
+// Summaries makes summaries in the background. Its methods are called after a change is stored, and
+// must not block.
+type Summaries interface {
+	// Grew reports that an agent's memory has grown by at most so many code points and messages.
+	Grew(project, id string, chars, messages int64)
+	// Changed reports that an agent started, or changed in another way than by growing.
+	Changed(project, id string)
+	// Ended reports that an agent has ended or was erased.
+	Ended(project, id string)
+}
+
+// tellSummaries reports a stored change to Summaries. ended is the agent's status after it.
+func (s *Service) tellSummaries(project, id string, c *memory.Change, ended bool) {
+	switch {
+	case ended && c.Agent != nil:
+		s.cfg.Summaries.Ended(project, id)
+	case ended:
+	case c.Agent != nil:
+		s.cfg.Summaries.Changed(project, id)
+	default:
+		chars := int64(0)
+		for _, list := range [][]memory.Message{c.Append, c.Replace} {
+			for i := range list {
+				chars += list[i].Size()
+			}
+		}
+		s.cfg.Summaries.Grew(project, id, chars, int64(len(c.Append)))
+	}
+}
+
+// mayMakeSummaries reports whether an agent's policy may ask for summaries. It is cheap.
+func (s *Service) mayMakeSummaries(a *memory.Agent) bool {
+	m := &a.Settings.Memory
+	return s.cfg.Summaries != nil && (s.special(a, nil) || m.Inherited != nil && len(m.Inherited.Ancestors) > 0)
+}

@@ -1,0 +1,67 @@
+package context
+
+import (
+	"context"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Snapshot is an agent's whole memory as one value, independent of any policy.
+type Snapshot struct {
+	Agent    memory.Agent
+	Messages []memory.Message // in order
+	Summary  string           // "" = none
+	// ToolExchange is kept as it came; "" = none.
+	ToolExchange string
+}
+
+// Snapshot returns an agent's memory, also after its end: the messages in it, and the drafts and
+// answers without words of a restored snapshot, which no LLM gets. The messages are shared: do not
+// change them.
+func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, error) {
+	h, stored, err := s.SinceBase(ctx, project, id)
+	msgs := make([]memory.Message, 0, len(stored))
+	for i := range stored {
+		if m := &stored[i]; m.InMemory() || m.State == memory.Final && m.Raw() != "" {
+			msgs = append(msgs, *m)
+		}
+	}
+	m := &h.Agent.Settings.Memory
+	return Snapshot{h.Agent, msgs, m.Summary, m.ToolExchange}, err
+}
+
+// Restore replaces an agent's memory with a snapshot, all or nothing and durable when it returns;
+// the ledger keeps the old messages. Each message gets its own Seq and turn, and loses its ID. It
+// returns fault.Invalid for too many messages and fault.Stopped if the agent has ended.
+func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) (memory.Agent, error) {
+	if len(in.Messages) > memory.MaxSnapshot {
+		return memory.Agent{}, fault.At(fault.Invalid, "messages", "holds %d messages; at most %d are allowed", len(in.Messages), memory.MaxSnapshot)
+	}
+	summary, err := text.Clean("summary", in.Summary, maxSummary)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	return s.edit(ctx, project, id, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+		c, err := h.Refill(m, in.Messages, s.NowMS(), false)
+		if err != nil {
+			return memory.Change{}, err
+		}
+		m.Summary, m.SummaryMS, m.SummaryUpTo, m.ToolExchange = summary, 0, 0, in.ToolExchange
+		disown(m)
+		if summary != "" {
+			m.SummaryMS = s.NowMS()
+		}
+		return c, nil
+	})
+}
+
+// Clear empties an agent's  The summary stays, and so does the ledger. The cost does not
+// depend on the size of the  It returns fault.Stopped if the agent has ended.
+func (s *Service) Clear(ctx context.Context, project, id string) (memory.Agent, error) {
+	return s.edit(ctx, project, id, func(_ memory.AgentView, h *memory.Head, m *memory.Memory) (memory.Change, error) {
+		m.BaseSeq = h.NextSeq
+		return memory.Change{}, nil
+	})
+}

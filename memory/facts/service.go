@@ -1,0 +1,447 @@
+package facts
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/recall"
+	"github.com/heardlog/heardlog/memory/record"
+)
+
+// Space is the name of the space of a caller's facts.
+const Space = "fact"
+
+const (
+	page   = 1000 // records read at a time
+	atOnce = 50   // facts changed at a time; 2 more at most, and all below record.MaxBytes
+	cached = 64 << 20
+)
+
+// Config is what a Service needs. All fields are required.
+type Config struct {
+	Store record.Store
+	// Upkeep is the same store without the project's limits. Facts whose time is over or whose
+	// proof is lost are stored there: a full project must not keep what is not true.
+	Upkeep  record.Store
+	Ledger  memory.Ledger
+	Items   items.Store
+	Callers Callers
+	Now     func() time.Time
+	NewID   func() string // sortable by time
+	Events  Events
+	// Count is called for metrics with what happened to facts: the name of an event, or "rejected"
+	// with a reason.
+	Count func(what, reason string)
+}
+
+// Callers knows who the callers of a project are and what they allow; see caller.Service.
+type Callers interface {
+	// Names returns all IDs of a caller, by any of them, the one that its facts are kept under
+	// first.
+	Names(ctx context.Context, project, user string) ([]string, error)
+	// KeepsFacts reports whether new facts of a caller may be kept.
+	KeepsFacts(ctx context.Context, project, user string) (bool, error)
+	// Guard returns a check that reports whether a caller was erased since Guard was called.
+	Guard(ctx context.Context, project, user string) (erased func(context.Context) (bool, error), err error)
+}
+
+// Events selects webhook events and writes their bodies.
+type Events interface {
+	// Wants reports whether an endpoint of the project receives the type. It must not block.
+	Wants(project string, eventType int) bool
+	// FactBody returns the body of an event, which never changes.
+	FactBody(n Notice) ([]byte, error)
+}
+
+// Notice is a webhook event about a fact.
+type Notice struct {
+	ID   string
+	Type int
+	AtMS int64
+	User string
+	Fact Fact
+}
+
+// Service keeps facts. Its methods are safe for concurrent use.
+type Service struct {
+	cfg     Config
+	callers *otter.Cache[key, *caller]
+}
+
+type key struct{ project, user string }
+
+func (k key) space() record.Space {
+	return record.Space{Project: k.project, Name: Space, User: k.user}
+}
+
+// caller has the facts of a caller as of a state of their space.
+type caller struct {
+	key
+	// busy is held by the one that uses the rest. It is a channel, so that others can give up
+	// waiting.
+	busy   chan struct{}
+	names  []string // all IDs of the caller
+	loaded bool     // it has been read once
+	state  record.State
+	facts  map[string]*entry
+	// gone are agents of sources that are no longer stored.
+	gone map[string]bool
+	// index is for Recall, with the revisions of the facts in it; nil until it is needed.
+	index   *recall.Index
+	indexed map[string]int64
+}
+
+// entry is a stored fact.
+type entry struct {
+	*Fact
+	rev     int64
+	checked memory.Version // of the source's agent, when the proof last stood
+}
+
+// NewService returns a Service.
+func NewService(cfg Config) *Service {
+	return &Service{cfg: cfg, callers: otter.Must(&otter.Options[key, *caller]{
+		MaximumWeight: cached,
+		Weigher: func(_ key, c *caller) uint32 {
+			return uint32(min(c.state.Bytes*6+1024, 1<<31)) // an estimate, with the index
+		},
+	})}
+}
+
+// Forget drops the facts of a user who was erased from memory.
+func (s *Service) Forget(project, user string) { s.callers.Invalidate(key{project, user}) }
+
+// enter returns the facts of a caller, by any of its names, as they are now, locked; leave unlocks
+// them.
+func (s *Service) enter(ctx context.Context, project, user string) (*caller, error) {
+	names, err := s.cfg.Callers.Names(ctx, project, user)
+	if err != nil {
+		return nil, err
+	}
+	k := key{project, names[0]}
+	c, ok := s.callers.GetIfPresent(k)
+	if !ok {
+		c, _ = s.callers.SetIfAbsent(k, &caller{key: k, busy: make(chan struct{}, 1), facts: map[string]*entry{}, gone: map[string]bool{}})
+	}
+	select {
+	case c.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fault.Wrap(fault.Canceled, context.Cause(ctx), "the call was given up")
+	}
+	c.names = names
+	before := c.state.Bytes
+	if err = s.read(ctx, c); err != nil {
+		c.loaded = false
+		<-c.busy
+		return nil, err
+	}
+	if c.state.Bytes != before {
+		s.callers.ComputeIfPresent(k, func(now *caller) (*caller, otter.ComputeOp) {
+			if now != c { // it was dropped meanwhile
+				return now, otter.CancelOp
+			}
+			return c, otter.WriteOp // weighs it again
+		})
+	}
+	return c, nil
+}
+
+func (c *caller) leave() { <-c.busy }
+
+// read brings the facts up to date with the store.
+func (s *Service) read(ctx context.Context, c *caller) error {
+	for range 2 { // else it changes so fast that what was read last must do
+		if !c.loaded {
+			if err := s.readAll(ctx, c); err != nil {
+				return err
+			}
+		}
+		list, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{ByRev: true, AfterRev: c.state.Rev, Limit: page})
+		if err != nil {
+			return err
+		}
+		if len(list) >= page || state.Whole > c.state.Rev || state.Rev < c.state.Rev {
+			c.loaded = false // too much has changed to follow it
+			continue
+		}
+		for i := range list {
+			if err := c.put(&list[i]); err != nil {
+				return err
+			}
+		}
+		c.state = state
+		if int64(len(c.facts)) == state.Count {
+			return nil
+		}
+		c.loaded = false // records were erased
+	}
+	return s.readAll(ctx, c)
+}
+
+// readAll reads all facts as of a state or newer.
+func (s *Service) readAll(ctx context.Context, c *caller) error {
+	old := c.facts
+	c.facts = map[string]*entry{}
+	q := record.Query{Limit: page}
+	for first := true; ; first = false {
+		list, state, err := s.cfg.Store.Records(ctx, c.space(), q)
+		if err != nil {
+			return err
+		}
+		if first {
+			c.state = state
+		}
+		for i := range list {
+			if err := c.put(&list[i]); err != nil {
+				return err
+			}
+			if was, now := old[list[i].ID], c.facts[list[i].ID]; was != nil && now != nil && was.rev == now.rev {
+				now.checked = was.checked
+			}
+			q.AfterID = list[i].ID
+		}
+		if len(list) < page {
+			c.loaded = true
+			return nil
+		}
+	}
+}
+
+// put takes over a record.
+func (c *caller) put(r *record.Record) error {
+	if r.Deleted {
+		delete(c.facts, r.ID)
+		return nil
+	}
+	f := &Fact{ID: r.ID}
+	if err := json.Unmarshal(r.Body, f); err != nil {
+		return fault.Wrap(fault.Internal, err, "a stored fact cannot be read")
+	}
+	e := &entry{Fact: f, rev: r.Rev}
+	if f.Source != nil {
+		e.checked = f.Source.Checked
+	}
+	c.facts[r.ID] = e
+	return nil
+}
+
+// list returns facts that fit in the order in which they were added.
+func (c *caller) list(fits func(*Fact) bool) []*Fact {
+	var out []*Fact
+	for _, e := range c.facts {
+		if fits == nil || fits(e.Fact) {
+			out = append(out, e.Fact)
+		}
+	}
+	slices.SortFunc(out, older)
+	return out
+}
+
+func older(a, b *Fact) int {
+	return cmp.Or(cmp.Compare(a.order(), b.order()), cmp.Compare(a.CreatedUS, b.CreatedUS), cmp.Compare(a.ID, b.ID))
+}
+
+// change is what one decision does to the facts of a caller.
+type change struct {
+	*caller
+	now     time.Time
+	puts    map[string]*Fact
+	drops   []string
+	notices []Notice
+	counts  []string
+}
+
+func (s *Service) newChange(c *caller) *change {
+	return &change{caller: c, now: s.cfg.Now(), puts: map[string]*Fact{}}
+}
+
+// get returns a fact as the change leaves it, or fault.NotFound.
+func (t *change) get(id string) (*Fact, error) {
+	if f := t.puts[id]; f != nil {
+		return f, nil
+	}
+	if e := t.facts[id]; e != nil {
+		return e.Fact, nil
+	}
+	return nil, notFound(id)
+}
+
+// put stores a fact with an event of its history. One whose time is over is stored as expired.
+func (t *change) put(f *Fact, name, cause string) {
+	ms := t.now.UnixMilli()
+	f.UpdatedUS = t.now.UnixMicro()
+	if f.ended(t.now) {
+		if f.State == Active && f.ActiveMS == 0 {
+			f.ActiveMS = ms
+		}
+		if f.State == Active || f.State == Draft {
+			f.State = Expired
+		}
+	}
+	switch f.State {
+	case Active:
+		if f.ActiveMS == 0 {
+			f.ActiveMS = ms
+		}
+		f.EndedMS = 0
+	case Draft:
+		f.EndedMS = 0
+	case Superseded, Withdrawn, Expired:
+		if f.EndedMS == 0 {
+			f.EndedMS = ms
+		}
+	}
+	f.Confidence = round(f.Confidence)
+	f.History = append(slices.Clone(f.History), Event{AtMS: ms, Name: name, Cause: cause, State: f.State, Confidence: f.Confidence})
+	f.History = f.History[max(0, len(f.History)-maxHistory):]
+	var was State
+	if old, err := t.get(f.ID); err == nil {
+		was = old.State
+	}
+	t.puts[f.ID] = f
+	t.counts = append(t.counts, name)
+	if n := noticeOf(was, f.State); n != 0 {
+		t.notices = append(t.notices, Notice{Type: n, AtMS: ms, User: t.user, Fact: *f})
+	}
+}
+
+// edit returns a copy of a fact to change and put.
+func edit(f *Fact) *Fact {
+	c := *f
+	if f.Source != nil {
+		s := *f.Source
+		c.Source = &s
+	}
+	return &c
+}
+
+func notFound(id string) error { return fault.New(fault.NotFound, "there is no fact %q", clip(id)) }
+
+// update runs a decision on the facts of a caller, after those were withdrawn that have lost their
+// proof, and stores what it did.
+func (s *Service) update(ctx context.Context, project, user string, decide func(*change) error) error {
+	return retry(ctx, func() error {
+		c, err := s.current(ctx, project, user)
+		if err != nil {
+			return err
+		}
+		defer c.leave()
+		t := s.newChange(c)
+		if err := decide(t); err != nil {
+			return err
+		}
+		if before, after := t.active(); after > max(before, MaxActive) {
+			return fault.New(fault.Quota, "the caller has %d active facts; at most %d are allowed; delete or decay some first", before, MaxActive)
+		}
+		return s.commit(ctx, s.cfg.Store, t)
+	})
+}
+
+// retry is record.Retry for facts.
+func retry(ctx context.Context, change func() error) error {
+	return record.Retry(ctx, "the facts of this caller", change)
+}
+
+// active returns how many facts are active before and after a change.
+func (t *change) active() (before, after int) {
+	for id, e := range t.facts {
+		if e.State == Active {
+			before++
+			if t.puts[id] == nil && !slices.Contains(t.drops, id) {
+				after++
+			}
+		}
+	}
+	for _, f := range t.puts {
+		if f.State == Active {
+			after++
+		}
+	}
+	return before, after
+}
+
+// commit stores what a change did. It fails with record.ErrStale.
+func (s *Service) commit(ctx context.Context, store record.Store, t *change) error {
+	if len(t.puts)+len(t.drops) == 0 {
+		return nil
+	}
+	var changes []record.Change
+	for id, f := range t.puts {
+		body, err := json.Marshal(f)
+		if err != nil {
+			return err
+		}
+		c := record.Change{ID: id, Body: body, If: record.Absent}
+		if e := t.facts[id]; e != nil {
+			c.If = e.rev
+		}
+		changes = append(changes, c)
+	}
+	for _, id := range t.drops {
+		changes = append(changes, record.Change{ID: id, If: t.facts[id].rev})
+	}
+	slices.SortFunc(changes, func(a, b record.Change) int { return cmp.Compare(a.ID, b.ID) })
+	events, err := s.events(t)
+	if err != nil {
+		return err
+	}
+	limit := record.Limit{Records: MaxFacts, Of: "facts of this caller, in any state"}
+	state, err := store.ChangeRecords(ctx, t.space(), changes, limit, events, t.now.UnixMilli())
+	if err != nil {
+		t.loaded = t.loaded && errors.Is(err, record.ErrStale)
+		return err
+	}
+	for id, f := range t.puts {
+		e := &entry{Fact: f, rev: state.Rev}
+		if f.Source != nil {
+			e.checked = f.Source.Checked
+		}
+		t.facts[id] = e
+	}
+	for _, id := range t.drops {
+		delete(t.facts, id)
+	}
+	if state.Rev == t.state.Rev+1 { // else others have changed something too, which is read next time
+		t.state = state
+	}
+	for _, what := range t.counts {
+		s.cfg.Count(what, "")
+	}
+	return nil
+}
+
+// events returns the outbox rows of a change.
+func (s *Service) events(t *change) ([]memory.Event, error) {
+	var out []memory.Event
+	for i := range t.notices {
+		n := &t.notices[i]
+		if !s.cfg.Events.Wants(t.project, n.Type) {
+			continue
+		}
+		n.ID = s.cfg.NewID()
+		body, err := s.cfg.Events.FactBody(*n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, memory.Event{ID: n.ID, Type: n.Type, CreatedMS: n.AtMS, Body: body})
+	}
+	return out, nil
+}
+
+// allowed fails with fault.Forbidden if no new facts of a caller may be kept.
+func (s *Service) allowed(ctx context.Context, project, user string) error {
+	ok, err := s.cfg.Callers.KeepsFacts(ctx, project, user)
+	if err == nil && !ok {
+		err = fault.New(fault.Forbidden, "the caller's consent does not allow to keep facts")
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package recall
+
+import (
+	"maps"
+	"math"
+	"slices"
+)
+
+// spare is how many hits more than asked for are ranked, so that collapsed ones are replaced.
+const spare = 5
+
+// sameShare is how much of the shorter text the longer one must contain to say the same.
+const sameShare = .9
+
+// collapse folds hits that say the same into the newest of them, at the rank of the best, and
+// returns the best k.
+func collapse(hits []Hit, k int) []Hit {
+	var out []Hit
+	for _, h := range hits {
+		at := slices.IndexFunc(out, func(o Hit) bool { return o.Role == h.Role && alike(&o, &h) && same(o.Text, h.Text) })
+		if at < 0 {
+			if len(out) < k {
+				out = append(out, h)
+			}
+			continue
+		}
+		best := &out[at]
+		if h.At > best.At {
+			also := append(best.Also, best.Turn)
+			best.Turn, best.doc, best.Also = h.Turn, h.doc, also
+		} else {
+			best.Also = append(best.Also, h.Turn)
+		}
+	}
+	return out
+}
+
+// negations turn a sentence into its opposite.
+var negations = wordSet("no not never don didn doesn isn wasn won can cannot nicht kein keine nie ne pas jamais nunca não non mai niet geen не ни inte aldrig ikke")
+
+// alike reports whether two hits may say the same: they have about the same length and match about
+// as well. It is cheap.
+func alike(a, b *Hit) bool {
+	short, long := min(len(a.Text), len(b.Text)), max(len(a.Text), len(b.Text))
+	return 10*short >= 8*long && math.Abs(a.Parts.Words-b.Parts.Words) < .1 && math.Abs(a.Parts.Grams-b.Parts.Grams) < .05
+}
+
+// same reports whether the longer of two texts contains the words of the shorter, nearly all, and
+// both have the same numbers, dates and negations.
+func same(a, b string) bool {
+	inA, exactA := wordsIn(a)
+	inB, exactB := wordsIn(b)
+	if len(inA) > len(inB) {
+		inA, inB = inB, inA
+	}
+	both := 0
+	for w := range inA {
+		if inB[w] {
+			both++
+		}
+	}
+	return both > 0 && float64(both) >= sameShare*float64(len(inA)) && maps.Equal(exactA, exactB)
+}
+
+// wordsIn returns the words of a text, and those of them that must be the same.
+func wordsIn(s string) (all, exact map[string]bool) {
+	all, exact = map[string]bool{}, map[string]bool{}
+	split(s, func(w word) {
+		all[w.text] = true
+		if w.digits || negations[w.text] || months[w.text] > 0 || weekdays[w.text] > 0 {
+			exact[w.text] = true
+		}
+	})
+	return all, exact
+}
+
+// BytesPerToken is the assumed length of a token. Bytes are closer than characters: those of other
+// scripts than Latin have more of both.
+const BytesPerToken = 4
+
+// surround sets the context of hits and leaves out the hits that do not fit the query's budget, but
+// never the first.
+func (x *Index) surround(hits []Hit, q *Query) []Hit {
+	if q.Budget == 0 {
+		return hits
+	}
+	left := q.Budget * BytesPerToken
+	given := map[int32]bool{}
+	for i := range hits {
+		given[hits[i].doc] = true
+	}
+	for i := range hits {
+		h := &hits[i]
+		if left -= len(h.Text); left < 0 && i > 0 {
+			return hits[:i]
+		}
+		d := &x.docs[h.doc]
+		for _, at := range []int{int(d.at) - 1, int(d.at) + 1} {
+			if at < 0 || at >= len(d.call.docs) || given[d.call.docs[at]] {
+				continue
+			}
+			n := &x.docs[d.call.docs[at]]
+			t := n.Turn
+			if len(t.Text) > left || q.excepts(n) {
+				continue
+			}
+			left -= len(t.Text)
+			given[d.call.docs[at]] = true
+			h.Context = append(h.Context, t)
+		}
+	}
+	return hits
+}

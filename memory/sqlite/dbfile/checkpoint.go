@@ -1,0 +1,137 @@
+package dbfile
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// checkpointPages is how many pages of the write-ahead log, of 4 KiB each, may be missing in the
+// database file before they are copied there.
+const checkpointPages = 2000
+
+// SQLite makes its own checkpoints inside a commit, and all callers of that commit wait. Here
+// another connection copies the log while commits go on, and then takes the writer's turn for what
+// came meanwhile. The next commit starts the log from its beginning, so it stays bounded and is
+// overwritten in place, which is cheaper to sync than a growing file.
+
+// checkLog asks for a checkpoint if the log has grown; its caller has the turn.
+func (d *DB) checkLog() {
+	// An error is met again, and reported, by the checkpoint or by the next commit.
+	if left, _ := checkpoint(d.writer.Conn, "NOOP"); left < d.checkpointAt {
+		return
+	}
+	select {
+	case d.checkpointDue <- struct{}{}:
+	default: // asked for already
+	}
+}
+
+// checkpointLoop makes checkpoints until checkpointDue is closed. Every second it checks that the
+// files are still those that were opened. It reports the first error, and the end of it.
+func (d *DB) checkpointLoop() {
+	defer close(d.checkpointsEnded)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	failed := false
+	for {
+		select {
+		case _, open := <-d.checkpointDue:
+			if !open {
+				return
+			}
+			d.checkpoint()
+		case <-tick.C:
+			err := d.watch.checkHeader()
+			if (err != nil) != failed {
+				d.o.Report("the database file", err)
+			}
+			failed = err != nil
+			d.scrub()
+		case <-d.scrubDue:
+			d.scrub()
+		}
+	}
+}
+
+// checkpoint moves the log into the file, unless that is no longer the file that was opened.
+func (d *DB) checkpoint() {
+	if d.watch.checkHeader() != nil {
+		return
+	}
+	_, _ = checkpoint(d.helper, "PASSIVE") // errors show in the second one
+	d.writer.turn <- struct{}{}
+	left, err := checkpoint(d.helper, "PASSIVE")
+	// A checkpoint that fails, on a full disk for example, may have written the header already.
+	if err = errors.Join(err, d.watch.checkpointed()); err != nil {
+		left = d.checkpointAt // tried again when the log has grown by as much; it is safe there
+	}
+	d.checkpointAt = left + checkpointPages
+	select {
+	case <-d.checkpointDue: // asked for during the first one
+	default:
+	}
+	<-d.writer.turn
+}
+
+// checkpoint copies what can be copied without waiting, or nothing if mode is NOOP, and returns how
+// many pages of the log are still needed.
+func checkpoint(c *Conn, mode string) (left int, err error) {
+	err = c.Each("PRAGMA wal_checkpoint("+mode+")", nil, func(row Row) error {
+		// Both are -1 while another connection makes one.
+		left = int(row.Int(1) - row.Int(2))
+		return nil
+	})
+	return left, err
+}
+
+// scrubWait is how long Scrub waits for readers of an old state, scrubPause how often it asks.
+const (
+	scrubWait  = time.Second
+	scrubPause = 20 * time.Millisecond
+)
+
+// Scrub removes what was erased from the write-ahead log. While a reader of an old state prevents
+// that, such as a backup, Scrub gives up after a second, and the store tries again every second.
+func (d *DB) Scrub(ctx context.Context) error {
+	n := d.scrubAsked.Add(1)
+	late := time.After(scrubWait)
+	for d.scrubbed.Load() < n {
+		select {
+		case d.scrubDue <- struct{}{}:
+		default: // asked for already
+		}
+		select {
+		case <-ctx.Done():
+			return Ended(ctx)
+		case <-late:
+			return nil
+		case <-d.checkpointsEnded: // closing the file empties the log
+			return nil
+		case <-time.After(scrubPause):
+		}
+	}
+	return nil
+}
+
+// scrub empties the log if that was asked for. Only checkpointLoop calls it. An error is met again,
+// and reported, by the next checkpoint.
+func (d *DB) scrub() {
+	n := d.scrubAsked.Load()
+	if d.scrubbed.Load() >= n || d.watch.checkHeader() != nil {
+		return
+	}
+	d.writer.turn <- struct{}{}
+	done := false
+	d.watch.whileTruncated(func() {
+		_ = d.helper.Script("PRAGMA busy_timeout = 1") // writers wait for this
+		busy, err := d.helper.Number("PRAGMA wal_checkpoint(TRUNCATE)")
+		done = err == nil && busy == 0
+		_ = d.helper.Script("PRAGMA busy_timeout = 5000")
+	})
+	if err := d.watch.checkpointed(); err == nil && done {
+		d.scrubbed.Store(n)
+		d.checkpointAt = checkpointPages
+	}
+	<-d.writer.turn
+}

@@ -1,0 +1,21 @@
+package storetest
+
+import (
+	"github.com/heardlog/heardlog/memory/engine"
+	"github.com/heardlog/heardlog/memory/inmem"
+)
+
+// InMemory is an engine over a store in memory, with everything else that the store keeps: what a
+// test of rules needs.
+type InMemory struct {
+	*engine.Engine
+	inMemory // one level deeper, so that the engine's methods win
+}
+
+type inMemory struct{ *inmem.Store }
+
+// New returns an empty InMemory.
+func New() *InMemory {
+	s := inmem.New()
+	return &InMemory{engine.New(s, engine.Options{}), inMemory{s}}
+}

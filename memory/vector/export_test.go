@@ -1,0 +1,19 @@
+package vector
+
+// EachWord is eachWord for tests.
+var EachWord = eachWord
+
+// Residents returns how many indexes are in memory.
+func (s *Service) Residents() int {
+	s.indexes.CleanUp()
+	return s.indexes.EstimatedSize()
+}
+
+// Body returns the body of a document's record.
+func Body(d *Document) []byte {
+	b, err := d.body()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

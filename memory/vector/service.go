@@ -1,0 +1,453 @@
+package vector
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/record"
+)
+
+// Config is what a Service needs. All fields are required.
+type Config struct {
+	Store record.Store
+	MaxMB int // memory for all indexes; one takes at most half of it
+	Now   func() time.Time
+	NewID func() string // of documents that come without one
+
+	// Embedder makes embeddings of documents and queries without one; nil = none. Endpoint and
+	// ModelName identify its model. OnError is called when it fails, and is required with it.
+	Embedder            Embedder
+	Endpoint, ModelName string
+	OnError             func(what string, err error)
+}
+
+// Service holds the rules of collections over a store. Its methods are safe for concurrent use.
+type Service struct {
+	cfg     Config
+	indexes *otter.Cache[Collection, *resident]
+	loads   chan struct{} // has a value for each index that is being read from its beginning
+	place   atomic.Int64  // the last one in the order of insertion
+
+	model atomic.Pointer[Model] // of the Embedder; nil until it is known
+	wake  chan struct{}         // has a value when a collection waits
+
+	mu      sync.Mutex // guards the rest
+	waiting []Collection
+	queued  map[Collection]bool // those that wait
+	failed  map[Collection]*failure
+}
+
+// New returns a Service.
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, loads: make(chan struct{}, loaders), wake: make(chan struct{}, 1), queued: map[Collection]bool{}, failed: map[Collection]*failure{}, indexes: otter.Must(&otter.Options[Collection, *resident]{
+		MaximumWeight: uint64(cfg.MaxMB) << 10,
+		Weigher:       func(_ Collection, r *resident) uint32 { return uint32(r.kilobytes.Load()) + 1 },
+	})}
+}
+
+// about is the record of a collection, in a space of its own.
+type about struct {
+	Dimensions int `json:"dimensions,omitempty"`
+}
+
+// aboutSpace is the space of the collections' own records, by their names.
+func (c Collection) aboutSpace() record.Space {
+	return record.Space{Project: c.Project, Name: "vectors", User: c.User}
+}
+
+// retry is record.Retry for documents.
+func retry(ctx context.Context, change func() error) error {
+	return record.Retry(ctx, "the documents of this collection", change)
+}
+
+// open makes sure that a collection has a record, and that its embeddings have the given dimension;
+// 0 = any.
+func (s *Service) open(ctx context.Context, c Collection, dims int) error {
+	return retry(ctx, func() error {
+		r, a, err := s.about(ctx, c)
+		switch {
+		case err != nil:
+			return err
+		case dims != 0 && a.Dimensions != 0 && dims != a.Dimensions:
+			return fault.At(fault.Invalid, "embedding", "has %d numbers, but the embeddings of collection %q have %d", dims, c.Name, a.Dimensions)
+		case r.Rev != 0 && (dims == 0 || dims == a.Dimensions):
+			return nil
+		}
+		body, err := json.Marshal(about{Dimensions: dims})
+		if err != nil {
+			return err
+		}
+		_, err = s.cfg.Store.ChangeRecords(ctx, c.aboutSpace(), []record.Change{{ID: c.Name, Body: body, If: r.Rev}}, record.Limit{Records: MaxCollections, Of: "collections"}, nil, s.nowMS())
+		return err
+	})
+}
+
+// about returns a collection's record; both are zero if there is none.
+func (s *Service) about(ctx context.Context, c Collection) (r record.Record, a about, err error) {
+	r, err = s.cfg.Store.Record(ctx, c.aboutSpace(), c.Name)
+	if fault.Is(err, fault.NotFound) {
+		return record.Record{}, a, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(r.Body, &a)
+	}
+	return r, a, err
+}
+
+func (s *Service) nowMS() int64 { return s.cfg.Now().UnixMilli() }
+
+// nextPlace returns the next place in the order of insertion, Unix µs.
+func (s *Service) nextPlace() int64 {
+	for {
+		last := s.place.Load()
+		next := max(s.cfg.Now().UnixMicro(), last+1)
+		if s.place.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// Put stores documents and returns their IDs. One without an ID gets a new one. One whose ID is
+// there replaces that document and keeps its place in the order of insertion. Of several with the
+// same ID the last one wins, at the place of the first.
+//
+// More than a few hundred are stored in pieces: if one fails, those before it are stored.
+func (s *Service) Put(ctx context.Context, c Collection, docs []Document) ([]string, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if len(docs) == 0 || len(docs) > MaxBatch {
+		return nil, fault.At(fault.Invalid, "documents", "has %d; it must have 1 to %d", len(docs), MaxBatch)
+	}
+	dims := 0
+	ids, last := make([]string, len(docs)), map[string]int{}
+	for i := range docs {
+		d, field := &docs[i], ""
+		if len(docs) > 1 {
+			field = fmt.Sprintf("documents[%d].", i)
+		}
+		if err := d.check(field); err != nil {
+			return nil, err
+		}
+		if n := len(d.Embedding); n > 0 {
+			if dims != 0 && n != dims {
+				return nil, fault.At(fault.Invalid, field+"embedding", "has %d numbers, but one before it has %d", n, dims)
+			}
+			dims = n
+		}
+		if ids[i] = d.ID; ids[i] == "" {
+			ids[i] = s.cfg.NewID()
+		}
+		last[ids[i]] = i
+	}
+	if err := s.open(ctx, c, dims); err != nil {
+		return nil, err
+	}
+	var piece []put
+	size := 0
+	for i, id := range ids {
+		at, ok := last[id]
+		if !ok {
+			continue // it came earlier
+		}
+		delete(last, id)
+		p := put{Document: docs[at], fresh: docs[i].ID == ""}
+		p.ID = id
+		body, err := p.body()
+		if err != nil {
+			return nil, err
+		}
+		need := len(p.ID) + len(body) + 2*len("-9223372036854775808") // its place and time are not set yet
+		if size += need; size > record.MaxBytes || len(piece) == record.MaxChanges {
+			if err := s.putPiece(ctx, c, piece); err != nil {
+				return nil, err
+			}
+			piece, size = piece[:0], need
+		}
+		piece = append(piece, p)
+	}
+	err := s.putPiece(ctx, c, piece)
+	s.queue(c)
+	return ids, err
+}
+
+// put is a document to store. fresh means that its ID is new.
+type put struct {
+	Document
+	fresh bool
+}
+
+// putPiece stores some documents, all or none.
+func (s *Service) putPiece(ctx context.Context, c Collection, piece []put) error {
+	changes := make([]record.Change, len(piece))
+	return retry(ctx, func() error {
+		for i := range piece {
+			p := &piece[i]
+			change := record.Change{ID: p.ID}
+			p.CreatedUS = 0
+			if !p.fresh {
+				old, err := s.cfg.Store.Record(ctx, c.space(), p.ID)
+				switch {
+				case err == nil:
+					d, err := document(&old)
+					if err != nil {
+						return err
+					}
+					change.If, p.CreatedUS = old.Rev, d.CreatedUS
+				case !fault.Is(err, fault.NotFound):
+					return err
+				}
+			}
+			if p.CreatedUS == 0 {
+				p.CreatedUS = s.nextPlace()
+				p.UpdatedMS = p.CreatedUS / 1000
+			} else {
+				p.UpdatedMS = max(s.nowMS(), p.CreatedUS/1000)
+			}
+			var err error
+			if change.Body, err = p.body(); err != nil {
+				return err
+			}
+			changes[i] = change
+		}
+		_, err := s.cfg.Store.ChangeRecords(ctx, c.space(), changes, record.Limit{Records: MaxDocuments, Of: "documents in this collection"}, nil, s.nowMS())
+		return err
+	})
+}
+
+// Get returns a document, or fault.NotFound.
+func (s *Service) Get(ctx context.Context, c Collection, id string) (Document, error) {
+	if err := c.check(); err != nil {
+		return Document{}, err
+	}
+	if err := checkID("id", id); err != nil {
+		return Document{}, err
+	}
+	r, err := s.cfg.Store.Record(ctx, c.space(), id)
+	if fault.Is(err, fault.NotFound) {
+		return Document{}, fault.New(fault.NotFound, "collection %q has no document %q", c.Name, id)
+	}
+	if err != nil {
+		return Document{}, err
+	}
+	return document(&r)
+}
+
+// Delete deletes documents and returns how many were there. Others are ignored.
+func (s *Service) Delete(ctx context.Context, c Collection, ids []string) (int, error) {
+	if err := c.check(); err != nil {
+		return 0, err
+	}
+	if len(ids) > MaxBatch {
+		return 0, fault.At(fault.Invalid, "ids", "has %d; at most %d are allowed", len(ids), MaxBatch)
+	}
+	for i, id := range ids {
+		if err := checkID(fmt.Sprintf("ids[%d]", i), id); err != nil {
+			return 0, err
+		}
+	}
+	return s.remove(ctx, c, ids, nil)
+}
+
+// DeleteWhere deletes the documents whose metadata have all members of filter, an object with at
+// least one, and returns how many those were.
+func (s *Service) DeleteWhere(ctx context.Context, c Collection, filter json.RawMessage) (int, error) {
+	if err := c.check(); err != nil {
+		return 0, err
+	}
+	values, err := members("filter", filter)
+	if err != nil {
+		return 0, err
+	}
+	if len(values) == 0 {
+		return 0, fault.At(fault.Invalid, "filter", "is empty; to delete all documents, delete the collection")
+	}
+	r, err := s.upToDate(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	var ids []string
+	r.mu.RLock()
+	keep := r.index.filter(values)
+	for i := range r.index.docs {
+		if e := &r.index.docs[i]; e.id != "" && keep(e) {
+			ids = append(ids, e.id)
+		}
+	}
+	r.mu.RUnlock()
+	return s.remove(ctx, c, ids, values)
+}
+
+// removePiece is how many documents one commit deletes.
+const removePiece = 200
+
+// remove deletes the documents that still match a filter; nil = any.
+func (s *Service) remove(ctx context.Context, c Collection, ids []string, filter map[string]string) (n int, err error) {
+	for len(ids) > 0 {
+		piece := ids[:min(removePiece, len(ids))]
+		ids = ids[len(piece):]
+		var changes []record.Change
+		err := retry(ctx, func() error {
+			changes = changes[:0]
+			seen := map[string]bool{}
+			for _, id := range piece {
+				r, err := s.cfg.Store.Record(ctx, c.space(), id)
+				if fault.Is(err, fault.NotFound) || seen[id] {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				d, err := document(&r)
+				if err != nil {
+					return err
+				}
+				if d.matches(filter) {
+					changes = append(changes, record.Change{ID: id, If: r.Rev})
+					seen[id] = true
+				}
+			}
+			if len(changes) == 0 {
+				return nil
+			}
+			_, err := s.cfg.Store.ChangeRecords(ctx, c.space(), changes, record.Limit{}, nil, s.nowMS())
+			return err
+		})
+		if err != nil {
+			return n, err
+		}
+		n += len(changes)
+	}
+	return n, nil
+}
+
+// matches reports whether the metadata have all members of a filter. A null matches none, too.
+func (d *Document) matches(filter map[string]string) bool {
+	if len(filter) == 0 {
+		return true
+	}
+	own, err := members("metadata", d.Metadata)
+	if err != nil {
+		return false
+	}
+	for name, want := range filter {
+		if got, ok := own[name]; got != want && (ok || want != "null") {
+			return false
+		}
+	}
+	return true
+}
+
+// Clear deletes all documents of a collection, and returns how many there were. Without a user it
+// deletes those of all users, too. A document that is stored meanwhile may go or stay.
+func (s *Service) Clear(ctx context.Context, c Collection) (int, error) {
+	if err := c.check(); err != nil {
+		return 0, err
+	}
+	users := []string{c.User}
+	for after := (record.Space{}); c.User == ""; {
+		spaces, err := s.cfg.Store.RecordSpaces(ctx, c.Project, c.space().Name, after, page)
+		if err != nil {
+			return 0, err
+		}
+		for _, at := range spaces {
+			users = append(users, at.User)
+			after = at
+		}
+		if len(spaces) < page {
+			break
+		}
+	}
+	n, err := s.cfg.Store.EraseRecords(ctx, c.Project, c.User, c.space().Name)
+	if err != nil {
+		return n, err
+	}
+	for _, user := range users {
+		of := Collection{c.Project, c.Name, user}
+		if _, err := s.cfg.Store.ChangeRecords(ctx, of.aboutSpace(), []record.Change{{ID: c.Name, If: record.Any}}, record.Limit{}, nil, s.nowMS()); err != nil {
+			return n, err
+		}
+		s.indexes.Invalidate(of)
+	}
+	return n, nil
+}
+
+// Forget drops the indexes of all collections of a user who was erased from memory.
+func (s *Service) Forget(project, user string) {
+	for c := range s.indexes.Keys() {
+		if c.Project == project && c.User == user {
+			s.indexes.Invalidate(c)
+		}
+	}
+}
+
+// Info describes a collection.
+type Info struct {
+	Name       string
+	Dimensions int // of its embeddings; 0 without any
+	Documents  int
+	Bytes      int64
+}
+
+// Describe returns what a collection holds. One that was never written to is empty.
+func (s *Service) Describe(ctx context.Context, c Collection) (Info, error) {
+	_, a, err := s.about(ctx, c)
+	if err != nil {
+		return Info{}, err
+	}
+	_, state, err := s.cfg.Store.Records(ctx, c.space(), record.Query{Limit: 1})
+	return Info{Name: c.Name, Dimensions: a.Dimensions, Documents: int(state.Count), Bytes: state.Bytes}, err
+}
+
+// List returns the documents of a collection by their IDs, after the given one ("" = from the
+// beginning), limit at most.
+func (s *Service) List(ctx context.Context, c Collection, after string, limit int) ([]Document, Info, error) {
+	if err := c.check(); err != nil {
+		return nil, Info{}, err
+	}
+	info, err := s.Describe(ctx, c)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	list, _, err := s.cfg.Store.Records(ctx, c.space(), record.Query{AfterID: after, Limit: limit})
+	if err != nil {
+		return nil, Info{}, err
+	}
+	out := make([]Document, len(list))
+	for i := range list {
+		if out[i], err = document(&list[i]); err != nil {
+			return nil, Info{}, err
+		}
+	}
+	return out, info, nil
+}
+
+// Collections returns the collections of a project by their names, after the given one ("" = from
+// the beginning), limit at most. A user sees those that hold documents of theirs.
+func (s *Service) Collections(ctx context.Context, project, user, after string, limit int) ([]Info, error) {
+	of := Collection{Project: project, Name: "any", User: user}
+	if err := of.check(); err != nil {
+		return nil, err
+	}
+	list, _, err := s.cfg.Store.Records(ctx, of.aboutSpace(), record.Query{AfterID: after, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	var out []Info
+	for _, r := range list {
+		info, err := s.Describe(ctx, Collection{project, strings.Clone(r.ID), of.User})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, info)
+	}
+	return out, nil
+}

@@ -1,0 +1,63 @@
+package platform_test
+
+import (
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/heardlog/heardlog/platform"
+)
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"+4930123456": "+4930123456", "+49 30 123-456": "+4930123456", "+49 (0)30 123456": "+4930123456", "004930123456": "+4930123456",
+		"tel:+1-415-555-0100": "+14155550100", "sip:+14155550100@carrier.example;user=phone": "+14155550100", "whatsapp:+14155550100": "+14155550100",
+		" +1 (415) 555.0100 ": "+14155550100",
+		"4155550100":          "", "030 123456": "", "+0301234567": "", "+49": "", "+12345678901234567": "", "+49 30 CALLME": "", "anna": "", "": "", "client:anna": "",
+		"+4930123456,": "", "sip:anna@example.com": "", "+４９３０１２３４５６": "",
+	} {
+		if got, ok := platform.Number(in); got != want || ok != (want != "") {
+			t.Errorf("%q is %q %v, want %q", in, got, ok, want)
+		}
+	}
+}
+
+func TestWithheld(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]bool{
+		"+266696687": true, "+7378742833": true, "+86282452253": true, "Anonymous": true, "sip:anonymous@anonymous.invalid": true, "RESTRICTED": true,
+		"+4930123456": false, "anna": false, "": false, "unknown-17": false,
+	} {
+		if got := platform.Withheld(in); got != want {
+			t.Errorf("%q is withheld: %v", in, got)
+		}
+	}
+}
+
+// TestCaller: the number is found where each platform sends it, in any form. Withheld numbers name
+// no caller.
+func TestCaller(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"call":{"id":"c","customer":{"number":"+4930123456"}}}`:                                        "+4930123456",
+		`{"customer":{"number":"+49 30 123456"}}`:                                                        "+4930123456",
+		`{"call":{"from_number":"+4930123456"}}`:                                                         "+4930123456",
+		`{"metadata":{"from_number":"004930123456"}}`:                                                    "+4930123456",
+		`{"elevenlabs_extra_body":{"system__caller_id":"+4930123456"}}`:                                  "+4930123456",
+		`{"metadata":{"telnyx_end_user_target":"+4930123456"}}`:                                          "+4930123456",
+		`{"metadata":{"From":"whatsapp:+4930123456"}}`:                                                   "+4930123456",
+		`{"metadata":{"sip.phoneNumber":"+4930123456"}}`:                                                 "+4930123456",
+		`{"call":{"customer":{"number":"+266696687"}}}`:                                                  "",
+		`{"metadata":{"from":"anonymous"}}`:                                                              "",
+		`{"metadata":{"from":"sip:anonymous@anonymous.invalid"}}`:                                        "",
+		`{"metadata":{"from":"reception"},"customer":{"number":17}}`:                                     "",
+		`{"call":{"customer":{"number":"+266696687"}},"metadata":{"caller_id":"+4930123456","from":""}}`: "",
+		`{}`: "",
+	} {
+		member := func(name string) []byte { return []byte(gjson.Get(body, name).Raw) }
+		if got := platform.Caller(member); got != want {
+			t.Errorf("%s: %q, want %q", body, got, want)
+		}
+	}
+}
