@@ -13,7 +13,6 @@ import (
 	"github.com/heardlog/heardlog/memory/export"
 	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -24,8 +23,7 @@ func TestClashes(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := storetest.New()
-			fill(t, a)
+			a := filled(t)
 			want := dump(t, a, export.Scope{}, true)
 			b := open(t)
 			b.use(t, func(s whole) {
@@ -75,8 +73,7 @@ func TestClashes(t *testing.T) {
 		})
 		t.Run(name+" resumed", func(t *testing.T) {
 			t.Parallel()
-			a := storetest.New()
-			fill(t, a)
+			a := filled(t)
 			want := dump(t, a, export.Scope{}, true)
 			target, done := open(t).target(t)
 			defer done()
@@ -114,8 +111,7 @@ func TestTwoImports(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := storetest.New()
-			fill(t, a)
+			a := filled(t)
 			want := dump(t, a, export.Scope{Project: "p"}, true)
 			target, done := open(t).target(t)
 			defer done()

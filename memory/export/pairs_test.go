@@ -18,7 +18,6 @@ import (
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/sqlite"
-	"github.com/heardlog/heardlog/memory/storetest"
 )
 
 // place is where a store is: it is opened to be used, read and imported into, one after the other.
@@ -30,12 +29,6 @@ type place struct {
 
 func places() map[string]func(t *testing.T) place {
 	return map[string]func(t *testing.T) place{
-		"inmem": func(*testing.T) place {
-			s := storetest.New()
-			return place{
-				func(_ *testing.T, fn func(whole)) { fn(s) }, func(*testing.T) export.Source { return s }, func(*testing.T) (export.Target, func()) { return s, func() {} },
-			}
-		},
 		"sqlite": func(t *testing.T) place {
 			o := sqlite.Options{Path: filepath.Join(t.TempDir(), "h.db"), SealKey: []byte("of sqlite")}
 			return place{
@@ -69,6 +62,14 @@ func places() map[string]func(t *testing.T) place {
 			}
 		},
 	}
+}
+
+// filled returns a store with what fill puts into it, for reading.
+func filled(t *testing.T) export.Source {
+	t.Helper()
+	p := places()["sqlite"](t)
+	p.use(t, func(s whole) { fill(t, s) })
+	return p.read(t)
 }
 
 // TestPairs: what any store gives, put into an empty one of any driver, is given again byte for
@@ -161,8 +162,7 @@ func TestResume(t *testing.T) {
 	for name, open := range places() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := storetest.New()
-			fill(t, a)
+			a := filled(t)
 			want := dump(t, a, export.Scope{}, true)
 			for _, left := range []int{0, 1, 7, 20, 40} {
 				b := open(t)
@@ -191,8 +191,7 @@ func TestResume(t *testing.T) {
 // TestDamaged: an export that was changed, cut or made longer is refused, with the line.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
-	a := storetest.New()
-	fill(t, a)
+	a := filled(t)
 	good := dump(t, a, export.Scope{}, true)
 	for _, tt := range []struct{ name, text, want string }{
 		{"empty", "", "ends in the middle"},

@@ -35,7 +35,6 @@ type Store struct {
 	spaces map[kv.Space]map[string]kv.Entry
 
 	records records
-	mark    []byte      // of an import that was not finished
 	items   []itemPlace // in order of arrival; those of erased agents stay
 }
 

@@ -51,15 +51,6 @@ func (r *records) own(at record.Space) *recordSpace {
 	return space
 }
 
-// clone returns a copy that may be written to.
-func (r *records) clone() records {
-	out := records{spaces: map[record.Space]*recordSpace{}, floors: maps.Clone(r.floors)}
-	for at, space := range r.spaces {
-		out.spaces[at] = &recordSpace{space.state, maps.Clone(space.rows)}
-	}
-	return out
-}
-
 // drop removes a space.
 func (r *records) drop(at record.Space) {
 	r.floors[at.Project] = max(r.floors[at.Project], r.spaces[at].state.Rev+1)
