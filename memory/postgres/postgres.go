@@ -191,7 +191,6 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, timeout time.Duration) 
 	if _, err := conn.Exec(ctx, set, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	useArrays(conn.TypeMap())
 	// Statements look rows up by key and need the same plan whatever the arrays hold; planning each
 	// time costs more than running. Joins follow the arrays row by row, in their order. Otherwise
 	// the planner would read all of a small agent_head for each batch. Databases without these
