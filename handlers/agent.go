@@ -14,7 +14,6 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
-	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/platform"
@@ -108,7 +107,7 @@ func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.Project = projectOf(r)
-	if query.Has("cursor") && q.Cursor == "" {
+	if query.Has("cursor") && q.After == (memory.AgentPlace{}) {
 		// Some clients ask for the next page with the empty cursor that means "no more". Without
 		// this they would never stop.
 		return encode(w, http.StatusOK, out)
@@ -117,21 +116,22 @@ func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, agent := range page.Agents {
+	for i := range page.Heads {
+		agent := &page.Heads[i].Agent
 		out.Data.List = append(out.Data.List, listEntry{
 			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.ShownName(), Channel: agent.Settings.Channel,
 		})
 	}
-	out.Data.Count, out.Meta.Cursor, out.Meta.Total, out.Meta.Truncated = len(page.Agents), page.Next, page.Total, page.Truncated
+	out.Data.Count, out.Meta.Cursor, out.Meta.Total, out.Meta.Truncated = len(page.Heads), page.Next.String(), page.Total, page.Truncated
 	return encode(w, http.StatusOK, out)
 }
 
 func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
-	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage, Cursor: v.Get("cursor")}
-	if q.Cursor != "" && !input.AgentID(q.Cursor) {
-		return q, fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
-	}
+	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage}
 	var err error
+	if q.After, err = memory.ParsePlace(v.Get("cursor")); err != nil {
+		return q, err
+	}
 	if q.Limit, err = intParam(v, "limit", defaultPage, 1, maxPage); err != nil {
 		return q, err
 	}

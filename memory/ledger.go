@@ -1,7 +1,14 @@
 package memory
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // Head is an agent with what is needed to write its next message. It follows from the agent and its
@@ -102,15 +109,107 @@ type AgentView interface {
 // what it captures on each run. An error writes nothing and reaches the caller as it is.
 type Decision func(view AgentView) (Change, error)
 
-// AgentQuery selects agents of one project, newest first.
+// AgentQuery selects agents of one project in the order of their starts, newest first.
 type AgentQuery struct {
 	Project      string
-	Channel      string   // "" = any
-	Name         string   // "" = any
-	FromMS, ToMS int64    // start time, both inclusive; 0 = open
-	Statuses     []Status // empty = any
-	Limit        int      // at least 1
-	Cursor       string   // agent id at which the page starts; "" = the newest
+	Channel      string            // "" = any
+	Name         string            // "" = any
+	Users        []string          // any of these user IDs in the agent's scope; empty = any
+	Labels       map[string]string // all of these among the agent's labels
+	FromMS, ToMS int64             // start time, both inclusive; 0 = open
+	Statuses     []Status          // empty = any
+	Limit        int               // at least 1
+	After        AgentPlace        // the page starts after it; zero = at the first agent
+	OldestFirst  bool
+	NoTotal      bool // leaves Total and Truncated of the page unset
+}
+
+// AgentPlace is where an agent stands in a list: by its start, then by its number in the store. The
+// zero value is no place.
+type AgentPlace struct{ StartMS, No int64 }
+
+// String returns the place as a cursor, "" for none.
+func (p AgentPlace) String() string {
+	if p == (AgentPlace{}) {
+		return ""
+	}
+	return strconv.FormatInt(p.StartMS, 10) + "-" + strconv.FormatInt(p.No, 10)
+}
+
+// ParsePlace reads what AgentPlace.String returned. It fails with fault.Invalid.
+func ParsePlace(cursor string) (p AgentPlace, err error) {
+	if cursor == "" {
+		return p, nil
+	}
+	start, no, _ := strings.Cut(cursor, "-")
+	p.StartMS, err = strconv.ParseInt(start, 10, 64)
+	if err == nil {
+		p.No, err = strconv.ParseInt(no, 10, 64)
+	}
+	if err != nil || p.No <= 0 {
+		return p, fault.At(fault.Invalid, "cursor", "is not a cursor of this list")
+	}
+	return p, nil
+}
+
+// Compare orders places as a list does: it is negative if p comes before o.
+func (p AgentPlace) Compare(o AgentPlace, oldestFirst bool) int {
+	order := cmp.Or(cmp.Compare(p.StartMS, o.StartMS), cmp.Compare(p.No, o.No))
+	if !oldestFirst {
+		order = -order
+	}
+	return order
+}
+
+// Tag is a label of an agent, or its user under an empty name. Agents are found by their tags.
+type Tag struct{ Name, Value string }
+
+// MaxTag is how long name and value of a tag may be together, in bytes. Longer labels are kept, and
+// find no agent.
+const MaxTag = 512
+
+// Tags returns the tags of an agent, sorted by name.
+func (a *Agent) Tags() []Tag {
+	var out []Tag
+	if user := a.Settings.Scope.UserID; user != "" && len(user) <= MaxTag {
+		out = append(out, Tag{"", user})
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Settings.Labels)) {
+		if value := a.Settings.Labels[name]; name != "" && len(name)+len(value) <= MaxTag {
+			out = append(out, Tag{name, value})
+		}
+	}
+	return out
+}
+
+// TagValues is a tag that an agent must have with one of several values.
+type TagValues struct {
+	Name   string
+	Values []string
+}
+
+// Tags returns the tags that an agent must have, its user first.
+func (q *AgentQuery) Tags() []TagValues {
+	var out []TagValues
+	if len(q.Users) > 0 {
+		out = append(out, TagValues{"", q.Users})
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
+		out = append(out, TagValues{name, []string{q.Labels[name]}})
+	}
+	return out
+}
+
+// AnyStatus returns the statuses that an agent may have, sorted, each once.
+func (q *AgentQuery) AnyStatus() []Status {
+	list := slices.Clone(q.Statuses)
+	if len(list) == 0 {
+		for st := range Statuses {
+			list = append(list, Status(st))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // MaxCounted is how many agents a list counts at most. A project may have millions, and a reader of
@@ -119,10 +218,10 @@ const MaxCounted = 10_000
 
 // AgentPage is one page of a list.
 type AgentPage struct {
-	Agents    []Agent
-	Next      string // agent id at which the next page starts; "" on the last page
-	Total     int    // all that match, this page or not; at most MaxCounted
-	Truncated bool   // more than Total match
+	Heads     []Head     // without their last messages
+	Next      AgentPlace // of the last agent of this page; zero on the last page
+	Total     int        // all that match, this page or not; at most MaxCounted
+	Truncated bool       // more than Total match
 }
 
 // Count notes how many agents match; a store need not count more than one above MaxCounted.

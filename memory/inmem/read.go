@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sort"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -58,29 +57,43 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (memory.AgentPage
 		return memory.AgentPage{}, err
 	}
 	defer s.mu.Unlock()
-	var all []memory.Agent
+	var all []*agent
 	for k, a := range s.agents {
-		if k.project == q.Project && matches(a.head.Agent, q) {
-			all = append(all, a.head.Agent)
+		if k.project == q.Project && matches(&a.head.Agent, &q) {
+			all = append(all, a)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].ID > all[j].ID })
+	slices.SortFunc(all, func(a, b *agent) int { return a.place().Compare(b.place(), q.OldestFirst) })
 	var page memory.AgentPage
-	page.Count(len(all))
+	if !q.NoTotal {
+		page.Count(len(all))
+	}
 	for _, a := range all {
-		if q.Cursor != "" && a.ID > q.Cursor {
+		if q.After != (memory.AgentPlace{}) && a.place().Compare(q.After, q.OldestFirst) <= 0 {
 			continue
 		}
-		if len(page.Agents) == max(q.Limit, 1) {
-			page.Next = a.ID
+		if n := len(page.Heads); n == max(q.Limit, 1) {
+			last := &page.Heads[n-1].Agent
+			page.Next = s.agents[key{last.Project, last.ID}].place()
 			break
 		}
-		page.Agents = append(page.Agents, a)
+		h := a.head
+		h.Last = memory.Message{}
+		page.Heads = append(page.Heads, h)
 	}
 	return page, nil
 }
 
-func matches(a memory.Agent, q memory.AgentQuery) bool {
+func (a *agent) place() memory.AgentPlace {
+	return memory.AgentPlace{StartMS: a.head.Agent.StartMS, No: int64(a.no)}
+}
+
+func matches(a *memory.Agent, q *memory.AgentQuery) bool {
+	for _, want := range q.Tags() {
+		if !slices.ContainsFunc(a.Tags(), func(t memory.Tag) bool { return t.Name == want.Name && slices.Contains(want.Values, t.Value) }) {
+			return false
+		}
+	}
 	return (q.Channel == "" || a.Settings.Channel == q.Channel) && (q.Name == "" || a.Name == q.Name) &&
 		(q.FromMS == 0 || a.StartMS >= q.FromMS) && (q.ToMS == 0 || a.StartMS <= q.ToMS) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, a.Status))

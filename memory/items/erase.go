@@ -90,17 +90,17 @@ func (s Service) EraseProject(ctx context.Context, project string) (out Erased, 
 
 // eachAgent calls fn, which may erase it, with each agent of a project.
 func (s Service) eachAgent(ctx context.Context, project string, fn func(*memory.Agent) error) error {
-	for q := (memory.AgentQuery{Project: project, Limit: erasePage}); ; {
+	for q := (memory.AgentQuery{Project: project, Limit: erasePage, NoTotal: true}); ; {
 		page, err := s.Memory.Agents(ctx, q)
 		if err != nil {
 			return err
 		}
-		for i := range page.Agents {
-			if err := fn(&page.Agents[i]); err != nil {
+		for i := range page.Heads {
+			if err := fn(&page.Heads[i].Agent); err != nil {
 				return err
 			}
 		}
-		if q.Cursor = page.Next; page.Next == "" {
+		if q.After = page.Next; page.Next == (memory.AgentPlace{}) {
 			return nil
 		}
 	}

@@ -390,6 +390,25 @@ func (w *writes) writeAgents(st *statement) {
 		texts(func(a *memory.Agent) string { return a.JoinHash }), column(w.agents, func(r *agentRow) []byte { return r.settings }))
 	st.with("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
 		WHERE k.agent_no = u.agent_no AND k.live <> u.live AND u.`+found, nos, column(w.agents, func(r *agentRow) bool { return !r.agent.Status.Ended() }))
+	w.writeTags(st, nos)
+}
+
+// writeTags adds the parts that replace the tags of agents. Tags that stay are left alone, because
+// a statement that deletes a row cannot insert the same one.
+func (w *writes) writeTags(st *statement, nos []int64) {
+	var projects, names, values []string
+	var starts, of []int64
+	for i := range w.agents {
+		a := w.agents[i].agent
+		for _, tag := range a.Tags() {
+			projects, names, values = append(projects, stored(a.Project)), append(names, stored(tag.Name)), append(values, stored(tag.Value))
+			starts, of = append(starts, a.StartMS), append(of, w.agents[i].no)
+		}
+	}
+	st.with("tags", "SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[], ?::bigint[]) u (project, name, value, start_ms, agent_no)", projects, names, values, starts, of)
+	st.with("untagged", `DELETE FROM agent_tag g WHERE g.agent_no = ANY (?::bigint[]) AND g.`+found+`
+		AND NOT EXISTS (SELECT 1 FROM tags u WHERE u.agent_no = g.agent_no AND u.name = g.name AND u.value = g.value AND u.start_ms = g.start_ms)`, nos)
+	st.with("tagged", "INSERT INTO agent_tag (project, name, value, start_ms, agent_no) SELECT u.* FROM tags u WHERE u."+found+" ON CONFLICT DO NOTHING")
 }
 
 // written is what a statement returns.

@@ -90,6 +90,9 @@ func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, a *mem
 		b.Queue(`INSERT INTO agent_key (project, key, agent_no, shared, live) SELECT $1, unnest($2::text[]), $3, $4, $5 ON CONFLICT (project, key, agent_no) DO NOTHING`,
 			stored(a.Project), storedAll(keys), no, shared == 1, !a.Status.Ended())
 	}
+	for _, tag := range a.Tags() {
+		b.Queue("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES ($1, $2, $3, $4, $5)", stored(a.Project), stored(tag.Name), stored(tag.Value), a.StartMS, no)
+	}
 	return no, nil
 }
 

@@ -380,6 +380,7 @@ var probes = []struct{ what, sql string }{
 	{"%d agents have no head", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_head h WHERE h.agent_no = a.no)"},
 	{"%d heads belong to no agent", "SELECT count(*) FROM agent_head h WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = h.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = h.agent_no)"},
 	{"%d keys belong to no agent", "SELECT count(*) FROM agent_key k WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = k.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = k.agent_no)"},
+	{"%d tags belong to no agent", "SELECT count(*) FROM agent_tag g WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = g.agent_no)"},
 	{"%d items belong to no message", "SELECT count(*) FROM item i WHERE NOT EXISTS (SELECT 1 FROM message m WHERE m.agent_no = i.agent_no AND m.seq = i.seq) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = i.agent_no)"},
 	{"%d events tell of an agent that is not there", "SELECT count(*) FROM event e WHERE e.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no) AND NOT EXISTS (SELECT 1 FROM erased x WHERE x.agent_no = e.agent_no)"},
 	{"%d deliveries have no event", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM event e WHERE e.no = d.event_no)"},

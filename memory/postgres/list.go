@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -11,39 +10,70 @@ import (
 	"github.com/heardlog/heardlog/memory"
 )
 
-// agentFilter returns the conditions of a list except the status, with their arguments.
-func agentFilter(q memory.AgentQuery) (where []string, args []any) {
-	where, args = []string{"a.project = $1"}, []any{stored(q.Project)}
-	add := func(cond string, arg any) {
-		args = append(args, arg)
-		where = append(where, fmt.Sprintf(cond, len(args)))
-	}
-	if q.Channel != "" {
-		add("a.channel = $%d", stored(q.Channel))
-	}
-	if q.Name != "" {
-		add("a.name = $%d", stored(q.Name))
-	}
-	if q.FromMS != 0 {
-		add("a.start_ms >= $%d", q.FromMS)
-	}
-	if q.ToMS != 0 {
-		add("a.start_ms <= $%d", q.ToMS)
-	}
-	return where, args
+// agentList is the statement of a list, without what is selected.
+type agentList struct {
+	from      string
+	where     []string
+	args      []any
+	start, no string          // the columns that order the agents
+	statuses  []memory.Status // of each part; nil if there is one
 }
 
-// byStatus returns a statement with one part for each status. The index finds agents of one status
-// in order, but not those of several.
-func byStatus(q memory.AgentQuery, part func(status string) string) string {
-	if len(q.Statuses) == 0 {
+// and adds a condition. Each %d in it is the number of an argument.
+func (l *agentList) and(cond string, args ...any) {
+	numbers := make([]any, len(args))
+	for i, arg := range args {
+		l.args = append(l.args, arg)
+		numbers[i] = len(l.args)
+	}
+	l.where = append(l.where, fmt.Sprintf(cond, numbers...))
+}
+
+// newAgentList returns the statement for a query. Agents with a tag are found by the tag.
+func newAgentList(q *memory.AgentQuery) *agentList {
+	l := &agentList{from: "agent a", start: "a.start_ms", no: "a.no", statuses: q.AnyStatus()}
+	tags := q.Tags()
+	if len(tags) > 0 {
+		l.from, l.start, l.no = "agent_tag g JOIN agent a ON a.no = g.agent_no", "g.start_ms", "g.agent_no"
+		l.and("g.project = $%d AND g.name = $%d AND g.value = ANY ($%d)", stored(q.Project), stored(tags[0].Name), storedAll(tags[0].Values))
+		for _, tag := range tags[1:] {
+			l.and("EXISTS (SELECT 1 FROM agent_tag x WHERE x.project = g.project AND x.name = $%d AND x.value = ANY ($%d) AND x.start_ms = g.start_ms AND x.agent_no = g.agent_no)",
+				stored(tag.Name), storedAll(tag.Values))
+		}
+		if len(q.Statuses) > 0 {
+			l.and("a.status = ANY ($%d)", l.statuses)
+		}
+		l.statuses = nil
+	} else {
+		l.and("a.project = $%d", stored(q.Project))
+	}
+	if q.Channel != "" {
+		l.and("a.channel = $%d", stored(q.Channel))
+	}
+	if q.Name != "" {
+		l.and("a.name = $%d", stored(q.Name))
+	}
+	if q.FromMS != 0 {
+		l.and(l.start+" >= $%d", q.FromMS)
+	}
+	if q.ToMS != 0 {
+		l.and(l.start+" <= $%d", q.ToMS)
+	}
+	return l
+}
+
+// parts returns a statement for the first agents, with one part for each status: the index finds
+// agents of one status in order, but not those of several.
+func (l *agentList) parts(columns, more string) string {
+	part := func(status string) string {
+		return "(SELECT " + columns + " FROM " + l.from + " WHERE " + strings.Join(l.where, " AND ") + status + more + ")"
+	}
+	if l.statuses == nil {
 		return part("")
 	}
-	list := slices.Clone(q.Statuses)
-	slices.Sort(list)
-	var parts []string
-	for _, st := range slices.Compact(list) {
-		parts = append(parts, "("+part(fmt.Sprintf(" AND a.status = %d", st))+")")
+	parts := make([]string, len(l.statuses))
+	for i, st := range l.statuses {
+		parts[i] = part(fmt.Sprintf(" AND a.status = %d", st))
 	}
 	return strings.Join(parts, " UNION ALL ")
 }
@@ -52,32 +82,35 @@ func byStatus(q memory.AgentQuery, part func(status string) string) string {
 // counts at most memory.MaxCounted. The best plan depends on the values, so the statements are
 // planned each time.
 func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
-	where, args := agentFilter(q)
-	most := memory.MaxCounted + 1
-	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM (%s) parts LIMIT %d) l", byStatus(q, func(status string) string {
-		return fmt.Sprintf("SELECT 1 FROM agent a WHERE %s%s LIMIT %d", strings.Join(where, " AND "), status, most)
-	}), most)
-	counted := append([]any{pgx.QueryExecModeSimpleProtocol}, args...)
-	limit := max(q.Limit, 1)
-	if q.Cursor != "" {
-		args = append(args, stored(q.Cursor))
-		where = append(where, fmt.Sprintf("a.id <= $%d", len(args)))
+	l, most, limit := newAgentList(&q), memory.MaxCounted+1, max(q.Limit, 1)
+	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM (%s) parts LIMIT %d) l", l.parts("1", fmt.Sprintf(" LIMIT %d", most)), most)
+	counted := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
+	than, order := " < ", " DESC"
+	if q.OldestFirst {
+		than, order = " > ", ""
 	}
-	list := fmt.Sprintf("SELECT %s FROM (%s) a ORDER BY a.id DESC LIMIT %d", agentColumns, byStatus(q, func(status string) string {
-		return fmt.Sprintf("SELECT a.* FROM agent a WHERE %s%s ORDER BY a.id DESC LIMIT %d", strings.Join(where, " AND "), status, limit+1)
-	}), limit+1)
-	listed := append([]any{pgx.QueryExecModeSimpleProtocol}, args...)
+	if q.After != (memory.AgentPlace{}) {
+		l.and("("+l.start+", "+l.no+")"+than+"($%d, $%d)", q.After.StartMS, q.After.No)
+	}
+	list := fmt.Sprintf("SELECT %s, h.rev, h.next_seq, h.last_turn FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
+		l.parts("a.*", fmt.Sprintf(" ORDER BY %s%s, %s%s LIMIT %d", l.start, order, l.no, order, limit+1)), order, order, limit+1)
+	listed := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
+	var nos []int64
 	err = s.read(ctx, "list agents", func(ctx context.Context) error {
+		page, nos = memory.AgentPage{}, nil
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			n := 0
-			if err := tx.QueryRow(ctx, count, counted...).Scan(&n); err != nil {
-				return err
+			if !q.NoTotal {
+				n := 0
+				if err := tx.QueryRow(ctx, count, counted...).Scan(&n); err != nil {
+					return err
+				}
+				page.Count(n)
 			}
-			page.Count(n)
-			page.Agents, err = collect(ctx, tx, func(row pgx.CollectableRow) (a memory.Agent, err error) {
+			page.Heads, err = collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
 				var no int64
-				err = s.scanAgent(row, &a, &no)
-				return a, err
+				err = s.scanAgent(row, &h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn)
+				nos = append(nos, no)
+				return h, err
 			}, list, listed...)
 			return err
 		})
@@ -85,12 +118,12 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	if err != nil {
 		return memory.AgentPage{}, err
 	}
-	if len(page.Agents) > limit {
-		page.Next = page.Agents[limit].ID
-		page.Agents = page.Agents[:limit]
+	if len(page.Heads) > limit {
+		page.Heads = page.Heads[:limit]
+		page.Next = memory.AgentPlace{StartMS: page.Heads[limit-1].Agent.StartMS, No: nos[limit-1]}
 	}
-	if len(page.Agents) == 0 {
-		page.Agents = nil
+	if len(page.Heads) == 0 {
+		page.Heads = nil
 	}
 	return page, nil
 }

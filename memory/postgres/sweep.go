@@ -78,6 +78,7 @@ func takeAway(ctx context.Context, tx pgx.Tx, nos []int64) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM agent_head WHERE agent_no = ANY($1)", nos)
 	b.Queue("DELETE FROM agent_key WHERE agent_no = ANY($1)", nos)
+	b.Queue("DELETE FROM agent_tag WHERE agent_no = ANY($1)", nos)
 	b.Queue("DELETE FROM agent_seen WHERE agent_no = ANY($1)", nos)
 	b.Queue("DELETE FROM agent_lease WHERE agent_no = ANY($1)", nos)
 	b.Queue("DELETE FROM agent WHERE no = ANY($1)", nos)

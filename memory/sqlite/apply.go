@@ -105,7 +105,18 @@ func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int6
 			}
 		}
 	}
-	return no, nil
+	return no, t.insertTags(no, a)
+}
+
+// insertTags stores the tags of an agent that has none stored.
+func (t *tx) insertTags(no int64, a *memory.Agent) error {
+	for _, tag := range a.Tags() {
+		_, err := t.Exec("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES (?, ?, ?, ?, ?)", a.Project, tag.Name, tag.Value, a.StartMS, no)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mayLive fails if a live agent has the new agent's name or one of its keys, or if the project has
@@ -180,6 +191,11 @@ func (t *tx) updateAgent(w *memory.Write) (err error) {
 	if a := w.Change.Agent; err == nil && a != nil && a.Status != w.Before {
 		t.count(w.Before, -1)
 		t.count(a.Status, +1)
+	}
+	if a := w.Change.Agent; err == nil && a != nil {
+		if _, err = t.Exec("DELETE FROM agent_tag WHERE agent_no = ?", w.No); err == nil {
+			err = t.insertTags(w.No, a)
+		}
 	}
 	return err
 }

@@ -2,36 +2,76 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
 
-// agentFilter returns the WHERE of a list of one status. Its text depends on which filters are set,
-// not on their values.
-func agentFilter(q memory.AgentQuery, st memory.Status) (where string, args []any) {
-	where, args = "WHERE a.project = ? AND a.status = ?", []any{q.Project, int64(st)}
-	add := func(cond string, arg any) { where += " AND " + cond; args = append(args, arg) }
-	if q.Channel != "" {
-		add("a.channel = ?", q.Channel)
+// agentPart selects a part of the agents of a list. Its text depends on which filters are set, not
+// on their values.
+type agentPart struct {
+	from, where string
+	args        []any
+	start, no   string // the columns that order the agents
+}
+
+func (p *agentPart) and(cond string, args ...any) {
+	p.where += " AND " + cond
+	p.args = append(p.args, args...)
+}
+
+// agentParts returns the parts of a list. Agents with a tag are found by the tag. Others are found
+// by status, each status by itself, since an index has the agents of one status in order.
+func agentParts(q *memory.AgentQuery) (parts []agentPart) {
+	statuses := q.AnyStatus()
+	if tags := q.Tags(); len(tags) > 0 {
+		p := agentPart{from: "agent_tag g CROSS JOIN agent a ON a.no = g.agent_no", start: "g.start_ms", no: "g.agent_no"}
+		p.where, p.args = "g.project = ? AND g.name = ?", []any{q.Project, tags[0].Name}
+		if values := tags[0].Values; len(values) == 1 {
+			p.and("g.value = ?", values[0])
+		} else {
+			p.and("g.value IN (SELECT value FROM json_each(?))", listArg(values))
+		}
+		if len(tags) > 1 { // each tag has one value
+			p.and(`NOT EXISTS (SELECT 1 FROM json_each(?) t WHERE NOT EXISTS (SELECT 1 FROM agent_tag x WHERE x.project = g.project
+				AND x.name = t.value ->> '$.Name' AND x.value = t.value ->> '$.Values[0]' AND x.start_ms = g.start_ms AND x.agent_no = g.agent_no))`, listArg(tags[1:]))
+		}
+		if len(q.Statuses) > 0 {
+			p.and("a.status IN (SELECT value FROM json_each(?))", listArg(statuses))
+		}
+		parts = append(parts, p)
+	} else {
+		for _, st := range statuses {
+			p := agentPart{where: "a.project = ? AND a.status = ?", args: []any{q.Project, int64(st)}, start: "a.start_ms", no: "a.no"}
+			index, also := agentIndex(q, st)
+			p.from = "agent a INDEXED BY " + index
+			p.where += also
+			parts = append(parts, p)
+		}
 	}
-	if q.Name != "" {
-		add("a.name = ?", q.Name)
+	for i := range parts {
+		p := &parts[i]
+		if q.Channel != "" {
+			p.and("a.channel = ?", q.Channel)
+		}
+		if q.Name != "" {
+			p.and("a.name = ?", q.Name)
+		}
+		if q.FromMS != 0 {
+			p.and(p.start+" >= ?", q.FromMS)
+		}
+		if q.ToMS != 0 {
+			p.and(p.start+" <= ?", q.ToMS)
+		}
 	}
-	if q.FromMS != 0 {
-		add("a.start_ms >= ?", q.FromMS)
-	}
-	if q.ToMS != 0 {
-		add("a.start_ms <= ?", q.ToMS)
-	}
-	return where, args
+	return parts
 }
 
 // agentIndex returns the index for a list of one status, and the condition that SQLite wants to see
 // before it uses a partial index. Without statistics SQLite would choose any index.
-func agentIndex(q memory.AgentQuery, st memory.Status, otherwise string) (index, also string) {
+func agentIndex(q *memory.AgentQuery, st memory.Status) (index, also string) {
 	switch {
 	case q.Name != "" && st.Ended():
 		return "agent_ended_name", " AND a.status IN (4, 6) AND a.name <> ''"
@@ -40,83 +80,72 @@ func agentIndex(q memory.AgentQuery, st memory.Status, otherwise string) (index,
 	case q.Channel != "":
 		return "agent_channel", ""
 	}
-	return otherwise, ""
+	return "agent_state_start", ""
 }
 
-// List lists a project's agents, newest ID first. It reads each status by itself, since an index
-// has the agents of one status in order, and counts up to memory.MaxCounted.
+// listArg returns a list as an argument for json_each, so that the text of a statement does not
+// depend on its length.
+func listArg[T string | memory.Status | memory.TagValues](list []T) string {
+	b, _ := json.Marshal(list) // these always encode
+	return string(b)
+}
+
+// List lists a project's agents. It counts up to memory.MaxCounted.
 func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.AgentPage, err error) {
-	statuses := slices.Clone(q.Statuses)
-	if len(statuses) == 0 {
-		for st := range memory.Statuses {
-			statuses = append(statuses, memory.Status(st))
-		}
-	}
-	slices.Sort(statuses)
-	statuses = slices.Compact(statuses)
+	parts, limit := agentParts(&q), max(q.Limit, 1)
 	err = s.db.Read(ctx, "list agents", func(c *dbfile.Conn) error {
 		page = memory.AgentPage{}
 		total := 0
-		var found []listed
-		for _, st := range statuses {
-			n, err := countAgents(c, q, st)
-			if err != nil {
-				return err
+		var found []memory.AgentPlace
+		for _, p := range parts {
+			if !q.NoTotal {
+				n, err := p.count(c)
+				if err != nil {
+					return err
+				}
+				if total += n; n == 0 {
+					continue
+				}
 			}
-			if total += n; n == 0 {
-				continue
-			}
-			if found, err = listAgents(c, q, st, n, found); err != nil {
+			if found, err = p.list(c, &q, limit+1, found); err != nil {
 				return err
 			}
 		}
 		page.Count(total)
-		slices.SortFunc(found, func(a, b listed) int { return strings.Compare(b.id, a.id) })
-		if limit := max(q.Limit, 1); len(found) > limit {
-			page.Next, found = found[limit].id, found[:limit]
+		slices.SortFunc(found, func(a, b memory.AgentPlace) int { return a.Compare(b, q.OldestFirst) })
+		if len(found) > limit {
+			page.Next, found = found[limit-1], found[:limit]
 		}
 		for _, f := range found {
-			h, err := headOnly(c, &s.sealer, f.no)
+			h, err := headOnly(c, &s.sealer, f.No)
 			if err != nil {
 				return err
 			}
-			page.Agents = append(page.Agents, h.Agent)
+			page.Heads = append(page.Heads, h)
 		}
 		return nil
 	})
 	return page, err
 }
 
-// countAgents counts the agents of a status that match, up to one more than memory.MaxCounted.
-func countAgents(c *dbfile.Conn, q memory.AgentQuery, st memory.Status) (int, error) {
-	where, args := agentFilter(q, st)
-	index, also := agentIndex(q, st, "agent_state_start")
-	n, err := c.Number("SELECT count(*) FROM (SELECT 1 FROM agent a INDEXED BY "+index+" "+where+also+" LIMIT ?+0)", append(args, int64(memory.MaxCounted)+1)...)
+// count counts the agents that match, up to one more than memory.MaxCounted.
+func (p *agentPart) count(c *dbfile.Conn) (int, error) {
+	n, err := c.Number("SELECT count(*) FROM (SELECT 1 FROM "+p.from+" WHERE "+p.where+" LIMIT ?+0)", append(slices.Clone(p.args), int64(memory.MaxCounted)+1)...)
 	return int(n), err
 }
 
-// listed is an agent of a list that has not been read yet.
-type listed struct {
-	no int64
-	id string
-}
-
-// listAgents appends the newest agents of a status from the cursor on, up to one more than a page
-// holds. n agents match. If there are many, going through IDs from the newest finds a page soon. If
-// there are few in a range of start times, they are found by start and sorted.
-func listAgents(c *dbfile.Conn, q memory.AgentQuery, st memory.Status, n int, found []listed) ([]listed, error) {
-	where, args := agentFilter(q, st)
-	otherwise := "agent_state_id"
-	if (q.FromMS != 0 || q.ToMS != 0) && n <= memory.MaxCounted {
-		otherwise = "agent_state_start"
+// list appends the places of the first agents after q.After.
+func (p *agentPart) list(c *dbfile.Conn, q *memory.AgentQuery, limit int, found []memory.AgentPlace) ([]memory.AgentPlace, error) {
+	at, than, order := *p, " < ", " DESC"
+	if q.OldestFirst {
+		than, order = " > ", ""
 	}
-	index, also := agentIndex(q, st, otherwise)
-	if q.Cursor != "" {
-		where += " AND a.id <= ?"
-		args = append(args, q.Cursor)
+	at.args = slices.Clone(p.args)
+	if q.After != (memory.AgentPlace{}) {
+		at.and("("+p.start+", "+p.no+")"+than+"(?, ?)", q.After.StartMS, q.After.No)
 	}
-	err := c.Each("SELECT a.no, a.id FROM agent a INDEXED BY "+index+" "+where+also+" ORDER BY a.id DESC LIMIT ?+0", append(args, int64(max(q.Limit, 1))+1), func(row dbfile.Row) error {
-		found = append(found, listed{row.Int(0), row.Text(1)})
+	err := c.Each("SELECT "+p.start+", "+p.no+" FROM "+p.from+" WHERE "+at.where+" ORDER BY "+p.start+order+", "+p.no+order+" LIMIT ?+0", append(at.args, int64(limit)), func(row dbfile.Row) error {
+		found = append(found, memory.AgentPlace{StartMS: row.Int(0), No: row.Int(1)})
 		return nil
 	})
 	return found, err

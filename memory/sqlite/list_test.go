@@ -37,6 +37,7 @@ func TestListIsBounded(t *testing.T) {
 	}
 	wg.Wait()
 	stopped, failed := memory.Stopped, memory.Failed
+	none := memory.AgentPlace{}
 	for name, tt := range map[string]struct {
 		q         memory.AgentQuery
 		total     int
@@ -52,7 +53,7 @@ func TestListIsBounded(t *testing.T) {
 		"channel":           {memory.AgentQuery{Channel: "nook"}, 11, false, 10002},
 		"name":              {memory.AgentQuery{Name: "rare"}, 11, false, 10001},
 		"name, failed":      {memory.AgentQuery{Name: "often", Statuses: []memory.Status{failed}}, 11, false, 10003},
-		"from the cursor":   {memory.AgentQuery{Statuses: []memory.Status{stopped}, Cursor: "b-00000100"}, memory.MaxCounted, true, 100},
+		"from the cursor":   {memory.AgentQuery{Statuses: []memory.Status{stopped}, After: memory.AgentPlace{StartMS: 101}}, memory.MaxCounted, true, 100},
 	} {
 		q := tt.q
 		q.Project, q.Limit = "p", 5
@@ -63,8 +64,8 @@ func TestListIsBounded(t *testing.T) {
 		if page.Total != tt.total || page.Truncated != tt.truncated {
 			t.Errorf("%s: total %d, truncated %v", name, page.Total, page.Truncated)
 		}
-		if want := fmt.Sprintf("b-%08d", tt.first); tt.first > 0 && (len(page.Agents) != 5 || page.Agents[0].ID != want || page.Next == "") {
-			t.Errorf("%s: %d agents, next %q, not from %s on", name, len(page.Agents), page.Next, want)
+		if want := fmt.Sprintf("b-%08d", tt.first); tt.first > 0 && (len(page.Heads) != 5 || page.Heads[0].Agent.ID != want || page.Next == none) {
+			t.Errorf("%s: %d agents, next %v, not from %s on", name, len(page.Heads), page.Next, want)
 		}
 	}
 }

@@ -118,6 +118,7 @@ var probes = []struct{ what, sql string }{
 	{"%d agents have no settings", "SELECT count(*) FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_settings s WHERE s.agent_no = a.no)"},
 	{"%d settings belong to no agent", "SELECT count(*) FROM agent_settings s WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = s.agent_no) AND s.agent_no NOT IN (SELECT agent_no FROM erased)"},
 	{"%d keys belong to no agent", "SELECT count(*) FROM agent_key k WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = k.agent_no) AND k.agent_no NOT IN (SELECT agent_no FROM erased)"},
+	{"%d tags belong to no agent", "SELECT count(*) FROM agent_tag g WHERE NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = g.agent_no)"},
 	{"%d items belong to no message", "SELECT count(*) FROM item i WHERE NOT EXISTS (SELECT 1 FROM message m WHERE m.agent_no = i.agent_no AND m.seq = i.seq) AND i.agent_no NOT IN (SELECT agent_no FROM erased)"},
 	{"%d events tell of an agent that is not there", "SELECT count(*) FROM event e WHERE e.agent_no <> 0 AND NOT EXISTS (SELECT 1 FROM agent a WHERE a.no = e.agent_no) AND e.agent_no NOT IN (SELECT agent_no FROM erased)"},
 	{"%d deliveries have no event", "SELECT count(*) FROM delivery d WHERE NOT EXISTS (SELECT 1 FROM event e WHERE e.no = d.event_no)"},

@@ -211,11 +211,11 @@ func everything(t *testing.T, s *drivers.SQLite) any {
 	}
 	out.Page, err = s.Agents(ctx, memory.AgentQuery{Project: "p", Limit: 100})
 	check()
-	for _, a := range out.Page.Agents {
+	for _, h := range out.Page.Heads {
 		var d agentData
-		d.Head, err = s.Head(ctx, "p", a.ID)
+		d.Head, err = s.Head(ctx, "p", h.Agent.ID)
 		check()
-		d.List, err = s.Messages(ctx, "p", a.ID, memory.MessageQuery{Limit: 1000})
+		d.List, err = s.Messages(ctx, "p", h.Agent.ID, memory.MessageQuery{Limit: 1000})
 		check()
 		out.Agents = append(out.Agents, d)
 	}

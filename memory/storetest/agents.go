@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -49,7 +50,7 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Ledge
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, "listed agents", page, memory.AgentPage{Agents: []memory.Agent{a}, Total: 1})
+	wantSame(t, "listed agents", page, memory.AgentPage{Heads: []memory.Head{want}, Total: 1})
 }
 
 func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) {
@@ -318,7 +319,7 @@ func testTenants(t *testing.T, ctx context.Context, s memory.Ledger) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if page.Total != 1 || len(page.Agents) != 1 || page.Agents[0].Project != p.Project {
+		if page.Total != 1 || len(page.Heads) != 1 || page.Heads[0].Agent.Project != p.Project {
 			t.Errorf("%s lists %+v", p.Project, page)
 		}
 	}
@@ -326,8 +327,8 @@ func testTenants(t *testing.T, ctx context.Context, s memory.Ledger) {
 
 func ids(page memory.AgentPage) []string {
 	out := []string{}
-	for _, a := range page.Agents {
-		out = append(out, a.Name)
+	for _, h := range page.Heads {
+		out = append(out, h.Agent.Name)
 	}
 	return out
 }
@@ -366,12 +367,12 @@ func testListFilters(t *testing.T, ctx context.Context, s memory.Ledger) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		wantSame(t, tt.name, ids(page), tt.want)
-		if page.Total != len(tt.want) || page.Next != "" {
-			t.Errorf("%s: total %d, next %q", tt.name, page.Total, page.Next)
+		if page.Total != len(tt.want) || page.Next != (memory.AgentPlace{}) {
+			t.Errorf("%s: total %d, next %v", tt.name, page.Total, page.Next)
 		}
 	}
 	page, err := s.Agents(ctx, memory.AgentQuery{Project: "empty", Limit: 1})
-	if err != nil || page.Total != 0 || len(page.Agents) != 0 || page.Next != "" {
+	if err != nil || page.Total != 0 || len(page.Heads) != 0 || page.Next != (memory.AgentPlace{}) {
 		t.Errorf("empty project: %+v, %v", page, err)
 	}
 }
@@ -392,13 +393,13 @@ func testListPages(t *testing.T, ctx context.Context, s memory.Ledger) {
 				t.Errorf("limit %d: total %d on page %d", limit, page.Total, pages)
 			}
 			got = append(got, ids(page)...)
-			if page.Next == "" {
+			if page.Next == (memory.AgentPlace{}) {
 				break
 			}
-			if len(page.Agents) != limit || pages > 10 {
-				t.Fatalf("limit %d: page of %d before the last", limit, len(page.Agents))
+			if len(page.Heads) != limit || pages > 10 {
+				t.Fatalf("limit %d: page of %d before the last", limit, len(page.Heads))
 			}
-			q.Cursor = page.Next
+			q.After = page.Next
 		}
 		want := []string{}
 		for n := 9; n >= 0; n-- {
@@ -406,6 +407,63 @@ func testListPages(t *testing.T, ctx context.Context, s memory.Ledger) {
 		}
 		wantSame(t, fmt.Sprintf("pages of %d", limit), got, want)
 	}
+}
+
+func testListTags(t *testing.T, ctx context.Context, s memory.Ledger) {
+	for n := 1; n <= 6; n++ {
+		a := newAgent(n)
+		a.StartMS = int64(n/2) * 100 // two of each start
+		a.Settings.Scope.UserID = []string{"anna", "ben", "+49 170"}[n%3]
+		a.Settings.Labels = map[string]string{"line": "sales", "n": fmt.Sprint(n), "": "x", "long": strings.Repeat("x", memory.MaxTag)}
+		create(t, ctx, s, a)
+	}
+	update(t, ctx, s, newAgent(6), end(memory.Stopped, 9))
+	check := func(name string, q memory.AgentQuery, want ...string) {
+		t.Helper()
+		q.Project, q.Limit = project, 2
+		got := []string{}
+		for {
+			page, err := s.Agents(ctx, q)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if page.Total != len(want) && !q.NoTotal {
+				t.Errorf("%s: total %d", name, page.Total)
+			}
+			got = append(got, ids(page)...)
+			if page.Next == (memory.AgentPlace{}) {
+				break
+			}
+			q.After = page.Next
+		}
+		wantSame(t, name, got, append([]string{}, want...))
+	}
+	sales := map[string]string{"line": "sales"}
+	check("label", memory.AgentQuery{Labels: sales}, "name-6", "name-5", "name-4", "name-3", "name-2", "name-1")
+	check("oldest first", memory.AgentQuery{Labels: sales, OldestFirst: true, NoTotal: true}, "name-1", "name-2", "name-3", "name-4", "name-5", "name-6")
+	check("all, oldest first", memory.AgentQuery{OldestFirst: true}, "name-1", "name-2", "name-3", "name-4", "name-5", "name-6")
+	check("labels", memory.AgentQuery{Labels: map[string]string{"line": "sales", "n": "3"}}, "name-3")
+	check("another value", memory.AgentQuery{Labels: map[string]string{"line": "sales", "n": "9"}})
+	check("a value of another label", memory.AgentQuery{Labels: map[string]string{"line": "3"}})
+	check("user", memory.AgentQuery{Users: []string{"anna"}}, "name-6", "name-3")
+	check("users", memory.AgentQuery{Users: []string{"anna", "+49 170", "carl"}}, "name-6", "name-5", "name-3", "name-2")
+	check("user and label", memory.AgentQuery{Users: []string{"anna"}, Labels: map[string]string{"n": "3"}}, "name-3")
+	check("status", memory.AgentQuery{Labels: sales, Statuses: []memory.Status{memory.Stopped, memory.Failed}}, "name-6")
+	check("name and channel", memory.AgentQuery{Labels: sales, Name: "name-2", Channel: "lobby"}, "name-2")
+	check("time", memory.AgentQuery{Labels: sales, FromMS: 100, ToMS: 100}, "name-3", "name-2")
+
+	update(t, ctx, s, newAgent(2), func(view memory.AgentView) (memory.Change, error) {
+		a := view.Head().Agent
+		a.Settings.Labels, a.Rev = map[string]string{"line": "sales", "new": "1"}, view.Head().Rev+1
+		return memory.Change{Agent: &a}, nil
+	})
+	check("new label", memory.AgentQuery{Labels: map[string]string{"new": "1"}}, "name-2")
+	check("old label", memory.AgentQuery{Labels: map[string]string{"n": "2"}})
+	check("label that stays", memory.AgentQuery{Labels: sales, Users: []string{"+49 170"}}, "name-5", "name-2")
+	if err := s.Erase(ctx, project, newAgent(2).ID); err != nil {
+		t.Fatal(err)
+	}
+	check("erased", memory.AgentQuery{Labels: map[string]string{"new": "1"}})
 }
 
 func testListWhileAgentsComeAndGo(t *testing.T, ctx context.Context, s memory.Ledger) {
@@ -418,24 +476,24 @@ func testListWhileAgentsComeAndGo(t *testing.T, ctx context.Context, s memory.Le
 		t.Fatal(err)
 	}
 	wantSame(t, "first page", ids(page), []string{"name-9", "name-8", "name-7", "name-6"})
-	if page.Next != newAgent(5).ID {
-		t.Fatalf("next page begins at %q", page.Next)
+	if page.Next.StartMS != newAgent(6).StartMS {
+		t.Fatalf("next page begins after %v", page.Next)
 	}
 	create(t, ctx, s, newAgent(10)) // newer: on no later page
 	for _, n := range []int{8, 5, 3} {
-		update(t, ctx, s, newAgent(n), end(memory.Stopped, 1)) // 5 is where the next page begins
+		update(t, ctx, s, newAgent(n), end(memory.Stopped, 1)) // 5 would be the first of the next page
 	}
 	if n, err := s.Sweep(ctx, 100, 10); err != nil || n != 3 {
 		t.Fatalf("swept %d, %v", n, err)
 	}
-	q.Cursor = page.Next
+	q.After = page.Next
 	page, err = s.Agents(ctx, q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantSame(t, "second page", ids(page), []string{"name-4", "name-2", "name-1", "name-0"})
-	if page.Next != "" || page.Total != 8 {
-		t.Errorf("next %q, total %d", page.Next, page.Total)
+	if page.Next != (memory.AgentPlace{}) || page.Total != 8 {
+		t.Errorf("next %v, total %d", page.Next, page.Total)
 	}
 }
 

@@ -43,7 +43,7 @@ func testErase(t *testing.T, ctx context.Context, s memory.Ledger) {
 		wantCode(t, err, fault.NotFound)
 	}
 	page, err := s.Agents(ctx, memory.AgentQuery{Project: project, Limit: 10})
-	if err != nil || page.Total != 1 || page.Agents[0].ID != b.ID {
+	if err != nil || page.Total != 1 || page.Heads[0].Agent.ID != b.ID {
 		t.Errorf("agents left %+v, %v", page, err)
 	}
 	if err := s.Live(ctx, func(h memory.Head) error {

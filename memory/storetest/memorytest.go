@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
 		"RecentSharesNothingWritten": testRecentSharesNothingWritten,
 		"ListFilters":                testListFilters,
 		"ListPages":                  testListPages,
+		"ListTags":                   testListTags,
 		"ListWhileAgentsComeAndGo":   testListWhileAgentsComeAndGo,
 		"ListThenHead":               testListThenHead,
 		"Live":                       testLive,

@@ -281,7 +281,7 @@ func testListThenHead(t *testing.T, ctx context.Context, s memory.Ledger) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			listed = len(page.Agents) == 1
+			listed = len(page.Heads) == 1
 		}
 		h, err := s.Head(ctx, project, a.ID)
 		if err != nil || h.Agent.Status != memory.Stopped {

@@ -49,9 +49,19 @@ CREATE INDEX agent_live_project ON agent (project) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_ended ON agent (stop_ms, no) WHERE status IN (4, 6);
 CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN (4, 6) AND name <> '';
 CREATE INDEX agent_status ON agent (status);
-CREATE INDEX agent_state_start ON agent (project, status, start_ms);
-CREATE INDEX agent_state_id ON agent (project, status, id);
-CREATE INDEX agent_channel ON agent (project, channel, id);
+CREATE INDEX agent_state_start ON agent (project, status, start_ms, no);
+CREATE INDEX agent_channel ON agent (project, channel, start_ms, no);
+
+-- An agent's labels, and its user under an empty name: memory.Agent.Tags. start_ms is the agent's.
+CREATE TABLE agent_tag (
+  project  text NOT NULL,
+  name     text NOT NULL,
+  value    text NOT NULL,
+  start_ms bigint NOT NULL,
+  agent_no bigint NOT NULL,
+  PRIMARY KEY (project, name, value, start_ms, agent_no)
+);
+CREATE INDEX agent_tag_agent ON agent_tag (agent_no);
 
 -- What changes with every message, in a table of its own so that a change copies some 60 bytes and
 -- touches no index. The row is the agent's lock. ver grows with every commit that concerns the

@@ -36,9 +36,19 @@ CREATE UNIQUE INDEX agent_join_key ON agent (project, join_key) WHERE join_key <
 CREATE INDEX agent_live ON agent (project) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_ended ON agent (stop_ms) WHERE status IN (4, 6);
 CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN (4, 6) AND name <> '';
-CREATE INDEX agent_state_start ON agent (project, status, start_ms, id);
-CREATE INDEX agent_state_id ON agent (project, status, id);
-CREATE INDEX agent_channel ON agent (project, channel, id, status);
+CREATE INDEX agent_state_start ON agent (project, status, start_ms);
+CREATE INDEX agent_channel ON agent (project, channel, start_ms, status);
+
+-- An agent's labels, and its user under an empty name: memory.Agent.Tags. start_ms is the agent's.
+CREATE TABLE agent_tag (
+  project  TEXT NOT NULL,
+  name     TEXT NOT NULL,
+  value    TEXT NOT NULL,
+  start_ms INTEGER NOT NULL,
+  agent_no INTEGER NOT NULL,
+  PRIMARY KEY (project, name, value, start_ms, agent_no)
+) WITHOUT ROWID;
+CREATE INDEX agent_tag_agent ON agent_tag (agent_no);
 
 -- Settings and properties, encoded by package codec and sealed. They are large and seldom change,
 -- so they have a table of their own.
