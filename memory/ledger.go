@@ -218,10 +218,11 @@ const MaxCounted = 10_000
 
 // AgentPage is one page of a list.
 type AgentPage struct {
-	Heads     []Head     // without their last messages
-	Next      AgentPlace // of the last agent of this page; zero on the last page
-	Total     int        // all that match, this page or not; at most MaxCounted
-	Truncated bool       // more than Total match
+	Heads     []Head       // without their last messages
+	Places    []AgentPlace // of each of them
+	Next      AgentPlace   // the last of Places; zero on the last page
+	Total     int          // all that match, this page or not; at most MaxCounted
+	Truncated bool         // more than Total match
 }
 
 // Count notes how many agents match; a store need not count more than one above MaxCounted.

