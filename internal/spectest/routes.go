@@ -11,7 +11,8 @@ import (
 )
 
 // Routes compares the routes of a chi router with the description's operations. It returns the
-// differences, or nothing if they agree.
+// differences, or nothing if they agree. A route that is served with and without a slash at the end
+// is described without.
 func (s *Spec) Routes(router http.Handler) ([]string, error) {
 	routes, ok := router.(chi.Routes)
 	if !ok {
@@ -32,11 +33,16 @@ func (s *Spec) Routes(router http.Handler) ([]string, error) {
 	described := map[string]bool{}
 	for path, item := range s.doc.Paths.Map() {
 		for method := range item.Operations() {
-			described[method+" "+path] = true
+			for _, route := range routesOf(path, item) {
+				described[method+" "+route] = true
+			}
 		}
 	}
 	var out []string
 	for r := range served {
+		if short, ok := strings.CutSuffix(r, "/"); ok && served[short] {
+			continue
+		}
 		if !described[r] {
 			out = append(out, r+" is served and not described")
 		}
@@ -48,6 +54,19 @@ func (s *Spec) Routes(router http.Handler) ([]string, error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// routesOf returns where the server serves a path: below each of the servers that the path names,
+// or at the root if it names none.
+func routesOf(path string, item *openapi3.PathItem) []string {
+	if len(item.Servers) == 0 {
+		return []string{path}
+	}
+	var out []string
+	for _, server := range item.Servers {
+		out = append(out, server.URL+path)
+	}
+	return out
 }
 
 // Parameters returns the names of the query parameters of every operation, by "METHOD path".
