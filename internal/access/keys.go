@@ -67,6 +67,12 @@ type storedKey struct {
 	Hash    []byte  `json:"hash"`
 }
 
+// foundKey is a key as it was in the store at a time or later.
+type foundKey struct {
+	storedKey
+	asOf time.Time
+}
+
 // keySpace holds the keys of all projects, each under project/id.
 var keySpace = kv.Space{Project: "~keys"}
 
@@ -75,7 +81,7 @@ var keySpace = kv.Space{Project: "~keys"}
 type Keys struct {
 	store kv.Store
 	now   func() time.Time
-	fresh *otter.Cache[string, storedKey] // by ID
+	fresh *otter.Cache[string, foundKey] // by ID
 
 	exist  atomic.Bool  // there are keys; that never changes
 	noneMS atomic.Int64 // when there was last seen to be none, Unix ms
@@ -83,11 +89,11 @@ type Keys struct {
 
 // NewKeys returns the keys of a store.
 func NewKeys(store kv.Store, now func() time.Time) *Keys {
-	return &Keys{store: store, now: now, fresh: otter.Must(&otter.Options[string, storedKey]{
+	return &Keys{store: store, now: now, fresh: otter.Must(&otter.Options[string, foundKey]{
 		MaximumSize:       cacheSize,
 		Logger:            &otter.NoopLogger{}, // what fails here fails the next call, too
-		ExpiryCalculator:  otter.ExpiryWriting[string, storedKey](freshFor),
-		RefreshCalculator: otter.RefreshWriting[string, storedKey](freshFor / 2),
+		ExpiryCalculator:  otter.ExpiryWriting[string, foundKey](freshFor),
+		RefreshCalculator: otter.RefreshWriting[string, foundKey](freshFor / 2),
 	})}
 }
 
@@ -255,20 +261,25 @@ func (ks *Keys) ended(id string, k storedKey) error {
 
 // lookup returns a key as of less than a second ago, or fault.NotFound.
 func (ks *Keys) lookup(ctx context.Context, id string) (storedKey, error) {
-	k, err := ks.fresh.Get(ctx, id, otter.LoaderFunc[string, storedKey](func(ctx context.Context, id string) (storedKey, error) {
+	now := ks.now()
+	k, err := ks.fresh.Get(ctx, id, otter.LoaderFunc[string, foundKey](func(ctx context.Context, id string) (foundKey, error) {
 		// The lookup may be shared, so that it must not end with one of its callers.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupFor)
 		defer cancel()
+		asOf := ks.now()
 		k, err := ks.load(ctx, id)
 		if fault.Is(err, fault.NotFound) {
 			err = otter.ErrNotFound
 		}
-		return k, err
+		return foundKey{k, asOf}, err
 	}))
-	if err == otter.ErrNotFound { //nolint:errorlint // the value itself is what otter documents
-		err = noKey(id)
+	switch {
+	case err == otter.ErrNotFound: //nolint:errorlint // the value itself is what otter documents
+		return storedKey{}, noKey(id)
+	case err == nil && now.Sub(k.asOf) > freshFor: // the store took long to answer
+		return ks.load(ctx, id)
 	}
-	return k, err
+	return k.storedKey, err
 }
 
 // KeyID returns the ID in the secret of a key, "" if it is none.
