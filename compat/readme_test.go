@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -136,15 +137,21 @@ func runDemo(t *testing.T, env ...string) (*process, string) {
 	}
 }
 
-// freeAddr returns an address that was free a moment ago.
+var ports atomic.Int64 // how many freeAddr has tried
+
+// freeAddr returns an address that nothing uses. Its port is below those that the system hands out
+// by itself, and another one than those of test processes beside this one, so that it stays free.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		addr := fmt.Sprint("127.0.0.1:", 10_000+(16*int64(os.Getpid())+ports.Add(1))%20_000)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			ln.Close()
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // runShell runs the commands in one bash and returns the output lines of each.

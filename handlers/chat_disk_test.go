@@ -68,7 +68,7 @@ func TestChatWaitsForTheDisk(t *testing.T) {
 			defer release()
 			answered := make(chan *http.Response, 1)
 			go func() { answered <- p.post(t.Context(), agent, say("when is my train?", tt.more)) }()
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, stop := context.WithTimeout(t.Context(), patience)
 			defer stop()
 			if _, err := p.llm.WaitRequests(ctx, 1); err != nil {
 				t.Fatalf("the LLM was not asked while the disk was at it: %v", err)
@@ -108,7 +108,7 @@ func TestChatTurnLost(t *testing.T) {
 			agent := p.join(script(map[string]any{"answer": "At two. At three.", "delay_chunk": "30s"}))
 			answered := make(chan *http.Response, 1)
 			go func() { answered <- p.post(t.Context(), agent, say("when is my train?", more)) }()
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, stop := context.WithTimeout(t.Context(), patience)
 			defer stop()
 			if _, err := p.llm.WaitRequests(ctx, 1); err != nil {
 				t.Fatal(err)

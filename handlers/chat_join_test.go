@@ -74,7 +74,8 @@ func (g *gated) soon(piece string) {
 	}()
 }
 
-const patience = 30 * time.Second
+// patience is how long a test waits for what another goroutine does.
+const patience = 2 * time.Minute
 
 func delta(text string) string {
 	return `data: {"id":"c1","choices":[{"index":0,"delta":{"content":"` + text + `"}}]}` + "\n\n"

@@ -69,7 +69,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 	}
 	run := turn.New(cfg)
 	t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, stop := context.WithTimeout(context.Background(), patience)
 		defer stop()
 		if err := run.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

@@ -56,7 +56,7 @@ func TestBodyThatNeverComes(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 					t.Fatal(err)
 				}
 				fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", call, size)

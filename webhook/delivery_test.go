@@ -96,7 +96,7 @@ func TestDeliverAll(t *testing.T) {
 	go func() { done <- w.Run(ctx) }()
 	select {
 	case <-l.full:
-	case <-time.After(30 * time.Second):
+	case <-time.After(faultPatience):
 		t.Error("not all arrived")
 	}
 	cancel()

@@ -20,11 +20,6 @@ import (
 // stops the deliveries and whatever is tried meanwhile.
 func TestFault34Age(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	answers := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 	}
@@ -38,7 +33,7 @@ func TestFault34Age(t *testing.T) {
 	}{
 		"failing":         {answer: answers(500), tries: 1},
 		"throttling":      {answer: answers(429), tries: 1},
-		"refusing":        {url: "http://" + closed.Addr().String(), tries: 1},
+		"refusing":        {url: dead, tries: 1},
 		"not allowed":     {url: "http://10.0.0.1/", tries: 1},
 		"silent":          {answer: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, tries: 1},
 		"breaker open":    {answer: answers(503), tries: webhook.DefaultBreakAfter, events: 3 * webhook.DefaultBreakAfter},

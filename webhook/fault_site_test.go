@@ -25,7 +25,7 @@ import (
 )
 
 // faultPatience is how long a test of a fault waits for an event.
-const faultPatience = 30 * time.Second
+const faultPatience = 2 * time.Minute
 
 // site is a store on disk with one agent, and the parts that deliver its events over real sockets.
 type site struct {

@@ -26,6 +26,9 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
+// dead is a URL at which nothing listens.
+const dead = "http://127.0.0.1:1"
+
 // newSender returns a sender that may call this machine.
 func newSender(t *testing.T, change func(*webhook.SenderConfig)) *webhook.Sender {
 	t.Helper()
@@ -406,11 +409,6 @@ func TestSendLongAnswers(t *testing.T) {
 
 func TestSendConnect(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	reset := func(c net.Conn) {
 		_ = c.(*net.TCPConn).SetLinger(0) // close sends RST
 	}
@@ -426,7 +424,7 @@ func TestSendConnect(t *testing.T) {
 		change      func(*webhook.SenderConfig)
 		class, text string
 	}{
-		{"refused", "http://" + closed.Addr().String(), nil, webhook.ClassRefused, "nothing listens"},
+		{"refused", dead, nil, webhook.ClassRefused, "nothing listens"},
 		{"reset on accept", "http://" + accept(t, reset), nil, webhook.ClassReset, ""},
 		{"reset on accept, TLS", "https://" + accept(t, reset), nil, webhook.ClassReset, ""},
 		{"no such name", "http://h.test", fail(&net.DNSError{IsNotFound: true, Err: "no such host"}), webhook.ClassDNS, "does not exist"},

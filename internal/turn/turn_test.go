@@ -47,7 +47,7 @@ func newBench(t *testing.T, script fake.Script, edit func(*memory.LLMSettings, *
 	}
 	b.run = turn.New(cfg)
 	t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 		defer stop()
 		if err := b.run.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

@@ -161,7 +161,7 @@ func TestBlackHole(t *testing.T) {
 		w := write(t, []*drivers.Postgres{s}, agents, 4)
 		w.More(t, 50)
 		proxy.Hole(true)
-		const most = bound + 3*time.Second // this machine may have other work to do
+		const most = time.Minute // TCP alone would wait for longer
 		for what, call := range map[string]func() error{
 			"probe": func() error { return s.Ping(t.Context()) },
 			"read":  func() error { _, err := s.Head(t.Context(), "acme", agent(0).ID); return err },

@@ -42,9 +42,8 @@ func TestChangesAreTold(t *testing.T) {
 		}
 	}
 	beat(t, "tell of a change", func() bool { follow(followed.ID); return told(followed.ID) }, a, b)
-	if told(other.ID) {
-		t.Error("it is told of an agent that it does not follow")
-	}
+	// An earlier change of the other agent may be notified late.
+	beat(t, "be told of one agent alone", func() bool { return !told(other.ID) }, a, b)
 	follow()
 	beat(t, "be told of nothing more", func() bool { return !told(followed.ID) }, a, b)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,16 +93,28 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
+var ports atomic.Int64 // how many freePort has tried
+
+// freePort returns a port that nothing uses. It is below those that the system hands out by itself,
+// and another one than those of test processes beside this one, so that it stays free.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		port := fmt.Sprint(10_000 + (16*int64(os.Getpid())+ports.Add(1))%20_000)
+		if ln, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			ln.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
 // run starts a receiver and gives its URL once it listens.
 func run(t *testing.T, secret string, args []string) (url string, out *output) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
-	_, port, _ := net.SplitHostPort(addr)
+	port := freePort(t)
+	addr := "127.0.0.1:" + port
 	out = new(output)
 	c := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	c.Env = append(os.Environ(), "WEBHOOK_SECRET="+secret, "PORT="+port)
@@ -122,7 +135,7 @@ func run(t *testing.T, secret string, args []string) (url string, out *output) {
 			t.Fatalf("the receiver ended:\n%s", out)
 		case <-time.After(20 * time.Millisecond):
 		}
-		if time.Since(start) > 30*time.Second {
+		if time.Since(start) > 2*time.Minute {
 			t.Fatalf("the receiver never listened:\n%s", out)
 		}
 	}

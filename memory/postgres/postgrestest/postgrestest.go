@@ -123,12 +123,7 @@ func Start(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{t: t, dir: dir, port: l.Addr().(*net.TCPAddr).Port}
-	_ = l.Close()
+	s := &Server{t: t, dir: dir, port: freePort(t)}
 	if os.Geteuid() == 0 { // the server refuses to run as root
 		u, err := user.Lookup("postgres")
 		if err != nil {
@@ -148,6 +143,24 @@ func Start(t testing.TB) *Server {
 	t.Cleanup(func() { _ = s.command("pg_ctl", "-D", s.data(), "-m", "immediate", "-w", "stop").Run() })
 	s.Up()
 	return s
+}
+
+var ports atomic.Int64 // how many freePort has tried
+
+// freePort returns a port that nothing uses. It is below those that the system hands out by itself,
+// and another one than those of test processes beside this one, so that it stays free while the
+// server is down.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 10_000 + (16*os.Getpid()+int(ports.Add(1)))%20_000
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
