@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"

@@ -1,10 +1,10 @@
 package app_test
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
@@ -23,7 +23,7 @@ func TestDuplicates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			llm, base := upstream(t, fake.Script{Answer: "At nine.", DelayFirst: fake.Duration(300 * time.Millisecond)})
+			llm, base, think := thinking(t, fake.Script{Answer: "At nine."})
 			s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LLM_DUPLICATES="+tt.server)
 			properties := map[string]any{}
 			if tt.agent != "" {
@@ -38,6 +38,10 @@ func TestDuplicates(t *testing.T) {
 						joined.Add(1)
 					}
 				})
+			}
+			waitFor(t, "the others to join", func() bool { return s.count("heardlog_joined_requests_total") == fmt.Sprint(tt.joined) })
+			for range 4 {
+				think <- struct{}{}
 			}
 			all.Wait()
 			if n := len(llm.Requests()); joined.Load() != tt.joined || tt.joined > 0 && n != 1 {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,39 @@ func fillers(rule string, phrases ...string) map[string]any {
 		"trigger": map[string]any{"mode": "fixed_time", "fixed_time_config": map[string]any{"response_wait_ms": 100}},
 		"content": map[string]any{"mode": "static", "static_config": map[string]any{"phrases": phrases, "selection_rule": rule}},
 	}
+}
+
+// thinking starts an upstream that answers each call as the script says once it gets a word from
+// think.
+func thinking(t *testing.T, script fake.Script) (llm *fake.LLM, base string, think chan struct{}) {
+	t.Helper()
+	llm, think = fake.New(fake.Options{Script: script}), make(chan struct{}, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-think:
+			llm.ServeHTTP(w, r)
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return llm, srv.URL + "/v1", think
+}
+
+// filled asks an agent whose model answers once the client has something, and returns the stream.
+func (s *server) filled(id, text string, think chan<- struct{}) (string, error) {
+	s.t.Helper()
+	resp, err := s.client.Post(s.url+agent(id, "/chat/completions"), "application/json", strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"`+text+`"}]}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Fatal(resp.StatusCode, err)
+	}
+	think <- struct{}{}
+	rest, err := io.ReadAll(resp.Body)
+	return string(first) + string(rest), err
 }
 
 // says returns the content of the first event, and the rest of the stream.
@@ -47,15 +81,14 @@ func says(t *testing.T, stream string) (first, rest string) {
 // its words.
 func TestFiller(t *testing.T) {
 	t.Parallel()
-	slow := fake.Script{Answer: "At nine.", DelayFirst: fake.Duration(600 * time.Millisecond)}
-	llm, base := upstream(t, slow)
+	llm, base, think := thinking(t, fake.Script{Answer: "At nine."})
 	s := start(t, "HEARDLOG_LLM_URL="+base)
 	id := s.join("n", map[string]any{"filler_words": fillers("round_robin", "Let me see.", "One moment.")})
 	for i, want := range []string{"Let me see. ", "One moment. ", "Let me see. "} {
-		got := string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body)
+		got, err := s.filled(id, "When?", think)
 		phrase, rest := says(t, got)
-		if phrase != want {
-			t.Errorf("turn %d: %q, want %q", i, phrase, want)
+		if err != nil || phrase != want {
+			t.Errorf("turn %d: %q, want %q; %v", i, phrase, want, err)
 		}
 		if strings.Count(rest, "data: ") != 4 || !strings.HasSuffix(rest, "data: [DONE]\n\n") || strings.Contains(rest, `"id":""`) {
 			t.Errorf("behind the filler came %q", rest)
@@ -72,6 +105,7 @@ func TestFiller(t *testing.T) {
 		t.Errorf("history: %s", h)
 	}
 	// A whole answer has none.
+	think <- struct{}{}
 	if got := string(s.chat(agent(id, "/chat/completions"), "When?", false).ok(nil).body); strings.Contains(got, "One moment") || s.lastAnswer(id).Filler != "" {
 		t.Errorf("%s", got)
 	}
@@ -133,7 +167,6 @@ func TestNoFillerWithin(t *testing.T) {
 // TestFillerThen: what may come behind a filler.
 func TestFillerThen(t *testing.T) {
 	t.Parallel()
-	wait := fake.Duration(500 * time.Millisecond)
 	for name, tt := range map[string]struct {
 		script  fake.Script
 		failure string
@@ -141,23 +174,21 @@ func TestFillerThen(t *testing.T) {
 		words   []string
 		whole   bool // the stream ends in good order
 	}{
-		"comments":       {fake.Script{RawPieces: []string{": hm\n\n", "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"Nine.\"}}]}\n\n", "data: [DONE]\n\n"}, DelayChunk: wait}, "", "Nine.", []string{": hm", "Nine.", "[DONE]"}, true},
-		"a role alone":   {fake.Script{Chunks: []string{"", "Nine."}, DelayChunk: wait}, "", "Nine.", []string{"Nine.", "[DONE]"}, true},
-		"a tool call":    {fake.Script{ToolName: "book", ToolArgs: `{"a":1}`, DelayFirst: wait}, "", "", []string{"book", "[DONE]"}, true},
-		"a whole answer": {fake.Script{Body: `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Nine."},"finish_reason":"stop"}]}`, DelayFirst: wait, Type: "application/json", Raw: `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Nine."},"finish_reason":"stop"}]}`}, "", "Nine.", []string{"Nine.", "[DONE]"}, true},
-		"an error":       {fake.Script{Status: 400, DelayFirst: wait}, "", "", []string{`"error"`}, false},
-		"a message":      {fake.Script{Status: 400, DelayFirst: wait}, "Sorry.", "Sorry.", []string{"Sorry.", "[DONE]"}, true},
+		"comments":       {fake.Script{RawPieces: []string{": hm\n\n", "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"Nine.\"}}]}\n\n", "data: [DONE]\n\n"}}, "", "Nine.", []string{": hm", "Nine.", "[DONE]"}, true},
+		"a role alone":   {fake.Script{Chunks: []string{"", "Nine."}}, "", "Nine.", []string{"Nine.", "[DONE]"}, true},
+		"a tool call":    {fake.Script{ToolName: "book", ToolArgs: `{"a":1}`}, "", "", []string{"book", "[DONE]"}, true},
+		"a whole answer": {fake.Script{Body: `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Nine."},"finish_reason":"stop"}]}`, Type: "application/json", Raw: `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"Nine."},"finish_reason":"stop"}]}`}, "", "Nine.", []string{"Nine.", "[DONE]"}, true},
+		"an error":       {fake.Script{Status: 400}, "", "", []string{`"error"`}, false},
+		"a message":      {fake.Script{Status: 400}, "Sorry.", "Sorry.", []string{"Sorry.", "[DONE]"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, base := upstream(t, tt.script)
+			_, base, think := thinking(t, tt.script)
 			s := start(t, "HEARDLOG_LLM_URL="+base)
 			id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see."), "llm": map[string]any{"failure_message": tt.failure}})
-			resp := s.open(id, `{"stream":true,"messages":[{"role":"user","content":"When?"}]}`)
-			body, err := io.ReadAll(resp.Body)
-			got := string(body)
-			if resp.StatusCode != http.StatusOK || (err == nil) != tt.whole || strings.Count(got, "Let me see. ") != 1 {
-				t.Errorf("%d, %v: %q", resp.StatusCode, err, got)
+			got, err := s.filled(id, "When?", think)
+			if (err == nil) != tt.whole || strings.Count(got, "Let me see. ") != 1 {
+				t.Errorf("%v: %q", err, got)
 			}
 			for _, w := range tt.words {
 				if !strings.Contains(got, w) {
@@ -176,7 +207,7 @@ func TestFillerFallsOver(t *testing.T) {
 	t.Parallel()
 	_, base := upstream(t, fake.Script{Hang: true})
 	_, spare := upstream(t, fake.Script{Answer: "At nine."})
-	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT=250ms", fallbacks(t, map[string]any{"name": "spare", "url": spare}))
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_LLM_FIRST_TOKEN_TIMEOUT=2s", fallbacks(t, map[string]any{"name": "spare", "url": spare}))
 	id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see.")})
 	phrase, rest := says(t, string(s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil).body))
 	if phrase != "Let me see. " || !strings.Contains(rest, "nine.") {
@@ -218,14 +249,18 @@ func TestFillerLeft(t *testing.T) {
 // TestFillerShuffle: every phrase comes before one comes again.
 func TestFillerShuffle(t *testing.T) {
 	t.Parallel()
-	_, base := upstream(t, fake.Script{Answer: "x", DelayFirst: fake.Duration(500 * time.Millisecond)})
+	_, base, think := thinking(t, fake.Script{Answer: "x"})
 	s := start(t, "HEARDLOG_LLM_URL="+base)
 	phrases := []string{"One.", "Two.", "Three."}
 	id := s.join("n", map[string]any{"filler_words": fillers("shuffle", phrases...)})
 	for range 2 {
 		var got []string
 		for range phrases {
-			phrase, _ := says(t, string(s.chat(agent(id, "/chat/completions"), "x", true).ok(nil).body))
+			stream, err := s.filled(id, "x", think)
+			if err != nil {
+				t.Error(err)
+			}
+			phrase, _ := says(t, stream)
 			got = append(got, strings.TrimSpace(phrase))
 		}
 		slices.Sort(got)
@@ -264,10 +299,13 @@ func TestFillerEchoed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			llm, base := upstream(t, fake.Script{Answer: "At nine from platform two.", DelayFirst: fake.Duration(500 * time.Millisecond)})
+			llm, base, think := thinking(t, fake.Script{Answer: "At nine from platform two."})
 			s := start(t, "HEARDLOG_LLM_URL="+base)
 			id := s.join("n", map[string]any{"filler_words": fillers("shuffle", "Let me see."), "heardlog": map[string]any{"mode": "reconcile"}})
-			s.chat(agent(id, "/chat/completions"), "When?", true).ok(nil)
+			if _, err := s.filled(id, "When?", think); err != nil {
+				t.Error(err)
+			}
+			think <- struct{}{}
 			s.post(agent(id, "/chat/completions"), map[string]any{"messages": []any{
 				user("When?"), map[string]any{"role": "assistant", "content": tt.echo}, user("And back?"),
 			}}).ok(nil)
