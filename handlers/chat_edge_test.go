@@ -167,7 +167,7 @@ func TestChatDrainBounds(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, func(c *turn.Config) { c.Drain = limits })
 			agent := p.join(func(l *memory.LLMSettings) {
-				script(map[string]any{"chunks": strings.Split(strings.Repeat("word;", 2000), ";"), "delay_chunk": "2ms"})(l)
+				script(map[string]any{"chunks": strings.Split(strings.Repeat("word;", 20_000), ";"), "delay_chunk": "2ms"})(l)
 				l.OnDisconnect = "drain"
 			})
 			ctx, leave := context.WithCancel(t.Context())
@@ -187,7 +187,7 @@ func TestChatDrainBounds(t *testing.T) {
 // TestChatStalledReader checks that a reader that stops reading does not hold a stream.
 func TestChatStalledReader(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, func(c *turn.Config) { c.WriteTimeout = 50 * time.Millisecond })
+	p := newProxy(t, func(c *turn.Config) { c.WriteTimeout = time.Second })
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -28,6 +28,9 @@ type gated struct {
 	dropped chan struct{} // one for each call that was left
 }
 
+// breakOff is a piece that breaks the upstream's connection.
+const breakOff = ""
+
 func newGated(t *testing.T, contentType string) *gated {
 	t.Helper()
 	g := &gated{t: t, pieces: make(chan string), dropped: make(chan struct{}, 16)}
@@ -43,6 +46,9 @@ func newGated(t *testing.T, contentType string) *gated {
 			case p, ok := <-g.pieces:
 				if !ok {
 					return
+				}
+				if p == breakOff {
+					panic(http.ErrAbortHandler)
 				}
 				_, _ = io.WriteString(w, p)
 				_ = http.NewResponseController(w).Flush()
@@ -267,12 +273,13 @@ func TestJoinBreaks(t *testing.T) {
 	t.Parallel()
 	p, _ := joining(t)
 	g := newGated(t, "text/event-stream")
-	agent := p.join(func(l *memory.LLMSettings) { l.URL, l.IdleTimeoutMS = g.url, 200 })
+	agent := p.join(func(l *memory.LLMSettings) { l.URL = g.url })
 	g.soon(delta("One"))
 	first := p.post(t.Context(), agent, count)
 	second := p.post(t.Context(), agent, count)
+	g.say(breakOff)
 	for _, res := range []*http.Response{first, second} {
-		if rest, err := io.ReadAll(res.Body); err == nil || !strings.Contains(string(rest), "stopped sending") {
+		if rest, err := io.ReadAll(res.Body); err == nil || !strings.Contains(string(rest), "broke off") {
 			t.Errorf("%v: %q", err, rest)
 		}
 	}

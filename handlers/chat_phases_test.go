@@ -30,13 +30,13 @@ func TestEndsBetweenAttempts(t *testing.T) {
 			back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				calls.Add(1)
-				w.Header().Set("Retry-After", "3")
+				w.Header().Set("Retry-After", "60")
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}))
 			t.Cleanup(back.Close)
 			reg := prometheus.NewRegistry()
 			p := newProxy(t, func(c *turn.Config) {
-				c.Metrics, c.Retries = reg, turn.Retries{Times: 1, Budget: 20 * time.Second}
+				c.Metrics, c.Retries = reg, turn.Retries{Times: 1, Budget: patience}
 			})
 			agent := p.join(func(l *memory.LLMSettings) { l.URL, l.FailureMessage = back.URL, "Sorry." })
 			ctx, leave := context.WithCancel(t.Context())
@@ -164,12 +164,19 @@ func (s slowTurns) Begin(ctx context.Context, project, agent string, r agents.Tu
 func TestLeavesBeforeFiller(t *testing.T) {
 	t.Parallel()
 	var leave atomic.Pointer[context.CancelFunc]
+	served := make(chan context.Context, 1)
 	p := newProxy(t, func(c *turn.Config) {
 		c.Turns = slowTurns{c.Turns, func() {
 			(*leave.Load())()
-			time.Sleep(20 * time.Millisecond) // the server has to notice
+			<-(<-served).Done() // the server has noticed
 		}}
 	})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served <- r.Context()
+		p.routes.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	p.url = front.URL
 	a, err := p.mem.Join(t.Context(), agents.JoinRequest{Project: "p1", Name: "filling", Settings: memory.Settings{
 		IdleTimeoutS: -1, LLM: memory.LLMSettings{OnDisconnect: "drain"}, Filler: memory.Filler{WaitMS: 10000, Phrases: []string{"Well,"}},
 	}})

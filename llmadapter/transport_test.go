@@ -403,7 +403,11 @@ func TestClientConnectTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := llmadapter.Client{Transport: tt.rt}
-			_, err := c.Do(t.Context(), &llmadapter.Call{URL: tt.url, Body: []byte("{}"), Connect: 50 * time.Millisecond})
+			connect := time.Minute
+			if tt.code == fault.UpstreamTimeout {
+				connect = 50 * time.Millisecond
+			}
+			_, err := c.Do(t.Context(), &llmadapter.Call{URL: tt.url, Body: []byte("{}"), Connect: connect})
 			if fault.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%s %v", fault.CodeOf(err), err)
 			}
