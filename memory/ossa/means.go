@@ -66,29 +66,28 @@ func policy(m map[string]any, on bool) *window.Policy {
 	return p
 }
 
-// addUnsupported notes the parts of a valid document that have no effect. It reads the effective
-// document and, where a default must not be reported, the given one.
+// addUnsupported notes the parts of a valid document that have no effect. m is the effective
+// document, and given is as the sender wrote it: what only a default put in is not noted.
 func (c *checker) addUnsupported(m, given map[string]any) {
 	note := func(path, why string) { c.unsupported = append(c.unsupported, Problem{path, why}) }
-	if short := section(m, "short_term"); short != nil {
-		if p, _ := short["provider"].(string); p != "in_memory" && p != "" {
-			note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
-		}
-		if short["connection"] != nil {
-			note("short_term.connection", "Heardlog connects to nothing: the memory is in this server's store")
-		}
-		if w := section(short, "working_memory"); w != nil && w["namespaced"] == false {
-			note("short_term.working_memory.namespaced", "each agent has its own working memory")
-		}
-		if _, ok := section(given, "short_term", "session_state")["max_sessions"]; ok {
-			note("short_term.session_state.max_sessions", "the server limits the agents of a project: HEARDLOG_MAX_AGENTS, HEARDLOG_OVER_MAX_AGENTS")
-		}
+	short := section(m, "short_term")
+	if p, _ := short["provider"].(string); p != "in_memory" && p != "" {
+		note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
 	}
-	if long := section(m, "long_term"); long != nil && isOn(long) {
+	if section(given, "short_term", "connection") != nil {
+		note("short_term.connection", "Heardlog connects to nothing: the memory is in this server's store")
+	}
+	if section(short, "working_memory")["namespaced"] == false {
+		note("short_term.working_memory.namespaced", "each agent has its own working memory")
+	}
+	if _, ok := section(given, "short_term", "session_state")["max_sessions"]; ok {
+		note("short_term.session_state.max_sessions", "the server limits the agents of a project: HEARDLOG_MAX_AGENTS, HEARDLOG_OVER_MAX_AGENTS")
+	}
+	if section(given, "long_term") != nil && isOn(section(m, "long_term")) {
 		note("long_term", "is only checked")
 	}
 	for _, name := range []string{"provider_interface", "lifecycle"} {
-		if section(m, name) != nil {
+		if section(given, name) != nil {
 			note(name, "is only checked")
 		}
 	}
