@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// agoraClient sends what Agora's published clients send. The clients themselves are not available
-// from a Go module proxy. With community set it behaves like the older Go client, otherwise like
-// the vendor's newer SDK.
+// agoraClient sends what Agora's published clients send. The clients themselves are in neither the
+// Go module proxy nor the npm registry that the tests use. With community set it behaves like the
+// older Go client, otherwise like the vendor's newer SDK.
 type agoraClient struct {
 	http      *http.Client
 	base      string // up to and with the app id

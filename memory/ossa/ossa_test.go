@@ -79,8 +79,6 @@ func TestDefaults(t *testing.T) {
 
 // TestEveryDefault: the effective form of a short document shows each default of the published
 // schema, also of objects that the document lacks. None of them is listed as without effect.
-//
-// Rules: 004-3, 004-8, 004-9, 004-10
 func TestEveryDefault(t *testing.T) {
 	t.Parallel()
 	const connection = `"connection":{"pool_size":10,` +

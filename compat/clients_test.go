@@ -1,0 +1,156 @@
+package compat_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// nodeClient runs a program of the folder clients-node to its end and returns what it wrote. It
+// skips the test without node and, unless CI is set, without the packages.
+func nodeClient(t *testing.T, env []string, program string, args ...string) string {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not on this machine: install node and npm, and run npm ci in compat/clients-node")
+	}
+	if _, err := os.Stat("clients-node/node_modules"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("node is here and its packages are not; run `npm ci --ignore-scripts` in compat/clients-node: %v", err)
+		}
+		t.Skip("packages of node are missing: run npm ci --ignore-scripts in compat/clients-node")
+	}
+	file, err := filepath.Abs(filepath.Join("clients-node", program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := run(t, node, append([]string{file}, args...), env...)
+	if _, ok := p.stdout.find(func(string) bool { return true }); !ok {
+		t.Fatalf("%s wrote no line:\n%s", program, p.stderr)
+	}
+	return strings.TrimSpace(p.stdout.String())
+}
+
+// checked returns the URL of a proxy to the server that checks every answer against openapi.yaml.
+func (s *server) checked(t *testing.T) string {
+	t.Helper()
+	to, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Transport:     s.client.Transport,
+		FlushInterval: -1,
+	})
+	t.Cleanup(proxy.Close)
+	return proxy.URL
+}
+
+// TestNodeClients plays one call with each client: a streamed answer, one that the caller
+// interrupts, a tool call, and a goodbye. The clients re-send their whole list each time. Nothing
+// is stored twice, and the ledger has what was generated, sent and heard.
+func TestNodeClients(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1")
+	for _, tt := range []struct {
+		name, program string
+		env           []string
+	}{
+		{"OpenAI", "openai.mjs", nil},
+		{"AI SDK, OpenAI provider", "aisdk.mjs", []string{"PROVIDER=openai"}},
+		{"AI SDK, compatible provider", "aisdk.mjs", []string{"PROVIDER=compatible"}},
+		{"LangChain", "langchain.mjs", nil},
+		{"OpenAI Agents SDK", "agents.mjs", nil},
+		{"LiveKit Agents", "livekit.mjs", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			id := s.join(t, tt.name, nil)
+			line := nodeClient(t, tt.env, tt.program, s.checked(t), id)
+			var seen struct {
+				First   string
+				Pieces  []string
+				Tool    string
+				Last    string
+				Refused struct {
+					Status  int
+					Message string
+				}
+			}
+			if err := json.Unmarshal([]byte(line), &seen); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			if seen.First != trains || strings.Join(seen.Pieces, "|") != "one |two |three " || seen.Tool != "At nine." || seen.Last != "You said: Thanks." {
+				t.Errorf("the client saw %s", line)
+			}
+			if r := seen.Refused; r.Status != 404 || !strings.Contains(r.Message, `there is no agent "no-such-agent"`) {
+				t.Errorf("the client reported an unknown agent as %d %q", r.Status, r.Message)
+			}
+			checkNodeCall(t, s, id)
+		})
+	}
+}
+
+// checkNodeCall checks what is stored of the call that clients-node/call.mjs plays.
+func checkNodeCall(t *testing.T, s *server, id string) {
+	t.Helper()
+	msgs := s.ledger(t, id)
+	want := []string{
+		"0 user: When is my train?", "0 assistant: " + trains,
+		"1 user: Count.", "1 assistant: one two [interrupted]",
+		"2 user: And to Bern?", "2 assistant: ", `2 tool: {"to":"Bern","at":"9:00"}`, "2 assistant: At nine.",
+		"3 user: Thanks.", "3 assistant: You said: Thanks.",
+	}
+	got := []string{}
+	for _, m := range msgs {
+		got = append(got, fmt.Sprintf("%d %s", m.TurnID, m.said()))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal("ledger", diff)
+	}
+	if m := msgs[1]; m.Generated != trains || m.Sent != trains || m.Heard != trains || m.Evidence.Method != "echo_diff" {
+		t.Errorf("the answer that was heard to its end: %+v", m)
+	}
+	if m := msgs[3]; m.Generated != "one two three " || m.Sent != "one two three " || m.Heard != "one two" || m.Evidence.Method != "echo_diff" {
+		t.Errorf("the interrupted answer: %+v", m)
+	}
+	if m := msgs[5]; len(m.ToolCalls) != 1 || msgs[6].CallID == "" {
+		t.Errorf("the tool call %v and its result of %q", m.ToolCalls, msgs[6].CallID)
+	}
+	shown := []string{}
+	for _, m := range msgs {
+		if m.Role != "tool" && len(m.ToolCalls) == 0 {
+			shown = append(shown, m.said())
+		}
+	}
+	if diff := cmp.Diff(shown, said(s.historyOf(t, id))); diff != "" {
+		t.Error("history", diff)
+	}
+}
+
+// TestNodeAgoraToken checks that a token of Agora's own token builder, made of an app ID and its
+// certificate as Agora's server SDKs do, runs an agent of that app, and no other.
+func TestNodeAgoraToken(t *testing.T) {
+	t.Parallel()
+	const app, certificate = "970ca35de60c44645bbae8a215061b33", "5cfd2fd1755d40ecb72977518be15d3b"
+	token := func(certificate string) string {
+		return "agora token=" + nodeClient(t, nil, "token.mjs", app, certificate, "room-1")
+	}
+	s := start(t, "HEARDLOG_AGORA_CERTIFICATES="+app+"="+certificate)
+	const base = "/api/conversational-ai-agent/v2/projects/"
+	testAgoraLife(t, newAgoraClient(s, base+app, token(certificate), false), fakeLLM(t), "token")
+	_, err := newAgoraClient(s, base+app, token(strings.Repeat("0", 32)), false).list(t.Context(), "", 0)
+	if got := reasonOf(t, err); got != "401 InvalidPermission" {
+		t.Errorf("a token of another certificate: %s", got)
+	}
+}
