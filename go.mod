@@ -5,7 +5,6 @@ go 1.26.8
 require (
 	code.dny.dev/ssrf v0.3.0
 	filippo.io/age v1.3.2
-	github.com/alecthomas/kong v1.17.0
 	github.com/blevesearch/snowballstem v0.9.0
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/getkin/kin-openapi v0.152.0

@@ -15,8 +15,6 @@ import (
 	"syscall"
 	_ "time/tzdata" // agents name time zones, and a bare container has no list of them
 
-	"github.com/alecthomas/kong"
-
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
 	"github.com/heardlog/heardlog/internal/cli"
@@ -40,7 +38,6 @@ func main() {
 
 // commands is the grammar of the command line.
 type commands struct {
-	Version     kong.VersionFlag   `help:"Print the version, the commit and the Go version."`
 	Help        helpCommand        `cmd:"" help:"Show help for a subcommand, or settings for the environment variables."`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask the server of these settings whether it is ready."`
 	Simulate    simulateCommand    `cmd:"" help:"Play scripted calls against a running server."`
@@ -151,5 +148,6 @@ type mcpCommand struct{ mcp.Command }
 
 // Run serves until the input ends.
 func (m *mcpCommand) Run(ctx context.Context, e data.Env) error {
+	m.Key = cmp.Or(m.Key, e.Getenv("HEARDLOG_KEY"))
 	return m.Serve(ctx, e.Stdin, e.Stdout)
 }

@@ -40,7 +40,6 @@ const (
 	jsonExp    = "github.com/go-json-experiment/json"
 	kinOpenAPI = "github.com/getkin/kin-openapi"
 	jsonSchema = "github.com/santhosh-tekuri/jsonschema/v6"
-	kong       = "github.com/alecthomas/kong"
 	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	minio      = "github.com/minio/minio-go/v7"
 	otter      = "github.com/maypok86/otter/v2"
@@ -75,7 +74,7 @@ func rules() map[string]rule {
 		"internal/agoratoken":          {},
 		"internal/event":               {},
 		"internal/apidocs":             {},
-		"internal/cli":                 {nil, []string{kong}},
+		"internal/cli":                 {},
 		"internal/fault":               {},
 		"internal/secret":              {nil, []string{jsonExp}},
 		"internal/text":                {[]string{"internal/fault"}, []string{jsonExp}},
@@ -132,7 +131,7 @@ func rules() map[string]rule {
 		"internal/drivers":             {[]string{"memory/engine", "memory/inmem", "memory/postgres", "memory/sqlite"}, nil},
 		"internal/depot":               {nil, []string{minio}},
 		"internal/data":                {[]string{"memory/caller", "config", "internal/access", "memory", "memory/agents", "memory/items", "memory/kv", "memory/record", "memory/engine", "memory/export", "memory/sqlite", "memory/postgres", "webhook", "internal/app", "internal/depot", "internal/drivers", "internal/guard", "internal/fault"}, []string{age, compress, xsys}},
-		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/mcp", "internal/simulate"}, []string{kong}},
+		"cmd/api":                      {[]string{"config", "internal/app", "internal/cli", "internal/data", "internal/mcp", "internal/simulate"}, nil},
 		"webhook/receive":              {},
 		"deploy":                       {[]string{"config"}, []string{yaml}},
 		"examples/receiver":            {[]string{"examples/receiver/receive"}, nil},

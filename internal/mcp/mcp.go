@@ -185,7 +185,7 @@ func Handler(api func(*http.Request) *API) http.Handler {
 type Command struct {
 	User      string        `required:"" placeholder:"USER" help:"The caller whose memory it is: a user_id or an alias."`
 	URL       string        `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Base URL of the server, without /v1."`
-	Key       string        `env:"HEARDLOG_KEY" placeholder:"SECRET" help:"Secret of a key. Better in the environment, as HEARDLOG_KEY, than in the list of processes."`
+	Key       string        `placeholder:"SECRET" help:"Secret of a key. Better in the environment, as HEARDLOG_KEY, than in the list of processes."`
 	Knowledge string        `placeholder:"NAMES" help:"Collections of the project that may be searched, with commas between."`
 	Timeout   time.Duration `default:"30s" placeholder:"D" help:"Time limit for a call of the server."`
 }
