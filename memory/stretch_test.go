@@ -20,9 +20,9 @@ func TestStretchRedacted(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	start := time.Now()
-	text := strings.Repeat("x ", 20000) + "4111 1111 1111 1111"
-	memory.Stretch{Text: text, Ends: make([]int64, 20004)}.Redacted(r)
-	if took := time.Since(start); took > 10*time.Second {
+	text := strings.Repeat("x ", 60_000) + "4111 1111 1111 1111"
+	memory.Stretch{Text: text, Ends: make([]int64, 60_004)}.Redacted(r)
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it takes %v", took)
 	}
 }

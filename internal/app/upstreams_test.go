@@ -267,7 +267,7 @@ func TestRetry(t *testing.T) {
 		"429 with a wait":     {1, 429, []string{"Retry-After-Ms", "300"}, nil, 200, 2, 300 * time.Millisecond},
 		"429 with a long one": {1, 429, []string{"Retry-After", "7"}, []string{"HEARDLOG_LLM_RETRY_BUDGET=5s"}, 429, 1, 0},
 		"500 for ever":        {99, 500, nil, nil, 500, 2, 0},
-		"three times":         {3, 502, nil, []string{"HEARDLOG_LLM_RETRIES=3", "HEARDLOG_LLM_RETRY_BUDGET=10s"}, 200, 4, 0},
+		"three times":         {3, 502, nil, []string{"HEARDLOG_LLM_RETRIES=3", "HEARDLOG_LLM_RETRY_BUDGET=1m"}, 200, 4, 0},
 		"not at all":          {1, 500, nil, []string{"HEARDLOG_LLM_RETRIES=0"}, 500, 1, 0},
 		"no budget":           {1, 500, nil, []string{"HEARDLOG_LLM_RETRY_BUDGET=0"}, 500, 1, 0},
 		"400":                 {1, 400, nil, nil, 400, 1, 0},

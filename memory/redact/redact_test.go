@@ -204,7 +204,7 @@ func TestCuts(t *testing.T) {
 	}
 	start := time.Now()
 	r.Cuts(long, at)
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it takes %v", took)
 	}
 }
@@ -304,7 +304,7 @@ func TestLong(t *testing.T) {
 	for _, piece := range []string{"4111 ", "+49 30 1234567 ", "[x]1", "a@", "a.", "at ", "٤", "4", "DE89 ", "plus four ", "a at b dot ", "(", "ab"} {
 		start := time.Now()
 		r.Text(strings.Repeat(piece, (256<<10)/len(piece)))
-		if took := time.Since(start); took > 20*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%q takes %v", piece, took)
 		}
 	}
