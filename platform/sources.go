@@ -47,7 +47,7 @@ func sources() []source {
 		{name: "livekit", kind: "type|event", events: map[string]rule{
 			"close": livekitClose, "room_finished": over,
 			"conversation_item_added": {
-				heard: "item.content|item.text_content", cut: "item.interrupted", at: "item.metrics.stopped_speaking_at", more: livekitItem,
+				heard: "item.content|item.text_content", cut: "item.interrupted", at: "item.metrics.stopped_speaking_at|item.metrics.stoppedSpeakingAt", more: livekitItem,
 			},
 		}},
 		{name: "openai-realtime", kind: "type", events: map[string]rule{"conversation.item.truncate": truncate, "conversation.item.truncated": truncate}},
@@ -162,7 +162,7 @@ func livekitItem(row gjson.Result, _ []gjson.Result, _ int, e *Evidence) bool {
 	if item.Get("role").String() != "assistant" {
 		return false
 	}
-	if ids := item.Get("metrics.provider_request_ids"); ids.IsArray() && len(ids.Array()) > 0 {
+	if ids := first(item, "metrics.provider_request_ids|metrics.providerRequestIds"); ids.IsArray() && len(ids.Array()) > 0 {
 		list := ids.Array()
 		e.ItemID = list[len(list)-1].String()
 	}
