@@ -3,8 +3,9 @@
 # make test-race  with the race detector, on PostgreSQL too: needs gcc and PostgreSQL
 # make test-all   both, and the rest: the server's tests on PostgreSQL, the benchmarks' own tests
 # make bench      the ratios of docs/internals/performance.md; ARGS='-quick -only 1,2' for some of it
+# make site       the documents as a site with navigation and search in dist/site: needs node and npm
 # make release    archives for all systems in dist/
-.PHONY: all check test test-race test-rest test-all bench build fuzz demo release
+.PHONY: all check test test-race test-rest test-all bench build fuzz demo release site
 
 # The race detector is off for SQLite (translated from C) and scrypt: with it they take three quarters
 # of the tests' time.
@@ -30,6 +31,10 @@ build:
 
 release:
 	scripts/release.sh
+
+# It fails where a link leads nowhere.
+site:
+	cd docs && npm ci --ignore-scripts --no-audit --no-fund && npx vitepress build
 
 check:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }
