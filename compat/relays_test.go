@@ -211,8 +211,8 @@ func TestRealtimeRelay(t *testing.T) {
 	s.ends(t, strings.TrimPrefix(line, "agent "), "user: When is my train?", "assistant: The train [interrupted]")
 }
 
-// TestWebhookRelay sends signed webhooks of four platforms through examples/relays/webhooks.mjs, and
-// such that are not signed.
+// TestWebhookRelay sends webhooks of four platforms to examples/relays/webhooks.mjs, with the right
+// signature and with wrong ones.
 func TestWebhookRelay(t *testing.T) {
 	t.Parallel()
 	s := start(t)
