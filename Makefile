@@ -27,7 +27,7 @@ demo:
 	@examples/demo/run.sh
 
 build:
-	go build -trimpath -tags grpcnotrace -o bin/heardlog ./cmd/api
+	go build -trimpath -tags grpcnotrace,validator_novalidatefn -o bin/heardlog ./cmd/api
 
 release:
 	scripts/release.sh
