@@ -258,7 +258,7 @@ func (m *providerMessage) addMore(at string) error {
 	known := slices.Sorted(maps.Keys(names))
 	for _, name := range slices.Sorted(maps.Keys(m.More)) {
 		if n := nearest(name, known); n != "" {
-			return stray{at + text.Clip(name, 60), name, n}.unknown()
+			return stray{path: at + text.Clip(name, 60), name: name, nearest: n}.unknown()
 		}
 		if _, ok := m.Metadata[name]; ok || string(m.More[name]) == "null" {
 			continue

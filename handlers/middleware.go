@@ -265,9 +265,10 @@ func methodNotAllowed(flat *chi.Mux) http.HandlerFunc {
 				methods = append(methods, m)
 			}
 		}
-		w.Header().Set("Allow", strings.Join(methods, ", "))
+		allowed := strings.Join(methods, ", ")
+		w.Header().Set("Allow", allowed)
 		writeAgoraError(w, http.StatusMethodNotAllowed, agoraErrorBody{
-			Detail: "method " + text.Clip(r.Method, 20) + " is not allowed here", Reason: "InvalidRequest",
+			Detail: "method " + text.Clip(r.Method, 20) + " is not allowed here; allowed are: " + allowed, Reason: "InvalidRequest",
 		}, fault.Invalid)
 	}
 }

@@ -56,6 +56,7 @@ func memberPath(path, name string) string {
 type stray struct {
 	path, name string
 	nearest    string // the known name that is most like it, or ""
+	known      []string
 }
 
 // isCase reports whether only the case of the name is wrong. encoding/json would take the member
@@ -75,7 +76,10 @@ func (s stray) unknown() error {
 	if s.nearest != "" {
 		return fault.At(fault.Invalid, s.path, "is not a field of this call; did you mean %q?", s.nearest)
 	}
-	return fault.At(fault.Invalid, s.path, "is not a field of this call")
+	if len(s.known) == 0 {
+		return fault.At(fault.Invalid, s.path, "is not a field of this call")
+	}
+	return fault.At(fault.Invalid, s.path, "is not a field of this call; known here are: %s", text.Clip(strings.Join(s.known, ", "), 400))
 }
 
 // strayHeader lists the members of a body that had no effect. Agora ignores what it does not know,
@@ -151,7 +155,7 @@ func straysOf(raw []byte, t reflect.Type, path string) []stray {
 				out = append(out, straysOf(object[name], field, memberPath(path, name))...)
 				continue
 			}
-			if s := (stray{memberPath(path, text.Clip(name, 60)), name, nearest(name, names)}); s.nearest != "" || !keepsMore(t) {
+			if s := (stray{memberPath(path, text.Clip(name, 60)), name, nearest(name, names), names}); s.nearest != "" || !keepsMore(t) {
 				out = append(out, s)
 			}
 		}

@@ -28,6 +28,9 @@ func noRoute(r *http.Request) error {
 	if advice := adviceFor(path); advice != "" {
 		return fault.New(fault.NotFound, "%s: %s", noRouteText, advice)
 	}
+	if ownPath(r) {
+		return fault.New(fault.NotFound, noRouteText+"; /docs shows every path")
+	}
 	return fault.New(fault.NotFound, noRouteText)
 }
 

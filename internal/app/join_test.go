@@ -256,9 +256,10 @@ func TestJoinConflict(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.join("same", nil)
-	for _, path := range []string{v1 + "/join", v1 + "/agents", agora + "/join", cn + "/join/"} {
+	const agoras, own = "create agent failed, code: 409, msg: task conflict", "let it leave first, or choose another name"
+	for path, detail := range map[string]string{v1 + "/join": own, v1 + "/agents": own, agora + "/join": agoras, cn + "/join/": agoras} {
 		got := s.post(path, map[string]any{"name": "same", "properties": voice(nil)})
-		got.refused(http.StatusConflict, "TaskConflict", "create agent failed, code: 409, msg: task conflict")
+		got.refused(http.StatusConflict, "TaskConflict", detail)
 		var e map[string]string
 		if err := json.Unmarshal(got.body, &e); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@ func TestUnknownFields(t *testing.T) {
 	s := start(t)
 	id := s.join("n", nil)
 	for _, tt := range []struct{ path, body, words string }{
-		{v1 + "/join", `{"name":"m","what":1}`, "what: is not a field of this call"},
+		{v1 + "/join", `{"name":"m","what":1}`, "what: is not a field of this call; known here are: name, "},
 		{v1 + "/join", `{"name":"m","propertes":{}}`, `did you mean "properties"?`},
 		{v1 + "/agents", `{"name":"m","properties":{"heardlog":{"plicy":"full"}}}`, `properties.heardlog.plicy: is not a field of this call; did you mean "policy"?`},
 		{v1 + "/join", `{"name":"m","properties":{"heardlog":{"timeouts":{"total":5}}}}`, `properties.heardlog.timeouts.total: is not a field`},

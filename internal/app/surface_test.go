@@ -82,7 +82,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for path, words := range map[string]string{
 		"/responses": `setOpenAIAPI("chat_completions")`, "/responses/r_1": "useResponsesApi: false", "/completions": ".chat(model)", "/assistants": "chat completions",
 		"/chat/completions/": "slash at the end", "/models/": "slash at the end", "//chat/completions": "two slashes", "/chat": "/chat/completions",
-		"/audio/speech": "not served", "/images/generations": "not served", "/nothing": "no Route matched", "/nothing/": "slash at the end",
+		"/audio/speech": "not served", "/images/generations": "not served", "/nothing": "/docs shows every path", "/nothing/": "slash at the end",
 	} {
 		for _, base := range []string{v1, agent(id)} {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -98,7 +98,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		{"POST", agent(id, "/history"), "GET"}, {"POST", "/metrics", "GET"}, {"PATCH", cn + "/agents/" + id, "DELETE, GET"}, {"POST", agora + "/agents", "GET"},
 		{"INVENTED", agent(id), "DELETE, GET"}, {"GET", v1 + "/chat/completions", "POST"}, {"POST", agent(id, "/summary"), "DELETE, GET, PUT"},
 	} {
-		got := s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method)
+		got := s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method, "allowed are: "+c.allow)
 		if allow := got.header.Get("Allow"); allow != c.allow {
 			t.Errorf("%s %s: Allow is %q, want %q", c.method, c.path, allow, c.allow)
 		}

@@ -71,8 +71,11 @@ func Run[E any](ctx context.Context, grammar any, args []string, version string,
 			return err
 		}
 		i := slices.IndexFunc(c.commands, func(sub *command) bool { return sub.name == word })
+		if word == "" {
+			return fmt.Errorf("%s needs a subcommand; --help shows what there is", c.path)
+		}
 		if i < 0 {
-			return fmt.Errorf("%s has no subcommand %q; --help shows what there is", c.path, word)
+			return fmt.Errorf("%q is neither a subcommand nor a flag of %s; --help shows what there is", word, c.path)
 		}
 		c = c.commands[i]
 	}

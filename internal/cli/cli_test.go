@@ -99,11 +99,11 @@ func TestParse(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"":                             `heardlog has no subcommand ""`,
-		"serve":                        `heardlog has no subcommand "serve"`,
-		"--store x copy":               `heardlog has no subcommand "--store"`,
-		"key-ring":                     `heardlog key-ring has no subcommand ""`,
-		"key-ring drop":                `heardlog key-ring has no subcommand "drop"`,
+		"":                             `heardlog needs a subcommand`,
+		"serve":                        `"serve" is neither a subcommand nor a flag of heardlog`,
+		"--store x copy":               `"--store" is neither a subcommand nor a flag of heardlog`,
+		"key-ring":                     `heardlog key-ring needs a subcommand`,
+		"key-ring drop":                `"drop" is neither a subcommand nor a flag of heardlog key-ring`,
 		"copy":                         `"copy": missing <place>`,
 		"copy here --nope":             `"copy": flag provided but not defined: -nope`,
 		"copy here --keep x":           `"copy": invalid value "x" for flag -keep`,
