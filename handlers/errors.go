@@ -71,7 +71,11 @@ func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err e
 		e = &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"}
 	}
 	if taken := nameTaken(err); taken != nil {
-		agoraConflict(w, r, taken)
+		detail := "create agent failed, code: 409, msg: task conflict" // as Agora has it
+		if ownPath(r) {
+			detail = e.Msg + "; agent " + taken.AgentID + " must leave first"
+		}
+		agoraConflict(w, detail, taken)
 		return
 	}
 	style(w, e)
@@ -91,12 +95,8 @@ func agoraError(w http.ResponseWriter, e *fault.Error) {
 }
 
 // agoraConflict answers a join whose name is taken, with the fields of both versions of Agora's
-// documentation. Under /v1 the text says what to do.
-func agoraConflict(w http.ResponseWriter, r *http.Request, taken *memory.NameTakenError) {
-	detail := "create agent failed, code: 409, msg: task conflict"
-	if ownPath(r) {
-		detail = "name: is that of agent " + taken.AgentID + ", which is running; let it leave first, or choose another name"
-	}
+// documentation.
+func agoraConflict(w http.ResponseWriter, detail string, taken *memory.NameTakenError) {
 	writeAgoraError(w, http.StatusConflict, agoraErrorBody{
 		Detail: detail, Reason: "TaskConflict", AgentID: taken.AgentID, TaskID: taken.AgentID,
 	}, fault.Conflict)

@@ -256,7 +256,7 @@ func TestJoinConflict(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.join("same", nil)
-	const agoras, own = "create agent failed, code: 409, msg: task conflict", "let it leave first, or choose another name"
+	const agoras, own = "create agent failed, code: 409, msg: task conflict", `name: a running agent has the name "same" already`
 	for path, detail := range map[string]string{v1 + "/join": own, v1 + "/agents": own, agora + "/join": agoras, cn + "/join/": agoras} {
 		got := s.post(path, map[string]any{"name": "same", "properties": voice(nil)})
 		got.refused(http.StatusConflict, "TaskConflict", detail)

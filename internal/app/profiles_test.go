@@ -117,7 +117,7 @@ func TestCallKeysWithoutAutoJoin(t *testing.T) {
 			t.Errorf("%s finds %q", body, got)
 		}
 	}
-	s.post(v1+"/join", map[string]any{"name": "other", "properties": keyed("vapi.call:c-1")}).refused(http.StatusConflict, "TaskConflict", "task conflict")
+	s.post(v1+"/join", map[string]any{"name": "other", "properties": keyed("vapi.call:c-1")}).refused(http.StatusConflict, "TaskConflict", `properties.heardlog.keys: a running agent has the key "vapi.call:c-1" already`, id+" must leave first")
 	newer := s.join("newer", keyed())
 	if got := s.call(`{"channel":"room-1"}`); got != newer {
 		t.Errorf("of two agents in a channel %s is found, not the newer", got)
