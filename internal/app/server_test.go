@@ -286,7 +286,7 @@ const (
 )
 
 // bases are their prefixes as the description writes them.
-var bases = []string{"/v1", "/projects/{appid}"}
+var bases = []string{"/v1", "/api/conversational-ai-agent/v2/projects/{appid}"}
 
 // join starts an agent under /v1 with these properties and returns its ID.
 func (s *server) join(name string, properties any, headers ...string) string {

@@ -64,7 +64,7 @@ func routesOf(path string, item *openapi3.PathItem) []string {
 	}
 	var out []string
 	for _, server := range item.Servers {
-		out = append(out, server.URL+path)
+		out = append(out, strings.TrimSuffix(server.URL, "/")+path)
 	}
 	return out
 }
