@@ -9,25 +9,33 @@ import (
 	"testing"
 )
 
-// nodeReceiver runs the receiver of docs/guides/receiving.md that uses the package
-// standardwebhooks, and returns its URL. It skips the test without node and, unless CI is set,
-// without the package.
-func nodeReceiver(t *testing.T) (string, *process) {
+// nodeModules returns the folder with the npm packages of these tests. It skips the test without
+// node and, unless CI is set, without the packages.
+func nodeModules(t *testing.T) string {
 	t.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
+	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("node is not on this machine: install node and npm, and run npm ci in compat/node")
 	}
 	modules, err := filepath.Abs("node/node_modules")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(modules, "standardwebhooks")); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("node is here and its package is not; run `npm ci` in compat/node: %v", err)
+	for _, name := range []string{"standardwebhooks", "newman"} { // an old and a new one
+		if _, err := os.Stat(filepath.Join(modules, name)); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("node is here and its packages are not; run `npm ci` in compat/node: %v", err)
+			}
+			t.Skip("a package of node is missing: run npm ci in compat/node")
 		}
-		t.Skip("a package of node is missing: run npm ci in compat/node")
 	}
+	return modules
+}
+
+// nodeReceiver runs the receiver of docs/guides/receiving.md that uses the package
+// standardwebhooks, and returns its URL.
+func nodeReceiver(t *testing.T) (string, *process) {
+	t.Helper()
+	modules := nodeModules(t)
 	page, err := os.ReadFile("../docs/guides/receiving.md")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +58,7 @@ func nodeReceiver(t *testing.T) (string, *process) {
 	}
 	addr := freeAddr(t)
 	_, port, _ := strings.Cut(addr, ":")
-	p := run(t, node, []string{file}, "WEBHOOK_SECRET="+hookSecret, "PORT="+port)
+	p := run(t, "node", []string{file}, "WEBHOOK_SECRET="+hookSecret, "PORT="+port)
 	client := httpClient(t)
 	eventually(t, "the receiver answers", func() bool {
 		if !p.running() {
