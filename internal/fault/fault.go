@@ -6,6 +6,7 @@
 package fault
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -111,3 +112,16 @@ func CodeOf(err error) Code {
 
 // Is reports whether err carries the code.
 func Is(err error, code Code) bool { return CodeOf(err) == code }
+
+// Ended returns the cause of a context that is done, with a code: Unavailable if a store did not
+// answer before the deadline, Canceled if the call was given up.
+func Ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if _, ok := errors.AsType[*Error](cause); ok {
+		return cause
+	}
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return Wrap(Unavailable, cause, "the store did not answer in time")
+	}
+	return Wrap(Canceled, cause, "the call was given up")
+}

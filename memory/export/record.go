@@ -9,6 +9,7 @@ package export
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -186,9 +187,15 @@ func (v *Value) Place(before record.State) record.State {
 	return after
 }
 
+// ErrTaken returns the error of something that cannot be imported because the store holds something
+// in its place. err is the store's own, or nil.
+func ErrTaken(err error, what string) error {
+	return fault.Wrap(fault.Conflict, err, what+" cannot be imported: the store holds something in its place already")
+}
+
 // ErrThere returns the error of a record that a store holds already.
 func ErrThere(v *Value) error {
-	return fault.New(fault.Conflict, "record %s of %s of project %s cannot be imported: the store holds something in its place already", v.ID, v.Name, v.Project)
+	return ErrTaken(nil, fmt.Sprintf("record %s of %s of project %s", v.ID, v.Name, v.Project))
 }
 
 // Event is an event of the outbox.

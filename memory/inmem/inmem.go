@@ -6,7 +6,6 @@ package inmem
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sort"
 	"sync"
@@ -62,14 +61,7 @@ func New() *Store {
 // enter locks the store for one call; without an error the caller unlocks it.
 func (s *Store) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
-		cause := context.Cause(ctx)
-		switch {
-		case fault.CodeOf(cause) != fault.Internal:
-			return cause
-		case errors.Is(cause, context.DeadlineExceeded):
-			return fault.Wrap(fault.Unavailable, cause, "the store did not answer in time")
-		}
-		return fault.Wrap(fault.Canceled, cause, "the call was given up")
+		return fault.Ended(ctx)
 	}
 	s.mu.Lock()
 	if s.closed {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 // A batch is one statement, and so one round trip and one transaction. Its first part moves the
@@ -235,7 +236,7 @@ func (w *writes) agent(s *Store, wr *memory.Write) {
 	r := &w.agents[i]
 	r.agent = wr.Change.Agent
 	if wr.Private != nil {
-		r.settings = s.sealer.Seal(wr.Private, agentOwner(wr.Project, wr.ID))
+		r.settings = s.sealer.Seal(wr.Private, tables.AgentOwner(wr.Project, wr.ID))
 	}
 }
 

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -113,19 +112,6 @@ func violated(err error) string {
 		return e.ConstraintName
 	}
 	return ""
-}
-
-// ended returns the cause of a context that is done, with a code. A missed deadline is
-// fault.Unavailable, and a cancelled call is fault.Canceled.
-func ended(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if _, ok := errors.AsType[*fault.Error](cause); ok {
-		return cause
-	}
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return fault.Wrap(fault.Unavailable, cause, "the store did not answer in time")
-	}
-	return fault.Wrap(fault.Canceled, cause, "the call was given up")
 }
 
 func errClosed() error { return fault.New(fault.Unavailable, "the store is closed") }

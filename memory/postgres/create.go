@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 // Create implements memory.Store.
@@ -81,7 +82,7 @@ func (w *writes) queueNew(b *pgx.Batch, no int64) {
 func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, a *memory.Agent, private []byte, rev, nextSeq, lastTurn, written int64) (no int64, err error) {
 	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
-		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(private, agentOwner(a.Project, a.ID))).Scan(&no)
+		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(private, tables.AgentOwner(a.Project, a.ID))).Scan(&no)
 	if err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -55,7 +56,7 @@ func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpo
 	if err := row.Scan(no, &id, &project, &body, &sealed, &success, &first, &last); err != nil {
 		return err
 	}
-	plain, bad := s.sealer.Open(sealed, endpointOwner(shown(id)))
+	plain, bad := s.sealer.Open(sealed, tables.EndpointOwner(shown(id)))
 	if bad != nil {
 		plain = []byte("{}") // the event types that it wants are in the body
 	}
@@ -169,7 +170,7 @@ func (s *Store) writeEndpoint(ctx context.Context, tx pgx.Tx, no int64, e webhoo
 		}
 	}
 	_, err = tx.Exec(ctx, `UPDATE endpoint SET project = $2, body = $3, secrets = $4, disabled = $5, last_success_ms = $6, first_failure_ms = $7, last_failure_ms = $8
-		WHERE no = $1`, no, stored(e.Project), body, s.sealer.Seal(secrets, endpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
+		WHERE no = $1`, no, stored(e.Project), body, s.sealer.Seal(secrets, tables.EndpointOwner(e.ID)), e.Disabled, e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS)
 	return err
 }
 
@@ -330,15 +331,15 @@ func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
 	err = s.transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) error {
 		fresh := newKey()
-		_, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", keyOwner(name), s.sealer.Seal(fresh, keyOwner(name)))
+		_, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", tables.KeyOwner(name), s.sealer.Seal(fresh, tables.KeyOwner(name)))
 		if err != nil {
 			return err
 		}
 		var sealed []byte
-		if err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", keyOwner(name)).Scan(&sealed); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", tables.KeyOwner(name)).Scan(&sealed); err != nil {
 			return err
 		}
-		out, err = s.sealer.Open(sealed, keyOwner(name))
+		out, err = s.sealer.Open(sealed, tables.KeyOwner(name))
 		return err
 	})
 	return out, err

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 var _ kv.Store = (*Store)(nil)
@@ -43,7 +44,7 @@ func lockSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (keyRow, error) {
 
 // PutKey implements kv.Store.
 func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv.Limit, nowMS int64) error {
-	sealed := s.sealer.Seal(e.Value, kvOwner(space, e.Key))
+	sealed := s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key))
 	return s.transact(ctx, "store key", func(ctx context.Context, tx pgx.Tx) error {
 		if space.Agent == "" {
 			return putConversation(ctx, tx, space, &e, sealed, limit, nowMS)
@@ -156,7 +157,7 @@ func (s *Store) GetKey(ctx context.Context, space kv.Space, key string, nowMS in
 		if err != nil {
 			return err
 		}
-		e.Value, err = s.sealer.Open(sealed, kvOwner(space, key))
+		e.Value, err = s.sealer.Open(sealed, tables.KVOwner(space, key))
 		return err
 	})
 	return e, err

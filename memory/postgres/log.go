@@ -246,29 +246,24 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webho
 		if err != nil {
 			return err
 		}
-		r, tries = row.Record, nil
-		return attempts(ctx, s.pool, []int64{id}, func(_ int64, a webhook.Attempt, err error) error {
-			tries = append(tries, a)
-			return err
-		})
+		r = row.Record
+		tries, err = collect(ctx, s.pool, scanAttempt, `SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail FROM attempt
+			WHERE delivery_id = $1 ORDER BY n, fence`, id)
+		return err
 	})
 	return r, tries, err
 }
 
-// attempts reads the attempts of deliveries, in order. err is why one cannot be decoded.
-func attempts(ctx context.Context, q querier, ids []int64, fn func(id int64, a webhook.Attempt, err error) error) error {
-	var id int64
-	var a webhook.Attempt
+func scanAttempt(row pgx.CollectableRow) (a webhook.Attempt, err error) {
 	var detail string
-	return each(ctx, q, []any{&id, &a.N, &a.StartedMS, &a.DurationMS, &a.Status, &a.ErrorClass, &a.Error, &a.Response, &a.Truncated, &detail}, func() error {
-		show(&a.ErrorClass, &a.Error)
-		var err error
-		if a.Detail, err = webhook.DecodeDetail(shown(detail)); err != nil {
-			err = fmt.Errorf("attempt: %w: %w", err, errBadRow)
-		}
-		return fn(id, a, err)
-	}, `SELECT delivery_id, n, started_ms, duration_ms, status, error_class, error, response, truncated, detail FROM attempt
-		WHERE delivery_id = ANY($1) ORDER BY delivery_id, n, fence`, ids)
+	if err := row.Scan(&a.N, &a.StartedMS, &a.DurationMS, &a.Status, &a.ErrorClass, &a.Error, &a.Response, &a.Truncated, &detail); err != nil {
+		return a, err
+	}
+	show(&a.ErrorClass, &a.Error)
+	if a.Detail, err = webhook.DecodeDetail(shown(detail)); err != nil {
+		err = fmt.Errorf("attempt: %w: %w", err, errBadRow)
+	}
+	return a, err
 }
 
 // Cancel implements webhook.Log.

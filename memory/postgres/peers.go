@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -140,7 +141,7 @@ func (s *Store) Ask(ctx context.Context, q memory.Question) (r memory.Reply, err
 	for looked := (time.Time{}); !done; {
 		select {
 		case <-ctx.Done():
-			return r, ended(ctx)
+			return r, fault.Ended(ctx)
 		case <-woken:
 		case <-tick.C:
 			if !taken && time.Since(began) > takenUp {

@@ -232,7 +232,7 @@ func (s *Store) Close() error {
 // enter begins a call: leave ends it, and cancel bounds it in time.
 func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if ctx.Err() != nil {
-		return nil, nil, ended(ctx)
+		return nil, nil, fault.Ended(ctx)
 	}
 	if s.closed.Load() {
 		return nil, nil, errClosed()
@@ -257,7 +257,7 @@ func (s *Store) failed(ctx context.Context, err error, what string) error {
 				// The network may have forgotten its connections; the next ones are new.
 				s.pool.Reset()
 			}
-			return ended(ctx)
+			return fault.Ended(ctx)
 		}
 		s.pool.Reset() // the other connections are likely to be broken, too
 	}

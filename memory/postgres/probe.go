@@ -65,7 +65,7 @@ func Probe(ctx context.Context, url string) (Probed, error) {
 
 // rights reads the user's rights on the existing tables.
 func (p *Probed) rights(ctx context.Context, conn *pgx.Conn) error {
-	names, err := tables()
+	names, err := tableNames()
 	if err != nil {
 		return err
 	}

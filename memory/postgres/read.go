@@ -9,6 +9,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/codec"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 const (
@@ -58,7 +59,7 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 		return err
 	}
 	show(&a.Project, &a.ID, &a.Name, &a.Message, &a.JoinKey, &a.JoinHash)
-	plain, err := s.sealer.Open(sealed, agentOwner(a.Project, a.ID))
+	plain, err := s.sealer.Open(sealed, tables.AgentOwner(a.Project, a.ID))
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.ID, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 var _ record.Store = (*Store)(nil)
@@ -55,7 +56,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	sealed := make(map[string][]byte, len(changes))
 	for _, c := range changes {
 		if c.Body != nil {
-			sealed[c.ID] = s.sealer.Seal(c.Body, recordOwner(at, c.ID)) // not under the lock
+			sealed[c.ID] = s.sealer.Seal(c.Body, tables.RecordOwner(at, c.ID)) // not under the lock
 		}
 	}
 	wake := false
@@ -155,7 +156,7 @@ func (s *Store) Record(ctx context.Context, at record.Space, id string) (r recor
 }
 
 func (s *Store) openRecord(sealed []byte, at record.Space, id string) ([]byte, error) {
-	plain, err := s.sealer.Open(sealed, recordOwner(at, id))
+	plain, err := s.sealer.Open(sealed, tables.RecordOwner(at, id))
 	return append([]byte{}, plain...), err
 }
 

@@ -8,8 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/seal"
 )
 
@@ -96,7 +95,7 @@ func again(ctx context.Context, fn func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ended(ctx), err)
+			return errors.Join(fault.Ended(ctx), err)
 		case <-time.After(sealPause):
 		}
 	}
@@ -194,13 +193,3 @@ func (t sealedTable) sealSome(ctx context.Context, tx pgx.Tx, s seal.Sealer, at 
 	}
 	return at, tx.SendBatch(ctx, b).Close()
 }
-
-func agentOwner(project, id string) string { return seal.Owner("agent", project, id) }
-func kvOwner(space kv.Space, key string) string {
-	return seal.Owner("kv", space.Project, space.Agent, key)
-}
-func recordOwner(s record.Space, id string) string {
-	return seal.Owner("record", s.Project, s.Name, s.User, id)
-}
-func keyOwner(name string) string    { return seal.Owner("key", name) }
-func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

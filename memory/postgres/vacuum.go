@@ -10,9 +10,9 @@ import (
 
 var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (?:IF NOT EXISTS )?(\w+)`)
 
-// tables returns the names of all tables that any migration created. Some may have been dropped
+// tableNames returns the names of all tables that any migration created. Some may have been dropped
 // since.
-func tables() ([]string, error) {
+func tableNames() ([]string, error) {
 	steps, err := migrations()
 	var out []string
 	for _, sql := range steps {
@@ -27,7 +27,7 @@ func tables() ([]string, error) {
 // Vacuum runs VACUUM (ANALYZE) on each table of this program. The tables stay in use meanwhile. It
 // returns the size of the tables and their indexes in bytes, before and after.
 func (s *Store) Vacuum(ctx context.Context) (before, after int64, err error) {
-	names, err := tables()
+	names, err := tableNames()
 	if err != nil {
 		return 0, 0, err
 	}

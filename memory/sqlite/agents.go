@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/memory/codec"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
@@ -35,7 +36,7 @@ func readSettings(c *dbfile.Conn, s *seal.Sealer, no int64, a *memory.Agent) err
 	if err != nil {
 		return err
 	}
-	plain, err := s.Open(row.Blob(0), agentOwner(a.Project, a.ID))
+	plain, err := s.Open(row.Blob(0), tables.AgentOwner(a.Project, a.ID))
 	if err == nil {
 		err = codec.DecodeAgent(plain, a)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 // Apply stores writes. Each is a job of its own, so that they share a transaction with whatever
@@ -39,7 +40,7 @@ func (s *Store) sealPrivate(w *memory.Write) []byte {
 	if w.Private == nil {
 		return nil
 	}
-	return s.sealer.Seal(w.Private, agentOwner(w.Project, w.ID))
+	return s.sealer.Seal(w.Private, tables.AgentOwner(w.Project, w.ID))
 }
 
 // Create stores a new agent.

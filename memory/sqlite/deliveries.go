@@ -11,6 +11,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -129,7 +130,7 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 			if len(try.Response) > webhook.MaxResponse {
 				try.Response, try.Truncated = try.Response[:webhook.MaxResponse], true
 			}
-			if err := t.insertAttempt(d.ID, d.Fence, &try); err != nil {
+			if err := tables.InsertAttempt(t.writing(), d.ID, d.Fence, &try); err != nil {
 				return err
 			}
 		}
@@ -147,25 +148,10 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 	return err
 }
 
-func (t *tx) insertAttempt(delivery, fence int64, try *webhook.Attempt) error {
-	detail, err := webhook.EncodeDetail(try.Detail)
-	if err != nil {
-		return err
-	}
-	_, err = t.Exec(`INSERT INTO attempt (delivery_id, n, fence, started_ms, duration_ms, status, error_class, error, response, truncated, detail)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, delivery, int64(try.N), fence, try.StartedMS, try.DurationMS, int64(try.Status),
-		try.ErrorClass, try.Error, try.Response, try.Truncated, detail)
-	return err
-}
-
-// readAttempts returns the attempts of a delivery. unreadable is called for details that cannot be
-// read.
-func readAttempts(c *dbfile.Conn, delivery int64, unreadable func(error) error) ([]webhook.Attempt, error) {
+// readAttempts returns the attempts of a delivery.
+func readAttempts(c *dbfile.Conn, delivery int64) ([]webhook.Attempt, error) {
 	return dbfile.Collect(c, func(row dbfile.Row) (webhook.Attempt, error) {
 		detail, err := webhook.DecodeDetail(row.Text(8))
-		if err != nil {
-			err = unreadable(err)
-		}
 		return webhook.Attempt{
 			N: int(row.Int(0)), StartedMS: row.Int(1), DurationMS: row.Int(2), Status: int(row.Int(3)),
 			ErrorClass: row.Text(4), Error: row.Text(5), Response: bytes.Clone(row.Blob(6)), Truncated: row.Bool(7), Detail: detail,

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -57,25 +58,12 @@ func newIndex(list []*endpoint) index {
 	return x
 }
 
-const selectEndpoint = "SELECT no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms FROM endpoint p WHERE id IS NOT NULL "
-
-// readEndpoint reads a row of selectEndpoint.
-func readEndpoint(s *seal.Sealer, row dbfile.Row) (e webhook.Endpoint, err error) {
-	plain, err := s.Open(row.Blob(4), endpointOwner(row.Text(1)))
-	if err != nil {
-		return e, err
-	}
-	e, err = webhook.DecodeEndpoint(row.Text(1), row.Text(2), row.Text(3), plain)
-	e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = row.Int(5), row.Int(6), row.Int(7)
-	return e, err
-}
-
 // loadEndpoints reads all endpoints that are not deleted, oldest first.
 func loadEndpoints(c *dbfile.Conn, s *seal.Sealer) ([]*endpoint, error) {
 	return dbfile.Collect(c, func(row dbfile.Row) (*endpoint, error) {
-		e, err := readEndpoint(s, row)
+		e, err := tables.ReadEndpoint(s, row)
 		return &endpoint{Endpoint: &e, no: row.Int(0), wants: wantedTypes(&e)}, err
-	}, selectEndpoint+"ORDER BY no")
+	}, "SELECT "+tables.EndpointColumns+" FROM endpoint WHERE id IS NOT NULL ORDER BY no")
 }
 
 // setEndpoints sets the list of endpoints once the transaction is committed.
@@ -199,7 +187,7 @@ func (t *tx) writeEndpoint(e *endpoint) error {
 		}
 	}
 	_, err = t.Exec("UPDATE endpoint SET project = ?, body = ?, secrets = ?, last_success_ms = ?, first_failure_ms = ?, last_failure_ms = ? WHERE no = ?",
-		e.Project, body, t.s.sealer.Seal(secrets, endpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
+		e.Project, body, t.s.sealer.Seal(secrets, tables.EndpointOwner(e.ID)), e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS, e.no)
 	return err
 }
 

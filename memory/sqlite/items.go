@@ -15,19 +15,14 @@ func (t *tx) writeItem(agent memory.Ref, no int64, m *memory.Message, fresh bool
 	row, ok := items.RowOf(m, agent.Project, agent.ID)
 	switch {
 	case ok:
-		_, err := t.Exec(insertItem+" ON CONFLICT (agent_no, seq) DO NOTHING", itemArgs(no, m.Seq, &row)...)
+		_, err := t.Exec("INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent_no, seq) DO NOTHING",
+			row.Project, row.ID, no, m.Seq, row.UserID, row.SessionID, row.TaskID, row.AgentID)
 		return err
 	case m.State == memory.Removed && !fresh:
 		_, err := t.Exec("DELETE FROM item WHERE agent_no = ? AND seq = ?", no, m.Seq)
 		return err
 	}
 	return nil
-}
-
-const insertItem = "INSERT INTO item (project, id, agent_no, seq, user_id, session_id, task_id, agent_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-
-func itemArgs(no, seq int64, row *items.Row) []any {
-	return []any{row.Project, row.ID, no, seq, row.UserID, row.SessionID, row.TaskID, row.AgentID}
 }
 
 // selectItem reads items with their messages. It leaves out those of agents that are being erased.

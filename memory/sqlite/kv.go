@@ -7,6 +7,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 var _ kv.Store = (*Store)(nil)
@@ -38,7 +39,7 @@ func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv
 			return err
 		}
 	}
-	sealed := s.sealer.Seal(e.Value, kvOwner(space, e.Key)) // here, and not in the writer
+	sealed := s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key)) // here, and not in the writer
 	_, err := s.writeSlices(ctx, "store a key", func(t *tx) (_ int, again bool, err error) {
 		again, err = t.putKey(space, &e, sealed, limit, nowMS)
 		return 0, again, err
@@ -188,7 +189,7 @@ func (s *Store) GetKey(ctx context.Context, space kv.Space, key string, nowMS in
 		if err != nil {
 			return err
 		}
-		plain, err := s.sealer.Open(row.Blob(2), kvOwner(space, key))
+		plain, err := s.sealer.Open(row.Blob(2), tables.KVOwner(space, key))
 		e = kv.Entry{Key: key, Value: bytes.Clone(plain), UpdatedMS: row.Int(0), ExpiresMS: row.Int(1)}
 		return err
 	})

@@ -152,7 +152,7 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 		if r, err = s.record(c, project, id); err != nil {
 			return err
 		}
-		tries, err = readAttempts(c, id, func(err error) error { return err })
+		tries, err = readAttempts(c, id)
 		return err
 	})
 	return r.Record, tries, err

@@ -8,6 +8,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 var _ record.Store = (*Store)(nil)
@@ -48,7 +49,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 	sealed, size := map[string][]byte{}, int64(0)
 	for _, c := range changes {
 		if c.Body != nil {
-			sealed[c.ID] = s.sealer.Seal(c.Body, recordOwner(at, c.ID)) // here, and not in the writer
+			sealed[c.ID] = s.sealer.Seal(c.Body, tables.RecordOwner(at, c.ID)) // here, and not in the writer
 		}
 		size += c.Size()
 	}
@@ -161,7 +162,7 @@ func (s *Store) openRecord(row dbfile.Row, at record.Space) (record.Record, erro
 	if r.Deleted {
 		return r, nil
 	}
-	plain, err := s.sealer.Open(row.Blob(3), recordOwner(at, r.ID))
+	plain, err := s.sealer.Open(row.Blob(3), tables.RecordOwner(at, r.ID))
 	r.Body = append([]byte{}, plain...)
 	return r, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -259,17 +260,17 @@ func (t *tx) forgetDone(beforeMS int64, agentless bool) (int, error) {
 func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
 	var out []byte
 	err := s.write(ctx, "read key", func(t *tx) error {
-		row, err := t.Conn.First("SELECT value FROM meta WHERE key = ?", keyOwner(name))
+		row, err := t.Conn.First("SELECT value FROM meta WHERE key = ?", tables.KeyOwner(name))
 		if err != nil {
 			return err
 		}
 		if row != nil {
-			out, err = t.s.sealer.Open(row.Blob(0), keyOwner(name))
+			out, err = t.s.sealer.Open(row.Blob(0), tables.KeyOwner(name))
 			return err
 		}
 		out = make([]byte, 32)
 		rand.Read(out)
-		_, err = t.Exec("INSERT INTO meta (key, value) VALUES (?, ?)", keyOwner(name), t.s.sealer.Seal(out, keyOwner(name)))
+		_, err = t.Exec("INSERT INTO meta (key, value) VALUES (?, ?)", tables.KeyOwner(name), t.s.sealer.Seal(out, tables.KeyOwner(name)))
 		return err
 	})
 	return out, err

@@ -3,8 +3,6 @@ package sqlite
 import (
 	"bytes"
 
-	"github.com/heardlog/heardlog/memory/kv"
-	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/seal"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
@@ -119,13 +117,3 @@ func (t sealedTable) seal(w *dbfile.Conn, s seal.Sealer) error {
 	}
 	return nil
 }
-
-func agentOwner(project, id string) string { return seal.Owner("agent", project, id) }
-func kvOwner(space kv.Space, key string) string {
-	return seal.Owner("kv", space.Project, space.Agent, key)
-}
-func recordOwner(s record.Space, id string) string {
-	return seal.Owner("record", s.Project, s.Name, s.User, id)
-}
-func keyOwner(name string) string    { return seal.Owner("key", name) }
-func endpointOwner(id string) string { return seal.Owner("endpoint", id) }

@@ -56,16 +56,7 @@ func noIndex(err error) bool {
 }
 
 // Ended returns the cause of a context that is over, with a code.
-func Ended(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if _, ok := errors.AsType[*fault.Error](cause); ok {
-		return cause
-	}
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return fault.Wrap(fault.Unavailable, cause, "the store did not answer in time")
-	}
-	return fault.Wrap(fault.Canceled, cause, "the call was given up")
-}
+func Ended(ctx context.Context) error { return fault.Ended(ctx) }
 
 // ErrClosed is the error of calls after Close.
 func ErrClosed() error { return fault.New(fault.Unavailable, "the store is closed") }

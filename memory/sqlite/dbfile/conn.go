@@ -46,6 +46,9 @@ func (r Row) Blob(i int) []byte {
 	return b
 }
 
+// Null reports whether a column is null.
+func (r Row) Null(i int) bool { return r[i] == nil }
+
 type stmt struct {
 	exec  driver.StmtExecContext
 	query driver.StmtQueryContext

@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/heardlog/heardlog/memory/tables"
+)
+
+// walkRows is how many rows of a long result are read at a time. Bodies may be long.
+const walkRows = 100
+
+// statements is a connection or a transaction as a tables.Reader and tables.Writer.
+type statements struct {
+	ctx context.Context
+	q   interface {
+		querier
+		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	}
+	cursors int // so far
+}
+
+// Each implements tables.Reader.
+func (s *statements) Each(sql string, args []any, fn func(tables.Row) error) error {
+	return s.each(fn, numbered(sql), encoded(args)...)
+}
+
+func (s *statements) each(fn func(tables.Row) error, sql string, args ...any) error {
+	list, err := collect(s.ctx, s.q, func(r pgx.CollectableRow) (row, error) { return r.Values() }, sql, args...)
+	for i := 0; err == nil && i < len(list); i++ {
+		err = fn(list[i])
+	}
+	return err
+}
+
+// Walk implements tables.Reader. It reads through a cursor, so the query is planned and sorted once
+// and other queries may run between two pages.
+func (s *statements) Walk(sql string, args []any, fn func(tables.Row) error) error {
+	s.cursors++
+	name := fmt.Sprint("walk_", s.cursors)
+	if _, err := s.q.Exec(s.ctx, "DECLARE "+name+" NO SCROLL CURSOR FOR "+numbered(sql), encoded(args)...); err != nil {
+		return err
+	}
+	for n := walkRows; n == walkRows; {
+		n = 0
+		err := s.each(func(r tables.Row) error { n++; return fn(r) }, fmt.Sprint("FETCH ", walkRows, " FROM ", name), pgx.QueryExecModeExec)
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.q.Exec(s.ctx, "CLOSE "+name, pgx.QueryExecModeExec)
+	return err
+}
+
+// Exec implements tables.Writer.
+func (s *statements) Exec(sql string, args ...any) (int64, error) {
+	done, err := s.q.Exec(s.ctx, numbered(sql), encoded(args)...)
+	return done.RowsAffected(), err
+}
+
+// numbered returns a statement with $1, $2 and so on in the place of each ?.
+func numbered(sql string) string {
+	var b strings.Builder
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(sql, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		sql = after
+	}
+}
+
+// encoded returns arguments with texts in their stored form.
+func encoded(args []any) []any {
+	return column(args, func(arg *any) any {
+		if text, ok := (*arg).(string); ok {
+			return stored(text)
+		}
+		return *arg
+	})
+}
+
+// row is a row of any query as a tables.Row.
+type row []any
+
+func (r row) Int(i int) int64 {
+	switch n := r[i].(type) {
+	case int64:
+		return n
+	case int32:
+		return int64(n)
+	case int16:
+		return int64(n)
+	}
+	return 0
+}
+
+func (r row) Bool(i int) bool {
+	b, _ := r[i].(bool)
+	return b
+}
+
+func (r row) Text(i int) string {
+	s, _ := r[i].(string)
+	return shown(s)
+}
+
+func (r row) Blob(i int) []byte {
+	b, _ := r[i].([]byte)
+	return b
+}
+
+func (r row) Null(i int) bool { return r[i] == nil }
