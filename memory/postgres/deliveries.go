@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,12 +21,6 @@ func stateNumber(s webhook.DeliveryState) (int16, error) {
 }
 
 func stateName(n int16) webhook.DeliveryState { return webhook.StateOf(int(n)) }
-
-func newKey() []byte {
-	key := make([]byte, 32)
-	rand.Read(key) // never fails
-	return key
-}
 
 // Finish ends a claim with its result.
 func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result) error {

@@ -47,8 +47,6 @@ func (s *Store) freshEndpoints(ctx context.Context, q querier, n int64) error {
 	return s.loadEndpoints(ctx, q)
 }
 
-const endpointColumns = "no, id, project, body, secrets, last_success_ms, first_failure_ms, last_failure_ms"
-
 func (s *Store) scanEndpoint(row pgx.CollectableRow, no *int64, e *webhook.Endpoint) error {
 	var id, project, body string
 	var sealed []byte
@@ -102,7 +100,7 @@ func (s *Store) loadEndpoints(ctx context.Context, q querier) error {
 		}
 		fresh.nos, fresh.list = append(fresh.nos, no), append(fresh.list, e)
 		return none, err
-	}, "SELECT "+endpointColumns+" FROM endpoint WHERE id IS NOT NULL ORDER BY no")
+	}, "SELECT "+tables.EndpointColumns+" FROM endpoint WHERE id IS NOT NULL ORDER BY no")
 	if err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func (s *Store) someEndpoints(ctx context.Context, q querier, where string, args
 		err = s.scanEndpoint(row, &no, &e)
 		nos = append(nos, no)
 		return e, err
-	}, "SELECT "+endpointColumns+" FROM endpoint "+where, args...)
+	}, "SELECT "+tables.EndpointColumns+" FROM endpoint "+where, args...)
 	return nos, list, err
 }
 
@@ -329,17 +327,8 @@ func dropEndpoints(ctx context.Context, tx pgx.Tx) error {
 // ServerKey returns the store's key with the given name. The first call creates it. If several
 // replicas make the first call together, all of them get the same key.
 func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
-	err = s.transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) error {
-		fresh := newKey()
-		_, err := tx.Exec(ctx, "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING", tables.KeyOwner(name), s.sealer.Seal(fresh, tables.KeyOwner(name)))
-		if err != nil {
-			return err
-		}
-		var sealed []byte
-		if err := tx.QueryRow(ctx, "SELECT value FROM meta WHERE key = $1", tables.KeyOwner(name)).Scan(&sealed); err != nil {
-			return err
-		}
-		out, err = s.sealer.Open(sealed, tables.KeyOwner(name))
+	err = s.transact(ctx, "read key", func(ctx context.Context, tx pgx.Tx) (err error) {
+		out, err = tables.ServerKey(&statements{ctx: ctx, q: tx}, s.sealer, name)
 		return err
 	})
 	return out, err

@@ -17,7 +17,7 @@ var _ export.Target = (*Store)(nil)
 // Mark implements export.Target.
 func (s *Store) Mark(ctx context.Context) (mark []byte, err error) {
 	err = s.read(ctx, "read the mark", func(ctx context.Context) (err error) {
-		mark, err = tables.Mark(&statements{ctx: ctx, q: s.pool})
+		mark, err = tables.Mark(s.reader(ctx))
 		return err
 	})
 	return mark, err

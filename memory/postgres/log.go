@@ -11,45 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// span returns the bounds of a list in time, from inclusive and to exclusive.
-func span(from, to int64) (int64, int64) {
-	if to == 0 {
-		to = math.MaxInt64
-	}
-	return from, to
-}
-
-// eventRow is an event with its row number.
-type eventRow struct {
-	webhook.Event
-	no int64
-}
-
 // Events implements webhook.Log.
 func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.EventPage, err error) {
-	at, err := webhook.ParseCursor(q.Cursor)
-	if err != nil {
-		return page, err
-	}
-	from, to := span(q.FromMS, q.ToMS)
-	err = s.read(ctx, "list events", func(ctx context.Context) error {
-		list, next, err := webhook.Walk(q.Limit, at, func(at webhook.Cursor) ([]eventRow, error) {
-			return collect(ctx, s.pool, func(row pgx.CollectableRow) (e eventRow, err error) {
-				err = row.Scan(&e.ID, &e.Type, &e.AgentID, &e.CreatedMS, &e.Size, &e.no)
-				e.ID, e.AgentID, e.Project = shown(e.ID), shown(e.AgentID), q.Project
-				return e, err
-			}, `SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = $1 AND created_ms >= $2 AND created_ms < $3
-				AND (created_ms, no) < ($4, $5) ORDER BY created_ms DESC, no DESC LIMIT $6`, stored(q.Project), from, to, at.MS, at.ID, webhook.ScanRows)
-		}, func(m eventRow) bool {
-			return (len(q.Types) == 0 || slices.Contains(q.Types, m.Type)) && (q.AgentID == "" || q.AgentID == m.AgentID)
-		}, func(m eventRow) webhook.Cursor { return webhook.Cursor{MS: m.CreatedMS, ID: m.no} })
-		page = webhook.EventPage{Next: next}
-		for _, r := range list {
-			page.Events = append(page.Events, r.Event)
-		}
+	err = s.read(ctx, "list events", func(ctx context.Context) (err error) {
+		page, err = tables.Events(s.reader(ctx), q)
 		return err
 	})
 	return page, err
@@ -57,13 +26,8 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 
 // Event implements webhook.Log.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
-	err = s.read(ctx, "read event", func(ctx context.Context) error {
-		err := s.pool.QueryRow(ctx, "SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = $1 AND ($2 = '' OR project = $2)", stored(id), stored(project)).
-			Scan(&m.ID, &m.Type, &m.Project, &m.AgentID, &m.CreatedMS, &m.Body)
-		if noRows(err) {
-			return fault.New(fault.NotFound, "there is no event %q", id)
-		}
-		m.ID, m.Project, m.AgentID, m.Size = shown(m.ID), shown(m.Project), shown(m.AgentID), len(m.Body)
+	err = s.read(ctx, "read event", func(ctx context.Context) (err error) {
+		m, err = tables.Event(s.reader(ctx), project, id)
 		return err
 	})
 	return m, err
@@ -109,7 +73,7 @@ func newest(ctx context.Context, q querier, f webhook.DeliveryQuery, at webhook.
 	if any, err := anyEvents(ctx, q, f); err != nil || !any {
 		return nil, err
 	}
-	from, to := span(f.FromMS, f.ToMS)
+	from, to := tables.Span(f.FromMS, f.ToMS, at)
 	args := []any{stored(f.Project), from, to, states, at.MS, at.ID, upto}
 	ranges, order := "unnest($4::smallint[]) s (state)", "d.created_ms DESC, d.id DESC"
 	conds := []string{"d.project = $1", "d.created_ms >= $2", "d.created_ms < $3", "d.state = s.state", "(d.created_ms, d.id) < ($5, $6)", "d.id <= $7"}
@@ -247,23 +211,10 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (r webho
 			return err
 		}
 		r = row.Record
-		tries, err = collect(ctx, s.pool, scanAttempt, `SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail FROM attempt
-			WHERE delivery_id = $1 ORDER BY n, fence`, id)
+		tries, err = tables.Attempts(s.reader(ctx), id)
 		return err
 	})
 	return r, tries, err
-}
-
-func scanAttempt(row pgx.CollectableRow) (a webhook.Attempt, err error) {
-	var detail string
-	if err := row.Scan(&a.N, &a.StartedMS, &a.DurationMS, &a.Status, &a.ErrorClass, &a.Error, &a.Response, &a.Truncated, &detail); err != nil {
-		return a, err
-	}
-	show(&a.ErrorClass, &a.Error)
-	if a.Detail, err = webhook.DecodeDetail(shown(detail)); err != nil {
-		err = fmt.Errorf("attempt: %w: %w", err, errBadRow)
-	}
-	return a, err
 }
 
 // Cancel implements webhook.Log.

@@ -9,6 +9,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -95,7 +96,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		timeout: o.Timeout, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: fmt.Sprintf("%x", newKey()[:12]),
+		timeout: o.Timeout, tellTo: o.Report, woken: make(chan struct{}, 1), stop: func() {}, replica: rand.Text(),
 		held:    map[int64]time.Time{},
 		ears:    ears{questions: make(chan memory.Question, maxHeard), waiting: map[int64]chan struct{}{}},
 		follows: follows{changed: make(chan struct{}, 1), theirs: map[string]following{}, pending: map[uint32]bool{}},

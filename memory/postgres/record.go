@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -136,28 +135,11 @@ func queueRecords(b *pgx.Batch, no, rev int64, changes []record.Change, sealed m
 
 // Record implements record.Store.
 func (s *Store) Record(ctx context.Context, at record.Space, id string) (r record.Record, err error) {
-	err = s.read(ctx, "read a record", func(ctx context.Context) error {
-		var sealed []byte
-		r = record.Record{ID: id}
-		err := s.pool.QueryRow(ctx, `SELECT r.rev, r.updated_ms, r.body FROM record_space s JOIN record r ON r.space_no = s.no
-			WHERE s.project = $1 AND s.name = $2 AND s.user_id = $3 AND r.id = $4 AND r.body IS NOT NULL`, append(spaceKey(at), stored(id))...).Scan(&r.Rev, &r.UpdatedMS, &sealed)
-		if noRows(err) {
-			return record.ErrNoRecord(id)
-		}
-		if err == nil {
-			r.Body, err = s.openRecord(sealed, at, id)
-		}
+	err = s.read(ctx, "read a record", func(ctx context.Context) (err error) {
+		r, err = tables.Record(s.reader(ctx), s.sealer, at, id)
 		return err
 	})
-	if err != nil {
-		return record.Record{}, err
-	}
-	return r, nil
-}
-
-func (s *Store) openRecord(sealed []byte, at record.Space, id string) ([]byte, error) {
-	plain, err := s.sealer.Open(sealed, tables.RecordOwner(at, id))
-	return append([]byte{}, plain...), err
+	return r, err
 }
 
 // Records implements record.Store. An ID that a text column cannot hold, which no API allows, would
@@ -181,7 +163,7 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 			}
 			r := record.Record{ID: shown(*id), Rev: *rev, UpdatedMS: *updated, Deleted: sealed == nil}
 			if !r.Deleted {
-				if r.Body, err = s.openRecord(sealed, at, r.ID); err != nil {
+				if r.Body, err = tables.OpenRecord(s.sealer, sealed, at, r.ID); err != nil {
 					return err
 				}
 			}
@@ -200,37 +182,9 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 // RecordSpaces implements record.Store. A user that a text column cannot hold, which no API allows,
 // would sort by its stored form.
 func (s *Store) RecordSpaces(ctx context.Context, project, prefix string, after record.Space, limit int) (list []record.Space, err error) {
-	err = s.read(ctx, "list spaces", func(ctx context.Context) error {
-		list = nil
-		spaces, err := s.nextSpaces(ctx, project, "", prefix, after, " AND n > 0", limit)
-		for _, space := range spaces {
-			list = append(list, space.at)
-		}
+	err = s.read(ctx, "list spaces", func(ctx context.Context) (err error) {
+		list, err = tables.RecordSpaces(s.reader(ctx), project, prefix, after, limit)
 		return err
 	})
-	return list, err
-}
-
-// spaceRow is where a space is, and its revision.
-type spaceRow struct {
-	no, rev int64
-	at      record.Space
-}
-
-// nextSpaces returns spaces whose names begin with prefix, of one user or, with an empty user, of
-// all, in order.
-func (s *Store) nextSpaces(ctx context.Context, project, user, prefix string, after record.Space, and string, limit int) (list []spaceRow, err error) {
-	args := []any{stored(project), prefix, after.Name, stored(after.User), max(limit, 1)}
-	if user != "" {
-		and, args = and+" AND user_id = $6 AND user_id <> ''", append(args, stored(user))
-	}
-	row := spaceRow{at: record.Space{Project: project}}
-	err = each(ctx, s.pool, []any{&row.no, &row.rev, &row.at.Name, &row.at.User}, func() error {
-		if strings.HasPrefix(row.at.Name, prefix) {
-			row.at.User = shown(row.at.User)
-			list = append(list, row)
-		}
-		return nil
-	}, "SELECT no, rev, name, user_id FROM record_space WHERE project = $1 AND name >= $2 AND name <> '' AND (name, user_id) > ($3, $4)"+and+" ORDER BY name, user_id LIMIT $5", args...)
 	return list, err
 }

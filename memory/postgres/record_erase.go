@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 // eraseSpaces is how many spaces an erasure looks up at a time.
@@ -14,35 +15,25 @@ const eraseSpaces = 64
 // EraseRecords implements record.Store. Of each space it deletes what was stored before it came to
 // that space, so that it ends.
 func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) (int, error) {
-	erased := 0
-	for after := (record.Space{}); ; {
-		var spaces []spaceRow
-		err := s.read(ctx, "list spaces", func(ctx context.Context) (err error) {
-			spaces, err = s.nextSpaces(ctx, project, user, prefix, after, "", eraseSpaces)
+	return tables.EraseRecords(func(after record.Space) (spaces []tables.SpaceRow, err error) {
+		err = s.read(ctx, "list spaces", func(ctx context.Context) (err error) {
+			spaces, err = tables.Spaces(s.reader(ctx), project, user, prefix, after, 0, eraseSpaces)
 			return err
 		})
-		if err != nil || len(spaces) == 0 {
-			return erased, err
-		}
-		after = spaces[len(spaces)-1].at
-		for len(spaces) > 0 {
-			n, rest := 0, spaces
-			err := s.transact(ctx, "erase records", func(ctx context.Context, tx pgx.Tx) (err error) {
-				n, rest, err = eraseRecords(ctx, tx, spaces)
-				return err
-			})
-			if err != nil {
-				return erased, err
-			}
-			erased, spaces = erased+n, rest
-		}
-	}
+		return spaces, err
+	}, func(spaces []tables.SpaceRow) (n int, left []tables.SpaceRow, err error) {
+		err = s.transact(ctx, "erase records", func(ctx context.Context, tx pgx.Tx) (err error) {
+			n, left, err = eraseRecords(ctx, tx, spaces)
+			return err
+		})
+		return n, left, err
+	})
 }
 
 // eraseRecords deletes a slice of the records of spaces. It returns how many were not deleted
 // already, and the spaces that are left.
-func eraseRecords(ctx context.Context, tx pgx.Tx, spaces []spaceRow) (erased int, left []spaceRow, err error) {
-	nos := column(spaces, func(space *spaceRow) int64 { return space.no })
+func eraseRecords(ctx context.Context, tx pgx.Tx, spaces []tables.SpaceRow) (erased int, left []tables.SpaceRow, err error) {
+	nos := column(spaces, func(space *tables.SpaceRow) int64 { return space.No })
 	// All at once and in one order, so that erasures beside each other cannot wait for each other.
 	if _, err := tx.Exec(ctx, "SELECT 1 FROM record_space WHERE no = ANY($1) ORDER BY no FOR UPDATE", nos); err != nil {
 		return 0, nil, err
@@ -55,11 +46,11 @@ func eraseRecords(ctx context.Context, tx pgx.Tx, spaces []spaceRow) (erased int
 		err := tx.QueryRow(ctx, `WITH gone AS (DELETE FROM record WHERE space_no = $1 AND id IN (SELECT id FROM record WHERE space_no = $1 AND rev <= $2 LIMIT $3) RETURNING size, body IS NOT NULL AS live),
 			sum AS (SELECT count(*) AS rows, count(*) FILTER (WHERE live) AS live, coalesce(sum(size), 0)::bigint AS bytes FROM gone),
 			counted AS (UPDATE record_space s SET rev = s.rev + 1, whole = s.rev + 1, n = s.n - sum.live, bytes = s.bytes - sum.bytes FROM sum WHERE s.no = $1)
-			SELECT rows, live FROM sum`, space.no, space.rev, rows).Scan(&n, &live)
+			SELECT rows, live FROM sum`, space.No, space.Rev, rows).Scan(&n, &live)
 		if err != nil {
 			return 0, nil, err
 		}
-		touched, erased = append(touched, space.no), erased+live
+		touched, erased = append(touched, space.No), erased+live
 		if rows -= n; rows == 0 && n > 0 {
 			break // there may be more of this space
 		}

@@ -25,6 +25,8 @@ type statements struct {
 	cursors int // so far
 }
 
+func (s *Store) reader(ctx context.Context) *statements { return &statements{ctx: ctx, q: s.pool} }
+
 // Each implements tables.Reader.
 func (s *statements) Each(sql string, args []any, fn func(tables.Row) error) error {
 	return s.each(fn, numbered(sql), encoded(args)...)

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -146,18 +145,6 @@ func (s *Store) Finish(ctx context.Context, d webhook.Delivery, r webhook.Result
 		s.endClaim(d, !fault.Is(err, fault.Conflict))
 	}
 	return err
-}
-
-// readAttempts returns the attempts of a delivery.
-func readAttempts(c *dbfile.Conn, delivery int64) ([]webhook.Attempt, error) {
-	return dbfile.Collect(c, func(row dbfile.Row) (webhook.Attempt, error) {
-		detail, err := webhook.DecodeDetail(row.Text(8))
-		return webhook.Attempt{
-			N: int(row.Int(0)), StartedMS: row.Int(1), DurationMS: row.Int(2), Status: int(row.Int(3)),
-			ErrorClass: row.Text(4), Error: row.Text(5), Response: bytes.Clone(row.Blob(6)), Truncated: row.Bool(7), Detail: detail,
-		}, err
-	}, `SELECT n, started_ms, duration_ms, status, error_class, error, response, truncated, detail
-		FROM attempt WHERE delivery_id = ? ORDER BY n, fence`, delivery)
 }
 
 func staleClaim(d webhook.Delivery) error {

@@ -2,42 +2,18 @@ package sqlite
 
 import (
 	"context"
-	"math"
 	"slices"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// eventRow is an event with its row number.
-type eventRow struct {
-	webhook.Event
-	no int64
-}
-
 // Events lists events of a project, newest first.
 func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.EventPage, err error) {
-	at, err := webhook.ParseCursor(q.Cursor)
-	if err != nil {
-		return page, err
-	}
-	err = s.db.Read(ctx, "list events", func(c *dbfile.Conn) error {
-		rows, next, err := webhook.Walk(q.Limit, at, func(at webhook.Cursor) ([]eventRow, error) {
-			from, to := span(q.FromMS, q.ToMS, at)
-			return dbfile.Collect(c, func(row dbfile.Row) (eventRow, error) {
-				return eventRow{webhook.Event{
-					ID: row.Text(0), Type: int(row.Int(1)), Project: q.Project, AgentID: row.Text(2), CreatedMS: row.Int(3), Size: int(row.Int(4)),
-				}, row.Int(5)}, nil
-			}, `SELECT id, type, agent_id, created_ms, length(body), no FROM event WHERE project = ? AND created_ms >= ? AND created_ms < ?
-				AND (created_ms, no) < (?, ?) ORDER BY created_ms DESC, no DESC LIMIT ?+0`, q.Project, from, to, at.MS, at.ID, int64(webhook.ScanRows))
-		}, func(m eventRow) bool {
-			return (len(q.Types) == 0 || slices.Contains(q.Types, m.Type)) && (q.AgentID == "" || q.AgentID == m.AgentID)
-		}, func(m eventRow) webhook.Cursor { return webhook.Cursor{MS: m.CreatedMS, ID: m.no} })
-		page.Next = next
-		for _, r := range rows {
-			page.Events = append(page.Events, r.Event)
-		}
+	err = s.db.Read(ctx, "list events", func(c *dbfile.Conn) (err error) {
+		page, err = tables.Events(reading{c}, q)
 		return err
 	})
 	return page, err
@@ -45,19 +21,9 @@ func (s *Store) Events(ctx context.Context, q webhook.EventQuery) (page webhook.
 
 // Event returns one event with its body.
 func (s *Store) Event(ctx context.Context, project, id string) (m webhook.Event, err error) {
-	err = s.db.Read(ctx, "read event", func(c *dbfile.Conn) error {
-		row, err := c.First("SELECT id, type, project, agent_id, created_ms, body FROM event WHERE id = ?", id)
-		if err == nil && (row == nil || project != "" && row.Text(2) != project) {
-			err = fault.New(fault.NotFound, "there is no event %q", id)
-		}
-		if err != nil {
-			return err
-		}
-		m = webhook.Event{
-			ID: row.Text(0), Type: int(row.Int(1)), Project: row.Text(2), AgentID: row.Text(3), CreatedMS: row.Int(4), Body: row.Blob(5),
-		}
-		m.Size = len(m.Body)
-		return nil
+	err = s.db.Read(ctx, "read event", func(c *dbfile.Conn) (err error) {
+		m, err = tables.Event(reading{c}, project, id)
+		return err
 	})
 	return m, err
 }
@@ -152,21 +118,8 @@ func (s *Store) Delivery(ctx context.Context, project string, id int64) (webhook
 		if r, err = s.record(c, project, id); err != nil {
 			return err
 		}
-		tries, err = readAttempts(c, id)
+		tries, err = tables.Attempts(reading{c}, id)
 		return err
 	})
 	return r.Record, tries, err
-}
-
-// span returns the bounds of a slice, from inclusive and to exclusive. It includes the time of the
-// cursor, since SQLite starts its walk at a bound of the time, not at one of time and number.
-// Without it each page would pass over all rows before.
-func span(from, to int64, at webhook.Cursor) (int64, int64) {
-	if to == 0 {
-		to = math.MaxInt64
-	}
-	if at.MS < math.MaxInt64 {
-		to = min(to, at.MS+1)
-	}
-	return from, to
 }

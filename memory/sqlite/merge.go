@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -87,7 +88,7 @@ func (m *merge) read(s *stream) error {
 	if s.chunk == 0 {
 		return nil
 	}
-	from, to := span(m.q.FromMS, m.q.ToMS, s.at)
+	from, to := tables.Span(m.q.FromMS, m.q.ToMS, s.at)
 	args := append(slices.Clone(s.args), from, to, s.at.MS, s.at.ID, int64(s.chunk))
 	var err error
 	s.rows, err = dbfile.Collect(m.c, readRecord, selectRecord+"WHERE "+s.where+` AND d.created_ms >= ? AND d.created_ms < ? AND (d.created_ms, d.id) < (?, ?)

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"math"
-	"strings"
 
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/record"
@@ -27,18 +26,14 @@ type spaceRow struct {
 // readSpace returns the row of a space.
 func readSpace(c *dbfile.Conn, at record.Space) (spaceRow, error) {
 	row, err := c.First("SELECT no, rev, n, bytes, whole FROM record_space WHERE project = ? AND name = ? AND user_id = ?", at.Project, at.Name, at.User)
-	if err != nil || row != nil {
-		return readSpaceRow(row, at), err
+	if err != nil {
+		return spaceRow{at: at}, err
+	}
+	if row != nil {
+		return spaceRow{row.Int(0), at, record.State{Rev: row.Int(1), Count: row.Int(2), Bytes: row.Int(3), Whole: row.Int(4)}}, nil
 	}
 	floor, err := c.Number("SELECT rev FROM record_space WHERE project = ? AND name = '' AND user_id = ''", at.Project)
 	return spaceRow{at: at, state: record.State{Rev: floor, Whole: floor}}, err
-}
-
-func readSpaceRow(row dbfile.Row, at record.Space) spaceRow {
-	if row == nil {
-		return spaceRow{at: at}
-	}
-	return spaceRow{row.Int(0), at, record.State{Rev: row.Int(1), Count: row.Int(2), Bytes: row.Int(3), Whole: row.Int(4)}}
 }
 
 // ChangeRecords implements record.Store.
@@ -129,48 +124,32 @@ func (t *tx) changeRecords(at record.Space, changes []record.Change, sealed map[
 	return next, nil
 }
 
-// readRecords runs fn with a space, all as of one moment.
-func (s *Store) readRecords(ctx context.Context, at record.Space, fn func(c *dbfile.Conn, space spaceRow) error) error {
-	return s.db.Read(ctx, "read records", func(c *dbfile.Conn) error {
-		space, err := readSpace(c, at)
-		if err != nil {
-			return err
-		}
-		return fn(c, space)
-	})
-}
-
 // Record implements record.Store.
 func (s *Store) Record(ctx context.Context, at record.Space, id string) (r record.Record, err error) {
-	err = s.readRecords(ctx, at, func(c *dbfile.Conn, space spaceRow) error {
-		row, err := c.First("SELECT id, rev, updated_ms, body FROM record WHERE space_no = ? AND id = ? AND body IS NOT NULL", space.no, id)
-		if err == nil && row == nil {
-			err = record.ErrNoRecord(id)
-		}
-		if err != nil {
-			return err
-		}
-		r, err = s.openRecord(row, at)
+	err = s.db.Read(ctx, "read records", func(c *dbfile.Conn) (err error) {
+		r, err = tables.Record(reading{c}, s.sealer, at, id)
 		return err
 	})
 	return r, err
 }
 
 // openRecord reads a row of id, rev, updated_ms and body.
-func (s *Store) openRecord(row dbfile.Row, at record.Space) (record.Record, error) {
-	r := record.Record{ID: row.Text(0), Rev: row.Int(1), UpdatedMS: row.Int(2), Deleted: row[3] == nil}
-	if r.Deleted {
-		return r, nil
+func (s *Store) openRecord(row dbfile.Row, at record.Space) (r record.Record, err error) {
+	r = record.Record{ID: row.Text(0), Rev: row.Int(1), UpdatedMS: row.Int(2), Deleted: row.Null(3)}
+	if !r.Deleted {
+		r.Body, err = tables.OpenRecord(s.sealer, row.Blob(3), at, r.ID)
 	}
-	plain, err := s.sealer.Open(row.Blob(3), tables.RecordOwner(at, r.ID))
-	r.Body = append([]byte{}, plain...)
 	return r, err
 }
 
 // Records implements record.Store.
 func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (list []record.Record, state record.State, err error) {
 	limit := int64(max(q.Limit, 1))
-	err = s.readRecords(ctx, at, func(c *dbfile.Conn, space spaceRow) (err error) {
+	err = s.db.Read(ctx, "read records", func(c *dbfile.Conn) error {
+		space, err := readSpace(c, at)
+		if err != nil {
+			return err
+		}
 		state = space.state
 		sql, args := "SELECT id, rev, updated_ms, body FROM record INDEXED BY record_id WHERE space_no = ? AND id > ? AND body IS NOT NULL ORDER BY id LIMIT ?+0",
 			[]any{space.no, q.AfterID, limit}
@@ -196,28 +175,9 @@ func (s *Store) Records(ctx context.Context, at record.Space, q record.Query) (l
 
 // RecordSpaces implements record.Store.
 func (s *Store) RecordSpaces(ctx context.Context, project, prefix string, after record.Space, limit int) (list []record.Space, err error) {
-	err = s.db.Read(ctx, "list spaces", func(c *dbfile.Conn) error {
-		spaces, err := nextSpaces(c, project, "", prefix, after, " AND n > 0", limit)
-		for _, space := range spaces {
-			list = append(list, space.at)
-		}
+	err = s.db.Read(ctx, "list spaces", func(c *dbfile.Conn) (err error) {
+		list, err = tables.RecordSpaces(reading{c}, project, prefix, after, limit)
 		return err
-	})
-	return list, err
-}
-
-// nextSpaces returns spaces whose names begin with prefix, of one user or, with an empty user, of
-// all, in order.
-func nextSpaces(c *dbfile.Conn, project, user, prefix string, after record.Space, and string, limit int) (list []spaceRow, err error) {
-	sql, args := "SELECT no, rev, n, bytes, whole, name, user_id FROM record_space WHERE project = ? AND name >= ? AND name <> '' AND (name, user_id) > (?, ?)", []any{project, prefix, after.Name, after.User}
-	if user != "" {
-		sql, args = sql+" AND user_id = ? AND user_id <> ''", append(args, user)
-	}
-	err = c.Each(sql+and+" ORDER BY name, user_id LIMIT ?+0", append(args, int64(max(limit, 1))), func(row dbfile.Row) error {
-		if at := (record.Space{Project: project, Name: row.Text(5), User: row.Text(6)}); strings.HasPrefix(at.Name, prefix) {
-			list = append(list, readSpaceRow(row, at))
-		}
-		return nil
 	})
 	return list, err
 }

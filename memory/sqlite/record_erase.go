@@ -5,6 +5,7 @@ import (
 
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
+	"github.com/heardlog/heardlog/memory/tables"
 )
 
 // eraseSpaces is how many spaces an erasure looks up at a time.
@@ -13,34 +14,24 @@ const eraseSpaces = 128
 // EraseRecords implements record.Store. Of each space it deletes what was stored before it came to
 // that space, so that it ends.
 func (s *Store) EraseRecords(ctx context.Context, project, user, prefix string) (int, error) {
-	erased := 0
-	for after := (record.Space{}); ; {
-		var spaces []spaceRow
-		err := s.db.Read(ctx, "list spaces", func(c *dbfile.Conn) (err error) {
-			spaces, err = nextSpaces(c, project, user, prefix, after, "", eraseSpaces)
+	return tables.EraseRecords(func(after record.Space) (spaces []tables.SpaceRow, err error) {
+		err = s.db.Read(ctx, "list spaces", func(c *dbfile.Conn) (err error) {
+			spaces, err = tables.Spaces(reading{c}, project, user, prefix, after, 0, eraseSpaces)
 			return err
 		})
-		if err != nil || len(spaces) == 0 {
-			return erased, err
-		}
-		after = spaces[len(spaces)-1].at
-		for len(spaces) > 0 {
-			n, rest := 0, spaces
-			err := s.write(ctx, "erase records", func(t *tx) (err error) {
-				n, rest, err = t.eraseRecords(spaces)
-				return err
-			})
-			if err != nil {
-				return erased, err
-			}
-			erased, spaces = erased+n, rest
-		}
-	}
+		return spaces, err
+	}, func(spaces []tables.SpaceRow) (n int, left []tables.SpaceRow, err error) {
+		err = s.write(ctx, "erase records", func(t *tx) (err error) {
+			n, left, err = t.eraseRecords(spaces)
+			return err
+		})
+		return n, left, err
+	})
 }
 
 // eraseRecords deletes a slice of the records of spaces. It returns how many were not deleted
 // already, and the spaces that are left.
-func (t *tx) eraseRecords(spaces []spaceRow) (erased int, left []spaceRow, err error) {
+func (t *tx) eraseRecords(spaces []tables.SpaceRow) (erased int, left []tables.SpaceRow, err error) {
 	rows, size := sweepRows, int64(clearBytes)
 	for len(spaces) > 0 && rows > 0 && size > 0 {
 		d, err := t.dropRecords(spaces[0], rows, size)
@@ -64,17 +55,17 @@ type dropped struct {
 
 // dropRecords deletes records of a space up to the revision that it was read with. A space that has
 // nothing left is deleted too.
-func (t *tx) dropRecords(was spaceRow, rows int, size int64) (d dropped, err error) {
-	space, err := readSpace(t.Conn, was.at)
+func (t *tx) dropRecords(was tables.SpaceRow, rows int, size int64) (d dropped, err error) {
+	space, err := readSpace(t.Conn, was.At)
 	if err != nil {
 		return d, err
 	}
-	if space.no != was.no { // it was deleted meanwhile
+	if space.no != was.No { // it was deleted meanwhile
 		return dropped{all: true}, nil
 	}
 	var numbers []int64
 	d.all = true
-	err = t.Conn.Each("SELECT no, size, body IS NULL FROM record INDEXED BY record_rev WHERE space_no = ? AND rev <= ? LIMIT ?+0", []any{space.no, was.state.Rev, int64(rows) + 1}, func(row dbfile.Row) error {
+	err = t.Conn.Each("SELECT no, size, body IS NULL FROM record INDEXED BY record_rev WHERE space_no = ? AND rev <= ? LIMIT ?+0", []any{space.no, was.Rev, int64(rows) + 1}, func(row dbfile.Row) error {
 		if len(numbers) == rows || len(numbers) > 0 && d.bytes+row.Int(1) > size {
 			d.all = false
 		}

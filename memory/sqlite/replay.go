@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 
@@ -257,20 +256,9 @@ func (t *tx) forgetDone(beforeMS int64, agentless bool) (int, error) {
 }
 
 // ServerKey implements webhook.Log.
-func (s *Store) ServerKey(ctx context.Context, name string) ([]byte, error) {
-	var out []byte
-	err := s.write(ctx, "read key", func(t *tx) error {
-		row, err := t.Conn.First("SELECT value FROM meta WHERE key = ?", tables.KeyOwner(name))
-		if err != nil {
-			return err
-		}
-		if row != nil {
-			out, err = t.s.sealer.Open(row.Blob(0), tables.KeyOwner(name))
-			return err
-		}
-		out = make([]byte, 32)
-		rand.Read(out)
-		_, err = t.Exec("INSERT INTO meta (key, value) VALUES (?, ?)", tables.KeyOwner(name), t.s.sealer.Seal(out, tables.KeyOwner(name)))
+func (s *Store) ServerKey(ctx context.Context, name string) (out []byte, err error) {
+	err = s.write(ctx, "read key", func(t *tx) (err error) {
+		out, err = tables.ServerKey(t.writing(), s.sealer, name)
 		return err
 	})
 	return out, err

@@ -1,7 +1,7 @@
 package tables
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -109,7 +109,9 @@ func ReadEndpoint(s *seal.Sealer, row Row) (e webhook.Endpoint, err error) {
 	if err != nil {
 		return e, err
 	}
-	e, err = webhook.DecodeEndpoint(row.Text(1), row.Text(2), row.Text(3), plain)
+	if e, err = webhook.DecodeEndpoint(row.Text(1), row.Text(2), row.Text(3), plain); err != nil {
+		err = errors.Join(err, codec.ErrUnreadable)
+	}
 	e.LastSuccessMS, e.FirstFailureMS, e.LastFailureMS = row.Int(5), row.Int(6), row.Int(7)
 	return e, err
 }
@@ -261,7 +263,7 @@ func (x *exporting) deliveries() error {
 		return x.each(export.Record{Delivery: d})
 	}
 	err := x.DB.Walk(`SELECT d.id, e.id, e.project, coalesce(p.id, p.gone_id, ''), p.id IS NULL, d.state, d.attempt, d.due_ms, d.fence, d.reason, d.created_ms, d.done_ms, d.first_ms, d.urgent,
-			d.replay_of, e.created_ms, `+x.Claimed+`, t.n, t.started_ms, t.duration_ms, t.status, t.error_class, t.error, t.response, t.truncated, t.detail
+			d.replay_of, e.created_ms, `+x.Claimed+`, t.n, `+attemptColumns+`
 		FROM event e JOIN delivery d ON d.event_no = e.no JOIN endpoint p ON p.no = d.endpoint_no LEFT JOIN attempt t ON t.delivery_id = d.id
 		WHERE `+where+" ORDER BY d.id, t.n, t.fence", args, func(row Row) error {
 		if d == nil || d.ID != row.Int(0) {
@@ -273,11 +275,8 @@ func (x *exporting) deliveries() error {
 		if row.Null(17) {
 			return nil
 		}
-		detail, err := webhook.DecodeDetail(row.Text(25))
-		d.Attempts = append(d.Attempts, webhook.Attempt{
-			N: int(row.Int(17)), StartedMS: row.Int(18), DurationMS: row.Int(19), Status: int(row.Int(20)), ErrorClass: row.Text(21), Error: row.Text(22),
-			Response: bytes.Clone(row.Blob(23)), Truncated: row.Bool(24), Detail: detail,
-		})
+		a, err := readAttempt(row, 17)
+		d.Attempts = append(d.Attempts, a)
 		return x.scope.Fail(fmt.Sprintf("an attempt of delivery %d", d.ID), err)
 	})
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package tables holds the statements that both SQL stores run alike: exports, imports, checks of
-// what belongs together, and the owners of sealed values. A store passes its transaction as a
-// Reader or a Writer.
+// what belongs together, some reads, and the owners of sealed values. A store passes its
+// transaction as a Reader or a Writer.
 package tables
 
 import (
