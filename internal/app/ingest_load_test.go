@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestIngestHeld: callers without a secret may hold only a limited number of bodies open at a time,
@@ -32,11 +31,7 @@ func TestIngestHeld(t *testing.T) {
 	body := agoraCall("A42")[101]
 	becomes := func(status int) {
 		t.Helper()
-		for end := time.Now().Add(patience); s.ingest("", ingestSecret, body).status != status; time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("no answer %d", status)
-			}
-		}
+		waitFor(t, fmt.Sprint("an answer ", status), func() bool { return s.ingest("", ingestSecret, body).status == status })
 	}
 	becomes(http.StatusServiceUnavailable)
 	for _, c := range held {

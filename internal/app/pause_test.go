@@ -192,11 +192,7 @@ func TestPauseEnds(t *testing.T) {
 	if m := s.say(id, user("x")); m[0].Content != hidden && time.Now().Before(until) {
 		t.Errorf("%+v", m)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if !strings.Contains(string(s.get(agent(id)).ok(nil).body), "paused_until") {
-			break
-		}
-	}
+	waitFor(t, "the end of the pause", func() bool { return !strings.Contains(string(s.get(agent(id)).ok(nil).body), "paused_until") })
 	if m := s.say(id, user("y")); m[0].Content != "y" || time.Now().Before(until) {
 		t.Errorf("%+v at %s, paused until %s", m, time.Now(), until)
 	}

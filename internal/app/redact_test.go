@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
@@ -228,9 +227,7 @@ func TestRedactionOfBrokenAnswer(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
 	_ = res.Body.Close()
-	for end := time.Now().Add(patience); len(s.ledger(id)) < 2 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, "the answer", func() bool { return len(s.ledger(id)) == 2 })
 	if m := s.last(id); m.Role != "assistant" || strings.Contains(m.Content+m.Generated, "1111") {
 		t.Errorf("%+v", m)
 	}

@@ -18,8 +18,12 @@ import (
 // waitFor waits until ok reports true.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for late := time.After(patience); !ok(); {
+		select {
+		case <-look.C:
+		case <-late:
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/heardlog/heardlog/examples/fakellm/fake"
 )
@@ -52,7 +51,7 @@ func TestUsage(t *testing.T) {
 					t.Errorf("%+v, want a little more than %d", u.Bytes, least)
 				}
 			}
-			eventually(t, "the use is counted", func() bool { return s.usage(alice...).Agents.Used == 1 })
+			waitFor(t, "the use to be counted", func() bool { return s.usage(alice...).Agents.Used == 1 })
 			check(s, 1, 4)
 			if u := s.usage(bob...); u.Project != "p2" || u.Agents.Used+u.Messages.Used+u.Bytes.Used+u.Endpoints.Used != 0 {
 				t.Errorf("bob's: %+v", u)
@@ -70,7 +69,7 @@ func TestUsage(t *testing.T) {
 			s = s.again()
 			check(s, 1, 4)
 			s.do(http.MethodDelete, agent(gone), nil, alice...)
-			eventually(t, "the erased agent is not counted", func() bool { return s.usage(alice...).Messages.Used == 2 })
+			waitFor(t, "the erased agent not to be counted", func() bool { return s.usage(alice...).Messages.Used == 2 })
 			check(s, 0, 2)
 		})
 	}
@@ -114,7 +113,7 @@ func TestProjectQuotaReplicas(t *testing.T) {
 		two[0].post(agent(id, "/messages"), long(i)).ok(nil)
 	}
 	two[0].post(agent(id, "/messages"), long(5)).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MB")
-	eventually(t, "the other server counts", func() bool { return two[1].usage().Bytes.Used > 1_000_000 })
+	waitFor(t, "the other server to count", func() bool { return two[1].usage().Bytes.Used > 1_000_000 })
 	two[1].post(agent(id, "/messages"), long(6)).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MB")
 }
 
@@ -130,7 +129,7 @@ func TestProjectQuotaRecords(t *testing.T) {
 		s.do(c.method, vectorsPath+c.path, document).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MB")
 	}
 	s.do("DELETE", vectorsPath+"/c", "").ok(nil)
-	eventually(t, "the documents no longer count", func() bool { return s.usage().Bytes.Used < 100_000 })
+	waitFor(t, "the documents not to count", func() bool { return s.usage().Bytes.Used < 100_000 })
 	s.storeDocuments("c", document)
 }
 
@@ -185,16 +184,6 @@ func TestTailsOfProject(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	first.Close()
-	eventually(t, "the closed one leaves room", func() bool { return s.usage(alice...).Tails.Used == 1 })
+	waitFor(t, "the closed one to leave room", func() bool { return s.usage(alice...).Tails.Used == 1 })
 	open("e", alice)
-}
-
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); <-time.After(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after %s: %s", patience, what)
-		}
-	}
 }

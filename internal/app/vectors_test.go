@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -354,16 +353,10 @@ func TestEmbeddings(t *testing.T) {
 	// found waits until a search for a word that no document has finds the one that means it.
 	found := func(s *server) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; {
+		waitFor(t, "a search by meaning", func() bool {
 			ids, degraded := search(s, "dogs")
-			if len(degraded) == 0 && ids[0] == "animal" {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("found %q, degraded %q", ids, degraded)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return len(degraded) == 0 && ids[0] == "animal"
+		})
 	}
 	found(s)
 	var models struct {

@@ -166,10 +166,15 @@ func TestSealedBeside(t *testing.T) {
 		})
 	}
 	more := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for want := total.Load() + 5*agents; total.Load() < want && ctx.Err() == nil; {
-			time.Sleep(time.Millisecond) // between two reads of a counter
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		late := time.After(time.Minute)
+		for want := total.Load() + 5*agents; total.Load() < want; {
+			select {
+			case <-look.C:
+			case <-late:
+				t.Fatal("the writers stand still")
+			}
 		}
 	}
 	more()
