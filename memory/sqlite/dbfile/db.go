@@ -57,6 +57,7 @@ type DB struct {
 	checkpointDue    chan struct{} // asks checkpointLoop for a checkpoint
 	checkpointsEnded chan struct{} // closed when checkpointLoop has ended
 	checkpointAt     int           // pages of the log that ask for one; guarded by the writer's turn
+	unchecked        int           // rows changed since the log was checked; guarded by the writer's turn
 
 	scrubDue             chan struct{} // asks checkpointLoop to empty the log
 	scrubAsked, scrubbed atomic.Int64  // how often that was asked, and up to which of these it is done

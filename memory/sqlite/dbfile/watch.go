@@ -79,6 +79,10 @@ func (w *watch) check() error {
 }
 
 func (f *watched) check() error {
+	if size, ok := sizeOf(f.path, f.was); ok && size >= min(f.size, f.may) {
+		f.size = size
+		return nil
+	}
 	is, err := os.Stat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -391,7 +391,7 @@ func (t *Tx) commit() error {
 			return Classify(err, "commit")
 		}
 		t.open = false
-		t.d.checkLog()
+		t.d.checkLog(t.steps)
 	}
 	for _, fn := range t.after {
 		fn()
