@@ -64,7 +64,7 @@ type Config struct {
 	MessageLimit      int             `env:"HEARDLOG_MAX_MESSAGES" envDefault:"100000" validate:"min=0,max=100000000"`
 	Embeddings        Embeddings
 	Summaries         int           `env:"HEARDLOG_SUMMARIES" envDefault:"8" validate:"min=0,max=1000"`
-	Policy            window.Policy `env:"HEARDLOG_POLICY" envDefault:"agora"`
+	Policy            window.Policy `env:"HEARDLOG_POLICY" envDefault:"recent"`
 	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
 	Redact            []Redact      `env:"HEARDLOG_REDACT"`
 

@@ -36,7 +36,7 @@ func TestDefaults(t *testing.T) {
 		},
 		WebhookParkAfter: 3, WebhookDisableAfter: 5 * 24 * time.Hour, WebhookRetention: 30 * 24 * time.Hour,
 		OverMaxAgents: "refuse", Summaries: 8,
-		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, RecallMB: 64, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "agora"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, ShutdownTimeout: 20 * time.Second,
+		IdleTimeout: 30 * time.Minute, Retention: 90 * 24 * time.Hour, MaxBody: 1 << 20, MessageLimit: 100_000, RecallMB: 64, VectorsMB: 1024, ItemLimit: 1_000_000, Policy: window.Policy{Preset: "recent"}, ConversationLimit: 100_000, WorkingMB: 64, NoKey: "refuse", MessageQuota: 100_000_000, MBQuota: 100_000, TailLimit: 10_000, ProjectTails: 5000, ShutdownTimeout: 20 * time.Second,
 		LogLevel: "info", LogFormat: "auto",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -72,7 +72,7 @@ func TestMistakes(t *testing.T) {
 		{"HEARDLOG_AGORA_CERTIFICATES", "hunter2", "neither appid=certificate nor the path"},
 		{"HEARDLOG_AGORA_CERTIFICATES", "#a=b", "has no entry"},
 		{"HEARDLOG_DEFAULT_PROJECT", "a/b", "must have 1 to 128 letters"},
-		{"HEARDLOG_POLICY", "short", "agora, ovos, orbiter, lauren, ossa, full"},
+		{"HEARDLOG_POLICY", "short", "recent, pairs, rounds, tokens, limits, full"},
 		{"HEARDLOG_POLICY", "short", `HEARDLOG_POLICY: policy: must be one of`},
 		{"HEARDLOG_POLICY", `{"max_tokens":-1}`, "max_tokens"},
 		{"HEARDLOG_PROFILES", `{"name":"a"}`, "array of profiles: it, or an entry of it, has the wrong type"},

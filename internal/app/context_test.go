@@ -68,7 +68,7 @@ func TestContext(t *testing.T) {
 		s.post(base+"/agents/"+id+"/context", `{"utterance":" What? "}`).ok(&c)
 		const system = "system: You are brief.\n\n[Earlier conversation summary]\nAnn called."
 		sameLines(t, "default", c, system, "user: a", "assistant: b", "user: c", "user: What?")
-		if c.AgentID != id || c.Dropped != 0 || c.Policy.Preset != "agora" || *c.Policy.MaxMessages != 32 {
+		if c.AgentID != id || c.Dropped != 0 || c.Policy.Preset != "recent" || *c.Policy.MaxMessages != 32 {
 			t.Errorf("%+v", c)
 		}
 		if again := s.context(id, `{"utterance":" What? "}`); !cmp.Equal(c, again) {
@@ -118,7 +118,7 @@ func TestPolicyLevels(t *testing.T) {
 	}
 	plain, short := s.join("plain", nil), s.join("short", map[string]any{"llm": map[string]any{"max_history": 7}})
 	own, preset := s.join("own", heardlog(`{"max_messages":9,"max_rounds":3}`)), s.join("preset", heardlog(`{"preset":"ovos"}`))
-	if p := policyOf(plain, `null`); *p.MaxMessages != 100 || *p.MaxTokens != 500 || p.Preset != "ossa" {
+	if p := policyOf(plain, `null`); *p.MaxMessages != 100 || *p.MaxTokens != 500 || p.Preset != "limits" {
 		t.Errorf("the server's: %+v", p)
 	}
 	if p := policyOf(short, `{}`); *p.MaxMessages != 7 || *p.MaxTokens != 500 {
@@ -153,7 +153,7 @@ func TestPolicyLevels(t *testing.T) {
 			t.Errorf("%s is not in full", p.Name)
 		}
 	}
-	if got := strings.Join(names, " "); got != "agora ovos orbiter lauren ossa full" || *all.Default.MaxTokens != 500 || *all.Default.MaxMessages != 100 {
+	if got := strings.Join(names, " "); got != "recent pairs rounds tokens limits full" || *all.Default.MaxTokens != 500 || *all.Default.MaxMessages != 100 {
 		t.Errorf("%s, default %+v", got, all.Default)
 	}
 }

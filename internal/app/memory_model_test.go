@@ -75,7 +75,7 @@ func TestMemoryModelJoins(t *testing.T) {
 		Policy   struct{ Preset string }
 	}
 	s.post(agent(out.AgentID, "/context"), `{}`).ok(&c)
-	if len(c.Messages) != 2 || c.Messages[0].Content != "two" || c.Policy.Preset != "ossa" {
+	if len(c.Messages) != 2 || c.Messages[0].Content != "two" || c.Policy.Preset != "limits" {
 		t.Errorf("context %+v", c)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Limits of what InheritFull takes over. Older messages are not taken over.
@@ -25,7 +26,7 @@ const maxAncestors = 8
 // sessionTTL returns the idle timeout, in seconds, of an agent that has none of its own: that of
 // its policy's preset, else the server's.
 func sessionTTL(m *memory.Memory, server int) int {
-	if m.Policy != nil && m.Policy.Preset == "ossa" {
+	if m.Policy != nil && window.PresetName(m.Policy.Preset) == "limits" {
 		return 3600
 	}
 	return server

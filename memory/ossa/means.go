@@ -46,7 +46,7 @@ func (r *Report) setMeaning() {
 // policy returns the window policy of a conversation_context. It names a preset, so policies of the
 // project and the server have no part in it.
 func policy(m map[string]any, on bool) *window.Policy {
-	p := &window.Policy{Preset: "ossa"}
+	p := &window.Policy{Preset: "limits"}
 	if !on || !isOn(m) {
 		p.Enabled = new(false)
 		return p

@@ -120,7 +120,7 @@ func TestMeaning(t *testing.T) {
 	r := read(t, with(`{"enabled":true,"provider":"redis","conversation_context":{"max_messages":7,"max_tokens":1000,"truncation_strategy":"importance_based",
 		"include_system_messages":false,"include_tool_results":false},"working_memory":{"max_size_mb":1024,"ttl_seconds":60,"namespaced":false},
 		"session_state":{"session_ttl_seconds":86400,"persist_across_invocations":true,"max_sessions":3},"connection":{"pool_size":4},"colour":"red"}`, `{"enabled":true}`))
-	if got, want := asJSON(t, r.Policy), `{"preset":"ossa","max_messages":7,"max_tokens":1000,"include_system":false,"include_tool_results":false,"strategy":"importance_based"}`; got != want {
+	if got, want := asJSON(t, r.Policy), `{"preset":"limits","max_messages":7,"max_tokens":1000,"include_system":false,"include_tool_results":false,"strategy":"importance_based"}`; got != want {
 		t.Errorf("policy %s", got)
 	}
 	if d := cmp.Diff(&ossa.Session{TTLSeconds: 86400, Persist: true}, r.Session); d != "" {

@@ -305,7 +305,7 @@ func TestImportance(t *testing.T) {
 func TestAgora(t *testing.T) {
 	t.Parallel()
 	p := window.Policy{}.Full()
-	if p.Preset != "agora" || *p.MaxMessages != 32 || *p.IncludeSystem || p.Apply != window.OnRead {
+	if p.Preset != "recent" || *p.MaxMessages != 32 || *p.IncludeSystem || p.Apply != window.OnRead {
 		t.Errorf("default %+v", p)
 	}
 	list := talk("s zero")

@@ -83,7 +83,7 @@ func TestReadPart(t *testing.T) {
 			cut[name]++
 		}
 	}
-	for _, name := range []string{"any", "agora", "ovos", "orbiter", "lauren", "ossa"} {
+	for _, name := range []string{"any", "recent", "pairs", "rounds", "tokens", "limits"} {
 		if cut[name] < 30 {
 			t.Errorf("of %s only %d of %d parts were enough with something missing", name, cut[name], sure[name])
 		}

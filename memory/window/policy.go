@@ -119,7 +119,7 @@ func Merge(levels ...Policy) Policy {
 	return out
 }
 
-func known(preset string) bool { return slices.Contains(PresetNames(), preset) }
+func known(preset string) bool { return slices.Contains(PresetNames(), PresetName(preset)) }
 
 // Full returns the policy with every field set. See Merge.
 func (p Policy) Full() Policy { return Merge(p) }
@@ -130,7 +130,7 @@ func (p Policy) IsZero() bool { return p == Policy{} }
 // with returns the policy with the fields that q sets. It shares them with q: do not change them.
 func (p Policy) with(q Policy) Policy {
 	return Policy{
-		Preset:             or(q.Preset, p.Preset),
+		Preset:             or(PresetName(q.Preset), p.Preset),
 		Enabled:            or(q.Enabled, p.Enabled),
 		MaxMessages:        or(q.MaxMessages, p.MaxMessages),
 		MaxTokens:          or(q.MaxTokens, p.MaxTokens),

@@ -111,7 +111,7 @@ func TestDecodeErrors(t *testing.T) {
 		`{"max_rounds":-5}`:            `policy.max_rounds: must be from 0 to 100000`,
 		`{"keep_recent":-5}`:           `policy.keep_recent: must be from 0 to 100000, not -5`,
 		`{"keep_system":"yes"}`:        `policy.keep_system: must be true or false, not "yes"`,
-		`{"preset":"other"}`:           `policy.preset: must be one of agora, ovos, orbiter, lauren, ossa, full, not "other"`,
+		`{"preset":"other"}`:           `policy.preset: must be one of recent, pairs, rounds, tokens, limits, full, not "other"`,
 		`{"strategy":"newest"}`:        `policy.strategy: must be one of sliding_window, oldest_first, summarize, importance_based, not "newest"`,
 		`{"apply":"never"}`:            `policy.apply: must be one of read, write, not "never"`,
 		`{"tool_call_integrity":"x"}`:  `policy.tool_call_integrity: must be one of none, trailing, atomic, heal, not "x"`,
@@ -144,14 +144,14 @@ func TestDecodeErrors(t *testing.T) {
 func TestParseSetting(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]window.Policy{
-		"": {}, " ossa ": {Preset: "ossa"}, `{"preset":"ovos","max_messages":3}`: {Preset: "ovos", MaxMessages: new(3)},
+		"": {}, " limits ": {Preset: "limits"}, "ossa": {Preset: "limits"}, `{"preset":"ovos","max_messages":3}`: {Preset: "pairs", MaxMessages: new(3)},
 	} {
 		got, err := window.ParseSetting("HEARDLOG_POLICY", value)
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%q: %v %s", value, err, d)
 		}
 	}
-	if _, err := window.ParseSetting("HEARDLOG_POLICY", "other"); err == nil || err.Error() != `HEARDLOG_POLICY: must be one of agora, ovos, orbiter, lauren, ossa, full, a JSON object, not "other"` {
+	if _, err := window.ParseSetting("HEARDLOG_POLICY", "other"); err == nil || err.Error() != `HEARDLOG_POLICY: must be one of recent, pairs, rounds, tokens, limits, full, a JSON object, not "other"` {
 		t.Error(err)
 	}
 }

@@ -58,7 +58,7 @@ func (p Policy) Validate(field string) error {
 		name, v string
 		allowed []string
 	}{
-		{"preset", p.Preset, PresetNames()},
+		{"preset", PresetName(p.Preset), PresetNames()},
 		{"strategy", string(p.Strategy), []string{string(SlidingWindow), string(OldestFirst), string(Summarize), string(ImportanceBased)}},
 		{"apply", string(p.Apply), []string{string(OnRead), string(OnWrite)}},
 		{"tool_call_integrity", string(p.ToolCallIntegrity), []string{string(IntegrityNone), string(IntegrityTrailing), string(IntegrityAtomic), string(IntegrityHeal)}},
@@ -110,6 +110,7 @@ func Decode(field string, raw []byte) (Policy, error) {
 	if err := p.Validate(field); err != nil {
 		return Policy{}, err
 	}
+	p.Preset = PresetName(p.Preset)
 	return p, nil
 }
 
@@ -123,7 +124,7 @@ func ParseSetting(field, value string) (Policy, error) {
 	if _, ok := PresetNamed(value); !ok {
 		return Policy{}, notOneOf(orPolicy(field), value, append(PresetNames(), "a JSON object")...)
 	}
-	return Policy{Preset: value}, nil
+	return Policy{Preset: PresetName(value)}, nil
 }
 
 // target is where a field's value goes, and what a value of it is called.
