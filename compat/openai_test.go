@@ -448,15 +448,13 @@ func TestOpenAITenants(t *testing.T) {
 	}
 	s.call(t, 404, "POST", "/v1/agents/"+red+"/messages", object{"role": "user", "content": "x"}, nil, auth...)
 	var list struct {
-		Data struct {
-			List []struct {
-				AgentID string `json:"agent_id"`
-			}
+		Agents []struct {
+			AgentID string `json:"agent_id"`
 		}
 	}
 	s.call(t, 200, "GET", "/v1/agents", nil, &list, auth...)
-	if len(list.Data.List) != 1 || list.Data.List[0].AgentID != blue {
-		t.Errorf("blue lists %v", list.Data.List)
+	if len(list.Agents) != 1 || list.Agents[0].AgentID != blue {
+		t.Errorf("blue lists %v", list.Agents)
 	}
 	if n := len(s.ledger(t, red, "Authorization", "Bearer red-secret")); n != 11 {
 		t.Errorf("red has %d messages, want a greeting and five turns", n)

@@ -95,7 +95,7 @@ func TestSecretsRotate(t *testing.T) {
 	if one.signedBy(t, first, second) != "0" || two.signedBy(t, first, second) != "01" || string(one.body) != string(two.body) || two.header.Get("webhook-attempt") != "2" {
 		t.Errorf("the attempts are signed by %q and %q", one.signedBy(t, first, second), two.signedBy(t, first, second))
 	}
-	s.call(t, http.StatusOK, "DELETE", base+"/"+e.ID+"/secrets/"+e.Secrets[0].ID, nil, nil)
+	s.call(t, http.StatusNoContent, "DELETE", base+"/"+e.ID+"/secrets/"+e.Secrets[0].ID, nil, nil)
 	if by := test().signedBy(t, first, second); by != "1" {
 		t.Errorf("after the revoke it is signed by %q", by)
 	}

@@ -2,9 +2,8 @@ package handlers
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/memory/caller"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/platform"
@@ -23,6 +23,7 @@ import (
 type agentAPI struct {
 	bodies
 	memory     *agents.Service
+	callers    *caller.Service
 	recall     *recall.Service
 	remember   *remember.Service // nil remembers nothing
 	remembers  memory.Remember   // the settings of joins that do not say
@@ -31,15 +32,24 @@ type agentAPI struct {
 	platforms  *platform.Set
 }
 
-type agentAnswer struct {
-	Message string            `json:"message"`
-	StartTS int64             `json:"start_ts"`
-	StopTS  int64             `json:"stop_ts"`
-	Status  string            `json:"status"`
-	Name    string            `json:"name"`
-	AgentID string            `json:"agent_id"`
-	Channel string            `json:"channel,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
+// agentJSON is an agent in answers of /v1.
+type agentJSON struct {
+	AgentID   string            `json:"agent_id"`
+	Name      string            `json:"name"`
+	Channel   string            `json:"channel,omitempty"`
+	Status    string            `json:"status"`
+	Reason    string            `json:"reason,omitempty"` // why it ended
+	UserID    string            `json:"user_id,omitempty"`
+	Labels    map[string]string `json:"labels"`
+	StartedAt string            `json:"started_at"`
+	StoppedAt string            `json:"stopped_at,omitempty"`
+	Messages  int64             `json:"messages"`
+	Turns     int64             `json:"turns"`
+	callJSON
+}
+
+// callJSON is what is known of an agent beside Agora's fields.
+type callJSON struct {
 	// Keys find the agent instead of its id. Previous is the agent that had them before. WeakKey is
 	// set if the keys may stand for several calls.
 	Keys     []string `json:"keys,omitempty"`
@@ -51,120 +61,33 @@ type agentAnswer struct {
 	PausedUntil string `json:"paused_until,omitempty"`
 }
 
+func (a agentAPI) call(agent *memory.Agent) callJSON {
+	c := &agent.Settings.Call
+	return callJSON{Keys: c.Keys, Previous: c.Previous, WeakKey: c.Weak, Inherited: inheritedOf(agent), PausedUntil: a.pausedUntil(agent)}
+}
+
+func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
+	g := &h.Agent
+	out := agentJSON{
+		AgentID: g.ID, Name: g.ShownName(), Channel: g.Settings.Channel, Status: g.Status.String(), UserID: g.Settings.Scope.UserID, Labels: g.Settings.Labels,
+		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, callJSON: a.call(g),
+	}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	if g.Status.Ended() {
+		out.Reason = g.Message
+	}
+	return out
+}
+
+// get serves GET /v1/agents/{id}.
 func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
-	agent, err := a.memory.Agent(r.Context(), projectOf(r), chi.URLParam(r, "id"))
+	h, err := a.memory.Head(r.Context(), projectOf(r), chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
-	out := agentAnswer{
-		StartTS: agent.StartTS(), StopTS: agent.StopTS(), Status: agent.Status.String(), Name: agent.ShownName(), AgentID: agent.ID,
-		Channel: agent.Settings.Channel, Labels: agent.Settings.Labels,
-		Keys: agent.Settings.Call.Keys, Previous: agent.Settings.Call.Previous, WeakKey: agent.Settings.Call.Weak,
-		Inherited: inheritedOf(&agent), PausedUntil: a.pausedUntil(&agent),
-	}
-	if agent.Status.Ended() {
-		out.Message = "agent exits with reason: " + agent.Message
-	}
-	return encode(w, http.StatusOK, out)
-}
-
-// listWindow is how far back a list goes without from_time, as in Agora's API.
-const listWindow = 2 * time.Hour
-
-// Page sizes of the list of agents.
-const (
-	defaultPage = 20
-	maxPage     = 1000
-)
-
-type listAnswer struct {
-	Data struct {
-		Count int         `json:"count"`
-		List  []listEntry `json:"list"`
-	} `json:"data"`
-	Meta struct {
-		Cursor    string `json:"cursor"`
-		Total     int    `json:"total"`
-		Truncated bool   `json:"truncated,omitempty"`
-	} `json:"meta"`
-	Status string `json:"status"`
-}
-
-type listEntry struct {
-	StartTS int64  `json:"start_ts"`
-	Status  string `json:"status"`
-	AgentID string `json:"agent_id"`
-	Name    string `json:"name"`
-	Channel string `json:"channel,omitempty"`
-}
-
-func (a agentAPI) list(w http.ResponseWriter, r *http.Request) error {
-	out := listAnswer{Status: "ok"}
-	out.Data.List = []listEntry{}
-	query := r.URL.Query()
-	q, err := listQuery(query, a.now())
-	if err != nil {
-		return err
-	}
-	q.Project = projectOf(r)
-	if query.Has("cursor") && q.After == (memory.AgentPlace{}) {
-		// Some clients ask for the next page with the empty cursor that means "no more". Without
-		// this they would never stop.
-		return encode(w, http.StatusOK, out)
-	}
-	page, err := a.memory.Agents(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	for i := range page.Heads {
-		agent := &page.Heads[i].Agent
-		out.Data.List = append(out.Data.List, listEntry{
-			StartTS: agent.StartTS(), Status: agent.Status.String(), AgentID: agent.ID, Name: agent.ShownName(), Channel: agent.Settings.Channel,
-		})
-	}
-	out.Data.Count, out.Meta.Cursor, out.Meta.Total, out.Meta.Truncated = len(page.Heads), page.Next.String(), page.Total, page.Truncated
-	return encode(w, http.StatusOK, out)
-}
-
-func listQuery(v url.Values, now time.Time) (memory.AgentQuery, error) {
-	q := memory.AgentQuery{Channel: v.Get("channel"), Name: v.Get("name"), Limit: defaultPage}
-	var err error
-	if q.After, err = memory.ParsePlace(v.Get("cursor")); err != nil {
-		return q, err
-	}
-	if q.Limit, err = intParam(v, "limit", defaultPage, 1, maxPage); err != nil {
-		return q, err
-	}
-	from, err := intParam(v, "from_time", 0, 0, 1<<40)
-	if err != nil {
-		return q, err
-	}
-	to, err := intParam(v, "to_time", 0, 0, 1<<40)
-	if err != nil {
-		return q, err
-	}
-	q.FromMS = now.Add(-listWindow).UnixMilli()
-	if from > 0 {
-		q.FromMS = int64(from) * 1000
-	}
-	if to > 0 {
-		q.ToMS = int64(to)*1000 + 999 // end of that second
-		if q.ToMS < q.FromMS && from > 0 {
-			return q, fault.At(fault.Invalid, "to_time", "%d must not be before from_time, %d", to, from)
-		}
-	}
-	states := v.Get("state")
-	if states == "" {
-		states = strconv.Itoa(int(memory.Running))
-	}
-	for s := range strings.SplitSeq(states, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(s))
-		if err != nil || n < 0 || n >= memory.Statuses {
-			return q, fault.At(fault.Invalid, "state", "must be a status from 0 to %d, or several with commas, not %q", memory.Statuses-1, text.Clip(s, 20))
-		}
-		q.Statuses = append(q.Statuses, memory.Status(n))
-	}
-	return q, nil
+	return encode(w, http.StatusOK, a.agentJSON(&h))
 }
 
 // updateFields are the fields that update may change. They come in properties, or bare from one
@@ -180,7 +103,9 @@ type updateFields struct {
 	} `json:"mllm"`
 	Heardlog *struct {
 		Policy json.RawMessage `json:"policy"`
+		Scope  json.RawMessage `json:"scope"`
 	} `json:"heardlog"`
+	Labels map[string]*string `json:"labels" validate:"max=128"` // null removes one
 }
 
 type updateRequest struct {
@@ -195,47 +120,77 @@ type updateAnswer struct {
 	State    string `json:"state"` // the same, under the name that one client reads
 }
 
+// update serves POST …/agents/{id}/update.
 func (a agentAPI) update(w http.ResponseWriter, r *http.Request) error {
-	in, err := decode[updateRequest](a.bodies, w, r, false)
-	if err != nil {
-		return err
-	}
-	fields, prefix := &in.updateFields, ""
-	if in.Properties != nil {
-		fields, prefix = in.Properties, "properties."
-	}
-	var u agents.UpdateRequest
-	u.Token = fields.Token
-	if l := fields.LLM; l != nil {
-		if l.SystemMessages != nil {
-			if err := checkSystem(prefix+"llm.system_messages", "gemini", *l.SystemMessages); err != nil {
-				return err // the style is not known here; that of Gemini allows both forms
-			}
-			u.SystemMessages = l.SystemMessages
-		}
-		if u.Params, err = paramsObject(prefix+"llm.params", l.Params); err != nil {
-			return err
-		}
-	}
-	if m := fields.MLLM; m != nil {
-		if u.MLLMParams, err = paramsObject(prefix+"mllm.params", m.Params); err != nil {
-			return err
-		}
-	}
-	if h := fields.Heardlog; h != nil && len(h.Policy) > 0 {
-		policy, err := readPolicy(a.memory, prefix+"heardlog.policy", h.Policy)
-		if err != nil {
-			return err
-		}
-		u.Policy, u.PolicySet = policy, true
-	}
-	agent, err := a.memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
+	agent, err := a.change(w, r)
 	if err != nil {
 		return err
 	}
 	return encode(w, http.StatusOK, updateAnswer{
 		AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String(), State: agent.Status.String(),
 	})
+}
+
+// patch serves PATCH /v1/agents/{id}.
+func (a agentAPI) patch(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.change(w, r); err != nil {
+		return err
+	}
+	return a.get(w, r)
+}
+
+// change changes an agent as the body says.
+func (a agentAPI) change(w http.ResponseWriter, r *http.Request) (memory.Agent, error) {
+	u, err := a.readUpdate(w, r)
+	if err != nil {
+		return memory.Agent{}, err
+	}
+	return a.memory.Update(r.Context(), projectOf(r), chi.URLParam(r, "id"), u)
+}
+
+func (a agentAPI) readUpdate(w http.ResponseWriter, r *http.Request) (u agents.UpdateRequest, err error) {
+	in, err := decode[updateRequest](a.bodies, w, r, false)
+	if err != nil {
+		return u, err
+	}
+	fields, prefix := &in.updateFields, ""
+	if in.Properties != nil {
+		fields, prefix = in.Properties, "properties."
+	}
+	u.Token = fields.Token
+	if l := fields.LLM; l != nil {
+		if l.SystemMessages != nil {
+			if err := checkSystem(prefix+"llm.system_messages", "gemini", *l.SystemMessages); err != nil {
+				return u, err // the style is not known here; that of Gemini allows both forms
+			}
+			u.SystemMessages = l.SystemMessages
+		}
+		if u.Params, err = paramsObject(prefix+"llm.params", l.Params); err != nil {
+			return u, err
+		}
+	}
+	if m := fields.MLLM; m != nil {
+		if u.MLLMParams, err = paramsObject(prefix+"mllm.params", m.Params); err != nil {
+			return u, err
+		}
+	}
+	if h := fields.Heardlog; h != nil && len(h.Scope) > 0 {
+		return u, fault.At(fault.Invalid, prefix+"heardlog.scope", "is set by the join and cannot change; labels can")
+	}
+	if h := fields.Heardlog; h != nil && len(h.Policy) > 0 {
+		policy, err := readPolicy(a.memory, prefix+"heardlog.policy", h.Policy)
+		if err != nil {
+			return u, err
+		}
+		u.Policy, u.PolicySet = policy, true
+	}
+	for name, value := range fields.Labels {
+		if value != nil && strings.ContainsRune(name+*value, 0) {
+			return u, fault.At(fault.Invalid, fmt.Sprintf("%slabels[%q]", prefix, text.Clip(name, 60)), "must not contain a NUL character")
+		}
+	}
+	u.Labels = fields.Labels
+	return u, nil
 }
 
 func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {

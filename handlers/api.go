@@ -69,7 +69,7 @@ type Config struct {
 	DefaultLLM bool
 	// AutoJoin creates an agent for an unknown id or, if id is "", for an unknown key, and returns
 	// its ID. nil refuses such calls.
-	AutoJoin func(ctx context.Context, project, id string, call memory.Call) (string, error)
+	AutoJoin func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error)
 	// Platforms finds the agent of a call by the keys that platforms send; nil = the built-in ones.
 	Platforms *platform.Set
 	// NoKey says what happens to a chat completion that names neither an agent nor a call:
@@ -147,7 +147,7 @@ func New(c Config) *chi.Mux {
 		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
 	a := &api{
-		agents:        agentAPI{bodies: b, memory: c.Memory, recall: c.Recall, remember: c.Remember, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
+		agents:        agentAPI{bodies: b, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, now: c.Now},

@@ -72,14 +72,24 @@ func (a auditAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if len(cursor) > 64 || text.ValidName("cursor", cursor, 64) != nil && cursor != "" {
 		return fault.At(fault.Invalid, "cursor", "must be next_cursor of a page of this list")
 	}
-	out := struct {
-		Acts   []access.Act `json:"acts"`
-		Cursor string       `json:"next_cursor,omitempty"`
-	}{}
-	if out.Acts, out.Cursor, err = a.audit.List(r.Context(), projectOf(r), cursor, limit); err != nil {
+	acts, next, err := a.audit.List(r.Context(), projectOf(r), cursor, limit)
+	if err != nil {
 		return err
 	}
+	out := struct {
+		Acts   []actJSON `json:"acts"`
+		Cursor string    `json:"next_cursor,omitempty"`
+	}{make([]actJSON, len(acts)), next}
+	for i, act := range acts {
+		out.Acts[i] = actJSON{timeMS(act.AtMS), act}
+	}
 	return encode(w, http.StatusOK, out)
+}
+
+// actJSON is an act with its time as answers show it.
+type actJSON struct {
+	At timeMS `json:"at"`
+	access.Act
 }
 
 // auditedWriter calls record before the first byte of an answer.

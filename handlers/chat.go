@@ -25,7 +25,7 @@ type proxyAPI struct {
 	turns     *turn.Runner
 	platforms *platform.Set
 	noKey     string // NoKeyRefuse or NoKeyWords
-	autoJoin  func(ctx context.Context, project, id string, call memory.Call) (string, error)
+	autoJoin  func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error)
 	allowed   []string        // paths that are sent on
 	own       map[string]bool // first names of our own paths under /v1, which never are
 }
@@ -75,7 +75,11 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.NotFound, "agent not found: join it first, or set HEARDLOG_AUTO_JOIN=true to start agents that are not known")
 	}
 	if fault.Is(err, fault.NotFound) && named {
-		if _, err := a.autoJoin(r.Context(), projectOf(r), id, memory.Call{}); err != nil {
+		labels, bad := labelHeaders(r)
+		if bad != nil {
+			return bad
+		}
+		if _, err := a.autoJoin(r.Context(), projectOf(r), id, memory.Call{}, labels); err != nil {
 			if taken := nameTaken(err); taken != nil { // answered in OpenAI's form, not in Agora's
 				return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
 			}
@@ -146,7 +150,7 @@ func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request) (string
 		if err != nil {
 			return "", err
 		}
-		return a.agentByKey(r.Context(), projectOf(r), key)
+		return a.agentByKey(r, key)
 	}
 	if !input.AgentID(id) {
 		return "", fault.New(fault.NotFound, "agent not found")

@@ -79,7 +79,7 @@ func newProxy(t *testing.T, edit func(*turn.Config)) *proxy {
 		Memory: mem, Answers: run, Access: &handlers.Access{DefaultProject: "p1"}, Log: zerolog.Nop(),
 		Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MaxBody: 4 << 20,
 		Ready: func(context.Context) error { return nil }, MetricsPage: http.NotFoundHandler(),
-		AutoJoin: func(ctx context.Context, project, id string, _ memory.Call) (string, error) {
+		AutoJoin: func(ctx context.Context, project, id string, _ memory.Call, _ map[string]string) (string, error) {
 			if !strings.HasPrefix(id, "auto-") {
 				return "", fmt.Errorf("unexpected auto join of %s", id)
 			}

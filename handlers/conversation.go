@@ -105,9 +105,9 @@ type removedJSON struct {
 }
 
 func (a conversationAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	n, err := a.conversations.Clear(r.Context(), projectOf(r))
-	if err != nil {
+	if _, err := a.conversations.Clear(r.Context(), projectOf(r)); err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, removedJSON{Removed: n})
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/memory/input"
 )
 
 // keyAPI manages the stored keys of a project.
@@ -20,7 +19,22 @@ type keyAPI struct {
 type keyRequest struct {
 	Name      string         `json:"name"`
 	Scopes    []access.Scope `json:"scopes" validate:"max=10"`
-	ExpiresAt int64          `json:"expires_at" validate:"min=0"`
+	ExpiresAt string         `json:"expires_at"`
+}
+
+// keyJSON is a stored key. Secret is set only in the answer that creates it.
+type keyJSON struct {
+	ID        string         `json:"id"`
+	Name      string         `json:"name"`
+	Scopes    []access.Scope `json:"scopes"`
+	CreatedAt timeMS         `json:"created_at"`
+	ExpiresAt timeMS         `json:"expires_at,omitempty"`
+	RevokedAt timeMS         `json:"revoked_at,omitempty"`
+	Secret    string         `json:"secret,omitempty"`
+}
+
+func newKeyJSON(k access.Key) keyJSON {
+	return keyJSON{ID: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: timeMS(k.CreatedMS), ExpiresAt: timeMS(k.ExpiresMS), RevokedAt: timeMS(k.RevokedMS)}
 }
 
 // create makes a key and shows its secret, this once.
@@ -29,7 +43,7 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ends, err := input.Millis("expires_at", in.ExpiresAt)
+	ends, err := timeOf("expires_at", in.ExpiresAt)
 	if err != nil {
 		return err
 	}
@@ -47,7 +61,9 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	infoOf(r).target = k.ID
 	w.Header().Set("Cache-Control", "no-store")
-	return encode(w, http.StatusCreated, k)
+	out := newKeyJSON(k.Key)
+	out.Secret = k.Secret
+	return encode(w, http.StatusCreated, out)
 }
 
 // list returns all keys of the project, revoked ones too.
@@ -59,14 +75,18 @@ func (a keyAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, map[string]any{"keys": list})
+	out := make([]keyJSON, len(list))
+	for i, k := range list {
+		out[i] = newKeyJSON(k)
+	}
+	return encode(w, http.StatusOK, map[string]any{"keys": out})
 }
 
 // revoke ends a key.
 func (a keyAPI) revoke(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"))
-	if err != nil {
+	if _, err := a.access.Keys.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, k)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

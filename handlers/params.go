@@ -88,15 +88,15 @@ func strayParam(name string, names []string) error {
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
 // openapi.yaml.
 var queryParams = map[string][]string{
-	"GET /v1/agents":                       {"channel", "name", "from_time", "to_time", "state", "limit", "cursor"},
+	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "name", "channel", "order", "limit", "cursor"},
 	"GET /v1/agents/{id}/history":          {"limit", "after_seq", "confidence"},
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
 	"GET /v1/agents/{id}/messages":         {"after_seq", "limit"},
 	"GET /v1/agents/{id}/working-memory":   {"limit", "cursor"},
 	"GET /v1/agents/{id}/summarizable":     {"keep_recent"},
 	"GET /v1/agents/{id}/events":           {"after", "types"},
-	"GET /v1/webhooks/messages":            {"type", "agent", "from", "to", "cursor", "limit"},
-	"GET /v1/webhooks/deliveries":          {"endpoint", "state", "type", "agent", "message", "from", "to", "cursor", "limit"},
+	"GET /v1/webhooks/messages":            {"type", "agent", "since", "until", "cursor", "limit"},
+	"GET /v1/webhooks/deliveries":          {"endpoint", "state", "type", "agent", "message", "since", "until", "cursor", "limit"},
 	"GET /v1/audit":                        {"limit", "cursor"},
 	"GET /v1/users":                        {"limit", "cursor"},
 	"GET /v1/users/{user}/facts":           {"topic", "kind", "state", "as_of", "limit", "cursor"},
@@ -117,7 +117,8 @@ func checkParams(next handlerFunc) handlerFunc {
 		if r.URL.RawQuery != "" && ownPath(r) {
 			names := queryParams[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
 			for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
-				if !slices.Contains(names, name) {
+				_, label := labelNamed(name)
+				if !slices.Contains(names, name) && !(label && slices.Contains(names, "label")) {
 					return strayParam(name, names)
 				}
 			}

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -80,7 +79,8 @@ func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform
 // agentByKey returns the running agent that has a key. If there is none it creates one, linked to
 // the last agent that had the key, or fails with fault.NotFound if agents do not join by
 // themselves.
-func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.Key) (string, error) {
+func (a *proxyAPI) agentByKey(r *http.Request, key platform.Key) (string, error) {
+	ctx, project := r.Context(), projectOf(r)
 	agent, err := a.memory.ByKey(ctx, project, key.Text)
 	switch {
 	case err == nil && !agent.Status.Ended():
@@ -90,7 +90,11 @@ func (a *proxyAPI) agentByKey(ctx context.Context, project string, key platform.
 	case a.autoJoin == nil:
 		return "", fault.New(fault.NotFound, "no agent has the key %s: set HEARDLOG_AUTO_JOIN=true to start one for each call, or join one that names the key in properties.heardlog.keys, or name the agent in %s", key.Text, agentIDHeader)
 	}
-	id, err := a.autoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak})
+	labels, err := labelHeaders(r)
+	if err != nil {
+		return "", err
+	}
+	id, err := a.autoJoin(ctx, project, "", memory.Call{Keys: []string{key.Text}, Previous: agent.ID, Weak: key.Weak}, labels)
 	if taken := nameTaken(err); taken != nil {
 		return taken.AgentID, nil // another request of the call created it in the meantime
 	}

@@ -61,6 +61,7 @@ func (a *api) routes(c Config) *chi.Mux {
 		r.Route(base, func(r chi.Router) {
 			r.Use(pages, enter(agoraError), limit(agoraError))
 			a.agentRoutes(r, kind)
+			r.Get("/agents", agora(read, a.agents.agoraList))
 		})
 	}
 	r.Route("/v1", func(r chi.Router) {
@@ -94,18 +95,22 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		return agora(need, touching(a.agents.memory, f))
 	}
 	r.Post("/join", agora(write, a.agents.join(kind)))
-	r.Post("/join/", agora(write, a.agents.join(kind))) // some of Agora's material has the slash
-	r.Get("/agents", agora(read, a.agents.list))
+	r.Post("/join/", agora(write, a.agents.join(kind)))    // some of Agora's material has the slash
 	r.Post("/agents/{id}/leave", h(write, a.agents.leave)) // not below: the id may be a key
 	r.Route("/agents/{id}", func(r chi.Router) {
 		r.Use(agentPath(agoraError))
-		r.Get("/", h(read, a.agents.get))
+		if kind == joinV1 {
+			r.Get("/", h(read, a.agents.get))
+			r.Patch("/", h(write, a.agents.patch))
+		} else {
+			r.Get("/", h(read, a.agents.agoraGet))
+		}
 		r.Delete("/", act("agent.erase", agora(admin, a.agents.erase)))
 		r.Post("/update", h(write, a.agents.update))
 
 		r.Post("/speak", h(write, a.speech.speak))
 		r.Post("/think", h(write, a.speech.think))
-		r.Post("/interrupt", h(write, a.speech.interrupt))
+		r.Post("/interrupt", h(write, a.speech.interrupt(kind)))
 		r.Post("/evidence/{platform}", h(write, a.evidence.ofAgent))
 
 		r.Get("/history", h(read, a.messages.history))
@@ -137,6 +142,7 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 func (a *api) projectRoutes(r chi.Router) {
 	act := a.audit.of
 	r.Post("/agents", agora(write, a.agents.join(joinV1)))
+	r.Get("/agents", agora(read, a.agents.find))
 	r.Post("/leave", agora(write, a.agents.leaveCall))
 	r.Post("/evidence/{platform}", agora(write, a.evidence.ofCall))
 	r.Get("/profiles", agora(read, a.proxy.profiles))

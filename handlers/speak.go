@@ -30,8 +30,12 @@ type sayAnswer struct {
 	StartTS int64  `json:"start_ts"`
 }
 
+func newSayAnswer(a memory.Agent) sayAnswer {
+	return sayAnswer{AgentID: a.ID, Channel: a.Settings.Channel, StartTS: a.StartTS()}
+}
+
 func encodeSay(w http.ResponseWriter, a memory.Agent) error {
-	return encode(w, http.StatusOK, sayAnswer{AgentID: a.ID, Channel: a.Settings.Channel, StartTS: a.StartTS()})
+	return encode(w, http.StatusOK, newSayAnswer(a))
 }
 
 type speakRequest struct {
@@ -72,35 +76,74 @@ type interruptRequest struct {
 	At      int64   `json:"at" validate:"min=0"` // Unix ms; ten digits are taken for seconds
 }
 
-func (a speechAPI) interrupt(w http.ResponseWriter, r *http.Request) error {
+// interrupted is what an interruption changed, for callers of /v1.
+type interrupted struct {
+	sayAnswer
+	Interrupted []interruptedTurn `json:"interrupted"` // empty if nothing changed
+}
+
+// interruptedTurn is a turn whose answer was cut, or is known better now. The fields after the turn
+// are absent while nothing of the answer is stored.
+type interruptedTurn struct {
+	TurnID    int64   `json:"turn_id"`
+	Seq       int64   `json:"seq,omitempty"`
+	Generated *string `json:"generated,omitempty"`
+	Heard     *string `json:"heard,omitempty"`
+	Method    string  `json:"method,omitempty"`
+}
+
+func newInterrupted(done *agents.Interruption) interrupted {
+	out := interrupted{newSayAnswer(done.Agent), []interruptedTurn{}}
+	if m := done.Answer; m != nil {
+		out.Interrupted = append(out.Interrupted, interruptedTurn{m.TurnID, m.Seq, new(m.Original()), &m.Content, string(m.Method)})
+	}
+	for _, turn := range done.Cut {
+		if done.Answer == nil || turn != done.Answer.TurnID {
+			out.Interrupted = append(out.Interrupted, interruptedTurn{TurnID: turn})
+		}
+	}
+	return out
+}
+
+// interrupt serves POST …/agents/{id}/interrupt. Under /v1 the answer says what has changed.
+func (a speechAPI) interrupt(kind joinKind) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		done, err := a.interruption(w, r)
+		if err != nil {
+			return err
+		}
+		if kind != joinV1 {
+			return encodeSay(w, done.Agent)
+		}
+		return encode(w, http.StatusOK, newInterrupted(&done))
+	}
+}
+
+func (a speechAPI) interruption(w http.ResponseWriter, r *http.Request) (done agents.Interruption, err error) {
 	var in interruptRequest
 	body, err := a.read(w, r)
 	if err != nil {
-		return err
+		return done, err
 	}
 	if len(bytes.TrimSpace(body)) > 0 { // an empty body is usual
 		if err := a.unmarshalAs(w, r, body, &in); err != nil {
-			return err
+			return done, err
 		}
 	}
 	if in.Heard != nil {
 		text, err := text.Clean("heard", *in.Heard, memory.MaxText)
 		if err != nil {
-			return err
+			return done, err
 		}
 		in.Heard = &text
 	}
 	at, err := input.Millis("at", in.At)
 	if err != nil {
-		return err
+		return done, err
 	}
-	agent, err := a.memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), agents.InterruptRequest{
+	return a.memory.Interrupt(r.Context(), projectOf(r), chi.URLParam(r, "id"), agents.InterruptRequest{
 		TurnID: in.TurnID, Heard: in.Heard, HeardMS: in.HeardMS, AtMS: at,
 	})
-	if err != nil {
-		return err
-	}
-	return encodeSay(w, agent)
 }
 
 type thinkRequest struct {

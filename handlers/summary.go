@@ -12,15 +12,15 @@ import (
 // summaryBody is a summary; null for none.
 type summaryBody struct {
 	Summary   *string `json:"summary"`
-	UpdatedMS int64   `json:"updated_ms,omitempty"` // Unix ms
-	UpToSeq   int64   `json:"up_to_seq,omitempty"`  // Seq of the last message that it covers
+	UpdatedAt timeMS  `json:"updated_at,omitempty"`
+	UpToSeq   int64   `json:"up_to_seq,omitempty"` // Seq of the last message that it covers
 }
 
 func newSummaryBody(s memctx.Summary) summaryBody {
 	if s.Text == "" {
 		return summaryBody{}
 	}
-	return summaryBody{&s.Text, s.MS, s.UpTo}
+	return summaryBody{&s.Text, timeMS(s.MS), s.UpTo}
 }
 
 func (a contextAPI) summary(w http.ResponseWriter, r *http.Request) error {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/heardlog/heardlog/internal/fault"
@@ -13,6 +14,14 @@ func shownTime(ms int64) string {
 		return ""
 	}
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// timeMS is a time in Unix ms that answers show as shownTime does.
+type timeMS int64
+
+// MarshalJSON implements json.Marshaler.
+func (t timeMS) MarshalJSON() ([]byte, error) {
+	return strconv.AppendQuote(nil, shownTime(int64(t))), nil
 }
 
 // timeOf reads a time of a request in Unix ms, "" as 0.

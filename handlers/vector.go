@@ -258,11 +258,11 @@ func (a vectorAPI) clear(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.vectors.Clear(r.Context(), c)
-	if err != nil {
+	if _, err := a.vectors.Clear(r.Context(), c); err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, removedJSON{Removed: n})
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // searchDocumentsRequest asks for the documents closest to a text or an embedding.

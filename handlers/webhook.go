@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"reflect"
 	"strconv"
 	"strings"
@@ -123,30 +122,6 @@ func inMember(name string, err error) error {
 
 // defaultWebhookPage is the default page size.
 const defaultWebhookPage = 50
-
-// spanParams reads from and to, in Unix ms or, with ten digits, seconds.
-func spanParams(v url.Values) (from, to int64, err error) {
-	for _, p := range []struct {
-		name string
-		at   *int64
-	}{{"from", &from}, {"to", &to}} {
-		n, err := intParam(v, p.name, 0, 1, 1<<53)
-		if err != nil {
-			return 0, 0, err
-		}
-		if *p.at, err = input.Millis(p.name, int64(n)); err != nil {
-			return 0, 0, err
-		}
-	}
-	return from, to, checkSpan(from, to)
-}
-
-func checkSpan(from, to int64) error {
-	if to != 0 && to <= from {
-		return fault.At(fault.Invalid, "to", "%d must be after from, %d", to, from)
-	}
-	return nil
-}
 
 // typesOf returns the numbers of the event types that match the patterns of a filter.
 func typesOf(field string, patterns []string) ([]int, error) {

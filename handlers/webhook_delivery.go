@@ -5,13 +5,13 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -21,29 +21,29 @@ type messageJSON struct {
 	Type      int             `json:"type"`
 	Event     string          `json:"event"`
 	AgentID   string          `json:"agent_id,omitempty"`
-	CreatedAt int64           `json:"created_at"`
+	CreatedAt timeMS          `json:"created_at"`
 	Bytes     int             `json:"bytes"`
 	Body      json.RawMessage `json:"body,omitempty"`
 }
 
 func newMessageJSON(m webhook.Event) messageJSON {
 	return messageJSON{
-		ID: m.ID, Type: m.Type, Event: event.Name(m.Type), AgentID: m.AgentID, CreatedAt: m.CreatedMS, Bytes: m.Size, Body: m.Body,
+		ID: m.ID, Type: m.Type, Event: event.Name(m.Type), AgentID: m.AgentID, CreatedAt: timeMS(m.CreatedMS), Bytes: m.Size, Body: m.Body,
 	}
 }
 
 // eventQuery reads the parameters that lists of events and of deliveries share. The call may have
 // others, too: more.
-func eventQuery(r *http.Request, more ...string) (q webhook.EventQuery, err error) {
+func (a webhookAPI) eventQuery(r *http.Request, more ...string) (q webhook.EventQuery, err error) {
 	v := r.URL.Query()
-	if err := knownParams(v, append(more, "type", "agent", "from", "to", "cursor", "limit")...); err != nil {
+	if err := knownParams(v, append(more, "type", "agent", "since", "until", "cursor", "limit")...); err != nil {
 		return q, err
 	}
 	q = webhook.EventQuery{Project: projectOf(r), AgentID: v.Get("agent"), Cursor: v.Get("cursor")}
 	if q.Limit, err = intParam(v, "limit", defaultWebhookPage, 1, webhook.MaxPage); err != nil {
 		return q, err
 	}
-	if q.FromMS, q.ToMS, err = spanParams(v); err != nil {
+	if q.FromMS, q.ToMS, err = spanParams(v, a.now()); err != nil {
 		return q, err
 	}
 	q.Types, err = typesOf("type", listParam(v, "type"))
@@ -51,7 +51,7 @@ func eventQuery(r *http.Request, more ...string) (q webhook.EventQuery, err erro
 }
 
 func (a webhookAPI) messages(w http.ResponseWriter, r *http.Request) error {
-	q, err := eventQuery(r)
+	q, err := a.eventQuery(r)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (a webhookAPI) message(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a webhookAPI) deliveries(w http.ResponseWriter, r *http.Request) error {
-	e, err := eventQuery(r, "endpoint", "state", "message")
+	e, err := a.eventQuery(r, "endpoint", "state", "message")
 	if err != nil {
 		return err
 	}
@@ -185,12 +185,12 @@ type replayFilter struct {
 	Types    json.RawMessage `json:"types"`
 	Agent    *string         `json:"agent"`
 	Message  *string         `json:"message"`
-	From     int64           `json:"from"`
-	To       int64           `json:"to"`
+	Since    string          `json:"since"`
+	Until    string          `json:"until"`
 }
 
 // query reads the filter.
-func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err error) {
+func (in replayRequest) query(project string, now time.Time) (q webhook.DeliveryQuery, err error) {
 	f, err := member[replayFilter]("filter", orNull(in.Filter))
 	if err != nil {
 		return q, err
@@ -208,14 +208,8 @@ func (in replayRequest) query(project string) (q webhook.DeliveryQuery, err erro
 			}
 		}
 	}
-	if q.FromMS, err = input.Millis("filter.from", f.From); err != nil {
+	if q.FromMS, q.ToMS, err = spanOf("filter.", f.Since, f.Until, now); err != nil {
 		return q, err
-	}
-	if q.ToMS, err = input.Millis("filter.to", f.To); err != nil {
-		return q, err
-	}
-	if q.ToMS != 0 && q.ToMS <= q.FromMS {
-		return q, fault.At(fault.Invalid, "filter.to", "%d must be after filter.from, %d", q.ToMS, q.FromMS)
 	}
 	types, err := entries[string]("filter.types", orNull(f.Types), webhook.MaxFilter)
 	if err != nil {
@@ -248,10 +242,11 @@ func emptyList(field string) error {
 }
 
 type replayAnswer struct {
-	Count  int   `json:"count"`
-	DryRun bool  `json:"dry_run"`
-	More   bool  `json:"more"`
-	To     int64 `json:"to,omitempty"`
+	Count  int  `json:"count"`
+	DryRun bool `json:"dry_run"`
+	More   bool `json:"more"`
+	// Until is what the next call sends, so that it goes on where this one ended.
+	Until timeMS `json:"until,omitempty"`
 }
 
 // replays sends many deliveries again: without states in the filter, those that were given up.
@@ -264,7 +259,7 @@ func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
 	if in.PerSecond > 0 && in.PerSecond < webhook.MinRateLimit {
 		return fault.At(fault.Invalid, "per_second", "must be 0 (no pacing) or from %v to 1000, not %v", webhook.MinRateLimit, in.PerSecond)
 	}
-	q, err := in.query(projectOf(r))
+	q, err := in.query(projectOf(r), a.now())
 	if err != nil {
 		return err
 	}
@@ -278,7 +273,7 @@ func (a webhookAPI) replays(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := replayAnswer{Count: done.Count, DryRun: in.DryRun, More: done.More}
 	if done.More {
-		out.To = done.ToMS
+		out.Until = timeMS(done.ToMS)
 	}
 	return encode(w, http.StatusOK, out)
 }

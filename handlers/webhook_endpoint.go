@@ -31,6 +31,7 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	delete(obj, "secret")
 	delete(obj, "secrets")
 	if err := setEndpoint(&e, obj); err != nil {
 		return err
@@ -212,8 +213,11 @@ func (a webhookAPI) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a webhookAPI) revokeSecret(w http.ResponseWriter, r *http.Request) error {
-	e, err := a.webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id"))
-	return a.answerEndpoint(w, e, err)
+	if _, err := a.webhooks.Revoke(r.Context(), projectOf(r), chi.URLParam(r, "id"), chi.URLParam(r, "secret_id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func (a webhookAPI) switchEndpoint(enable bool) handlerFunc {

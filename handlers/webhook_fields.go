@@ -11,7 +11,6 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/internal/text"
-	"github.com/heardlog/heardlog/memory/input"
 	"github.com/heardlog/heardlog/webhook"
 )
 
@@ -70,7 +69,7 @@ func setField(e *webhook.Endpoint, name string, raw json.RawMessage) (err error)
 		e.RateLimit, err = positive[float64](name, raw)
 	case "disabled":
 		e.Disabled, err = member[bool](name, raw)
-	case "secrets":
+	case "secret", "secrets":
 		return fault.At(fault.Invalid, name, "can only be set when the endpoint is created; later, POST …/secrets adds one and DELETE …/secrets/{secret_id} ends one")
 	default:
 		return fault.At(fault.Invalid, text.Clip(name, 80), "is not a field of this call")
@@ -230,26 +229,26 @@ func setCert(e *webhook.Endpoint, raw json.RawMessage) error {
 
 // signerRequest asks for a signing secret: a new one, or the caller's.
 type signerRequest struct {
-	Secret   string `json:"secret"`
-	Kind     string `json:"kind"`
-	NotAfter int64  `json:"not_after"` // Unix ms; 0 = no end
+	Secret    string `json:"secret"`
+	Kind      string `json:"kind"`
+	ExpiresAt string `json:"expires_at"` // "" = no end
 }
 
 // rotateRequest is a signerRequest and what happens to the secrets before it.
 type rotateRequest struct {
-	Secret   string   `json:"secret"`
-	Kind     string   `json:"kind"`
-	NotAfter int64    `json:"not_after"`
-	Overlap  *float64 `json:"overlap"` // seconds
+	Secret    string   `json:"secret"`
+	Kind      string   `json:"kind"`
+	ExpiresAt string   `json:"expires_at"`
+	Overlap   *float64 `json:"overlap"` // seconds
 }
 
 func (in rotateRequest) signer(at string) (webhook.NewSigner, error) {
-	return signerRequest{in.Secret, in.Kind, in.NotAfter}.signer(at)
+	return signerRequest{in.Secret, in.Kind, in.ExpiresAt}.signer(at)
 }
 
 func (in signerRequest) signer(at string) (webhook.NewSigner, error) {
 	n := webhook.NewSigner{Kind: in.Kind, Value: secret.String(in.Secret)}
-	ms, err := input.Millis(at+"not_after", in.NotAfter)
+	ms, err := timeOf(at+"expires_at", in.ExpiresAt)
 	if err == nil && ms != 0 {
 		n.NotAfter = time.UnixMilli(ms)
 	}
@@ -261,6 +260,18 @@ func (a webhookAPI) newSigners(obj map[string]json.RawMessage) ([]webhook.NewSig
 	list, err := entries[signerRequest]("secrets", orNull(obj["secrets"]), webhook.MaxSecrets)
 	if err != nil {
 		return nil, err
+	}
+	if raw, ok := obj["secret"]; ok { // one secret, without a list
+		one, err := member[string]("secret", raw)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(list) > 0:
+			return nil, fault.At(fault.Invalid, "secret", "must not stand beside secrets")
+		case one == "":
+			return nil, fault.At(fault.Invalid, "secret", "must not be empty; leave it out to have one made")
+		}
+		list = []signerRequest{{Secret: one}}
 	}
 	var out []webhook.NewSigner
 	for i, in := range list {

@@ -10,7 +10,7 @@ import (
 	"github.com/heardlog/heardlog/webhook"
 )
 
-// endpointJSON is an endpoint in answers. Times are Unix ms, durations seconds; null is the
+// endpointJSON is an endpoint in answers. Durations are seconds; null is the
 // server's default.
 type endpointJSON struct {
 	ID             string            `json:"id"`
@@ -31,12 +31,12 @@ type endpointJSON struct {
 	RateLimit      *float64          `json:"rate_limit"`
 	Disabled       bool              `json:"disabled"`
 	DisabledReason string            `json:"disabled_reason,omitempty"`
-	DisabledAt     int64             `json:"disabled_at,omitempty"`
-	KeptUntil      int64             `json:"kept_until,omitempty"`
-	LastSuccessAt  int64             `json:"last_success_at,omitempty"`
-	FirstFailureAt int64             `json:"first_failure_at,omitempty"`
-	CreatedAt      int64             `json:"created_at"`
-	UpdatedAt      int64             `json:"updated_at"`
+	DisabledAt     timeMS            `json:"disabled_at,omitempty"`
+	KeptUntil      timeMS            `json:"kept_until,omitempty"`
+	LastSuccessAt  timeMS            `json:"last_success_at,omitempty"`
+	FirstFailureAt timeMS            `json:"first_failure_at,omitempty"`
+	CreatedAt      timeMS            `json:"created_at,omitempty"`
+	UpdatedAt      timeMS            `json:"updated_at,omitempty"`
 	Rev            int64             `json:"rev"`
 	Fixed          bool              `json:"fixed"`
 }
@@ -47,8 +47,8 @@ type secretJSON struct {
 	Kind      string `json:"kind"`
 	Secret    string `json:"secret,omitempty"`
 	PublicKey string `json:"public_key,omitempty"`
-	CreatedAt int64  `json:"created_at"`
-	NotAfter  int64  `json:"not_after,omitempty"`
+	CreatedAt timeMS `json:"created_at,omitempty"`
+	ExpiresAt timeMS `json:"expires_at,omitempty"`
 	Live      bool   `json:"live"`
 }
 
@@ -59,13 +59,13 @@ type authJSON struct {
 }
 
 func newSecretJSON(s webhook.SigningSecret, now time.Time) secretJSON {
-	out := secretJSON{ID: s.ID, Kind: webhook.KindHMAC, CreatedAt: s.CreatedMS, Live: true}
+	out := secretJSON{ID: s.ID, Kind: webhook.KindHMAC, CreatedAt: timeMS(s.CreatedMS), Live: true}
 	if webhook.Asymmetric(s.Value) {
 		out.Kind = webhook.KindEd25519
 		out.PublicKey, _ = webhook.PublicKey(s.Value)
 	}
 	if !s.NotAfter.IsZero() {
-		out.NotAfter, out.Live = s.NotAfter.UnixMilli(), now.Before(s.NotAfter)
+		out.ExpiresAt, out.Live = timeMS(s.NotAfter.UnixMilli()), now.Before(s.NotAfter)
 	}
 	return out
 }
@@ -74,8 +74,8 @@ func newEndpointJSON(e webhook.Endpoint, now time.Time) endpointJSON {
 	out := endpointJSON{
 		ID: e.ID, URL: secret.MaskURL(e.URL), Description: e.Description, Events: append([]string{}, e.Events...), Secrets: []secretJSON{}, Headers: map[string]string{},
 		Agora: e.Agora, Payload: e.Payload, MaxBodyBytes: e.MaxBodyBytes, MaxAge: secondsOf(e.MaxAge), Timeout: e.Timeout.Seconds(),
-		Disabled: e.Disabled, DisabledReason: e.DisabledWhy, DisabledAt: e.DisabledMS, KeptUntil: e.KeepUntilMS, LastSuccessAt: e.LastSuccessMS, FirstFailureAt: e.FirstFailureMS,
-		CreatedAt: e.CreatedMS, UpdatedAt: e.UpdatedMS, Rev: e.Rev, Fixed: e.Fixed,
+		Disabled: e.Disabled, DisabledReason: e.DisabledWhy, DisabledAt: timeMS(e.DisabledMS), KeptUntil: timeMS(e.KeepUntilMS), LastSuccessAt: timeMS(e.LastSuccessMS), FirstFailureAt: timeMS(e.FirstFailureMS),
+		CreatedAt: timeMS(e.CreatedMS), UpdatedAt: timeMS(e.UpdatedMS), Rev: e.Rev, Fixed: e.Fixed,
 	}
 	for _, s := range e.Secrets {
 		out.Secrets = append(out.Secrets, newSecretJSON(s, now))
@@ -140,10 +140,10 @@ type deliveryJSON struct {
 	State      string        `json:"state"`
 	InFlight   bool          `json:"in_flight"`
 	Attempt    int           `json:"attempt"`
-	EventAt    int64         `json:"event_at"`
-	CreatedAt  int64         `json:"created_at"`
-	DueAt      int64         `json:"due_at,omitempty"`
-	DoneAt     int64         `json:"done_at,omitempty"`
+	EventAt    timeMS        `json:"event_at"`
+	CreatedAt  timeMS        `json:"created_at,omitempty"`
+	DueAt      timeMS        `json:"due_at,omitempty"`
+	DoneAt     timeMS        `json:"done_at,omitempty"`
 	Reason     string        `json:"reason,omitempty"`
 	ReplayOf   string        `json:"replay_of,omitempty"`
 	Bytes      int           `json:"bytes"`
@@ -155,7 +155,7 @@ type deliveryJSON struct {
 // attemptJSON is one try. Response is valid UTF-8, whatever the receiver sent.
 type attemptJSON struct {
 	N           int          `json:"n"`
-	StartedAt   int64        `json:"started_at"`
+	StartedAt   timeMS       `json:"started_at"`
 	MS          int64        `json:"ms"`
 	ConnectMS   int64        `json:"connect_ms"`
 	TLSMS       int64        `json:"tls_ms"`
@@ -179,11 +179,11 @@ func deliveryID(id int64) string { return strconv.FormatInt(id, 10) }
 func newDeliveryJSON(r webhook.Record) deliveryJSON {
 	out := deliveryJSON{
 		ID: deliveryID(r.ID), MessageID: r.EventID, Type: r.Type, Event: event.Name(r.Type), EndpointID: r.EndpointID, AgentID: r.AgentID,
-		State: string(r.State), InFlight: r.Claimed, Attempt: r.Attempt, EventAt: r.EventMS, CreatedAt: r.CreatedMS, DoneAt: r.DoneMS,
+		State: string(r.State), InFlight: r.Claimed, Attempt: r.Attempt, EventAt: timeMS(r.EventMS), CreatedAt: timeMS(r.CreatedMS), DoneAt: timeMS(r.DoneMS),
 		Reason: r.Reason, Bytes: r.Size, LastStatus: r.LastStatus, LastClass: r.LastClass,
 	}
 	if r.State == webhook.Pending && !r.Claimed {
-		out.DueAt = r.DueMS
+		out.DueAt = timeMS(r.DueMS)
 	}
 	if r.ReplayOf != 0 {
 		out.ReplayOf = deliveryID(r.ReplayOf)
@@ -193,7 +193,7 @@ func newDeliveryJSON(r webhook.Record) deliveryJSON {
 
 func newAttemptJSON(t webhook.Attempt) attemptJSON {
 	out := attemptJSON{
-		N: t.N, StartedAt: t.StartedMS, MS: t.DurationMS, ConnectMS: t.Detail.ConnectMS, TLSMS: t.Detail.TLSMS, FirstByteMS: t.Detail.FirstByteMS,
+		N: t.N, StartedAt: timeMS(t.StartedMS), MS: t.DurationMS, ConnectMS: t.Detail.ConnectMS, TLSMS: t.Detail.TLSMS, FirstByteMS: t.Detail.FirstByteMS,
 		Status: t.Status, ErrorClass: t.ErrorClass, Error: t.Error, Headers: []headerJSON{},
 		Response: strings.ToValidUTF8(string(t.Response), "\uFFFD"), Truncated: t.Truncated, Thin: t.Detail.Thin,
 	}

@@ -91,6 +91,9 @@ func (a Agent) StartTS() int64 { return a.StartMS / 1000 }
 // StopTS returns the end in Unix seconds, or 0 while the agent is live.
 func (a Agent) StopTS() int64 { return a.StopMS / 1000 }
 
+// MaxLabels is how many labels an agent may have.
+const MaxLabels = 128
+
 // Settings are the properties of the join that Heardlog itself uses. Package codec stores them; any
 // other encoding hides the secrets.
 type Settings struct {

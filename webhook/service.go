@@ -70,7 +70,7 @@ func (s *Service) signer(n NewSigner, id, field string) (SigningSecret, error) {
 	case n.Kind != KindHMAC && n.Kind != KindEd25519:
 		return out, fault.At(fault.Invalid, at("kind"), "must be %s or %s", KindHMAC, KindEd25519)
 	case !n.NotAfter.IsZero() && !n.NotAfter.After(now):
-		return out, fault.At(fault.Invalid, at("not_after"), "must be in the future")
+		return out, fault.At(fault.Invalid, at("expires_at"), "must be in the future")
 	case n.Value != "" && Asymmetric(n.Value) != (n.Kind == KindEd25519):
 		return out, fault.At(fault.Invalid, at("kind"), "is %s, but the secret is of the other kind", n.Kind)
 	case n.Value != "":

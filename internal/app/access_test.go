@@ -168,22 +168,15 @@ func TestTenants(t *testing.T) {
 			}
 		}
 	}
-	var mine, theirs page
-	s.get("/v1/agents?state=0,1,2,3,4,5,6", alice...).ok(&mine)
-	s.get("/v1/agents?state=0,1,2,3,4,5,6", bob...).ok(&theirs)
-	if len(mine.Data.List) != 1 || mine.Data.List[0].AgentID != id {
+	if mine := s.find("", alice...).Agents; len(mine) != 1 || mine[0].AgentID != id {
 		t.Errorf("alice sees %+v", mine)
 	}
-	for _, a := range theirs.Data.List {
-		if a.AgentID == id {
-			t.Error("bob sees alice's agent")
-		}
-	}
-	var p page
-	s.get("/v1/agents?cursor="+id, bob...).ok(&p) // another's id is no way into the list
-	for _, a := range p.Data.List {
-		if a.AgentID == id {
-			t.Error("a cursor shows another's agent")
+	// No cursor is a way into another's list.
+	for _, query := range []string{"", "?cursor=9000000000000-9", "?q=Hi", "?user_id=anna"} {
+		for _, a := range s.find(query, bob...).Agents {
+			if a.AgentID == id {
+				t.Errorf("bob sees alice's agent with %q", query)
+			}
 		}
 	}
 	if got := s.history(id, alice...).Contents; len(got) != 1 || got[0].Content != "Hi" {

@@ -39,7 +39,7 @@ func (p page) names() []string {
 func (s *server) list(query string) page {
 	s.t.Helper()
 	var p page
-	s.get(v1 + "/agents" + query).ok(&p)
+	s.get(agora + "/agents" + query).ok(&p)
 	if p.Data.Count != len(p.Data.List) {
 		s.t.Errorf("list%s: count %d for %d agents", query, p.Data.Count, len(p.Data.List))
 	}
@@ -84,7 +84,7 @@ func TestListFilters(t *testing.T) {
 		if strings.Contains(bad, "&") {
 			field = "to_time"
 		}
-		s.get(v1+"/agents?"+bad).refused(http.StatusBadRequest, "InvalidFieldValue", field)
+		s.get(agora+"/agents?"+bad).refused(http.StatusBadRequest, "InvalidFieldValue", field)
 	}
 }
 

@@ -256,7 +256,7 @@ func ingestSecrets(c config.Config) map[string][]secret.String {
 
 // autoJoin returns the function that starts an agent for an unknown ID or key, or nil if the
 // settings do not want it. Without a setting, an open server that has an upstream wants it.
-func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call) (string, error) {
+func (a *App) autoJoin() func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error) {
 	on := a.open && a.cfg.LLM.URL != ""
 	if a.cfg.AutoJoin != nil {
 		on = *a.cfg.AutoJoin
@@ -264,8 +264,8 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 	if !on {
 		return nil
 	}
-	return func(ctx context.Context, project, id string, call memory.Call) (string, error) {
-		settings := memory.Settings{IdleTimeoutS: -1, Call: call}
+	return func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error) {
+		settings := memory.Settings{IdleTimeoutS: -1, Call: call, Labels: labels}
 		settings.Memory.Remember = a.cfg.Remember
 		name := id
 		if id == "" {

@@ -150,7 +150,7 @@ func TestKeysStayIn(t *testing.T) {
 	})
 	s.post(v1+"/join", map[string]any{"name": "bad", "properties": bad}).refused(http.StatusBadRequest, "InvalidFieldValue", "url")
 	s.post(hooks+"/endpoints", map[string]any{"url": "https://me:CANARY-login-3@h.example/?key=CANARY-bad-2"}).refused(http.StatusBadRequest, "InvalidFieldValue", "url")
-	s.get(v1 + "/agents?state=0,1,2,3,4,5,6").ok(nil)
+	s.get(v1 + "/agents").ok(nil)
 	for _, what := range []string{v1 + "/profiles", hooks + "/endpoints", hooks + "/deliveries", hooks + "/messages/" + d.MessageID, "/metrics"} {
 		s.get(what)
 	}

@@ -68,7 +68,7 @@ func TestListWindow(t *testing.T) {
 	if diff := cmp.Diff([]string{"recent", "older", "ancient"}, s.list("?from_time=1").names()); diff != "" {
 		t.Error(diff)
 	}
-	if p := s.list("?from_time=1&limit=1"); p.Meta.Total != 3 || p.Meta.Cursor != "older" {
+	if p := s.list("?from_time=1&limit=1"); p.Meta.Total != 3 || p.Meta.Cursor == "" {
 		t.Errorf("%+v", p.Meta)
 	}
 }

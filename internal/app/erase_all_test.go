@@ -97,12 +97,11 @@ func TestEraseProject(t *testing.T) {
 		t.Errorf("receipt %+v", got)
 	}
 	for i, who := range [][]string{alice, bob} {
-		var agents page
-		s.get("/v1/agents?state=0,1,2,3,4,5,6", who...).ok(&agents)
+		agents := s.find("", who...).Agents
 		var saved struct{ Total int }
 		s.get("/v1/conversations", who...).ok(&saved)
-		if want := 2 * i; len(agents.Data.List) != want || saved.Total != i {
-			t.Errorf("project %d has %d agents and %d conversations", i+1, len(agents.Data.List), saved.Total)
+		if want := 2 * i; len(agents) != want || saved.Total != i {
+			t.Errorf("project %d has %d agents and %d conversations", i+1, len(agents), saved.Total)
 		}
 	}
 }

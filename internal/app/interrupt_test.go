@@ -60,12 +60,23 @@ func TestInterruptForms(t *testing.T) {
 				AgentID string `json:"agent_id"`
 				Channel string `json:"channel"`
 				StartTS int64  `json:"start_ts"`
+				Changed []struct {
+					TurnID                   int64 `json:"turn_id"`
+					Seq                      int64
+					Generated, Heard, Method string
+				} `json:"interrupted"`
 			}
 			s.interrupt(id, tt.body).ok(&out)
-			if out.AgentID != id || out.Channel != "room-1" || out.StartTS == 0 {
-				t.Errorf("%+v", out)
-			}
 			m := s.last(id)
+			if out.AgentID != id || out.Channel != "room-1" || out.StartTS == 0 || len(out.Changed) != 1 {
+				t.Fatalf("%+v", out)
+			}
+			if c := out.Changed[0]; c.TurnID != m.TurnID || c.Seq != m.Seq || c.Generated != trainAnswer || c.Heard != m.Content || c.Method != tt.method {
+				t.Errorf("the answer says that %+v has changed", c)
+			}
+			if s.interrupt(id, tt.body).ok(&out); len(out.Changed) > 0 {
+				t.Errorf("a repeat has changed %+v", out.Changed)
+			}
 			if strings.TrimRight(m.Content, "*. ") != strings.TrimRight(tt.heard, "*. ") || m.Heard != m.Content || m.Generated != trainAnswer || m.Evidence.Method != tt.method {
 				t.Errorf("heard %q by %s of %q; want %q by %s", m.Content, m.Evidence.Method, m.Generated, tt.heard, tt.method)
 			}

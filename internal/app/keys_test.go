@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,9 +28,9 @@ type accessKey struct {
 	ID        string   `json:"id"`
 	Name      string   `json:"name"`
 	Scopes    []string `json:"scopes"`
-	CreatedMS int64    `json:"created_at"`
-	ExpiresMS int64    `json:"expires_at"`
-	RevokedMS int64    `json:"revoked_at"`
+	CreatedMS unixMS   `json:"created_at"`
+	ExpiresMS unixMS   `json:"expires_at"`
+	RevokedMS unixMS   `json:"revoked_at"`
 	Secret    string   `json:"secret"`
 }
 
@@ -82,9 +83,13 @@ func TestKeys(t *testing.T) {
 
 	next := s.newKey("read,write", as...)
 	s.get(v1+"/agents", bearer(next)...).ok(nil)
-	var revoked, again accessKey
-	s.do("DELETE", v1+"/keys/"+backend.ID, nil, as...).ok(&revoked)
-	s.do("DELETE", v1+"/keys/"+backend.ID, nil, as...).ok(&again)
+	revoke := func() (k accessKey) {
+		s.do("DELETE", v1+"/keys/"+backend.ID, nil, as...).is(http.StatusNoContent, nil)
+		var list struct{ Keys []accessKey }
+		s.get(v1+"/keys", as...).ok(&list)
+		return list.Keys[slices.IndexFunc(list.Keys, func(k accessKey) bool { return k.ID == backend.ID })]
+	}
+	revoked, again := revoke(), revoke()
 	if revoked.RevokedMS == 0 || again.RevokedMS != revoked.RevokedMS {
 		t.Errorf("%+v, then %+v", revoked, again)
 	}
@@ -100,7 +105,7 @@ func TestKeys(t *testing.T) {
 	s.get(v1+"/agents", bearer(backend)...).refused(http.StatusUnauthorized, "InvalidPermission", "revoked")
 	s.get(v1+"/agents", bearer(next)...).ok(nil)
 	for _, id := range []string{next.ID, admin.ID} {
-		s.do("DELETE", v1+"/keys/"+id, nil, as...).ok(nil)
+		s.do("DELETE", v1+"/keys/"+id, nil, as...).is(http.StatusNoContent, nil)
 	}
 	s.get(v1+"/keys", as...).refused(http.StatusUnauthorized, "InvalidPermission", "revoked")
 	s = s.again() // with the last key revoked
@@ -118,7 +123,7 @@ func TestKeyAnswers(t *testing.T) {
 		{`{"name":"x","scopes":[]}`, "scopes"},
 		{`{"name":"x","scopes":["root"]}`, "root"},
 		{`{"name":"x","scopes":["read","read"]}`, "twice"},
-		{`{"name":"x","scopes":["read"],"expires_at":1700000000000}`, "future"},
+		{`{"name":"x","scopes":["read"],"expires_at":"2023-11-14T22:13:20Z"}`, "future"},
 		{`{"name":"x","scopes":["read"],"end":1}`, "end"},
 		{`{"name":"` + strings.Repeat("x", 129) + `","scopes":["read"]}`, "129"},
 	} {
@@ -140,14 +145,14 @@ func TestKeyAnswers(t *testing.T) {
 		s.newKey("read", alice...)
 	}
 	s.post(v1+"/keys", `{"name":"x","scopes":["read"]}`, alice...).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "100")
-	s.do("DELETE", v1+"/keys/"+read.ID, nil, alice...).ok(nil)
+	s.do("DELETE", v1+"/keys/"+read.ID, nil, alice...).is(http.StatusNoContent, nil)
 	s.newKey("read", alice...) // in the place of the revoked one
 	s.post(v1+"/keys", `{"name":"x","scopes":["read"]}`, alice...).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "100")
 }
 
 // act is an administrative act as the API shows it.
 type act struct {
-	At          int64
+	At          unixMS
 	By, Address string
 	Act, Target string
 	Status      int
@@ -182,17 +187,17 @@ func TestAudit(t *testing.T) {
 	s.post(at+"/enable", nil, alice...).ok(nil)
 	var rotated struct{ Secret struct{ ID string } }
 	s.post(at+"/secrets", `{}`, alice...).is(http.StatusCreated, &rotated)
-	s.do("DELETE", at+"/secrets/"+rotated.Secret.ID, nil, alice...).ok(nil)
+	s.do("DELETE", at+"/secrets/"+rotated.Secret.ID, nil, alice...).is(http.StatusNoContent, nil)
 	s.do("DELETE", at, nil, alice...).is(http.StatusNoContent, nil)
-	s.do("DELETE", v1+"/keys/"+read.ID, nil, alice...).ok(nil)
+	s.do("DELETE", v1+"/keys/"+read.ID, nil, alice...).is(http.StatusNoContent, nil)
 	s.do("DELETE", v1+"/agents/"+id, nil, alice...).is(http.StatusNoContent, nil)
 	s.do("DELETE", v1+"/users/anna%2F1", nil, alice...).ok(nil)
 	s.do("DELETE", v1+"/keys/none", nil, alice...).is(http.StatusNotFound, nil)
 	s.get(v1+"/agents", alice...).ok(nil)
 	got := s.do("DELETE", v1+"/projects/p1?confirm=p1", nil, append(alice, "X-Request-Id", "the-last")...).ok(nil)
 	want := []string{
-		"project.erase p1 alice 200", "user.erase anna/1 alice 200", "agent.erase " + id + " alice 204", "key.revoke " + read.ID + " alice 200",
-		"endpoint.delete " + e.ID + " alice 204", "endpoint.secret.revoke " + e.ID + " alice 200", "endpoint.secret.create " + e.ID + " alice 201",
+		"project.erase p1 alice 200", "user.erase anna/1 alice 200", "agent.erase " + id + " alice 204", "key.revoke " + read.ID + " alice 204",
+		"endpoint.delete " + e.ID + " alice 204", "endpoint.secret.revoke " + e.ID + " alice 204", "endpoint.secret.create " + e.ID + " alice 201",
 		"endpoint.enable " + e.ID + " alice 200", "endpoint.disable " + e.ID + " alice 200", "endpoint.update " + e.ID + " alice 200",
 		"endpoint.create " + e.ID + " " + k.ID + " 201", "key.create " + read.ID + " " + k.ID + " 201", "key.create " + k.ID + " alice 201",
 	}
@@ -204,7 +209,7 @@ func TestAudit(t *testing.T) {
 		}
 		for _, a := range acts {
 			lines = append(lines, strings.Join([]string{a.Act, a.Target, a.By, strconv.Itoa(a.Status)}, " "))
-			if a.Address != "127.0.0.1" || a.RequestID == "" || time.Since(time.UnixMilli(a.At)).Abs() > patience {
+			if a.Address != "127.0.0.1" || a.RequestID == "" || time.Since(time.UnixMilli(int64(a.At))).Abs() > patience {
 				t.Errorf("%+v", a)
 			}
 		}
@@ -242,8 +247,8 @@ func TestKeyEnds(t *testing.T) {
 	admin := s.newKey("admin")
 	var k accessKey
 	end := time.Now().Add(3 * time.Second)
-	s.post(v1+"/keys", map[string]any{"name": "short", "scopes": []string{"read"}, "expires_at": end.UnixMilli()}, bearer(admin)...).is(http.StatusCreated, &k)
-	if k.ExpiresMS != end.UnixMilli() {
+	s.post(v1+"/keys", map[string]any{"name": "short", "scopes": []string{"read"}, "expires_at": end.Format(time.RFC3339Nano)}, bearer(admin)...).is(http.StatusCreated, &k)
+	if int64(k.ExpiresMS) != end.UnixMilli() {
 		t.Errorf("%+v", k)
 	}
 	for s.get(v1+"/agents", bearer(k)...).status == http.StatusOK && time.Now().Before(end.Add(patience)) {
@@ -297,7 +302,7 @@ func TestKeysElsewhere(t *testing.T) {
 	}
 	k := two[0].newKey("read", bearer(admin)...)
 	two[1].get(v1+"/agents", bearer(k)...).ok(nil)
-	two[0].do("DELETE", v1+"/keys/"+k.ID, nil, bearer(admin)...).ok(nil)
+	two[0].do("DELETE", v1+"/keys/"+k.ID, nil, bearer(admin)...).is(http.StatusNoContent, nil)
 	revoked := time.Now()
 	asked := revoked
 	for two[1].get(v1+"/agents", bearer(k)...).status == http.StatusOK {
@@ -327,7 +332,7 @@ func TestKeyOfLiveTail(t *testing.T) {
 			ends <- struct{}{}
 		}()
 	}
-	two[0].do("DELETE", v1+"/keys/"+read.ID, nil, bearer(admin)...).ok(nil)
+	two[0].do("DELETE", v1+"/keys/"+read.ID, nil, bearer(admin)...).is(http.StatusNoContent, nil)
 	revoked := time.Now()
 	for range two {
 		<-ends

@@ -15,7 +15,7 @@ var memoryBodies = map[string]string{"/clear": "POST", "/summary": "PUT", "/cont
 // summaryOf is the answer of the summary calls.
 type summaryOf struct {
 	Summary   *string `json:"summary"`
-	UpdatedMS int64   `json:"updated_ms"`
+	UpdatedMS unixMS  `json:"updated_at"`
 	UpToSeq   int64   `json:"up_to_seq"`
 }
 

@@ -43,7 +43,7 @@ func TestRestart(t *testing.T) {
 				out[id+what] = string(s.get(agent(id, what)).ok(nil).body)
 			}
 		}
-		out["list"] = string(s.get(v1 + "/agents?state=2,4").ok(nil).body)
+		out["list"] = string(s.get(v1 + "/agents?status=running,stopped").ok(nil).body)
 		return out
 	}
 	before := look(s)

@@ -94,9 +94,9 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	s.post(v1+"/moderations", nil).failed(http.StatusNotFound, "not_found", "HEARDLOG_PASSTHROUGH=/v1/moderations sends")
 	s.post("/chat/completions", nil).failed(http.StatusNotFound, "not_found", "must end in /v1")
 	for _, c := range []struct{ method, path, allow string }{
-		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET"}, {"PUT", v1 + "/agents", "GET, POST"}, {"GET", agent(id, "/leave"), "POST"},
+		{"GET", v1 + "/join", "POST"}, {"PUT", agent(id), "DELETE, GET, PATCH"}, {"PUT", v1 + "/agents", "GET, POST"}, {"GET", agent(id, "/leave"), "POST"},
 		{"POST", agent(id, "/history"), "GET"}, {"POST", "/metrics", "GET"}, {"PATCH", cn + "/agents/" + id, "DELETE, GET"}, {"POST", agora + "/agents", "GET"},
-		{"INVENTED", agent(id), "DELETE, GET"}, {"GET", v1 + "/chat/completions", "POST"}, {"POST", agent(id, "/summary"), "DELETE, GET, PUT"},
+		{"INVENTED", agent(id), "DELETE, GET, PATCH"}, {"GET", v1 + "/chat/completions", "POST"}, {"POST", agent(id, "/summary"), "DELETE, GET, PUT"},
 	} {
 		got := s.do(c.method, c.path, nil).refused(http.StatusMethodNotAllowed, "InvalidRequest", c.method, "allowed are: "+c.allow)
 		if allow := got.header.Get("Allow"); allow != c.allow {

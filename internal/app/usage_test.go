@@ -128,7 +128,7 @@ func TestProjectQuotaRecords(t *testing.T) {
 	for _, c := range []struct{ method, path string }{{"POST", "/c"}, {"PUT", "/c/x"}} {
 		s.do(c.method, vectorsPath+c.path, document).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MB")
 	}
-	s.do("DELETE", vectorsPath+"/c", "").ok(nil)
+	s.do("DELETE", vectorsPath+"/c", "").is(http.StatusNoContent, nil)
 	waitFor(t, "the documents not to count", func() bool { return s.usage().Bytes.Used < 100_000 })
 	s.storeDocuments("c", document)
 }

@@ -45,10 +45,24 @@ type signer struct {
 	Kind     string `json:"kind"`
 	Secret   string `json:"secret"`
 	Public   string `json:"public_key"`
-	Created  int64  `json:"created_at"`
-	NotAfter int64  `json:"not_after"`
+	Created  unixMS `json:"created_at"`
+	NotAfter unixMS `json:"expires_at"`
 	Live     bool   `json:"live"`
 }
+
+// unixMS is a time of the API in Unix ms.
+type unixMS int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *unixMS) UnmarshalJSON(b []byte) error {
+	var at time.Time
+	err := json.Unmarshal(b, &at)
+	*t = unixMS(at.UnixMilli())
+	return err
+}
+
+// String returns the time as a request may have it.
+func (t unixMS) String() string { return time.UnixMilli(int64(t)).UTC().Format(time.RFC3339Nano) }
 
 // delivery is a delivery as the API shows it.
 type delivery struct {
@@ -61,9 +75,9 @@ type delivery struct {
 	Reason    string `json:"reason"`
 	ReplayOf  string `json:"replay_of"`
 	Class     string `json:"last_error_class"`
-	CreatedAt int64  `json:"created_at"`
-	DueAt     int64  `json:"due_at"`
-	DoneAt    int64  `json:"done_at"`
+	CreatedAt unixMS `json:"created_at"`
+	DueAt     unixMS `json:"due_at"`
+	DoneAt    unixMS `json:"done_at"`
 	Attempts  []struct {
 		Status     int    `json:"status"`
 		ErrorClass string `json:"error_class"`

@@ -73,3 +73,23 @@ func TestHookSecretsStayIn(t *testing.T) {
 		}
 	}
 }
+
+// TestEndpointSecret: secret is the same as a list with one secret.
+func TestEndpointSecret(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	h := newHook(t)
+	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwAAAAAAAAAAA="
+	for _, more := range []map[string]any{{"secret": secret}, {"secrets": []any{map[string]any{"secret": secret}}}} {
+		if e := s.hookTo(h, more); len(e.Secrets) != 1 || e.Secrets[0].Secret != "" {
+			t.Errorf("%v: %+v", more, e.Secrets)
+		}
+	}
+	for body, want := range map[string]string{
+		`"secret":"x","secrets":[{}]`: "must not stand beside secrets", `"secret":""`: "must not be empty", `"secret":null`: "must not be empty", `"secret":1`: "a string",
+	} {
+		s.post(hooks+"/endpoints", `{"url":"`+h.url+`",`+body+`}`).refused(http.StatusBadRequest, "InvalidFieldValue", "secret: ", want)
+	}
+	e := s.hookTo(h, nil)
+	s.do(http.MethodPatch, hooks+"/endpoints/"+e.ID, `{"secret":"x"}`).refused(http.StatusBadRequest, "InvalidFieldValue", "secret", "POST")
+}

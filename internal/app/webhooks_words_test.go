@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ func TestHookWords(t *testing.T) {
 	for body, want := range map[string][2]string{
 		`{"url":"URL","secrets":[{},{"foo":1}]}`:           {"secrets[1].foo", "is not a field"},
 		`{"url":"URL","secrets":[{"secret":7}]}`:           {"secrets[0].secret", "a string, not"},
-		`{"url":"URL","secrets":[{"not_after":"x"}]}`:      {"secrets[0].not_after", "a whole number"},
+		`{"url":"URL","secrets":[{"expires_at":"x"}]}`:     {"secrets[0].expires_at", "must be a time"},
 		`{"url":"URL","secrets":{}}`:                       {"secrets", "an array, not"},
 		`{"url":"URL","headers":{"X-A":1}}`:                {"headers.X-A", "a string, not"},
 		`{"url":"URL","events":["agent.left",1]}`:          {"events[1]", "a string, not"},
@@ -29,18 +28,19 @@ func TestHookWords(t *testing.T) {
 		s.post(hooks+"/endpoints", strings.Replace(body, "URL", h.url, 1)).refused(http.StatusBadRequest, "InvalidFieldValue", want[0]+": ", want[1])
 	}
 	for body, want := range map[string][2]string{
-		`{"filter":{"foo":1}}`:                             {"filter.foo", "is not a field"},
-		`{"filter":{"endpoint":""}}`:                       {"filter.endpoint", "is empty"},
-		`{"filter":{"agent":""}}`:                          {"filter.agent", "is empty"},
-		`{"filter":{"message":""}}`:                        {"filter.message", "is empty"},
-		`{"filter":{"types":[]}}`:                          {"filter.types", "must not be an empty list"},
-		`{"filter":{"states":[]}}`:                         {"filter.states", "must not be an empty list"},
-		`{"filter":{"to":"x"}}`:                            {"filter.to", "a whole number"},
-		`{"filter":{"from":20000000000,"to":19999999999}}`: {"filter.to", "must be after filter.from"},
-		`{"filter":{"states":["dead",1]}}`:                 {"filter.states[1]", "a string, not"},
-		`{"filter":{"types":["x"]}}`:                       {"filter.types[0]", "must match an event type"},
-		`{"filter":[]}`:                                    {"filter", "an object"},
-		`{"foo":1}`:                                        {"foo", "is not a field"},
+		`{"filter":{"foo":1}}`:                     {"filter.foo", "is not a field"},
+		`{"filter":{"endpoint":""}}`:               {"filter.endpoint", "is empty"},
+		`{"filter":{"agent":""}}`:                  {"filter.agent", "is empty"},
+		`{"filter":{"message":""}}`:                {"filter.message", "is empty"},
+		`{"filter":{"types":[]}}`:                  {"filter.types", "must not be an empty list"},
+		`{"filter":{"states":[]}}`:                 {"filter.states", "must not be an empty list"},
+		`{"filter":{"until":1}}`:                   {"filter.until", "a string"},
+		`{"filter":{"since":"x"}}`:                 {"filter.since", "2026-11-23T09:00:00Z"},
+		`{"filter":{"since":"24h","until":"25h"}}`: {"filter.until", "must not be before filter.since"},
+		`{"filter":{"states":["dead",1]}}`:         {"filter.states[1]", "a string, not"},
+		`{"filter":{"types":["x"]}}`:               {"filter.types[0]", "must match an event type"},
+		`{"filter":[]}`:                            {"filter", "an object"},
+		`{"foo":1}`:                                {"foo", "is not a field"},
 	} {
 		s.post(hooks+"/replays", body).refused(http.StatusBadRequest, "InvalidFieldValue", want[0]+": ", want[1])
 	}
@@ -48,22 +48,22 @@ func TestHookWords(t *testing.T) {
 		s.get(hooks+path+"?form=1").refused(http.StatusBadRequest, "InvalidFieldValue", "form: ", "is not a parameter")
 	}
 	s.get(hooks+"/deliveries?state=dead&state=pending").refused(http.StatusBadRequest, "InvalidFieldValue", "state: ", "commas")
-	s.get(hooks+"/messages?from=1000000000000000").refused(http.StatusBadRequest, "InvalidFieldValue", "from: ", "milliseconds")
+	s.get(hooks+"/messages?since=1000000000000000").refused(http.StatusBadRequest, "InvalidFieldValue", "since: ", "7d")
 }
 
 func many(n int, s string) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
 
-// TestListsFromSeconds: the bounds of lists may come in seconds, as those of other calls do.
-func TestListsFromSeconds(t *testing.T) {
+// TestListsOfASpan: the bounds of lists are times, or say how long ago.
+func TestListsOfASpan(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	h := newHook(t)
 	s.hookTo(h, nil)
 	s.join("n", nil)
 	h.next(t)
-	now := time.Now().Unix()
+	in := func(hours time.Duration) string { return time.Now().UTC().Add(hours * time.Hour).Format(time.RFC3339) }
 	for query, want := range map[string]int{
-		fmt.Sprintf("from=%d", now-3600): 1, fmt.Sprintf("from=%d", now+3600): 0, fmt.Sprintf("to=%d", now-3600): 0, fmt.Sprintf("from=%d&to=%d", 1000*(now-3600), now+3600): 1,
+		"since=" + in(-1): 1, "since=" + in(1): 0, "until=" + in(-1): 0, "since=" + in(-1) + "&until=" + in(1): 1, "since=1h": 1, "until=1h": 0, "since=7d": 1,
 	} {
 		var page deliveryPage
 		s.get(hooks + "/deliveries?type=101&" + query).ok(&page)

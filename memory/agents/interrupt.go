@@ -19,6 +19,13 @@ type InterruptRequest struct {
 	AtMS    int64   // when it was cut, Unix ms; 0 = now
 }
 
+// Interruption is what an interruption changed.
+type Interruption struct {
+	Agent  memory.Agent
+	Cut    []int64         // turns whose answers were being made, and were ended
+	Answer *memory.Message // the answer whose heard text changed, nil for none
+}
+
 // Interrupt cuts an answer and records what was heard of it. Repeating the call changes nothing,
 // and better evidence replaces weaker, never the other way. An answer that is being generated is
 // not cut if the heard text cannot be part of it. Without anything to cut or a heard text it does
@@ -26,10 +33,10 @@ type InterruptRequest struct {
 //
 // It returns fault.NotFound for an unknown turn, fault.Conflict for a turn without an answer, and
 // fault.Invalid for a heard text that is not part of the answer.
-func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (memory.Agent, error) {
+func (s *Service) Interrupt(ctx context.Context, project, id string, r InterruptRequest) (out Interruption, err error) {
 	h, recent, err := s.cfg.Ledger.Recent(ctx, project, id, pendingLook, false)
 	if err != nil {
-		return memory.Agent{}, err
+		return out, err
 	}
 	foreign := false // the heard text is not part of the named turn's answer so far
 	cut := s.cutFlights(ctx, agentKey{project, id}, ErrInterrupted, func(f *flight) bool {
@@ -45,18 +52,18 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		cut, foreign = r.Turns, foreign || r.Foreign
 	}
 	if foreign && len(cut) == 0 {
-		return memory.Agent{}, fault.At(fault.Invalid, "heard", "is no part of what has been said in turn %d so far; send the words of it that were heard", *r.TurnID)
+		return out, fault.At(fault.Invalid, "heard", "is no part of what has been said in turn %d so far; send the words of it that were heard", *r.TurnID)
 	}
 	says := r.Heard != nil || r.HeardMS != nil
 	var rate float64
 	if !says { // not within the decision, which holds up all other writes of the server
 		if _, recent, err = s.cfg.Ledger.Recent(ctx, project, id, rateLook, false); err != nil {
-			return memory.Agent{}, err
+			return out, err
 		}
 		rate = speakingRate(recent)
 	}
 	err = s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
-		h = view.Head()
+		h, out.Answer = view.Head(), nil
 		if err := h.Agent.MustBeActive(fault.NotFound); err != nil && (!says && len(cut) == 0 || h.Agent.Archived()) {
 			return memory.Change{}, err // evidence may come late, a cut may not
 		}
@@ -82,10 +89,11 @@ func (s *Service) Interrupt(ctx context.Context, project, id string, r Interrupt
 		if err != nil || !changed {
 			return memory.Change{}, err
 		}
-		m.Rev = h.Rev + 1
+		m.Rev, out.Answer = h.Rev+1, &m
 		return memory.Change{Replace: []memory.Message{m}}, nil
 	})
-	return h.Agent, err
+	out.Agent, out.Cut = h.Agent, cut
+	return out, err
 }
 
 // redacted returns the request with the heard text as the ledger has it.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -234,6 +235,8 @@ type UpdateRequest struct {
 	// Policy replaces the agent's own policy if PolicySet is true; nil removes it.
 	Policy    *window.Policy
 	PolicySet bool
+	// Labels sets labels by name, and removes those whose value is nil.
+	Labels map[string]*string
 }
 
 // Update changes a live agent. fault.NotFound if there is none or it has ended.
@@ -266,10 +269,30 @@ func (s *Service) Update(ctx context.Context, project, id string, r UpdateReques
 		if err := a.Settings.CheckTemplates(); err != nil {
 			return memory.Change{}, err
 		}
+		if len(r.Labels) > 0 {
+			if a.Settings.Labels = r.labels(a.Settings.Labels); len(a.Settings.Labels) > memory.MaxLabels {
+				return memory.Change{}, fault.At(fault.Invalid, "labels", "would be %d; at most %d are allowed", len(a.Settings.Labels), memory.MaxLabels)
+			}
+			a = a.Redacted(s.Redactor(&a))
+		}
 		out = a
 		return memory.Change{Agent: &a}, nil
 	})
 	return out, err
+}
+
+// labels returns an agent's labels with the update applied.
+func (r *UpdateRequest) labels(old map[string]string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, old)
+	for name, value := range r.Labels {
+		if value == nil {
+			delete(out, name)
+		} else {
+			out[name] = *value
+		}
+	}
+	return out
 }
 
 // restore puts the stored values in the place of masked secrets, so that a client may send back

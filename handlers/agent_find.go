@@ -1,0 +1,219 @@
+package handlers
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Limits of a search for calls.
+const (
+	defaultFound  = 50
+	maxFound      = 500
+	maxFindLabels = 8
+	maxFindText   = 200
+	// maxLabelHeaders is how many labels the headers of a call may set.
+	maxLabelHeaders = 16
+)
+
+// labelParam begins the parameters that name a label: label.line=sales.
+const labelParam = "label."
+
+// find serves GET /v1/agents: the calls of the project, ended ones too, newest first.
+func (a agentAPI) find(w http.ResponseWriter, r *http.Request) error {
+	v := r.URL.Query()
+	q, words, err := a.findQuery(r, v)
+	if err != nil {
+		return err
+	}
+	page, err := a.memory.Find(r.Context(), q, words)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Agents     []agentJSON `json:"agents"`
+		NextCursor string      `json:"next_cursor,omitempty"`
+	}{make([]agentJSON, len(page.Heads)), page.Next.String()}
+	for i := range page.Heads {
+		out.Agents[i] = a.agentJSON(&page.Heads[i])
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery, words string, err error) {
+	q = memory.AgentQuery{Project: projectOf(r), Channel: v.Get("channel"), Name: v.Get("name")}
+	if q.Limit, err = intParam(v, "limit", defaultFound, 1, maxFound); err != nil {
+		return q, "", err
+	}
+	if q.After, err = memory.ParsePlace(v.Get("cursor")); err != nil {
+		return q, "", err
+	}
+	if q.OldestFirst, err = orderParam(v); err != nil {
+		return q, "", err
+	}
+	if q.FromMS, q.ToMS, err = spanParams(v, a.now()); err != nil {
+		return q, "", err
+	}
+	if q.Statuses, err = statusParam(v); err != nil {
+		return q, "", err
+	}
+	if q.Labels, err = labelParams(v); err != nil {
+		return q, "", err
+	}
+	if user := v.Get("user_id"); user != "" {
+		if user, err = callerName("user_id", user); err != nil {
+			return q, "", err
+		}
+		if _, q.Users, err = a.callers.Resolve(r.Context(), q.Project, user); err != nil {
+			return q, "", err
+		}
+	}
+	words = strings.TrimSpace(v.Get("q"))
+	if n := utf8.RuneCountInString(words); n > maxFindText {
+		return q, "", fault.At(fault.Invalid, "q", "has %d characters; at most %d are allowed", n, maxFindText)
+	}
+	return q, words, nil
+}
+
+// labelNamed returns the label that a parameter is about: label.line and label[line], which
+// generated clients send, are about line.
+func labelNamed(param string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(param, labelParam); ok {
+		return name, true
+	}
+	if name, ok = strings.CutPrefix(param, "label["); ok {
+		return strings.TrimSuffix(name, "]"), strings.HasSuffix(name, "]")
+	}
+	return "", param == "label"
+}
+
+// labelParams reads the labels that a call must have.
+func labelParams(v url.Values) (map[string]string, error) {
+	out := map[string]string{}
+	for param, values := range v {
+		name, ok := labelNamed(param)
+		if !ok {
+			continue
+		}
+		switch {
+		case name == "":
+			return nil, fault.At(fault.Invalid, param, "must name a label, as in %sline=sales", labelParam)
+		case len(values) > 1:
+			return nil, fault.At(fault.Invalid, text.Clip(param, 80), "is given %d times; a label has one value", len(values))
+		case len(name)+len(values[0]) > memory.MaxTag:
+			return nil, fault.At(fault.Invalid, text.Clip(param, 80), "must have at most %d bytes, name and value together", memory.MaxTag)
+		}
+		out[name] = values[0]
+	}
+	if len(out) > maxFindLabels {
+		return nil, fault.At(fault.Invalid, labelParam, "may be given for %d labels, not %d", maxFindLabels, len(out))
+	}
+	return out, nil
+}
+
+// labelHeader begins the headers that set the labels of an agent that joins by itself. Names of
+// headers have no case, so the labels' names are in lower case.
+const labelHeader = "X-Heardlog-Label-"
+
+// labelHeaders reads the labels of a call.
+func labelHeaders(r *http.Request) (map[string]string, error) {
+	var out map[string]string
+	for header, values := range r.Header {
+		name, ok := strings.CutPrefix(header, labelHeader)
+		if !ok {
+			continue
+		}
+		value, err := text.Clean(header, values[0], memory.MaxTag)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(out) == maxLabelHeaders:
+			return nil, fault.At(fault.Invalid, labelHeader+"*", "may be given for %d labels", maxLabelHeaders)
+		case out == nil:
+			out = map[string]string{}
+		}
+		out[strings.ToLower(name)] = value
+	}
+	return out, nil
+}
+
+// statusParam reads the words of statuses, in upper or lower case, with commas.
+func statusParam(v url.Values) (out []memory.Status, err error) {
+	for _, word := range listParam(v, "status") {
+		known := false
+		var names []string
+		for st := range memory.Statuses {
+			name := memory.Status(st).String()
+			names = append(names, strings.ToLower(name))
+			if strings.EqualFold(name, word) {
+				out, known = append(out, memory.Status(st)), true
+			}
+		}
+		if !known {
+			return nil, fault.At(fault.Invalid, "status", "must be one of %s, or several with commas, not %s", strings.Join(names, ", "), strconv.Quote(text.Clip(word, 20)))
+		}
+	}
+	return out, nil
+}
+
+// orderParam reports whether a list is wanted oldest first.
+func orderParam(v url.Values) (oldestFirst bool, err error) {
+	switch order := v.Get("order"); order {
+	case "", "desc":
+		return false, nil
+	case "asc":
+		return true, nil
+	default:
+		return false, fault.At(fault.Invalid, "order", "must be desc (newest first) or asc, not %q", text.Clip(order, 20))
+	}
+}
+
+// spanParams reads the parameters since and until.
+func spanParams(v url.Values, now time.Time) (from, to int64, err error) {
+	return spanOf("", v.Get("since"), v.Get("until"), now)
+}
+
+// spanOf reads since and until in Unix ms, 0 for none. at is what stands before their names.
+func spanOf(at, since, until string, now time.Time) (from, to int64, err error) {
+	if from, err = pastTime(at+"since", since, now); err == nil {
+		to, err = pastTime(at+"until", until, now)
+	}
+	if err == nil && to != 0 && to < from {
+		err = fault.At(fault.Invalid, at+"until", "must not be before %ssince", at)
+	}
+	return from, to, err
+}
+
+// pastTime reads a time in Unix ms, "" as 0: RFC 3339, or a duration before now such as 90m, 24h or
+// 7d.
+func pastTime(field, s string, now time.Time) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	// A plus sign that was not escaped arrives as a space.
+	if t, err := time.Parse(time.RFC3339, strings.Replace(s, " ", "+", 1)); err == nil && t.UnixMilli() > 0 {
+		return t.UnixMilli(), nil
+	}
+	ago, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		var n int
+		if n, err = strconv.Atoi(days); n > maxPastDays {
+			err = strconv.ErrRange
+		}
+		ago = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || ago <= 0 || now.Add(-ago).UnixMilli() <= 0 {
+		return 0, fault.At(fault.Invalid, field, "must be a time such as 2026-11-23T09:00:00Z, or how long ago, such as 90m, 24h or 7d, not %s", strconv.Quote(text.Clip(s, 40)))
+	}
+	return now.Add(-ago).UnixMilli(), nil
+}
+
+// maxPastDays bounds how long ago a time may be, in days.
+const maxPastDays = 36500
