@@ -176,6 +176,18 @@ func TestChangeAgent(t *testing.T) {
 	s.do(http.MethodPatch, agent(id), `{"labels":{"a":"b"}}`).refused(http.StatusNotFound, "TaskNotFound", "OK")
 }
 
+// TestChangeAgentRefused: who may not change an agent, and what is too much.
+func TestChangeAgentRefused(t *testing.T) {
+	t.Parallel()
+	closed := start(t, twoTenants, "HEARDLOG_MAX_BODY=1024")
+	closed.from("127.0.3.1").do(http.MethodPatch, agent("x"), `{}`).is(http.StatusUnauthorized, nil)
+	closed.do(http.MethodPatch, agent("x"), strings.Repeat(" ", 2000), "Authorization", basic("alice", "wonder")).is(http.StatusRequestEntityTooLarge, nil)
+	open, limited := start(t), start(t, "HEARDLOG_RATE_LIMIT=1")
+	open.do(http.MethodPatch, agent("x"), `{}`, "Host", "elsewhere.example").is(http.StatusForbidden, nil)
+	for limited.do(http.MethodPatch, agent("x"), `{}`).status != http.StatusTooManyRequests {
+	}
+}
+
 // TestLabelHeaders: headers set the labels and the caller of an agent that joins by itself.
 func TestLabelHeaders(t *testing.T) {
 	t.Parallel()
