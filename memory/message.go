@@ -324,14 +324,14 @@ func (m *Message) Provisional() bool {
 		m.Timings != nil && m.Method.Rank() < EchoDiff.Rank()
 }
 
-// InHistory reports whether the message is shown in history: user and assistant messages that count
-// and are not only tool calls.
+// InHistory reports whether the message is shown in history: user and assistant messages that are
+// in memory and are not only tool calls. An answer without words was not heard, so it is in neither.
 func (m Message) InHistory() bool {
 	switch m.Role {
 	case User:
 		return m.Counts()
 	case Assistant:
-		return m.Counts() && (len(m.ToolCalls) == 0 || m.Content != "")
+		return m.InMemory() && (len(m.ToolCalls) == 0 || m.Content != "")
 	}
 	return false
 }
