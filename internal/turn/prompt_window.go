@@ -59,7 +59,7 @@ func (p *prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
 		// LLMs refuse a list with a result without its call.
 		policy.ToolCallIntegrity = window.IntegrityAtomic
 	}
-	read := policy.Read(views, w.Counter, window.Extras{})
+	read := policy.Read(views, w.Counter, window.Extras{Question: true})
 	out := make([]llmadapter.Message, 0, len(read.Entries))
 	for _, e := range read.Entries {
 		if e.Kind == window.Kept {

@@ -52,6 +52,10 @@ type Extras struct {
 	// Utterance, if not nil, is what the user says now, and goes last. Outer white space is
 	// removed. It costs nothing.
 	Utterance *string
+	// Question is set if the list ends with what the user says now. A policy that drops hanging
+	// user messages then treats these words like Utterance, so that none stand before them and they
+	// take no place of the memory.
+	Question bool
 }
 
 // slot is a message on its way into a view.
@@ -74,6 +78,14 @@ func newSlot(m *Message, at int, kind Kind) slot {
 func (p Policy) Read(list []Message, c Counter, x Extras) View {
 	v, _ := p.read(list, part{}, c, x)
 	return v
+}
+
+// question cuts the words that are asked now off the end of a list; see Extras.Question.
+func (r *rules) question(s []slot, x Extras) (rest, asked []slot) {
+	if n := len(s) - 1; x.Question && r.dropHanging && n >= 0 && s[n].m.isUtterance() {
+		return s[:n], []slot{s[n]}
+	}
+	return s, nil
 }
 
 // part is where a list belongs in a longer one: its first lead messages are the system messages at
@@ -106,7 +118,8 @@ func (p Policy) read(list []Message, of part, c Counter, x Extras) (v View, sure
 	if !r.enabled {
 		return memoryOff(c, x, inScope), true
 	}
-	s = r.include(s)
+	s, asked := r.question(r.include(s), x)
+	now := x.Utterance != nil || len(asked) > 0
 	var anchor int32 = -1
 	if of.missing > 0 {
 		if anchor = r.anchor(s, of); anchor < 0 {
@@ -118,11 +131,12 @@ func (p Policy) read(list []Message, of part, c Counter, x Extras) (v View, sure
 	if anchor >= 0 && holds(s, anchor) {
 		return View{}, false
 	}
-	s, healed := r.mended(s, c, x.Utterance != nil)
+	s, healed := r.mended(s, c, now)
 	s, shortened := shorten(s, c, r.maxTokens)
-	if x.Utterance != nil && r.dropHanging {
+	if now && r.dropHanging {
 		s = dropTrailingUsers(s)
 	}
+	s = append(s, asked...)
 	v = assemble(s, c, x)
 	v.Dropped, v.Healed, v.Shortened = inScope-ofList(s), healed, shortened
 	return v, true
