@@ -92,6 +92,11 @@ func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []str
 		if name == "messages" || name == "stream" || name == "model" && a.OnlyModel != "" || a.Custom && isTurnKey(name) {
 			return nil
 		}
+		if other := otherLimit[name]; other != "" {
+			if _, ok := find(req, other); ok { // upstreams refuse both
+				return nil
+			}
+		}
 		own, ok := find(req, name)
 		if !ok || name == "model" && ModelGivesWay(a.Request.Model) {
 			dst = append(append(append(append(dst, ','), quoted...), ':'), v...)
@@ -106,6 +111,9 @@ func (a *Assembly) appendParams(dst []byte, req []Member) (_ []byte, names []str
 	})
 	return dst, names
 }
+
+// otherLimit has the older and the newer name of the limit of an answer's tokens.
+var otherLimit = map[string]string{"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 // appendMember appends a member of the request, unless nothing of it may go upstream. quoted is its
 // name as JSON.

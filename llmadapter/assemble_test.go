@@ -91,6 +91,8 @@ func TestAssembleKeys(t *testing.T) {
 		"our key beside params":    {`,"metadata":{"k":"v","agent_id":"a"}`, `{"metadata":{"p":1}}`, "", `,"metadata":{"k":"v"}}`},
 		"platforms' keys":          {`,"call":{},"customer":{},"phoneNumber":{},"elevenlabs_extra_body":{},"user_id":"u","turn_id":1,"timestamp":2,"interruptable":true,"context":{"presence":{}}`, ``, "", `}`},
 		"params may set such keys": {``, `{"user_id":"u"}`, "", `,"user_id":"u"}`},
+		"one limit of tokens":      {`,"max_completion_tokens":5`, `{"max_tokens":9,"a":1}`, "", `,"a":1,"max_completion_tokens":5}`},
+		"the older limit":          {`,"max_tokens":5`, `{"max_completion_tokens":9}`, "", `,"max_tokens":5}`},
 		"params null":              {``, `null`, "", `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
