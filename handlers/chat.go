@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -26,6 +27,7 @@ type proxyAPI struct {
 	platforms *platform.Set
 	noKey     string // NoKeyRefuse or NoKeyWords
 	autoJoin  func(ctx context.Context, project, id string, call memory.Call, labels map[string]string) (string, error)
+	now       func() time.Time
 	allowed   []string        // paths that are sent on
 	own       map[string]bool // first names of our own paths under /v1, which never are
 }
@@ -44,6 +46,12 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return abort(r, a.complete(w, r, req, 0))
+}
+
+// complete answers a chat completion that was read; after is turn.Call.After. If it returns
+// turn.ErrAborted, the caller must abort the connection.
+func (a *proxyAPI) complete(w http.ResponseWriter, r *http.Request, req *llmadapter.Request, after int64) error {
 	for i := range req.Messages {
 		if err := checkBlocks("messages["+strconv.Itoa(i)+"].content", req.Messages[i].Content); err != nil {
 			return err
@@ -63,33 +71,40 @@ func (a *proxyAPI) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	infoOf(r).agent = id
 	call := &turn.Call{
-		Project: projectOf(r), AgentID: id, Request: req, Key: key, User: user,
+		Project: projectOf(r), AgentID: id, Request: req, Key: key, User: user, After: after,
 		Resends: func() bool { return a.platforms.Resends(r.Header.Get, req.Member) },
 	}
 	infoOf(r).leaveTurn() // the answer may take long
 	err = a.turns.Serve(w, r, call)
 	// Only an agent that a header or the body names is created. One in the path was joined before,
 	// and has ended or been erased.
-	named := chi.URLParam(r, "id") == ""
-	if fault.Is(err, fault.NotFound) && named && a.autoJoin == nil {
+	if !fault.Is(err, fault.NotFound) || chi.URLParam(r, "id") != "" {
+		return err
+	}
+	if a.autoJoin == nil {
 		return fault.New(fault.NotFound, "agent not found: join it first, or set HEARDLOG_AUTO_JOIN=true to start agents that are not known")
 	}
-	if fault.Is(err, fault.NotFound) && named {
-		labels, bad := labelHeaders(r)
-		if bad != nil {
-			return bad
-		}
-		if _, err := a.autoJoin(r.Context(), projectOf(r), id, memory.Call{}, labels); err != nil {
-			if taken := nameTaken(err); taken != nil { // answered in OpenAI's form, not in Agora's
-				return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
-			}
-			return err
-		}
-		err = a.turns.Serve(w, r, call)
+	labels, err := labelHeaders(r)
+	if err != nil {
+		return err
 	}
-	if errors.Is(err, turn.ErrAborted) {
+	if _, err := a.autoJoin(r.Context(), projectOf(r), id, memory.Call{}, labels); err != nil {
+		if taken := nameTaken(err); taken != nil { // answered in OpenAI's form, not in Agora's
+			return fault.At(fault.Conflict, agentIDHeader, "%q is the name of another running agent, %s; use its id", id, taken.AgentID)
+		}
+		return err
+	}
+	return a.turns.Serve(w, r, call)
+}
+
+func aborted(err error) bool { return errors.Is(err, turn.ErrAborted) }
+
+// abort aborts the connection if an answer broke off, since the client must not take it for a
+// complete one. It returns any other error.
+func abort(r *http.Request, err error) error {
+	if aborted(err) {
 		infoOf(r).err = err
-		panic(http.ErrAbortHandler) // the client must not take a broken stream for a complete one
+		panic(http.ErrAbortHandler)
 	}
 	return err
 }
@@ -138,13 +153,7 @@ func (a *proxyAPI) models(w http.ResponseWriter, r *http.Request) error {
 // agentOfCall returns the agent of a call, found by the path, then the header, then
 // metadata.agent_id, then the platform's key.
 func (a *proxyAPI) agentOfCall(r *http.Request, req *llmadapter.Request) (string, error) {
-	id := chi.URLParam(r, "id")
-	if id == "" {
-		id = r.Header.Get(agentIDHeader)
-	}
-	if id == "" {
-		id = req.AgentID
-	}
+	id := namedAgent(r, req.AgentID)
 	if id == "" {
 		key, err := a.keyOfCall(r, req)
 		if err != nil {

@@ -145,7 +145,7 @@ func TestChatAgentNamed(t *testing.T) {
 		t.Errorf("%d messages, want 4", got)
 	}
 	status, body := call(say("three", ""))
-	want := `{"error":{"message":"metadata.agent_id: is required, because the call names no agent: send it, or the header X-Agent-Id, or a key that GET /v1/profiles lists, or use /v1/agents/{id}/chat/completions","type":"invalid_request_error","param":"metadata.agent_id","code":"missing"}}` + "\n"
+	want := `{"error":{"message":"metadata.agent_id: is required, because the call names no agent: send it, or the header X-Agent-Id, or a key that GET /v1/profiles lists, or use the base URL /v1/agents/{id}","type":"invalid_request_error","param":"metadata.agent_id","code":"missing"}}` + "\n"
 	if status != 400 || body != want {
 		t.Errorf("no agent: %d %s", status, body)
 	}

@@ -19,14 +19,15 @@ var statuses = map[fault.Code]struct {
 	status int
 	reason string
 }{
-	fault.Internal:        {http.StatusInternalServerError, "InternalError"},
-	fault.BadRequest:      {http.StatusBadRequest, "InvalidRequestBody"},
-	fault.Missing:         {http.StatusBadRequest, "MissingRequiredField"},
-	fault.Invalid:         {http.StatusBadRequest, "InvalidFieldValue"},
-	fault.Unauthenticated: {http.StatusUnauthorized, "InvalidPermission"},
-	fault.Forbidden:       {http.StatusForbidden, "InvalidPermission"},
-	fault.NotFound:        {http.StatusNotFound, "TaskNotFound"},
-	fault.Conflict:        {http.StatusConflict, "TaskConflict"},
+	fault.Internal:         {http.StatusInternalServerError, "InternalError"},
+	fault.BadRequest:       {http.StatusBadRequest, "InvalidRequestBody"},
+	fault.Missing:          {http.StatusBadRequest, "MissingRequiredField"},
+	fault.Invalid:          {http.StatusBadRequest, "InvalidFieldValue"},
+	fault.Unauthenticated:  {http.StatusUnauthorized, "InvalidPermission"},
+	fault.Forbidden:        {http.StatusForbidden, "InvalidPermission"},
+	fault.NotFound:         {http.StatusNotFound, "TaskNotFound"},
+	fault.PreviousResponse: {http.StatusBadRequest, "InvalidFieldValue"}, // as OpenAI answers it
+	fault.Conflict:         {http.StatusConflict, "TaskConflict"},
 	// Not 409, which OpenAI's clients repeat.
 	fault.Stopped:           {http.StatusGone, "TaskNotFound"},
 	fault.TooLarge:          {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -42,12 +41,7 @@ func (a *proxyAPI) passThrough(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	err = a.turns.PassThrough(w, r, llm, in)
-	if errors.Is(err, turn.ErrAborted) {
-		infoOf(r).err = err
-		panic(http.ErrAbortHandler) // the client must not take a part for the whole
-	}
-	return err
+	return abort(r, a.turns.PassThrough(w, r, llm, in))
 }
 
 // llmOf returns the LLM settings of an agent of the caller's project.

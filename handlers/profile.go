@@ -73,7 +73,7 @@ func (a *proxyAPI) keyOfCall(r *http.Request, req *llmadapter.Request) (platform
 		}
 	}
 	return platform.Key{}, fault.At(fault.Missing, "metadata.agent_id",
-		"is required, because the call names no agent: send it, or the header %s, or a key that GET /v1/profiles lists, or use /v1/agents/{id}/chat/completions", agentIDHeader)
+		"is required, because the call names no agent: send it, or the header %s, or a key that GET /v1/profiles lists, or use the base URL /v1/agents/{id}", agentIDHeader)
 }
 
 // agentByKey returns the running agent that has a key. If there is none it creates one, linked to

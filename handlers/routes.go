@@ -223,10 +223,14 @@ func (a *api) webhookRoutes(r chi.Router) {
 // chatRoutes adds the paths that imitate OpenAI's.
 func (a *api) chatRoutes(r chi.Router) {
 	r.Post("/chat/completions", openAI(proxy, a.proxy.chat))
+	r.Post("/responses", openAI(proxy, a.proxy.respond))
+	r.Get("/responses/{response}", openAI(proxy, a.proxy.response))
 	r.Get("/models", openAI(proxy, a.proxy.models))
 	r.Get("/models/{model}", openAI(proxy, a.proxy.models))
 	r.Post("/embeddings", openAI(proxy, a.proxy.passThrough))
 	r.With(agentPath(openAIError)).Post("/agents/{id}/chat/completions", openAI(proxy, a.proxy.chat))
+	r.With(agentPath(openAIError)).Post("/agents/{id}/responses", openAI(proxy, a.proxy.respond))
+	r.With(agentPath(openAIError)).Get("/agents/{id}/responses/{response}", openAI(proxy, a.proxy.response))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models", openAI(proxy, a.proxy.models))
 	r.With(agentPath(openAIError)).Get("/agents/{id}/models/{model}", openAI(proxy, a.proxy.models))
 }

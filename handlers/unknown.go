@@ -34,12 +34,12 @@ func noRoute(r *http.Request) error {
 	return fault.New(fault.NotFound, noRouteText)
 }
 
-// chatAdvice names the setting that makes each OpenAI client use chat completions.
-const chatAdvice = `use chat completions: setOpenAIAPI("chat_completions") in the OpenAI Agents SDK, .chat(model) in the Vercel AI SDK, useResponsesApi: false in LangChain, client.chat.completions.create in OpenAI's own`
+// chatAdvice names the calls that are served.
+const chatAdvice = "use chat completions or the Responses API: client.chat.completions.create or client.responses.create in OpenAI's own SDKs"
 
 // foreignNames are the first names of OpenAI's paths that are not served here.
 var foreignNames = map[string]string{
-	"responses":   "the Responses API is not served; " + chatAdvice,
+	"responses":   "the paths are /responses and /responses/{id}",
 	"completions": "text completions are not served; " + chatAdvice,
 	"assistants":  "the Assistants API is not served; " + chatAdvice,
 	"threads":     "the Assistants API is not served; " + chatAdvice,

@@ -20,7 +20,7 @@ func TestUnknownParameters(t *testing.T) {
 	for call, names := range sp.Parameters() {
 		method, path, _ := strings.Cut(call, " ")
 		public := strings.HasPrefix(path, "/v1/ingest") || strings.HasPrefix(path, "/v1/webhooks/fetch")
-		openAI := strings.Contains(path, "/chat/completions") || strings.Contains(path, "/models") && path != "/v1/embeddings/models" || path == "/v1/embeddings"
+		openAI := strings.Contains(path, "/chat/completions") || strings.Contains(path, "/responses") || strings.Contains(path, "/models") && path != "/v1/embeddings/models" || path == "/v1/embeddings"
 		if !strings.HasPrefix(path, "/v1/") || public || openAI {
 			continue
 		}

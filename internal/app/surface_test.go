@@ -80,7 +80,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
 	}
 	for path, words := range map[string]string{
-		"/responses": `setOpenAIAPI("chat_completions")`, "/responses/r_1": "useResponsesApi: false", "/completions": ".chat(model)", "/assistants": "chat completions",
+		"/responses/r_1/cancel": "/responses/{id}", "/completions": "client.responses.create", "/assistants": "chat completions",
 		"/chat/completions/": "slash at the end", "/models/": "slash at the end", "//chat/completions": "two slashes", "/chat": "/chat/completions",
 		"/audio/speech": "not served", "/images/generations": "not served", "/nothing": "/docs shows every path", "/nothing/": "slash at the end",
 	} {

@@ -31,6 +31,8 @@ const (
 	Forbidden Code = "forbidden"
 	// NotFound is a thing that does not exist, or belongs to another project.
 	NotFound Code = "not_found"
+	// PreviousResponse is a previous_response_id that names no response of the agent.
+	PreviousResponse Code = "previous_response_not_found"
 	// Conflict means that the current state forbids the call: a name in use, an ID with other
 	// content, an interruption of a user message.
 	Conflict Code = "conflict"
@@ -60,7 +62,7 @@ const (
 // Codes lists every code; tests use it to prove that each has a status.
 func Codes() []Code {
 	return []Code{
-		Internal, BadRequest, Missing, Invalid, Unauthenticated, Forbidden, NotFound, Conflict, Stopped, TooLarge,
+		Internal, BadRequest, Missing, Invalid, Unauthenticated, Forbidden, NotFound, PreviousResponse, Conflict, Stopped, TooLarge,
 		Quota, RateLimited, Unsupported, Unavailable, Upstream, UpstreamTruncated, UpstreamTimeout, Canceled,
 	}
 }

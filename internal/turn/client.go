@@ -46,6 +46,7 @@ func (x *exchange) newClient(w http.ResponseWriter, req *http.Request, in *llmad
 	turn := strconv.FormatInt(x.turn.TurnID, 10)
 	w.Header().Set(AgentHeader, x.turn.Agent.ID)
 	w.Header().Set(TurnHeader, turn)
+	w.Header().Set(SeqHeader, strconv.FormatInt(max(1, x.turn.AnswerSeq), 10))
 	c := x.newWriter(w, &x.timing)
 	c.header, c.share, c.relay = req.Header, x.share, &x.answer.relay
 	c.stream, c.id = in.Stream, "chatcmpl-heardlog-"+x.turn.Agent.ID+"-"+turn

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"github.com/heardlog/heardlog/memory"
@@ -108,7 +109,7 @@ func (x *exchange) decideOrJoin(p *plan) decision {
 func (p *plan) digest() [sha256.Size]byte {
 	d := p.req.Digest()
 	b := d[:]
-	for _, s := range []string{p.header, p.key, string(p.projection)} {
+	for _, s := range []string{p.header, p.key, string(p.projection), strconv.FormatInt(p.after, 10)} {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	return sha256.Sum256(b)

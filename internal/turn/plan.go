@@ -45,6 +45,7 @@ type plan struct {
 	resends    func() bool     // Call.Resends
 	projection view.Projection // of ProjectionHeader, or ""
 	policy     *window.Policy  // of the request's body, or nil
+	after      int64           // Call.After
 
 	// Set by decide.
 	mode  string
@@ -58,7 +59,7 @@ func (r *Runner) newPlan(req *http.Request, c *Call) (*plan, error) {
 	if r.cfg.Client.Looped(req.Header) {
 		return nil, fault.At(fault.Invalid, "llm.url", "points back at this server, which would call itself without end; set the address of an LLM")
 	}
-	p := &plan{Runner: r, req: c.Request, header: req.Header.Get(ModeHeader), key: c.Key, user: c.User, resends: c.Resends}
+	p := &plan{Runner: r, req: c.Request, header: req.Header.Get(ModeHeader), key: c.Key, user: c.User, after: c.After, resends: c.Resends}
 	if p.header != "" && p.header != ModeInject && p.header != ModeReconcile {
 		return nil, fault.At(fault.Invalid, ModeHeader, "must be %s or %s", ModeInject, ModeReconcile)
 	}
@@ -80,7 +81,10 @@ func (p *plan) decide(head memory.Head, recent []memory.Message) (agents.Plan, e
 		p.removeRecalled()
 	}
 	p.mode = cmp.Or(p.header, head.Agent.Settings.LLM.Mode)
-	if p.mode == "" {
+	switch {
+	case p.after > 0 && p.header == "":
+		p.mode = ModeInject
+	case p.mode == "":
 		p.mode = ModeInject
 		if slices.ContainsFunc(p.req.Messages, isAnswer) || resent(p.req.Messages, recent, p.cfg.Redactor(&head.Agent)) || p.resends != nil && p.resends() {
 			p.mode = ModeReconcile
@@ -166,6 +170,9 @@ func (p *plan) inject(head memory.Head, recent []memory.Message) (agents.Plan, e
 			}
 			p.ghost, out.Overtakes = true, false
 		}
+	}
+	if p.after > 0 {
+		p.branch(recent, &out)
 	}
 	out.Unsolicited = p.unsolicited(out.Append, true)
 	return out, nil

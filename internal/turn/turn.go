@@ -27,10 +27,11 @@ import (
 	"github.com/heardlog/heardlog/memory/redact"
 )
 
-// Response headers that name the agent and the turn of an answer.
+// Response headers that name the agent, the turn and the place in the ledger of an answer.
 const (
 	AgentHeader = "X-Heardlog-Agent"
 	TurnHeader  = "X-Heardlog-Turn"
+	SeqHeader   = "X-Heardlog-Seq"
 )
 
 // Call is a client's chat completions call.
@@ -42,6 +43,9 @@ type Call struct {
 	Key string
 	// User is the caller, for an agent that has no user in its scope yet; "" if unknown.
 	User string
+	// After is the Seq of the answer that the call continues: the call then brings only what is
+	// new, unless ModeHeader says otherwise. 0 names none.
+	After int64
 	// Resends reports whether the client is known to send its whole history with each call. It is
 	// called only if neither a setting nor the list itself decides that. It may be nil.
 	Resends func() bool
