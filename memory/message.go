@@ -325,7 +325,8 @@ func (m *Message) Provisional() bool {
 }
 
 // InHistory reports whether the message is shown in history: user and assistant messages that are
-// in memory and are not only tool calls. An answer without words was not heard, so it is in neither.
+// in memory and are not only tool calls. An answer without words was not heard, so it is in
+// neither.
 func (m Message) InHistory() bool {
 	switch m.Role {
 	case User:
