@@ -124,10 +124,16 @@ func (a *proxyAPI) answerAt(ctx context.Context, project string, ref responses.R
 // storedItems returns the items that a request refers to. An agent's request gets only its own.
 func (a *proxyAPI) storedItems(r *http.Request, in *responses.Request) (map[string]jsontext.Value, error) {
 	named, out := namedAgent(r, in.AgentID), map[string]jsontext.Value{}
+	if len(in.References) == 0 || !input.AgentID(named) {
+		return out, nil // a reference is refused where it stands
+	}
+	if _, err := a.memory.Agent(r.Context(), projectOf(r), named); err != nil {
+		return nil, err
+	}
 	for _, id := range in.References {
 		ref, ok := responses.ParseRef(id)
 		if !ok || ref.Agent != named {
-			continue // it is refused where it stands
+			continue
 		}
 		m, err := a.answerAt(r.Context(), projectOf(r), ref)
 		switch {

@@ -185,6 +185,9 @@ func TestResponseResent(t *testing.T) {
 		if other := p.respond(404, "/agents/"+p.join(nil)+"/responses", `{"input":[{"type":"item_reference","id":"`+first.Output[0].ID+`"}]}`); other.Error.Param != "input[0].id" {
 			t.Errorf("%s: %+v", name, other.Error)
 		}
+		if none := p.respond(404, "/agents/no-agent/responses", `{"input":[{"type":"item_reference","id":"`+first.Output[0].ID+`"}]}`); !strings.Contains(none.Error.Message, `no agent "no-agent"`) {
+			t.Errorf("%s: %+v", name, none.Error)
+		}
 	}
 }
 
