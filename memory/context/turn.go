@@ -18,7 +18,9 @@ func (s *Service) setContext(ctx context.Context, t *agents.Turn, request *windo
 		return err
 	}
 	v := s.viewOf(&t.Agent, request)
-	how := func(*memory.Agent) (method, error) { return method{policy: p, counter: c, view: v, extras: window.Extras{Question: true}}, nil }
+	how := func(*memory.Agent) (method, error) {
+		return method{policy: p, counter: c, view: v, extras: window.Extras{Question: true}}, nil
+	}
 	_, mem, _, read, err := s.read(ctx, t.Agent.Project, t.Agent.ID, how, (*contents).hasQuestion)
 	if err != nil {
 		return err
