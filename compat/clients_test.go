@@ -70,7 +70,9 @@ func TestNodeClients(t *testing.T) {
 		{"AI SDK, OpenAI provider", "aisdk.mjs", []string{"PROVIDER=openai"}},
 		{"AI SDK, compatible provider", "aisdk.mjs", []string{"PROVIDER=compatible"}},
 		{"LangChain", "langchain.mjs", nil},
-		{"OpenAI Agents SDK", "agents.mjs", nil},
+		{"AI SDK, responses", "aisdk.mjs", []string{"PROVIDER=responses"}},
+		{"OpenAI Agents SDK", "agents.mjs", []string{"API=chat_completions"}},
+		{"OpenAI Agents SDK, responses", "agents.mjs", []string{"API=responses"}},
 		{"LiveKit Agents", "livekit.mjs", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,6 +100,32 @@ func TestNodeClients(t *testing.T) {
 			}
 			checkNodeCall(t, s, id)
 		})
+	}
+}
+
+// TestNodeResponses plays the same call with OpenAI's client and the Responses API. It sends only
+// what is new and does not say what was heard, so the interrupted answer has what was sent.
+func TestNodeResponses(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1")
+	id := s.join(t, "responses", nil)
+	line := nodeClient(t, nil, "responses.mjs", s.checked(t), id)
+	const want = `{"first":"` + trains + `","pieces":["one ","two ","three "],"tool":"At nine.","last":"You said: Thanks.","refused":{"status":404,"message":"404 there is no agent \"no-such-agent\"`
+	if !strings.HasPrefix(line, want) {
+		t.Errorf("the client saw %s", line)
+	}
+	got := []string{}
+	for _, m := range s.ledger(t, id) {
+		got = append(got, fmt.Sprintf("%d %s", m.TurnID, m.said()))
+	}
+	ledger := []string{
+		"0 user: When is my train?", "0 assistant: " + trains,
+		"1 user: Count.", "1 assistant: one two three  [interrupted]",
+		"2 user: And to Bern?", "2 assistant: ", `2 tool: {"to":"Bern","at":"9:00"}`, "2 assistant: At nine.",
+		"3 user: Thanks.", "3 assistant: You said: Thanks.",
+	}
+	if diff := cmp.Diff(ledger, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

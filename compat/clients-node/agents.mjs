@@ -1,10 +1,10 @@
-// OpenAI's Agents SDK, with chat completions.
+// OpenAI's Agents SDK, with the API that the variable API names: chat_completions or responses.
 import { Agent, assistant, OpenAIProvider, run, Runner, setDefaultOpenAIClient, setOpenAIAPI, setTracingDisabled, tool, user } from '@openai/agents';
 import OpenAI from 'openai';
 import { baseURL, lookUp, model, play, system, take, timetable, unknownURL } from './call.mjs';
 
 const clientAt = (baseURL) => new OpenAI({ baseURL, apiKey: 'any', maxRetries: 0 });
-setOpenAIAPI('chat_completions');
+setOpenAIAPI(process.env.API);
 setTracingDisabled(true);
 setDefaultOpenAIClient(clientAt(baseURL));
 
@@ -32,7 +32,7 @@ await play({
   },
   call: (text) => say(withTool, text),
   async refused() {
-    const modelProvider = new OpenAIProvider({ openAIClient: clientAt(unknownURL), useResponses: false });
+    const modelProvider = new OpenAIProvider({ openAIClient: clientAt(unknownURL), useResponses: process.env.API === 'responses' });
     try {
       await new Runner({ modelProvider }).run(agent, messages);
     } catch (e) {

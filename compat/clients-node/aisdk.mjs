@@ -1,10 +1,12 @@
-// Vercel's AI SDK, with the provider that the variable PROVIDER names: openai or compatible.
+// Vercel's AI SDK, with the provider that the variable PROVIDER names: openai, compatible, or
+// responses, which is openai's default.
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, isStepCount, jsonSchema, streamText, tool } from 'ai';
 import { baseURL, lookUp, model, play, system, take, timetable, unknownURL } from './call.mjs';
 
 function modelAt(baseURL) {
+  if (process.env.PROVIDER === 'responses') return createOpenAI({ baseURL, apiKey: 'any' })(model);
   if (process.env.PROVIDER === 'openai') return createOpenAI({ baseURL, apiKey: 'any' }).chat(model);
   return createOpenAICompatible({ name: 'heardlog', baseURL, apiKey: 'any' }).chatModel(model);
 }
