@@ -30,6 +30,7 @@ type Config struct {
 	Certificates   []Certificate `env:"HEARDLOG_AGORA_CERTIFICATES"`
 	CORSOrigins    Origins       `env:"HEARDLOG_CORS_ORIGINS"`
 	DefaultProject string        `env:"HEARDLOG_DEFAULT_PROJECT" validate:"omitempty,project"`
+	UI             string        `env:"HEARDLOG_UI" envDefault:"on" validate:"oneof=on off"`
 
 	LLM         LLM
 	PassThrough []string  `env:"HEARDLOG_PASSTHROUGH"`

@@ -7,6 +7,7 @@ var help = map[string]string{
 	"HEARDLOG_CREDENTIALS":             "API credentials: project=id:secret, comma separated, or a file with one per line. If empty, and no key was created with heardlog keys or POST /v1/keys, the server accepts any request, but only on a loopback address.",
 	"HEARDLOG_AGORA_CERTIFICATES":      "App certificates that verify Agora's tokens (Authorization: agora token=007…): appid=certificate, comma separated, or a file with one per line. The app ID is the project. At most 2 per app.",
 	"HEARDLOG_CORS_ORIGINS":            "Origins of web pages that may call the API, comma separated, such as https://app.example, or * for any, which needs credentials. Pages send a key in the Authorization header.",
+	"HEARDLOG_UI":                      "The pages that show calls in a browser, at /: on or off.",
 	"HEARDLOG_DEFAULT_PROJECT":         "Project of HEARDLOG_WEBHOOK_URL and, without credentials, of /v1. If empty, the project of the first credential or certificate, or default.",
 	"HEARDLOG_LLM_URL":                 "OpenAI-compatible upstream for agents without an llm.url: a base URL such as https://llm.example/v1, or the full chat completions URL.",
 	"HEARDLOG_LLM_API_KEY":             "API key for that upstream, sent as a bearer token.",

@@ -31,8 +31,9 @@ type Access struct {
 	DefaultProject string
 	// ValidProject reports whether a name in a path can be a project.
 	ValidProject func(string) bool
-	// Keys are the stored keys; nil = none.
-	Keys    *access.Keys
+	// Keys are the stored keys, and Sessions those of browsers that signed in; nil = none.
+	Keys, Sessions *access.Keys
+
 	guesses *access.Guesses
 	byID    map[string]credential
 	byToken map[[sha256.Size]byte]credential
@@ -242,6 +243,9 @@ func (c *Access) callerOf(r *http.Request) (_ access.Caller, wait time.Duration,
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" {
+		if caller, ok, err := c.ofCookie(r); ok {
+			return inProject(appid, caller, err)
+		}
 		return access.Caller{}, 0, fault.New(fault.Unauthenticated, "Missing authorization header")
 	}
 	p, ok := present(header)
@@ -264,10 +268,15 @@ func (c *Access) callerOf(r *http.Request) (_ access.Caller, wait time.Duration,
 		return access.Caller{}, 0, err
 	}
 	attempt.Right()
-	if appid != "" && subtle.ConstantTimeCompare([]byte(appid), []byte(caller.Project)) != 1 {
-		return access.Caller{}, 0, fault.New(fault.NotFound, "project not found")
+	return inProject(appid, caller, nil)
+}
+
+// inProject lets a caller into the project that a path names.
+func inProject(appid string, caller access.Caller, err error) (access.Caller, time.Duration, error) {
+	if err == nil && appid != "" && subtle.ConstantTimeCompare([]byte(appid), []byte(caller.Project)) != 1 {
+		err = fault.New(fault.NotFound, "project not found")
 	}
-	return caller, 0, nil
+	return caller, 0, err
 }
 
 // localOnly protects an open server from web pages in its user's browser: a page could reach this

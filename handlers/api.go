@@ -52,6 +52,7 @@ type Config struct {
 	Vectors         *vector.Service
 	Webhooks        *webhook.Service
 	Access          *Access
+	UI              bool          // serve the pages of package page
 	Origins         []string      // of web pages that may call, or "*" alone for any; package config checks them
 	Audit           *access.Audit // records administrative acts; nil = none
 	Log             zerolog.Logger

@@ -79,6 +79,11 @@ func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err e
 		agoraConflict(w, detail, taken)
 		return
 	}
+	// A browser asks its user for a password if the answer to a script has this header, but the
+	// server's pages have a form of their own.
+	if dest := r.Header.Get("Sec-Fetch-Dest"); e.Code == fault.Unauthenticated && dest != "empty" {
+		w.Header().Set("WWW-Authenticate", `Basic realm="heardlog", Bearer realm="heardlog"`)
+	}
 	style(w, e)
 }
 
@@ -112,15 +117,10 @@ func writeAgoraError(w http.ResponseWriter, status int, body agoraErrorBody, cod
 	writeJSON(w, status, append(b, '\n'))
 }
 
-// errorHeaders sets the headers that say how to authenticate and when to retry.
+// errorHeaders sets the header that says when to retry.
 func errorHeaders(h http.Header, code fault.Code) {
-	switch code {
-	case fault.Unauthenticated:
-		h.Set("WWW-Authenticate", `Basic realm="heardlog", Bearer realm="heardlog"`)
-	case fault.Unavailable, fault.RateLimited:
-		if h.Get("Retry-After") == "" {
-			h.Set("Retry-After", strconv.Itoa(1))
-		}
+	if (code == fault.Unavailable || code == fault.RateLimited) && h.Get("Retry-After") == "" {
+		h.Set("Retry-After", strconv.Itoa(1))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/heardlog/heardlog/internal/access"
 	"github.com/heardlog/heardlog/internal/apidocs"
+	"github.com/heardlog/heardlog/internal/page"
 )
 
 // agora and openAI turn a handler into one for callers with a scope. It answers errors in the form
@@ -48,6 +49,12 @@ func (a *api) routes(c Config) *chi.Mux {
 	r.Get("/openapi.yaml", a.ops.spec)
 	r.Get("/docs", apidocs.Page)
 	r.Get("/docs/viewer.js", apidocs.Viewer)
+	if c.UI {
+		for _, path := range page.Paths() {
+			r.Get(path, page.Document)
+		}
+		r.Get("/page/{file}", public(pageFile))
+	}
 
 	r.Group(func(r chi.Router) {
 		r.Use(pages, enter(agoraError), limit(agoraError))
@@ -180,6 +187,9 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.With(agentPath(agoraError)).Post("/agents/{id}/pause", agora(write, touching(a.agents.memory, a.agents.pause)))
 	r.With(agentPath(agoraError)).Post("/agents/{id}/resume", agora(write, touching(a.agents.memory, a.agents.resume)))
 
+	r.Get("/session", agora(read, sessionAPI{a.keys.access}.get))
+	r.Post("/session", act("session.create", agora(read, sessionAPI{a.keys.access}.create)))
+	r.Delete("/session", agora(read, sessionAPI{a.keys.access}.delete))
 	r.Post("/keys", act("key.create", agora(admin, a.keys.create)))
 	r.Get("/keys", agora(admin, a.keys.list))
 	r.Get("/audit", agora(admin, a.audit.list))

@@ -34,6 +34,7 @@ func Scopes() []Scope { return []Scope{Read, Write, Proxy, Webhooks, Admin} }
 type Caller struct {
 	Project string
 	ID      string  // of its credential; "" on an open server
+	Name    string  // of its key, if Stored
 	Scopes  []Scope // nil = all
 	Stored  bool    // the credential is a key of Keys
 	// Until is when a credential ends that is not stored; zero = never.

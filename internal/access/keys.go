@@ -73,13 +73,11 @@ type foundKey struct {
 	asOf time.Time
 }
 
-// keySpace holds the keys of all projects, each under project/id.
-var keySpace = kv.Space{Project: "~keys"}
-
-// Keys are the stored credentials of all projects. Create it with NewKeys. It is safe for
-// concurrent use.
+// Keys are the stored credentials of all projects. Create it with NewKeys or NewSessions. It is
+// safe for concurrent use.
 type Keys struct {
 	store kv.Store
+	space kv.Space // holds the keys of all projects, each under project/id
 	now   func() time.Time
 	fresh *otter.Cache[string, foundKey] // by ID
 
@@ -89,7 +87,17 @@ type Keys struct {
 
 // NewKeys returns the keys of a store.
 func NewKeys(store kv.Store, now func() time.Time) *Keys {
-	return &Keys{store: store, now: now, fresh: otter.Must(&otter.Options[string, foundKey]{
+	return newKeys(store, now, "~keys")
+}
+
+// NewSessions returns the keys that stand for sign-ins with a browser. The name of each is the ID
+// of the credential that it was made with.
+func NewSessions(store kv.Store, now func() time.Time) *Keys {
+	return newKeys(store, now, "~sessions")
+}
+
+func newKeys(store kv.Store, now func() time.Time, space string) *Keys {
+	return &Keys{store: store, space: kv.Space{Project: space}, now: now, fresh: otter.Must(&otter.Options[string, foundKey]{
 		MaximumSize:       cacheSize,
 		Logger:            &otter.NoopLogger{}, // what fails here fails the next call, too
 		ExpiryCalculator:  otter.ExpiryWriting[string, foundKey](freshFor),
@@ -159,13 +167,13 @@ func (ks *Keys) makeRoom(ctx context.Context, project string) error {
 	if i < 0 {
 		return fault.New(fault.Quota, "the project has %d keys already, which is its limit; revoke one", MaxKeys)
 	}
-	_, err = ks.store.DeleteKey(ctx, keySpace, pathOf(list[i].ID), 0)
+	_, err = ks.store.DeleteKey(ctx, ks.space, pathOf(list[i].ID), 0)
 	return err
 }
 
 // List returns the project's keys, revoked ones too, in the order of their creation.
 func (ks *Keys) List(ctx context.Context, project string) ([]Key, error) {
-	page, err := ks.store.ListKeys(ctx, keySpace, project+"/", 2*MaxKeys, 0)
+	page, err := ks.store.ListKeys(ctx, ks.space, project+"/", 2*MaxKeys, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +240,7 @@ func (ks *Keys) Check(ctx context.Context, id, value string) (Caller, error) {
 	case subtle.ConstantTimeCompare(hash[:], k.Hash) != 1:
 		return Caller{}, ErrWrong()
 	}
-	return Caller{Project: ProjectOf(named), ID: named, Scopes: k.Scopes, Stored: true}, ks.ended(named, k)
+	return Caller{Project: ProjectOf(named), ID: named, Name: k.Name, Scopes: k.Scopes, Stored: true}, ks.ended(named, k)
 }
 
 // Valid returns nil as long as the key with the ID has not ended, else fault.Unauthenticated. It
@@ -306,7 +314,7 @@ func (ks *Keys) Exist(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()
-	page, err := ks.store.ListKeys(ctx, keySpace, "", 1, 0)
+	page, err := ks.store.ListKeys(ctx, ks.space, "", 1, 0)
 	switch {
 	case err != nil:
 		return false, err
@@ -320,7 +328,7 @@ func (ks *Keys) Exist(ctx context.Context) (bool, error) {
 
 // load reads a key from the store. It fails with fault.NotFound.
 func (ks *Keys) load(ctx context.Context, id string) (k storedKey, err error) {
-	e, err := ks.store.GetKey(ctx, keySpace, pathOf(id), 0)
+	e, err := ks.store.GetKey(ctx, ks.space, pathOf(id), 0)
 	if err != nil {
 		return k, err
 	}
@@ -335,7 +343,7 @@ func (ks *Keys) put(ctx context.Context, id string, k storedKey) error {
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "a key cannot be stored")
 	}
-	return ks.store.PutKey(ctx, keySpace, kv.Entry{Key: pathOf(id), Value: b, UpdatedMS: ks.now().UnixMilli(), ExpiresMS: kv.Never}, kv.Limit{}, 0)
+	return ks.store.PutKey(ctx, ks.space, kv.Entry{Key: pathOf(id), Value: b, UpdatedMS: ks.now().UnixMilli(), ExpiresMS: kv.Never}, kv.Limit{}, 0)
 }
 
 // key returns a stored key as callers see it.

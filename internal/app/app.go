@@ -183,7 +183,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	}
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, Working: a.working,
-		Access: acc, Origins: c.CORSOrigins, Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
+		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		Recall:   a.recall,
 		Facts:    a.facts,
 		Vectors:  a.vectors,
@@ -225,6 +225,7 @@ func (a *App) sweepMarks(ctx context.Context) error {
 func (a *App) newAccess(ctx context.Context) (*handlers.Access, error) {
 	acc := &handlers.Access{
 		DefaultProject: a.cfg.DefaultProject, ValidProject: config.ValidProject, Keys: access.NewKeys(a.store, a.now),
+		Sessions: access.NewSessions(a.store, a.now),
 	}
 	for _, cred := range a.cfg.Credentials {
 		acc.Add(cred.Project, cred.ID, cred.Secret.Reveal())

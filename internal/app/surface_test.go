@@ -76,7 +76,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.join("n", nil)
-	for _, path := range []string{"/", "/v1", "/v2/join", v1 + "/nothing", agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/", "/docs/x"} {
+	for _, path := range []string{"/nothing", "/v1", "/v2/join", v1 + "/nothing", agora + "/nothing", cn + "/agents/" + id + "/nothing", "/api/conversational-ai-agent/v2/projects/", "/docs/x"} {
 		s.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched with those values")
 	}
 	for path, words := range map[string]string{

@@ -1,0 +1,86 @@
+// The public API, as the pages use it.
+
+export class APIError extends Error {
+  constructor(status, body) {
+    super(body?.detail ?? body?.error?.message ?? `the server answered ${status}`);
+    this.status = status;
+  }
+}
+
+// request sends a request and returns its JSON, or null where the answer has none.
+export async function request(method, path, body, options = {}) {
+  const r = await fetch(path, {
+    method,
+    headers: body === undefined ? {} : {"Content-Type": "application/json"},
+    body: body === undefined ? undefined : JSON.stringify(body),
+    ...options,
+  });
+  const text = await r.text();
+  let json = null;
+  try { json = text ? JSON.parse(text) : null; } catch { /* no JSON: the status says enough */ }
+  if (!r.ok) throw new APIError(r.status, json);
+  return json;
+}
+
+export const get = (path, options) => request("GET", path, undefined, options);
+
+export const session = () => get("/v1/session");
+export const signIn = credential => request("POST", "/v1/session", undefined, {headers: {Authorization: "Bearer " + credential}});
+export const signOut = () => request("DELETE", "/v1/session");
+
+const agent = id => "/v1/agents/" + encodeURIComponent(id);
+
+// query returns a query string of the values that are set.
+export function query(values) {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(values)) if (v !== "" && v != null) q.set(k, v);
+  return q.size ? "?" + q : "";
+}
+
+export const calls = (filter, options) => get("/v1/agents" + query(filter), options);
+export const call = id => get(agent(id));
+export const join = body => request("POST", "/v1/agents", body);
+export const leave = id => request("POST", agent(id) + "/leave");
+export const interrupt = (id, body) => request("POST", agent(id) + "/interrupt", body);
+export const context = (id, body) => request("POST", agent(id) + "/context", body);
+export const tailOf = (id, after) => agent(id) + "/events" + query({after});
+
+// messages returns all messages of a call, page by page.
+export async function messages(id, options) {
+  const all = [];
+  for (let after = 0; ;) {
+    const page = await get(agent(id) + "/messages" + query({after_seq: after || "", limit: 500}), options);
+    all.push(...page.messages);
+    if (!page.next_after_seq) return all;
+    after = page.next_after_seq;
+  }
+}
+
+// chat asks for an answer and calls onText with each piece of it. A signal ends it early.
+export async function chat(id, text, onText, signal) {
+  const r = await fetch(agent(id) + "/chat/completions", {
+    method: "POST", signal,
+    headers: {"Content-Type": "application/json"},
+    body: JSON.stringify({stream: true, messages: [{role: "user", content: text}]}),
+  });
+  if (!r.ok) throw new APIError(r.status, await r.json().catch(() => null));
+  let rest = "";
+  for await (const bytes of decoded(r.body)) {
+    const lines = (rest + bytes).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
+      const piece = JSON.parse(line.slice(6)).choices?.[0]?.delta?.content;
+      if (piece) onText(piece);
+    }
+  }
+}
+
+async function* decoded(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const {done, value} = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}
