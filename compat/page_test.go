@@ -1,0 +1,245 @@
+package compat_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// tab is a page in a headless Chromium of its own.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+// openTab opens an address. Without Chromium it skips the test.
+func openTab(t *testing.T, url string, setup ...step) *tab {
+	t.Helper()
+	browser, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is not on this machine: install it, for example with apt-get install chromium")
+	}
+	alloc, endAlloc := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(browser), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 900), chromedp.WSURLReadTimeout(patience),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))...)
+	t.Cleanup(endAlloc)
+	ctx, end := chromedp.NewContext(alloc)
+	t.Cleanup(end)
+	b := &tab{t, ctx}
+	b.do(append(setup, chromedp.Navigate(url))...)
+	return b
+}
+
+// A step is something done on a page.
+type step = chromedp.Action[chromedp.Void]
+
+func (b *tab) do(steps ...step) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText`))
+		b.t.Fatalf("%v; the page shows:\n%s", err, text)
+	}
+}
+
+// value returns the value of an expression.
+func value[T any](b *tab, expression string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression[:min(len(expression), 200)], err)
+	}
+	return v
+}
+
+// waits until an expression is true.
+func (b *tab) waits(expression string) {
+	b.t.Helper()
+	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+}
+
+// shows waits until an element of a selector holds a text.
+func (b *tab) shows(selector, text string) {
+	b.t.Helper()
+	b.waits(`[...document.querySelectorAll(` + quote(selector) + `)].some(e => e.textContent.includes(` + quote(text) + `))`)
+}
+
+// clicks clicks the first element of a selector, once it is there and enabled.
+func (b *tab) clicks(selector string) {
+	b.t.Helper()
+	b.do(chromedp.WaitEnabled(chromedp.CSS(selector)), chromedp.Click(chromedp.CSS(selector)))
+}
+
+// types writes into a field, in place of what is in it.
+func (b *tab) types(selector, text string) {
+	b.t.Helper()
+	b.do(chromedp.WaitEnabled(chromedp.CSS(selector)), chromedp.Evaluate[chromedp.Void](`document.querySelector(`+quote(selector)+`).value = ""`), chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+func quote(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+// accessible fails the test for each rule of WCAG 2.1 AA that axe finds broken.
+func (b *tab) accessible() {
+	b.t.Helper()
+	axe, err := os.ReadFile("clients-node/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			b.t.Fatalf("axe-core is missing; run `npm ci --ignore-scripts` in compat/clients-node: %v", err)
+		}
+		b.t.Log("axe-core is missing, so accessibility was NOT checked: run npm ci --ignore-scripts in compat/clients-node")
+		return
+	}
+	b.do(chromedp.Evaluate[chromedp.Void](string(axe)))
+	broken := value[[]string](b, `axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+		.then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("; ")))`)
+	for _, rule := range broken {
+		b.t.Errorf("axe: %s", rule)
+	}
+}
+
+// picture writes what the page shows to a file of the folder in PICTURES, if that is set.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	dir := os.Getenv("PICTURES")
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// dark makes the page believe that its viewer prefers dark colours.
+var dark = chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+	_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
+	})
+	return err
+})
+
+const (
+	question = "When is my train?"
+	heard    = "The train leaves at nine from platform two."
+	unheard  = " Shall I book a seat for you?"
+	hostile  = `<script>alert(1)</script><img src=x onerror=alert(2)> which one?`
+)
+
+// trainCall plays a call in which one answer is interrupted and the caller says something hostile.
+func trainCall(t *testing.T, s *server) (id string) {
+	t.Helper()
+	id = s.join(t, "desk", object{"channel": "room-1", "llm": object{"greeting_message": "Central station, how can I help?"}})
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/chat/completions", object{"messages": []object{{"role": "user", "content": question}}}, nil)
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/interrupt", object{"heard": heard}, nil)
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/chat/completions", object{"messages": []object{{"role": "user", "content": hostile}}}, nil)
+	return id
+}
+
+// TestPageCall finds a call in the list, opens it, and looks at what was heard of an answer.
+func TestPageCall(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	id := trainCall(t, s)
+	b := openTab(t, s.url+"/")
+	b.shows(".calls td.words", "which one?")
+	b.shows(".calls tbody .n", "%")
+	b.accessible()
+	b.picture("calls.png")
+	b.clicks(".calls tbody th a")
+	b.shows(".transcript .said", hostile)
+	b.shows(".transcript del", unheard)
+	b.shows(".timeline .bar.unheard", strings.TrimSpace(unheard))
+	b.shows(".badge", "live")
+	if injected := value[int](b, `document.querySelectorAll("main img, main script").length`); injected > 0 {
+		t.Errorf("what the caller said made %d elements", injected)
+	}
+	b.clicks(".transcript li:nth-child(3) button")
+	b.shows("aside dd", "heard text from the platform")
+	b.shows("aside p", heard+unheard)
+	b.accessible()
+	b.picture("call.png")
+	at := value[string](b, `location.href`)
+	if want := s.url + "/calls/" + id + "?turn=3"; at != want {
+		t.Errorf("the address is %s, want %s", at, want)
+	}
+	// The address leads back to the same view, on a phone and in the dark.
+	phone := openTab(t, at, dark, chromedp.EmulateViewport(390, 844))
+	phone.shows("aside dd", "heard text from the platform")
+	if value[bool](phone, `document.documentElement.scrollWidth > innerWidth`) {
+		t.Error("the page is wider than a phone")
+	}
+	phone.accessible()
+	phone.picture("phone.png")
+}
+
+// TestPageLive: a call grows on the page, and does so again after the server was killed.
+func TestPageLive(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.join(t, "desk", nil)
+	b := openTab(t, s.url+"/calls/"+id)
+	say := func(s *server, text string) {
+		s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/messages", []object{{"role": "user", "content": text}}, nil)
+	}
+	b.shows(".badge", "live")
+	say(s, "the first words")
+	b.shows(".transcript .said", "the first words")
+	s.kill()
+	b.shows(".badge", "reconnecting")
+	again := start(t, "HEARDLOG_STORE=sqlite:"+s.store, "HEARDLOG_ADDR="+strings.TrimPrefix(s.url, "http://"))
+	say(again, "after the restart")
+	b.shows(".transcript .said", "after the restart")
+	if said := value[int](b, `document.querySelectorAll(".transcript li").length`); said != 2 {
+		t.Errorf("the page shows %d messages, want 2", said)
+	}
+	again.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/leave", nil, nil)
+	b.waits(`!document.querySelector(".badge")`)
+}
+
+// TestPageSignIn: with credentials the pages ask for one, and keep it where no script can read it.
+func TestPageSignIn(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_CREDENTIALS=acme=alice:wonderland")
+	b := openTab(t, s.url+"/")
+	b.shows("h1", "Sign in")
+	b.accessible()
+	b.types("[name=credential]", "alice:guess\n")
+	b.shows("[role=alert]", "not valid")
+	b.types("[name=credential]", "alice:wonderland\n")
+	b.shows("header", "project acme")
+	if cookies := value[string](b, `document.cookie`); cookies != "" {
+		t.Errorf("scripts can read the cookie %q", cookies)
+	}
+	b.do(chromedp.Reload())
+	b.shows("header", "project acme")
+	b.clicks(".who-am-i button")
+	b.shows("h1", "Sign in")
+}
+
+// TestPagePlayground: a newcomer asks, interrupts, and sees what the model is told next.
+func TestPagePlayground(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t, "-delay-chunk", "30ms")+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	b := openTab(t, s.url+"/playground")
+	b.types("[name=text]", question+"\n")
+	b.shows(".said", "The train")
+	b.clicks(".barge")
+	b.shows(".transcript .chip", "interrupted")
+	b.shows("aside pre", "user "+question)
+	b.accessible()
+	b.picture("playground.png")
+}
