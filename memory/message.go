@@ -332,7 +332,7 @@ func (m Message) InHistory() bool {
 	case User:
 		return m.Counts()
 	case Assistant:
-		return m.InMemory() && (len(m.ToolCalls) == 0 || m.Content != "")
+		return m.Counts() && (m.Content != "" || len(m.ToolCalls) == 0 && (m.Interrupted || len(m.Parts) > 0))
 	}
 	return false
 }

@@ -10,7 +10,7 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, path := range []string{"/", "/calls/x", "/playground", "/page/app.js", "/page/page.css", "/page/icon.svg"} {
+	for _, path := range []string{"/", "/calls/x", "/playground", "/page/app.js", "/page/page.css"} {
 		got := s.get(path).ok(nil)
 		if csp := got.header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; script-src 'self'; style-src 'self';") {
 			t.Errorf("%s: Content-Security-Policy %q", path, csp)

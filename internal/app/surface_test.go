@@ -28,7 +28,7 @@ func TestRoutesAreDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := handlers.New(handlers.Config{
-		Access: &handlers.Access{}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(),
+		Access: &handlers.Access{}, Metrics: handlers.NewMetrics(prometheus.NewRegistry()), MetricsPage: http.NotFoundHandler(), UI: true,
 	})
 	differ, err := sp.Routes(api)
 	if err != nil {
