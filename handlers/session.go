@@ -94,6 +94,9 @@ func (a sessionAPI) create(w http.ResponseWriter, r *http.Request) error {
 		scopes = access.Scopes()
 	}
 	k, err := a.access.Sessions.Create(r.Context(), caller.Project, access.Key{Name: caller.ID, Scopes: scopes, ExpiresMS: ends.UnixMilli()})
+	if fault.Is(err, fault.Quota) {
+		return fault.New(fault.Quota, "the project has %d sessions already, which is its limit; sign out of one", access.MaxKeys)
+	}
 	if err != nil {
 		return err
 	}

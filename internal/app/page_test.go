@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/heardlog/heardlog/internal/access"
 )
 
 // TestPages: the pages are there unless the setting removes them, and allow no inline script.
@@ -18,7 +20,7 @@ func TestPages(t *testing.T) {
 	}
 	s.get("/page/nothing.js").refused(http.StatusNotFound, "TaskNotFound", "no such file")
 	off := start(t, "HEARDLOG_UI=off")
-	for _, path := range []string{"/", "/page/app.js"} {
+	for _, path := range []string{"/", "/calls/x", "/playground", "/page/app.js"} {
 		off.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched")
 	}
 }
@@ -66,4 +68,16 @@ func TestSession(t *testing.T) {
 		t.Fatalf("revoke: %d %s", got.status, got.body)
 	}
 	s.do("GET", v1+"/session", nil, read...).refused(http.StatusUnauthorized, "InvalidPermission", "sign in again")
+
+	s.do("DELETE", v1+"/session", nil).refused(http.StatusUnauthorized, "InvalidPermission")
+	for range access.MaxKeys - 1 {
+		signIn(alice...)
+	}
+	s.do("POST", v1+"/session", nil, alice...).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "100 sessions")
+	start(t).do("POST", v1+"/session", nil).refused(http.StatusConflict, "TaskConflict", "no credentials")
+	limited := start(t, "HEARDLOG_RATE_LIMIT=1")
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		for limited.do(method, v1+"/session", nil).status != http.StatusTooManyRequests {
+		}
+	}
 }

@@ -95,9 +95,9 @@ func TestRememberExtracts(t *testing.T) {
 	if n := len(llm.Requests()); n != 2 {
 		t.Errorf("%d requests for two calls", n)
 	}
-	if got := s.metric(`heardlog_extractions_total{outcome="ok"}`); got != "1" {
-		t.Errorf("%s extractions after the restart", got)
-	}
+	waitFor(t, "the count of one extraction after the restart", func() bool { // it follows the facts
+		return strings.Contains(string(s.get("/metrics").ok(nil).body), `heardlog_extractions_total{outcome="ok"} 1`)
+	})
 }
 
 // scripted is an LLM that answers requests in turn with streams.

@@ -1,0 +1,55 @@
+package app_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/examples/fakellm/fake"
+)
+
+// TestResponses plays a turn with the Responses API on each of its paths, and what can go wrong
+// there.
+func TestResponses(t *testing.T) {
+	t.Parallel()
+	_, base := upstream(t, fake.Script{Answer: "Hi."})
+	s := start(t, "HEARDLOG_LLM_URL="+base, "HEARDLOG_MAX_BODY=16384", "HEARDLOG_MAX_AGENTS=1")
+	id := s.join("n", nil)
+	const one = `{"model":"m","input":"first"}`
+	for path, headers := range map[string][]string{v1 + "/responses": {"X-Agent-Id", id}, agent(id, "/responses"): nil} {
+		var made struct {
+			ID, Status string
+			Output     []struct{ Content []struct{ Text string } }
+		}
+		s.post(path, one, headers...).ok(&made)
+		if made.Status != "completed" || len(made.Output) != 1 || made.Output[0].Content[0].Text != "Hi." {
+			t.Errorf("%s: %+v", path, made)
+		}
+		got := s.post(path, `{"model":"m","input":"first","stream":true}`, headers...)
+		if got.status != http.StatusOK || !strings.Contains(string(got.body), "event: response.completed") {
+			t.Errorf("%s streams %d %s", path, got.status, got.body)
+		}
+		s.post(path, `{"model":"m","input":"`+strings.Repeat("x", 20000)+`"}`, headers...).failed(413, "too_large", "16384")
+		read := v1 + "/responses/"
+		if headers == nil {
+			read = agent(id, "/responses/")
+		}
+		s.get(read + made.ID).ok(nil)
+		s.get(read+"nothing").failed(404, "not_found", "nothing")
+	}
+	s.post(v1+"/responses", one, "X-Agent-Id", "a b").failed(404, "not_found", "agent")
+	s.post(v1+"/responses", one, "X-Agent-Id", "new").failed(422, "quota", "1")
+	s.post(agent("unknown", "/responses"), one).failed(404, "not_found", "agent")
+	s.post(agent(id, "/leave"), nil).ok(nil)
+	s.post(v1+"/responses", one, "X-Agent-Id", id).failed(410, "stopped", id)
+	s.post(agent(id, "/responses"), one).failed(410, "stopped", "OK")
+
+	closed, limited := start(t, twoTenants), start(t, "HEARDLOG_RATE_LIMIT=1")
+	for _, path := range []string{v1 + "/responses", agent("x", "/responses")} {
+		for method, path := range map[string]string{"POST": path, "GET": path + "/r"} {
+			closed.do(method, path, one).failed(401, "unauthenticated", "authorization")
+			for limited.do(method, path, one).status != http.StatusTooManyRequests {
+			}
+		}
+	}
+}
