@@ -211,7 +211,8 @@ func TestResponsePrevious(t *testing.T) {
 	}
 }
 
-// TestResponseBranch checks what becomes of an answer when a later request names the one before it.
+// TestResponseBranch: a request that names the response before the last one turns the last answer
+// into a ghost.
 func TestResponseBranch(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)

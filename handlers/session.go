@@ -13,7 +13,8 @@ import (
 )
 
 // A session is a browser's sign-in: a key of its own in an HttpOnly cookie, with the scopes of the
-// credential that it was made with. It ends with that credential, and after sessionLife.
+// credential that it was made with. It ends when that key is revoked, when the settings no longer
+// have a credential of that ID, and after sessionLife.
 const (
 	sessionCookie = "heardlog_session"
 	sessionLife   = 12 * time.Hour
@@ -35,7 +36,7 @@ func (c *Access) ofCookie(r *http.Request) (_ access.Caller, ok bool, _ error) {
 	}
 	session, err := c.Sessions.Check(r.Context(), "", cookie.Value)
 	if err == nil {
-		session.Stored, err = c.holds(r.Context(), session.Name)
+		session.Stored, err = c.holds(r.Context(), session.Project, session.Name)
 	}
 	if fault.Is(err, fault.Unauthenticated) {
 		err = fault.New(fault.Unauthenticated, "the session has ended; sign in again")
@@ -44,9 +45,10 @@ func (c *Access) ofCookie(r *http.Request) (_ access.Caller, ok bool, _ error) {
 	return session, true, err
 }
 
-// holds returns nil as long as the credential with the ID is valid, and whether it is a stored key.
-func (c *Access) holds(ctx context.Context, id string) (stored bool, _ error) {
-	if _, ok := c.byID[id]; ok {
+// holds returns nil as long as the project has the credential with the ID, and whether it is a
+// stored key.
+func (c *Access) holds(ctx context.Context, project, id string) (stored bool, _ error) {
+	if cred, ok := c.byID[id]; ok && cred.project == project {
 		return false, nil
 	}
 	return true, c.Keys.Valid(ctx, id)
@@ -63,9 +65,6 @@ type sessionJSON struct {
 }
 
 func (a sessionAPI) get(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	caller := infoOf(r).caller
 	out := sessionJSON{Project: caller.Project, Scopes: caller.Scopes, Open: caller.ID == ""}
 	if out.Scopes == nil {
@@ -76,9 +75,6 @@ func (a sessionAPI) get(w http.ResponseWriter, r *http.Request) error {
 
 // create makes a session with the credentials of the request.
 func (a sessionAPI) create(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	caller := infoOf(r).caller
 	if caller.ID == "" {
 		return fault.New(fault.Conflict, "this server has no credentials, so there is nothing to sign in with")
@@ -107,9 +103,6 @@ func (a sessionAPI) create(w http.ResponseWriter, r *http.Request) error {
 
 // delete ends the session of the request's cookie. It is no error if there is none.
 func (a sessionAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	if cookie, err := r.Cookie(sessionCookie); err == nil && a.access.Sessions != nil {
 		if id := access.KeyID(cookie.Value); id != "" {
 			if _, err := a.access.Sessions.Revoke(r.Context(), projectOf(r), id); err != nil && !fault.Is(err, fault.NotFound) {

@@ -124,8 +124,8 @@ type AgentQuery struct {
 	NoTotal      bool // leaves Total and Truncated of the page unset
 }
 
-// AgentPlace is where an agent stands in a list: by its start, then by its number in the store. The
-// zero value is no place.
+// AgentPlace is an agent's position in a list, which is ordered by start and then by number in the
+// store. The zero value is no position.
 type AgentPlace struct{ StartMS, No int64 }
 
 // String returns the place as a cursor, "" for none.

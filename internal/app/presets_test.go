@@ -12,7 +12,7 @@ import (
 )
 
 // TestPresetsInTheProxy: under each preset the upstream gets what POST …/context shows for the same
-// words. Only, the proxy joins words in a row that nobody answered.
+// words, except that the proxy joins user messages in a row.
 func TestPresetsInTheProxy(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "ok"})

@@ -27,7 +27,8 @@ const (
 	failed     = "failed"
 )
 
-// Response is a response. What a client asked for stands in it as it was sent.
+// Response is the answer to a request, in the form of the Responses API. It repeats the settings of
+// the request as the client sent them.
 type Response struct {
 	ID         string      `json:"id"`
 	Object     string      `json:"object"`
