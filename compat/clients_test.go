@@ -3,6 +3,7 @@ package compat_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -47,11 +48,19 @@ func (s *server) checked(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
+	reverse := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport:     s.client.Transport,
 		FlushInterval: -1,
-	})
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise net/http closes the request's body as soon as the answer begins, and the
+		// transport, if it has not seen the body's end yet, cuts the answer (golang/go#40747).
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		reverse.ServeHTTP(w, r)
+	}))
 	t.Cleanup(proxy.Close)
 	return proxy.URL
 }
