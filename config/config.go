@@ -66,6 +66,7 @@ type Config struct {
 	Embeddings        Embeddings
 	Summaries         int           `env:"HEARDLOG_SUMMARIES" envDefault:"8" validate:"min=0,max=1000"`
 	Policy            window.Policy `env:"HEARDLOG_POLICY" envDefault:"recent"`
+	MemoryModel       string        `env:"HEARDLOG_MEMORY_MODEL" validate:"line"`
 	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
 	Redact            []Redact      `env:"HEARDLOG_REDACT"`
 

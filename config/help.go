@@ -49,6 +49,7 @@ var help = map[string]string{
 	"HEARDLOG_MAX_MESSAGES":            "Messages that one agent may have. New ones beyond it are refused; answers to earlier messages are still stored. 0 = no limit.",
 	"HEARDLOG_SUMMARIES":               "Summaries of long conversations made at the same time, for agents whose policy wants them. 0 = no summaries.",
 	"HEARDLOG_POLICY":                  "Which part of the memory an LLM gets, unless the agent's policy differs: a preset (recent, pairs, rounds, tokens, limits, full) or a JSON object; see GET /v1/policies.",
+	"HEARDLOG_MEMORY_MODEL":            "File with an OSSA MemoryModel document, YAML or JSON, for agents whose join names no model. Variables in it are those of the environment. If empty, there is none.",
 	"HEARDLOG_RETENTION":               "How long a stopped agent is kept. 0 = forever.",
 	"HEARDLOG_REDACT":                  "Personal data to replace in texts before they are stored or sent in events: some of card, iban, phone and email, comma separated, or a JSON array of {project, types, own, upstream}. Without project, an entry is for every project.",
 	"HEARDLOG_RATE_LIMIT":              "What one project may do per second at each server: a number of requests, or a list such as requests=100,messages=2000,bytes=4000000. Messages count when they are stored, bytes are those of request bodies. 0 = no limit.",

@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/platform"
@@ -26,7 +27,8 @@ type agentAPI struct {
 	callers    *caller.Service
 	recall     *recall.Service
 	remember   *remember.Service // nil remembers nothing
-	remembers  memory.Remember   // the settings of joins that do not say
+	models     *model.Service
+	remembers  memory.Remember // the settings of joins that do not say
 	now        func() time.Time
 	defaultLLM bool // the server has an LLM for agents without one
 	platforms  *platform.Set
@@ -45,6 +47,8 @@ type agentJSON struct {
 	StoppedAt string            `json:"stopped_at,omitempty"`
 	Messages  int64             `json:"messages"`
 	Turns     int64             `json:"turns"`
+	Model     string            `json:"memory_model,omitempty"`
+	Settings  *settingsJSON     `json:"settings,omitempty"`
 	callJSON
 }
 
@@ -70,7 +74,7 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 	g := &h.Agent
 	out := agentJSON{
 		AgentID: g.ID, Name: g.ShownName(), Channel: g.Settings.Channel, Status: g.Status.String(), UserID: g.Settings.Scope.UserID, Labels: g.Settings.Labels,
-		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, callJSON: a.call(g),
+		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, callJSON: a.call(g),
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
@@ -87,7 +91,9 @@ func (a agentAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return encode(w, http.StatusOK, a.agentJSON(&h))
+	out := a.agentJSON(&h)
+	out.Settings = a.settingsJSON(&h.Agent)
+	return encode(w, http.StatusOK, out)
 }
 
 // updateFields are the fields that update may change. They come in properties, or bare from one

@@ -27,6 +27,7 @@ import (
 	"github.com/heardlog/heardlog/memory/facts"
 	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/memory/vector"
@@ -50,6 +51,7 @@ type Config struct {
 	Conversations   kv.Conversations
 	Working         *kv.Working
 	Vectors         *vector.Service
+	Models          *model.Service // nil: there are none, and none can be stored
 	Webhooks        *webhook.Service
 	Access          *Access
 	UI              bool          // serve the pages of package page
@@ -100,6 +102,9 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Models == nil {
+		c.Models = &model.Service{}
+	}
 	if c.Quota == nil {
 		none := func(context.Context) ([]memory.Usage, error) { return nil, nil }
 		c.Quota = quota.New(quota.Config{Count: none, Now: c.Now})
@@ -148,11 +153,11 @@ func New(c Config) *chi.Mux {
 		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
 	a := &api{
-		agents:        agentAPI{bodies: b, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
+		agents:        agentAPI{bodies: b, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, now: c.Now},
-		models:        modelAPI{bodies: b},
+		models:        modelAPI{bodies: b, models: c.Models},
 		items:         itemAPI{bodies: b, items: c.Items, now: c.Now},
 		recall:        recallAPI{bodies: b, recall: c.Recall, callers: c.Callers, facts: c.Facts, memory: c.Memory, now: c.Now},
 		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers},

@@ -60,7 +60,7 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 		if err := in.checkProperties(w, r); err != nil {
 			return err
 		}
-		settings, inherit, err := a.settings(in, kind)
+		settings, inherit, err := a.settings(r, in, kind)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (in joinRequest) checkProperties(w http.ResponseWriter, r *http.Request) er
 }
 
 // settings reads and checks a join's properties.
-func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
+func (a agentAPI) settings(r *http.Request, in joinRequest, kind joinKind) (memory.Settings, memory.Inherit, error) {
 	var wrap joinWrap
 	if len(in.Properties) > 0 && string(in.Properties) != "null" {
 		if err := json.Unmarshal(in.wrapped(), &wrap); err != nil {
@@ -136,7 +136,19 @@ func (a agentAPI) settings(in joinRequest, kind joinKind) (memory.Settings, memo
 		return memory.Settings{}, "", err
 	}
 	out.Memory.Remember, err = remember.Decode("properties.heardlog.remember", p.Heardlog.Remember, a.remembers)
-	return out, p.Heardlog.Session.inherit(), err
+	if err != nil {
+		return memory.Settings{}, "", err
+	}
+	inherit := p.Heardlog.Session.inherit()
+	model, err := a.models.ForJoin(r.Context(), projectOf(r), "properties.heardlog.memory_model", p.Heardlog.Model)
+	if err != nil || model == nil {
+		return out, inherit, err
+	}
+	inherit = model.Apply(&out, inherit)
+	if on := p.Heardlog.Working.Enabled; on != nil {
+		out.Memory.Working.Off = !*on
+	}
+	return out, inherit, nil
 }
 
 // rules checks what tags cannot, under every base.

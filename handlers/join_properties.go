@@ -59,6 +59,7 @@ type joinProperties struct {
 		Projection   string              `json:"projection" validate:"omitempty,oneof=heard_only heard_marked heard_and_unsaid generated"`
 		Words        projectionWords     `json:"projection_words"`
 		Transform    transformProperties `json:"transform"`
+		Model        string              `json:"memory_model"`
 		Policy       json.RawMessage     `json:"policy"`
 		Mode         string              `json:"mode" validate:"omitempty,oneof=inject reconcile"`
 		Duplicates   string              `json:"duplicates" validate:"omitempty,oneof=supersede join"`

@@ -14,18 +14,21 @@ type sessionProperties struct {
 }
 
 func (p *sessionProperties) rules() error {
-	if p.Persist != nil && !*p.Persist && p.inherit() != memory.InheritNone {
+	if p.Persist != nil && !*p.Persist && p.Inherit != "" && p.Inherit != string(memory.InheritNone) {
 		return fault.At(fault.Invalid, "properties.heardlog.session.inherit", "%q contradicts persist_across_invocations, which is false; leave one of them out", p.Inherit)
 	}
 	return nil
 }
 
-// inherit returns what is taken over. Without inherit, persist_across_invocations means everything.
+// inherit returns what is taken over, "" if the join does not say. Without inherit,
+// persist_across_invocations means everything or nothing.
 func (p *sessionProperties) inherit() memory.Inherit {
 	switch {
 	case p.Inherit != "":
 		return memory.Inherit(p.Inherit)
-	case p.Persist != nil && *p.Persist:
+	case p.Persist == nil:
+		return ""
+	case *p.Persist:
 		return memory.InheritFull
 	}
 	return memory.InheritNone

@@ -156,6 +156,10 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/usage", agora(read, a.usage.get))
 	r.Get("/policies", agora(read, a.context.policies))
 	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
+	r.Get("/memory-models", agora(read, a.models.list))
+	r.Put("/memory-models/{name}", agora(write, a.models.put))
+	r.Get("/memory-models/{name}", agora(read, a.models.get))
+	r.Delete("/memory-models/{name}", agora(write, a.models.delete))
 
 	r.Get("/conversations", agora(read, a.conversations.list))
 	r.Delete("/conversations", agora(write, a.conversations.clear))

@@ -152,6 +152,14 @@ type Memory struct {
 	Working WorkingSettings `json:"working,omitzero"`
 	// Remember are the settings of the caller's long-term memory.
 	Remember Remember `json:"remember,omitzero"`
+	// Model is the name of the memory model that the settings came from; "" for none. MaxSessions
+	// is how many agents with it may be live in the project; 0 = no limit of its own.
+	Model       string `json:"model,omitempty"`
+	MaxSessions int    `json:"max_sessions,omitempty"`
+	// Checkpoints is how often the memory is saved.
+	Checkpoints Checkpoints `json:"checkpoints,omitzero"`
+	// Kept is what happens to the conversation after its end.
+	Kept Kept `json:"kept,omitzero"`
 	// Known is what the prompts have of the caller; nil before the first that may have it. It is
 	// immutable.
 	Known *Known `json:"known,omitempty"`
@@ -163,6 +171,21 @@ type WorkingSettings struct {
 	Off       bool `json:"off,omitempty"`
 	MaxSizeMB int  `json:"max_size_mb,omitempty"` // the server's limit holds beside it
 	TTL       int  `json:"ttl,omitempty"`         // seconds that an entry lives if the call does not say
+}
+
+// Checkpoints is how often an agent's memory is saved (package checkpoint). Without EverySeconds it
+// is saved on demand only.
+type Checkpoints struct {
+	EverySeconds int  `json:"every_seconds,omitempty"`
+	Max          int  `json:"max,omitempty"` // how many are kept; 0 = the default
+	Plain        bool `json:"plain,omitempty"`
+}
+
+// Kept is what happens to a conversation after its end. The zero value leaves that to the server.
+type Kept struct {
+	Days      int  `json:"days,omitempty"` // until it is erased; 0 = as long as the server keeps it
+	Unindexed bool `json:"unindexed,omitempty"`
+	Summarize bool `json:"summarize,omitempty"` // as a whole, in the background
 }
 
 // Since returns the messages, which are in order of Seq, from the start of the memory on.

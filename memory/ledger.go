@@ -168,13 +168,30 @@ type Tag struct{ Name, Value string }
 // find no agent.
 const MaxTag = 512
 
-// Tags returns the tags of an agent, sorted by name.
+// ModelTag is the tag with the memory model of an agent. A label of that name is no tag beside it.
+const ModelTag = "heardlog.memory_model"
+
+// ErrSessions returns the fault.Quota of an agent whose memory model has as many live agents as it
+// allows.
+func (a *Agent) ErrSessions() error {
+	m := &a.Settings.Memory
+	return fault.New(fault.Quota, "the project runs %d agents with the memory model %q already, which is its max_sessions", m.MaxSessions, m.Model)
+}
+
+// Tags returns the tags of an agent.
 func (a *Agent) Tags() []Tag {
 	var out []Tag
 	if user := a.Settings.Scope.UserID; user != "" && len(user) <= MaxTag {
 		out = append(out, Tag{"", user})
 	}
+	model := a.Settings.Memory.Model
+	if model != "" {
+		out = append(out, Tag{ModelTag, model})
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.Settings.Labels)) {
+		if name == ModelTag && model != "" {
+			continue
+		}
 		if value := a.Settings.Labels[name]; name != "" && len(name)+len(value) <= MaxTag {
 			out = append(out, Tag{name, value})
 		}
@@ -256,8 +273,8 @@ type Ledger interface {
 	// If an agent of the project has the same JoinKey (not empty), Create writes nothing and
 	// returns that agent with created=false. It fails with *NameTakenError if a live agent of the
 	// project has the name or, among its Settings.Call.Keys, one of the new agent's; with
-	// fault.Quota if limit > 0 and the project has that many live agents; with fault.Conflict if
-	// the ID is in use.
+	// fault.Quota if limit > 0 and the project has that many live agents, or if it has MaxSessions
+	// live agents with the agent's memory model; with fault.Conflict if the ID is in use.
 	Create(ctx context.Context, a Agent, limit int, c Change) (stored Agent, created bool, err error)
 	// Update runs a decision on the agent and stores its change. Decisions about one agent run one
 	// after the other. Changes of many agents share a commit, and one that fails does not fail its

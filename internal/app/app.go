@@ -34,6 +34,7 @@ import (
 	"github.com/heardlog/heardlog/memory/facts"
 	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -63,6 +64,7 @@ type App struct {
 	working   *kv.Working
 	recall    *recall.Service
 	vectors   *vector.Service
+	models    *model.Service
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
@@ -101,6 +103,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	undo = append(undo, a.store.Close)
 	acc, err := a.newAccess(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if a.models, err = newModels(c, a.store, a.now); err != nil {
 		return nil, err
 	}
 	a.ids = &ids{now: a.now}
@@ -187,6 +192,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Recall:   a.recall,
 		Facts:    a.facts,
 		Vectors:  a.vectors,
+		Models:   a.models,
 		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
@@ -275,8 +281,12 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 		if err := a.callers.CheckCall(ctx, project, id, call); err != nil {
 			return "", err
 		}
+		inherit := memory.Inherit("")
+		if m := a.models.Default; m != nil {
+			inherit = m.Apply(&settings, inherit)
+		}
 		agent, err := a.service.Join(ctx, agents.JoinRequest{
-			Project: project, ID: id, Name: name, Settings: settings, Properties: []byte("{}"),
+			Project: project, ID: id, Name: name, Settings: settings, Properties: []byte("{}"), Inherit: inherit,
 		})
 		if taken, ok := errors.AsType[*memory.NameTakenError](err); ok && taken.AgentID == id {
 			return id, nil // another call has started it meanwhile

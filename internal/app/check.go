@@ -35,6 +35,9 @@ func Check(c config.Config) error {
 	if _, err := newPlatforms(c); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := defaultModel(c); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

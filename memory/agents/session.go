@@ -199,14 +199,14 @@ func (s *Service) create(ctx context.Context, a memory.Agent, c memory.Change) (
 		if err := store(); !fault.Is(err, fault.Quota) {
 			return stored, created, err
 		}
-		dropped, dropErr := s.dropIdlest(ctx, a.Project)
+		dropped, dropErr := s.dropIdlest(ctx, &a)
 		if dropErr != nil {
 			return stored, created, dropErr
 		}
 		if dropped {
 			continue
 		}
-		if s.live.running(a.Project) >= s.cfg.MaxAgents {
+		if a.Settings.Memory.MaxSessions > 0 || s.live.running(a.Project) >= s.cfg.MaxAgents {
 			return stored, created, err
 		}
 		select { // some agents are stored but not registered here yet
@@ -221,9 +221,15 @@ func (s *Service) create(ctx context.Context, a memory.Agent, c memory.Change) (
 // unknownWait is how long a join waits for agents that have just started to be registered.
 const unknownWait = 5 * time.Millisecond
 
-// dropIdlest ends the agent of the project that was idle for longest; false where none is idle.
-func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) {
-	k, since, ok := s.live.idlest(project, s.cfg.Now())
+// dropIdlest ends the agent of the project that was idle for longest; false where none is idle. For
+// a new agent whose memory model has all its sessions, only agents with that model may go.
+func (s *Service) dropIdlest(ctx context.Context, a *memory.Agent) (bool, error) {
+	project := a.Project
+	only, err := s.sessions(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	k, since, ok := s.live.idlest(project, only, s.cfg.Now())
 	if !ok {
 		return false, nil
 	}
@@ -232,7 +238,7 @@ func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) 
 			return false, err
 		}
 	}
-	err := s.stop(ctx, project, k.id, EndDropped, "", func(a memory.Agent) error {
+	err = s.stop(ctx, project, k.id, EndDropped, "", func(a memory.Agent) error {
 		if !a.Status.Ended() && s.live.activity(k, s.cfg.Now()).After(since) {
 			return errNotDue // the agent was asked for in the meantime
 		}
@@ -242,6 +248,27 @@ func (s *Service) dropIdlest(ctx context.Context, project string) (bool, error) 
 		err = nil // there is another to be found
 	}
 	return err == nil, err
+}
+
+// sessions returns the live agents with the memory model of a new one if there are as many as the
+// model allows, else nil.
+func (s *Service) sessions(ctx context.Context, a *memory.Agent) (map[string]bool, error) {
+	m := &a.Settings.Memory
+	if m.MaxSessions == 0 {
+		return nil, nil
+	}
+	page, err := s.cfg.Ledger.Agents(ctx, memory.AgentQuery{
+		Project: a.Project, Labels: map[string]string{memory.ModelTag: m.Model}, Limit: m.MaxSessions, NoTotal: true,
+		Statuses: []memory.Status{memory.Idle, memory.Starting, memory.Running, memory.Stopping, memory.Recovering},
+	})
+	if err != nil || len(page.Heads) < m.MaxSessions {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for i := range page.Heads {
+		out[page.Heads[i].Agent.ID] = true
+	}
+	return out, nil
 }
 
 // running returns how many live agents of a project are registered.
@@ -261,12 +288,12 @@ func (r *registry) running(project string) (n int) {
 }
 
 // idlest returns the live agent of a project that has been idle longest, and since when; ok is
-// false if all are busy.
-func (r *registry) idlest(project string, now time.Time) (out agentKey, since time.Time, ok bool) {
+// false if all are busy. Unless only is nil, it is one of those.
+func (r *registry) idlest(project string, only map[string]bool, now time.Time) (out agentKey, since time.Time, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for k, a := range r.agents {
-		if k.project != project {
+		if k.project != project || only != nil && !only[k.id] {
 			continue
 		}
 		a.mu.Lock()

@@ -114,13 +114,17 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 // room returns an error if a new live agent cannot be created: its name or a key is taken, or the
 // project has too many.
 func (s *Store) room(a *memory.Agent, limit int) error {
-	live := 0
+	live, sessions := 0, 0
+	own := &a.Settings.Memory
 	for k, other := range s.agents {
 		h := &other.head.Agent
 		if k.project != a.Project || h.Status.Ended() {
 			continue
 		}
 		live++
+		if own.Model != "" && h.Settings.Memory.Model == own.Model {
+			sessions++
+		}
 		if a.Name != "" && h.Name == a.Name {
 			err := fault.At(fault.Conflict, "name", "a running agent has the name %q already", a.Name)
 			return &memory.NameTakenError{AgentID: k.id, Err: err}
@@ -133,6 +137,9 @@ func (s *Store) room(a *memory.Agent, limit int) error {
 	}
 	if limit > 0 && live >= limit {
 		return fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
+	}
+	if own.MaxSessions > 0 && sessions >= own.MaxSessions {
+		return a.ErrSessions()
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ func (c *checker) object(s *jsonschema.Schema, path string, given map[string]any
 		out[key] = given[key]
 		if child := property(s, key); child != nil {
 			out[key] = c.value(child, joinPath(s, path, key), given[key], s.WriteOnly)
+		} else if _, flag := given[key].(bool); key == "optional" && flag {
+			continue // see host.refuse
 		} else if len(s.Properties) > 0 { // one without properties may hold anything
 			c.unsupported = append(c.unsupported, Problem{joinPath(s, path, key), "is not known here"})
 		}

@@ -18,14 +18,18 @@ func isOn(m map[string]any) bool {
 	return !ok || v
 }
 
-// setMeaning sets Policy, Session and WorkingMemory from short_term. The document is valid, so its
-// values have the types of the schema.
+// setMeaning sets what the sections mean here. The document is valid, so its values have the types
+// of the schema.
 func (r *Report) setMeaning() {
-	short := section(r.Effective, "short_term")
-	if short == nil {
-		return
+	if short := section(r.Effective, "short_term"); short != nil {
+		r.setShort(short, isOn(short))
 	}
-	on := isOn(short)
+	if long := section(r.Effective, "long_term"); long != nil && isOn(long) {
+		r.setLong(long)
+	}
+}
+
+func (r *Report) setShort(short map[string]any, on bool) {
 	if m := section(short, "conversation_context"); m != nil {
 		r.Policy = policy(m, on)
 	}
@@ -40,6 +44,22 @@ func (r *Report) setMeaning() {
 		r.Session = &Session{}
 		r.Session.TTLSeconds, _ = m["session_ttl_seconds"].(int64)
 		r.Session.Persist, _ = m["persist_across_invocations"].(bool)
+		r.MaxSessions, _ = m["max_sessions"].(int64)
+	}
+}
+
+func (r *Report) setLong(long map[string]any) {
+	if m := section(long, "agent_state"); m != nil && isOn(m) {
+		r.AgentState = &AgentState{}
+		r.AgentState.IntervalSeconds, _ = m["checkpoint_interval_seconds"].(int64)
+		r.AgentState.MaxCheckpoints, _ = m["max_checkpoints"].(int64)
+		r.AgentState.Compression, _ = m["compression"].(bool)
+	}
+	if m := section(long, "conversation_history"); m != nil && isOn(m) {
+		r.History = &History{}
+		r.History.RetentionDays, _ = m["retention_days"].(int64)
+		r.History.Indexing, _ = m["indexing"].(bool)
+		r.History.Summarization, _ = m["summarization"].(bool)
 	}
 }
 
@@ -64,31 +84,4 @@ func policy(m map[string]any, on bool) *window.Policy {
 	p.IncludeSystem, p.IncludeToolResults = boolean("include_system_messages"), boolean("include_tool_results")
 	p.Strategy = window.Strategy(strategy)
 	return p
-}
-
-// addUnsupported notes the parts of a valid document that have no effect. m is the effective
-// document, and given is as the sender wrote it: what only a default put in is not noted.
-func (c *checker) addUnsupported(m, given map[string]any) {
-	note := func(path, why string) { c.unsupported = append(c.unsupported, Problem{path, why}) }
-	short := section(m, "short_term")
-	if p, _ := short["provider"].(string); p != "in_memory" && p != "" {
-		note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
-	}
-	if section(given, "short_term", "connection") != nil {
-		note("short_term.connection", "Heardlog connects to nothing: the memory is in this server's store")
-	}
-	if section(short, "working_memory")["namespaced"] == false {
-		note("short_term.working_memory.namespaced", "each agent has its own working memory")
-	}
-	if _, ok := section(given, "short_term", "session_state")["max_sessions"]; ok {
-		note("short_term.session_state.max_sessions", "the server limits the agents of a project: HEARDLOG_MAX_AGENTS, HEARDLOG_OVER_MAX_AGENTS")
-	}
-	if section(given, "long_term") != nil && isOn(section(m, "long_term")) {
-		note("long_term", "is only checked")
-	}
-	for _, name := range []string{"provider_interface", "lifecycle"} {
-		if section(given, name) != nil {
-			note(name, "is only checked")
-		}
-	}
 }

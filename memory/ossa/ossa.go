@@ -39,6 +39,20 @@ type Session struct {
 	Persist    bool  `json:"persist_across_invocations"`
 }
 
+// AgentState is how often the memory of an agent is saved, and how many checkpoints are kept.
+type AgentState struct {
+	IntervalSeconds int64 `json:"checkpoint_interval_seconds"`
+	MaxCheckpoints  int64 `json:"max_checkpoints"`
+	Compression     bool  `json:"compression"`
+}
+
+// History is what happens to a conversation after its end.
+type History struct {
+	RetentionDays int64 `json:"retention_days"`
+	Indexing      bool  `json:"indexing"`
+	Summarization bool  `json:"summarization"`
+}
+
 // WorkingMemory has the form of properties.heardlog.working_memory.
 type WorkingMemory struct {
 	Enabled    bool  `json:"enabled"`
@@ -58,6 +72,13 @@ type Report struct {
 	Policy        *window.Policy `json:"policy,omitempty"`
 	Session       *Session       `json:"session,omitempty"`
 	WorkingMemory *WorkingMemory `json:"working_memory,omitempty"`
+	// MaxSessions is how many agents may run by the document at a time; 0 = no limit.
+	MaxSessions int64 `json:"max_sessions,omitempty"`
+	// AgentState and History are what long_term means here.
+	AgentState *AgentState `json:"agent_state,omitempty"`
+	History    *History    `json:"conversation_history,omitempty"`
+	// Refused lists what this server cannot do. A document with any cannot be loaded.
+	Refused []Problem `json:"refused,omitempty"`
 	// NotSupported lists what the document may hold but has no effect.
 	NotSupported []Problem `json:"not_supported"`
 }
@@ -71,6 +92,7 @@ type Document struct {
 	Part string
 	// Variables holds the values of ${NAME} in texts.
 	Variables map[string]string
+	Host      Host
 }
 
 // All is the Part of a document that may lack required values.
@@ -110,7 +132,7 @@ func Validate(d Document) (Report, error) {
 	}
 	out.Effective = wrap(at, effective)
 	out.setMeaning()
-	c.addUnsupported(out.Effective, wrap(at, given))
+	c.judge(&out, wrap(at, given), d.Host)
 	out.NotSupported = atMost(c.unsupported)
 	return out, nil
 }

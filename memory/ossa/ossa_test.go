@@ -105,7 +105,7 @@ func TestEveryDefault(t *testing.T) {
 				t.Errorf("%s of part %q: %s", section, d.Part, diff)
 			}
 		}
-		if got := paths(r.NotSupported); d.Part == ossa.All && got != "" || d.Part == "" && got != "long_term" {
+		if got := paths(append(r.NotSupported, r.Refused...)); got != "" {
 			t.Errorf("part %q: not supported %q", d.Part, got)
 		}
 	}
@@ -134,7 +134,7 @@ func TestMeaning(t *testing.T) {
 		paths = append(paths, p.Path)
 	}
 	if d := cmp.Diff([]string{
-		"short_term.colour", "short_term.provider", "short_term.connection", "short_term.working_memory.namespaced", "short_term.session_state.max_sessions", "long_term",
+		"short_term.colour", "short_term.provider", "short_term.connection", "short_term.working_memory.namespaced",
 	}, paths); d != "" {
 		t.Errorf("not supported (-want +got):\n%s", d)
 	}

@@ -39,7 +39,7 @@ func (s *Store) Create(ctx context.Context, w memory.Write, limit int) (no int64
 // create checks that the agent can be created, and writes it.
 func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit int) (no int64, existing string, wake bool, err error) {
 	a := &w.Head.Agent
-	if limit > 0 { // joins that count agents do so one after the other
+	if limit > 0 || a.Settings.Memory.MaxSessions > 0 { // joins that count agents do so one after the other
 		_, err := tx.Exec(ctx, "INSERT INTO project_gate (project) VALUES ($1) ON CONFLICT DO NOTHING", stored(a.Project))
 		if err == nil {
 			_, err = tx.Exec(ctx, "SELECT 1 FROM project_gate WHERE project = $1 FOR UPDATE", stored(a.Project))
@@ -104,7 +104,7 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 	project := stored(a.Project)
 	var named, sameID *int64
 	var joined, namedID, keyID, heldKey *string
-	var live int
+	var live, sessions int
 	var endpoints int64
 	b := &pgx.Batch{}
 	one := func(into ...any) func(pgx.Row) error {
@@ -130,6 +130,10 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 		if limit > 0 {
 			b.Queue("SELECT count(*) FROM (SELECT 1 FROM agent WHERE project = $1 AND status NOT IN (4, 6) LIMIT $2) l", project, limit).QueryRow(one(&live))
 		}
+		if m := &a.Settings.Memory; m.MaxSessions > 0 {
+			b.Queue(`SELECT count(*) FROM agent a WHERE a.project = $1 AND a.status NOT IN (4, 6)
+				AND EXISTS (SELECT 1 FROM agent_tag g WHERE g.agent_no = a.no AND g.name = $2 AND g.value = $3)`, project, memory.ModelTag, stored(m.Model)).QueryRow(one(&sessions))
+		}
 	}
 	b.Queue("SELECT no FROM agent WHERE project = $1 AND id = $2", project, stored(a.ID)).QueryRow(one(&sameID))
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
@@ -149,6 +153,8 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 		return "", memory.KeyTaken(shown(*heldKey), shown(*keyID))
 	case limit > 0 && live >= limit:
 		return "", fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
+	case a.Settings.Memory.MaxSessions > 0 && sessions >= a.Settings.Memory.MaxSessions:
+		return "", a.ErrSessions()
 	case sameID != nil:
 		return "", fault.New(fault.Conflict, "there is an agent %q already", a.ID)
 	}

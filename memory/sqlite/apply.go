@@ -121,7 +121,7 @@ func (t *tx) insertTags(no int64, a *memory.Agent) error {
 }
 
 // mayLive fails if a live agent has the new agent's name or one of its keys, or if the project has
-// limit live agents.
+// limit live agents, or the memory model as many as it allows.
 func (t *tx) mayLive(a *memory.Agent, limit int) error {
 	if a.Name != "" {
 		row, err := t.Conn.First("SELECT id FROM agent WHERE project = ? AND name = ? AND status NOT IN (4, 6) AND name <> ''", a.Project, a.Name)
@@ -138,6 +138,16 @@ func (t *tx) mayLive(a *memory.Agent, limit int) error {
 		n, err := t.Conn.Number("SELECT count(*) FROM (SELECT 1 FROM agent INDEXED BY agent_live WHERE project = ? AND status NOT IN (4, 6) LIMIT ?+0)", a.Project, int64(limit))
 		if err == nil && n >= int64(limit) {
 			err = fault.New(fault.Quota, "the project runs %d agents already, which is its limit", limit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if m := &a.Settings.Memory; m.MaxSessions > 0 {
+		n, err := t.Conn.Number(`SELECT count(*) FROM agent a INDEXED BY agent_live WHERE a.project = ? AND a.status NOT IN (4, 6)
+			AND EXISTS (SELECT 1 FROM agent_tag g WHERE g.agent_no = a.no AND g.name = ? AND g.value = ?)`, a.Project, memory.ModelTag, m.Model)
+		if err == nil && n >= int64(m.MaxSessions) {
+			err = a.ErrSessions()
 		}
 		if err != nil {
 			return err

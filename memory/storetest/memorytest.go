@@ -24,6 +24,7 @@ func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
 		"CreateNameTaken":            testCreateNameTaken,
 		"CreateNameRace":             testCreateNameRace,
 		"CreateQuota":                testCreateQuota,
+		"CreateSessions":             testCreateSessions,
 		"CreateJoinKey":              testCreateJoinKey,
 		"CreateIDTaken":              testCreateIDTaken,
 		"CreateFailsWhole":           testCreateFailsWhole,

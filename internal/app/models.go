@@ -1,0 +1,74 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/memory/model"
+	"github.com/heardlog/heardlog/memory/ossa"
+	"github.com/heardlog/heardlog/memory/record"
+)
+
+// newModels creates the memory models, with the server's own of HEARDLOG_MEMORY_MODEL.
+func newModels(c config.Config, records record.Store, now func() time.Time) (*model.Service, error) {
+	own, err := defaultModel(c)
+	return &model.Service{Records: records, Host: hostOf(c), Default: own, Now: now}, err
+}
+
+// hostOf returns what the server can do for a memory model.
+func hostOf(c config.Config) ossa.Host {
+	store := "sqlite"
+	switch {
+	case c.InMemory():
+		store = "memory"
+	case c.StoreURL != "":
+		store = "postgres"
+	}
+	const day = 24 * time.Hour
+	return ossa.Host{Store: store, RetentionDays: int64((c.Retention + day - 1) / day), EmbeddingModel: c.Embeddings.Model}
+}
+
+// defaultModel reads the server's own model, nil if there is none. The operator wrote it, so its
+// variables are those of the environment.
+func defaultModel(c config.Config) (*model.Model, error) {
+	if c.MemoryModel == "" {
+		return nil, nil
+	}
+	wrap := func(err error) (*model.Model, error) { return nil, fmt.Errorf("HEARDLOG_MEMORY_MODEL: %w", err) }
+	f, err := os.Open(c.MemoryModel)
+	if err != nil {
+		return wrap(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, model.MaxBytes+1))
+	if err != nil {
+		return wrap(err)
+	}
+	if len(text) > model.MaxBytes {
+		return wrap(fmt.Errorf("the file has more than %d bytes", model.MaxBytes))
+	}
+	document, err := ossa.ToJSON(text)
+	if err != nil {
+		return wrap(err)
+	}
+	m, err := model.Read(model.Default, document, environment(string(text)), hostOf(c))
+	if err != nil {
+		return wrap(err)
+	}
+	return &m, nil
+}
+
+// environment returns the environment variables whose names occur in a text.
+func environment(text string) map[string]string {
+	out := map[string]string{}
+	for _, e := range os.Environ() {
+		if name, value, _ := strings.Cut(e, "="); strings.Contains(text, "${"+name) {
+			out[name] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+package ossa
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Host is what a server can do for a document.
+type Host struct {
+	Store         string // "sqlite", "postgres" or "memory"
+	RetentionDays int64  // how long ended calls are kept; 0 = for ever
+	// EmbeddingModel is the model of the server's embeddings, "" for none.
+	EmbeddingModel string
+}
+
+// operations are the operations of a provider that this server has.
+var operations = []string{"get", "set", "delete", "exists", "list", "clear", "search", "batch_get", "batch_set", "expire", "increment"}
+
+// host adds what a valid document asks for and the server cannot do. Only what the document has
+// written counts: a default of the schema asks for nothing.
+type host struct {
+	Host
+	given, effective map[string]any
+	refused, without []Problem
+}
+
+// judge fills in Refused, and adds to what has no effect.
+func (c *checker) judge(r *Report, given map[string]any, server Host) {
+	h := &host{Host: server, given: given, effective: r.Effective}
+	h.shortTerm()
+	if isOn(section(r.Effective, "long_term")) {
+		h.longTerm()
+	}
+	h.providerInterface()
+	h.lifecycle()
+	r.Refused = atMost(h.refused)
+	c.unsupported = append(c.unsupported, h.without...)
+}
+
+// note lists a part that has no effect.
+func (h *host) note(path, format string, args ...any) {
+	h.without = append(h.without, Problem{path, fmt.Sprintf(format, args...)})
+}
+
+// refuse lists a part that the server cannot do. An object with "optional": true makes what stands
+// in it optional, so that it is only noted.
+func (h *host) refuse(path, format string, args ...any) {
+	m := h.given
+	for _, name := range split(path) {
+		m, _ = m[name].(map[string]any)
+		if m["optional"] == true {
+			h.note(path, format, args...)
+			return
+		}
+	}
+	h.refused = append(h.refused, Problem{path, fmt.Sprintf(format, args...)})
+}
+
+// text returns a text of the effective document, or "" unless the document has written it.
+func (h *host) text(path string) string {
+	names := split(path)
+	last := len(names) - 1
+	if _, ok := section(h.given, names[:last]...)[names[last]]; !ok {
+		return ""
+	}
+	v, _ := section(h.effective, names[:last]...)[names[last]].(string)
+	return v
+}
+
+// wants reports whether the document has written a section and it is on.
+func (h *host) wants(path string) bool {
+	return section(h.given, split(path)...) != nil && isOn(section(h.effective, split(path)...))
+}
+
+func (h *host) shortTerm() {
+	if p := h.text("short_term.provider"); p == "redis" || p == "memcached" {
+		h.note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
+	}
+	if section(h.given, "short_term", "connection") != nil {
+		h.note("short_term.connection", "is not used: the memory is in this server's store")
+	}
+	if section(h.effective, "short_term", "working_memory")["namespaced"] == false {
+		h.note("short_term.working_memory.namespaced", "each agent has its own working memory")
+	}
+}
+
+func (h *host) longTerm() {
+	switch p := h.text("long_term.provider"); p {
+	case "", h.Store:
+	case "sqlite", "postgres":
+		h.note("long_term.provider", "this server keeps everything in its own store, which is %s: see HEARDLOG_STORE", h.Store)
+	default:
+		h.refuse("long_term.provider", "%s does not run here; sqlite and postgres do, and HEARDLOG_STORE names the one in use", p)
+	}
+	if section(h.given, "long_term", "connection") != nil {
+		h.note("long_term.connection", "is not used: HEARDLOG_STORE names the store")
+	}
+	if p := h.text("long_term.storage_type"); p == "document" || p == "graph" || p == "vector" {
+		h.note("long_term.storage_type", "the store is relational, with vectors beside it")
+	}
+	if h.wants("long_term.knowledge_base") {
+		h.note("long_term.knowledge_base", "is only checked")
+	}
+	if p := h.text("long_term.knowledge_base.schema"); h.wants("long_term.knowledge_base") && p != "" && p != "json_schema" {
+		h.refuse("long_term.knowledge_base.schema", "%s does not run here; json_schema does", p)
+	}
+	if h.wants("long_term.vector_store") {
+		h.vectorStore()
+	}
+	days, _ := section(h.effective, "long_term", "conversation_history")["retention_days"].(int64)
+	_, written := section(h.given, "long_term", "conversation_history")["retention_days"]
+	if written && h.wants("long_term.conversation_history") && h.RetentionDays > 0 && days > h.RetentionDays {
+		h.refuse("long_term.conversation_history.retention_days", "%d is more than the %d days for which this server keeps calls: HEARDLOG_RETENTION", days, h.RetentionDays)
+	}
+	if h.wants("long_term.learned_patterns") {
+		h.note("long_term.learned_patterns", "is only checked")
+	}
+}
+
+// vectorStore judges long_term.vector_store, which is /v1/vectors here.
+func (h *host) vectorStore() {
+	given := section(h.given, "long_term", "vector_store")
+	if m := h.text("long_term.vector_store.embedding_model"); m != "" && m != h.EmbeddingModel {
+		h.note("long_term.vector_store.embedding_model", "the operator chooses the model: HEARDLOG_EMBEDDINGS_MODEL")
+	}
+	if t := h.text("long_term.vector_store.index_type"); t != "" && t != "flat" {
+		h.note("long_term.vector_store.index_type", "every search compares all vectors, as flat does")
+	}
+	for name, why := range map[string]string{
+		"embedding_dimensions": "the first embedding of a collection sets its dimensions",
+		"distance_metric":      "each search names its metric",
+		"max_vectors":          "collections have the same limits for all",
+	} {
+		if _, ok := given[name]; ok {
+			h.note("long_term.vector_store."+name, "%s", why)
+		}
+	}
+}
+
+func (h *host) providerInterface() {
+	for _, list := range []struct {
+		name string
+		add  func(path, format string, args ...any)
+	}{{"required_operations", h.refuse}, {"optional_operations", h.note}} {
+		given, _ := section(h.effective, "provider_interface")[list.name].([]any)
+		for i, op := range given {
+			m, _ := op.(map[string]any)
+			if name, _ := m["name"].(string); !slices.Contains(operations, name) {
+				list.add(fmt.Sprintf("provider_interface.%s[%d].name", list.name, i), "%q is no operation of this server; there are %s", name, strings.Join(operations, ", "))
+			}
+		}
+	}
+	if section(h.given, "provider_interface", "lifecycle_hooks") != nil {
+		h.note("provider_interface.lifecycle_hooks", "is only checked")
+	}
+}
+
+func (h *host) lifecycle() {
+	for _, s := range []struct{ name, why string }{
+		{"garbage_collection", "expired values are erased within minutes, and limits refuse what is too much"},
+		{"backup", "the operator runs heardlog backup"},
+		{"compaction", "the store compacts itself"},
+		{"migration", "the operator runs heardlog migrate"},
+	} {
+		if h.wants("lifecycle." + s.name) {
+			h.note("lifecycle."+s.name, "has no effect: %s", s.why)
+		}
+	}
+}
