@@ -49,7 +49,7 @@ type Config struct {
 	RememberDefault memory.Remember
 	Answers         *turn.Runner
 	Conversations   kv.Conversations
-	Working         *kv.Working
+	KV              *kv.Service
 	Vectors         *vector.Service
 	Models          *model.Service // nil: there are none, and none can be stored
 	Webhooks        *webhook.Service
@@ -130,7 +130,7 @@ type api struct {
 	facts         factAPI
 	callers       callerAPI
 	mcp           *mcpAPI
-	working       workingAPI
+	kv            kvAPI
 	vectors       vectorAPI
 	conversations conversationAPI
 	evidence      evidenceAPI
@@ -163,7 +163,7 @@ func New(c Config) *chi.Mux {
 		facts:         factAPI{bodies: b, facts: c.Facts, callers: c.Callers},
 		callers:       callerAPI{bodies: b, callers: c.Callers, now: c.Now},
 		mcp:           newMCP(b, c.Origins),
-		working:       workingAPI{bodies: b, memory: c.Memory, working: c.Working},
+		kv:            newKVAPI(b, c.KV, c.Memory),
 		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, memory: c.Memory, now: c.Now},
 		conversations: conversationAPI{bodies: b, memory: c.Memory, conversations: c.Conversations},
 		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},
@@ -176,7 +176,7 @@ func New(c Config) *chi.Mux {
 		proxy: &proxyAPI{
 			bodies: b, memory: c.Memory, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough, now: c.Now,
 		},
-		erase: eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, webhooks: c.Webhooks, now: c.Now},
+		erase: eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
 		usage: usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
 		audit: auditAPI{audit: c.Audit, log: c.Log},
 		keys:  keyAPI{bodies: b, access: c.Access},

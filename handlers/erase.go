@@ -17,6 +17,7 @@ type eraseAPI struct {
 	items         items.Service
 	callers       *caller.Service
 	conversations kv.Conversations
+	kv            *kv.Service
 	webhooks      *webhook.Service
 	now           func() time.Time
 }
@@ -38,6 +39,7 @@ type erasedJSON struct {
 	Records       int  `json:"records"`
 	Aliases       *int `json:"aliases,omitempty"` // of a user
 	Conversations *int `json:"conversations,omitempty"`
+	Keys          *int `json:"keys,omitempty"` // of namespaces
 	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
@@ -98,7 +100,13 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	keys := 0
+	if a.kv != nil { // optional
+		if keys, err = kv.EraseProject(ctx, a.kv.Store, project); err != nil {
+			return err
+		}
+	}
 	out := newReceipt(project, e, a.now())
-	out.Erased.Conversations, out.Erased.Endpoints = &saved, &gone
+	out.Erased.Conversations, out.Erased.Keys, out.Erased.Endpoints = &saved, &keys, &gone
 	return encode(w, http.StatusOK, out)
 }

@@ -93,6 +93,8 @@ var queryParams = map[string][]string{
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
 	"GET /v1/agents/{id}/messages":         {"after_seq", "limit"},
 	"GET /v1/agents/{id}/working-memory":   {"limit", "cursor"},
+	"GET /v1/kv":                           {"limit", "cursor"},
+	"GET /v1/kv/{namespace}":               {"pattern", "limit", "cursor"},
 	"GET /v1/agents/{id}/summarizable":     {"keep_recent"},
 	"GET /v1/agents/{id}/events":           {"after", "types"},
 	"GET /v1/webhooks/messages":            {"type", "agent", "since", "until", "cursor", "limit"},

@@ -137,11 +137,12 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		r.Put("/summary", h(write, a.context.putSummary))
 		r.Delete("/summary", h(write, a.context.deleteSummary))
 
-		r.Get("/working-memory", h(read, a.working.list))
-		r.Delete("/working-memory", h(write, a.working.clear))
-		r.Get("/working-memory/{key}", h(read, a.working.get))
-		r.Put("/working-memory/{key}", h(write, a.working.put))
-		r.Delete("/working-memory/{key}", h(write, a.working.delete))
+		working := a.kv.working()
+		r.Get("/working-memory", h(read, working.list))
+		r.Delete("/working-memory", h(write, working.clear))
+		r.Get("/working-memory/{key}", h(read, working.get))
+		r.Put("/working-memory/{key}", h(write, working.put))
+		r.Delete("/working-memory/{key}", h(write, working.delete))
 	})
 }
 
@@ -166,6 +167,19 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Put("/conversations/{id}", agora(write, a.conversations.save))
 	r.Get("/conversations/{id}", agora(read, a.conversations.get))
 	r.Delete("/conversations/{id}", agora(write, a.conversations.delete))
+
+	r.Get("/kv", agora(read, a.kv.names))
+	r.Get("/kv/{namespace}", agora(read, a.kv.list))
+	r.Delete("/kv/{namespace}", agora(write, a.kv.clear))
+	r.Post("/kv/{namespace}/search", agora(read, a.kv.search))
+	r.Post("/kv/{namespace}/batch/get", agora(read, a.kv.getMany))
+	r.Post("/kv/{namespace}/batch/set", agora(write, a.kv.putMany))
+	r.Put("/kv/{namespace}/{key}", agora(write, a.kv.put))
+	r.Get("/kv/{namespace}/{key}", agora(read, a.kv.get))
+	r.Head("/kv/{namespace}/{key}", agora(read, a.kv.get))
+	r.Delete("/kv/{namespace}/{key}", agora(write, a.kv.delete))
+	r.Post("/kv/{namespace}/{key}/expire", agora(write, a.kv.expire))
+	r.Post("/kv/{namespace}/{key}/increment", agora(write, a.kv.increment))
 
 	r.Get("/embeddings/models", agora(read, a.vectors.models))
 	r.Post("/embeddings/rebuild", agora(write, a.vectors.rebuild))

@@ -73,7 +73,7 @@ func (a *Audit) Record(ctx context.Context, project string, act Act) error {
 	if strings.HasPrefix(act.What, "endpoint.") {
 		space = endpointActsOf(project)
 	}
-	put := func() error { return a.Store.PutKey(ctx, space, e, kv.Limit{Keys: MaxActs}, 0) }
+	put := func() error { return kv.Put(ctx, a.Store, space, e, kv.Limit{Keys: MaxActs}, 0) }
 	err = put()
 	for range 3 { // others may take the room that was made
 		if !fault.Is(err, fault.Quota) {
@@ -124,7 +124,7 @@ func (a *Audit) List(ctx context.Context, project, cursor string, limit int) (ac
 		if i == limit {
 			return acts, places[i-1].key, nil
 		}
-		e, err := a.Store.GetKey(ctx, p.space, p.key, 0)
+		e, err := kv.Get(ctx, a.Store, p.space, p.key, 0)
 		if fault.Is(err, fault.NotFound) {
 			continue // made room for a newer one
 		}

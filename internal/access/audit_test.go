@@ -16,11 +16,11 @@ type small struct{ kv.Store }
 
 const room = 100
 
-func (s small) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv.Limit, nowMS int64) error {
+func (s small) PutKeys(ctx context.Context, space kv.Space, e []kv.Entry, limit kv.Limit, nowMS int64) error {
 	if limit.Keys == access.MaxActs {
 		limit.Keys = room
 	}
-	return s.Store.PutKey(ctx, space, e, limit, nowMS)
+	return s.Store.PutKeys(ctx, space, e, limit, nowMS)
 }
 
 // TestEndpointsPushNothingOut: however often endpoints are changed, acts on keys stay.

@@ -328,7 +328,7 @@ func (ks *Keys) Exist(ctx context.Context) (bool, error) {
 
 // load reads a key from the store. It fails with fault.NotFound.
 func (ks *Keys) load(ctx context.Context, id string) (k storedKey, err error) {
-	e, err := ks.store.GetKey(ctx, ks.space, pathOf(id), 0)
+	e, err := kv.Get(ctx, ks.store, ks.space, pathOf(id), 0)
 	if err != nil {
 		return k, err
 	}
@@ -343,7 +343,7 @@ func (ks *Keys) put(ctx context.Context, id string, k storedKey) error {
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "a key cannot be stored")
 	}
-	return ks.store.PutKey(ctx, ks.space, kv.Entry{Key: pathOf(id), Value: b, UpdatedMS: ks.now().UnixMilli(), ExpiresMS: kv.Never}, kv.Limit{}, 0)
+	return kv.Put(ctx, ks.store, ks.space, kv.Entry{Key: pathOf(id), Value: b, UpdatedMS: ks.now().UnixMilli(), ExpiresMS: kv.Never}, kv.Limit{}, 0)
 }
 
 // key returns a stored key as callers see it.

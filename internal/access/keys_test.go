@@ -25,8 +25,8 @@ type slowStore struct {
 	read, release chan struct{}
 }
 
-func (s *slowStore) GetKey(ctx context.Context, space kv.Space, key string, nowMS int64) (kv.Entry, error) {
-	e, err := s.Store.GetKey(ctx, space, key, nowMS)
+func (s *slowStore) GetKeys(ctx context.Context, space kv.Space, keys []string, nowMS int64) ([]kv.Entry, error) {
+	e, err := s.Store.GetKeys(ctx, space, keys, nowMS)
 	s.read <- struct{}{}
 	<-s.release
 	return e, err

@@ -20,7 +20,7 @@ func usedOf(project string) kv.Space { return kv.Space{Project: "~used/" + proje
 func (o *Once) Use(ctx context.Context, project, name string, until time.Time) error {
 	now := o.Now().UnixMilli()
 	e := kv.Entry{Key: name, UpdatedMS: now, ExpiresMS: max(until.UnixMilli(), now+1)}
-	return o.Store.PutKey(ctx, usedOf(project), e, kv.Limit{New: true}, now)
+	return kv.PutNew(ctx, o.Store, usedOf(project), e, kv.Limit{}, now)
 }
 
 // Forget removes the mark of a name.

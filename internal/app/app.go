@@ -61,7 +61,7 @@ type App struct {
 	quota     *quota.Keeper
 	service   *agents.Service
 	contexts  *memctx.Service
-	working   *kv.Working
+	kv        *kv.Service
 	recall    *recall.Service
 	vectors   *vector.Service
 	models    *model.Service
@@ -135,8 +135,8 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		},
 	})
 	a.contexts = memctx.New(a.service)
-	a.working = &kv.Working{
-		Store: a.store, Agents: a.store, MaxMB: c.WorkingMB, Now: a.now,
+	a.kv = &kv.Service{
+		Store: a.store, Agents: a.store, MaxMB: c.WorkingMB, Quota: a.quota, Now: a.now,
 		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
 	}
 	things := items.Service{Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit}
@@ -187,7 +187,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		return nil, err
 	}
 	api := handlers.New(handlers.Config{
-		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, Working: a.working,
+		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
 		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
 		Recall:   a.recall,
 		Facts:    a.facts,
@@ -340,7 +340,7 @@ func (a *App) Run(ctx context.Context) error {
 	run("extraction of facts", func() error { return a.extractor.Run(failed) })
 	run("recall", func() error { return a.recall.Run(behind) })
 	run("embeddings", func() error { return a.vectors.Run(behind) })
-	run("working memories", func() error { return a.working.Run(behind) })
+	run("expired keys", func() error { return a.kv.Run(behind) })
 	run("records", func() error {
 		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)

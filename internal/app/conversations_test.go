@@ -212,6 +212,17 @@ func TestOwnPaths(t *testing.T) {
 		{"PUT", "/agents/a/working-memory/k", true},
 		{"GET", "/agents/a/working-memory/k", false},
 		{"DELETE", "/agents/a/working-memory/k", false},
+		{"GET", "/kv", false},
+		{"GET", "/kv/n", false},
+		{"DELETE", "/kv/n", false},
+		{"PUT", "/kv/n/k", true},
+		{"GET", "/kv/n/k", false},
+		{"DELETE", "/kv/n/k", false},
+		{"POST", "/kv/n/k/expire", true},
+		{"POST", "/kv/n/k/increment", true},
+		{"POST", "/kv/n/batch/get", true},
+		{"POST", "/kv/n/batch/set", true},
+		{"POST", "/kv/n/search", true},
 	} {
 		closed.do(c.method, v1+c.path, `{}`).refused(http.StatusUnauthorized, "InvalidPermission")
 		open.do(c.method, v1+c.path, `{}`, "Host", "evil.example").refused(http.StatusForbidden, "InvalidPermission", "evil.example")

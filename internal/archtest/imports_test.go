@@ -96,7 +96,7 @@ func rules() map[string]rule {
 		"memory/recall":                {[]string{"memory", "memory/items", "internal/fault"}, []string{otter, snowball, xtext}},
 		"memory/remember":              {[]string{"memory", "memory/recall", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/facts":                 {[]string{"memory", "memory/items", "memory/recall", "memory/record", "memory/redact", "internal/event", "internal/fault", "internal/text"}, []string{otter, xtext}},
-		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, nil},
+		"memory/kv":                    {[]string{"memory", "internal/fault", "internal/text"}, []string{"github.com/tidwall/match"}},
 		"memory/caller":                {[]string{"memory", "memory/items", "memory/record", "internal/fault", "internal/text"}, nil},
 		"memory/record":                {[]string{"memory", "internal/fault"}, nil},
 		"memory/vector":                {[]string{"memory/record", "internal/fault", "internal/text"}, []string{otter, errgroup, jsonExp, xtext}},

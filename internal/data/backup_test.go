@@ -78,7 +78,7 @@ func filled(t *testing.T, url string, n int) {
 	}
 	_, err := s.ChangeRecords(t.Context(), record.Space{Project: "p", Name: "fact", User: "u"}, []record.Change{{ID: "f", Body: []byte("{}")}}, record.Limit{}, nil, 1)
 	check(err)
-	check(s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	check(kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 	check(s.Close())
 }
 

@@ -45,6 +45,7 @@ type erased struct {
 	Records       int  `json:"records"`
 	Aliases       *int `json:"aliases,omitempty"` // of a user
 	Conversations *int `json:"conversations,omitempty"`
+	Keys          *int `json:"keys,omitempty"` // of namespaces
 	Endpoints     *int `json:"endpoints,omitempty"`
 }
 
@@ -183,7 +184,7 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 		gone, n.Aliases, r.User = e.Erased, &e.Aliases, e.User
 		return err
 	}
-	n.Endpoints, n.Conversations = new(int), new(int)
+	n.Endpoints, n.Conversations, n.Keys = new(int), new(int), new(int)
 	// First, so that nothing more is sent.
 	if *n.Endpoints, err = (&webhook.Service{Store: from}).DeleteAll(ctx, r.Project); err != nil {
 		return err
@@ -191,6 +192,9 @@ func (r *receipt) eraseMany(ctx context.Context, from eraser) (err error) {
 	if gone, err = service.EraseProject(ctx, r.Project); err != nil {
 		return err
 	}
-	*n.Conversations, err = from.ClearKeys(ctx, kv.Space{Project: r.Project}, 0)
+	if *n.Conversations, err = from.ClearKeys(ctx, kv.Space{Project: r.Project}, 0); err != nil {
+		return err
+	}
+	*n.Keys, err = kv.EraseProject(ctx, from, r.Project)
 	return err
 }

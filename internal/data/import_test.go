@@ -35,7 +35,7 @@ func TestImportClashes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+			if err := kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {

@@ -122,6 +122,9 @@ func table() []rule {
 		{"004-4", "limits and flags of the conversation context, and their defaults", ""},
 		{"004-5", "what each strategy cuts", ""},
 		{"004-6", "working memory", ""},
+		{"004-14", "provider interface: get, set, delete, exists, list, clear", ""},
+		{"004-15", "provider interface: search, batch_get, batch_set, expire, increment", ""},
+		{"004-16", "patterns, expiry, sums", ""},
 		{"004-7", "lifetime, number and continuation of sessions", ""},
 	}
 }

@@ -19,15 +19,11 @@ var foreignForm = regexp.MustCompile(`/(chat/completions|models(/\{model\})?|emb
 // unlike are the operations that do not follow docs/reference/conventions.md in something, as that
 // page says.
 var unlike = []string{
-	"DELETE /v1/agents/{id}/working-memory/{key}: DELETE answers 200",
-	"DELETE /v1/agents/{id}/working-memory: DELETE answers 200",
 	"DELETE /v1/projects/{project}: DELETE answers 200",
 	"DELETE /v1/users/{user}: DELETE answers 200",
 	"GET /v1/agents/{id}/messages: pages by after_seq",
 	"GET /v1/conversations/{id}: no 404",
 	"GET /v1/users/{user}/facts/context: no 404",
-	"Key-value: time expires_ms",
-	"Key-value: time updated_ms",
 }
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)

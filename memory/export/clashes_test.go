@@ -46,7 +46,7 @@ func TestClashes(t *testing.T) {
 					}
 				}
 				for _, err := range []error{
-					s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0),
+					kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0),
 					s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "other", Project: "r", URL: "https://x.example"}),
 					s.PutEndpoint(t.Context(), webhook.Endpoint{ID: "e1", Project: "p", URL: "https://kept.example"}),
 				} {

@@ -114,8 +114,8 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 		_, _, err := s.Create(ctx, a, 0, memory.Change{Append: msgs, Events: events(memory.Event{ID: "ev" + a.ID + a.Project, Type: 102, CreatedMS: int64(1000 + i), Body: body})})
 		check(err)
 	}
-	check(s.PutKey(ctx, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, kv.Limit{Keys: 9, Bytes: 999}, 5))
-	check(s.PutKey(ctx, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: "Z", Value: []byte("2"), UpdatedMS: 5, ExpiresMS: 1 << 50}, kv.Limit{Keys: 9, Bytes: 999}, 5))
+	check(kv.Put(ctx, s, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: "k/é", Value: []byte("{ \"v\": 1 }"), UpdatedMS: 5, ExpiresMS: 1 << 50}, kv.Limit{Keys: 9, Bytes: 999}, 5))
+	check(kv.Put(ctx, s, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: "Z", Value: []byte("2"), UpdatedMS: 5, ExpiresMS: 1 << 50}, kv.Limit{Keys: 9, Bytes: 999}, 5))
 	// Something other than the last message changes last, and an agent ends.
 	check(s.Update(ctx, "p", "b", func(tx memory.AgentView) (memory.Change, error) {
 		m, err := tx.Seq(1)
@@ -127,8 +127,8 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 		a.Status, a.StopMS, a.Message, a.Rev = memory.Stopped, 400, memory.EndOK, 6
 		return memory.Change{Agent: &a, Replace: []memory.Message{m}, Events: events(memory.Event{ID: "end", Type: 103, CreatedMS: 1500, Body: []byte("\xff\x00 no text")})}, nil
 	}))
-	check(s.PutKey(ctx, kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{"messages":[ 1 ]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
-	check(s.PutKey(ctx, kv.Space{Project: "p"}, kv.Entry{Key: "é", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	check(kv.Put(ctx, s, kv.Space{Project: "p"}, kv.Entry{Key: "z", Value: []byte(`{"messages":[ 1 ]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	check(kv.Put(ctx, s, kv.Space{Project: "p"}, kv.Entry{Key: "é", Value: []byte(`{"messages":[]}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 	change := func(at record.Space, changes ...record.Change) {
 		t.Helper()
 		_, err := s.ChangeRecords(ctx, at, changes, record.Limit{}, nil, 77)
@@ -139,7 +139,7 @@ func fillMemories(t *testing.T, s memories, outbox bool) {
 	change(facts, record.Change{ID: "f1", Body: []byte{}, If: record.Any})
 	change(facts, record.Change{ID: "gone", If: record.Any})
 	change(record.Space{Project: "q", Name: "vector/a"}, record.Change{ID: "d", Body: []byte("{}")})
-	check(s.PutKey(ctx, kv.Space{Project: "q"}, kv.Entry{Key: "a", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
+	check(kv.Put(ctx, s, kv.Space{Project: "q"}, kv.Entry{Key: "a", Value: []byte(`{}`), ExpiresMS: kv.Never}, kv.Limit{}, 0))
 }
 
 // must gives a value that there is no reason not to have.

@@ -134,11 +134,14 @@ type Working struct {
 // Size returns how much the entry counts against the agent's limit, in bytes.
 func (w *Working) Size() int64 { return int64(len(w.Key) + len(w.Value)) }
 
-// Conversation is a saved conversation.
+// Conversation is a saved conversation, or an entry of a namespace.
 type Conversation struct {
-	Project string `json:"project"`
-	ID      string `json:"id"`
-	Body    Text   `json:"body"`
+	Project   string `json:"project"`
+	ID        string `json:"id"`
+	Body      Text   `json:"body"`
+	Namespace string `json:"namespace,omitempty"`
+	UpdatedMS int64  `json:"updated_ms,omitempty"` // of an entry of a namespace
+	ExpiresMS int64  `json:"expires_ms,omitempty"` // 0 = never
 }
 
 // Value is a record of package record that is not deleted. Deletions are not exported: readers by

@@ -33,50 +33,93 @@ func (s *Store) entries(space kv.Space, nowMS int64) map[string]kv.Entry {
 	return list
 }
 
-// PutKey implements kv.Store.
-func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv.Limit, nowMS int64) error {
+// PutKeys implements kv.Store.
+func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
 	return s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
-		if space.Agent != "" {
-			if err := s.agents[key{space.Project, space.Agent}].head.Agent.MustBeActive(fault.Stopped); err != nil {
-				return err
-			}
-		}
-		if _, there := list[e.Key]; there && limit.New {
-			return kv.ErrTaken(e.Key)
-		}
-		keys, size := int64(1), e.Size()
-		for key, other := range list {
-			if key != e.Key {
-				keys, size = keys+1, size+other.Size()
-			}
-		}
-		if _, replaced := list[e.Key]; replaced && space.Agent == "" {
-			keys = 0 // a conversation may be saved in the place of one however many there are
-		}
-		if err := limit.Check(space, keys, size); err != nil {
-			return err
-		}
-		if list == nil {
-			list = map[string]kv.Entry{}
-			s.spaces[space] = list
-		}
-		e.Value = bytes.Clone(e.Value)
-		list[e.Key] = e
-		return nil
+		return s.put(space, list, entries, limit)
 	})
 }
 
-// GetKey implements kv.Store.
-func (s *Store) GetKey(ctx context.Context, space kv.Space, key string, nowMS int64) (e kv.Entry, err error) {
-	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
-		var ok bool
-		if e, ok = list[key]; !ok {
-			return kv.ErrNoKey(space, key)
+// put stores entries in a space. The caller holds mu.
+func (s *Store) put(space kv.Space, list map[string]kv.Entry, entries []kv.Entry, limit kv.Limit) error {
+	if space.Agent != "" {
+		if err := s.agents[key{space.Project, space.Agent}].head.Agent.MustBeActive(fault.Stopped); err != nil {
+			return err
 		}
+	}
+	keys, size, grows := int64(len(list)), int64(0), false
+	for _, e := range list {
+		size += e.Size()
+	}
+	for _, e := range entries {
+		old, replaced := list[e.Key]
+		if !replaced {
+			keys, grows = keys+1, true
+		} else {
+			size -= old.Size()
+		}
+		size += e.Size()
+	}
+	if !grows && space.Agent == "" {
+		keys = 0 // an entry may be replaced however many there are
+	}
+	if err := limit.Check(space, keys, size); err != nil {
+		return err
+	}
+	if list == nil {
+		list = map[string]kv.Entry{}
+		s.spaces[space] = list
+	}
+	for _, e := range entries {
 		e.Value = bytes.Clone(e.Value)
-		return nil
+		list[e.Key] = e
+	}
+	return nil
+}
+
+// UpdateKey implements kv.Store.
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) (err error) {
+		var old *kv.Entry
+		if there, ok := list[key]; ok {
+			there.Value = bytes.Clone(there.Value)
+			old = &there
+		}
+		if e, err = decide(old); err != nil {
+			return err
+		}
+		return s.put(space, list, []kv.Entry{e}, limit)
 	})
 	return e, err
+}
+
+// GetKeys implements kv.Store.
+func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowMS int64) (found []kv.Entry, err error) {
+	err = s.inSpace(ctx, space, nowMS, func(list map[string]kv.Entry) error {
+		for _, key := range keys {
+			if e, ok := list[key]; ok {
+				e.Value = bytes.Clone(e.Value)
+				found = append(found, e)
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// KeySpaces implements kv.Store.
+func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	for space, list := range s.spaces {
+		if space.Project == project && space.Name != "" && len(list) > 0 {
+			names = append(names, space.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // DeleteKey implements kv.Store.

@@ -181,6 +181,17 @@ func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
 		u.Bytes += space.state.Bytes
 		by[at.Project] = u
 	}
+	for space, list := range s.spaces {
+		if space.Name == "" {
+			continue
+		}
+		u := by[space.Project]
+		u.Project = space.Project
+		for _, e := range list {
+			u.Bytes += e.Size()
+		}
+		by[space.Project] = u
+	}
 	return slices.Collect(maps.Values(by)), nil
 }
 

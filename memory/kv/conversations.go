@@ -32,7 +32,7 @@ func (c Conversations) Save(ctx context.Context, project, id string, body []byte
 	if err != nil {
 		return err
 	}
-	return c.Store.PutKey(ctx, Space{Project: project}, Entry{Key: id, Value: whole, ExpiresMS: Never}, Limit{Keys: c.Max}, 0)
+	return Put(ctx, c.Store, Space{Project: project}, Entry{Key: id, Value: whole, ExpiresMS: Never}, Limit{Keys: c.Max}, 0)
 }
 
 // Load returns a conversation as it was saved, or an empty list if there is none.
@@ -40,7 +40,7 @@ func (c Conversations) Load(ctx context.Context, project, id string) ([]byte, er
 	if err := validKey("id", id, MaxConversationID); err != nil {
 		return nil, err
 	}
-	e, err := c.Store.GetKey(ctx, Space{Project: project}, id, 0)
+	e, err := Get(ctx, c.Store, Space{Project: project}, id, 0)
 	if fault.Is(err, fault.NotFound) {
 		return []byte("[]"), nil
 	}

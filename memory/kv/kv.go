@@ -1,5 +1,6 @@
-// Package kv keeps values under keys: the working memory of an agent (Working) and the saved
-// conversations of a project (Conversations). Both stand on one contract, Store.
+// Package kv keeps values under keys: the namespaces of a project, of which each agent's working
+// memory is one (Service), and the saved conversations of a project (Conversations). All stand on
+// one contract, Store.
 package kv
 
 import (
@@ -10,9 +11,18 @@ import (
 	"github.com/heardlog/heardlog/internal/text"
 )
 
-// Space is a set of keys: the working memory of an agent, or, with an empty Agent, the
-// conversations of a project.
-type Space struct{ Project, Agent string }
+// Space is a set of keys: a namespace of a project (Name), the working memory of an agent (Agent),
+// or, with neither, the conversations of a project.
+type Space struct{ Project, Agent, Name string }
+
+// Owner returns the name under which stores keep a space that is not an agent's. No project's name
+// has a slash.
+func (s Space) Owner() string {
+	if s.Name == "" {
+		return s.Project
+	}
+	return s.Project + "/" + s.Name
+}
 
 // Entry is a value under a key.
 type Entry struct {
@@ -40,42 +50,42 @@ type Key struct {
 type Page struct {
 	Keys  []Key // by code point
 	Total int   // of all keys, on this page or not
-	Bytes int64 // of all entries; only an agent's space counts them
+	Bytes int64 // of all entries; conversations need not be added up
 }
 
 // Limit bounds a space. Entries that have expired do not count. A zero field means no limit.
 type Limit struct {
 	Keys  int
 	Bytes int64
-	// New refuses to replace an entry that has not expired. Of several calls at the same time, on
-	// any server, one succeeds.
-	New bool
-}
-
-// ErrTaken returns the fault.Conflict of a key that Limit.New finds in use.
-func ErrTaken(key string) error {
-	return fault.New(fault.Conflict, "there is an entry %q already", key)
 }
 
 // Check returns fault.Quota if a space may not hold so many keys and bytes.
 func (l Limit) Check(s Space, keys, size int64) error {
 	switch {
-	case l.Keys > 0 && keys > int64(l.Keys) && s.Agent == "":
+	case l.Keys > 0 && keys > int64(l.Keys) && s.Agent == "" && s.Name == "":
 		return fault.New(fault.Quota, "the project holds %d conversations already, which is its limit; delete some, or save in the place of one", l.Keys)
 	case l.Keys > 0 && keys > int64(l.Keys):
-		return fault.New(fault.Quota, "the working memory holds %d keys already, which is its limit; delete some, or wait until some expire", l.Keys)
+		return fault.New(fault.Quota, "%s would hold %d keys, which is more than its limit of %d; delete some, or wait until some expire", s.what(), keys, l.Keys)
 	case l.Bytes > 0 && size > l.Bytes:
-		return fault.New(fault.Quota, "the working memory would hold %d bytes, which is more than its limit of %d; delete some, or wait until some expire", size, l.Bytes)
+		return fault.New(fault.Quota, "%s would hold %d bytes, which is more than its limit of %d; delete some, or wait until some expire", s.what(), size, l.Bytes)
 	}
 	return nil
 }
 
+// what names a space in errors.
+func (s Space) what() string {
+	if s.Agent != "" {
+		return "the working memory"
+	}
+	return "the namespace"
+}
+
 // ErrNoKey returns the fault.NotFound of a key that a space does not hold.
 func ErrNoKey(s Space, key string) error {
-	if s.Agent == "" {
+	if s.Agent == "" && s.Name == "" {
 		return fault.New(fault.NotFound, "there is no conversation %q", key)
 	}
-	return fault.New(fault.NotFound, "the working memory holds no key %q", key)
+	return fault.New(fault.NotFound, "%s holds no key %q", s.what(), key)
 }
 
 // Store keeps the entries of all spaces. What has expired is absent for every method, and an
@@ -88,22 +98,59 @@ func ErrNoKey(s Space, key string) error {
 // cause when ctx ends first. Deletions of many entries never make writers wait longer than a few
 // milliseconds at a time.
 type Store interface {
-	// PutKey stores an entry and replaces one of the same key. It fails with fault.Stopped once the
-	// space's agent has ended, with fault.Conflict if limit.New forbids to replace, and as
-	// Limit.Check does. With a limit of zero bytes a store need not add up the space's bytes.
-	PutKey(ctx context.Context, s Space, e Entry, limit Limit, nowMS int64) error
-	// GetKey returns an entry, byte for byte, or fault.NotFound.
-	GetKey(ctx context.Context, s Space, key string, nowMS int64) (Entry, error)
+	// PutKeys stores entries of different keys, all or none, and replaces those of the same keys.
+	// It fails with fault.Stopped once the space's agent has ended, and as Limit.Check does. With a
+	// limit of zero bytes a store need not add up the space's bytes.
+	PutKeys(ctx context.Context, s Space, entries []Entry, limit Limit, nowMS int64) error
+	// UpdateKey stores what decide returns for the entry of a key, which is nil if there is none.
+	// No other call changes the entry in between, on any server. decide may run again; its error is
+	// returned and nothing is stored. It must be quick. UpdateKey fails as PutKeys does.
+	UpdateKey(ctx context.Context, s Space, key string, limit Limit, nowMS int64, decide func(old *Entry) (Entry, error)) (Entry, error)
+	// GetKeys returns those entries of the keys that are there, byte for byte, in order of the keys
+	// asked for.
+	GetKeys(ctx context.Context, s Space, keys []string, nowMS int64) ([]Entry, error)
 	// DeleteKey deletes an entry and reports whether there was one.
 	DeleteKey(ctx context.Context, s Space, key string, nowMS int64) (bool, error)
 	// ListKeys returns the first limit keys after the given one ("" = from the beginning) by code
 	// point. In a project's space, Page.Total may count expired entries until SweepKeys.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
+	// KeySpaces returns the names of a project's namespaces that hold keys, expired ones too, by
+	// name. Working memories are not among them.
+	KeySpaces(ctx context.Context, project string) ([]string, error)
 	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is
 	// stored meanwhile may go or stay.
 	ClearKeys(ctx context.Context, s Space, nowMS int64) (int, error)
 	// SweepKeys deletes what has expired, in all spaces, and returns how many entries those were.
 	SweepKeys(ctx context.Context, nowMS int64) (int, error)
+}
+
+// Put stores one entry; see Store.PutKeys.
+func Put(ctx context.Context, store Store, s Space, e Entry, limit Limit, nowMS int64) error {
+	return store.PutKeys(ctx, s, []Entry{e}, limit, nowMS)
+}
+
+// PutNew stores an entry unless there is one of its key, which fails with fault.Conflict. Of
+// several calls at the same time, on any server, one succeeds.
+func PutNew(ctx context.Context, store Store, s Space, e Entry, limit Limit, nowMS int64) error {
+	_, err := store.UpdateKey(ctx, s, e.Key, limit, nowMS, func(old *Entry) (Entry, error) {
+		if old != nil {
+			return e, fault.New(fault.Conflict, "there is an entry %q already", e.Key)
+		}
+		return e, nil
+	})
+	return err
+}
+
+// Get returns the entry of a key, or fault.NotFound.
+func Get(ctx context.Context, store Store, s Space, key string, nowMS int64) (Entry, error) {
+	found, err := store.GetKeys(ctx, s, []string{key}, nowMS)
+	if err != nil {
+		return Entry{}, err
+	}
+	if len(found) == 0 {
+		return Entry{}, ErrNoKey(s, key)
+	}
+	return found[0], nil
 }
 
 // validKey refuses names that a URL path cannot carry, and unreadable ones.

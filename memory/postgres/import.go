@@ -159,12 +159,12 @@ func (m *incoming) InsertDelivery(d *export.Delivery, eventNo, endpointNo, state
 	return err
 }
 
-// CountKey implements tables.Store. Only conversations are counted.
-func (m *incoming) CountKey(agentNo int64, project string, _ int64) error {
+// CountKey implements tables.Store. Working memories are not counted.
+func (m *incoming) CountKey(agentNo int64, project string, size int64) error {
 	if agentNo != 0 {
 		return nil
 	}
-	_, err := m.tx.Exec(m.ctx, "INSERT INTO kv_count AS c (project, n) VALUES ($1, 1) ON CONFLICT (project) DO UPDATE SET n = c.n + 1", stored(project))
+	_, err := m.tx.Exec(m.ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 1, $2) ON CONFLICT (project) DO UPDATE SET n = c.n + 1, size = c.size + $2", stored(project), size)
 	return err
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,7 @@ import (
 
 var _ kv.Store = (*Store)(nil)
 
-// keyRow is where the entries of a space are: by the agent's number, or by the project, in its
+// keyRow is where the entries of a space are: by the agent's number, or by kv.Space.Owner, in its
 // stored form, under number 0.
 type keyRow struct {
 	no      int64
@@ -31,104 +32,144 @@ func lockAgent(ctx context.Context, tx pgx.Tx, project, id string) (no int64, er
 	return no, err
 }
 
-// lockSpace takes the lock of a space: that of the agent, or the project's count of conversations.
+// lockSpace takes the lock of a space: that of the agent, or that of what is noted of the space.
+// Several deletions need the lock, too, and may find nothing noted.
 func lockSpace(ctx context.Context, tx pgx.Tx, space kv.Space) (keyRow, error) {
 	if space.Agent != "" {
 		no, err := lockAgent(ctx, tx, space.Project, space.Agent)
 		return keyRow{no: no}, err
 	}
-	at := keyRow{project: stored(space.Project)}
+	at := keyRow{project: stored(space.Owner())}
 	_, err := tx.Exec(ctx, "SELECT 1 FROM kv_count WHERE project = $1 FOR UPDATE", at.project)
 	return at, err
 }
 
-// PutKey implements kv.Store.
-func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv.Limit, nowMS int64) error {
-	sealed := s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key))
-	return s.transact(ctx, "store key", func(ctx context.Context, tx pgx.Tx) error {
-		if space.Agent == "" {
-			return putConversation(ctx, tx, space, &e, sealed, limit, nowMS)
-		}
-		no, err := lockAgent(ctx, tx, space.Project, space.Agent)
+// sizeOf locks a space that may get entries and returns where they are, how many there are, and
+// their size. A working memory loses what has expired first.
+func sizeOf(ctx context.Context, tx pgx.Tx, space kv.Space, nowMS int64) (at keyRow, keys, size int64, err error) {
+	if space.Agent == "" {
+		at.project = stored(space.Owner())
+		err = tx.QueryRow(ctx, "INSERT INTO kv_count AS c (project, n, size) VALUES ($1, 0, 0) ON CONFLICT (project) DO UPDATE SET n = c.n RETURNING n, size", at.project).Scan(&keys, &size)
+		return at, keys, size, err
+	}
+	if at.no, err = lockAgent(ctx, tx, space.Project, space.Agent); err != nil {
+		return at, 0, 0, err
+	}
+	// A query of its own: what was joined to the lock may be older than it.
+	var a memory.Agent
+	if err := tx.QueryRow(ctx, "SELECT status, stop_ms, message FROM agent WHERE no = $1", at.no).Scan(&a.Status, &a.StopMS, &a.Message); err != nil {
+		return at, 0, 0, err
+	}
+	a.Message = shown(a.Message)
+	if err := a.MustBeActive(fault.Stopped); err != nil {
+		return at, 0, 0, err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2", at.no, nowMS); err != nil {
+		return at, 0, 0, err
+	}
+	err = tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1", at.no).Scan(&keys, &size)
+	return at, keys, size, err
+}
+
+// PutKeys implements kv.Store.
+func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
+	// Not under the lock.
+	sealed := column(entries, func(e *kv.Entry) []byte { return s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key)) })
+	return s.transact(ctx, "store keys", func(ctx context.Context, tx pgx.Tx) error {
+		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
 		if err != nil {
 			return err
 		}
-		// A query of its own: what was joined to the lock may be older than it.
-		var a memory.Agent
-		if err := tx.QueryRow(ctx, "SELECT status, stop_ms, message FROM agent WHERE no = $1", no).Scan(&a.Status, &a.StopMS, &a.Message); err != nil {
-			return err
-		}
-		a.Message = shown(a.Message)
-		if err := a.MustBeActive(fault.Stopped); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "DELETE FROM kv WHERE agent_no = $1 AND expires_ms <= $2", no, nowMS); err != nil {
-			return err
-		}
-		var keys, size int64 // of the others
-		var taken bool
-		err = tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE key <> $2), coalesce(sum(size) FILTER (WHERE key <> $2), 0)::bigint, coalesce(bool_or(key = $2), false)
-			FROM kv WHERE agent_no = $1`, no, stored(e.Key)).Scan(&keys, &size, &taken)
-		if err != nil {
-			return err
-		}
-		if limit.New && taken {
-			return kv.ErrTaken(e.Key)
-		}
-		if err := limit.Check(space, keys+1, size+e.Size()); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body) VALUES ($1, '', $2, $3, $4, $5, $6)
-			ON CONFLICT (agent_no, project, key) DO UPDATE SET size = excluded.size, updated_ms = excluded.updated_ms, expires_ms = excluded.expires_ms, body = excluded.body`,
-			no, stored(e.Key), e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
-		return err
+		return putKeys(ctx, tx, space, at, keys, size, entries, sealed, limit, nowMS)
 	})
 }
 
-// putConversation stores an entry of a project. New ones are counted under the lock of the
-// project's count; one that is there is replaced without it.
-func putConversation(ctx context.Context, tx pgx.Tx, space kv.Space, e *kv.Entry, sealed []byte, limit kv.Limit, nowMS int64) error {
-	p, key := stored(space.Project), stored(e.Key)
-	ended := int64(kv.Never) // what may be replaced has ended by then
-	if limit.New {
-		ended = nowMS
-	}
-	replace := func() (bool, error) {
-		done, err := tx.Exec(ctx, "UPDATE kv SET size = $3, updated_ms = $4, expires_ms = $5, body = $6 WHERE agent_no = 0 AND project = $1 AND key = $2 AND expires_ms <= $7",
-			p, key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed, ended)
-		return done.RowsAffected() == 1, err
-	}
-	if found, err := replace(); err != nil || found {
-		return err
-	}
-	var n int64
-	err := tx.QueryRow(ctx, "INSERT INTO kv_count AS c (project, n) VALUES ($1, 1) ON CONFLICT (project) DO UPDATE SET n = c.n + 1 RETURNING n", p).Scan(&n)
-	if err != nil {
-		return err
-	}
-	done, err := tx.Exec(ctx, "INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body) VALUES (0, $1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-		p, key, e.Size(), e.UpdatedMS, e.ExpiresMS, sealed)
-	if err != nil {
-		return err
-	}
-	if done.RowsAffected() == 0 { // it is there, or another server has stored it meanwhile
-		if limit.New {
-			return kv.ErrTaken(e.Key)
-		}
-		if _, err := replace(); err != nil {
+// UpdateKey implements kv.Store.
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	err = s.transact(ctx, "update a key", func(ctx context.Context, tx pgx.Tx) error {
+		at, keys, size, err := sizeOf(ctx, tx, space, nowMS)
+		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "UPDATE kv_count SET n = n - 1 WHERE project = $1", p)
+		list, err := s.selectKeys(ctx, tx, space, at, []string{key}, nowMS)
+		if err != nil {
+			return err
+		}
+		var old *kv.Entry
+		if len(list) > 0 {
+			old = &list[0]
+		}
+		if e, err = decide(old); err != nil {
+			return err
+		}
+		sealed := s.sealer.Seal(e.Value, tables.KVOwner(space, key))
+		return putKeys(ctx, tx, space, at, keys, size, []kv.Entry{e}, [][]byte{sealed}, limit, nowMS)
+	})
+	return e, err
+}
+
+// putKeys stores entries under the lock of their space, which holds that many keys of that size. If
+// the limit is reached, expired entries make room.
+func putKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys, size int64, entries []kv.Entry, sealed [][]byte, limit kv.Limit, nowMS int64) error {
+	names := column(entries, func(e *kv.Entry) string { return stored(e.Key) })
+	var replaced, replacedSize, added int64
+	err := tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1 AND project = $2 AND key = ANY($3)", at.no, at.project, names).
+		Scan(&replaced, &replacedSize)
+	if err != nil {
 		return err
 	}
-	return limit.Check(space, n, 0)
+	for i := range entries {
+		added += entries[i].Size()
+	}
+	grown := int64(len(entries)) - replaced
+	keys, size = keys+grown, size+added-replacedSize
+	check := func() error {
+		if grown == 0 && at.no == 0 {
+			return limit.Check(space, 0, size) // an entry may be replaced however many there are
+		}
+		return limit.Check(space, keys, size)
+	}
+	if check() != nil && at.no == 0 {
+		var n, freed int64
+		err := tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE agent_no = 0 AND project = $1 AND expires_ms <= $2 AND key <> ALL($3) RETURNING size)
+			SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone`, at.project, nowMS, names).Scan(&n, &freed)
+		if err != nil {
+			return err
+		}
+		keys, size = keys-n, size-freed
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO kv (agent_no, project, key, size, updated_ms, expires_ms, body)
+		SELECT $1, $2, u.* FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) u
+		ON CONFLICT (agent_no, project, key) DO UPDATE SET size = excluded.size, updated_ms = excluded.updated_ms, expires_ms = excluded.expires_ms, body = excluded.body`,
+		at.no, at.project, names, column(entries, func(e *kv.Entry) int64 { return e.Size() }), column(entries, func(e *kv.Entry) int64 { return e.UpdatedMS }),
+		column(entries, func(e *kv.Entry) int64 { return e.ExpiresMS }), sealed)
+	if at.no == 0 {
+		b.Queue("UPDATE kv_count SET n = $2, size = $3 WHERE project = $1", at.project, keys, size)
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// uncount takes entries that were deleted from what is noted of a space. A space without keys has
+// nothing noted.
+func uncount(ctx context.Context, tx pgx.Tx, at keyRow, keys int, size int64) error {
+	if at.no != 0 || keys == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	b.Queue("UPDATE kv_count SET n = n - $2, size = size - $3 WHERE project = $1", at.project, keys, size)
+	b.Queue("DELETE FROM kv_count WHERE project = $1 AND n = 0", at.project)
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // readKeys runs fn where a space's entries are, in one snapshot.
 func (s *Store) readKeys(ctx context.Context, space kv.Space, fn func(ctx context.Context, tx pgx.Tx, at keyRow) error) error {
 	return s.read(ctx, "read keys", func(ctx context.Context) error {
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			at := keyRow{project: stored(space.Project)}
+			at := keyRow{project: stored(space.Owner())}
 			if space.Agent != "" {
 				at.project = ""
 				err := tx.QueryRow(ctx, "SELECT no FROM agent WHERE project = $1 AND id = $2", stored(space.Project), stored(space.Agent)).Scan(&at.no)
@@ -144,23 +185,27 @@ func (s *Store) readKeys(ctx context.Context, space kv.Space, fn func(ctx contex
 	})
 }
 
-// GetKey implements kv.Store.
-func (s *Store) GetKey(ctx context.Context, space kv.Space, key string, nowMS int64) (e kv.Entry, err error) {
-	err = s.readKeys(ctx, space, func(ctx context.Context, tx pgx.Tx, at keyRow) error {
-		var sealed []byte
-		e = kv.Entry{Key: key}
-		err := tx.QueryRow(ctx, "SELECT updated_ms, expires_ms, body FROM kv WHERE agent_no = $1 AND project = $2 AND key = $3 AND expires_ms > $4", at.no, at.project, stored(key), nowMS).
-			Scan(&e.UpdatedMS, &e.ExpiresMS, &sealed)
-		if noRows(err) {
-			return kv.ErrNoKey(space, key)
-		}
-		if err != nil {
-			return err
-		}
-		e.Value, err = s.sealer.Open(sealed, tables.KVOwner(space, key))
+// GetKeys implements kv.Store.
+func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowMS int64) (found []kv.Entry, err error) {
+	err = s.readKeys(ctx, space, func(ctx context.Context, tx pgx.Tx, at keyRow) (err error) {
+		found, err = s.selectKeys(ctx, tx, space, at, keys, nowMS)
 		return err
 	})
-	return e, err
+	return found, err
+}
+
+// selectKeys returns the entries of keys, in their order.
+func (s *Store) selectKeys(ctx context.Context, tx pgx.Tx, space kv.Space, at keyRow, keys []string, nowMS int64) ([]kv.Entry, error) {
+	return collect(ctx, tx, func(row pgx.CollectableRow) (e kv.Entry, err error) {
+		var sealed []byte
+		if err := row.Scan(&e.Key, &e.UpdatedMS, &e.ExpiresMS, &sealed); err != nil {
+			return e, err
+		}
+		e.Key = shown(e.Key)
+		e.Value, err = s.sealer.Open(sealed, tables.KVOwner(space, e.Key))
+		return e, err
+	}, "SELECT k.key, updated_ms, expires_ms, body FROM unnest($3::text[]) WITH ORDINALITY u (key, at) JOIN kv k ON k.agent_no = $1 AND k.project = $2 AND k.key = u.key WHERE expires_ms > $4 ORDER BY u.at",
+		at.no, at.project, storedAll(keys), nowMS)
 }
 
 // DeleteKey implements kv.Store.
@@ -171,15 +216,16 @@ func (s *Store) DeleteKey(ctx context.Context, space kv.Space, key string, nowMS
 		if err != nil {
 			return err
 		}
-		var expires int64
-		err = tx.QueryRow(ctx, "DELETE FROM kv WHERE agent_no = $1 AND project = $2 AND key = $3 RETURNING expires_ms", at.no, at.project, stored(key)).Scan(&expires)
+		var expires, size int64
+		err = tx.QueryRow(ctx, "DELETE FROM kv WHERE agent_no = $1 AND project = $2 AND key = $3 RETURNING expires_ms, size", at.no, at.project, stored(key)).Scan(&expires, &size)
 		if noRows(err) {
 			return nil
 		}
-		if found = expires > nowMS; err == nil && at.no == 0 {
-			_, err = tx.Exec(ctx, "UPDATE kv_count SET n = n - 1 WHERE project = $1", at.project)
+		if err != nil {
+			return err
 		}
-		return err
+		found = expires > nowMS
+		return uncount(ctx, tx, at, 1, size)
 	})
 	return found, err
 }
@@ -191,7 +237,7 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 		page = kv.Page{}
 		var err error
 		if at.no == 0 {
-			err = tx.QueryRow(ctx, "SELECT coalesce(sum(n), 0)::bigint FROM kv_count WHERE project = $1", at.project).Scan(&page.Total)
+			err = tx.QueryRow(ctx, `SELECT coalesce(sum(n), 0)::bigint, coalesce(sum(size), 0)::bigint FROM kv_count WHERE project = $1`, at.project).Scan(&page.Total, &page.Bytes)
 		} else {
 			err = tx.QueryRow(ctx, "SELECT count(*), coalesce(sum(size), 0)::bigint FROM kv WHERE agent_no = $1 AND expires_ms > $2", at.no, nowMS).Scan(&page.Total, &page.Bytes)
 		}
@@ -212,11 +258,22 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 // clearRows is how many entries of a project a transaction deletes.
 const clearRows = 64
 
+// KeySpaces implements kv.Store.
+func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, err error) {
+	prefix := stored(project) + "/"
+	return readAll(ctx, s, "list namespaces", func(row pgx.CollectableRow) (name string, err error) {
+		err = row.Scan(&name)
+		return strings.TrimPrefix(name, prefix), err
+	}, "SELECT project FROM kv_count WHERE project > $1 AND project < $2 AND n > 0 ORDER BY project",
+		prefix, stored(project)+"0") // 0 follows the slash
+}
+
 // ClearKeys implements kv.Store. An agent's entries go at once: marking rows as deleted is quick
 // however large they are, and only the agent's own writers wait.
 func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cleared int, err error) {
 	for more := true; more; {
 		var n, live int
+		var size int64
 		err := s.transact(ctx, "clear keys", func(ctx context.Context, tx pgx.Tx) error {
 			at, err := lockSpace(ctx, tx, space)
 			if err != nil {
@@ -227,12 +284,12 @@ func (s *Store) ClearKeys(ctx context.Context, space kv.Space, nowMS int64) (cle
 				most = 1 << 30
 			}
 			err = tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE agent_no = $1 AND project = $2
-				AND key IN (SELECT key FROM kv WHERE agent_no = $1 AND project = $2 LIMIT $3) RETURNING expires_ms)
-				SELECT count(*), count(*) FILTER (WHERE expires_ms > $4) FROM gone`, at.no, at.project, most, nowMS).Scan(&n, &live)
-			if err == nil && at.no == 0 {
-				_, err = tx.Exec(ctx, "UPDATE kv_count SET n = n - $2 WHERE project = $1", at.project, n)
+				AND key IN (SELECT key FROM kv WHERE agent_no = $1 AND project = $2 LIMIT $3) RETURNING expires_ms, size)
+				SELECT count(*), count(*) FILTER (WHERE expires_ms > $4), coalesce(sum(size), 0)::bigint FROM gone`, at.no, at.project, most, nowMS).Scan(&n, &live, &size)
+			if err != nil {
+				return err
 			}
-			return err
+			return uncount(ctx, tx, at, n, size)
 		})
 		if err != nil {
 			return cleared, err
@@ -249,13 +306,20 @@ func (s *Store) SweepKeys(ctx context.Context, nowMS int64) (int, error) {
 		n := 0
 		err := s.transact(ctx, "erase expired keys", func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, `WITH gone AS (DELETE FROM kv WHERE (agent_no, project, key) IN
-					(SELECT agent_no, project, key FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING agent_no, project),
-				counted AS (UPDATE kv_count c SET n = c.n - g.n FROM (SELECT project, count(*) AS n FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project)
+					(SELECT agent_no, project, key FROM kv WHERE expires_ms <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING agent_no, project, size),
+				counted AS (UPDATE kv_count c SET n = c.n - g.n, size = c.size - g.size
+					FROM (SELECT project, count(*) AS n, sum(size) AS size FROM gone WHERE agent_no = 0 GROUP BY project) g WHERE c.project = g.project)
 				SELECT count(*) FROM gone`, nowMS, sliceRows).Scan(&n)
 		})
 		erased += n
-		if err != nil || n < sliceRows {
+		if err != nil {
 			return erased, err
+		}
+		if n < sliceRows {
+			return erased, s.transact(ctx, "forget empty spaces", func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "DELETE FROM kv_count WHERE n = 0")
+				return err
+			})
 		}
 	}
 }

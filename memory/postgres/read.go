@@ -169,7 +169,8 @@ func (s *Store) Usage(ctx context.Context) ([]memory.Usage, error) {
 	}, `SELECT project, sum(live)::bigint, sum(messages)::bigint, sum(bytes)::bigint FROM (
 		SELECT a.project, count(*) FILTER (WHERE a.status NOT IN (4, 6)) AS live, sum(h.next_seq - 1) AS messages, sum(h.written) AS bytes
 			FROM agent a JOIN agent_head h ON h.agent_no = a.no GROUP BY a.project
-		UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space GROUP BY project) u GROUP BY project`)
+		UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space GROUP BY project
+		UNION ALL SELECT split_part(project, '/', 1), 0, 0, size FROM kv_count WHERE strpos(project, '/') > 0 AND project NOT LIKE '~%') u GROUP BY project`)
 }
 
 // Count implements memory.Store.

@@ -32,7 +32,7 @@ func TestSealedLater(t *testing.T) {
 	create(t, s, a)
 	id := func(i int) string { return fmt.Sprintf("c %d", i%7*100+i) }
 	for i := range many {
-		if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: id(i), Value: []byte(`["` + secret + fmt.Sprint(i) + `"]`), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+		if err := kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: id(i), Value: []byte(`["` + secret + fmt.Sprint(i) + `"]`), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestSealedLater(t *testing.T) {
 		t.Errorf("%d rows hold the secret in clear afterwards", n)
 	}
 	for i := range many {
-		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, id(i), 0); err != nil || string(got.Value) != `["`+secret+fmt.Sprint(i)+`"]` {
+		if got, err := kv.Get(t.Context(), s, kv.Space{Project: "p"}, id(i), 0); err != nil || string(got.Value) != `["`+secret+fmt.Sprint(i)+`"]` {
 			t.Errorf("conversation %d: %q, %v", i, got.Value, err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestSealingGoesOn(t *testing.T) {
 	url := postgrestest.URL(t)
 	s := open(t, postgres.Options{URL: url})
 	for i := range many {
-		if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: fmt.Sprintf("c%03d", i), Value: []byte(secret), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+		if err := kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: fmt.Sprintf("c%03d", i), Value: []byte(secret), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,11 +133,11 @@ func TestSealingGoesOn(t *testing.T) {
 		t.Errorf("%d rows are in clear afterwards", n)
 	}
 	for i := range many {
-		if got, err := sealed.GetKey(t.Context(), kv.Space{Project: "p"}, fmt.Sprintf("c%03d", i), 0); err != nil || string(got.Value) != secret {
+		if got, err := kv.Get(t.Context(), sealed, kv.Space{Project: "p"}, fmt.Sprintf("c%03d", i), 0); err != nil || string(got.Value) != secret {
 			t.Errorf("conversation %d: %q, %v", i, got.Value, err)
 		}
 	}
-	if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "plain", Value: []byte(secret), ExpiresMS: kv.Never}, kv.Limit{}, 0); !fault.Is(err, fault.Unavailable) {
+	if err := kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: "plain", Value: []byte(secret), ExpiresMS: kv.Never}, kv.Limit{}, 0); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a server without the key stored something plain: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func TestWorkingSealedLater(t *testing.T) {
 	limit := kv.Limit{Keys: 10, Bytes: 1000}
 	put := func(s *drivers.Postgres, key string) {
 		t.Helper()
-		if err := s.PutKey(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, kv.Entry{Key: key, Value: []byte(`"` + key + `"`), ExpiresMS: 10}, limit, 1); err != nil {
+		if err := kv.Put(t.Context(), s, kv.Space{Project: a.Project, Agent: a.ID}, kv.Entry{Key: key, Value: []byte(`"` + key + `"`), ExpiresMS: 10}, limit, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,7 +37,7 @@ func TestWorkingSealedLater(t *testing.T) {
 	s = open(t, postgres.Options{URL: url, SealKey: []byte("key")})
 	put(s, "e")
 	for _, key := range []string{"a b/c", "d", "e"} {
-		if got, err := s.GetKey(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, key, 1); err != nil || string(got.Value) != `"`+key+`"` {
+		if got, err := kv.Get(t.Context(), s, kv.Space{Project: a.Project, Agent: a.ID}, key, 1); err != nil || string(got.Value) != `"`+key+`"` {
 			t.Errorf("%s: %q, %v", key, got.Value, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestWorkingOfReplicas(t *testing.T) {
 		wg.Go(func() {
 			for i := range 10 {
 				e := kv.Entry{Key: fmt.Sprint(w, "-", i), Value: []byte("1"), ExpiresMS: 10}
-				switch err := stores[w%2].PutKey(t.Context(), kv.Space{Project: a.Project, Agent: a.ID}, e, limit, 1); {
+				switch err := kv.Put(t.Context(), stores[w%2], kv.Space{Project: a.Project, Agent: a.ID}, e, limit, 1); {
 				case err == nil:
 					stored[w]++
 				case !fault.Is(err, fault.Quota):

@@ -156,7 +156,8 @@ func (s *Store) Usage(ctx context.Context) (list []memory.Usage, err error) {
 			return memory.Usage{Project: row.Text(0), Agents: row.Int(1), Messages: row.Int(2), Bytes: row.Int(3)}, nil
 		}, `SELECT project, sum(live), sum(messages), sum(bytes) FROM (
 			SELECT project, sum(status NOT IN (4, 6)) AS live, sum(next_seq - 1) AS messages, sum(written) AS bytes FROM agent NOT INDEXED GROUP BY project
-			UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space NOT INDEXED GROUP BY project) GROUP BY project`)
+			UNION ALL SELECT project, 0, 0, sum(bytes) FROM record_space NOT INDEXED GROUP BY project
+			UNION ALL SELECT substr(project, 1, instr(project, '/') - 1), 0, 0, size FROM kv_total WHERE agent_no = 0 AND instr(project, '/') > 0 AND project NOT LIKE '~%') GROUP BY project`)
 		return err
 	})
 	return list, err

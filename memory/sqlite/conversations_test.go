@@ -28,13 +28,13 @@ func TestConversationsAtRest(t *testing.T) {
 	}
 	load := func(s *drivers.SQLite, id string) {
 		t.Helper()
-		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, id, 0); err != nil || string(got.Value) != body {
+		if got, err := kv.Get(t.Context(), s, kv.Space{Project: "p"}, id, 0); err != nil || string(got.Value) != body {
 			t.Errorf("%s: %q, %v", id, got.Value, err)
 		}
 	}
 	s := open(t, sqlite.Options{Path: path})
 	for _, id := range []string{"a", "b"} {
-		if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: id, Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+		if err := kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: id, Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +47,7 @@ func TestConversationsAtRest(t *testing.T) {
 	sealed := sqlite.Options{Path: path, SealKey: []byte("key")}
 	s = open(t, sealed)
 	load(s, "a")
-	if err := s.PutKey(t.Context(), kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+	if err := kv.Put(t.Context(), s, kv.Space{Project: "p"}, kv.Entry{Key: "c", Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if readable() {
@@ -63,7 +63,7 @@ func TestConversationsAtRest(t *testing.T) {
 	s = open(t, sealed)
 	load(s, "b")
 	load(s, "c")
-	if _, err := s.GetKey(t.Context(), kv.Space{Project: "p"}, "a", 0); !fault.Is(err, fault.Internal) {
+	if _, err := kv.Get(t.Context(), s, kv.Space{Project: "p"}, "a", 0); !fault.Is(err, fault.Internal) {
 		t.Errorf("another's bytes were read: %v", err)
 	}
 }

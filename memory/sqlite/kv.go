@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 	"github.com/heardlog/heardlog/memory/tables"
@@ -12,8 +13,8 @@ import (
 
 var _ kv.Store = (*Store)(nil)
 
-// keyRow is where the entries of a space are: by the agent's number, or by the project under number
-// 0.
+// keyRow is where the entries of a space are: by the agent's number, or by kv.Space.Owner under
+// number 0.
 type keyRow struct {
 	no      int64
 	project string
@@ -22,7 +23,7 @@ type keyRow struct {
 // spaceOf returns where a space's entries are.
 func spaceOf(c *dbfile.Conn, s kv.Space) (keyRow, error) {
 	if s.Agent == "" {
-		return keyRow{project: s.Project}, nil
+		return keyRow{project: s.Owner()}, nil
 	}
 	no, err := c.Number("SELECT no FROM agent WHERE project = ? AND id = ?", s.Project, s.Agent)
 	if err == nil && no == 0 {
@@ -31,17 +32,51 @@ func spaceOf(c *dbfile.Conn, s kv.Space) (keyRow, error) {
 	return keyRow{no: no}, err
 }
 
-// PutKey implements kv.Store. If the limit is reached, expired entries make room first, in slices
+// PutKeys implements kv.Store. If the limit is reached, expired entries make room first, in slices
 // between other calls.
-func (s *Store) PutKey(ctx context.Context, space kv.Space, e kv.Entry, limit kv.Limit, nowMS int64) error {
+func (s *Store) PutKeys(ctx context.Context, space kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
+	sealed := make([][]byte, len(entries))
+	for i, e := range entries {
+		sealed[i] = s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key)) // here, and not in the writer
+	}
+	return s.changeKeys(ctx, space, func(t *tx, at keyRow) (again bool, err error) {
+		return t.putKeys(space, at, entries, sealed, limit, nowMS)
+	})
+}
+
+// UpdateKey implements kv.Store.
+func (s *Store) UpdateKey(ctx context.Context, space kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	err = s.changeKeys(ctx, space, func(t *tx, at keyRow) (again bool, err error) {
+		old, err := s.readKey(t.Conn, space, at, key, nowMS)
+		if err != nil {
+			return false, err
+		}
+		if e, err = decide(old); err != nil {
+			return false, err
+		}
+		return t.putKeys(space, at, []kv.Entry{e}, [][]byte{s.sealer.Seal(e.Value, tables.KVOwner(space, key))}, limit, nowMS)
+	})
+	return e, err
+}
+
+// changeKeys runs fn where a space's entries are, in transactions, until it needs no other one.
+func (s *Store) changeKeys(ctx context.Context, space kv.Space, fn func(t *tx, at keyRow) (again bool, err error)) error {
 	if space.Agent != "" {
 		if err := s.mustBeActive(ctx, space); err != nil {
 			return err
 		}
 	}
-	sealed := s.sealer.Seal(e.Value, tables.KVOwner(space, e.Key)) // here, and not in the writer
-	_, err := s.writeSlices(ctx, "store a key", func(t *tx) (_ int, again bool, err error) {
-		again, err = t.putKey(space, &e, sealed, limit, nowMS)
+	_, err := s.writeSlices(ctx, "store keys", func(t *tx) (_ int, again bool, err error) {
+		at, err := spaceOf(t.Conn, space)
+		if err == nil && at.no != 0 {
+			var a memory.Agent
+			if a, _, err = agentStatus(t.Conn, space.Project, space.Agent); err == nil {
+				err = a.MustBeActive(fault.Stopped)
+			}
+		}
+		if err == nil {
+			again, err = fn(t, at)
+		}
 		return 0, again, err
 	})
 	return err
@@ -58,42 +93,32 @@ func (s *Store) mustBeActive(ctx context.Context, space kv.Space) error {
 	})
 }
 
-// putKey stores an entry, or deletes expired ones and asks to be called again.
-func (t *tx) putKey(space kv.Space, e *kv.Entry, sealed []byte, limit kv.Limit, nowMS int64) (again bool, err error) {
-	at, err := spaceOf(t.Conn, space)
-	if err != nil {
-		return false, err
-	}
-	if at.no != 0 {
-		a, _, err := agentStatus(t.Conn, space.Project, space.Agent)
+// putKeys stores entries, or deletes expired ones and asks to be called again. It decides on all
+// before it writes the first.
+func (t *tx) putKeys(space kv.Space, at keyRow, entries []kv.Entry, sealed [][]byte, limit kv.Limit, nowMS int64) (again bool, err error) {
+	numbers := make([]int64, len(entries)) // of the rows that are there
+	moreKeys, moreSize := int64(len(entries)), int64(0)
+	for i := range entries {
+		old, err := t.Conn.First("SELECT no, size FROM kv WHERE agent_no = ? AND project = ? AND key = ?", at.no, at.project, entries[i].Key)
 		if err != nil {
 			return false, err
 		}
-		if err := a.MustBeActive(fault.Stopped); err != nil {
-			return false, err
+		moreSize += entries[i].Size()
+		if old != nil {
+			numbers[i] = old.Int(0)
+			moreKeys, moreSize = moreKeys-1, moreSize-old.Int(1)
 		}
-	}
-	old, err := t.Conn.First("SELECT no, size, expires_ms FROM kv WHERE agent_no = ? AND project = ? AND key = ?", at.no, at.project, e.Key)
-	if err != nil {
-		return false, err
-	}
-	if limit.New && old != nil && old.Int(2) > nowMS {
-		return false, kv.ErrTaken(e.Key)
 	}
 	total, err := t.Conn.First("SELECT n, size FROM kv_total WHERE agent_no = ? AND project = ?", at.no, at.project)
 	if err != nil {
 		return false, err
-	}
-	moreKeys, moreSize := int64(1), e.Size()
-	if old != nil {
-		moreKeys, moreSize = 0, moreSize-old.Int(1)
 	}
 	keys, size := moreKeys, moreSize
 	if total != nil {
 		keys, size = keys+total.Int(0), size+total.Int(1)
 	}
 	if moreKeys == 0 && at.no == 0 {
-		keys = 0 // a conversation may be saved in the place of one however many there are
+		keys = 0 // an entry may be replaced however many there are
 	}
 	if full := limit.Check(space, keys, size); full != nil {
 		n, _, err := t.dropKeys("kv_live WHERE agent_no = ? AND project = ? AND expires_ms <= ?", nowMS, at.no, at.project, nowMS)
@@ -102,13 +127,16 @@ func (t *tx) putKey(space kv.Space, e *kv.Entry, sealed []byte, limit kv.Limit, 
 		}
 		return false, full
 	}
-	if old != nil {
-		_, err = t.Exec("UPDATE kv SET size = ?, updated_ms = ?, expires_ms = ?, body = ? WHERE no = ?", e.Size(), e.UpdatedMS, e.ExpiresMS, sealed, old.Int(0))
-	} else {
-		err = t.insertKey(at, e, sealed)
-	}
-	if err != nil {
-		return false, err
+	for i := range entries {
+		e := &entries[i]
+		if numbers[i] != 0 {
+			_, err = t.Exec("UPDATE kv SET size = ?, updated_ms = ?, expires_ms = ?, body = ? WHERE no = ?", e.Size(), e.UpdatedMS, e.ExpiresMS, sealed[i], numbers[i])
+		} else {
+			err = t.insertKey(at, e, sealed[i])
+		}
+		if err != nil {
+			return false, err
+		}
 	}
 	return false, t.countKeys(at, moreKeys, moreSize)
 }
@@ -119,10 +147,16 @@ func (t *tx) insertKey(at keyRow, e *kv.Entry, sealed []byte) error {
 	return err
 }
 
-// countKeys adds to what is noted of a space.
+// countKeys adds to what is noted of a space. A space without keys has nothing noted.
 func (t *tx) countKeys(at keyRow, keys, size int64) error {
+	if keys == 0 && size == 0 {
+		return nil
+	}
 	_, err := t.Exec("INSERT INTO kv_total (agent_no, project, n, size) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n, size = size + excluded.size",
 		at.no, at.project, keys, size)
+	if err == nil && keys < 0 {
+		_, err = t.Exec("DELETE FROM kv_total WHERE agent_no = ? AND project = ? AND n = 0", at.no, at.project)
+	}
 	return err
 }
 
@@ -179,21 +213,31 @@ func (s *Store) readKeys(ctx context.Context, space kv.Space, fn func(c *dbfile.
 	})
 }
 
-// GetKey implements kv.Store.
-func (s *Store) GetKey(ctx context.Context, space kv.Space, key string, nowMS int64) (e kv.Entry, err error) {
+// GetKeys implements kv.Store.
+func (s *Store) GetKeys(ctx context.Context, space kv.Space, keys []string, nowMS int64) (found []kv.Entry, err error) {
 	err = s.readKeys(ctx, space, func(c *dbfile.Conn, at keyRow) error {
-		row, err := c.First("SELECT updated_ms, expires_ms, body FROM kv WHERE agent_no = ? AND project = ? AND key = ? AND expires_ms > ?", at.no, at.project, key, nowMS)
-		if err == nil && row == nil {
-			err = kv.ErrNoKey(space, key)
+		for _, key := range keys {
+			e, err := s.readKey(c, space, at, key, nowMS)
+			if err != nil {
+				return err
+			}
+			if e != nil {
+				found = append(found, *e)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		plain, err := s.sealer.Open(row.Blob(2), tables.KVOwner(space, key))
-		e = kv.Entry{Key: key, Value: bytes.Clone(plain), UpdatedMS: row.Int(0), ExpiresMS: row.Int(1)}
-		return err
+		return nil
 	})
-	return e, err
+	return found, err
+}
+
+// readKey returns the entry of a key, or nil if there is none.
+func (s *Store) readKey(c *dbfile.Conn, space kv.Space, at keyRow, key string, nowMS int64) (*kv.Entry, error) {
+	row, err := c.First("SELECT updated_ms, expires_ms, body FROM kv WHERE agent_no = ? AND project = ? AND key = ? AND expires_ms > ?", at.no, at.project, key, nowMS)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	plain, err := s.sealer.Open(row.Blob(2), tables.KVOwner(space, key))
+	return &kv.Entry{Key: key, Value: bytes.Clone(plain), UpdatedMS: row.Int(0), ExpiresMS: row.Int(1)}, err
 }
 
 // DeleteKey implements kv.Store.
@@ -226,6 +270,18 @@ func (s *Store) ListKeys(ctx context.Context, space kv.Space, after string, limi
 		return err
 	})
 	return page, err
+}
+
+// KeySpaces implements kv.Store.
+func (s *Store) KeySpaces(ctx context.Context, project string) (names []string, err error) {
+	prefix := project + "/"
+	err = s.db.Read(ctx, "list namespaces", func(c *dbfile.Conn) (err error) {
+		names, err = dbfile.Collect(c, func(row dbfile.Row) (string, error) { return row.Text(0)[len(prefix):], nil },
+			"SELECT project FROM kv_total WHERE agent_no = 0 AND project > ? AND project < ? AND n > 0 ORDER BY project",
+			prefix, project+"0") // 0 follows the slash
+		return err
+	})
+	return names, err
 }
 
 // ClearKeys implements kv.Store. Entries that are stored while it runs have higher numbers and

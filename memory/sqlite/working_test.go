@@ -30,13 +30,13 @@ func TestWorkingAtRest(t *testing.T) {
 	}
 	put := func(s *drivers.SQLite, key string) {
 		t.Helper()
-		if err := s.PutKey(t.Context(), kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: key, Value: []byte(value), UpdatedMS: 1, ExpiresMS: 1000}, limit, 1); err != nil {
+		if err := kv.Put(t.Context(), s, kv.Space{Project: "p", Agent: "a"}, kv.Entry{Key: key, Value: []byte(value), UpdatedMS: 1, ExpiresMS: 1000}, limit, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := func(s *drivers.SQLite, key string) {
 		t.Helper()
-		if got, err := s.GetKey(t.Context(), kv.Space{Project: "p", Agent: "a"}, key, 1); err != nil || string(got.Value) != value {
+		if got, err := kv.Get(t.Context(), s, kv.Space{Project: "p", Agent: "a"}, key, 1); err != nil || string(got.Value) != value {
 			t.Errorf("%s: %q, %v", key, got.Value, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestWorkingAtRest(t *testing.T) {
 	s = open(t, sealed)
 	want(s, "b")
 	want(s, "c")
-	if _, err := s.GetKey(t.Context(), kv.Space{Project: "p", Agent: "a"}, "a", 1); !fault.Is(err, fault.Internal) {
+	if _, err := kv.Get(t.Context(), s, kv.Space{Project: "p", Agent: "a"}, "a", 1); !fault.Is(err, fault.Internal) {
 		t.Errorf("another's bytes were read: %v", err)
 	}
 	if page, err := s.ListKeys(t.Context(), kv.Space{Project: "p", Agent: "a"}, "", 10, 1); err != nil || page.Total != 3 || page.Bytes != int64(3*(1+len(value))) {

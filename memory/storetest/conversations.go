@@ -26,13 +26,13 @@ func RunConversations(t *testing.T, open func(*testing.T) kv.Store) {
 
 func saveConversation(t *testing.T, ctx context.Context, s kv.Store, project, id, body string) {
 	t.Helper()
-	if err := s.PutKey(ctx, kv.Space{Project: project}, kv.Entry{Key: id, Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: project}, kv.Entry{Key: id, Value: []byte(body), ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 		t.Fatalf("save %s: %v", id, err)
 	}
 }
 
 func loadConversation(ctx context.Context, s kv.Store, project, id string) ([]byte, error) {
-	e, err := s.GetKey(ctx, kv.Space{Project: project}, id, 0)
+	e, err := kv.Get(ctx, s, kv.Space{Project: project}, id, 0)
 	return e.Value, err
 }
 
@@ -59,7 +59,7 @@ func testConversationSave(t *testing.T, ctx context.Context, s kv.Store) {
 	body := []byte("{ \"messages\" : [],\n\"summary\":\"\\u0000 é \x01\"}")
 	want := string(body)
 	saveConversation(t, ctx, s, project, "c", want)
-	if err := s.PutKey(ctx, kv.Space{Project: project}, kv.Entry{Key: "c", Value: body, ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: project}, kv.Entry{Key: "c", Value: body, ExpiresMS: kv.Never}, kv.Limit{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	body[0] = 'x' // the store's copy is its own
@@ -141,7 +141,7 @@ func testConversationClear(t *testing.T, ctx context.Context, s kv.Store) {
 
 func testConversationLimit(t *testing.T, ctx context.Context, s kv.Store) {
 	save := func(id string) error {
-		return s.PutKey(ctx, kv.Space{Project: project}, kv.Entry{Key: id, Value: []byte("[]"), ExpiresMS: kv.Never}, kv.Limit{Keys: 2}, 0)
+		return kv.Put(ctx, s, kv.Space{Project: project}, kv.Entry{Key: id, Value: []byte("[]"), ExpiresMS: kv.Never}, kv.Limit{Keys: 2}, 0)
 	}
 	for _, id := range []string{"a", "b", "a", "b"} { // one that is there may always be saved again
 		if err := save(id); err != nil {
@@ -149,7 +149,7 @@ func testConversationLimit(t *testing.T, ctx context.Context, s kv.Store) {
 		}
 	}
 	wantCode(t, save("c"), fault.Quota)
-	if err := s.PutKey(ctx, kv.Space{Project: "other"}, kv.Entry{Key: "c", Value: []byte("[]"), ExpiresMS: kv.Never}, kv.Limit{Keys: 2}, 0); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: "other"}, kv.Entry{Key: "c", Value: []byte("[]"), ExpiresMS: kv.Never}, kv.Limit{Keys: 2}, 0); err != nil {
 		t.Errorf("the limit of another project: %v", err)
 	}
 	if _, err := s.DeleteKey(ctx, kv.Space{Project: project}, "a", 0); err != nil {
@@ -185,7 +185,7 @@ func testConversationsConcurrent(t *testing.T, ctx context.Context, s kv.Store) 
 		wg.Go(func() {
 			for i := range each {
 				id := fmt.Sprintf("%d-%d", w, i)
-				err := s.PutKey(ctx, kv.Space{Project: project}, kv.Entry{Key: id, Value: []byte(id), ExpiresMS: kv.Never}, kv.Limit{Keys: limit}, 0)
+				err := kv.Put(ctx, s, kv.Space{Project: project}, kv.Entry{Key: id, Value: []byte(id), ExpiresMS: kv.Never}, kv.Limit{Keys: limit}, 0)
 				if err == nil {
 					saved[w]++
 				} else if !fault.Is(err, fault.Quota) {
@@ -211,7 +211,7 @@ func testConversationsConcurrent(t *testing.T, ctx context.Context, s kv.Store) 
 func testConversationCanceled(t *testing.T, ctx context.Context, s kv.Store) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	wantCode(t, s.PutKey(ctx, kv.Space{Project: project}, kv.Entry{Key: "c", Value: []byte("[]"), ExpiresMS: kv.Never}, kv.Limit{}, 0), fault.Canceled)
+	wantCode(t, kv.Put(ctx, s, kv.Space{Project: project}, kv.Entry{Key: "c", Value: []byte("[]"), ExpiresMS: kv.Never}, kv.Limit{}, 0), fault.Canceled)
 	_, err := loadConversation(ctx, s, project, "c")
 	wantCode(t, err, fault.Canceled)
 	_, _, err = listConversations(ctx, s, project, "", 1)
@@ -222,7 +222,7 @@ func testConversationCanceled(t *testing.T, ctx context.Context, s kv.Store) {
 // entry has ended or is deleted.
 func testConversationNew(t *testing.T, ctx context.Context, s kv.Store) {
 	put := func(key string, expiresMS, nowMS int64) error {
-		return s.PutKey(ctx, kv.Space{Project: project}, kv.Entry{Key: key, Value: []byte("1"), UpdatedMS: nowMS, ExpiresMS: expiresMS}, kv.Limit{New: true}, nowMS)
+		return kv.PutNew(ctx, s, kv.Space{Project: project}, kv.Entry{Key: key, Value: []byte("1"), UpdatedMS: nowMS, ExpiresMS: expiresMS}, kv.Limit{}, nowMS)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
@@ -262,22 +262,22 @@ func testConversationNew(t *testing.T, ctx context.Context, s kv.Store) {
 func testConversationExpired(t *testing.T, ctx context.Context, s kv.Store) {
 	for i := range 3 {
 		e := kv.Entry{Key: fmt.Sprint("short", i), Value: []byte("1"), ExpiresMS: 2000}
-		if err := s.PutKey(ctx, kv.Space{Project: project}, e, kv.Limit{}, 1000); err != nil {
+		if err := kv.Put(ctx, s, kv.Space{Project: project}, e, kv.Limit{}, 1000); err != nil {
 			t.Fatal(err)
 		}
 	}
 	saveConversation(t, ctx, s, project, "stays", "[1]")
-	if _, err := s.GetKey(ctx, kv.Space{Project: project}, "short0", 1999); err != nil {
+	if _, err := kv.Get(ctx, s, kv.Space{Project: project}, "short0", 1999); err != nil {
 		t.Error(err)
 	}
 	if n, err := s.SweepKeys(ctx, 2000); err != nil || n != 3 {
 		t.Errorf("swept %d, %v", n, err)
 	}
 	ended := kv.Entry{Key: "ended", Value: []byte("1"), ExpiresMS: 2000}
-	if err := s.PutKey(ctx, kv.Space{Project: project}, ended, kv.Limit{}, 1000); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: project}, ended, kv.Limit{}, 1000); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.GetKey(ctx, kv.Space{Project: project}, "ended", 2000) // before a sweep
+	_, err := kv.Get(ctx, s, kv.Space{Project: project}, "ended", 2000) // before a sweep
 	wantCode(t, err, fault.NotFound)
 	if _, err := s.SweepKeys(ctx, 2000); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func entry(key, value string, expiresMS int64) kv.Entry {
 
 func putWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agent, e kv.Entry, nowMS int64) {
 	t.Helper()
-	if err := s.PutKey(ctx, kv.Space{Project: a.Project, Agent: a.ID}, e, wide, nowMS); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: a.Project, Agent: a.ID}, e, wide, nowMS); err != nil {
 		t.Fatalf("put %s: %v", e.Key, err)
 	}
 }
@@ -48,7 +48,7 @@ func putWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agen
 // wantWorking wants a value under the key at the time; "" for none.
 func wantWorking(t *testing.T, ctx context.Context, s WorkingStore, a memory.Agent, key, want string, nowMS int64) {
 	t.Helper()
-	got, err := s.GetKey(ctx, kv.Space{Project: a.Project, Agent: a.ID}, key, nowMS)
+	got, err := kv.Get(ctx, s, kv.Space{Project: a.Project, Agent: a.ID}, key, nowMS)
 	if want == "" {
 		if !fault.Is(err, fault.NotFound) {
 			t.Errorf("%s at %d: %q, %v; want none", key, nowMS, got.Value, err)
@@ -85,7 +85,7 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 	e := entry("k", value, 5000)
 	putWorking(t, ctx, s, a, e, 1000)
 	e.Value[0] = 'x' // the store's copy is its own
-	got, err := s.GetKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 1000)
+	got, err := kv.Get(ctx, s, kv.Space{Project: project, Agent: a.ID}, "k", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 	for i, v := range []string{long, "1", "null", long} {
 		e := entry("k", v, 6000+int64(i))
 		putWorking(t, ctx, s, a, e, 2000)
-		got, err := s.GetKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 2000)
+		got, err := kv.Get(ctx, s, kv.Space{Project: project, Agent: a.ID}, "k", 2000)
 		if err != nil || got.ExpiresMS != e.ExpiresMS || !bytes.Equal(got.Value, e.Value) {
 			t.Errorf("%d: %d bytes until %d, %v", i, len(got.Value), got.ExpiresMS, err)
 		}
@@ -116,8 +116,8 @@ func testWorkingPut(t *testing.T, ctx context.Context, s WorkingStore) {
 
 func testWorkingUnknown(t *testing.T, ctx context.Context, s WorkingStore) {
 	id := newAgent(1).ID
-	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: id}, entry("k", "1", 5000), wide, 1000), fault.NotFound)
-	_, err := s.GetKey(ctx, kv.Space{Project: project, Agent: id}, "k", 1000)
+	wantCode(t, kv.Put(ctx, s, kv.Space{Project: project, Agent: id}, entry("k", "1", 5000), wide, 1000), fault.NotFound)
+	_, err := kv.Get(ctx, s, kv.Space{Project: project, Agent: id}, "k", 1000)
 	wantCode(t, err, fault.NotFound)
 	_, err = s.DeleteKey(ctx, kv.Space{Project: project, Agent: id}, "k", 1000)
 	wantCode(t, err, fault.NotFound)
@@ -134,7 +134,7 @@ func testWorkingEnded(t *testing.T, ctx context.Context, s WorkingStore) {
 	putWorking(t, ctx, s, a, entry("k", "1", 5000), 1000)
 	putWorking(t, ctx, s, a, entry("l", "2", 5000), 1000)
 	update(t, ctx, s, a, end(memory.Stopped, 2000))
-	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("k", "3", 5000), wide, 3000), fault.Stopped)
+	wantCode(t, kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry("k", "3", 5000), wide, 3000), fault.Stopped)
 	wantWorking(t, ctx, s, a, "k", "1", 3000)
 	wantKeys(t, ctx, s, a, 3000, "k", "l")
 	if found, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 3000); err != nil || !found {
@@ -174,7 +174,7 @@ func testWorkingLimit(t *testing.T, ctx context.Context, s WorkingStore) {
 	a, b := create(t, ctx, s, newAgent(1)), create(t, ctx, s, newAgent(2))
 	limit := kv.Limit{Keys: 3, Bytes: 20}
 	put := func(key string, n int) error {
-		return s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(key, strings.Repeat("1", n), 5000), limit, 1000)
+		return kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry(key, strings.Repeat("1", n), 5000), limit, 1000)
 	}
 	for _, err := range []error{put("a", 9), put("b", 9)} { // 20 bytes with the keys
 		if err != nil {
@@ -194,7 +194,7 @@ func testWorkingLimit(t *testing.T, ctx context.Context, s WorkingStore) {
 	if err := put("c", 2); err != nil {
 		t.Errorf("replace at the limit of keys: %v", err)
 	}
-	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: b.ID}, entry("a", strings.Repeat("1", 19), 5000), limit, 1000); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: project, Agent: b.ID}, entry("a", strings.Repeat("1", 19), 5000), limit, 1000); err != nil {
 		t.Errorf("another agent's limit: %v", err)
 	}
 	if _, err := s.DeleteKey(ctx, kv.Space{Project: project, Agent: a.ID}, "a", 1000); err != nil {
@@ -221,18 +221,18 @@ func testWorkingRoom(t *testing.T, ctx context.Context, s WorkingStore) {
 		if i < 8 {
 			value = big
 		}
-		if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(fmt.Sprintf("%03d", i), value, 5000+int64(i%2)*1000), limit, 1000); err != nil {
+		if err := kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry(fmt.Sprintf("%03d", i), value, 5000+int64(i%2)*1000), limit, 1000); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("new", "1", 9000), limit, 4999), fault.Quota)
-	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("new", "1", 9000), limit, 5000); err != nil {
+	wantCode(t, kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry("new", "1", 9000), limit, 4999), fault.Quota)
+	if err := kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry("new", "1", 9000), limit, 5000); err != nil {
 		t.Errorf("half has expired: %v", err)
 	}
 	if page, err := s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 1, 5000); err != nil || page.Total != 351 {
 		t.Errorf("%d keys, %v", page.Total, err)
 	}
-	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("new", strings.Repeat("1", 8<<20-3), 9000), limit, 6000); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry("new", strings.Repeat("1", 8<<20-3), 9000), limit, 6000); err != nil {
 		t.Errorf("all has expired: %v", err)
 	}
 	wantKeys(t, ctx, s, a, 6000, "new")
@@ -344,7 +344,7 @@ func testWorkingSweep(t *testing.T, ctx context.Context, s WorkingStore) {
 			t.Errorf("swept %d at %d, %v; want %d", n, step.now, err, step.want)
 		}
 	}
-	if err := s.PutKey(ctx, kv.Space{Project: project, Agent: b.ID}, entry("new", "1", 9000), kv.Limit{Keys: 1, Bytes: 4}, 5001); err != nil {
+	if err := kv.Put(ctx, s, kv.Space{Project: project, Agent: b.ID}, entry("new", "1", 9000), kv.Limit{Keys: 1, Bytes: 4}, 5001); err != nil {
 		t.Errorf("what was swept still counts: %v", err)
 	}
 }
@@ -361,7 +361,7 @@ func testWorkingConcurrent(t *testing.T, ctx context.Context, s WorkingStore) {
 		wg.Go(func() {
 			for i := range each {
 				key := fmt.Sprintf("%d-%d", w, i)
-				switch err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(key, `"`+key+`"`, 5000), limit, 1000); {
+				switch err := kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry(key, `"`+key+`"`, 5000), limit, 1000); {
 				case err == nil:
 					stored[w] = append(stored[w], key)
 				case !fault.Is(err, fault.Quota):
@@ -391,7 +391,7 @@ func testWorkingEraseRace(t *testing.T, ctx context.Context, s WorkingStore) {
 		for w := range 4 {
 			wg.Go(func() {
 				for i := range 10 {
-					if err := s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry(fmt.Sprint(w, i), "1", 5000), wide, 1000); err != nil && !fault.Is(err, fault.NotFound) {
+					if err := kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry(fmt.Sprint(w, i), "1", 5000), wide, 1000); err != nil && !fault.Is(err, fault.NotFound) {
 						t.Errorf("write while erasing: %v", err)
 					}
 				}
@@ -415,8 +415,8 @@ func testWorkingCanceled(t *testing.T, ctx context.Context, s WorkingStore) {
 	a := create(t, ctx, s, newAgent(1))
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	wantCode(t, s.PutKey(ctx, kv.Space{Project: project, Agent: a.ID}, entry("k", "1", 5000), wide, 1000), fault.Canceled)
-	_, err := s.GetKey(ctx, kv.Space{Project: project, Agent: a.ID}, "k", 1000)
+	wantCode(t, kv.Put(ctx, s, kv.Space{Project: project, Agent: a.ID}, entry("k", "1", 5000), wide, 1000), fault.Canceled)
+	_, err := kv.Get(ctx, s, kv.Space{Project: project, Agent: a.ID}, "k", 1000)
 	wantCode(t, err, fault.Canceled)
 	_, err = s.ListKeys(ctx, kv.Space{Project: project, Agent: a.ID}, "", 1, 1000)
 	wantCode(t, err, fault.Canceled)

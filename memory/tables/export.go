@@ -209,13 +209,23 @@ func (x *exporting) conversations() error {
 	if x.scope.Agent != "" {
 		return nil
 	}
-	// Entries of projects with another end are marks that a copy does not need.
-	where, args := x.inProject("project")
-	return x.DB.Walk("SELECT project, key, body FROM kv WHERE agent_no = 0 AND expires_ms = ? AND "+where+" ORDER BY project COLLATE "+x.Bytes+", key", append([]any{int64(kv.Never)}, args...), func(row Row) error {
+	// Entries of the server's own (~) that end are marks that a copy does not need.
+	where, args := "1 = 1", []any{int64(kv.Never)}
+	if p := x.scope.Project; p != "" {
+		by := "project COLLATE " + x.Bytes
+		where, args = "(project = ? OR "+by+" > ? AND "+by+" < ?)", append(args, p, p+"/", p+"0") // 0 follows the slash
+	}
+	return x.DB.Walk("SELECT project, key, body, updated_ms, expires_ms FROM kv WHERE agent_no = 0 AND (expires_ms = ? OR project NOT LIKE '~%') AND "+where+" ORDER BY project COLLATE "+x.Bytes+", key", args, func(row Row) error {
 		c := export.Conversation{Project: row.Text(0), ID: row.Text(1)}
 		plain, err := x.Sealer.Open(row.Blob(2), KVOwner(kv.Space{Project: c.Project}, c.ID))
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("conversation %s of project %s", c.ID, c.Project), err)
+		}
+		if project, name, ok := strings.Cut(c.Project, "/"); ok && !strings.HasPrefix(project, "~") {
+			c.Project, c.Namespace, c.UpdatedMS = project, name, row.Int(3)
+			if end := row.Int(4); end != kv.Never {
+				c.ExpiresMS = end
+			}
 		}
 		c.Body = plain
 		return x.each(export.Record{Conversation: &c})

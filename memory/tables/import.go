@@ -103,7 +103,11 @@ func (m *importing) record(r *export.Record) error {
 		return m.taken(m.entry(kv.Space{Project: e.Project, Agent: e.AgentID}, entry), "key %s of agent %s", e.Key, e.AgentID)
 	case r.Conversation != nil:
 		c := r.Conversation
-		return m.taken(m.entry(kv.Space{Project: c.Project}, kv.Entry{Key: c.ID, Value: c.Body, ExpiresMS: kv.Never}), "conversation %s of project %s", c.ID, c.Project)
+		e := kv.Entry{Key: c.ID, Value: c.Body, UpdatedMS: c.UpdatedMS, ExpiresMS: kv.Never}
+		if c.ExpiresMS > 0 {
+			e.ExpiresMS = c.ExpiresMS
+		}
+		return m.taken(m.entry(kv.Space{Project: c.Project, Name: c.Namespace}, e), "conversation %s of project %s", c.ID, c.Project)
 	case r.Value != nil:
 		return m.value(r.Value)
 	case r.Event != nil:
@@ -184,7 +188,7 @@ func (m *importing) item(it *export.Item) error {
 }
 
 func (m *importing) entry(space kv.Space, e kv.Entry) error {
-	no, project := int64(0), space.Project
+	no, project := int64(0), space.Owner()
 	if space.Agent != "" {
 		var err error
 		if no, err = m.agentNo(space.Project, space.Agent); err != nil {
@@ -327,7 +331,7 @@ func clashes(r *export.Record) []clash {
 	case r.Endpoint != nil:
 		return []clash{{export.OtherProject, "SELECT 1 FROM endpoint WHERE id = ? AND project <> ?", []any{r.Endpoint.ID, r.Endpoint.Project}}}
 	case r.Conversation != nil:
-		return []clash{{export.IsThere, "SELECT 1 FROM kv WHERE agent_no = 0 AND project = ? AND key = ?", []any{r.Conversation.Project, r.Conversation.ID}}}
+		return []clash{{export.IsThere, "SELECT 1 FROM kv WHERE agent_no = 0 AND project = ? AND key = ?", []any{kv.Space{Project: r.Conversation.Project, Name: r.Conversation.Namespace}.Owner(), r.Conversation.ID}}}
 	case r.Value != nil:
 		at := r.Value.Space()
 		return []clash{{export.IsThere, "SELECT 1 FROM record_space s JOIN record r ON r.space_no = s.no WHERE s.project = ? AND s.name = ? AND s.user_id = ? AND r.id = ? AND r.body IS NOT NULL",

@@ -69,7 +69,7 @@ func AgentOwner(project, id string) string { return seal.Owner("agent", project,
 func EndpointOwner(id string) string { return seal.Owner("endpoint", id) }
 
 // KVOwner returns the owner of an entry of package kv.
-func KVOwner(s kv.Space, key string) string { return seal.Owner("kv", s.Project, s.Agent, key) }
+func KVOwner(s kv.Space, key string) string { return seal.Owner("kv", s.Owner(), s.Agent, key) }
 
 // RecordOwner returns the owner of a record of package record.
 func RecordOwner(s record.Space, id string) string {

@@ -277,8 +277,8 @@ CREATE INDEX item_session ON item (project, session_id, no) WHERE session_id <> 
 CREATE INDEX item_task ON item (project, task_id, no) WHERE task_id <> '';
 CREATE INDEX item_agent ON item (project, agent_id, no) WHERE agent_id <> '';
 
--- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations of
--- projects. project is empty for an agent's entries. body is sealed. size counts key and value as
+-- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations and the
+-- namespaces (project/name) of projects. project is empty for an agent's entries. body is sealed. size counts key and value as
 -- the client sent them. expires_ms is the largest integer for an entry that stays.
 CREATE TABLE kv (
   agent_no   bigint NOT NULL,
@@ -291,10 +291,11 @@ CREATE TABLE kv (
   PRIMARY KEY (agent_no, project, key)
 );
 CREATE INDEX kv_expires ON kv (expires_ms);
--- How many conversations a project has, so that neither its limit nor a list has to count them.
+-- What is under agent_no 0, expired or not, so that neither a limit nor a list has to count it.
 CREATE TABLE kv_count (
-  project text PRIMARY KEY,
-  n       bigint NOT NULL
+  project text COLLATE "C" PRIMARY KEY,
+  n       bigint NOT NULL,
+  size    bigint NOT NULL
 );
 
 -- Spaces of records; see package record. A space has a row from its first change until it has

@@ -112,8 +112,8 @@ CREATE TABLE erased (
   agent_no INTEGER PRIMARY KEY
 );
 
--- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations of
--- projects. project is empty for an agent's entries. body is sealed. size counts key and value as
+-- Keys and values: agents' working memories, and, under agent_no 0, the saved conversations and the
+-- namespaces (project/name) of projects. project is empty for an agent's entries. body is sealed. size counts key and value as
 -- the client sent them. expires_ms is the largest integer for an entry that stays.
 CREATE TABLE kv (
   no         INTEGER PRIMARY KEY,

@@ -20,7 +20,7 @@ func TestWorkingMemoryExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.New()
-		w := &kv.Working{Store: store, Agents: store, Now: time.Now, OnError: func(what string, err error) { t.Error(what, err) }}
+		w := &kv.Service{Store: store, Agents: store, Now: time.Now, OnError: func(what string, err error) { t.Error(what, err) }}
 		a := memory.Agent{ID: "a", Project: "p", Status: memory.Running, StartMS: 1, Rev: 1}
 		a.Settings.Memory.Working.TTL = 90
 		if _, _, err := store.Create(t.Context(), a, 0, memory.Change{}); err != nil {
@@ -28,18 +28,18 @@ func TestWorkingMemoryExpires(t *testing.T) {
 		}
 		put := func(key string, ttl int) {
 			t.Helper()
-			if _, err := w.Put(t.Context(), "p", a.ID, key, []byte("1"), ttl); err != nil {
+			if _, err := w.Set(t.Context(), "p", "agent:"+a.ID, kv.Value{Key: key, JSON: []byte("1"), TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want := func(keys int, there map[string]bool) {
 			t.Helper()
-			page, _, err := w.Keys(t.Context(), "p", a.ID, "", 10)
+			page, _, _, err := w.List(t.Context(), "p", "agent:"+a.ID, "", "", 10)
 			if err != nil || page.Total != keys || len(page.Keys) != keys {
 				t.Errorf("%+v, %v; want %d keys", page, err, keys)
 			}
 			for key, want := range there {
-				if _, err := w.Get(t.Context(), "p", a.ID, key); (err == nil) != want || err != nil && !fault.Is(err, fault.NotFound) {
+				if _, err := w.Get(t.Context(), "p", "agent:"+a.ID, key); (err == nil) != want || err != nil && !fault.Is(err, fault.NotFound) {
 					t.Errorf("%s: %v, want it there: %v", key, err, want)
 				}
 			}

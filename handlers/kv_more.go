@@ -1,0 +1,161 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/memory/kv"
+)
+
+// getMany answers with those entries of a list of keys that are there.
+func (a kvAPI) getMany(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Keys []string `json:"keys"`
+	}](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	namespace, err := a.namespace(r)
+	if err != nil {
+		return err
+	}
+	found, err := a.kv.GetMany(r.Context(), projectOf(r), namespace, in.Keys)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Entries []json.RawMessage `json:"entries"`
+	}{[]json.RawMessage{}}
+	for i := range found {
+		b, err := kvEntry(&found[i])
+		if err != nil {
+			return err
+		}
+		out.Entries = append(out.Entries, b)
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// putMany stores a list of entries, all or none.
+func (a kvAPI) putMany(w http.ResponseWriter, r *http.Request) error {
+	body, err := a.readDocument(w, r, a.limit)
+	if err != nil {
+		return err
+	}
+	var in struct {
+		Entries []struct {
+			Key string `json:"key"`
+			kvValue
+		} `json:"entries"`
+	}
+	if err := a.unmarshal(body, &in, true); err != nil {
+		return err
+	}
+	namespace, err := a.namespace(r)
+	if err != nil {
+		return err
+	}
+	redact, err := a.redactor(r, namespace)
+	if err != nil {
+		return err
+	}
+	values := make([]kv.Value, len(in.Entries))
+	for i, e := range in.Entries {
+		values[i] = kv.Value{Key: e.Key, JSON: redact(e.Value), TTL: e.TTLSeconds.seconds}
+	}
+	done, err := a.kv.Set(r.Context(), projectOf(r), namespace, values...)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Keys []kvKeyJSON `json:"keys"`
+	}{}
+	for i := range done {
+		out.Keys = append(out.Keys, newKVEntryKey(&done[i]))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+func (a kvAPI) expire(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		TTLSeconds ttlSeconds `json:"ttl_seconds"`
+	}](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	if in.TTLSeconds.seconds == kv.DefaultTTL {
+		return fault.At(fault.Missing, "ttl_seconds", "is missing; it is a number of seconds, or null for no end")
+	}
+	namespace, key, err := a.at(r)
+	if err != nil {
+		return err
+	}
+	e, err := a.kv.Expire(r.Context(), projectOf(r), namespace, key, in.TTLSeconds.seconds)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, newKVEntryKey(&e))
+}
+
+func (a kvAPI) increment(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Delta      json.RawMessage `json:"delta"`
+		TTLSeconds ttlSeconds      `json:"ttl_seconds"`
+	}](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	if in.Delta == nil {
+		in.Delta = json.RawMessage("1")
+	}
+	namespace, key, err := a.at(r)
+	if err != nil {
+		return err
+	}
+	e, err := a.kv.Increment(r.Context(), projectOf(r), namespace, key, string(in.Delta), in.TTLSeconds.seconds)
+	if err != nil {
+		return err
+	}
+	return writeEntry(w, &e)
+}
+
+// The number of entries that a search answers with.
+const (
+	defaultKVResults = 10
+	maxKVResults     = 100
+)
+
+func (a kvAPI) search(w http.ResponseWriter, r *http.Request) error {
+	in, err := decode[struct {
+		Query   string                     `json:"query"`
+		TopK    int                        `json:"top_k" validate:"min=0,max=100"`
+		Filters map[string]json.RawMessage `json:"filters" validate:"max=10"`
+	}](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	if in.TopK == 0 {
+		in.TopK = defaultKVResults
+	}
+	namespace, err := a.namespace(r)
+	if err != nil {
+		return err
+	}
+	found, err := a.kv.Search(r.Context(), projectOf(r), namespace, in.Query, min(in.TopK, maxKVResults), in.Filters)
+	if err != nil {
+		return err
+	}
+	type resultJSON struct {
+		kvKeyJSON
+		Score float64         `json:"score"`
+		Value json.RawMessage `json:"value"`
+	}
+	out := struct {
+		Results []resultJSON `json:"results"`
+	}{[]resultJSON{}}
+	for i := range found {
+		out.Results = append(out.Results, resultJSON{newKVEntryKey(&found[i].Entry), found[i].Score, found[i].Value})
+	}
+	return encode(w, http.StatusOK, out)
+}

@@ -1,0 +1,285 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/text"
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Bounds of namespaces. Those of working memories are of OSSA's schema.
+const (
+	MaxName           = 128 // characters of a namespace
+	MaxKey            = 256 // characters of a key
+	MaxKeys           = 100_000
+	MaxWorkingKeys    = 10_000      // of one agent
+	MaxBatch          = 100         // keys of one call
+	MaxTTL            = 315_360_000 // seconds: ten years
+	DefaultMB         = 64
+	DefaultWorkingTTL = 3600 // seconds, if neither the call nor the agent sets one
+)
+
+// The values of a time to live besides a number of seconds.
+const (
+	DefaultTTL = 0  // of the namespace: none, except in a working memory
+	NoEnd      = -1 // the entry stays until it is deleted
+)
+
+// AgentPrefix begins the name of the namespace that is the working memory of the agent with the ID
+// that follows.
+const AgentPrefix = "agent:"
+
+// sweepEvery is how often expired entries are erased.
+const sweepEvery = time.Minute
+
+// Service holds the rules of namespaces over a store. The working memory of an agent is the
+// namespace AgentPrefix + ID: it takes nothing once the agent has ended, and is gone with the
+// agent.
+type Service struct {
+	Store  Store
+	Agents interface {
+		Head(ctx context.Context, project, id string) (memory.Head, error)
+	}
+	// MaxMB bounds each namespace, and each working memory whatever the agent's own setting is; 0 =
+	// DefaultMB.
+	MaxMB int
+	// Quota bounds what all namespaces of a project hold; nil = no limit.
+	Quota interface {
+		Room(project string, messages int, bytes int64) error
+		Stored(project string, messages int, bytes int64)
+	}
+	Now func() time.Time
+	// OnError reports what Run could not do.
+	OnError func(what string, err error)
+}
+
+// place is a namespace with its limits.
+type place struct {
+	Space
+	limit Limit
+	ttl   int // seconds that an entry lives unless the call says otherwise, or NoEnd
+}
+
+// open returns where a namespace is. It fails with fault.NotFound if it is the working memory of an
+// agent that the project does not have, and with fault.Conflict if that is switched off.
+func (s *Service) open(ctx context.Context, project, name string) (place, error) {
+	if err := validKey("namespace", name, MaxName+len(AgentPrefix)); err != nil {
+		return place{}, err
+	}
+	mb := DefaultMB
+	if s.MaxMB > 0 {
+		mb = s.MaxMB
+	}
+	id, ok := strings.CutPrefix(name, AgentPrefix)
+	if !ok {
+		return place{Space{Project: project, Name: name}, Limit{Keys: MaxKeys, Bytes: int64(mb) << 20}, NoEnd}, nil
+	}
+	h, err := s.Agents.Head(ctx, project, id)
+	if err != nil {
+		return place{}, err
+	}
+	own := h.Agent.Settings.Memory.Working
+	if own.Off {
+		return place{}, fault.New(fault.Conflict, "the agent's working memory is switched off: properties.heardlog.working_memory.enabled is false")
+	}
+	if own.MaxSizeMB > 0 {
+		mb = min(mb, own.MaxSizeMB)
+	} else {
+		mb = min(mb, DefaultMB)
+	}
+	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL}
+	if own.TTL > 0 {
+		p.ttl = own.TTL
+	}
+	return p, nil
+}
+
+// expires returns when an entry ends that is set now.
+func (p *place) expires(now int64, ttl int) int64 {
+	if ttl == DefaultTTL {
+		ttl = p.ttl
+	}
+	if ttl == NoEnd {
+		return Never
+	}
+	return now + int64(ttl)*1000
+}
+
+func checkTTL(field string, ttl int) error {
+	if ttl < NoEnd || ttl > MaxTTL {
+		return fault.At(fault.Invalid, field, "%d is not from 1 to %d, nor null for no end", ttl, MaxTTL)
+	}
+	return nil
+}
+
+func checkKeys(field string, keys []string) error {
+	if len(keys) == 0 || len(keys) > MaxBatch {
+		return fault.At(fault.Invalid, field, "has %d elements, allowed are 1 to %d", len(keys), MaxBatch)
+	}
+	seen := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		if err := validKey("key", key, MaxKey); err != nil {
+			return err
+		}
+		if seen[key] {
+			return fault.At(fault.Invalid, field, "names the key %q twice", text.Clip(key, 80))
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+// Value is a value to store: any JSON, for TTL seconds, DefaultTTL or NoEnd.
+type Value struct {
+	Key  string
+	JSON []byte
+	TTL  int
+}
+
+// Set stores values, all or none, and returns their entries. It fails with fault.Stopped if the
+// namespace is of an agent that has ended, and with fault.Quota over a limit.
+func (s *Service) Set(ctx context.Context, project, name string, values ...Value) ([]Entry, error) {
+	keys := make([]string, len(values))
+	for i, v := range values {
+		keys[i] = v.Key
+	}
+	if err := checkKeys("entries", keys); err != nil {
+		return nil, err
+	}
+	size := int64(0)
+	for _, v := range values {
+		if err := checkTTL("ttl_seconds", v.TTL); err != nil {
+			return nil, err
+		}
+		switch {
+		case len(v.JSON) == 0:
+			return nil, fault.At(fault.Missing, "value", "is missing; any JSON is taken, null too")
+		case !utf8.Valid(v.JSON) || !json.Valid(v.JSON):
+			return nil, fault.At(fault.Invalid, "value", "is not valid JSON in UTF-8")
+		}
+		size += int64(len(v.Key) + len(v.JSON))
+	}
+	p, err := s.open(ctx, project, name)
+	if err != nil {
+		return nil, err
+	}
+	now := s.nowMS()
+	entries := make([]Entry, len(values))
+	for i, v := range values {
+		entries[i] = Entry{Key: v.Key, Value: bytes.Clone(v.JSON), UpdatedMS: now, ExpiresMS: p.expires(now, v.TTL)}
+	}
+	return entries, s.counted(&p, size, func() error { return s.Store.PutKeys(ctx, p.Space, entries, p.limit, now) })
+}
+
+// counted runs put, which stores so many bytes, if the project has room for them. Working memories
+// have limits of their own.
+func (s *Service) counted(p *place, size int64, put func() error) error {
+	if s.Quota == nil || p.Agent != "" {
+		return put()
+	}
+	if err := s.Quota.Room(p.Project, 0, size); err != nil {
+		return err
+	}
+	err := put()
+	if err == nil {
+		s.Quota.Stored(p.Project, 0, size)
+	}
+	return err
+}
+
+// Get returns the entry of a key, or fault.NotFound if there is none or it has expired.
+func (s *Service) Get(ctx context.Context, project, name, key string) (Entry, error) {
+	found, p, err := s.get(ctx, project, name, []string{key})
+	if err == nil && len(found) == 0 {
+		err = ErrNoKey(p.Space, key)
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	return found[0], nil
+}
+
+// GetMany returns those entries of the keys that are there, in order of the keys.
+func (s *Service) GetMany(ctx context.Context, project, name string, keys []string) ([]Entry, error) {
+	found, _, err := s.get(ctx, project, name, keys)
+	return found, err
+}
+
+func (s *Service) get(ctx context.Context, project, name string, keys []string) ([]Entry, place, error) {
+	if err := checkKeys("keys", keys); err != nil {
+		return nil, place{}, err
+	}
+	p, err := s.open(ctx, project, name)
+	if err != nil {
+		return nil, p, err
+	}
+	found, err := s.Store.GetKeys(ctx, p.Space, keys, s.nowMS())
+	return found, p, err
+}
+
+// Delete deletes a key, or fails with fault.NotFound if there is none.
+func (s *Service) Delete(ctx context.Context, project, name, key string) error {
+	if err := validKey("key", key, MaxKey); err != nil {
+		return err
+	}
+	p, err := s.open(ctx, project, name)
+	if err != nil {
+		return err
+	}
+	found, err := s.Store.DeleteKey(ctx, p.Space, key, s.nowMS())
+	if err == nil && !found {
+		err = ErrNoKey(p.Space, key)
+	}
+	return err
+}
+
+// Clear deletes all keys of a namespace and returns how many there were.
+func (s *Service) Clear(ctx context.Context, project, name string) (int, error) {
+	p, err := s.open(ctx, project, name)
+	if err != nil {
+		return 0, err
+	}
+	return s.Store.ClearKeys(ctx, p.Space, s.nowMS())
+}
+
+// Names returns the names of a project's namespaces, without those of agents.
+func (s *Service) Names(ctx context.Context, project string) ([]string, error) {
+	return s.Store.KeySpaces(ctx, project)
+}
+
+// EraseProject deletes all namespaces of a project, without those of agents, and returns how many
+// keys there were.
+func EraseProject(ctx context.Context, store Store, project string) (int, error) {
+	names, err := store.KeySpaces(ctx, project)
+	erased := 0
+	for i := 0; i < len(names) && err == nil; i++ {
+		var n int
+		n, err = store.ClearKeys(ctx, Space{Project: project, Name: names[i]}, 0)
+		erased += n
+	}
+	return erased, err
+}
+
+func (s *Service) nowMS() int64 { return s.Now().UnixMilli() }
+
+// Run erases expired entries, at once and then every minute, until ctx is done. It returns nil.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		if _, err := s.Store.SweepKeys(ctx, s.nowMS()); err != nil && ctx.Err() == nil {
+			s.OnError("erase expired keys", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
