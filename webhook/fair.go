@@ -58,27 +58,11 @@ func later(retry bool) int {
 	return 0
 }
 
-// Shares returns a function that reports whether a delivery to the endpoint may be claimed, and if
-// so counts it. A project gets an attempt only while it has fewer in progress than are free. A
-// single project thus uses at most half of all attempts, a second one half of the rest, and
-// whatever their receivers do, the next project finds a free one. Every driver calls it for what it
-// would take beside tests, in the order of Fair.
+// Shares returns what Allow returns, or a function that allows everything. Every driver calls it for
+// what it would take beside tests, in the order of Fair.
 func (c Claim) Shares() func(e *Endpoint) bool {
-	if c.Free <= 0 || c.Busy == nil {
+	if c.Allow == nil {
 		return func(*Endpoint) bool { return true }
 	}
-	busy, free := map[string]int{}, c.Free
-	return func(e *Endpoint) bool {
-		n, known := busy[e.Project]
-		if !known {
-			n, _ = c.Busy(e)
-		}
-		ok := n < free
-		if ok {
-			free--
-			n++
-		}
-		busy[e.Project] = n
-		return ok
-	}
+	return c.Allow()
 }

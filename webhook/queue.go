@@ -154,10 +154,11 @@ type Claim struct {
 	// because their attempts have ended and only their results are still to be stored. It is called
 	// like Room.
 	Ended func(e *Endpoint) int
-	// Free is how many attempts the worker could begin, for Shares; 0 = no bound. It needs Busy.
-	Free int
+	// Allow, if set, returns a function that reports whether a delivery to the endpoint may be
+	// taken, and if so counts it: see Shares.
+	Allow func() func(e *Endpoint) bool
 	// Busy, if set, returns how many attempts the endpoint's project and the endpoint have in
-	// progress, for Fair and Shares. It is called like Room.
+	// progress, for Fair. It is called like Room.
 	Busy func(e *Endpoint) (project, endpoint int)
 }
 

@@ -36,7 +36,7 @@ func TestWorkerStoresNothing(t *testing.T) {
 			return taken(d)
 		}, nil)
 		time.Sleep(5 * time.Minute)
-		if n := sent.Load(); n < webhook.DefaultInFlight/2 || n > 5*webhook.DefaultInFlight {
+		if n := sent.Load(); n < webhook.DefaultPerEndpoint || n > 5*webhook.DefaultInFlight {
 			t.Errorf("%d were sent of which nothing could be noted", n)
 		}
 		time.Sleep(10 * time.Minute)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -47,11 +48,15 @@ type WorkerConfig struct {
 	// never.
 	BreakAfter int
 	// InFlight and PerEndpoint bound the attempts in progress, in all and for one endpoint. One
-	// project uses at most half of InFlight, and leaves room for the others: see Claim.Shares. As
-	// long as fewer than InFlight/PerEndpoint/2 endpoints of a project are stuck, its others are
-	// not delayed; if stuck endpoints want more than PerEndpoint, fewer than half as many.
+	// project uses at most half of InFlight, and leaves room for the others. As long as fewer than
+	// InFlight/PerEndpoint/2 endpoints of a project are stuck, its others are not delayed; if stuck
+	// endpoints want more than PerEndpoint, fewer than half as many.
 	InFlight, PerEndpoint int
-	Poll                  time.Duration // between claims when nothing wakes the worker
+	// Active bounds the attempts that use processors or the store, so that a long queue does not
+	// delay the turns of agents: those begun in the last 10 ms whose results are not stored yet.
+	// One project uses at most half. The default is four for each processor, and at least eight.
+	Active int
+	Poll   time.Duration // between claims when nothing wakes the worker
 	// How long attempts in progress may still take after Run's ctx is done.
 	Drain      time.Duration
 	Now        func() time.Time      // nil is time.Now
@@ -77,6 +82,7 @@ func NewWorker(c WorkerConfig) (*Worker, error) {
 		c.Schedule = DefaultSchedule()
 	}
 	c.InFlight = orDefault(c.InFlight, DefaultInFlight)
+	c.Active = orDefault(c.Active, max(4*runtime.GOMAXPROCS(0), 8))
 	c.PerEndpoint = orDefault(c.PerEndpoint, DefaultPerEndpoint)
 	c.Poll = orDefault(c.Poll, DefaultPoll)
 	c.Drain = orDefault(c.Drain, DefaultDrain)
@@ -109,7 +115,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer giveUp()
 	attempts, abandon := context.WithCancel(stores)
 	defer abandon()
-	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, tenants: map[string]int{}, landed: map[string]int{}, freed: make(chan struct{}, 1)}
+	run := &run{Worker: w, attempts: attempts, stores: stores, flying: map[string]int{}, tenants: map[string]int{}, actives: map[string]int{}, landed: map[string]int{}, freed: make(chan struct{}, 1)}
 	run.claim(ctx)
 
 	done := make(chan struct{})
@@ -140,7 +146,9 @@ type run struct {
 	urgent   int            // those
 	flying   map[string]int // of them, by endpoint
 	tenants  map[string]int // of them, by project
-	freed    chan struct{}  // an attempt has ended
+	active   int            // attempts that use processors or the store: see activeFor
+	actives  map[string]int // of them, by project
+	freed    chan struct{}  // an attempt has ended, or is no longer active
 	storing  int            // results that are not stored yet
 	landed   map[string]int // of them, by endpoint
 	store    storeHealth
@@ -153,10 +161,11 @@ func (r *run) claim(ctx context.Context) {
 	poll := time.NewTicker(r.c.Poll)
 	defer poll.Stop()
 	pause := time.Duration(0)
-	more := false            // there was more than could be taken
-	left := 0                // how many attempts the last claim left free
-	most := r.c.InFlight / 4 // how many attempts that end are waited for
-	look := true             // there may be a test that came while all attempts were under way
+	more := false // there was more than could be taken
+	left := 0     // how many attempts the last claim left free
+	gather := min(r.c.InFlight/4, r.c.Active/2)
+	most := gather // how many attempts that end are waited for
+	look := true   // there may be a test that came while all attempts were under way
 	for ctx.Err() == nil {
 		// Taken before the claim, so that a commit during the claim wakes the loop.
 		woken := r.c.Queue.Woken()
@@ -182,7 +191,7 @@ func (r *run) claim(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-poll.C:
-			look, most = true, r.c.InFlight/4
+			look, most = true, gather
 		case <-woken:
 			look = true
 		case <-r.freed:
@@ -215,7 +224,7 @@ func (r *run) together(ctx context.Context, left, most int) int {
 		case <-ctx.Done():
 			return most
 		case <-t.C:
-			return max(free-left, most/2)
+			return max(free-left, most/2, min(most, 2))
 		case <-r.freed:
 		}
 	}
@@ -236,8 +245,8 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	ends := time.Now().Add(lease) // before the call, which may be slow: the lease runs from NowMS
 	now := r.c.Now()
 	ds, err := r.c.Queue.Claim(claimCtx, Claim{
-		NowMS: now.UnixMilli(), Limit: free, Free: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
-		Room: r.room(now), Busy: r.under, Ended: r.ended,
+		NowMS: now.UnixMilli(), Limit: free, Bytes: claimBytes, Urgent: tests, PerEndpoint: r.c.PerEndpoint, Lease: lease,
+		Room: r.room(now), Busy: r.under, Ended: r.ended, Allow: r.allow,
 	})
 	if err != nil {
 		return 0, err
@@ -262,11 +271,23 @@ func (r *run) claimOnce(ctx context.Context, free, tests int) (int, error) {
 	return n, nil
 }
 
+// activeFor is how long an attempt counts as active, unless its result is stored before. What takes
+// longer waits for its receiver.
+const activeFor = 10 * time.Millisecond
+
 // start handles a claimed delivery in a goroutine of its own, for which Run waits. do calls land
 // when the attempt has ended: the next attempt may begin while the result is being stored.
 func (r *run) start(d Delivery, do func(land func())) {
 	r.add(d, 1, 0)
+	r.activate(d, 1)
+	calm := sync.OnceFunc(func() {
+		r.activate(d, -1)
+		r.signal()
+	})
+	late := time.AfterFunc(activeFor, calm)
 	r.wg.Go(func() {
+		defer calm()
+		defer late.Stop()
 		land := sync.OnceFunc(func() {
 			r.add(d, -1, 1)
 			r.signal()
@@ -297,7 +318,7 @@ const maxTests = 4
 func (r *run) free() (attempts, tests int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(r.c.InFlight-r.busy-r.storing, 0), max(maxTests-r.urgent, 0)
+	return max(min(r.c.InFlight-r.busy-r.storing, r.c.Active-r.active), 0), max(maxTests-r.urgent, 0)
 }
 
 // capped reports whether a project has as many attempts in progress as it may have, so that more of
@@ -305,12 +326,49 @@ func (r *run) free() (attempts, tests int) {
 func (r *run) capped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, n := range r.tenants {
-		if n >= r.c.InFlight-r.busy {
-			return true
+	for _, projects := range []map[string]int{r.tenants, r.actives} {
+		for project := range projects {
+			if r.full(project, 0, 0) {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// full reports whether a project may begin no attempt: it gets one only while it has fewer in
+// progress than are free, and fewer active than may become active. A single project thus uses at
+// most half of all, a second one half of the rest, and whatever their receivers do, the next
+// project finds a free one. own and all are how many the project and all projects have taken beyond
+// what is counted. The caller holds r.mu.
+func (r *run) full(project string, own, all int) bool {
+	return r.tenants[project]+own >= r.c.InFlight-r.busy-r.storing-all || r.actives[project]+own >= r.c.Active-r.active-all
+}
+
+// allow implements Claim.Allow.
+func (r *run) allow() func(e *Endpoint) bool {
+	taken, all := map[string]int{}, 0
+	return func(e *Endpoint) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.full(e.Project, taken[e.Project], all) {
+			return false
+		}
+		taken[e.Project]++
+		all++
+		return true
+	}
+}
+
+// activate counts active attempts.
+func (r *run) activate(d Delivery, by int) {
+	if d.Urgent {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active += by
+	count(r.actives, d.Endpoint.Project, by)
 }
 
 // add counts attempts under way and results that wait.
@@ -359,6 +417,9 @@ func (r *run) room(now time.Time) func(*Endpoint) int {
 	return func(e *Endpoint) int {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if r.full(e.Project, 0, 0) {
+			return 0 // so that its deliveries are not read
+		}
 		own := r.c.PerEndpoint
 		shared, known := granted[e.ID]
 		if !known {

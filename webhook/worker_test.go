@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,7 @@ func policy() webhook.Policy { return webhook.Policy{ParkAfter: 3, DisableAfter:
 // start runs a worker inside a bubble; the returned function stops it and waits.
 func start(t *testing.T, q *fakeQueue, send func(ctx context.Context, d webhook.Delivery) webhook.Outcome, change func(*webhook.WorkerConfig)) (stop func() time.Duration) {
 	t.Helper()
-	c := webhook.WorkerConfig{Queue: q, Sender: fakeSender{send}, Policy: policy(), Random: func() float64 { return 0 }, Log: zerolog.Nop()}
+	c := webhook.WorkerConfig{Queue: q, Sender: fakeSender{send}, Policy: policy(), Random: func() float64 { return 0 }, Log: zerolog.Nop(), Active: 8}
 	if change != nil {
 		change(&c)
 	}
@@ -303,10 +304,10 @@ func testGreedy(t *testing.T, greedy, want int) {
 			mu.Unlock()
 			return webhook.Outcome{Attempt: webhook.Attempt{N: d.Attempt, ErrorClass: webhook.ClassTimeout}}
 		}, nil)
-		synctest.Wait()
+		time.Sleep(time.Second)
 		q.add("live", 100)
 		q.wake()
-		synctest.Wait()
+		time.Sleep(100 * time.Millisecond)
 		if n := q.count(webhook.Delivered, "live"); n != 100 {
 			t.Errorf("%d of 100 of the other one were delivered at once", n)
 		}
@@ -315,6 +316,42 @@ func testGreedy(t *testing.T, greedy, want int) {
 			t.Errorf("%d at a time, want %d", most, want)
 		}
 	})
+}
+
+// TestWorkerActive checks that quick deliveries are sent few at a time, at most half of them for one
+// project, and that they count until their results are stored.
+func TestWorkerActive(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ projects, most int }{"one project": {1, 4}, "many projects": {20, 8}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { testActive(t, tt.projects, tt.most) })
+		})
+	}
+}
+
+func testActive(t *testing.T, projects, want int) {
+	q := newQueue()
+	for i := range 20 {
+		q.add(fmt.Sprint("e", i), 10)
+		q.move(fmt.Sprint("e", i), fmt.Sprint("p", i%projects))
+	}
+	var now, most atomic.Int64
+	q.onFinish = func(context.Context, webhook.Delivery) error {
+		time.Sleep(2 * time.Millisecond)
+		now.Add(-1)
+		return nil
+	}
+	stop := start(t, q, func(_ context.Context, d webhook.Delivery) webhook.Outcome {
+		most.Store(max(most.Load(), now.Add(1)))
+		time.Sleep(time.Millisecond)
+		return taken(d)
+	}, nil)
+	time.Sleep(time.Second)
+	stop()
+	if most.Load() != int64(want) || q.count(webhook.Delivered, "") != 200 {
+		t.Errorf("%d at once, want %d; %d delivered", most.Load(), want, q.count(webhook.Delivered, ""))
+	}
 }
 
 // One project uses half of all attempts, several use all of them.

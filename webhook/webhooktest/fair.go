@@ -218,21 +218,27 @@ func testClaimFair(r rig) {
 	same(r.t, "claimed", names(list), []string{"e0>b", "e1>b", "e0>a", "e2>b"})
 }
 
-// testClaimFree checks that a project gets an attempt only while more are free than it has in
-// progress.
-func testClaimFree(r rig) {
+// testClaimAllow checks that a claim takes only what it is allowed, and asks anew each time.
+func testClaimAllow(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
-	for i := range 8 {
+	for i := range 4 {
 		r.emit(event(fmt.Sprint("e", i), 102, int64(i)))
 	}
-	busy := 0
-	for i, tt := range []struct{ free, want int }{{8, 4}, {8, 2}, {8, 1}, {7, 0}, {9, 1}, {0, 8}} {
-		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: max(tt.free, 8), Free: tt.free, Lease: lease,
-			Busy: func(*webhook.Endpoint) (project, own int) { return busy, 0 }})
-		if err != nil || len(list) != tt.want {
-			r.t.Errorf("claim %d: %d with %d in progress and %d free, want %d: %v", i, len(list), busy, tt.free, tt.want, err)
+	for i, want := range []int{2, 2, 2, 2, 0} {
+		asked := 0
+		list, err := r.queue.Claim(r.ctx, webhook.Claim{NowMS: 100, Limit: 8, Lease: lease, Allow: func() func(*webhook.Endpoint) bool {
+			left := 2
+			return func(e *webhook.Endpoint) bool {
+				if asked++; e.Project != "acme" {
+					r.t.Errorf("asked of %+v", e)
+				}
+				left--
+				return left >= 0
+			}
+		}})
+		if err != nil || len(list) != want || asked < want {
+			r.t.Errorf("claim %d: %d, asked %d times, want %d: %v", i, len(list), asked, want, err)
 		}
-		busy += len(list)
 	}
 }
 

@@ -73,7 +73,7 @@ func Run(t *testing.T, open func(*testing.T) (memory.Ledger, webhook.Store)) {
 		"TestsFirst":             testTestsFirst,
 		"Untried":                testUntried,
 		"ClaimFair":              testClaimFair,
-		"ClaimFree":              testClaimFree,
+		"ClaimAllow":             testClaimAllow,
 		"ClaimBytes":             testClaimBytes,
 		"ForgetAgentless":        testForgetAgentless,
 		"Cancel":                 testCancel,
