@@ -58,8 +58,8 @@ func later(retry bool) int {
 	return 0
 }
 
-// Shares returns what Allow returns, or a function that allows everything. Every driver calls it for
-// what it would take beside tests, in the order of Fair.
+// Shares returns what Allow returns, or a function that allows everything. Every driver calls it
+// for what it would take beside tests, in the order of Fair.
 func (c Claim) Shares() func(e *Endpoint) bool {
 	if c.Allow == nil {
 		return func(*Endpoint) bool { return true }

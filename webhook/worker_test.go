@@ -318,8 +318,8 @@ func testGreedy(t *testing.T, greedy, want int) {
 	})
 }
 
-// TestWorkerActive checks that quick deliveries are sent few at a time, at most half of them for one
-// project, and that they count until their results are stored.
+// TestWorkerActive checks that quick deliveries are sent few at a time, at most half of them for
+// one project, and that they count until their results are stored.
 func TestWorkerActive(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ projects, most int }{"one project": {1, 4}, "many projects": {20, 8}} {

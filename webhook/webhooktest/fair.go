@@ -218,7 +218,7 @@ func testClaimFair(r rig) {
 	same(r.t, "claimed", names(list), []string{"e0>b", "e1>b", "e0>a", "e2>b"})
 }
 
-// testClaimAllow checks that a claim takes only what it is allowed, and asks anew each time.
+// testClaimAllow checks that each claim takes only what it is allowed.
 func testClaimAllow(r rig) {
 	r.put(endpoint("a"), endpoint("b"))
 	for i := range 4 {
