@@ -49,7 +49,7 @@ const (
 	snowball   = "github.com/blevesearch/snowballstem"
 	sqlite     = "modernc.org/sqlite"
 	ssrf       = "code.dny.dev/ssrf"
-	tiktoken   = "github.com/tiktoken-go/tokenizer"
+	regexp2    = "github.com/dlclark/regexp2/v2"
 	uuid       = "github.com/google/uuid"
 	validator  = "github.com/go-playground/validator/v10"
 	xsys       = "golang.org/x/sys"
@@ -105,7 +105,7 @@ func rules() map[string]rule {
 		"memory/turntable":             {[]string{"memory", "memory/agents"}, nil},
 		"memory/view":                  {[]string{"memory/heard", "memory/window", "internal/fault", "internal/text"}, nil},
 		"memory/window":                {[]string{"internal/fault", "internal/text"}, nil},
-		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{otter, tiktoken}},
+		"memory/window/tokens":         {[]string{"memory/window", "internal/fault"}, []string{compress, otter, regexp2}},
 		"memory/model":                 {[]string{"memory", "memory/ossa", "memory/record", "memory/window", "internal/fault"}, nil},
 		"memory/ossa":                  {[]string{"memory/window", "internal/fault", "internal/text"}, []string{jsonSchema, yaml}},
 		"webhook":                      {[]string{"internal/breaker", "internal/fault", "internal/secret", "internal/event"}, []string{zerolog, prometheus, xtime}},
