@@ -111,9 +111,6 @@ type callerEntry struct {
 // list serves GET /v1/users.
 func (a callerAPI) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	if err := knownParams(query, "limit", "cursor"); err != nil {
-		return err
-	}
 	limit, err := intParam(query, "limit", defaultConversationPage, 1, maxConversationPage)
 	if err != nil {
 		return err

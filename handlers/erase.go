@@ -77,9 +77,6 @@ func (a eraseAPI) project(w http.ResponseWriter, r *http.Request) error {
 	if named != project {
 		return fault.At(fault.NotFound, "project", "%q is not the project of these credentials", text.Clip(named, 80))
 	}
-	if err := knownParams(r.URL.Query(), "confirm"); err != nil {
-		return err
-	}
 	if got := r.URL.Query().Get("confirm"); got != project {
 		return fault.At(fault.Invalid, "confirm", "must be the name of the project, %q, because this erases all of its data; it is %q", project, text.Clip(got, 80))
 	}

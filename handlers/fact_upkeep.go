@@ -142,9 +142,6 @@ func (a factAPI) context(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := r.URL.Query()
-	if err := knownParams(v, "top_k", "query", "budget_tokens"); err != nil {
-		return err
-	}
 	topK, err := intParam(v, "top_k", defaultBlock, 1, maxBlock)
 	if err != nil {
 		return err

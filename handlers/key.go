@@ -68,9 +68,6 @@ func (a keyAPI) create(w http.ResponseWriter, r *http.Request) error {
 
 // list returns all keys of the project, revoked ones too.
 func (a keyAPI) list(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	list, err := a.access.Keys.List(r.Context(), projectOf(r))
 	if err != nil {
 		return err

@@ -62,29 +62,6 @@ func pathName(r *http.Request, param string) (string, error) {
 	return plain, nil
 }
 
-// knownParams refuses unknown parameters, so that a typo does not become a filter that lets
-// everything through.
-func knownParams(v url.Values, names ...string) error {
-	for _, name := range slices.Sorted(maps.Keys(v)) {
-		switch {
-		case !slices.Contains(names, name):
-			return strayParam(name, names)
-		case len(v[name]) > 1:
-			return fault.At(fault.Invalid, name, "is given %d times; it must be given once, with commas between several values", len(v[name]))
-		}
-	}
-	return nil
-}
-
-// strayParam returns the error of a parameter that a call does not have.
-func strayParam(name string, names []string) error {
-	meant := ""
-	if n := nearest(name, names); n != "" {
-		meant = "; did you mean " + n + "?"
-	}
-	return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call%s; allowed are: %s", meant, cmp.Or(strings.Join(names, ", "), "none"))
-}
-
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
 // openapi.yaml.
 var queryParams = map[string][]string{
@@ -114,15 +91,24 @@ var queryParams = map[string][]string{
 	"GET /v1/memories/{id}":                {"role_names"},
 }
 
-// checkParams refuses parameters that a call under /v1 does not have.
+// checkParams refuses parameters that a call under /v1 does not have, so that a typo does not become
+// a filter that lets everything through, and repeated ones.
 func checkParams(next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if r.URL.RawQuery != "" && ownPath(r) {
 			names := queryParams[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
-			for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+			v := r.URL.Query()
+			for _, name := range slices.Sorted(maps.Keys(v)) {
 				_, label := labelNamed(name)
 				if !slices.Contains(names, name) && !(label && slices.Contains(names, "label")) {
-					return strayParam(name, names)
+					meant := ""
+					if n := nearest(name, names); n != "" {
+						meant = "; did you mean " + n + "?"
+					}
+					return fault.At(fault.Invalid, text.Clip(name, 80), "is not a parameter of this call%s; allowed are: %s", meant, cmp.Or(strings.Join(names, ", "), "none"))
+				}
+				if n := len(v[name]); n > 1 {
+					return fault.At(fault.Invalid, text.Clip(name, 80), "is given %d times; it must be given once, with commas between several values", n)
 				}
 			}
 		}

@@ -40,9 +40,6 @@ type rateJSON struct {
 }
 
 func (a usageAPI) get(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	project := projectOf(r)
 	used, err := a.quota.Usage(r.Context(), project)
 	if err != nil {

@@ -192,9 +192,6 @@ func (a vectorAPI) get(w http.ResponseWriter, r *http.Request) error {
 
 // target returns the document that a path names.
 func (a vectorAPI) target(r *http.Request) (c vector.Collection, id string, err error) {
-	if err := knownParams(r.URL.Query(), "user_id"); err != nil {
-		return c, "", err
-	}
 	if c, err = a.collection(r, ""); err != nil {
 		return c, "", err
 	}
@@ -251,9 +248,6 @@ func (a vectorAPI) deleteMany(w http.ResponseWriter, r *http.Request) error {
 
 // clear serves DELETE /v1/vectors/{collection}.
 func (a vectorAPI) clear(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query(), "user_id"); err != nil {
-		return err
-	}
 	c, err := a.collection(r, "")
 	if err != nil {
 		return err
@@ -379,9 +373,6 @@ func (a vectorAPI) list(w http.ResponseWriter, r *http.Request) error {
 // vectorPage reads the parameters of a list.
 func vectorPage(r *http.Request, maxCursor int) (after string, limit int, err error) {
 	query := r.URL.Query()
-	if err := knownParams(query, "limit", "cursor", "user_id"); err != nil {
-		return "", 0, err
-	}
 	if after = query.Get("cursor"); after != "" {
 		if err := text.ValidName("cursor", after, maxCursor); err != nil {
 			return "", 0, err

@@ -55,9 +55,6 @@ func (a webhookAPI) createEndpoint(w http.ResponseWriter, r *http.Request) error
 }
 
 func (a webhookAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	list, err := a.webhooks.Store.Endpoints(r.Context(), projectOf(r))
 	if err != nil {
 		return err
