@@ -123,14 +123,14 @@ func scripted(script object) object {
 // ledgerOf returns all messages of an agent's ledger.
 func (s *server) ledgerOf(ctx context.Context, id string, headers ...string) ([]message, error) {
 	var all []message
-	for after := "0"; ; {
-		status, body, err := s.try(ctx, "GET", "/v1/agents/"+id+"/messages?limit=1000&after_seq="+after, nil, headers...)
+	for cursor := ""; ; {
+		status, body, err := s.try(ctx, "GET", "/v1/agents/"+id+"/messages?limit=1000&cursor="+cursor, nil, headers...)
 		if err != nil {
 			return nil, err
 		}
 		var page struct {
-			Messages []message    `json:"messages"`
-			Next     *json.Number `json:"next_after_seq"`
+			Messages []message `json:"messages"`
+			Next     string    `json:"next_cursor"`
 		}
 		if status != 200 {
 			return nil, errors.New(string(body))
@@ -139,10 +139,10 @@ func (s *server) ledgerOf(ctx context.Context, id string, headers ...string) ([]
 			return nil, err
 		}
 		all = append(all, page.Messages...)
-		if page.Next == nil {
+		if page.Next == "" {
 			return all, nil
 		}
-		after = page.Next.String()
+		cursor = page.Next
 	}
 }
 

@@ -369,7 +369,7 @@ func (c *crash) tail(agent string, after int64) []message {
 	for {
 		var page struct {
 			Messages []message `json:"messages"`
-			Next     *int64    `json:"next_after_seq"`
+			Next     *int64    `json:"next_cursor,string"`
 		}
 		c.s.call(c.t, 200, "GET", fmt.Sprintf("/v1/agents/%s/messages?limit=1000&after_seq=%d", agent, after), nil, &page)
 		out = append(out, page.Messages...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
@@ -14,7 +15,7 @@ import (
 // only in logs and metrics.
 const statusClientClosed = 499
 
-// statuses maps each code to its HTTP status and to the reason in Agora's error format.
+// statuses maps each code to its HTTP status and to its reason under /v1.
 var statuses = map[fault.Code]struct {
 	status int
 	reason string
@@ -25,11 +26,11 @@ var statuses = map[fault.Code]struct {
 	fault.Invalid:          {http.StatusBadRequest, "InvalidFieldValue"},
 	fault.Unauthenticated:  {http.StatusUnauthorized, "InvalidPermission"},
 	fault.Forbidden:        {http.StatusForbidden, "InvalidPermission"},
-	fault.NotFound:         {http.StatusNotFound, "TaskNotFound"},
+	fault.NotFound:         {http.StatusNotFound, "NotFound"},
 	fault.PreviousResponse: {http.StatusBadRequest, "InvalidFieldValue"}, // as OpenAI answers it
-	fault.Conflict:         {http.StatusConflict, "TaskConflict"},
+	fault.Conflict:         {http.StatusConflict, "Conflict"},
 	// Not 409, which OpenAI's clients repeat.
-	fault.Stopped:           {http.StatusGone, "TaskNotFound"},
+	fault.Stopped:           {http.StatusGone, "NotFound"},
 	fault.TooLarge:          {http.StatusRequestEntityTooLarge, "InvalidRequestBody"},
 	fault.Quota:             {http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded"},
 	fault.RateLimited:       {http.StatusTooManyRequests, "ConcurrencyLimitExceeded"},
@@ -37,8 +38,8 @@ var statuses = map[fault.Code]struct {
 	fault.Unavailable:       {http.StatusServiceUnavailable, "ServiceUnavailable"},
 	fault.Upstream:          {http.StatusBadGateway, "ServiceUnavailable"},
 	fault.UpstreamTruncated: {http.StatusBadGateway, "ServiceUnavailable"},
-	fault.UpstreamTimeout:   {http.StatusGatewayTimeout, "TaskOperationTimeout"},
-	fault.Canceled:          {statusClientClosed, "TaskOperationTimeout"},
+	fault.UpstreamTimeout:   {http.StatusGatewayTimeout, "OperationTimeout"},
+	fault.Canceled:          {statusClientClosed, "OperationTimeout"},
 }
 
 // Status returns the HTTP status of a code.
@@ -47,6 +48,18 @@ func Status(c fault.Code) int {
 		return a.status
 	}
 	return http.StatusInternalServerError
+}
+
+// reasonOf returns the reason of an error on a path. Three words are longer on Agora's paths.
+func reasonOf(r *http.Request, c fault.Code) string {
+	reason := statuses[c].reason
+	switch reason {
+	case "NotFound", "Conflict", "OperationTimeout":
+		if strings.HasPrefix(r.URL.Path, "/api/") || strings.HasPrefix(r.URL.Path, "/cn/api/") {
+			return "Task" + reason
+		}
+	}
+	return reason
 }
 
 // handle answers and logs the error of a handler. Nothing else does.
@@ -76,7 +89,7 @@ func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err e
 		if ownPath(r) {
 			detail = e.Msg + "; agent " + taken.AgentID + " must leave first"
 		}
-		agoraConflict(w, detail, taken)
+		agoraConflict(w, r, detail, taken)
 		return
 	}
 	// A browser asks its user for a password if the answer to a script has this header, but the
@@ -84,7 +97,7 @@ func answerError(w http.ResponseWriter, r *http.Request, style errorStyle, err e
 	if dest := r.Header.Get("Sec-Fetch-Dest"); e.Code == fault.Unauthenticated && dest != "empty" {
 		w.Header().Set("WWW-Authenticate", `Basic realm="heardlog", Bearer realm="heardlog"`)
 	}
-	style(w, e)
+	style(w, r, e)
 }
 
 type agoraErrorBody struct {
@@ -96,15 +109,15 @@ type agoraErrorBody struct {
 }
 
 // agoraError writes errors in the form of Agora's paths and of /v1.
-func agoraError(w http.ResponseWriter, e *fault.Error) {
-	writeAgoraError(w, Status(e.Code), agoraErrorBody{Detail: e.Msg, Reason: statuses[e.Code].reason}, e.Code)
+func agoraError(w http.ResponseWriter, r *http.Request, e *fault.Error) {
+	writeAgoraError(w, Status(e.Code), agoraErrorBody{Detail: e.Msg, Reason: reasonOf(r, e.Code)}, e.Code)
 }
 
 // agoraConflict answers a join whose name is taken, with the fields of both versions of Agora's
 // documentation.
-func agoraConflict(w http.ResponseWriter, detail string, taken *memory.NameTakenError) {
+func agoraConflict(w http.ResponseWriter, r *http.Request, detail string, taken *memory.NameTakenError) {
 	writeAgoraError(w, http.StatusConflict, agoraErrorBody{
-		Detail: detail, Reason: "TaskConflict", AgentID: taken.AgentID, TaskID: taken.AgentID,
+		Detail: detail, Reason: reasonOf(r, fault.Conflict), AgentID: taken.AgentID, TaskID: taken.AgentID,
 	}, fault.Conflict)
 }
 
@@ -151,7 +164,7 @@ func newOpenAIError(e *fault.Error) openAIErrorBody {
 }
 
 // openAIError writes errors in the form of the OpenAI-compatible paths.
-func openAIError(w http.ResponseWriter, e *fault.Error) {
+func openAIError(w http.ResponseWriter, _ *http.Request, e *fault.Error) {
 	b, err := json.Marshal(newOpenAIError(e))
 	if err != nil {
 		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)

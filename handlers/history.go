@@ -19,7 +19,7 @@ const historyPage = 1024
 var historyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }}
 
 // history answers with the newest max_history messages in Agora's form. limit=N sets another
-// number; limit=all pages through everything after after_seq. confidence=true adds
+// number; limit=all pages through everything. confidence=true adds
 // metadata.confidence to answers.
 func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 	id, project := chi.URLParam(r, "id"), projectOf(r)
@@ -68,7 +68,7 @@ func (a messageAPI) history(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a messageAPI) wholeHistory(r *http.Request, project, id string) (memory.Head, []memory.Message, int64, error) {
-	after, err := intParam(r.URL.Query(), "after_seq", 0, 0, 1<<53)
+	after, err := intParam(r.URL.Query(), "cursor", 0, 0, 1<<53)
 	if err != nil {
 		return memory.Head{}, nil, 0, err
 	}
@@ -112,8 +112,9 @@ func appendHistory(b []byte, a memory.Agent, msgs []memory.Message, next int64, 
 	}
 	b = append(b, ']')
 	if next > 0 {
-		b = append(b, `,"next_after_seq":`...)
+		b = append(b, `,"next_cursor":"`...)
 		b = strconv.AppendInt(b, next, 10)
+		b = append(b, '"')
 	}
 	return append(b, "}\n"...)
 }

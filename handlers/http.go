@@ -17,7 +17,7 @@ const writeTimeout = 60 * time.Second
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // errorStyle writes an error in the form that the clients of a path expect.
-type errorStyle func(w http.ResponseWriter, e *fault.Error)
+type errorStyle func(w http.ResponseWriter, r *http.Request, e *fault.Error)
 
 // encode answers with v as JSON. It writes nothing if v cannot be encoded.
 func encode(w http.ResponseWriter, status int, v any) error {

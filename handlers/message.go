@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -75,20 +76,24 @@ func (a messageAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id := chi.URLParam(r, "id")
-	msgs, err := a.memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(after), Limit: limit + 1})
+	cursor, err := intParam(query, "cursor", 0, 0, 1<<53)
 	if err != nil {
 		return err
 	}
-	next := int64(0)
+	id := chi.URLParam(r, "id")
+	msgs, err := a.memory.Messages(r.Context(), projectOf(r), id, memory.MessageQuery{AfterSeq: int64(max(after, cursor)), Limit: limit + 1})
+	if err != nil {
+		return err
+	}
+	next := ""
 	if len(msgs) > limit {
 		msgs = msgs[:limit]
-		next = msgs[limit-1].Seq
+		next = strconv.FormatInt(msgs[limit-1].Seq, 10)
 	}
 	head, err := a.memory.Head(r.Context(), projectOf(r), id)
 	if err != nil {
 		return err
 	}
 	entries := newLedgerEntries(msgs, !head.Agent.Status.Ended(), head.Agent.Settings.Memory.BaseSeq)
-	return encode(w, http.StatusOK, ledgerPage{AgentID: id, Messages: entries, NextAfterSeq: next})
+	return encode(w, http.StatusOK, ledgerPage{AgentID: id, Messages: entries, NextCursor: next})
 }

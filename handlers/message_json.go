@@ -126,11 +126,11 @@ func encodeLedgerEntry(m *memory.Message, live bool, base int64) ([]byte, error)
 	return marshal(newLedgerEntry(m, live, base))
 }
 
-// ledgerPage is a page of the ledger. NextAfterSeq is absent on the last page.
+// ledgerPage is a page of the ledger. NextCursor is absent on the last page.
 type ledgerPage struct {
-	AgentID      string        `json:"agent_id"`
-	Messages     []ledgerEntry `json:"messages"`
-	NextAfterSeq int64         `json:"next_after_seq,omitempty"`
+	AgentID    string        `json:"agent_id"`
+	Messages   []ledgerEntry `json:"messages"`
+	NextCursor string        `json:"next_cursor,omitempty"`
 }
 
 // appendAnswer holds the messages as stored, and what the agent's policy merged and dropped.

@@ -105,7 +105,7 @@ func (o observer) middleware(next http.Handler) http.Handler {
 				info.err = fmt.Errorf("panic: %v", p)
 				o.log.Error().Str("request_id", info.id).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
 				if !begun {
-					styleOf(r)(ww, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
+					styleOf(r)(ww, r, &fault.Error{Code: fault.Internal, Msg: "internal error; the log has more under this request id"})
 				}
 			}
 			info.leaveTurn()

@@ -66,9 +66,9 @@ func pathName(r *http.Request, param string) (string, error) {
 // openapi.yaml.
 var queryParams = map[string][]string{
 	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "name", "channel", "order", "limit", "cursor"},
-	"GET /v1/agents/{id}/history":          {"limit", "after_seq", "confidence"},
+	"GET /v1/agents/{id}/history":          {"limit", "cursor", "confidence"},
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
-	"GET /v1/agents/{id}/messages":         {"after_seq", "limit"},
+	"GET /v1/agents/{id}/messages":         {"after_seq", "limit", "cursor"},
 	"GET /v1/agents/{id}/working-memory":   {"limit", "cursor"},
 	"GET /v1/kv":                           {"limit", "cursor"},
 	"GET /v1/kv/{namespace}":               {"pattern", "limit", "cursor"},
@@ -91,8 +91,8 @@ var queryParams = map[string][]string{
 	"GET /v1/memories/{id}":                {"role_names"},
 }
 
-// checkParams refuses parameters that a call under /v1 does not have, so that a typo does not become
-// a filter that lets everything through, and repeated ones.
+// checkParams refuses repeated parameters and those that a call under /v1 does not have. A typo
+// must not become a filter that lets everything through.
 func checkParams(next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if r.URL.RawQuery != "" && ownPath(r) {

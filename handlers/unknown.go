@@ -102,11 +102,11 @@ func adviceFor(path string) string {
 }
 
 // bothErrors writes errors in the form of /v1 with OpenAI's beside it.
-func bothErrors(w http.ResponseWriter, e *fault.Error) {
+func bothErrors(w http.ResponseWriter, r *http.Request, e *fault.Error) {
 	b, err := json.Marshal(struct {
 		agoraErrorBody
 		openAIErrorBody
-	}{agoraErrorBody{Detail: e.Msg, Reason: statuses[e.Code].reason}, newOpenAIError(e)})
+	}{agoraErrorBody{Detail: e.Msg, Reason: reasonOf(r, e.Code)}, newOpenAIError(e)})
 	if err != nil {
 		b = []byte(`{"detail":"internal error","reason":"InternalError"}`)
 	}

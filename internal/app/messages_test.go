@@ -384,7 +384,7 @@ func TestHistoryWindow(t *testing.T) {
 	for _, bad := range []string{"limit=1025", "limit=ALL", "limit=-1", "limit=1.5"} {
 		s.get(agent(id, "/history?", bad)).refused(http.StatusBadRequest, "InvalidFieldValue", "limit")
 	}
-	s.get(agent(id, "/history?limit=all&after_seq=x")).refused(http.StatusBadRequest, "InvalidFieldValue", "after_seq")
+	s.get(agent(id, "/history?limit=all&cursor=x")).refused(http.StatusBadRequest, "InvalidFieldValue", "cursor")
 	s.get(agent("unknown", "/history?limit=all")).refused(http.StatusNotFound, "TaskNotFound")
 	s.get(agent("unknown", "/history?limit=3")).refused(http.StatusNotFound, "TaskNotFound")
 
@@ -397,14 +397,14 @@ func TestHistoryWindow(t *testing.T) {
 		s.say(many, in...)
 	}
 	var all []message
-	for after := int64(0); ; {
+	for cursor := ""; ; {
 		var h history
-		s.get(agent(many, fmt.Sprint("/history?limit=all&after_seq=", after))).ok(&h)
+		s.get(agent(many, fmt.Sprint("/history?limit=all&cursor=", cursor))).ok(&h)
 		all = append(all, h.Contents...)
-		if h.NextAfterSeq == 0 {
+		if h.NextCursor == "" {
 			break
 		}
-		after = h.NextAfterSeq
+		cursor = h.NextCursor
 	}
 	if len(all) != 2400 {
 		t.Errorf("limit=all gave %d of 2400 messages", len(all))
@@ -421,27 +421,27 @@ func TestLedgerPaging(t *testing.T) {
 	}
 	s.say(id, in...)
 	var got []string
-	for after, pages := int64(0), 0; ; pages++ {
+	for cursor, pages := "", 0; ; pages++ {
 		var l ledger
-		s.get(agent(id, fmt.Sprint("/messages?limit=10&after_seq=", after))).ok(&l)
+		s.get(agent(id, fmt.Sprint("/messages?limit=10&cursor=", cursor))).ok(&l)
 		got = append(got, texts(l.Messages)...)
-		if l.NextAfterSeq == nil {
+		if l.NextCursor == "" {
 			if pages != 2 || len(l.Messages) != 5 {
 				t.Errorf("page %d holds %d messages and is the last", pages, len(l.Messages))
 			}
 			break
 		}
-		after = *l.NextAfterSeq
+		cursor = l.NextCursor
 	}
 	if len(got) != 25 || got[24] != "0 user: 24" {
 		t.Errorf("%q", got)
 	}
 	var l ledger
 	s.get(agent(id, "/messages?after_seq=9999")).ok(&l)
-	if len(l.Messages) != 0 || l.NextAfterSeq != nil {
+	if len(l.Messages) != 0 || l.NextCursor != "" {
 		t.Errorf("%+v", l)
 	}
-	for _, bad := range []string{"limit=-1", "limit=1001", "limit=all", "after_seq=-1", "after_seq=x"} {
+	for _, bad := range []string{"limit=-1", "limit=1001", "limit=all", "after_seq=-1", "after_seq=x", "cursor=x"} {
 		field, _, _ := strings.Cut(bad, "=")
 		s.get(agent(id, "/messages?", bad)).refused(http.StatusBadRequest, "InvalidFieldValue", field)
 	}

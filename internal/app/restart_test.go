@@ -119,14 +119,14 @@ func TestAppendsDuringStop(t *testing.T) {
 	s = s.again()
 	for w, id := range ids {
 		var all []message
-		for after := int64(0); ; {
+		for cursor := ""; ; {
 			var l ledger
-			s.get(agent(id, fmt.Sprint("/messages?limit=1000&after_seq=", after))).ok(&l)
+			s.get(agent(id, fmt.Sprint("/messages?limit=1000&cursor=", cursor))).ok(&l)
 			all = append(all, l.Messages...)
-			if l.NextAfterSeq == nil {
+			if l.NextCursor == "" {
 				break
 			}
-			after = *l.NextAfterSeq
+			cursor = l.NextCursor
 		}
 		if len(all) < acked[w] || len(all) > acked[w]+1 {
 			t.Errorf("agent %d: %d messages are stored, %d were acknowledged", w, len(all), acked[w])

@@ -262,6 +262,9 @@ func (a answer) ok(v any) answer {
 // refused demands an error with this status and reason, whose text holds all the words.
 func (a answer) refused(status int, reason string, words ...string) answer {
 	a.t.Helper()
+	if !strings.Contains(a.call, "/api/") {
+		reason = strings.TrimPrefix(reason, "Task")
+	}
 	var e struct{ Detail, Reason string }
 	if err := json.Unmarshal(a.body, &e); err != nil {
 		a.t.Errorf("%s: status %d with a body that is no error: %q", a.call, a.status, a.body)
@@ -340,18 +343,18 @@ type past struct {
 }
 
 type history struct {
-	AgentID      string    `json:"agent_id"`
-	StartTS      int64     `json:"start_ts"`
-	StopTS       *int64    `json:"stop_ts"`
-	Status       string    `json:"status"`
-	Contents     []message `json:"contents"`
-	NextAfterSeq int64     `json:"next_after_seq"`
+	AgentID    string    `json:"agent_id"`
+	StartTS    int64     `json:"start_ts"`
+	StopTS     *int64    `json:"stop_ts"`
+	Status     string    `json:"status"`
+	Contents   []message `json:"contents"`
+	NextCursor string    `json:"next_cursor"`
 }
 
 type ledger struct {
-	AgentID      string    `json:"agent_id"`
-	Messages     []message `json:"messages"`
-	NextAfterSeq *int64    `json:"next_after_seq"`
+	AgentID    string    `json:"agent_id"`
+	Messages   []message `json:"messages"`
+	NextCursor string    `json:"next_cursor"`
 }
 
 func (s *server) history(id string, headers ...string) history {

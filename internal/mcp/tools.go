@@ -270,7 +270,7 @@ func (a *API) getCall(ctx context.Context, in callIn) (out callOut, err error) {
 func (a *API) addTurns(ctx context.Context, out *callOut, names []string, limit int) (own bool, err error) {
 	var page struct {
 		Messages     []entry `json:"messages"`
-		NextAfterSeq int64   `json:"next_after_seq"`
+		NextAfterSeq int64   `json:"next_cursor,string"`
 	}
 	path := fmt.Sprintf("/v1/agents/%s/messages?after_seq=%d&limit=%d", url.PathEscape(out.AgentID), out.NextAfterSeq, limit)
 	if err := a.call(ctx, http.MethodGet, path, nil, &page); err != nil {

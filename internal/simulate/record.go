@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -44,12 +43,12 @@ type message struct {
 // ledger reads all of the agent's ledger.
 func (p *player) ledger(ctx context.Context) ([]message, error) {
 	var all []message
-	for after := "0"; ; {
+	for cursor := ""; ; {
 		var page struct {
-			Messages []message   `json:"messages"`
-			Next     json.Number `json:"next_after_seq"`
+			Messages []message `json:"messages"`
+			Next     string    `json:"next_cursor"`
 		}
-		path := "/v1/agents/" + url.PathEscape(p.agent) + "/messages?limit=1000&after_seq=" + url.QueryEscape(after)
+		path := "/v1/agents/" + url.PathEscape(p.agent) + "/messages?limit=1000&cursor=" + url.QueryEscape(cursor)
 		if err := p.do(ctx, http.MethodGet, path, nil, &page); err != nil {
 			return nil, fmt.Errorf("read the ledger: %w", err)
 		}
@@ -57,7 +56,7 @@ func (p *player) ledger(ctx context.Context) ([]message, error) {
 		if page.Next == "" {
 			return all, nil
 		}
-		after = page.Next.String()
+		cursor = page.Next
 	}
 }
 

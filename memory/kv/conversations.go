@@ -35,14 +35,14 @@ func (c Conversations) Save(ctx context.Context, project, id string, body []byte
 	return Put(ctx, c.Store, Space{Project: project}, Entry{Key: id, Value: whole, ExpiresMS: Never}, Limit{Keys: c.Max}, 0)
 }
 
-// Load returns a conversation as it was saved, or an empty list if there is none.
+// Load returns a conversation as it was saved. It returns fault.NotFound if there is none.
 func (c Conversations) Load(ctx context.Context, project, id string) ([]byte, error) {
 	if err := validKey("id", id, MaxConversationID); err != nil {
 		return nil, err
 	}
 	e, err := Get(ctx, c.Store, Space{Project: project}, id, 0)
 	if fault.Is(err, fault.NotFound) {
-		return []byte("[]"), nil
+		return nil, fault.At(fault.NotFound, "id", "there is no conversation %q", id)
 	}
 	return e.Value, err
 }

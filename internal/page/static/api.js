@@ -48,11 +48,11 @@ export const tailOf = (id, after) => agent(id) + "/events" + query({after});
 // messages returns all messages of a call, page by page.
 export async function messages(id, options) {
   const all = [];
-  for (let after = 0; ;) {
-    const page = await get(agent(id) + "/messages" + query({after_seq: after || "", limit: 500}), options);
+  for (let cursor = ""; ;) {
+    const page = await get(agent(id) + "/messages" + query({cursor, limit: 500}), options);
     all.push(...page.messages);
-    if (!page.next_after_seq) return all;
-    after = page.next_after_seq;
+    if (!page.next_cursor) return all;
+    cursor = page.next_cursor;
   }
 }
 
