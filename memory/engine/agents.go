@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 )
 
@@ -117,7 +118,7 @@ func (a *agent) lock(ctx context.Context, wait time.Duration) error {
 	case a.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx)
+		return fault.Ended(ctx)
 	case <-late.C:
 		return errSlow
 	}

@@ -105,7 +105,7 @@ func (e *Engine) await(ctx context.Context, w *write, commit func()) (early bool
 	case <-w.done:
 	case <-ctx.Done():
 		if w.left.CompareAndSwap(writeQueued, writeLeft) {
-			return false, ended(ctx)
+			return false, fault.Ended(ctx)
 		}
 		<-w.done
 	}

@@ -17,7 +17,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -124,7 +123,7 @@ func New(store memory.Store, o Options) *Engine {
 // begin starts a call. Without an error the caller runs e.calls.RUnlock at its end.
 func (e *Engine) begin(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return fault.Ended(ctx)
 	}
 	e.calls.RLock()
 	if e.closed {
@@ -136,18 +135,6 @@ func (e *Engine) begin(ctx context.Context) error {
 
 // errSlow refuses a call that has waited for so long that there is hardly time left for it.
 var errSlow = fault.New(fault.Unavailable, "the store is too slow just now; nothing was written; try again")
-
-// ended returns the cause of a context that is over, with a code.
-func ended(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if _, ok := errors.AsType[*fault.Error](cause); ok {
-		return cause
-	}
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return fault.Wrap(fault.Unavailable, cause, "the store did not answer in time")
-	}
-	return fault.Wrap(fault.Canceled, cause, "the call was given up")
-}
 
 // Close waits for what is queued to be committed and closes the store.
 func (e *Engine) Close() error {
@@ -216,7 +203,7 @@ func (e *Engine) Erase(ctx context.Context, project, id string) error {
 		select {
 		case <-last.done:
 		case <-ctx.Done():
-			return ended(ctx)
+			return fault.Ended(ctx)
 		}
 	}
 	_, err := e.store.Erase(ctx, memory.Erasure{Ref: a.ref})

@@ -16,7 +16,7 @@ func (e *Engine) current(ctx context.Context, ref memory.Ref, n int) (*snapshot,
 		select {
 		case <-w.done:
 		case <-ctx.Done():
-			return nil, ended(ctx)
+			return nil, fault.Ended(ctx)
 		}
 	}
 	s, kept := e.cache.GetIfPresent(ref)

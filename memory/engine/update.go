@@ -64,7 +64,7 @@ func (e *Engine) update(ctx context.Context, project, id string, decide memory.D
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return false, ended(ctx)
+			return false, fault.Ended(ctx)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (e *Engine) confirm(ctx context.Context, a *agent, s *snapshot, last *write
 		select {
 		case <-last.done:
 		case <-ctx.Done():
-			return ended(ctx)
+			return fault.Ended(ctx)
 		}
 		if last.err != nil {
 			return memory.ErrStale

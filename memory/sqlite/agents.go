@@ -96,7 +96,7 @@ func (s *Store) Scan(ctx context.Context, each func(memory.Head) error) error {
 		}
 		for _, no := range nos {
 			if ctx.Err() != nil {
-				return dbfile.Ended(ctx)
+				return fault.Ended(ctx)
 			}
 			h, err := readHead(c, &s.sealer, no)
 			if err != nil {

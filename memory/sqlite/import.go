@@ -55,7 +55,7 @@ func (m *Importer) Reserve(context.Context, int64) (int64, error) {
 // Clashes implements export.Target.
 func (m *Importer) Clashes(ctx context.Context, batch []export.Record, each func(export.Record, string)) error {
 	if ctx.Err() != nil {
-		return dbfile.Ended(ctx)
+		return fault.Ended(ctx)
 	}
 	return dbfile.Classify(tables.Clashes(reading{m.s.db.Writer()}, batch, each), "look for what is there already")
 }
@@ -63,7 +63,7 @@ func (m *Importer) Clashes(ctx context.Context, batch []export.Record, each func
 // Import implements export.Target.
 func (m *Importer) Import(ctx context.Context, batch []export.Record, had, mark []byte) error {
 	if ctx.Err() != nil {
-		return dbfile.Ended(ctx)
+		return fault.Ended(ctx)
 	}
 	t := &tx{m.s.db.OpenTx(), m.s}
 	err := t.Conn.Transaction(func() error {

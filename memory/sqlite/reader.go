@@ -75,7 +75,7 @@ func (r *Reader) Export(ctx context.Context, s export.Scope, each func(export.Re
 	return dbfile.Classify(r.c.Moment(func() error {
 		return x.Run(s, func(record export.Record) error {
 			if ctx.Err() != nil {
-				return dbfile.Ended(ctx)
+				return fault.Ended(ctx)
 			}
 			return each(record)
 		})
@@ -107,7 +107,7 @@ func (r *Reader) Probe(ctx context.Context, each func(export.Finding) error) err
 		}
 	}
 	if ctx.Err() != nil {
-		return dbfile.Ended(ctx)
+		return fault.Ended(ctx)
 	}
 	return dbfile.Classify(tables.Check(reading{r.c}, probes, each), "look for what is wrong")
 }

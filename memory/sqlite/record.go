@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
@@ -53,7 +54,7 @@ func (s *Store) ChangeRecords(ctx context.Context, at record.Space, changes []re
 		case s.large <- struct{}{}:
 			defer func() { <-s.large }()
 		case <-ctx.Done():
-			return state, dbfile.Ended(ctx)
+			return state, fault.Ended(ctx)
 		}
 	}
 	err = s.write(ctx, "store records", func(t *tx) (err error) {

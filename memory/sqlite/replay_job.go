@@ -50,7 +50,7 @@ func (r *replaying) enter(ctx context.Context, id string) (leave func(), err err
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, dbfile.Ended(ctx)
+			return nil, fault.Ended(ctx)
 		}
 	}
 }

@@ -80,7 +80,7 @@ var (
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if ctx.Err() != nil {
-		return nil, dbfile.Ended(ctx)
+		return nil, fault.Ended(ctx)
 	}
 	s, err := openStore(o)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // checkpointPages is how many pages of the write-ahead log, of 4 KiB each, may be missing in the
@@ -112,7 +114,7 @@ func (d *DB) Scrub(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return Ended(ctx)
+			return fault.Ended(ctx)
 		case <-late:
 			return nil
 		case <-d.checkpointsEnded: // closing the file empties the log

@@ -1,7 +1,6 @@
 package dbfile
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,9 +53,6 @@ func noIndex(err error) bool {
 	e, ok := errors.AsType[*modernc.Error](err)
 	return ok && slices.Contains([]int{sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP}, e.Code())
 }
-
-// Ended returns the cause of a context that is over, with a code.
-func Ended(ctx context.Context) error { return fault.Ended(ctx) }
 
 // ErrClosed is the error of calls after Close.
 func ErrClosed() error { return fault.New(fault.Unavailable, "the store is closed") }

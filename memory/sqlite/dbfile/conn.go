@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	modernc "modernc.org/sqlite"
+
+	"github.com/heardlog/heardlog/internal/fault"
 )
 
 // Conn is one connection. It keeps every statement prepared, so the text of a statement must not be
@@ -277,13 +279,13 @@ func (d *DB) ReadNow(ctx context.Context, what string, fn func(*Conn) error) err
 
 func (r *readers) with(ctx context.Context, fn func(*Conn) error) error {
 	if ctx.Err() != nil {
-		return Ended(ctx)
+		return fault.Ended(ctx)
 	}
 	var c *Conn
 	select {
 	case c = <-r.free:
 	case <-ctx.Done():
-		return Ended(ctx)
+		return fault.Ended(ctx)
 	case <-r.ended:
 		return ErrClosed()
 	}

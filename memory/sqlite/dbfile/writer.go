@@ -94,7 +94,7 @@ func (d *DB) submitOne(ctx context.Context, j *Job) error {
 // Otherwise none has run.
 func (d *DB) submit(ctx context.Context, jobs ...*Job) error {
 	if ctx.Err() != nil {
-		return Ended(ctx)
+		return fault.Ended(ctx)
 	}
 	last := jobs[len(jobs)-1]
 	last.done = make(chan struct{})
@@ -122,7 +122,7 @@ func (d *DB) submit(ctx context.Context, jobs ...*Job) error {
 			return nil
 		case <-gone:
 			if d.writer.withdraw(jobs) {
-				return Ended(ctx)
+				return fault.Ended(ctx)
 			}
 			gone = nil // they are being committed
 		}
