@@ -26,6 +26,7 @@ import (
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/facts"
 	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
@@ -52,6 +53,7 @@ type Config struct {
 	KV              *kv.Service
 	Vectors         *vector.Service
 	Models          *model.Service // nil: there are none, and none can be stored
+	Knowledge       *knowledge.Service
 	Webhooks        *webhook.Service
 	Access          *Access
 	UI              bool          // serve the pages of package page
@@ -132,6 +134,7 @@ type api struct {
 	mcp           *mcpAPI
 	kv            kvAPI
 	vectors       vectorAPI
+	knowledge     knowledgeAPI
 	conversations conversationAPI
 	evidence      evidenceAPI
 	tails         tailAPI
@@ -165,6 +168,7 @@ func New(c Config) *chi.Mux {
 		mcp:           newMCP(b, c.Origins),
 		kv:            newKVAPI(b, c.KV, c.Memory),
 		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, memory: c.Memory, now: c.Now},
+		knowledge:     knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},
 		conversations: conversationAPI{bodies: b, memory: c.Memory, conversations: c.Conversations},
 		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},
 		tails:         tailAPI{hub: hub},

@@ -193,6 +193,8 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Get("/vectors/{collection}/{id}", agora(read, a.vectors.get))
 	r.Delete("/vectors/{collection}/{id}", agora(write, a.vectors.delete))
 
+	a.knowledgeRoutes(r)
+
 	r.Post("/memories", agora(write, a.items.add))
 	r.Post("/memories/search", agora(read, a.items.search))
 	r.Post("/memories/clear", agora(write, a.items.clear))

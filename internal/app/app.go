@@ -33,6 +33,7 @@ import (
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/facts"
 	"github.com/heardlog/heardlog/memory/items"
+	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
@@ -65,6 +66,7 @@ type App struct {
 	recall    *recall.Service
 	vectors   *vector.Service
 	models    *model.Service
+	knowledge *knowledge.Service
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
@@ -173,6 +175,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	undo = append(undo, func() error { a.closeTracing(ctx); return nil })
 	a.newAnswers(reg, g)
 	a.newVectors()
+	a.newKnowledge()
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("HEARDLOG_ADDR: %w", err)
@@ -189,11 +192,12 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
 		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
-		Recall:   a.recall,
-		Facts:    a.facts,
-		Vectors:  a.vectors,
-		Models:   a.models,
-		Remember: a.remember, RememberDefault: c.Remember,
+		Recall:    a.recall,
+		Facts:     a.facts,
+		Vectors:   a.vectors,
+		Models:    a.models,
+		Knowledge: a.knowledge,
+		Remember:  a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Tail:      tail.Limits{Readers: c.TailLimit, ProjectReaders: c.ProjectTails},
@@ -341,6 +345,7 @@ func (a *App) Run(ctx context.Context) error {
 	run("recall", func() error { return a.recall.Run(behind) })
 	run("embeddings", func() error { return a.vectors.Run(behind) })
 	run("expired keys", func() error { return a.kv.Run(behind) })
+	run("imports", func() error { return a.knowledge.Run(failed) })
 	run("records", func() error {
 		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)

@@ -12,7 +12,7 @@ type Turn struct {
 	Seq      int64
 	TurnID   int64
 	ID       string // the client's name for the message, or ""
-	Role     string // user or assistant
+	Role     string // user or assistant; "" for a text that nobody said
 	At       int64  // Unix ms
 	Text     string
 	Session  string

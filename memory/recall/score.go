@@ -373,8 +373,11 @@ func (x *Index) partyOf(w word) string {
 	}
 	said := 0 // by the caller
 	for _, p := range list {
-		if x.docs[p.doc].Role == roleUser {
+		switch x.docs[p.doc].Role {
+		case roleUser:
 			said++
+		case "": // nobody said it
+			return ""
 		}
 	}
 	named := roleAssistant
