@@ -93,19 +93,11 @@ func (a knowledgeAPI) putBase(w http.ResponseWriter, r *http.Request) error {
 
 // base serves GET /v1/knowledge/{base}.
 func (a knowledgeAPI) base(w http.ResponseWriter, r *http.Request) error {
-	name, err := a.name(r)
+	name, err := pathName(r, "base")
 	if err != nil {
 		return err
 	}
 	return a.showBase(w, r, name)
-}
-
-// name returns the base of a path of a call without parameters.
-func (a knowledgeAPI) name(r *http.Request) (string, error) {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return "", err
-	}
-	return pathName(r, "base")
 }
 
 func (a knowledgeAPI) showBase(w http.ResponseWriter, r *http.Request, name string) error {
@@ -157,7 +149,7 @@ func namePage(r *http.Request, maxCursor int, more ...string) (after string, lim
 
 // deleteBase serves DELETE /v1/knowledge/{base}.
 func (a knowledgeAPI) deleteBase(w http.ResponseWriter, r *http.Request) error {
-	name, err := a.name(r)
+	name, err := pathName(r, "base")
 	if err != nil {
 		return err
 	}
@@ -249,9 +241,6 @@ func (a knowledgeAPI) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a knowledgeAPI) read(r *http.Request) (e knowledge.Entry, older []knowledge.Entry, err error) {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return e, nil, err
-	}
 	name, id, err := a.target(r)
 	if err != nil {
 		return e, nil, err
@@ -425,7 +414,7 @@ func (a knowledgeAPI) startImport(w http.ResponseWriter, r *http.Request) error 
 
 // imports serves GET /v1/knowledge/{base}/imports.
 func (a knowledgeAPI) imports(w http.ResponseWriter, r *http.Request) error {
-	name, err := a.name(r)
+	name, err := pathName(r, "base")
 	if err != nil {
 		return err
 	}
@@ -444,9 +433,6 @@ func (a knowledgeAPI) imports(w http.ResponseWriter, r *http.Request) error {
 
 // getImport serves GET /v1/knowledge/{base}/imports/{id}.
 func (a knowledgeAPI) getImport(w http.ResponseWriter, r *http.Request) error {
-	if err := knownParams(r.URL.Query()); err != nil {
-		return err
-	}
 	name, id, err := a.target(r)
 	if err != nil {
 		return err

@@ -89,6 +89,10 @@ var queryParams = map[string][]string{
 	"GET /v1/vectors/{collection}/{id}":    {"user_id"},
 	"DELETE /v1/vectors/{collection}/{id}": {"user_id"},
 	"GET /v1/memories/{id}":                {"role_names"},
+
+	"GET /v1/knowledge":                        {"limit", "cursor"},
+	"GET /v1/knowledge/{base}/entries":         {"limit", "cursor"},
+	"DELETE /v1/knowledge/{base}/entries/{id}": {"if_version"},
 }
 
 // checkParams refuses repeated parameters and those that a call under /v1 does not have. A typo

@@ -49,7 +49,7 @@ type Import struct {
 	UpdatedMS int64 `json:"updated_ms"`
 }
 
-// Fault says why a line of a document is no entry.
+// Fault is the reason why a line of a document is no entry.
 type Fault struct {
 	Line   int    `json:"line"`
 	Detail string `json:"detail"`
@@ -99,8 +99,8 @@ func (s *Service) put(ctx context.Context, space record.Space, id string, rev in
 }
 
 // StartImport stores a document, which then becomes entries in the background: when StartImport
-// returns, the document is on disk, and a server that stops goes on later. The entries replace those
-// of an earlier import of the same document.
+// returns, the document is on disk, and a server that stops goes on later. The entries replace
+// those of an earlier import of the same document.
 func (s *Service) StartImport(ctx context.Context, project, name, document, format, content string) (Import, error) {
 	if _, err := s.load(ctx, project, name); err != nil {
 		return Import{}, err

@@ -83,7 +83,7 @@ type Entry struct {
 	UpdatedMS int64           `json:"updated_ms"`
 }
 
-// Source says where an entry was taken from.
+// Source is the place that an entry was taken from.
 type Source struct {
 	Document string `json:"document"`
 	Heading  string `json:"heading,omitempty"` // those above it, such as "Setup > Linux"

@@ -203,7 +203,7 @@ func (s *Service) catchUp(ctx context.Context, b *Base, r *resident) error {
 
 // tooLarge returns the error for a base whose index takes too much memory.
 func (s *Service) tooLarge(b *Base, state record.State) error {
-	return fault.New(fault.Quota, "knowledge base %q has %d entries of %d bytes, whose index needs more than %d MB of memory; raise HEARDLOG_VECTORS_MB or split the base", b.Name, state.Count, state.Bytes, s.cfg.MaxMB/2)
+	return fault.New(fault.Quota, "knowledge base %q has %d entries of %d bytes, whose index needs more memory than a quarter of HEARDLOG_VECTORS_MB; raise it or split the base", b.Name, state.Count, state.Bytes)
 }
 
 // apply puts a record's entry into the index, or removes it from there.

@@ -12,7 +12,7 @@ type Turn struct {
 	Seq      int64
 	TurnID   int64
 	ID       string // the client's name for the message, or ""
-	Role     string // user or assistant; "" for a text that nobody said
+	Role     string // user or assistant; "" for a text without a speaker
 	At       int64  // Unix ms
 	Text     string
 	Session  string

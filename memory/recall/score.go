@@ -376,7 +376,7 @@ func (x *Index) partyOf(w word) string {
 		switch x.docs[p.doc].Role {
 		case roleUser:
 			said++
-		case "": // nobody said it
+		case "": // texts without a speaker
 			return ""
 		}
 	}
