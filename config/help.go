@@ -44,7 +44,7 @@ var help = map[string]string{
 	"HEARDLOG_MAX_WORKING_MB":          "Largest working memory of one agent in megabytes, whatever the agent asks for.",
 	"HEARDLOG_RECALL_MB":               "Memory for the indexes of recall in megabytes. Callers who were not asked for lately leave it first; one caller takes at most half.",
 	"HEARDLOG_REMEMBER":                "What is remembered of callers, unless the join says: off, or a JSON object such as {\"recall\":\"auto\"}. See the guide on remembering callers.",
-	"HEARDLOG_VECTORS_MB":              "Memory for the indexes of vector collections in megabytes. Collections that were not searched lately leave it first; one that needs more than half cannot be searched.",
+	"HEARDLOG_VECTORS_MB":              "Memory for the indexes of vector collections in megabytes. Collections that were not searched lately leave it first; one that needs more than half cannot be searched. Knowledge bases take at most half as much beside it.",
 	"HEARDLOG_MAX_MEMORIES":            "Memories outside agents' ledgers that one project may hold, cleared ones not counted. New ones beyond it are refused. 0 = no limit.",
 	"HEARDLOG_MAX_MESSAGES":            "Messages that one agent may have. New ones beyond it are refused; answers to earlier messages are still stored. 0 = no limit.",
 	"HEARDLOG_SUMMARIES":               "Summaries of long conversations made at the same time, for agents whose policy wants them. 0 = no summaries.",
