@@ -9,7 +9,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory/knowledge"
 )
 
@@ -110,7 +109,7 @@ func (a knowledgeAPI) showBase(w http.ResponseWriter, r *http.Request, name stri
 
 // bases serves GET /v1/knowledge.
 func (a knowledgeAPI) bases(w http.ResponseWriter, r *http.Request) error {
-	after, limit, err := namePage(r, knowledge.MaxID)
+	after, limit, err := vectorPage(r, knowledge.MaxID)
 	if err != nil {
 		return err
 	}
@@ -130,21 +129,6 @@ func (a knowledgeAPI) bases(w http.ResponseWriter, r *http.Request) error {
 		out.Bases = append(out.Bases, newBaseJSON(&list[i]))
 	}
 	return encode(w, http.StatusOK, out)
-}
-
-// namePage reads the parameters of a list by names.
-func namePage(r *http.Request, maxCursor int, more ...string) (after string, limit int, err error) {
-	query := r.URL.Query()
-	if err := knownParams(query, append(more, "limit", "cursor")...); err != nil {
-		return "", 0, err
-	}
-	if after = query.Get("cursor"); after != "" {
-		if err := text.ValidName("cursor", after, maxCursor); err != nil {
-			return "", 0, err
-		}
-	}
-	limit, err = intParam(query, "limit", defaultVectorPage, 1, maxVectorPage)
-	return after, limit, err
 }
 
 // deleteBase serves DELETE /v1/knowledge/{base}.
@@ -265,15 +249,11 @@ func (a knowledgeAPI) versions(w http.ResponseWriter, r *http.Request) error {
 
 // delete serves DELETE /v1/knowledge/{base}/entries/{id}.
 func (a knowledgeAPI) delete(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
-	if err := knownParams(query, "if_version"); err != nil {
-		return err
-	}
 	name, id, err := a.target(r)
 	if err != nil {
 		return err
 	}
-	ifVersion, err := versionParam(query)
+	ifVersion, err := versionParam(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -296,7 +276,7 @@ func versionParam(query url.Values) (*int64, error) {
 
 // list serves GET /v1/knowledge/{base}/entries.
 func (a knowledgeAPI) list(w http.ResponseWriter, r *http.Request) error {
-	after, limit, err := namePage(r, knowledge.MaxID)
+	after, limit, err := vectorPage(r, knowledge.MaxID)
 	if err != nil {
 		return err
 	}
