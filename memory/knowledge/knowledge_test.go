@@ -309,7 +309,7 @@ func TestSearchFilters(t *testing.T) {
 // wait waits until an import has ended.
 func (b bases) wait(id string) knowledge.Import {
 	b.t.Helper()
-	for {
+	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
 		m, err := b.Import(b.t.Context(), project, base, id)
 		if err != nil {
 			b.t.Fatal(err)
@@ -317,7 +317,6 @@ func (b bases) wait(id string) knowledge.Import {
 		if m.State != knowledge.Running {
 			return m
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
