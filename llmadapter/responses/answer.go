@@ -190,7 +190,7 @@ func (r *Request) newAnswer(ref Ref, now int64) *answer {
 		ID: ref.ID(), Object: "response", CreatedAt: now, Status: inProgress, Model: model, Output: []*Item{},
 		Instructions: r.asked("instructions", "null"), MaxOutputTokens: r.asked("max_output_tokens", "null"), Metadata: r.asked("metadata", "{}"),
 		ParallelToolCalls: r.asked("parallel_tool_calls", "true"), Previous: r.asked("previous_response_id", "null"),
-		Reasoning: r.asked("reasoning", `{"effort":null,"summary":null}`), Store: r.asked("store", "true"), Temperature: r.asked("temperature", "null"),
+		Reasoning: r.asked("reasoning", `{"effort":null,"summary":null}`), Store: json.RawMessage("true"), Temperature: r.asked("temperature", "null"),
 		Text: r.asked("text", `{"format":{"type":"text"}}`), ToolChoice: r.asked("tool_choice", `"auto"`), Tools: r.asked("tools", "[]"),
 		TopP: r.asked("top_p", "null"), Truncation: r.asked("truncation", `"disabled"`), User: r.asked("user", "null"),
 	}}

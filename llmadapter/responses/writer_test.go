@@ -170,7 +170,7 @@ func TestStream(t *testing.T) {
 // a stream or not, and that a stream is made from an answer in one piece.
 func TestWhole(t *testing.T) {
 	t.Parallel()
-	const request = `{"model":"m-1","input":"x","previous_response_id":"resp_a_1","metadata":{"k":"v"},"temperature":0.5`
+	const request = `{"model":"m-1","input":"x","store":false,"previous_response_id":"resp_a_1","metadata":{"k":"v"},"temperature":0.5`
 	want := `{"id":"resp_a_2","object":"response","created_at":1700000000,"status":"completed","background":false,"error":null,"incomplete_details":null,"model":"m-2",
 		"output":[{"id":"msg_a_2","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hi <b>","annotations":[],"logprobs":[]}]}],
 		"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":2},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":8},
