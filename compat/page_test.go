@@ -3,11 +3,14 @@ package compat_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -161,7 +164,7 @@ func TestPageCall(t *testing.T) {
 	b.picture("calls.png")
 	b.clicks(".calls tbody th a")
 	b.shows(".transcript .said", hostile)
-	b.shows(".transcript del", unheard)
+	b.shows(".transcript del", strings.TrimSpace(unheard))
 	b.shows(".timeline .bar.unheard", strings.TrimSpace(unheard))
 	b.shows(".badge", "live")
 	if injected := value[int](b, `document.querySelectorAll("main img, main script").length`); injected > 0 {
@@ -242,4 +245,84 @@ func TestPagePlayground(t *testing.T) {
 	b.shows("aside pre", "user "+question)
 	b.accessible()
 	b.picture("playground.png")
+}
+
+// TestPageWebhooks: a failed delivery is found, explained and sent again, and an endpoint is tested.
+func TestPageWebhooks(t *testing.T) {
+	t.Parallel()
+	status := new(atomic.Int32)
+	status.Store(http.StatusServiceUnavailable)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(status.Load()))
+		_, _ = io.WriteString(w, hostile)
+	}))
+	t.Cleanup(hook.Close)
+	s := start(t)
+	s.call(t, http.StatusCreated, "POST", "/v1/webhooks/endpoints", object{"url": hook.URL, "events": []string{"agent.*"}}, nil)
+	id := s.join(t, "desk", nil)
+	b := openTab(t, s.url+"/webhooks")
+	b.shows(".card .url", hook.URL)
+	b.shows(".card .chip", "failing")
+	b.clicks(".list tbody th button")
+	b.shows("aside .attempts b", "503")
+	b.shows("aside .attempts pre", hostile)
+	b.shows("aside pre", id)
+	b.shows("aside code", "Agora-Signature-V2")
+	b.accessible()
+	b.picture("webhooks.png")
+	status.Store(http.StatusOK)
+	b.clicks("aside .actions button")
+	b.shows("aside .chip", "delivered")
+	b.clicks(".card .actions button")
+	b.shows("aside h2", "webhook.test")
+	b.shows("aside .chip", "delivered")
+	b.shows(".card .chip", "healthy")
+	if injected := value[int](b, `document.querySelectorAll("main img, main script").length`); injected > 0 {
+		t.Errorf("what the receiver answered made %d elements", injected)
+	}
+}
+
+// TestPageCaller: what is known of a caller stands beside its proof, and is corrected and erased.
+func TestPageCaller(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1", "HEARDLOG_CREDENTIALS=acme=alice:wonderland")
+	auth := []string{"Authorization", "Bearer wonderland"}
+	id := s.join(t, "desk", object{"heardlog": object{"scope": object{"user_id": "anna"}}}, auth...)
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/chat/completions", object{"messages": []object{{"role": "user", "content": "I am allergic to peanuts."}}}, nil, auth...)
+	s.call(t, http.StatusOK, "POST", "/v1/users/anna/facts/extract", object{"agent_id": id, "answer": `[{"op":"add","kind":"profile","subject":"caller",
+		"attribute":"allergy","content":"Is allergic to peanuts","speaker":"user","from_seq":1,"to_seq":1,"quote":"allergic to peanuts"}]`}, nil, auth...)
+	var key struct {
+		Secret string `json:"secret"`
+	}
+	s.call(t, http.StatusCreated, "POST", "/v1/keys", object{"name": "looker", "scopes": []string{"read"}}, &key, auth...)
+
+	reader := openTab(t, s.url+"/callers/anna", chromedp.EmulateViewport(390, 844))
+	reader.types("[name=credential]", key.Secret+"\n")
+	reader.shows("blockquote", "allergic to peanuts")
+	reader.accessible()
+	if value[bool](reader, `document.documentElement.scrollWidth > innerWidth`) {
+		t.Error("the page is wider than a phone")
+	}
+	if n := value[int](reader, `document.querySelectorAll("main button, main form").length`); n != 0 {
+		t.Errorf("who may only read sees %d buttons and forms", n)
+	}
+	if nav := value[string](reader, `document.querySelector("nav").innerText`); strings.Contains(nav, "Webhooks") || strings.Contains(nav, "Playground") {
+		t.Errorf("who may only read is led to %q", nav)
+	}
+
+	b := openTab(t, s.url+"/callers")
+	b.types("[name=credential]", "alice:wonderland\n")
+	b.clicks(".list tbody th a")
+	b.shows("blockquote", "allergic to peanuts")
+	b.shows("pre.told", "Is allergic to peanuts")
+	b.accessible()
+	b.picture("caller.png")
+	b.clicks(".facts .actions details:first-child summary")
+	b.types(".facts [name=content]", "Is allergic to hazelnuts\n")
+	b.shows(".fact", "hazelnuts")
+	b.shows("pre.told", "hazelnuts")
+	b.clicks(".danger summary")
+	b.types("[name=confirm]", "anna\n")
+	b.shows("[role=status]", "Erased: 1 call")
+	s.call(t, http.StatusNotFound, "GET", "/v1/users/anna", nil, nil, auth...)
 }

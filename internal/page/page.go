@@ -18,7 +18,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Paths are the addresses that show a page. Each is answered with the same document, whose script
 // reads the address.
-func Paths() []string { return []string{"/", "/calls/{id}", "/playground"} }
+func Paths() []string {
+	return []string{"/", "/calls/{id}", "/callers", "/callers/{user}", "/webhooks", "/playground"}
+}
 
 // Document serves the document of all pages.
 func Document(w http.ResponseWriter, r *http.Request) {

@@ -45,6 +45,33 @@ export const interrupt = (id, body) => request("POST", agent(id) + "/interrupt",
 export const context = (id, body) => request("POST", agent(id) + "/context", body);
 export const tailOf = (id, after) => agent(id) + "/events" + query({after});
 
+export const requests = (id, turn) => get(`${agent(id)}/turns/${turn}/requests`);
+export const overview = since => get("/v1/overview" + query({since}));
+
+const user = name => "/v1/users/" + encodeURIComponent(name);
+export const users = cursor => get("/v1/users" + query({cursor, limit: 200}));
+export const caller = name => get(user(name));
+export const exportOf = name => user(name) + "/export";
+export const putAliases = (name, aliases) => request("PUT", user(name) + "/aliases", {aliases});
+export const putConsent = (name, consent) => request("PUT", user(name) + "/consent", consent);
+export const erase = name => request("DELETE", user(name));
+export const facts = (name, state) => get(user(name) + "/facts" + query({state, limit: 1000}));
+export const factContext = name => get(user(name) + "/facts/context");
+const fact = (name, id) => `${user(name)}/facts/${encodeURIComponent(id)}`;
+export const factHistory = (name, id) => get(fact(name, id) + "/history");
+export const changeFact = (name, id, change) => request("PATCH", fact(name, id), change);
+export const acceptFact = (name, id) => request("POST", fact(name, id) + "/accept", {});
+export const undoFact = (name, id) => request("POST", fact(name, id) + "/undo", {});
+export const deleteFact = (name, id) => request("DELETE", fact(name, id));
+
+const hooks = "/v1/webhooks";
+export const endpoints = () => get(hooks + "/endpoints");
+export const endpointAction = (id, action) => request("POST", `${hooks}/endpoints/${encodeURIComponent(id)}/${action}`);
+export const deliveries = filter => get(hooks + "/deliveries" + query(filter));
+export const delivery = id => get(`${hooks}/deliveries/${id}`);
+export const deliveryAction = (id, action) => request("POST", `${hooks}/deliveries/${id}/${action}`);
+export const event = id => get(`${hooks}/messages/${encodeURIComponent(id)}`);
+
 // messages returns all messages of a call, page by page.
 export async function messages(id, options) {
   const all = [];

@@ -4,15 +4,24 @@ import {html, render} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {callsPage} from "/page/calls.js";
 import {callPage} from "/page/call.js";
+import {callerPage, callersPage} from "/page/callers.js";
 import {playgroundPage} from "/page/playground.js";
+import {webhooksPage} from "/page/webhooks.js";
 
-// A page is a function of its address and of draw, which shows a template. It returns what ends it.
+// A page is a function of its address, of draw, which shows a template, and of may, which reports
+// whether the credential has a scope. It returns what ends it.
 const pages = [
   {path: /^\/$/, name: "Calls", page: callsPage},
   {path: /^\/calls\/([^/]+)$/, name: "Calls", page: callPage},
+  {path: /^\/callers$/, name: "Callers", page: callersPage},
+  {path: /^\/callers\/([^/]+)$/, name: "Callers", page: callerPage},
+  {path: /^\/webhooks$/, name: "Webhooks", page: webhooksPage},
   {path: /^\/playground$/, name: "Playground", page: playgroundPage},
 ];
-const nav = [["/", "Calls"], ["/playground", "Playground"], ["/docs", "API"]];
+// The navigation, with the scopes that a page needs beside read.
+const nav = [["/", "Calls"], ["/callers", "Callers"], ["/webhooks", "Webhooks", "webhooks"],
+  ["/playground", "Playground", "write", "proxy"], ["/docs", "API"]];
+const may = scope => Boolean(session?.scopes.includes(scope) || session?.scopes.includes("admin"));
 
 const root = document.createElement("div");
 root.id = "root";
@@ -58,7 +67,7 @@ function show() {
   const found = pages.find(p => p.path.test(location.pathname));
   let ended = false;
   const draw = content => { if (!ended) render(frame(found?.name, content), root); };
-  const stop = found ? found.page({draw, go, args: found.path.exec(location.pathname).slice(1).map(decodeURIComponent)}) : draw(html`<p>There is no such page.</p>`);
+  const stop = found ? found.page({draw, go, may, args: found.path.exec(location.pathname).slice(1).map(decodeURIComponent)}) : draw(html`<p>There is no such page.</p>`);
   end = () => { ended = true; stop?.(); };
 }
 
@@ -71,7 +80,7 @@ export function go(address, replace = false) {
 const frame = (name, content) => html`
   <a class="skip" href="#main">To the content</a>
   <header><a class="brand" href="/">heard<b>log</b></a>
-    <nav aria-label="Pages">${nav.map(([href, label]) => html`<a href=${href} aria-current=${label === name ? "page" : "false"}>${label}</a>`)}</nav>
+    <nav aria-label="Pages">${nav.filter(([, , ...scopes]) => session && scopes.every(may)).map(([href, label]) => html`<a href=${href} aria-current=${label === name ? "page" : "false"}>${label}</a>`)}</nav>
     ${session ? html`<span class="who-am-i">project <b>${session.project}</b> ${session.open ? "" : html`<button @click=${leave}>Sign out</button>`}</span>` : ""}</header>
   <main id="main" tabindex="-1">${content}</main>`;
 

@@ -3,20 +3,32 @@
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {timeline} from "/page/timeline.js";
-import {firstTokens, ghost, interrupted, length, lost, median, method, offset, percent, plain, shareUnheard, split, when} from "/page/words.js";
+import {steps, told, waterfall} from "/page/told.js";
+import {copy, ended, failure, firstTokens, ghost, interrupted, length, lost, median, method, offset, percent, plain, shareUnheard, split, struck, when} from "/page/words.js";
 
 export function callPage({draw, args: [id]}) {
-  const view = {agent: null, messages: [], error: "", live: "", selected: Number(new URLSearchParams(location.search).get("turn")) || 0, context: null, note: ""};
+  const view = {agent: null, messages: [], error: "", live: "", selected: Number(new URLSearchParams(location.search).get("turn")) || 0, requests: new Map()};
   let tail, timer, width = 900;
   const redraw = () => { timer = 0; width = document.getElementById("main")?.querySelector(".call")?.clientWidth || width; draw(template(view, width, select)); };
   const soon = () => { timer ||= requestAnimationFrame(redraw); };
 
   const select = seq => {
     view.selected = view.selected === seq ? 0 : seq;
-    view.context = null;
     history.replaceState(null, "", location.pathname + api.query({turn: view.selected || ""}));
     soon();
+    given();
   };
+  // given reads what the model was given for the chosen answer, and for the turn before.
+  async function given() {
+    const m = view.messages.find(o => o.seq === view.selected && o.role === "assistant");
+    if (!m) return;
+    const turns = [...new Set(view.messages.map(o => o.turn_id))].filter(t => t <= m.turn_id).sort((a, b) => b - a).slice(0, 2);
+    for (const turn of turns) {
+      if (view.requests.get(turn)?.some(r => turn !== m.turn_id || r.seq === m.seq)) continue;
+      try { view.requests.set(turn, (await api.requests(id, turn)).requests); } catch { view.requests.set(turn, []); }
+    }
+    soon();
+  }
   const put = m => {
     const at = view.messages.findIndex(o => o.seq === m.seq);
     if (at < 0) view.messages.push(m); else view.messages[at] = {...view.messages[at], ...m};
@@ -26,6 +38,7 @@ export function callPage({draw, args: [id]}) {
     try {
       [view.agent, view.messages] = await Promise.all([api.call(id), api.messages(id)]);
       redraw();
+      given();
       if (!ended(view.agent)) follow();
     } catch (e) {
       view.error = e.message;
@@ -66,32 +79,27 @@ export function callPage({draw, args: [id]}) {
   return () => { tail?.close(); removeEventListener("resize", soon); };
 }
 
-const ended = a => ["STOPPED", "FAILED"].includes(a?.status);
-
 function template(v, width, select) {
-  if (v.error) return html`<p class="error" role="alert">${v.error}</p>`;
+  if (v.error) return html`${failure(v.error)}<p><a href="/">All calls</a></p>`;
   if (!v.agent) return html`<p class="quiet">Reading…</p>`;
   const shown = v.messages.filter(m => m.role !== "system" && m.role !== "developer");
   const first = shown[0]?.timestamp ?? 0, chosen = shown.find(m => m.seq === v.selected);
   return html`<div class="split"><section class="call">
       <h1>${v.agent.name || v.agent.agent_id} ${v.live ? html`<span class="badge live" role="status">${v.live}</span>` : nothing}</h1>
-      <p class="quiet">${facts(v.agent, shown).map(f => html`<span>${f}</span> `)}</p>
+      <p class="quiet">${facts(v.agent, shown)}</p>
       <dl class="numbers">${numbers(shown).map(([value, label, bad]) => html`<div><dt>${label}</dt><dd class=${bad ? "bad" : ""}>${value}</dd></div>`)}</dl>
       ${timeline(shown, width, v.selected, select)}
-      <ol class="transcript">${shown.filter(m => !ghost(m)).map(m => line(m, first, m.seq === v.selected, select))}</ol>
+      <ol class="transcript">${lines(shown, first, v.selected, select)}</ol>
       ${shown.length ? html`<button @click=${() => copy(transcript(shown, first))}>Copy transcript</button>` : html`<p class="quiet">Nothing was said yet.</p>`}
     </section>
-    ${chosen ? aside(v.agent, chosen, v.messages) : nothing}</div>`;
+    ${chosen ? aside(v, chosen, () => select(chosen.seq)) : nothing}</div>`;
 }
 
 function facts(a, messages) {
-  const out = [a.user_id ?? "", a.platform ?? "", a.channel ?? ""].filter(Boolean);
-  const start = Date.parse(a.started_at);
-  if (start) out.push("started " + when(start));
-  const last = messages.at(-1)?.timestamp;
-  if (last && start) out.push(length(last - start));
-  for (const [k, value] of Object.entries(a.labels ?? {})) out.push(`${k}=${value}`);
-  return out.map((text, i) => i ? "· " + text : text);
+  const start = Date.parse(a.started_at), to = Date.parse(a.stopped_at) || (ended(a) ? messages.at(-1)?.timestamp : Date.now());
+  const out = [a.user_id ? html`<a href=${"/callers/" + encodeURIComponent(a.user_id)}>${a.user_id}</a>` : "", a.platform, a.channel, start ? "started " + when(start) : "",
+    start && to > start ? length(to - start) : "", ...Object.entries(a.labels ?? {}).map(([k, value]) => `${k}=${value}`), a.reason && a.reason !== "OK" ? a.reason : ""];
+  return out.filter(Boolean).map((part, i) => html`${i ? " · " : ""}<span>${part}</span>`);
 }
 
 function numbers(messages) {
@@ -107,6 +115,30 @@ function numbers(messages) {
   ];
 }
 
+// lines folds ghosts, and tools with their results, into one line each, where they happened.
+function lines(messages, first, selected, select) {
+  const out = [];
+  for (let i = 0; i < messages.length; i++) {
+    const fold = f => { const from = i; while (i + 1 < messages.length && f(messages[i + 1])) i++; return messages.slice(from, i + 1); };
+    const tool = m => m.role === "tool" || m.tool_calls?.length > 0 && !plain(m.content);
+    const kind = ghost(messages[i]) ? ghost : tool(messages[i]) ? tool : null;
+    if (!kind) { out.push(line(messages[i], first, messages[i].seq === selected, select)); continue; }
+    const group = fold(kind), inside = group.some(m => m.seq === selected);
+    out.push(html`<li class="fold"><details ?open=${inside}><summary>${kind === ghost ? `${group.length} ${group.length === 1 ? "ghost" : "ghosts"}: made, and replaced before anybody heard it` : tools(group)}</summary>
+      <ol>${group.map(m => line(m, first, m.seq === selected, select))}</ol></details></li>`);
+  }
+  return out;
+}
+
+// tools names what was called, with the beginning of each result.
+function tools(group) {
+  const results = new Map(group.filter(m => m.role === "tool").map(m => [m.tool_call_id, m]));
+  return group.flatMap(m => m.tool_calls ?? []).map(c => {
+    const result = results.get(c.id), text = plain(result?.content);
+    return `tool ${c.function?.name}${result ? ` → ${text.length > 40 ? text.slice(0, 40) + "…" : text}` : ", no result"}`;
+  }).join(" · ") || "tool result";
+}
+
 function line(m, first, on, select) {
   const [heard, rest] = m.role === "assistant" ? split(m) : [plain(m.content), ""];
   const chips = [];
@@ -118,16 +150,17 @@ function line(m, first, on, select) {
     <button class="row" aria-pressed=${on} @click=${() => select(m.seq)}>
       <time>${offset(m.timestamp - first)}</time>
       <span class=${"who " + m.role}>${{user: "Caller", assistant: "Agent", tool: "Tool"}[m.role] ?? m.role}</span>
-      <span class="said" dir="auto">${heard}${rest ? html`<del>${rest}</del>` : nothing}
+      <span class="said" dir="auto">${heard}${struck(rest)}
         ${chips.length ? html`<span class="chips">${chips.map(([kind, text]) => html`<span class=${"chip " + kind}>${text}</span>`)}</span>` : nothing}</span>
       <span class="quiet side">${m.timings ? `${length(m.timings.first_token_ms)} first` : m.metadata?.source ?? ""}</span>
     </button></li>`;
 }
 
-function aside(agent, m, messages) {
+function aside(v, m, close) {
   const text = (label, value) => value == null ? nothing : html`<h3>${label}</h3><p dir="auto">${plain(value) || html`<span class="quiet">nothing</span>`}</p>`;
-  const e = m.evidence, t = m.timings, path = `/v1/agents/${agent.agent_id}`;
-  return html`<aside aria-label="The chosen message"><h2>Turn ${m.turn_id} · ${{user: "caller", assistant: "answer"}[m.role] ?? m.role}</h2>
+  const e = m.evidence, r = v.requests.get(m.turn_id)?.find(o => o.seq === m.seq);
+  const before = v.requests.get(v.messages.findLast(o => o.turn_id < m.turn_id)?.turn_id)?.at(-1), list = steps(m, r);
+  return html`<aside aria-label="The chosen message" tabindex="0"><button class="close" aria-label="Close" @click=${close}>×</button><h2>Turn ${m.turn_id} · ${{user: "caller", assistant: "answer"}[m.role] ?? m.role}</h2>
     ${m.role === "assistant" ? html`${text("Generated", m.generated)}${text("Sent", m.sent)}${text("Heard", m.heard ?? m.content)}` : text("Said", m.content)}
     <dl class="pairs">
       ${e ? html`<dt>Evidence</dt><dd>${method(e.method)}${e.confidence ? `, ${e.confidence} %` : ""}</dd>` : nothing}
@@ -137,17 +170,11 @@ function aside(agent, m, messages) {
       <dt>State</dt><dd>${m.state ?? "final"}</dd>
       ${m.metadata?.source ? html`<dt>Source</dt><dd>${m.metadata.source}</dd>` : nothing}
     </dl>
-    ${t ? html`<h3>Where the time went</h3>${waterfall(t)}` : nothing}
-    <details><summary>As JSON</summary><pre>${JSON.stringify(messages.find(o => o.seq === m.seq), null, 2)}</pre></details>
-    <button @click=${() => copy(`curl -s '${location.origin}${path}/messages?after_seq=${m.seq - 1}&limit=1'`)}>Copy as curl</button></aside>`;
-}
-
-function waterfall(t) {
-  const steps = [["to the upstream's first byte", 0, t.upstream_first_byte_ms], ["to the first token", t.upstream_first_byte_ms, t.first_token_ms],
-    ["to the first sentence", t.first_token_ms, t.first_sentence_ms], ["to the end", t.first_sentence_ms ?? t.first_token_ms, t.total_ms]].filter(s => s[2] != null && s[2] >= s[1]);
-  const all = Math.max(1, t.total_ms ?? 0);
-  return html`<table class="waterfall">${steps.map(([label, from, to]) => html`<tr><th scope="row">${label}</th>
-    <td><svg width="120" height="10" role="presentation"><rect x=${from * 120 / all} width=${Math.max(2, (to - from) * 120 / all)} height="10"></rect></svg></td><td>${length(to - from)}</td></tr>`)}</table>`;
+    ${list.length ? html`<h3>Where the time went</h3>${waterfall(list)}` : nothing}
+    ${r?.attempts?.length > 1 ? html`<ol class="attempts">${r.attempts.map(a => html`<li>${a.upstream} <span class=${a.error ? "bad" : "quiet"}>${a.error ?? "answered"}, asked after ${length(a.sent_ms)}</span></li>`)}</ol>` : nothing}
+    ${r?.filler ? html`<p class="quiet">Meanwhile: “${r.filler}”</p>` : nothing}
+    ${r ? told(r, before) : nothing}
+    <details><summary>As JSON</summary><pre>${JSON.stringify(m, null, 2)}</pre></details></aside>`;
 }
 
 // transcript is the call as text: what was heard, and in brackets what was not.
@@ -157,6 +184,3 @@ function transcript(messages, first) {
     return `${offset(m.timestamp - first)} ${m.role === "user" ? "Caller" : "Agent"}: ${heard}${rest ? ` [not heard:${rest.startsWith(" ") ? "" : " "}${rest}]` : ""}`;
   }).join("\n") + "\n";
 }
-
-// Browsers have a clipboard for pages only over https and on this machine.
-const copy = text => navigator.clipboard ? navigator.clipboard.writeText(text) : prompt("Copy this:", text);

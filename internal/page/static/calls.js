@@ -1,41 +1,53 @@
-// The list of calls: newest first, with what happened in each.
+// The list of calls: live ones on top, then the newest, with what happened in each.
 
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {strip} from "/page/timeline.js";
-import {firstTokens, interrupted, length, median, percent, plain, shareUnheard, split, when} from "/page/words.js";
+import {choice, ended, failure, firstTokens, ghost, interrupted, length, median, percent, plain, shareUnheard, split, struck, when} from "/page/words.js";
 
-const pageSize = 50, everyMS = 3000;
-const fields = ["q", "status", "since", "label"];
+const pageSize = 50, everyMS = 3000, live = "running,starting,recovering,stopping,idle";
+const fields = ["q", "status", "since", "label", "user_id"];
 
 export function callsPage({draw, go}) {
   const filter = Object.fromEntries(fields.map(k => [k, new URLSearchParams(location.search).get(k) ?? ""]));
-  const view = {filter, list: [], cursor: "", error: "", loading: true};
+  const view = {filter, live: [], list: [], cursor: "", error: "", loading: true};
   const past = new Map(); // messages by call, for the rows that were seen
   const stop = new AbortController();
-  const redraw = () => draw(template(view, past, set, more, seen));
+  let frame = 0;
+  const redraw = () => { frame = 0; draw(template(view, past, set, more, seen)); };
+  const soon = () => { frame ||= requestAnimationFrame(redraw); };
   const set = (k, value) => go("/" + api.query({...filter, [k]: value}), true);
 
-  const query = cursor => {
-    const {label, ...rest} = filter, [name, value] = label.split("=", 2), q = {...rest, limit: pageSize, cursor};
+  const query = more => {
+    const {label, ...rest} = filter, [name, value] = label.split("=", 2), q = {...rest, limit: pageSize, ...more};
     if (name && value) q["label." + name] = value;
     return q;
   };
+  const find = more => api.calls(query(more), {signal: stop.signal});
+
+  // read reads a page of the list; the first with the live calls. A search may find nothing in what
+  // it looked at and still have a cursor: then it goes on, so that a page is never empty for that.
   async function read(cursor) {
     try {
-      const answer = await api.calls(query(cursor), {signal: stop.signal});
-      const list = answer.agents;
-      view.cursor = answer.next_cursor ?? "";
-      view.list = cursor ? [...view.list, ...list] : list;
+      const running = cursor || filter.status ? null : find({status: live});
+      let page = await find({cursor}), found = page.agents;
+      while (page.next_cursor && found.length < pageSize / 2) {
+        view.searching = page.next_cursor;
+        page = await find({cursor: page.next_cursor});
+        found = [...found, ...page.agents];
+      }
+      if (running) view.live = (await running).agents;
+      view.cursor = page.next_cursor ?? "";
+      view.list = cursor ? [...view.list, ...found] : found;
       view.error = "";
     } catch (e) {
       if (stop.signal.aborted) return;
       view.error = e.message;
     }
     view.loading = false;
-    redraw();
+    soon();
   }
-  const more = () => { if (view.cursor && !view.loading) { view.loading = true; read(view.cursor); } };
+  const more = () => { if (view.cursor && !view.loading) { view.loading = true; soon(); read(view.cursor); } };
 
   // Rows read their messages once they are seen.
   const watch = new IntersectionObserver(entries => {
@@ -52,58 +64,78 @@ export function callsPage({draw, go}) {
     past.set(id, past.get(id) ?? null);
     try {
       past.set(id, await api.messages(id, {signal: stop.signal}));
-      redraw();
+      soon();
     } catch { /* the row stays without its strip */ }
   }
 
   // The head of the list is read again as long as nothing further down is shown, and live calls move.
   const timer = setInterval(() => {
-    if (document.hidden) return;
+    if (document.hidden || view.loading) return;
     if (view.list.length <= pageSize) read("");
-    for (const a of view.list.slice(0, pageSize)) if (live(a) && past.has(a.agent_id)) fill(a.agent_id);
+    for (const a of rows(view).slice(0, pageSize)) if (!ended(a) && past.has(a.agent_id)) fill(a.agent_id);
   }, everyMS);
 
   read("");
-  redraw();
+  draw(template(view, past, set, more, seen));
   return () => { stop.abort(); clearInterval(timer); watch.disconnect(); };
 }
 
-const live = a => !["STOPPED", "FAILED"].includes(a.status);
+// rows returns the calls in the order of the list: each once, live ones first.
+function rows(v) {
+  const on = new Set(v.live.map(a => a.agent_id));
+  return [...v.live, ...v.list.filter(a => !on.has(a.agent_id))];
+}
+
+const spans = [["", "any time"], ["1h", "last hour"], ["24h", "last 24 h"], ["168h", "last 7 days"], ["720h", "last 30 days"]];
+const states = [["", "any status"], [live, "live"], ["stopped", "ended"], ["failed", "failed to run"]];
 
 function template(v, past, set, more, seen) {
   seen();
+  const list = rows(v), f = v.filter;
   return html`<h1 class="hidden">Calls</h1>
-    <form class="filters" role="search" @submit=${e => e.preventDefault()}>
-      <input type="search" aria-label="Search what was said or heard, or an ID" placeholder="Search what was said or heard, or an ID…"
-        .value=${v.filter.q} @change=${e => set("q", e.target.value.trim())}>
-      ${choice("since", "Time", [["", "any time"], ["1h", "last hour"], ["24h", "last 24 h"], ["168h", "last 7 days"], ["720h", "last 30 days"]], v, set)}
-      ${choice("status", "Status", [["", "any status"], ["running", "live"], ["stopped", "ended"], ["failed", "failed"]], v, set)}
-      <input class="label" aria-label="Label" placeholder="label=value" .value=${v.filter.label} @change=${e => set("label", e.target.value.trim())}>
-    </form>
-    ${v.error ? html`<p class="error" role="alert">${v.error}</p>` : nothing}
-    <table class="calls"><thead><tr><th>Call</th><th class="wide">What happened</th><th class="wide">Last words</th>
-      <th class="n">Turns</th><th class="n">Interrupted</th><th class="n">Never heard</th><th class="n wide">First token</th><th class="n">Started</th></tr></thead>
-      <tbody>${v.list.map(a => row(a, past.get(a.agent_id)))}</tbody></table>
-    ${v.loading ? html`<p class="quiet">Reading…</p>` : v.list.length ? nothing : html`<p class="quiet">No call fits. Start one in the <a href="/playground">playground</a>, or with <code>POST /v1/agents</code>.</p>`}
+    <div class="filters" role="search">
+      <input type="search" aria-label="Search what was said or heard, or an ID" placeholder="Search what was said, heard or generated…"
+        .value=${f.q} @change=${e => set("q", e.target.value.trim())}>
+      ${choice("Time", f.since, spans, s => set("since", s))}
+      ${choice("Status", f.status, states, s => set("status", s))}
+      <input class="label" aria-label="Label" placeholder="label=value" .value=${f.label} @change=${e => set("label", e.target.value.trim())}>
+      ${f.user_id ? html`<button class="set" aria-label="Calls of every caller" @click=${() => set("user_id", "")}>${f.user_id} ×</button>` : nothing}
+    </div>
+    ${failure(v.error)}
+    <table class="list calls"><thead><tr><th>Call</th><th class="wide">What happened</th><th>Last words</th>
+      <th class="n">Turns</th><th class="n wide">Barge-ins</th><th class="n">Never heard</th><th class="n wide">First token</th><th class="n wide">Length</th><th class="n">Started</th></tr></thead>
+      <tbody>${list.map(a => row(a, past.get(a.agent_id), set))}</tbody></table>
+    ${v.loading ? html`<p class="quiet" role="status">Reading…</p>` : list.length ? nothing : empty(f)}
     ${v.cursor ? html`<button data-more="1" @click=${more}>More calls</button>` : nothing}`;
 }
 
-const choice = (name, label, options, v, set) => html`<select aria-label=${label} class=${v.filter[name] ? "set" : ""} @change=${e => set(name, e.target.value)}>
-  ${options.map(([value, text]) => html`<option value=${value} ?selected=${v.filter[name] === value}>${text}</option>`)}</select>`;
+const empty = f => Object.values(f).some(Boolean) ? html`<p class="quiet">No call fits. <a href="/">All calls</a></p>`
+  : html`<div class="card start"><h2>No call yet</h2><p>Talk to the model in the <a href="/playground">playground</a>, and interrupt it. Or send a chat completion:</p>
+    <pre>curl -s ${location.origin}/v1/chat/completions -H 'X-Agent-Id: first' -d '{"messages":[{"role":"user","content":"Hello"}]}'</pre></div>`;
 
-function row(a, messages) {
-  const m = messages ?? [], last = m.findLast(o => o.role === "assistant" || o.role === "user");
+// counted is a tally of messages, for the rows of a server that sends none.
+function counted(messages) {
+  const firsts = firstTokens(messages), all = messages.length ? 1000 : 0;
+  return {interruptions: messages.filter(interrupted).length, failures: messages.filter(m => m.metadata?.source === "llm_failure").length, ghosts: messages.filter(ghost).length,
+    generated_tokens: all, unheard_tokens: shareUnheard(messages) * all, first_token_ms: firsts.length ? {p50: median(firsts)} : undefined};
+}
+
+function row(a, messages, set) {
+  const m = messages ?? [], last = m.findLast(o => (o.role === "assistant" || o.role === "user") && (plain(o.content) || plain(o.generated)));
   const [heard, rest] = last?.role === "assistant" ? split(last) : [plain(last?.content), ""];
-  const unheard = shareUnheard(m), failed = m.some(o => o.metadata?.source === "llm_failure");
-  const tags = [a.platform, ...Object.values(a.labels ?? {})].filter(Boolean);
+  const t = a.tally ?? counted(m), unheard = t.generated_tokens ? t.unheard_tokens / t.generated_tokens : null, first = t.first_token_ms;
+  const from = Date.parse(a.started_at), to = Date.parse(a.stopped_at) || Date.now();
   return html`<tr data-id=${a.agent_id}>
-    <th scope="row"><a href=${"/calls/" + encodeURIComponent(a.agent_id)}>${a.name || a.agent_id}</a> ${live(a) ? html`<span class="badge live">live</span>` : nothing}
-      <span class="quiet">${a.user_id ?? ""}</span></th>
-    <td class="wide"><span class="chips">${tags.map(t => html`<span class="chip">${t}</span>`)}${failed ? html`<span class="chip bad">LLM failed</span>` : nothing}</span>${messages ? strip(m) : nothing}</td>
-    <td class="wide words" dir="auto">${heard}${rest ? html`<del>${rest}</del>` : nothing}</td>
+    <th scope="row"><a href=${"/calls/" + encodeURIComponent(a.agent_id)}>${a.name || a.agent_id}</a> ${ended(a) ? nothing : html`<span class="badge live">live</span>`}
+      ${a.user_id ? html`<a class="quiet" href=${"/callers/" + encodeURIComponent(a.user_id)}>${a.user_id}</a>` : nothing}</th>
+    <td class="wide"><span class="chips">${a.platform ? html`<span class="chip">${a.platform}</span>` : nothing}
+      ${Object.entries(a.labels ?? {}).map(([k, value]) => html`<button class="chip" title=${`Calls with ${k}=${value}`} @click=${() => set("label", `${k}=${value}`)}>${value}</button>`)}
+      ${t.failures ? html`<span class="chip bad">LLM failed</span>` : nothing}${t.ghosts ? html`<span class="chip">${t.ghosts} ${t.ghosts === 1 ? "ghost" : "ghosts"}</span>` : nothing}</span>${messages ? strip(m) : nothing}</td>
+    <td class="words" dir="auto">${heard}${struck(rest)}</td>
     <td class="n">${a.turns}</td>
-    <td class="n">${messages ? m.filter(interrupted).length : ""}</td>
-    <td class=${"n" + (unheard > 0 ? " bad" : "")}>${messages ? percent(unheard) : ""}</td>
-    <td class="n wide">${messages ? length(median(firstTokens(m))) : ""}</td>
-    <td class="n">${when(Date.parse(a.started_at))}</td></tr>`;
+    <td class="n wide">${t.interruptions ?? ""}</td>
+    <td class=${"n" + (unheard > 0 ? " bad" : "")}>${unheard == null ? "–" : percent(unheard)}</td>
+    <td class="n wide">${first ? html`${length(first.p50)}<span class="quiet below">${first.p95 == null ? "" : "p95 " + length(first.p95)}</span>` : "–"}</td>
+    <td class="n wide">${length(to - from)}</td>
+    <td class="n">${when(from)}</td></tr>`;
 }

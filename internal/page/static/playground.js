@@ -2,7 +2,7 @@
 
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
-import {interrupted, plain, split} from "/page/words.js";
+import {interrupted, plain, split, struck} from "/page/words.js";
 
 const wordMS = 240; // a voice says about four words a second
 
@@ -76,7 +76,7 @@ function template(v, act) {
     <ol class="transcript" aria-live="polite">${v.messages.filter(m => m.role === "user" || m.role === "assistant").map(m => {
       const [heard, rest] = m.role === "assistant" ? split(m) : [plain(m.content), ""];
       return html`<li><span class="row"><span class=${"who " + m.role}>${m.role === "user" ? "You" : "Agent"}</span>
-        <span class="said" dir="auto">${heard}${rest ? html`<del>${rest}</del>` : nothing}${interrupted(m) ? html` <span class="chip bad">interrupted</span>` : nothing}</span></span></li>`;
+        <span class="said" dir="auto">${heard}${struck(rest)}${interrupted(m) ? html` <span class="chip bad">interrupted</span>` : nothing}</span></span></li>`;
     })}${v.answer ? html`<li><span class="row"><span class="who assistant">Agent</span><span class="said" dir="auto">${said.slice(0, v.spoken).join("")}<span class="quiet">${said.slice(v.spoken).join("")}</span></span></span></li>` : nothing}</ol>
     <form class="filters" @submit=${e => { e.preventDefault(); const input = e.target.elements.text; act.say(input.value); input.value = ""; }}>
       <input name="text" aria-label="What you say" placeholder="What you say…" autocomplete="off" autofocus ?disabled=${speaking}>

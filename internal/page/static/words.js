@@ -1,8 +1,15 @@
-// What the pages say about texts, times and shares.
+// What the pages say about texts, times and shares, and the small parts that they share.
+
+import {html, nothing} from "/page/lit-html.js";
 
 const clock = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit"});
 const day = new Intl.DateTimeFormat(undefined, {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit"});
 const short = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit"});
+
+const full = new Intl.DateTimeFormat(undefined, {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
+
+// moment is a time to the second, in the viewer's zone.
+export const moment = ms => ms ? full.format(ms) : "–";
 
 export const timeOfDay = ms => clock.format(ms);
 
@@ -53,6 +60,9 @@ export function split(m) {
   return ["", generated];
 }
 
+// ended reports whether a call is over.
+export const ended = a => ["STOPPED", "FAILED"].includes(a?.status);
+
 // lost reports whether nothing of an answer was heard.
 export const lost = m => ["superseded", "unplayed", "replaced"].includes(m.state);
 export const ghost = m => m.state === "superseded";
@@ -95,3 +105,18 @@ const methods = {
   assumed_full: "assumed: nothing says otherwise",
 };
 export const method = name => methods[name] ?? name;
+
+// bytes is a size: 812 B, 1.4 kB.
+export const bytes = n => n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1000).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
+
+// choice is a select of [value, text] pairs. A value other than the first is marked.
+export const choice = (label, value, options, set) => html`<select aria-label=${label} class=${value !== options[0][0] ? "set" : ""} @change=${e => set(e.target.value)}>
+  ${options.map(([v, text]) => html`<option value=${v} ?selected=${v === value}>${text}</option>`)}</select>`;
+
+export const failure = text => text ? html`<p class="error" role="alert">${text}</p>` : nothing;
+
+// struck shows words that nobody heard, after those that were.
+export const struck = rest => rest ? html`${/^\s/.test(rest) ? " " : ""}<del>${rest.trimStart()}</del>` : nothing;
+
+// copy writes to the clipboard. Browsers have one for pages only over https and on this machine.
+export const copy = text => navigator.clipboard ? navigator.clipboard.writeText(text) : prompt("Copy this:", text);
