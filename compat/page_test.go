@@ -247,7 +247,7 @@ func TestPagePlayground(t *testing.T) {
 	b.picture("playground.png")
 }
 
-// TestPageWebhooks: a failed delivery is found, explained and sent again, and an endpoint is tested.
+// TestPageWebhooks: a failed delivery is explained and sent again, and an endpoint is tested.
 func TestPageWebhooks(t *testing.T) {
 	t.Parallel()
 	status := new(atomic.Int32)
