@@ -49,6 +49,8 @@ type agentJSON struct {
 	Turns     int64             `json:"turns"`
 	Model     string            `json:"memory_model,omitempty"`
 	Settings  *settingsJSON     `json:"settings,omitempty"`
+	Platform  string            `json:"platform,omitempty"`
+	Tally     tallyJSON         `json:"tally"`
 	callJSON
 }
 
@@ -74,7 +76,7 @@ func (a agentAPI) agentJSON(h *memory.Head) agentJSON {
 	g := &h.Agent
 	out := agentJSON{
 		AgentID: g.ID, Name: g.ShownName(), Channel: g.Settings.Channel, Status: g.Status.String(), UserID: g.Settings.Scope.UserID, Labels: g.Settings.Labels,
-		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, callJSON: a.call(g),
+		StartedAt: shownTime(g.StartMS), StoppedAt: shownTime(g.StopMS), Messages: h.NextSeq - 1, Turns: h.LastTurn + 1, Model: g.Settings.Memory.Model, Platform: g.Platform(), Tally: tallyOf(h.Tally), callJSON: a.call(g),
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

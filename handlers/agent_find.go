@@ -48,7 +48,7 @@ func (a agentAPI) find(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery, words string, err error) {
-	q = memory.AgentQuery{Project: projectOf(r), Channel: v.Get("channel"), Name: v.Get("name")}
+	q = memory.AgentQuery{Project: projectOf(r), Channel: v.Get("channel"), Name: v.Get("name"), Platform: v.Get("platform")}
 	if q.Limit, err = intParam(v, "limit", defaultFound, 1, maxFound); err != nil {
 		return q, "", err
 	}
@@ -66,6 +66,15 @@ func (a agentAPI) findQuery(r *http.Request, v url.Values) (q memory.AgentQuery,
 	}
 	if q.Labels, err = labelParams(v); err != nil {
 		return q, "", err
+	}
+	for name, set := range map[string]*bool{"interrupted": &q.Interrupted, "failed": &q.Failed, "ghosts": &q.Ghosts} {
+		switch value := v.Get(name); value {
+		case "":
+		case "true":
+			*set = true
+		default:
+			return q, "", fault.At(fault.Invalid, name, "must be true, or left out, not %q", text.Clip(value, 20))
+		}
 	}
 	if user := v.Get("user_id"); user != "" {
 		if user, err = callerName("user_id", user); err != nil {

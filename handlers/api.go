@@ -145,6 +145,7 @@ type api struct {
 	keys          keyAPI
 	audit         auditAPI
 	usage         usageAPI
+	overview      overviewAPI
 	ops           opsAPI
 }
 
@@ -180,11 +181,12 @@ func New(c Config) *chi.Mux {
 		proxy: &proxyAPI{
 			bodies: b, memory: c.Memory, turns: c.Answers, platforms: c.Platforms, noKey: c.NoKey, autoJoin: c.AutoJoin, allowed: c.PassThrough, now: c.Now,
 		},
-		erase: eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
-		usage: usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
-		audit: auditAPI{audit: c.Audit, log: c.Log},
-		keys:  keyAPI{bodies: b, access: c.Access},
-		ops:   opsAPI{ready: c.Ready, openapi: c.Spec, metricsPage: c.MetricsPage},
+		erase:    eraseAPI{items: c.Items, callers: c.Callers, conversations: c.Conversations, kv: c.KV, webhooks: c.Webhooks, now: c.Now},
+		usage:    usageAPI{quota: c.Quota, tails: hub, webhooks: c.Webhooks, maxAgents: c.MaxAgents},
+		overview: overviewAPI{memory: c.Memory, webhooks: c.Webhooks, now: c.Now},
+		audit:    auditAPI{audit: c.Audit, log: c.Log},
+		keys:     keyAPI{bodies: b, access: c.Access},
+		ops:      opsAPI{ready: c.Ready, openapi: c.Spec, metricsPage: c.MetricsPage},
 	}
 	return a.routes(c)
 }

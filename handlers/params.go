@@ -65,7 +65,8 @@ func pathName(r *http.Request, param string) (string, error) {
 // queryParams lists the parameters of the calls under /v1 that have any. A test compares it with
 // openapi.yaml.
 var queryParams = map[string][]string{
-	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "name", "channel", "order", "limit", "cursor"},
+	"GET /v1/agents":                       {"q", "since", "until", "status", "user_id", "label", "name", "channel", "platform", "interrupted", "failed", "ghosts", "order", "limit", "cursor"},
+	"GET /v1/overview":                     {"since", "until"},
 	"GET /v1/agents/{id}/history":          {"limit", "cursor", "confidence"},
 	"GET /v1/agents/{id}/turns":            {"page_index", "page_size"},
 	"GET /v1/agents/{id}/messages":         {"after_seq", "limit", "cursor"},

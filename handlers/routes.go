@@ -155,6 +155,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Post("/evidence/{platform}", agora(write, a.evidence.ofCall))
 	r.Get("/profiles", agora(read, a.proxy.profiles))
 	r.Get("/usage", agora(read, a.usage.get))
+	r.Get("/overview", agora(read, a.overview.get))
 	r.Get("/policies", agora(read, a.context.policies))
 	r.Post("/memory-model/validate", agora(read, a.models.checkModel))
 	r.Get("/memory-models", agora(read, a.models.list))

@@ -1,6 +1,9 @@
 package memory
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/heardlog/heardlog/internal/fault"
 )
 
@@ -16,6 +19,21 @@ type Call struct {
 	// Weak is set if the agent was found, and created, by something that does not identify one call
 	// for certain.
 	Weak bool `json:"weak,omitempty"`
+}
+
+// Platform returns the voice platform of a call, such as vapi: what stands before the point in the
+// first of its keys. It returns "" if no platform is known.
+func (a *Agent) Platform() string {
+	if a.Archived() {
+		return "agora"
+	}
+	for _, key := range append(slices.Clone(a.Settings.Call.Keys), a.Settings.Call.Shared...) {
+		kind, _, ok := strings.Cut(key, ":")
+		if name, _, dotted := strings.Cut(kind, "."); ok && dotted {
+			return name
+		}
+	}
+	return ""
 }
 
 // KeyTaken is the refusal of a second live agent with a key.

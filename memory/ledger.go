@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,8 @@ type Head struct {
 	Rev      int64
 	LastTurn int64   // highest turn_id so far, -1 before the first message
 	Last     Message // the last message; zero before the first
+	// Tally counts the agent's answers. It is immutable; nil is a tally of nothing.
+	Tally *Tally
 }
 
 // NewHead returns the head of an agent. last is its message with the highest Seq, nil if it has
@@ -39,6 +40,9 @@ func (h Head) Apply(c Change) Head {
 	if c.Agent != nil {
 		h.Agent = *c.Agent
 		h.Rev = max(h.Rev, c.Agent.Rev)
+	}
+	if c.Tally != nil {
+		h.Tally = c.Tally
 	}
 	for _, m := range c.Append {
 		h.Rev = max(h.Rev, m.Rev)
@@ -73,6 +77,8 @@ type Change struct {
 	// Copies is true if Append only repeats what is already in the memory. It may then exceed the
 	// limit of messages by MaxSnapshot.
 	Copies bool
+	// Tally is the agent's tally after the change; nil = unchanged. The engine sets it.
+	Tally *Tally
 }
 
 // Empty reports whether there is nothing to write.
@@ -116,6 +122,10 @@ type AgentQuery struct {
 	Name         string            // "" = any
 	Users        []string          // any of these user IDs in the agent's scope; empty = any
 	Labels       map[string]string // all of these among the agent's labels
+	Platform     string            // "" = any; see Agent.Platform
+	Interrupted  bool              // only agents of which an answer was interrupted
+	Failed       bool              // only agents that failed, or of which an answer did
+	Ghosts       bool              // only agents with a ghost
 	FromMS, ToMS int64             // start time, both inclusive; 0 = open
 	Statuses     []Status          // empty = any
 	Limit        int               // at least 1
@@ -159,62 +169,6 @@ func (p AgentPlace) Compare(o AgentPlace, oldestFirst bool) int {
 		order = -order
 	}
 	return order
-}
-
-// Tag is a label of an agent, or its user under an empty name. Agents are found by their tags.
-type Tag struct{ Name, Value string }
-
-// MaxTag is how long name and value of a tag may be together, in bytes. Longer labels are kept, and
-// find no agent.
-const MaxTag = 512
-
-// ModelTag is the tag with the memory model of an agent. A label of that name is no tag beside it.
-const ModelTag = "heardlog.memory_model"
-
-// ErrSessions returns the fault.Quota of an agent whose memory model has as many live agents as it
-// allows.
-func (a *Agent) ErrSessions() error {
-	m := &a.Settings.Memory
-	return fault.New(fault.Quota, "the project runs %d agents with the memory model %q already, which is its max_sessions", m.MaxSessions, m.Model)
-}
-
-// Tags returns the tags of an agent.
-func (a *Agent) Tags() []Tag {
-	var out []Tag
-	if user := a.Settings.Scope.UserID; user != "" && len(user) <= MaxTag {
-		out = append(out, Tag{"", user})
-	}
-	model := a.Settings.Memory.Model
-	if model != "" {
-		out = append(out, Tag{ModelTag, model})
-	}
-	for _, name := range slices.Sorted(maps.Keys(a.Settings.Labels)) {
-		if name == ModelTag && model != "" {
-			continue
-		}
-		if value := a.Settings.Labels[name]; name != "" && len(name)+len(value) <= MaxTag {
-			out = append(out, Tag{name, value})
-		}
-	}
-	return out
-}
-
-// TagValues is a tag that an agent must have with one of several values.
-type TagValues struct {
-	Name   string
-	Values []string
-}
-
-// Tags returns the tags that an agent must have, its user first.
-func (q *AgentQuery) Tags() []TagValues {
-	var out []TagValues
-	if len(q.Users) > 0 {
-		out = append(out, TagValues{"", q.Users})
-	}
-	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
-		out = append(out, TagValues{name, []string{q.Labels[name]}})
-	}
-	return out
 }
 
 // AnyStatus returns the statuses that an agent may have, sorted, each once.
@@ -304,6 +258,8 @@ type Ledger interface {
 	LastNamed(ctx context.Context, project, name string) (id string, err error)
 	// Agents lists a project's agents.
 	Agents(ctx context.Context, q AgentQuery) (AgentPage, error)
+	// Tallies is as in Store.
+	Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(startMS int64, tally []byte) error) error
 	// Live calls each for every live agent of every project, in no order. The callback must not
 	// call the ledger; its error ends the call and is returned as it is.
 	Live(ctx context.Context, each func(Head) error) error

@@ -53,6 +53,8 @@ type Write struct {
 	Head *Head
 	// Bodies are the encoded messages: those of Change.Append, then those of Change.Replace.
 	Bodies []string
+	// Retagged is set if Head.Tags may differ from those before the change.
+	Retagged bool
 	// Private is the encoding of the agent's settings and properties (package codec), which the
 	// store seals. It is nil if the change leaves them as they are.
 	Private []byte
@@ -115,6 +117,10 @@ type Store interface {
 	Find(ctx context.Context, project string, by Lookup) (id string, err error)
 	// List lists a project's agents.
 	List(ctx context.Context, q AgentQuery) (AgentPage, error)
+	// Tallies calls each with the start and the encoded tally of every agent of a project that
+	// started in the time, both ends included, in no order. The tally is valid until each returns.
+	// An error of each ends the call and is returned as it is.
+	Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(startMS int64, tally []byte) error) error
 	// Count returns how many agents have each status.
 	Count(ctx context.Context) ([Statuses]int, error)
 	// Scan calls each for every live agent of every project, in no order. The callback's error ends

@@ -14,22 +14,43 @@ const charsPerToken = 4
 // share of the characters, applied to the tokens that the upstream counted (without reasoning
 // tokens), or else to one token for every four characters.
 func (m *Message) unheardTokens() int64 {
+	made := int64(utf8.RuneCountInString(m.Original()))
+	heard := int64(0)
+	if m.State == Final || m.State == Dropped { // what left the memory was heard all the same
+		heard = int64(utf8.RuneCountInString(m.Content))
+	}
+	tokens := m.generatedTokens()
+	if heard >= made || tokens == 0 {
+		return 0
+	}
+	return max(1, (tokens*(made-heard)+made/2)/made)
+}
+
+// generatedTokens returns how many tokens the words of an answer that the proxy ran took; 0 for any
+// other message, and for words of a platform.
+func (m *Message) generatedTokens() int64 {
 	if m.Role != Assistant || m.Timings == nil || m.Source == SourceCommand {
 		return 0
 	}
-	made := int64(utf8.RuneCountInString(m.Original()))
-	heard := int64(0)
-	if m.State == Final {
-		heard = int64(utf8.RuneCountInString(m.Content))
-	}
-	if heard >= made {
-		return 0
-	}
-	tokens := (made + charsPerToken - 1) / charsPerToken
 	if n := m.spokenTokens(); n > 0 {
-		tokens = n
+		return n
 	}
-	return max(1, (tokens*(made-heard)+made/2)/made)
+	return (int64(utf8.RuneCountInString(m.Original())) + charsPerToken - 1) / charsPerToken
+}
+
+// usageTokens returns the tokens that the upstream reported of a prompt and its answer.
+func (m *Message) usageTokens() (prompt, completion int64) {
+	if len(m.Usage) == 0 {
+		return 0, 0
+	}
+	var u struct {
+		Prompt     int64 `json:"prompt_tokens"`
+		Completion int64 `json:"completion_tokens"`
+	}
+	if json.Unmarshal(m.Usage, &u) != nil || max(u.Prompt, u.Completion) > maxTokens || min(u.Prompt, u.Completion) < 0 {
+		return 0, 0
+	}
+	return u.Prompt, u.Completion
 }
 
 // maxTokens bounds what is believed of an upstream's count.

@@ -163,7 +163,12 @@ func (e *Engine) Create(ctx context.Context, a memory.Agent, limit int, c memory
 	if err := encode(&w, nil, &a); err != nil {
 		return memory.Agent{}, false, err
 	}
-	fresh := newSnapshot(memory.Stored{Head: memory.NewHead(a, nil, 0)}, 1).apply(c)
+	h := memory.NewHead(a, nil, 0)
+	var err error
+	if c.Tally, err = tally(nil, &h, c); err != nil {
+		return memory.Agent{}, false, err
+	}
+	fresh := newSnapshot(memory.Stored{Head: h}, 1).apply(c)
 	w.Head = &fresh.head
 	seen := e.agents.seen(ref)
 	no, existing, err := e.store.Create(ctx, w, limit)

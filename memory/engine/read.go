@@ -166,6 +166,15 @@ func (e *Engine) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentP
 	return page, err
 }
 
+// Tallies implements memory.Ledger.
+func (e *Engine) Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(int64, []byte) error) error {
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	defer e.calls.RUnlock()
+	return e.store.Tallies(ctx, project, fromMS, toMS, each)
+}
+
 // Live implements memory.Ledger.
 func (e *Engine) Live(ctx context.Context, each func(memory.Head) error) error {
 	if err := e.begin(ctx); err != nil {

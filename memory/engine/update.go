@@ -96,6 +96,9 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	if err != nil || c.Empty() {
 		return func(err error) (bool, error) { return false, e.confirm(ctx, a, s, last, epoch, err) }, err
 	}
+	if c.Tally, err = tally(view, &s.head, c); err != nil {
+		return nil, err
+	}
 	w := &write{
 		Write: memory.Write{Ref: a.ref, Version: s.version(), Before: s.head.Agent.Status, Change: c, Epoch: epoch},
 		agent: a, fails: fails, since: time.Now(), done: make(chan struct{}), kept: kept,
@@ -105,6 +108,7 @@ func (e *Engine) decide(ctx context.Context, a *agent, decide memory.Decision, k
 	}
 	w.after = s.apply(c)
 	w.Head = &w.after.head
+	w.Retagged = w.Head.Retagged(&s.head, &c)
 	commit, err := e.queue(w)
 	if err != nil {
 		return nil, err
@@ -194,6 +198,47 @@ func encode(w *memory.Write, old, new *memory.Agent) error {
 	}
 	w.Private = private
 	return nil
+}
+
+// tally returns the agent's tally after a change, nil if it stays. view is nil for a new agent.
+func tally(view *agentView, h *memory.Head, c memory.Change) (*memory.Tally, error) {
+	if len(c.Append)+len(c.Replace) == 0 {
+		return nil, nil
+	}
+	after, own := h.Tally.Clone(), h.Agent.Settings.Memory.OwnSince()
+	now := make(map[int64]*memory.Message, len(c.Replace)) // what the change has made of a message so far
+	for i := range c.Append {
+		if m := &c.Append[i]; m.Seq > own {
+			after.Add(m, 1)
+			if len(c.Replace) > 0 {
+				now[m.Seq] = m
+			}
+		}
+	}
+	for i := range c.Replace {
+		m := &c.Replace[i]
+		if m.Seq <= own {
+			continue
+		}
+		was := now[m.Seq]
+		if was == nil {
+			old, err := view.Seq(m.Seq)
+			if fault.Is(err, fault.NotFound) {
+				continue // the store refuses the change
+			}
+			if err != nil {
+				return nil, err
+			}
+			was = &old
+		}
+		after.Add(was, -1)
+		after.Add(m, 1)
+		now[m.Seq] = m
+	}
+	if h.Tally == nil && reflect.DeepEqual(after, &memory.Tally{}) {
+		return nil, nil
+	}
+	return after, nil
 }
 
 // agentView is an agent as a decision sees it. It reads through to the store where the snapshot

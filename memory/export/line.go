@@ -54,6 +54,7 @@ type agentLine struct {
 	HeadRev    int64           `json:"head_rev"`
 	NextSeq    int64           `json:"next_seq"`
 	LastTurn   int64           `json:"last_turn"`
+	Tally      []byte          `json:"tally,omitempty"` // memory.Tally.Encode
 	Settings   json.RawMessage `json:"settings"`
 	Properties Text            `json:"properties,omitempty"`
 }
@@ -62,7 +63,7 @@ func newAgentLine(a *Agent) (*agentLine, error) {
 	settings, err := codec.EncodeSettings(a.Settings)
 	return &agentLine{
 		Project: a.Project, ID: a.ID, Name: a.Name, Status: a.Status, StartMS: a.StartMS, StopMS: a.StopMS, Message: Text(a.Message), Rev: a.Rev,
-		JoinKey: Text(a.JoinKey), JoinHash: Text(a.JoinHash), HeadRev: a.HeadRev, NextSeq: a.NextSeq, LastTurn: a.LastTurn,
+		JoinKey: Text(a.JoinKey), JoinHash: Text(a.JoinHash), HeadRev: a.HeadRev, NextSeq: a.NextSeq, LastTurn: a.LastTurn, Tally: a.Tally.Encode(),
 		Settings: settings, Properties: Text(a.Properties),
 	}, err
 }
@@ -72,7 +73,11 @@ func (l *agentLine) agent() (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	a := &Agent{Agent: memory.Agent{
+	tally, err := memory.DecodeTally(l.Tally)
+	if err != nil {
+		return nil, fmt.Errorf("tally: %w", err)
+	}
+	a := &Agent{Tally: tally, Agent: memory.Agent{
 		ID: l.ID, Project: l.Project, Name: l.Name, Status: l.Status, StartMS: l.StartMS, StopMS: l.StopMS, Message: string(l.Message), Rev: l.Rev,
 		JoinKey: string(l.JoinKey), JoinHash: string(l.JoinHash), Settings: settings,
 	}, HeadRev: l.HeadRev, NextSeq: l.NextSeq, LastTurn: l.LastTurn}

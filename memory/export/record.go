@@ -100,6 +100,7 @@ type Key struct {
 type Agent struct {
 	memory.Agent
 	HeadRev, NextSeq, LastTurn int64
+	Tally                      *memory.Tally
 }
 
 // Message is a message with its agent.

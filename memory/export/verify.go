@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -64,6 +65,7 @@ type verifier struct {
 	last      memory.Message
 	reserved  int64 // the highest number kept free for an answer so far
 	turn      int64
+	tally     memory.Tally // of its messages so far
 	ids       map[string]bool
 	seqs      map[int64]bool
 	opened    map[int64]int64 // by turn: the message that opened it
@@ -104,7 +106,7 @@ func (v *verifier) record(r Record) {
 }
 
 func (v *verifier) begin(a *Agent) {
-	v.agent, v.last, v.reserved, v.turn = a, memory.Message{}, 0, -1
+	v.agent, v.last, v.reserved, v.turn, v.tally = a, memory.Message{}, 0, -1, memory.Tally{}
 	clear(v.ids)
 	clear(v.seqs)
 	clear(v.opened)
@@ -124,6 +126,9 @@ func (v *verifier) begin(a *Agent) {
 
 func (v *verifier) message(m *Message) {
 	a := v.agent
+	if m.Seq > a.Settings.Memory.OwnSince() {
+		v.tally.Add(&m.Message, 1)
+	}
 	switch {
 	case m.Seq < 1:
 		v.say("message %d: its number is below 1", m.Seq)
@@ -204,6 +209,9 @@ func (v *verifier) done() {
 func (v *verifier) agentDone() {
 	if v.agent == nil {
 		return
+	}
+	if t := v.agent.Tally.Clone(); !bytes.Equal(t.Encode(), v.tally.Encode()) {
+		v.say("its tally is noted as %+v and is %+v", *t, v.tally)
 	}
 	if v.last.Seq > 0 && v.last.AnswerSeq != 0 && v.seqs[v.last.AnswerSeq] {
 		v.say("message %d keeps a number free that is taken", v.last.Seq)

@@ -59,7 +59,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (memory.AgentPage
 	defer s.mu.Unlock()
 	var all []*agent
 	for k, a := range s.agents {
-		if k.project == q.Project && matches(&a.head.Agent, &q) {
+		if k.project == q.Project && matches(&a.head, &q) {
 			all = append(all, a)
 		}
 	}
@@ -83,13 +83,30 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (memory.AgentPage
 	return page, nil
 }
 
+// Tallies implements memory.Store.
+func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(int64, []byte) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for k, a := range s.agents {
+		if at := a.head.Agent.StartMS; k.project == project && at >= fromMS && at <= toMS {
+			if err := each(at, a.head.Tally.Encode()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (a *agent) place() memory.AgentPlace {
 	return memory.AgentPlace{StartMS: a.head.Agent.StartMS, No: int64(a.no)}
 }
 
-func matches(a *memory.Agent, q *memory.AgentQuery) bool {
+func matches(h *memory.Head, q *memory.AgentQuery) bool {
+	a := &h.Agent
 	for _, want := range q.Tags() {
-		if !slices.ContainsFunc(a.Tags(), func(t memory.Tag) bool { return t.Name == want.Name && slices.Contains(want.Values, t.Value) }) {
+		if !slices.ContainsFunc(h.Tags(), func(t memory.Tag) bool { return t.Name == want.Name && slices.Contains(want.Values, t.Value) }) {
 			return false
 		}
 	}

@@ -181,11 +181,15 @@ func (s *Store) notThere(ctx context.Context, batch []memory.Write, list []int) 
 
 // writes is what a statement writes, by column.
 type writes struct {
-	heads              struct{ nos, was, vers, revs, seqs, turns, written []int64 }
+	heads struct {
+		nos, was, vers, revs, seqs, turns, written []int64
+		tallies                                    [][]byte
+	}
 	inserted, replaced rows
 	// Of a message in inserted, and of one in replaced as its complement.
 	place  map[place]int
 	agents []agentRow
+	tagged []taggedRow
 	events outbox
 	items  itemChanges
 	epoch  int64 // the endpoints that it was decided by
@@ -227,6 +231,21 @@ type agentRow struct {
 	settings []byte // nil: unchanged
 }
 
+// taggedRow is an agent whose tags may have changed.
+type taggedRow struct {
+	no   int64
+	head *memory.Head
+}
+
+// retag notes that an agent's tags are those of h.
+func (w *writes) retag(no int64, h *memory.Head) {
+	if n := len(w.tagged); n > 0 && w.tagged[n-1].no == no {
+		w.tagged[n-1].head = h
+		return
+	}
+	w.tagged = append(w.tagged, taggedRow{no, h})
+}
+
 func (w *writes) agent(s *Store, wr *memory.Write) {
 	i := slices.IndexFunc(w.agents, func(r agentRow) bool { return r.no == wr.No })
 	if i < 0 {
@@ -252,12 +271,16 @@ func (s *Store) collect(batch []memory.Write, list []int) (*writes, error) {
 		if n := len(h.nos); n == 0 || h.nos[n-1] != wr.No {
 			h.nos, h.was, h.vers = append(h.nos, wr.No), append(h.was, wr.Ver), append(h.vers, wr.Ver)
 			h.revs, h.seqs, h.turns = append(h.revs, 0), append(h.seqs, 0), append(h.turns, 0)
-			h.written = append(h.written, 0)
+			h.written, h.tallies = append(h.written, 0), append(h.tallies, nil)
 		}
 		at := len(h.nos) - 1
 		h.vers[at]++
 		h.revs[at], h.seqs[at], h.turns[at] = wr.Head.Rev, wr.Head.NextSeq, wr.Head.LastTurn
 		h.written[at] += wr.Bytes()
+		h.tallies[at] = wr.Head.Tally.Encode()
+		if wr.Retagged {
+			w.retag(wr.No, wr.Head)
+		}
 		w.messages(wr.No, &wr.Change, wr.Bodies)
 		w.items.take(key{wr.Project, wr.ID}, wr.No, wr.Change)
 		if wr.Change.Agent != nil {
@@ -353,11 +376,11 @@ func (w *writes) statement() *statement {
 		st.with("there", "SELECT 0::bigint AS n")
 	}
 	st.with("head", `UPDATE agent_head h SET ver = u.ver, rev = u.rev, next_seq = u.next_seq, last_turn = u.last_turn,
-			written = h.written + u.written
-		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) u (no, was, ver, rev, next_seq, last_turn, written)
+			written = h.written + u.written, tally = u.tally
+		FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[]) u (no, was, ver, rev, next_seq, last_turn, written, tally)
 		WHERE h.agent_no = u.no AND h.ver = u.was AND (SELECT n FROM there) = ?::bigint
 			AND (SELECT n FROM counter WHERE key = 'endpoints') <= ?::bigint RETURNING h.agent_no`,
-		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, len(r.nos), w.epoch)
+		h.nos, h.was, h.vers, h.revs, h.seqs, h.turns, h.written, h.tallies, len(r.nos), w.epoch)
 	w.inserted.insert(st)
 	if len(r.nos) > 0 {
 		st.with("replaced", "UPDATE message m SET rev = u.rev, turn = u.turn, shown = u.shown, body = u.body FROM "+messageArrays+
@@ -365,6 +388,7 @@ func (w *writes) statement() *statement {
 	}
 	w.items.write(st)
 	w.writeAgents(st)
+	w.writeTags(st)
 	w.events.write(st)
 	st.sql.WriteString("\nSELECT (SELECT n FROM counter WHERE key = 'endpoints'), (SELECT n FROM there), ARRAY(SELECT agent_no FROM head ORDER BY agent_no)")
 	return st
@@ -391,19 +415,22 @@ func (w *writes) writeAgents(st *statement) {
 		texts(func(a *memory.Agent) string { return a.JoinHash }), column(w.agents, func(r *agentRow) []byte { return r.settings }))
 	st.with("keys", `UPDATE agent_key k SET live = u.live FROM unnest(?::bigint[], ?::boolean[]) u (agent_no, live)
 		WHERE k.agent_no = u.agent_no AND k.live <> u.live AND u.`+found, nos, column(w.agents, func(r *agentRow) bool { return !r.agent.Status.Ended() }))
-	w.writeTags(st, nos)
 }
 
 // writeTags adds the parts that replace the tags of agents. Tags that stay are left alone, because
 // a statement that deletes a row cannot insert the same one.
-func (w *writes) writeTags(st *statement, nos []int64) {
+func (w *writes) writeTags(st *statement) {
+	if len(w.tagged) == 0 {
+		return
+	}
 	var projects, names, values []string
-	var starts, of []int64
-	for i := range w.agents {
-		a := w.agents[i].agent
-		for _, tag := range a.Tags() {
+	var starts, nos, of []int64
+	for _, r := range w.tagged {
+		nos = append(nos, r.no)
+		a := &r.head.Agent
+		for _, tag := range r.head.Tags() {
 			projects, names, values = append(projects, stored(a.Project)), append(names, stored(tag.Name)), append(values, stored(tag.Value))
-			starts, of = append(starts, a.StartMS), append(of, w.agents[i].no)
+			starts, of = append(starts, a.StartMS), append(of, r.no)
 		}
 	}
 	st.with("tags", "SELECT * FROM unnest(?::text[], ?::text[], ?::text[], ?::bigint[], ?::bigint[]) u (project, name, value, start_ms, agent_no)", projects, names, values, starts, of)

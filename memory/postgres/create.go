@@ -52,7 +52,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, w *memory.Write, limit in
 		return 0, existing, false, err
 	}
 	b := &pgx.Batch{}
-	no, err = s.insertAgent(ctx, tx, b, a, w.Private, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes())
+	no, err = s.insertAgent(ctx, tx, b, w.Head, w.Private, w.Bytes())
 	if err != nil {
 		return 0, "", false, err
 	}
@@ -79,19 +79,20 @@ func (w *writes) queueNew(b *pgx.Batch, no int64) {
 
 // insertAgent inserts the row of an agent and queues those of its head and its keys. written is the
 // length of its messages.
-func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, a *memory.Agent, private []byte, rev, nextSeq, lastTurn, written int64) (no int64, err error) {
+func (s *Store) insertAgent(ctx context.Context, tx pgx.Tx, b *pgx.Batch, h *memory.Head, private []byte, written int64) (no int64, err error) {
+	a := &h.Agent
 	err = tx.QueryRow(ctx, `INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, settings)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING no`, stored(a.Project), stored(a.ID), stored(a.Name), stored(a.Settings.Channel), a.Status,
 		a.StartMS, a.StopMS, stored(a.Message), a.Rev, stored(a.JoinKey), stored(a.JoinHash), s.sealer.Seal(private, tables.AgentOwner(a.Project, a.ID))).Scan(&no)
 	if err != nil {
 		return 0, err
 	}
-	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn, written) VALUES ($1, 1, $2, $3, $4, $5)", no, rev, nextSeq, lastTurn, written)
+	b.Queue("INSERT INTO agent_head (agent_no, ver, rev, next_seq, last_turn, written, tally) VALUES ($1, 1, $2, $3, $4, $5, $6)", no, h.Rev, h.NextSeq, h.LastTurn, written, h.Tally.Encode())
 	for shared, keys := range [][]string{a.Settings.Call.Keys, a.Settings.Call.Shared} {
 		b.Queue(`INSERT INTO agent_key (project, key, agent_no, shared, live) SELECT $1, unnest($2::text[]), $3, $4, $5 ON CONFLICT (project, key, agent_no) DO NOTHING`,
 			stored(a.Project), storedAll(keys), no, shared == 1, !a.Status.Ended())
 	}
-	for _, tag := range a.Tags() {
+	for _, tag := range h.Tags() {
 		b.Queue("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES ($1, $2, $3, $4, $5)", stored(a.Project), stored(tag.Name), stored(tag.Value), a.StartMS, no)
 	}
 	return no, nil
@@ -132,7 +133,7 @@ func (s *Store) against(ctx context.Context, tx pgx.Tx, a *memory.Agent, limit i
 		}
 		if m := &a.Settings.Memory; m.MaxSessions > 0 {
 			b.Queue(`SELECT count(*) FROM agent a WHERE a.project = $1 AND a.status NOT IN (4, 6)
-				AND EXISTS (SELECT 1 FROM agent_tag g WHERE g.agent_no = a.no AND g.name = $2 AND g.value = $3)`, project, memory.ModelTag, stored(m.Model)).QueryRow(one(&sessions))
+				AND EXISTS (SELECT 1 FROM agent_tag g WHERE g.agent_no = a.no AND g.name = $2 AND g.value = $3)`, project, stored(memory.ModelTag), stored(m.Model)).QueryRow(one(&sessions))
 		}
 	}
 	b.Queue("SELECT no FROM agent WHERE project = $1 AND id = $2", project, stored(a.ID)).QueryRow(one(&sameID))

@@ -48,7 +48,7 @@ func (s *Store) Export(ctx context.Context, sc export.Scope, each func(export.Re
 	return s.moment(ctx, "export", func(tx pgx.Tx) error {
 		x := tables.Exporter{
 			DB: &statements{ctx: ctx, q: tx}, Sealer: s.sealer, Claimed: "d.claimed", Bytes: `"C"`,
-			Agents: "h.rev, h.next_seq, h.last_turn, a.settings FROM agent a JOIN agent_head h ON h.agent_no = a.no",
+			Agents: "h.rev, h.next_seq, h.last_turn, a.settings, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no",
 		}
 		return x.Run(sc, each)
 	})

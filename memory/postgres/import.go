@@ -103,7 +103,7 @@ type incoming struct {
 // InsertAgent implements tables.Store.
 func (m *incoming) InsertAgent(h *memory.Head, private []byte) (int64, error) {
 	b := &pgx.Batch{}
-	no, err := m.s.insertAgent(m.ctx, m.tx, b, &h.Agent, private, h.Rev, h.NextSeq, h.LastTurn, 0)
+	no, err := m.s.insertAgent(m.ctx, m.tx, b, h, private, 0)
 	if err != nil {
 		return 0, err
 	}

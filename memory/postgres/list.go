@@ -1,11 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/heardlog/heardlog/memory"
 )
@@ -78,6 +80,20 @@ func (l *agentList) parts(columns, more string) string {
 	return strings.Join(parts, " UNION ALL ")
 }
 
+// Tallies implements memory.Store.
+func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64, fn func(int64, []byte) error) error {
+	var own error
+	err := s.moment(ctx, "read tallies", func(tx pgx.Tx) error {
+		var start int64
+		var tally pgtype.DriverBytes
+		return each(ctx, tx, []any{&start, &tally}, func() error {
+			own = fn(start, tally)
+			return own
+		}, "SELECT a.start_ms, h.tally FROM agent a JOIN agent_head h ON h.agent_no = a.no WHERE a.project = $1 AND a.start_ms BETWEEN $2 AND $3", stored(project), fromMS, toMS)
+	})
+	return cmp.Or(own, err)
+}
+
 // List implements memory.Store. Its cost does not grow with the number of matching agents, since it
 // counts at most memory.MaxCounted. The best plan depends on the values, so the statements are
 // planned each time.
@@ -92,7 +108,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 	if q.After != (memory.AgentPlace{}) {
 		l.and("("+l.start+", "+l.no+")"+than+"($%d, $%d)", q.After.StartMS, q.After.No)
 	}
-	list := fmt.Sprintf("SELECT %s, h.rev, h.next_seq, h.last_turn FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
+	list := fmt.Sprintf("SELECT %s, h.rev, h.next_seq, h.last_turn, h.tally FROM (%s) a JOIN agent_head h ON h.agent_no = a.no ORDER BY a.start_ms%s, a.no%s LIMIT %d", agentColumns,
 		l.parts("a.*", fmt.Sprintf(" ORDER BY %s%s, %s%s LIMIT %d", l.start, order, l.no, order, limit+1)), order, order, limit+1)
 	listed := append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)
 	err = s.read(ctx, "list agents", func(ctx context.Context) error {
@@ -107,7 +123,7 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 			}
 			page.Heads, err = collect(ctx, tx, func(row pgx.CollectableRow) (h memory.Head, err error) {
 				var no int64
-				err = s.scanAgent(row, &h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn)
+				err = s.scanAgent(row, &h.Agent, &no, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{&h})
 				page.Places = append(page.Places, memory.AgentPlace{StartMS: h.Agent.StartMS, No: no})
 				return h, err
 			}, list, listed...)

@@ -101,7 +101,7 @@ func (s *Store) askLoads(ctx context.Context, list []*question[load]) {
 			var endpoints int64
 			h := &st.Head
 			// What cannot be read is that agent's error alone.
-			err := s.scanAgent(rows, &h.Agent, &st.No, &st.Ver, &h.Rev, &h.NextSeq, &h.LastTurn, &endpoints, &at)
+			err := s.scanAgent(rows, &h.Agent, &st.No, &st.Ver, &h.Rev, &h.NextSeq, &h.LastTurn, tallyOf{h}, &endpoints, &at)
 			if at == 0 {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 const (
 	agentColumns   = "a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash, a.settings"
 	messageColumns = "m.seq, m.rev, m.turn, m.client_id, m.body"
-	headColumns    = "h.ver, h.rev, h.next_seq, h.last_turn"
+	headColumns    = "h.ver, h.rev, h.next_seq, h.last_turn, h.tally"
 )
 
 // querier is a connection or a transaction.
@@ -67,6 +67,19 @@ func (s *Store) scanAgent(row pgx.CollectableRow, a *memory.Agent, no *int64, mo
 		return fmt.Errorf("agent %s: %w", a.ID, err)
 	}
 	return nil
+}
+
+// tallyOf scans the tally of a head.
+type tallyOf struct{ head *memory.Head }
+
+// Scan implements sql.Scanner.
+func (t tallyOf) Scan(v any) (err error) {
+	b, ok := v.([]byte)
+	if !ok {
+		return fmt.Errorf("a tally is stored as %T", v)
+	}
+	t.head.Tally, err = memory.DecodeTally(b)
+	return err
 }
 
 // scanMessage reads columns into before, and then messageColumns.

@@ -15,12 +15,12 @@ import (
 )
 
 const selectAgent = `SELECT a.no, a.project, a.id, a.name, a.status, a.start_ms, a.stop_ms, a.message, a.rev, a.join_key, a.join_hash,
-	a.head_rev, a.next_seq, a.last_turn FROM agent a `
+	a.head_rev, a.next_seq, a.last_turn, a.tally FROM agent a `
 
 // readAgent reads a row of selectAgent: all of a head but the agent's settings and properties and
 // the last message.
-func readAgent(row dbfile.Row) (no int64, h memory.Head) {
-	return row.Int(0), memory.Head{
+func readAgent(row dbfile.Row) (no int64, h memory.Head, err error) {
+	h = memory.Head{
 		Agent: memory.Agent{
 			Project: row.Text(1), ID: row.Text(2), Name: row.Text(3), Status: memory.Status(row.Int(4)),
 			StartMS: row.Int(5), StopMS: row.Int(6), Message: row.Text(7), Rev: row.Int(8),
@@ -28,6 +28,10 @@ func readAgent(row dbfile.Row) (no int64, h memory.Head) {
 		},
 		Rev: row.Int(11), NextSeq: row.Int(12), LastTurn: row.Int(13),
 	}
+	if h.Tally, err = memory.DecodeTally(row.Blob(14)); err != nil {
+		err = fmt.Errorf("tally of agent %s: %w", h.Agent.ID, err)
+	}
+	return row.Int(0), h, err
 }
 
 // readSettings reads an agent's settings and properties.
@@ -71,7 +75,9 @@ func (s *Store) Load(ctx context.Context, project, id string, n int, _ memory.Ve
 		if err != nil {
 			return err
 		}
-		out.No, out.Head = readAgent(row)
+		if out.No, out.Head, err = readAgent(row); err != nil {
+			return err
+		}
 		if err := readSettings(c, &s.sealer, out.No, &out.Head.Agent); err != nil {
 			return err
 		}
@@ -133,7 +139,9 @@ func headOnly(c *dbfile.Conn, s *seal.Sealer, no int64) (h memory.Head, err erro
 	if err != nil {
 		return h, err
 	}
-	_, h = readAgent(row)
+	if _, h, err = readAgent(row); err != nil {
+		return h, err
+	}
 	return h, readSettings(c, s, no, &h.Agent)
 }
 

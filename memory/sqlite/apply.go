@@ -89,9 +89,9 @@ func (t *tx) create(w *memory.Write, private []byte, limit int) (no int64, exist
 // insertAgent stores a new agent. written is how many bytes of messages come with it.
 func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int64, err error) {
 	a := &h.Agent
-	no, err = t.Insert(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, head_rev, next_seq, last_turn, written)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
-		a.Message, a.Rev, a.JoinKey, a.JoinHash, h.Rev, h.NextSeq, h.LastTurn, written)
+	no, err = t.Insert(`INSERT INTO agent (project, id, name, channel, status, start_ms, stop_ms, message, rev, join_key, join_hash, head_rev, next_seq, last_turn, written, tally)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.Project, a.ID, a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
+		a.Message, a.Rev, a.JoinKey, a.JoinHash, h.Rev, h.NextSeq, h.LastTurn, written, h.Tally.Encode())
 	if err != nil {
 		return 0, err
 	}
@@ -106,12 +106,13 @@ func (t *tx) insertAgent(h *memory.Head, private []byte, written int64) (no int6
 			}
 		}
 	}
-	return no, t.insertTags(no, a)
+	return no, t.insertTags(no, h)
 }
 
 // insertTags stores the tags of an agent that has none stored.
-func (t *tx) insertTags(no int64, a *memory.Agent) error {
-	for _, tag := range a.Tags() {
+func (t *tx) insertTags(no int64, h *memory.Head) error {
+	a := &h.Agent
+	for _, tag := range h.Tags() {
 		_, err := t.Exec("INSERT INTO agent_tag (project, name, value, start_ms, agent_no) VALUES (?, ?, ?, ?, ?)", a.Project, tag.Name, tag.Value, a.StartMS, no)
 		if err != nil {
 			return err
@@ -189,11 +190,11 @@ func (t *tx) apply(w *memory.Write, private []byte) error {
 func (t *tx) updateAgent(w *memory.Write) (err error) {
 	var n int64
 	if a := w.Change.Agent; a == nil {
-		n, err = t.Exec("UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, written = written + ? WHERE no = ? AND head_rev = ?",
-			w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes(), w.No, w.Rev)
+		n, err = t.Exec("UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, written = written + ?, tally = ? WHERE no = ? AND head_rev = ?",
+			w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes(), w.Head.Tally.Encode(), w.No, w.Rev)
 	} else {
-		n, err = t.Exec(`UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, written = written + ?, name = ?, channel = ?, status = ?, start_ms = ?, stop_ms = ?, message = ?,
-			rev = ?, join_key = ?, join_hash = ? WHERE no = ? AND head_rev = ?`, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes(), a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
+		n, err = t.Exec(`UPDATE agent SET head_rev = ?, next_seq = ?, last_turn = ?, written = written + ?, tally = ?, name = ?, channel = ?, status = ?, start_ms = ?, stop_ms = ?, message = ?,
+			rev = ?, join_key = ?, join_hash = ? WHERE no = ? AND head_rev = ?`, w.Head.Rev, w.Head.NextSeq, w.Head.LastTurn, w.Bytes(), w.Head.Tally.Encode(), a.Name, a.Settings.Channel, int64(a.Status), a.StartMS, a.StopMS,
 			a.Message, a.Rev, a.JoinKey, a.JoinHash, w.No, w.Rev)
 	}
 	if err == nil && n == 0 {
@@ -203,9 +204,9 @@ func (t *tx) updateAgent(w *memory.Write) (err error) {
 		t.count(w.Before, -1)
 		t.count(a.Status, +1)
 	}
-	if a := w.Change.Agent; err == nil && a != nil {
+	if err == nil && w.Retagged {
 		if _, err = t.Exec("DELETE FROM agent_tag WHERE agent_no = ?", w.No); err == nil {
-			err = t.insertTags(w.No, a)
+			err = t.insertTags(w.No, w.Head)
 		}
 	}
 	return err

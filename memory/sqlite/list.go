@@ -1,10 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
 
+	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/sqlite/dbfile"
 )
@@ -126,6 +128,27 @@ func (s *Store) List(ctx context.Context, q memory.AgentQuery) (page memory.Agen
 		return nil
 	})
 	return page, err
+}
+
+// Tallies implements memory.Store.
+func (s *Store) Tallies(ctx context.Context, project string, fromMS, toMS int64, each func(int64, []byte) error) error {
+	var own error
+	err := s.db.Read(ctx, "read tallies", func(c *dbfile.Conn) error {
+		for st := range memory.Statuses { // the index has the agents of one status in order
+			err := c.Each("SELECT start_ms, tally FROM agent INDEXED BY agent_state_start WHERE project = ? AND status = ? AND start_ms BETWEEN ? AND ?",
+				[]any{project, int64(st), fromMS, toMS}, func(row dbfile.Row) error {
+					if own = each(row.Int(0), row.Blob(1)); own == nil && ctx.Err() != nil {
+						own = fault.Ended(ctx)
+					}
+					return own
+				})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return cmp.Or(own, err)
 }
 
 // count counts the agents that match, up to one more than memory.MaxCounted.

@@ -57,6 +57,8 @@ func Run(t *testing.T, open func(*testing.T) memory.Ledger) {
 		"ListFilters":                testListFilters,
 		"ListPages":                  testListPages,
 		"ListTags":                   testListTags,
+		"ListHappenings":             testListHappenings,
+		"Tally":                      testTally,
 		"ListWhileAgentsComeAndGo":   testListWhileAgentsComeAndGo,
 		"ListThenHead":               testListThenHead,
 		"Live":                       testLive,

@@ -179,7 +179,7 @@ func testReplace(t *testing.T, ctx context.Context, s memory.Ledger) {
 		t.Fatal(err)
 	}
 	wantSame(t, "recent", list, []memory.Message{better})
-	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 3, LastTurn: 3, Last: better})
+	wantSame(t, "head", h, memory.Head{Agent: a, NextSeq: 2, Rev: 3, LastTurn: 3, Last: better, Tally: &memory.Tally{Answers: 1, Interruptions: 1}})
 	wantSame(t, "what was handed out before", held, []memory.Message{first})
 }
 

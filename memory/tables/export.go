@@ -145,6 +145,9 @@ func (x *exporting) agents() error {
 		if err == nil {
 			err = codec.DecodeAgent(plain, &a.Agent)
 		}
+		if err == nil {
+			a.Tally, err = memory.DecodeTally(row.Blob(15))
+		}
 		if err != nil {
 			return x.scope.Fail(fmt.Sprintf("agent %s of project %s", a.ID, a.Project), err)
 		}

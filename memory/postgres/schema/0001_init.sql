@@ -52,7 +52,7 @@ CREATE INDEX agent_status ON agent (status);
 CREATE INDEX agent_state_start ON agent (project, status, start_ms, no);
 CREATE INDEX agent_channel ON agent (project, channel, start_ms, no);
 
--- An agent's labels, and its user under an empty name: memory.Agent.Tags. start_ms is the agent's.
+-- What agents are found by: memory.Head.Tags. start_ms is the agent's.
 CREATE TABLE agent_tag (
   project  text NOT NULL,
   name     text NOT NULL,
@@ -72,7 +72,8 @@ CREATE TABLE agent_head (
   rev       bigint NOT NULL,
   next_seq  bigint NOT NULL,
   last_turn bigint NOT NULL,
-  written   bigint NOT NULL DEFAULT 0 -- bytes of messages, for what its project uses
+  written   bigint NOT NULL DEFAULT 0, -- bytes of messages, for what its project uses
+  tally     bytea NOT NULL DEFAULT ''   -- memory.Tally, encoded
 ) WITH (fillfactor = 70);
 
 -- The keys by which platforms name a call. A live agent's own key belongs to no other live agent of

@@ -28,7 +28,8 @@ CREATE TABLE agent (
   head_rev  INTEGER NOT NULL,
   next_seq  INTEGER NOT NULL,
   last_turn INTEGER NOT NULL,
-  written   INTEGER NOT NULL DEFAULT 0 -- bytes of messages, for what its project uses
+  written   INTEGER NOT NULL DEFAULT 0, -- bytes of messages, for what its project uses
+  tally     BLOB NOT NULL DEFAULT x''    -- memory.Tally, encoded
 );
 CREATE UNIQUE INDEX agent_id ON agent (project, id);
 CREATE UNIQUE INDEX agent_live_name ON agent (project, name) WHERE status NOT IN (4, 6) AND name <> '';
@@ -39,7 +40,7 @@ CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN 
 CREATE INDEX agent_state_start ON agent (project, status, start_ms);
 CREATE INDEX agent_channel ON agent (project, channel, start_ms, status);
 
--- An agent's labels, and its user under an empty name: memory.Agent.Tags. start_ms is the agent's.
+-- What agents are found by: memory.Head.Tags. start_ms is the agent's.
 CREATE TABLE agent_tag (
   project  TEXT NOT NULL,
   name     TEXT NOT NULL,

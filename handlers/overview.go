@@ -1,0 +1,131 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/agents"
+	"github.com/heardlog/heardlog/webhook"
+)
+
+// overviewAPI shows what the calls of a project did over time.
+type overviewAPI struct {
+	memory   *agents.Service
+	webhooks *webhook.Service
+	now      func() time.Time
+}
+
+// tallyJSON counts what happened in one call.
+type tallyJSON struct {
+	Answers          int64           `json:"answers"`
+	Interruptions    int64           `json:"interruptions"`
+	Failures         int64           `json:"failures"`
+	Ghosts           int64           `json:"ghosts"`
+	GeneratedTokens  int64           `json:"generated_tokens"`
+	UnheardTokens    int64           `json:"unheard_tokens"`
+	PromptTokens     int64           `json:"prompt_tokens"`
+	CompletionTokens int64           `json:"completion_tokens"`
+	FirstToken       *percentileJSON `json:"first_token_ms,omitempty"` // nil if none was measured
+}
+
+type percentileJSON struct {
+	P50 int64 `json:"p50"`
+	P95 int64 `json:"p95"`
+}
+
+// tallyOf returns the JSON of a tally, which may be nil.
+func tallyOf(t *memory.Tally) tallyJSON {
+	if t == nil {
+		return tallyJSON{}
+	}
+	out := tallyJSON{
+		Answers: t.Answers, Interruptions: t.Interruptions, Failures: t.Failures, Ghosts: t.Ghosts, GeneratedTokens: t.Generated, UnheardTokens: t.Unheard,
+		PromptTokens: t.Prompt, CompletionTokens: t.Completion,
+	}
+	if len(t.FirstToken) > 0 {
+		out.FirstToken = &percentileJSON{t.Percentile(0.5), t.Percentile(0.95)}
+	}
+	return out
+}
+
+// bucketJSON counts what happened in the calls that started in a part of the time.
+type bucketJSON struct {
+	StartAt string `json:"start_at"`
+	Calls   int64  `json:"calls"`
+	Turns   int64  `json:"turns"`
+	tallyJSON
+	BargeInRate  *float64         `json:"barge_in_rate,omitempty"` // nil without answers
+	UnheardShare *float64         `json:"unheard_share,omitempty"` // nil without tokens
+	FailedAt     map[string]int64 `json:"failures_by_upstream,omitempty"`
+}
+
+func bucketOf(b *agents.Bucket) bucketJSON {
+	out := bucketJSON{StartAt: shownTime(b.StartMS), Calls: b.Calls, Turns: b.Turns, tallyJSON: tallyOf(&b.Tally)}
+	share := func(part, of int64) *float64 {
+		if of == 0 {
+			return nil
+		}
+		return new(float64(part) / float64(of))
+	}
+	out.BargeInRate, out.UnheardShare = share(b.Interruptions, b.Answers), share(b.Unheard, b.Generated)
+	for name, n := range b.FailedAt {
+		if name == "" {
+			name = "unknown"
+		}
+		if out.FailedAt == nil {
+			out.FailedAt = map[string]int64{}
+		}
+		out.FailedAt[name] += n
+	}
+	return out
+}
+
+// get serves GET /v1/overview.
+func (a overviewAPI) get(w http.ResponseWriter, r *http.Request) error {
+	v := r.URL.Query()
+	now := a.now()
+	from, to, err := spanParams(v, now)
+	if err != nil {
+		return err
+	}
+	if to == 0 {
+		to = now.UnixMilli()
+	}
+	if from == 0 {
+		from = to - (24 * time.Hour).Milliseconds()
+	}
+	project := projectOf(r)
+	over, err := a.memory.Overview(r.Context(), project, from, to)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Since         string       `json:"since"`
+		Until         string       `json:"until"`
+		BucketSeconds int64        `json:"bucket_seconds"`
+		Totals        bucketJSON   `json:"totals"`
+		Buckets       []bucketJSON `json:"buckets"`
+		Webhooks      struct {
+			Pending int `json:"pending"`
+			Dead    int `json:"dead"`
+		} `json:"webhooks"`
+	}{Since: shownTime(over.FromMS), Until: shownTime(to), BucketSeconds: int64(over.Width / time.Second), Totals: bucketOf(&over.Total)}
+	for i := range over.Buckets {
+		out.Buckets = append(out.Buckets, bucketOf(&over.Buckets[i]))
+	}
+	if out.Webhooks.Pending, err = a.deliveries(r.Context(), project, webhook.Pending); err != nil {
+		return err
+	}
+	if out.Webhooks.Dead, err = a.deliveries(r.Context(), project, webhook.Dead); err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// deliveries counts the deliveries of a project in a state, up to webhook.MaxPage.
+func (a overviewAPI) deliveries(ctx context.Context, project string, state webhook.DeliveryState) (int, error) {
+	page, err := a.webhooks.Store.Deliveries(ctx, webhook.DeliveryQuery{Project: project, States: []webhook.DeliveryState{state}, Limit: webhook.MaxPage})
+	return len(page.Deliveries), err
+}

@@ -1,0 +1,121 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/heardlog/heardlog/internal/fault"
+)
+
+// Tag is a property by which agents are found: a label, the user under an empty name, or one of
+// Heardlog's own, whose names begin with ownTag.
+type Tag struct{ Name, Value string }
+
+// MaxTag is how long name and value of a tag may be together, in bytes. Longer labels are kept, and
+// find no agent.
+const MaxTag = 512
+
+// The tags that follow from what happened. Labels whose names begin with ownTag find no agent.
+const (
+	ownTag         = "\x01"
+	tagPlatform    = ownTag + "platform"
+	tagInterrupted = ownTag + "interrupted"
+	tagFailed      = ownTag + "failed"
+	tagGhosts      = ownTag + "ghosts"
+	// ModelTag is the tag with the memory model of an agent.
+	ModelTag = ownTag + "memory_model"
+)
+
+// ErrSessions returns the fault.Quota of an agent whose memory model has as many live agents as it
+// allows.
+func (a *Agent) ErrSessions() error {
+	m := &a.Settings.Memory
+	return fault.New(fault.Quota, "the project runs %d agents with the memory model %q already, which is its max_sessions", m.MaxSessions, m.Model)
+}
+
+// Tags returns the tags of an agent, sorted by name.
+func (h *Head) Tags() []Tag {
+	a := &h.Agent
+	var out []Tag
+	if user := a.Settings.Scope.UserID; user != "" && len(user) <= MaxTag {
+		out = append(out, Tag{"", user})
+	}
+	for _, name := range []string{tagFailed, tagGhosts, tagInterrupted} {
+		if h.has(name) {
+			out = append(out, Tag{name, ""})
+		}
+	}
+	if model := a.Settings.Memory.Model; model != "" {
+		out = append(out, Tag{ModelTag, model})
+	}
+	if p := a.Platform(); p != "" {
+		out = append(out, Tag{tagPlatform, p})
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Settings.Labels)) {
+		if value := a.Settings.Labels[name]; name != "" && len(name)+len(value) <= MaxTag && !strings.HasPrefix(name, ownTag) {
+			out = append(out, Tag{name, value})
+		}
+	}
+	return out
+}
+
+// has reports whether the agent has one of the tags that follow from its tally.
+func (h *Head) has(tag string) bool {
+	t := h.Tally
+	switch tag {
+	case tagFailed:
+		return h.Agent.Status == Failed || t != nil && t.Failures > 0
+	case tagGhosts:
+		return t != nil && t.Ghosts > 0
+	case tagInterrupted:
+		return t != nil && t.Interruptions > 0
+	}
+	return false
+}
+
+// Retagged reports whether a change that made before to h may have changed the agent's tags.
+func (h *Head) Retagged(before *Head, c *Change) bool {
+	if c.Agent != nil {
+		return !slices.Equal(h.Tags(), before.Tags())
+	}
+	for _, name := range []string{tagFailed, tagGhosts, tagInterrupted} {
+		if h.has(name) != before.has(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// TagValues is a tag that an agent must have with one of several values.
+type TagValues struct {
+	Name   string
+	Values []string
+}
+
+// Tags returns the tags that an agent must have. Those that few agents have come first, as far as
+// can be known: a list walks along the first.
+func (q *AgentQuery) Tags() []TagValues {
+	var out []TagValues
+	if len(q.Users) > 0 {
+		out = append(out, TagValues{"", q.Users})
+	}
+	for _, own := range []struct {
+		name string
+		set  bool
+	}{{tagGhosts, q.Ghosts}, {tagFailed, q.Failed}} {
+		if own.set {
+			out = append(out, TagValues{own.name, []string{""}})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
+		out = append(out, TagValues{name, []string{q.Labels[name]}})
+	}
+	if q.Interrupted {
+		out = append(out, TagValues{tagInterrupted, []string{""}})
+	}
+	if q.Platform != "" {
+		out = append(out, TagValues{tagPlatform, []string{q.Platform}})
+	}
+	return out
+}

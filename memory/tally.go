@@ -1,0 +1,212 @@
+package memory
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Tally counts what happened in the answers of one agent, or of several together. It holds no text.
+// An agent's tally is the sum over its messages (Tally.Add), and is stored in the same commit as
+// they are, so that lists and overviews need not read them. Messages that were taken over from an
+// earlier agent are not counted.
+type Tally struct {
+	Turns         int64 // turns that have begun
+	Answers       int64 // answers that were sent, in full or in part; ghosts are not among them
+	Interruptions int64 // of these, those that the caller interrupted
+	Failures      int64 // answers that the LLM failed to make
+	Ghosts        int64 // answers that a later one to the same words has replaced
+	// Tokens of the answers that the proxy ran, ghosts included. Message.spokenTokens and
+	// Message.unheardTokens define them. Unheard goes down when evidence shows that more was heard.
+	Generated, Unheard int64
+	Prompt, Completion int64 // tokens that the upstreams reported
+	// FirstToken counts answers by the time to their first token; see Percentile.
+	FirstToken map[byte]int64
+	// FailedAt counts failures by the name of the upstream that was asked last; "" is unknown.
+	FailedAt map[string]int64
+}
+
+// Add counts a message, or with by = -1 takes it out again. Copies and messages that were merged
+// into others do not count.
+func (t *Tally) Add(m *Message, by int64) {
+	if m.CopyOf() != 0 || m.State == Merged || m.State == Removed {
+		return
+	}
+	if m.Opens {
+		t.Turns += by
+	}
+	if m.Failure != nil {
+		t.Failures += by
+		count(&t.FailedAt, m.Upstream(), by)
+	}
+	if m.Role != Assistant {
+		return
+	}
+	switch m.State {
+	case Superseded:
+		if m.Source != SourceCommand { // the echo of a greeting is no ghost
+			t.Ghosts += by
+		}
+	case Empty:
+	default:
+		t.Answers += by
+		if m.Interrupted {
+			t.Interruptions += by
+		}
+	}
+	if m.Timings == nil {
+		return
+	}
+	if ms := m.Timings.FirstTokenMS; ms > 0 && m.State != Superseded {
+		count(&t.FirstToken, bucketOf(ms), by)
+	}
+	t.Generated += by * m.generatedTokens()
+	t.Unheard += by * m.unheardTokens()
+	prompt, completion := m.usageTokens()
+	t.Prompt += by * prompt
+	t.Completion += by * completion
+}
+
+// Merge adds what another tally has counted.
+func (t *Tally) Merge(o *Tally) {
+	for i, n := range o.numbers() {
+		*t.numbers()[i] += *n
+	}
+	for b, n := range o.FirstToken {
+		count(&t.FirstToken, b, n)
+	}
+	for name, n := range o.FailedAt {
+		count(&t.FailedAt, name, n)
+	}
+}
+
+func count[K comparable](m *map[K]int64, k K, by int64) {
+	if *m == nil {
+		*m = map[K]int64{}
+	}
+	if (*m)[k] += by; (*m)[k] == 0 {
+		if delete(*m, k); len(*m) == 0 {
+			*m = nil
+		}
+	}
+}
+
+// Clone returns a copy that shares nothing with t, which may be nil.
+func (t *Tally) Clone() *Tally {
+	if t == nil {
+		return &Tally{}
+	}
+	c := *t
+	c.FirstToken, c.FailedAt = maps.Clone(t.FirstToken), maps.Clone(t.FailedAt)
+	return &c
+}
+
+// growth is the ratio of two neighbouring buckets of FirstToken.
+const growth = 1.1
+
+// bucketOf returns the bucket of a time in ms, from 1 on. Times of more than 30 hours share one.
+func bucketOf(ms int64) byte {
+	return byte(min(math.Round(math.Log(float64(ms))/math.Log(growth)), 121+121))
+}
+
+// Percentile returns the time to the first token, in ms, that the share p (0 to 1) of the answers
+// did not exceed, within 5 %; 0 if none was measured.
+func (t *Tally) Percentile(p float64) int64 {
+	all := int64(0)
+	for _, n := range t.FirstToken {
+		all += n
+	}
+	rank := int64(math.Ceil(p * float64(all)))
+	for _, b := range slices.Sorted(maps.Keys(t.FirstToken)) {
+		if rank -= t.FirstToken[b]; rank <= 0 {
+			return int64(math.Round(math.Pow(growth, float64(b))))
+		}
+	}
+	return 0
+}
+
+// numbers returns the plain counts in the order in which they are stored.
+func (t *Tally) numbers() [9]*int64 {
+	return [...]*int64{&t.Turns, &t.Answers, &t.Interruptions, &t.Failures, &t.Ghosts, &t.Generated, &t.Unheard, &t.Prompt, &t.Completion}
+}
+
+// Encode returns the stored form of a tally: numbers as varints, nothing for nil. Equal tallies
+// have the same form.
+func (t *Tally) Encode() []byte {
+	if t == nil {
+		return []byte{}
+	}
+	b := make([]byte, 0, 32)
+	for _, n := range t.numbers() {
+		b = binary.AppendVarint(b, *n)
+	}
+	b = binary.AppendUvarint(b, uint64(len(t.FirstToken)))
+	for _, bucket := range slices.Sorted(maps.Keys(t.FirstToken)) {
+		b = binary.AppendVarint(append(b, bucket), t.FirstToken[bucket])
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.FailedAt)) {
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = binary.AppendVarint(append(b, name...), t.FailedAt[name])
+	}
+	return b
+}
+
+var errTally = errors.New("not a tally")
+
+// MergeEncoded is Merge with a tally that Encode has returned.
+func (t *Tally) MergeEncoded(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	ok := true
+	next := func() int64 {
+		n, size := binary.Varint(b)
+		if size <= 0 {
+			ok = false
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	take := func() (n uint64) {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			ok = false
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	for _, n := range t.numbers() {
+		*n += next()
+	}
+	for range take() {
+		if len(b) == 0 {
+			return errTally
+		}
+		bucket := b[0]
+		b = b[1:]
+		count(&t.FirstToken, bucket, next())
+	}
+	for ok && len(b) > 0 {
+		n := take()
+		name := string(b[:n])
+		b = b[n:]
+		count(&t.FailedAt, name, next())
+	}
+	if !ok {
+		return errTally
+	}
+	return nil
+}
+
+// DecodeTally reads what Encode has returned.
+func DecodeTally(b []byte) (*Tally, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	t := &Tally{}
+	return t, t.MergeEncoded(b)
+}
