@@ -67,6 +67,7 @@ type Config struct {
 	Summaries         int           `env:"HEARDLOG_SUMMARIES" envDefault:"8" validate:"min=0,max=1000"`
 	Policy            window.Policy `env:"HEARDLOG_POLICY" envDefault:"recent"`
 	MemoryModel       string        `env:"HEARDLOG_MEMORY_MODEL" validate:"line"`
+	CredentialRefs    string        `env:"HEARDLOG_CREDENTIAL_REFS" validate:"line"`
 	Retention         time.Duration `env:"HEARDLOG_RETENTION" envDefault:"90d" validate:"min=0s,max=876000h"`
 	Redact            []Redact      `env:"HEARDLOG_REDACT"`
 

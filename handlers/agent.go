@@ -14,6 +14,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/remember"
@@ -28,6 +29,7 @@ type agentAPI struct {
 	recall     *recall.Service
 	remember   *remember.Service // nil remembers nothing
 	models     *model.Service
+	kv         *kv.Service
 	remembers  memory.Remember // the settings of joins that do not say
 	now        func() time.Time
 	defaultLLM bool // the server has an LLM for agents without one
@@ -213,6 +215,11 @@ func paramsObject(field string, b json.RawMessage) (json.RawMessage, error) {
 
 // erase deletes an agent with everything that belongs to it. It sends no event.
 func (a agentAPI) erase(w http.ResponseWriter, r *http.Request) error {
+	if a.kv != nil { // optional
+		if err := a.kv.ForgetAgent(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
+			return err
+		}
+	}
 	if err := a.memory.Erase(r.Context(), projectOf(r), chi.URLParam(r, "id")); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ import (
 	"github.com/heardlog/heardlog/memory/items"
 	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/kv/provider"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/record"
@@ -63,6 +64,7 @@ type App struct {
 	service   *agents.Service
 	contexts  *memctx.Service
 	kv        *kv.Service
+	provider  *provider.Provider // of keys and values; nil for the store
 	recall    *recall.Service
 	vectors   *vector.Service
 	models    *model.Service
@@ -137,9 +139,11 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		},
 	})
 	a.contexts = memctx.New(a.service)
-	a.kv = &kv.Service{
-		Store: a.store, Agents: a.store, MaxMB: c.WorkingMB, Quota: a.quota, Now: a.now,
-		OnError: func(what string, err error) { log.Error().Err(err).Msg(what) },
+	if err := a.newKV(ctx, reg); err != nil {
+		return nil, err
+	}
+	if a.provider != nil {
+		undo = append(undo, a.provider.Close)
 	}
 	things := items.Service{Memory: a.service, Ledger: a.store, Store: a.store, Records: a.store, NewID: a.ids.next, Max: c.ItemLimit}
 	key, err := a.store.ServerKey(ctx, caller.KeyName)
@@ -346,6 +350,9 @@ func (a *App) Run(ctx context.Context) error {
 	run("embeddings", func() error { return a.vectors.Run(behind) })
 	run("expired keys", func() error { return a.kv.Run(behind) })
 	run("imports", func() error { return a.knowledge.Run(failed) })
+	if a.provider != nil {
+		run("provider of keys", func() error { return a.provider.Run(behind) })
+	}
 	run("records", func() error {
 		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)
@@ -361,6 +368,9 @@ func (a *App) Run(ctx context.Context) error {
 	a.sender.Close()
 	a.transport.CloseIdleConnections()
 	a.closeTracing(ctx)
+	if a.provider != nil {
+		err = errors.Join(err, a.provider.Close())
+	}
 	return errors.Join(err, a.store.Close())
 }
 

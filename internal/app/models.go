@@ -16,7 +16,9 @@ import (
 // newModels creates the memory models, with the server's own of HEARDLOG_MEMORY_MODEL.
 func newModels(c config.Config, records record.Store, now func() time.Time) (*model.Service, error) {
 	own, err := defaultModel(c)
-	return &model.Service{Records: records, Host: hostOf(c), Default: own, Now: now}, err
+	here := hostOf(c)
+	here.KV = externalKV(own)
+	return &model.Service{Records: records, Host: here, Default: own, Now: now}, err
 }
 
 // hostOf returns what the server can do for a memory model.
@@ -55,7 +57,9 @@ func defaultModel(c config.Config) (*model.Model, error) {
 	if err != nil {
 		return wrap(err)
 	}
-	m, err := model.Read(model.Default, document, environment(string(text)), hostOf(c))
+	here := hostOf(c)
+	here.Connects = true
+	m, err := model.Read(model.Default, document, environment(string(text)), here)
 	if err != nil {
 		return wrap(err)
 	}

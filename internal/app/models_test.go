@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/heardlog/heardlog/config"
 	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/memory/kv/kvtest"
 )
 
 const modelsPath = v1 + "/memory-models"
@@ -245,7 +247,16 @@ func TestMemoryModels(t *testing.T) {
 // each is named.
 func TestServersModel(t *testing.T) {
 	t.Parallel()
-	s := start(t, "HEARDLOG_MEMORY_MODEL=../../memory/ossa/testdata/complete.yaml")
+	redis := kvtest.StartRedis(t, "--requirepass", os.Getenv("REDIS_PASSWORD"))
+	text, err := os.ReadFile("../../memory/ossa/testdata/complete.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete := filepath.Join(t.TempDir(), "complete.yaml")
+	if err := os.WriteFile(complete, bytes.Replace(text, []byte("localhost:6379"), []byte(redis.Addr), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "HEARDLOG_CREDENTIAL_REFS=REDIS_PASSWORD", "HEARDLOG_MEMORY_MODEL="+complete)
 	got := s.settingsOf(s.join("ann", nil))
 	if got.Model != "default" || got.Settings.IdleTimeout != 3600 || got.Settings.Policy.MaxMessages != 100 || got.Settings.MaxSessions != 100 ||
 		string(got.Settings.AgentState) != `{"checkpoint_interval_seconds":60,"max_checkpoints":10,"compression":true}` ||

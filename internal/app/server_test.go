@@ -38,6 +38,7 @@ var spec = sync.OnceValues(func() (*spectest.Spec, error) { return spectest.Load
 // TestMain runs the tests. If all ran, on the default store, it then requires that every documented
 // answer was seen and checked.
 func TestMain(m *testing.M) {
+	os.Setenv("REDIS_PASSWORD", "hunter2") // a secret to which the complete example of a memory model refers
 	flag.Parse()
 	code := m.Run()
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && !testing.Short() && os.Getenv("TEST_STORE") == "" {

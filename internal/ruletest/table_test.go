@@ -125,6 +125,8 @@ func table() []rule {
 		{"004-14", "provider interface: get, set, delete, exists, list, clear", ""},
 		{"004-15", "provider interface: search, batch_get, batch_set, expire, increment", ""},
 		{"004-16", "patterns, expiry, sums", ""},
+		{"004-18", "hooks of the provider", ""},
+		{"004-23", "connection", ""},
 		{"004-7", "lifetime, number and continuation of sessions", ""},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/inmem"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/kv/kvtest"
 	"github.com/heardlog/heardlog/memory/storetest"
 	"github.com/heardlog/heardlog/webhook"
 	"github.com/heardlog/heardlog/webhook/webhooktest"
@@ -28,6 +29,11 @@ func TestQueue(t *testing.T) {
 		s := storetest.New()
 		return s, s
 	})
+}
+
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	kvtest.Run(t, false, func(*testing.T) kv.Store { return storetest.New() })
 }
 
 func TestConversations(t *testing.T) {

@@ -115,7 +115,8 @@ type Store interface {
 	// point. In a project's space, Page.Total may count expired entries until SweepKeys.
 	ListKeys(ctx context.Context, s Space, after string, limit int, nowMS int64) (Page, error)
 	// KeySpaces returns the names of a project's namespaces that hold keys, expired ones too, by
-	// name. Working memories are not among them.
+	// name. Working memories are not among them. A store that cannot list fails with
+	// fault.Unsupported; there, ClearKeys of the project's space deletes all namespaces.
 	KeySpaces(ctx context.Context, project string) ([]string, error)
 	// ClearKeys deletes all entries of a space and returns how many there were. An entry that is
 	// stored meanwhile may go or stay.

@@ -30,7 +30,7 @@ func (s *Service) Increment(ctx context.Context, project, name, key, delta strin
 	if len(delta) > maxNumber || !decimal.MatchString(delta) {
 		return Entry{}, fault.At(fault.Invalid, "delta", "must be a whole or decimal number of at most %d characters, without an exponent", maxNumber)
 	}
-	return s.update(ctx, project, name, key, func(p *place, old *Entry, now int64) (Entry, error) {
+	return s.update(ctx, project, name, key, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
 		e := Entry{Key: key, ExpiresMS: p.expires(now, ttl)}
 		value := "0"
 		if old != nil {
@@ -83,7 +83,7 @@ func (s *Service) Expire(ctx context.Context, project, name, key string, ttl int
 	if err := checkTTL("ttl_seconds", ttl); err != nil {
 		return Entry{}, err
 	}
-	return s.update(ctx, project, name, key, func(p *place, old *Entry, now int64) (Entry, error) {
+	return s.update(ctx, project, name, key, ttl, func(p *place, old *Entry, now int64) (Entry, error) {
 		if old == nil {
 			return Entry{}, ErrNoKey(p.Space, key)
 		}
@@ -94,9 +94,12 @@ func (s *Service) Expire(ctx context.Context, project, name, key string, ttl int
 }
 
 // update changes the entry of a key to what decide returns; see Store.UpdateKey.
-func (s *Service) update(ctx context.Context, project, name, key string, decide func(p *place, old *Entry, nowMS int64) (Entry, error)) (Entry, error) {
+func (s *Service) update(ctx context.Context, project, name, key string, ttl int, decide func(p *place, old *Entry, nowMS int64) (Entry, error)) (Entry, error) {
 	p, err := s.open(ctx, project, name)
 	if err != nil {
+		return Entry{}, err
+	}
+	if err := p.check(ttl); err != nil {
 		return Entry{}, err
 	}
 	now := s.nowMS()

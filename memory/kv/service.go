@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -42,8 +43,11 @@ const sweepEvery = time.Minute
 // namespace AgentPrefix + ID: it takes nothing once the agent has ended, and is gone with the
 // agent.
 type Service struct {
-	Store  Store
-	Agents interface {
+	Store Store
+	// External is set if Store is not the server's own: it knows no agents. Working memories in it
+	// end with their time to live, which is at most a day.
+	External bool
+	Agents   interface {
 		Head(ctx context.Context, project, id string) (memory.Head, error)
 	}
 	// MaxMB bounds each namespace, and each working memory whatever the agent's own setting is; 0 =
@@ -63,7 +67,22 @@ type Service struct {
 type place struct {
 	Space
 	limit Limit
-	ttl   int // seconds that an entry lives unless the call says otherwise, or NoEnd
+	ttl   int           // seconds that an entry lives unless the call says otherwise, or NoEnd
+	agent *memory.Agent // whose working memory it is, in a store that knows no agents
+}
+
+// maxExternalTTL bounds how long working memories stay in a store that knows no agents, in seconds.
+const maxExternalTTL = 86_400
+
+// check fails if the place takes no entry with that time to live.
+func (p *place) check(ttl int) error {
+	if p.agent == nil {
+		return nil
+	}
+	if ttl == NoEnd || ttl > maxExternalTTL {
+		return fault.At(fault.Invalid, "ttl_seconds", "must be from 1 to %d in the working memory of an agent, which is kept outside the store", maxExternalTTL)
+	}
+	return p.agent.MustBeActive(fault.Stopped)
 }
 
 // open returns where a namespace is. It fails with fault.NotFound if it is the working memory of an
@@ -78,7 +97,7 @@ func (s *Service) open(ctx context.Context, project, name string) (place, error)
 	}
 	id, ok := strings.CutPrefix(name, AgentPrefix)
 	if !ok {
-		return place{Space{Project: project, Name: name}, Limit{Keys: MaxKeys, Bytes: int64(mb) << 20}, NoEnd}, nil
+		return place{Space{Project: project, Name: name}, Limit{Keys: MaxKeys, Bytes: int64(mb) << 20}, NoEnd, nil}, nil
 	}
 	h, err := s.Agents.Head(ctx, project, id)
 	if err != nil {
@@ -93,7 +112,10 @@ func (s *Service) open(ctx context.Context, project, name string) (place, error)
 	} else {
 		mb = min(mb, DefaultMB)
 	}
-	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL}
+	p := place{Space{Project: project, Agent: id}, Limit{Keys: MaxWorkingKeys, Bytes: int64(mb) << 20}, DefaultWorkingTTL, nil}
+	if s.External {
+		p.Space, p.agent = Space{Project: project, Name: name}, &h.Agent
+	}
 	if own.TTL > 0 {
 		p.ttl = own.TTL
 	}
@@ -169,6 +191,11 @@ func (s *Service) Set(ctx context.Context, project, name string, values ...Value
 	if err != nil {
 		return nil, err
 	}
+	for _, v := range values {
+		if err := p.check(v.TTL); err != nil {
+			return nil, err
+		}
+	}
 	now := s.nowMS()
 	entries := make([]Entry, len(values))
 	for i, v := range values {
@@ -178,9 +205,9 @@ func (s *Service) Set(ctx context.Context, project, name string, values ...Value
 }
 
 // counted runs put, which stores so many bytes, if the project has room for them. Working memories
-// have limits of their own.
+// have limits of their own, and other stores are not counted.
 func (s *Service) counted(p *place, size int64, put func() error) error {
-	if s.Quota == nil || p.Agent != "" {
+	if s.Quota == nil || p.Agent != "" || s.External {
 		return put()
 	}
 	if err := s.Quota.Room(p.Project, 0, size); err != nil {
@@ -250,13 +277,27 @@ func (s *Service) Clear(ctx context.Context, project, name string) (int, error) 
 
 // Names returns the names of a project's namespaces, without those of agents.
 func (s *Service) Names(ctx context.Context, project string) ([]string, error) {
-	return s.Store.KeySpaces(ctx, project)
+	names, err := s.Store.KeySpaces(ctx, project)
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, AgentPrefix) }), err
+}
+
+// ForgetAgent deletes the working memory of an agent that is erased from a store that does not do
+// so by itself.
+func (s *Service) ForgetAgent(ctx context.Context, project, id string) error {
+	if !s.External {
+		return nil
+	}
+	_, err := s.Store.ClearKeys(ctx, Space{Project: project, Name: AgentPrefix + id}, s.nowMS())
+	return err
 }
 
 // EraseProject deletes all namespaces of a project, without those of agents, and returns how many
 // keys there were.
 func EraseProject(ctx context.Context, store Store, project string) (int, error) {
 	names, err := store.KeySpaces(ctx, project)
+	if fault.Is(err, fault.Unsupported) {
+		return store.ClearKeys(ctx, Space{Project: project}, 0)
+	}
 	erased := 0
 	for i := 0; i < len(names) && err == nil; i++ {
 		var n int

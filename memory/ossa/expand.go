@@ -18,6 +18,12 @@ type expander struct {
 	left      int // bytes that may still be put in
 }
 
+// Expand returns a text with its variables replaced, as Validate does, which leaves out secrets.
+func Expand(text string, variables map[string]string) (string, error) {
+	out, _, err := (&expander{variables: variables, left: MaxExpanded}).expand(text)
+	return out, err
+}
+
 // expand returns the text with its variables replaced, and whether it had any. As in a shell, the
 // default replaces a variable that is missing or empty, and may itself hold variables. Values are
 // not expanded again.

@@ -10,6 +10,10 @@ import (
 type Host struct {
 	Store         string // "sqlite", "postgres" or "memory"
 	RetentionDays int64  // how long ended calls are kept; 0 = for ever
+	// KV is the provider that keeps keys and values in place of the store: "redis", "memcached" or
+	// "", for none. Connects is set for the operator's own document, which may name one.
+	KV       string
+	Connects bool
 	// EmbeddingModel is the model of the server's embeddings, "" for none.
 	EmbeddingModel string
 }
@@ -74,14 +78,31 @@ func (h *host) wants(path string) bool {
 }
 
 func (h *host) shortTerm() {
-	if p := h.text("short_term.provider"); p == "redis" || p == "memcached" {
+	p, connection := h.text("short_term.provider"), section(h.given, "short_term", "connection")
+	external := p == "redis" || p == "memcached"
+	connects := h.Connects && external && connection["endpoint"] != nil
+	if external && !connects && h.KV != p {
 		h.note("short_term.provider", "every memory is kept in this server's store, whatever the provider")
 	}
-	if section(h.given, "short_term", "connection") != nil {
-		h.note("short_term.connection", "is not used: the memory is in this server's store")
+	if connection != nil && !connects {
+		h.note("short_term.connection", "is not used: the operator alone connects the server to another one")
+	}
+	if connects && p == "memcached" {
+		h.lacks("list", "search")
 	}
 	if section(h.effective, "short_term", "working_memory")["namespaced"] == false {
 		h.note("short_term.working_memory.namespaced", "each agent has its own working memory")
+	}
+}
+
+// lacks refuses operations that a document requires and its provider cannot do.
+func (h *host) lacks(operations ...string) {
+	required, _ := section(h.given, "provider_interface")["required_operations"].([]any)
+	for i, op := range required {
+		m, _ := op.(map[string]any)
+		if name, _ := m["name"].(string); slices.Contains(operations, name) {
+			h.refuse(fmt.Sprintf("provider_interface.required_operations[%d].name", i), "the provider memcached has no %s", name)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/engine"
 	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/kv/kvtest"
 	"github.com/heardlog/heardlog/memory/postgres"
 	"github.com/heardlog/heardlog/memory/postgres/postgrestest"
 	"github.com/heardlog/heardlog/memory/record"
@@ -37,6 +38,11 @@ func openWith(t *testing.T, o postgres.Options, e engine.Options) *drivers.Postg
 		}
 	})
 	return s
+}
+
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	kvtest.Run(t, false, func(t *testing.T) kv.Store { return open(t, postgres.Options{SealKey: []byte("a long enough secret")}) })
 }
 
 // TestContract is the contract of the store below the engine.

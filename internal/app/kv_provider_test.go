@@ -1,0 +1,86 @@
+package app_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/app"
+	"github.com/heardlog/heardlog/memory/kv/kvtest"
+)
+
+// kvModel writes a memory model whose keys and values are kept by a provider.
+func kvModel(t *testing.T, provider, connection, more string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.yaml")
+	text := "apiVersion: ossa/v0.3.2\nkind: MemoryModel\nlong_term: {enabled: false}\nshort_term:\n  enabled: true\n  provider: " + provider + "\n  connection: " + connection + "\n" + more
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestKeysInRedis: a server whose model names a Redis server keeps keys and working memories there,
+// answers 503 while it is away, and loses nothing.
+//
+// Rules: 004-18, 004-23
+func TestKeysInRedis(t *testing.T) {
+	t.Parallel()
+	redis := kvtest.StartRedis(t)
+	s := start(t, "HEARDLOG_MEMORY_MODEL="+kvModel(t, "redis", `{endpoint: "redis://`+redis.Addr+`", timeout_seconds: 5, retry_policy: {max_attempts: 5, backoff: constant, initial_delay_ms: 10}}`, ""))
+	s.do(http.MethodPut, kvPath("n", "k"), `{"value":{ "x": 1 }}`).ok(nil)
+	s.post(kvPath("n", "sum", "increment"), `{"delta":2.5}`).ok(nil)
+	id := s.joinWorking("ann", "")
+	if e := s.putWorking(id, "w", `{"value":1}`); e.life() != time.Hour {
+		t.Errorf("%+v", e)
+	}
+	s.do(http.MethodPut, kvPath("agent:"+id, "w"), `{"value":1,"ttl_seconds":null}`).refused(http.StatusBadRequest, "InvalidFieldValue", "ttl_seconds")
+	redis.Kill()
+	s.get(kvPath("n", "k")).refused(http.StatusServiceUnavailable, "ServiceUnavailable")
+	redis.Start(t)
+	for s.get(kvPath("n", "k")).status == http.StatusServiceUnavailable {
+	}
+	s.value(kvPath("n", "k"), `{ "x": 1 }`)
+	s.value(kvPath("n", "sum"), `2.5`)
+	s.value(working(id, "w"), `1`)
+	s.post(agent(id, "/leave"), nil).ok(nil)
+	s.do(http.MethodPut, working(id, "w"), `{"value":1}`).refused(http.StatusGone, "TaskNotFound")
+	s.deleted204(agent(id, ""))
+	id2 := s.joinWorking("bob", "")
+	s.get(working(id2, "w")).refused(http.StatusNotFound, "TaskNotFound")
+	page := string(s.get("/metrics").body)
+	for _, event := range []string{"init", "error", "connection_lost", "connection_restored"} {
+		if !strings.Contains(page, `heardlog_kv_provider_events_total{event="`+event+`"}`) {
+			t.Errorf("no event %s is counted", event)
+		}
+	}
+}
+
+// TestProviderRefused: a document that cannot run stops the start, with the field at fault.
+func TestProviderRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ provider, connection, more, want string }{
+		"a secret that is not listed": {"redis", `{endpoint: "127.0.0.1:1", credentials_ref: PATH}`, "", `"PATH" is not listed in HEARDLOG_CREDENTIAL_REFS`},
+		"nobody there":                {"redis", `{endpoint: "redis://127.0.0.1:1"}`, "", "connection.endpoint"},
+		"a list in memcached":         {"memcached", `{endpoint: "127.0.0.1:1"}`, "provider_interface: {required_operations: [{name: list, description: List keys}]}\n", "memcached has no list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := config.Load(func(key string) string {
+				return map[string]string{"HEARDLOG_ADDR": "127.0.0.1:0", "HEARDLOG_STORE": "memory:", "HEARDLOG_MEMORY_MODEL": kvModel(t, tt.provider, tt.connection, tt.more)}[key]
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := app.New(t.Context(), c, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v; want %q", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package kvtest
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Server is a server of a test's own.
+type Server struct {
+	Addr string
+	name string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// StartRedis starts a Redis server that keeps its data on disk before it answers. It takes more
+// arguments of the program.
+func StartRedis(t *testing.T, more ...string) *Server {
+	return startServer(t, "redis-server", func(port string) []string {
+		return append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", ""}, more...)
+	})
+}
+
+// StartMemcached starts a memcached server.
+func StartMemcached(t *testing.T) *Server {
+	return startServer(t, "memcached", func(port string) []string {
+		return []string{"-p", port, "-l", "127.0.0.1", "-U", "0", "-u", "nobody"}
+	})
+}
+
+// startServer starts a program on a free port. One that is not installed is a skip, and a failure
+// in CI.
+func startServer(t *testing.T, name string, args func(port string) []string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is not installed", name)
+		}
+		t.Skipf("%s is not installed", name)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: l.Addr().String(), name: name, args: args(strconv.Itoa(l.Addr().(*net.TCPAddr).Port))}
+	l.Close()
+	t.Cleanup(func() { s.Kill() })
+	s.Start(t)
+	return s
+}
+
+// Start starts the server, again after Kill, and waits until it accepts connections.
+func (s *Server) Start(t *testing.T) {
+	t.Helper()
+	s.cmd = exec.Command(s.name, s.args...)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		c, err := net.Dial("tcp", s.Addr)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s does not accept connections: %v", s.name, err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// Kill ends the server at once, as kill -9 does.
+func (s *Server) Kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}

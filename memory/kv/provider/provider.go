@@ -1,0 +1,357 @@
+// Package provider opens the servers that may keep keys and values in place of the server's own
+// store: Redis, Valkey and memcached. A Provider is a kv.Store that retries, watches the
+// connection, and calls Hooks.
+package provider
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/heardlog/heardlog/internal/fault"
+	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/memory/kv"
+	"github.com/heardlog/heardlog/memory/kv/memcachedkv"
+	"github.com/heardlog/heardlog/memory/kv/rediskv"
+)
+
+// Names are the providers that Open takes, as OSSA documents name them.
+const (
+	Redis     = "redis" // Valkey too
+	Memcached = "memcached"
+)
+
+// Embedded reports whether a provider is the server's own store, which Open does not take.
+func Embedded(name string) bool {
+	return slices.Contains([]string{"", "in_memory", "local_cache", "sqlite", "postgres"}, name)
+}
+
+// Missing returns the operations of OSSA's provider interface that a provider cannot do.
+func Missing(name string) []string {
+	if name == Memcached {
+		return []string{"list", "search"}
+	}
+	return nil
+}
+
+// Config is a provider with its connection.
+type Config struct {
+	Provider    string        // Redis or Memcached
+	Endpoint    string        // host:port, or the URL of a Redis server
+	Credentials secret.String // user:password or password; "" for none
+	PoolSize    int           // connections at most; 0 = 10
+	Timeout     time.Duration // of one try of a call; 0 = 30 s
+	Retry       Retry
+	TLS         TLS
+	Hooks       Hooks
+}
+
+// Retry is when a call that failed is tried again. Increments and other updates of a value are
+// tried once: whether a lost one was stored is not known.
+type Retry struct {
+	MaxAttempts  int           // 0 = 3
+	Backoff      string        // exponential, which is the default, linear or constant
+	InitialDelay time.Duration // 0 = 100 ms
+	MaxDelay     time.Duration // 0 = 10 s
+}
+
+// wait returns how long to wait after a number of tries.
+func (r *Retry) wait(tries int) time.Duration {
+	d := r.InitialDelay
+	switch r.Backoff {
+	case "constant":
+	case "linear":
+		d *= time.Duration(tries)
+	default:
+		d <<= min(tries-1, 20)
+	}
+	return min(d, r.MaxDelay)
+}
+
+// TLS is how a connection is encrypted.
+type TLS struct {
+	Enabled    bool
+	SkipVerify bool   // accept any certificate
+	CA         []byte // PEM of the authorities to trust; nil = those of the system
+	Cert, Key  []byte // PEM of the client's certificate; nil for none
+}
+
+func (t *TLS) config() (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: t.SkipVerify}
+	if len(t.CA) > 0 {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(t.CA) {
+			return nil, errors.New("ssl.ca_cert_ref: holds no certificate in PEM")
+		}
+	}
+	if len(t.Cert) > 0 {
+		pair, err := tls.X509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, errors.New("ssl.client_cert_ref: holds no certificate and key in PEM")
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// Hooks are called when something happens to a provider, one at a time; nil ones are left out. They
+// must be quick. A lost connection is reported once, until it is restored.
+type Hooks struct {
+	OnInit               func()
+	OnShutdown           func()
+	OnError              func(error) // a try of a call failed
+	OnConnectionLost     func(error)
+	OnConnectionRestored func()
+}
+
+func (h Hooks) withDefaults() Hooks {
+	for _, f := range []*func(){&h.OnInit, &h.OnShutdown, &h.OnConnectionRestored} {
+		if *f == nil {
+			*f = func() {}
+		}
+	}
+	for _, f := range []*func(error){&h.OnError, &h.OnConnectionLost} {
+		if *f == nil {
+			*f = func(error) {}
+		}
+	}
+	return h
+}
+
+// store is what Provider needs of a driver.
+type store interface {
+	kv.Store
+	Ping(ctx context.Context) error
+	Close() error
+}
+
+// Provider is an open provider. Create it with Open, and run Run while it is used. Its methods are
+// safe for concurrent use.
+type Provider struct {
+	cfg   Config
+	store store
+	broke chan struct{} // wakes Run
+
+	mu   sync.Mutex // guards lost, and the order of hooks
+	lost bool
+}
+
+var _ kv.Store = (*Provider)(nil)
+
+// Open connects to a provider. Its errors name the field of the document that is wrong.
+func Open(ctx context.Context, c Config) (*Provider, error) {
+	if c.PoolSize == 0 {
+		c.PoolSize = 10
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	if c.Retry.MaxAttempts == 0 {
+		c.Retry.MaxAttempts = 3
+	}
+	if c.Retry.InitialDelay == 0 {
+		c.Retry.InitialDelay = 100 * time.Millisecond
+	}
+	if c.Retry.MaxDelay == 0 {
+		c.Retry.MaxDelay = 10 * time.Second
+	}
+	c.Hooks = c.Hooks.withDefaults()
+	if c.Endpoint == "" {
+		return nil, errors.New("connection.endpoint: is required for the provider " + c.Provider)
+	}
+	encryption, err := c.TLS.config()
+	if err != nil {
+		return nil, err
+	}
+	user, password, both := strings.Cut(c.Credentials.Reveal(), ":")
+	if !both {
+		user, password = "", user
+	}
+	p := &Provider{cfg: c, broke: make(chan struct{}, 1)}
+	switch c.Provider {
+	case Redis:
+		p.store, err = rediskv.Open(rediskv.Options{Address: c.Endpoint, Username: user, Password: password, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption})
+	case Memcached:
+		if password != "" {
+			return nil, errors.New("connection.credentials_ref: the provider memcached takes no credentials")
+		}
+		p.store, err = memcachedkv.Open(memcachedkv.Options{Address: c.Endpoint, Conns: c.PoolSize, Timeout: c.Timeout, TLS: encryption})
+	default:
+		return nil, errors.New("provider: must be redis or memcached, not " + c.Provider)
+	}
+	if err == nil {
+		err = p.store.Ping(ctx)
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "connection.endpoint: the provider "+c.Provider+" does not answer")
+	}
+	c.Hooks.OnInit()
+	return p, nil
+}
+
+// Close closes the connection.
+func (p *Provider) Close() error {
+	p.cfg.Hooks.OnShutdown()
+	return p.store.Close()
+}
+
+// Run asks a lost server whether it is back, until ctx is done, and returns nil.
+func (p *Provider) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.broke:
+		}
+		for tries := 1; p.isLost(); tries++ {
+			wait := time.NewTimer(p.cfg.Retry.wait(tries))
+			select {
+			case <-ctx.Done():
+				wait.Stop()
+				return nil
+			case <-wait.C:
+			}
+			_ = p.try(ctx, p.store.Ping)
+		}
+	}
+}
+
+func (p *Provider) isLost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+// try makes one try of a call and notes whether the server answered.
+func (p *Provider) try(ctx context.Context, call func(context.Context) error) error {
+	within, stop := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer stop()
+	err := call(within)
+	if fault.Is(err, fault.Canceled) && ctx.Err() == nil {
+		err = fault.Wrap(fault.Unavailable, err, "the key-value server did not answer in time")
+	}
+	switch {
+	case fault.Is(err, fault.Unavailable):
+		p.failed(err)
+	case !fault.Is(err, fault.Canceled):
+		p.answered()
+	}
+	return err
+}
+
+func (p *Provider) failed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cfg.Hooks.OnError(err)
+	if p.lost {
+		return
+	}
+	p.lost = true
+	p.cfg.Hooks.OnConnectionLost(err)
+	select {
+	case p.broke <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Provider) answered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost {
+		p.lost = false
+		p.cfg.Hooks.OnConnectionRestored()
+	}
+}
+
+// again makes tries of a call that may be repeated.
+func (p *Provider) again(ctx context.Context, call func(context.Context) error) error {
+	for tries := 1; ; tries++ {
+		err := p.try(ctx, call)
+		if !fault.Is(err, fault.Unavailable) || tries >= p.cfg.Retry.MaxAttempts {
+			return err
+		}
+		wait := time.NewTimer(p.cfg.Retry.wait(tries))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return err
+		case <-wait.C:
+		}
+	}
+}
+
+// PutKeys implements kv.Store.
+func (p *Provider) PutKeys(ctx context.Context, s kv.Space, entries []kv.Entry, limit kv.Limit, nowMS int64) error {
+	return p.again(ctx, func(ctx context.Context) error { return p.store.PutKeys(ctx, s, entries, limit, nowMS) })
+}
+
+// UpdateKey implements kv.Store.
+func (p *Provider) UpdateKey(ctx context.Context, s kv.Space, key string, limit kv.Limit, nowMS int64, decide func(*kv.Entry) (kv.Entry, error)) (e kv.Entry, err error) {
+	err = p.try(ctx, func(ctx context.Context) (err error) {
+		e, err = p.store.UpdateKey(ctx, s, key, limit, nowMS, decide)
+		return err
+	})
+	return e, err
+}
+
+// GetKeys implements kv.Store.
+func (p *Provider) GetKeys(ctx context.Context, s kv.Space, keys []string, nowMS int64) (found []kv.Entry, err error) {
+	err = p.again(ctx, func(ctx context.Context) (err error) {
+		found, err = p.store.GetKeys(ctx, s, keys, nowMS)
+		return err
+	})
+	return found, err
+}
+
+// DeleteKey implements kv.Store.
+func (p *Provider) DeleteKey(ctx context.Context, s kv.Space, key string, nowMS int64) (found bool, err error) {
+	err = p.again(ctx, func(ctx context.Context) (err error) {
+		found, err = p.store.DeleteKey(ctx, s, key, nowMS)
+		return err
+	})
+	return found, err
+}
+
+// ListKeys implements kv.Store.
+func (p *Provider) ListKeys(ctx context.Context, s kv.Space, after string, limit int, nowMS int64) (page kv.Page, err error) {
+	err = p.again(ctx, func(ctx context.Context) (err error) {
+		page, err = p.store.ListKeys(ctx, s, after, limit, nowMS)
+		return err
+	})
+	return page, err
+}
+
+// KeySpaces implements kv.Store.
+func (p *Provider) KeySpaces(ctx context.Context, project string) (names []string, err error) {
+	err = p.again(ctx, func(ctx context.Context) (err error) {
+		names, err = p.store.KeySpaces(ctx, project)
+		return err
+	})
+	return names, err
+}
+
+// ClearKeys implements kv.Store.
+func (p *Provider) ClearKeys(ctx context.Context, s kv.Space, nowMS int64) (n int, err error) {
+	err = p.again(ctx, func(ctx context.Context) (err error) {
+		n, err = p.store.ClearKeys(ctx, s, nowMS)
+		return err
+	})
+	return n, err
+}
+
+// SweepKeys implements kv.Store.
+func (p *Provider) SweepKeys(ctx context.Context, nowMS int64) (n int, err error) {
+	err = p.try(ctx, func(ctx context.Context) (err error) {
+		n, err = p.store.SweepKeys(ctx, nowMS)
+		return err
+	})
+	return n, err
+}
