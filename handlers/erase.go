@@ -26,7 +26,7 @@ type eraseAPI struct {
 type receiptJSON struct {
 	Project  string     `json:"project"`
 	User     string     `json:"user,omitempty"`
-	ErasedAt string     `json:"erased_at"` // RFC 3339, UTC
+	ErasedAt timeMS     `json:"erased_at"`
 	Erased   erasedJSON `json:"erased"`
 	// Shared names agents that were kept because other users spoke there, too.
 	Shared  []string `json:"shared_agents,omitempty"`
@@ -45,7 +45,7 @@ type erasedJSON struct {
 
 func newReceipt(project string, e items.Erased, at time.Time) receiptJSON {
 	return receiptJSON{
-		Project: project, ErasedAt: at.UTC().Format(time.RFC3339), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories, Records: e.Records}, Shared: e.Shared, SharedN: e.SharedN,
+		Project: project, ErasedAt: timeMS(at.UnixMilli()), Erased: erasedJSON{Agents: e.Agents, Memories: e.Memories, Records: e.Records}, Shared: e.Shared, SharedN: e.SharedN,
 	}
 }
 
