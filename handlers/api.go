@@ -29,6 +29,7 @@ import (
 	"github.com/heardlog/heardlog/memory/knowledge"
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/model"
+	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/remember"
 	"github.com/heardlog/heardlog/memory/vector"
@@ -54,6 +55,7 @@ type Config struct {
 	Vectors         *vector.Service
 	Models          *model.Service // nil: there are none, and none can be stored
 	Knowledge       *knowledge.Service
+	Patterns        *pattern.Service
 	Webhooks        *webhook.Service
 	Access          *Access
 	UI              bool          // serve the pages of package page
@@ -135,6 +137,7 @@ type api struct {
 	kv            kvAPI
 	vectors       vectorAPI
 	knowledge     knowledgeAPI
+	patterns      patternAPI
 	conversations conversationAPI
 	evidence      evidenceAPI
 	tails         tailAPI
@@ -169,6 +172,7 @@ func New(c Config) *chi.Mux {
 		mcp:           newMCP(b, c.Origins),
 		kv:            newKVAPI(b, c.KV, c.Memory),
 		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, memory: c.Memory, now: c.Now},
+		patterns:      patternAPI{bodies: b, patterns: c.Patterns, now: c.Now},
 		knowledge:     knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},
 		conversations: conversationAPI{bodies: b, memory: c.Memory, conversations: c.Conversations},
 		evidence:      evidenceAPI{bodies: b, memory: c.Memory, platforms: c.Platforms, events: c.Metrics.evidence},

@@ -94,6 +94,7 @@ var queryParams = map[string][]string{
 	"GET /v1/knowledge":                        {"limit", "cursor"},
 	"GET /v1/knowledge/{base}/entries":         {"limit", "cursor"},
 	"DELETE /v1/knowledge/{base}/entries/{id}": {"if_version"},
+	"GET /v1/patterns":                         {"type"},
 }
 
 // checkParams refuses repeated parameters and those that a call under /v1 does not have. A typo

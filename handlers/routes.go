@@ -195,6 +195,7 @@ func (a *api) projectRoutes(r chi.Router) {
 	r.Delete("/vectors/{collection}/{id}", agora(write, a.vectors.delete))
 
 	a.knowledgeRoutes(r)
+	a.patternRoutes(r)
 
 	r.Post("/memories", agora(write, a.items.add))
 	r.Post("/memories/search", agora(read, a.items.search))

@@ -37,6 +37,7 @@ import (
 	"github.com/heardlog/heardlog/memory/kv"
 	"github.com/heardlog/heardlog/memory/kv/provider"
 	"github.com/heardlog/heardlog/memory/model"
+	"github.com/heardlog/heardlog/memory/pattern"
 	"github.com/heardlog/heardlog/memory/recall"
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
@@ -69,6 +70,7 @@ type App struct {
 	vectors   *vector.Service
 	models    *model.Service
 	knowledge *knowledge.Service
+	patterns  *pattern.Service
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
@@ -201,6 +203,7 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		Vectors:   a.vectors,
 		Models:    a.models,
 		Knowledge: a.knowledge,
+		Patterns:  a.patterns,
 		Remember:  a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,

@@ -1,0 +1,140 @@
+package handlers
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/heardlog/heardlog/memory/pattern"
+)
+
+// patternAPI serves learned patterns.
+type patternAPI struct {
+	bodies
+	patterns *pattern.Service
+	now      func() time.Time
+}
+
+// patternRoutes adds the calls about learned patterns.
+func (a *api) patternRoutes(r chi.Router) {
+	const one = "/patterns/{id}"
+	p := a.patterns
+	r.Get("/patterns", agora(read, p.list))
+	r.Put(one, agora(write, p.put))
+	r.Get(one, agora(read, p.get))
+	r.Delete(one, agora(write, p.delete))
+	r.Post(one+"/feedback", agora(write, p.feedback))
+}
+
+// patternRequest is a pattern to store.
+type patternRequest struct {
+	Type         string   `json:"type" validate:"required"`
+	Content      string   `json:"content" validate:"required"`
+	Weight       *float64 `json:"weight"`
+	HalfLifeDays *int     `json:"half_life_days"`
+}
+
+// patternJSON is a pattern in answers.
+type patternJSON struct {
+	ID           string  `json:"id"`
+	Type         string  `json:"type"`
+	Content      string  `json:"content"`
+	Weight       float64 `json:"weight"`
+	HalfLifeDays int     `json:"half_life_days"`
+	Good         int     `json:"good"`
+	Bad          int     `json:"bad"`
+	CreatedAt    string  `json:"created_at"`
+	UpdatedAt    string  `json:"updated_at"`
+}
+
+func (a patternAPI) show(p *pattern.Pattern) patternJSON {
+	return patternJSON{p.ID, p.Type, p.Content, p.WeightAt(a.now()), p.HalfLifeDays, p.Good, p.Bad, shownTime(p.CreatedMS), shownTime(p.UpdatedMS)}
+}
+
+// put serves PUT /v1/patterns/{id}.
+func (a patternAPI) put(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	in, err := decode[patternRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	p, err := a.patterns.Put(r.Context(), projectOf(r), id, pattern.Settings{
+		Type: in.Type, Content: in.Content, Weight: in.Weight, HalfLifeDays: valueOr(in.HalfLifeDays, pattern.DefaultHalfLife),
+	})
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, a.show(&p))
+}
+
+// get serves GET /v1/patterns/{id}.
+func (a patternAPI) get(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	p, err := a.patterns.Get(r.Context(), projectOf(r), id)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, a.show(&p))
+}
+
+// delete serves DELETE /v1/patterns/{id}.
+func (a patternAPI) delete(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	if err := a.patterns.Delete(r.Context(), projectOf(r), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// list serves GET /v1/patterns.
+func (a patternAPI) list(w http.ResponseWriter, r *http.Request) error {
+	list, err := a.patterns.List(r.Context(), projectOf(r), r.URL.Query().Get("type"))
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Patterns []patternJSON `json:"patterns"`
+	}{[]patternJSON{}}
+	for i := range list {
+		out.Patterns = append(out.Patterns, a.show(&list[i]))
+	}
+	return encode(w, http.StatusOK, out)
+}
+
+// feedbackRequest says how well a pattern has worked.
+type feedbackRequest struct {
+	Outcome string `json:"outcome" validate:"required,oneof=good bad"`
+}
+
+// feedback serves POST /v1/patterns/{id}/feedback.
+func (a patternAPI) feedback(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	in, err := decode[feedbackRequest](a.bodies, w, r, true)
+	if err != nil {
+		return err
+	}
+	m, err := a.patterns.Feedback(r.Context(), projectOf(r), id, in.Outcome)
+	if err != nil {
+		return err
+	}
+	return encode(w, http.StatusOK, struct {
+		Pattern   patternJSON `json:"pattern"`
+		OldWeight float64     `json:"old_weight"`
+		NewWeight float64     `json:"new_weight"`
+		Why       string      `json:"why"`
+	}{a.show(&m.Pattern), m.Old, m.New, m.Why})
+}
