@@ -112,7 +112,7 @@ func (a patternAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return encode(w, http.StatusOK, out)
 }
 
-// feedbackRequest says how well a pattern has worked.
+// feedbackRequest is a report on a pattern.
 type feedbackRequest struct {
 	Outcome string `json:"outcome" validate:"required,oneof=good bad"`
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/heardlog/heardlog/memory/redact"
 )
 
-// newKnowledge creates the services of knowledge bases and of learned patterns. The bases' indexes take half as much memory as
-// those of vector collections.
+// newKnowledge creates the services of knowledge bases and of learned patterns. The indexes of
+// bases take half as much memory as those of vector collections.
 func (a *App) newKnowledge() {
 	records := quota.Records{Store: a.store, Keeper: a.quota}
 	redactor := func(project string) *redact.Redactor { return a.service.Redactor(&memory.Agent{Project: project}) }
