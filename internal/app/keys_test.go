@@ -381,6 +381,9 @@ func TestScopes(t *testing.T) {
 			if scope == access.Admin {
 				t.Errorf("%s %s is closed to admin: %s", method, route, got.body)
 			}
+			if method == http.MethodHead { // its answers have no body
+				got = s.do(http.MethodGet, path, nil, bearer(k)...)
+			}
 			_, words, _ := strings.Cut(string(got.body), "with the scope ")
 			words, _, _ = strings.Cut(words, ";")
 			if needed != "" && needed != words {
