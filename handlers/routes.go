@@ -126,6 +126,9 @@ func (a *api) agentRoutes(r chi.Router, kind joinKind) {
 		r.Get("/messages", h(read, a.messages.list))
 		r.Get("/events", h(read, a.keys.access.whileValid(a.tails.stream)))
 
+		if kind == joinV1 {
+			r.Get("/turns/{turn_id}/requests", h(read, a.messages.told))
+		}
 		r.Post("/context", h(read, a.context.build))
 		r.Get("/snapshot", h(read, a.context.snapshot))
 		r.Put("/snapshot", h(write, a.context.restore))

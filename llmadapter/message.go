@@ -16,6 +16,8 @@ type Message struct {
 	ToolCallID string
 	Name       string
 
+	Seq int64 // its place in the ledger, 0 if it has none; not sent
+
 	// Entry is what the ledger adds in the custom form; it may be nil.
 	Entry *Entry
 	// Raw is the object as the client sent it. The custom form takes unknown members from it.

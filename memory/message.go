@@ -223,6 +223,9 @@ type Rare struct {
 	// Recalled are the IDs of what long-term memory added to the prompt; nil for nothing. The list
 	// is shared: do not change it.
 	Recalled *[]string `json:"recalled,omitempty"`
+	// Told is what the model was given for the answer; nil if that was not recorded. It is shared:
+	// do not change it.
+	Told *Told `json:"told,omitempty"`
 	// WithThoughts is all that the model produced, if that includes what it thought: Generated,
 	// Sent and Content leave thoughts out, since they are not spoken.
 	WithThoughts string `json:"with_thoughts,omitempty"`

@@ -77,6 +77,21 @@ func (m *Message) Recalled() []string {
 	return *m.Rare.Recalled
 }
 
+// Told returns Rare.Told, or nil.
+func (m *Message) Told() *Told {
+	if m.Rare == nil {
+		return nil
+	}
+	return m.Rare.Told
+}
+
+// DropTold removes Told, which belongs to one place in one ledger.
+func (m *Message) DropTold() {
+	if m.Told() != nil {
+		m.Amend(func(r *Rare) { r.Told = nil })
+	}
+}
+
 // Produced returns all that the model produced, its thoughts included.
 func (m *Message) Produced() string {
 	if m.Rare != nil && m.WithThoughts != "" {

@@ -130,12 +130,15 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 	q.setUpstream(t)
 	a := &attempt{Runner: q.Runner, target: t, turn: q.ctx, ctx: q.ctx, ticket: ticket}
 	call := q.prepare(a, more)
+	sent := q.since(q.cfg.Now())
+	q.recordTold(call)
 	res, err := q.cfg.Client.Do(a.ctx, call)
 	trouble := llmadapter.TroubleOf(err)
 	if err == nil {
 		body := &meter{res.Body, &q.timing, q.cfg.Now}
 		res.Body, a.res = body, res
 		if err = a.check(more); err == nil {
+			q.tried(sent, t.name, nil)
 			return a, llmadapter.None, nil
 		}
 		trouble = llmadapter.TroubleOf(err).After2xx()
@@ -144,6 +147,7 @@ func (q *asker) try(t *target, ticket breaker.Ticket) (*attempt, llmadapter.Trou
 		q.bytes.Store(0)
 	}
 	q.trace.failed(q.exchange, err)
+	q.tried(sent, t.name, err)
 	a.watch.Stop()
 	if a.cancel != nil {
 		a.cancel(nil)

@@ -28,6 +28,7 @@ type prompt struct {
 	// tools runs the tools of the memory; nil offers none.
 	tools toolbox.Run
 	hide  *redact.Redactor
+	told  []int64 // Seq of each message of the ledger in the last body, in order
 }
 
 // newPrompt returns the prompt of a turn that has begun; p is nil without a client.
@@ -59,10 +60,12 @@ func (p *prompt) body(t *target) []byte {
 	if p.plan != nil {
 		req = p.plan.req
 	}
+	list := p.hidden(p.withMemory(p.messages(t.custom), t.custom))
+	p.noteTold(list)
 	a := llmadapter.Assembly{
 		Summary: p.summary(),
 		System:  p.llm.SystemMessages, Variables: p.llm.Variables, Request: req,
-		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: p.hidden(p.withMemory(p.messages(t.custom), t.custom)), Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
+		Trailing: p.turn.Unsolicited, InPlace: p.reconciles(), Messages: list, Custom: t.custom, TurnID: p.turn.TurnID, TimestampMS: p.arrivedMS,
 		Params: p.llm.Params, Model: p.llm.Model, OnlyModel: t.model, Stream: req == nil,
 	}
 	return a.Append(make([]byte, 0, 4<<10)) // enough for most

@@ -91,6 +91,9 @@ func (v texts) correct(in *llmadapter.Incoming, s *memory.Message, i int, more s
 		m = fromMemory(s, true)
 		m.Content, m.Raw = content, raw
 	}
+	if s != nil {
+		m.Seq = s.Seq
+	}
 	// Its own fields may say when it was said, by whom, and how much of it.
 	if s == nil && v.Changes() {
 		if own, err := toMemory(in, i, false); err == nil {
@@ -144,7 +147,7 @@ func (p *plan) pairNew(recent []memory.Message, into map[int]*memory.Message) {
 // fromMemory returns a message of the ledger for an upstream. With custom, it has all fields.
 func fromMemory(m *memory.Message, custom bool) llmadapter.Message {
 	out := llmadapter.Message{
-		Role: string(m.WireRole()), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
+		Seq: m.Seq, Role: string(m.WireRole()), Text: m.Content, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Name: m.ToolName,
 	}
 	if len(m.Parts) > 0 {
 		out.Content = m.Parts

@@ -67,6 +67,9 @@ func (p *prompt) applyWindow(list []llmadapter.Message) []llmadapter.Message {
 			continue
 		}
 		m := llmadapter.Message{Role: string(e.Message.Role), Text: e.Message.Text, ToolCalls: e.Message.ToolCalls, ToolCallID: e.Message.ToolCallID, Name: e.Message.ToolName}
+		if e.Index >= 0 {
+			m.Seq = list[e.Index].Seq
+		}
 		if len(e.Message.Parts) > 0 {
 			m.Content = e.Message.Parts
 		}

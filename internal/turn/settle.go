@@ -23,7 +23,9 @@ type answer struct {
 	relay    llmadapter.Relay // its Mu guards what follows, too
 	upstream string           // name of the upstream that answers, or was asked last
 	settling bool             // settle was called
-	drained  bool             // the client is gone and the upstream is still read
+	tries    []memory.Try
+	told     <-chan *memory.Told // what the model was given by the last attempt; nil for nothing
+	drained  bool                // the client is gone and the upstream is still read
 	// Set with drained; closed when relay.Record has all that the client was sent.
 	sentAll <-chan struct{}
 
@@ -88,6 +90,7 @@ func (x *exchange) settle(err error, f *memory.Failure, failureText string) erro
 	token, sentence := rec.FirstTokenAt, rec.FirstSentenceAt
 	x.answer.relay.Mu.Unlock()
 	defer close(x.answer.settled)
+	out.Told = x.answer.record()
 
 	x.metrics.times(&x.timing, token, sentence)
 	label := Outcome(err)

@@ -440,6 +440,9 @@ func (a Answer) message(now int64) memory.Message {
 	if a.Upstream != "" || a.Filler != "" || a.WithThoughts != "" {
 		m.Rare = &memory.Rare{Upstream: a.Upstream, Filler: a.Filler, WithThoughts: a.WithThoughts}
 	}
+	if a.Told != nil {
+		m.Amend(func(r *memory.Rare) { r.Told = a.Told })
+	}
 	if len(a.Recalled) > 0 {
 		m.Amend(func(r *memory.Rare) { r.Recalled = &a.Recalled })
 	}

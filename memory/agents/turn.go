@@ -137,6 +137,9 @@ type Turn struct {
 // states. It is for correcting a client's own list. Each call makes a new list.
 func (t *Turn) Recent() []memory.Message { return slices.Concat(t.stored, t.added) }
 
+// Added returns the messages that this call brought.
+func (t *Turn) Added() []memory.Message { return t.added }
+
 // Release drops Context, Summary and the messages of Recent. Answers may take minutes, and
 // thousands of them would keep these in memory.
 func (t *Turn) Release() { t.Context, t.stored, t.added, t.Summary = nil, nil, nil, "" }
@@ -168,6 +171,7 @@ type Answer struct {
 	Upstream   string // Message.Upstream
 	Filler     string // Message.Filler
 	Recalled   []string
+	Told       *memory.Told
 }
 
 // Turns is what package turn needs of the Service; it is stated here to show the contract in one

@@ -168,7 +168,7 @@ func (r *contents) rewritten(d rewriting, counter window.Counter) (Trimmed, []me
 	for _, i := range d.keep {
 		m := r.stored[i]
 		if copies {
-			m.Amend(func(rare *memory.Rare) { rare.CopyOf = m.Seq })
+			m.Amend(func(rare *memory.Rare) { rare.CopyOf, rare.Told = m.Seq, nil })
 		}
 		list = append(list, m)
 		units += counter.Size(&r.views[i])

@@ -196,7 +196,7 @@ func (s *snapshot) page(q memory.MessageQuery) ([]memory.Message, bool) {
 	at, _ := s.find(q.AfterSeq + 1)
 	var out []memory.Message
 	for i := at; i < len(s.tail) && len(out) < q.Limit; i++ {
-		if m := &s.tail[i]; m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) {
+		if m := &s.tail[i]; m.Rev > q.AfterRev && (!q.HistoryOnly || m.InHistory()) && (q.Turn == nil || *q.Turn == m.TurnID) {
 			out = append(out, *m)
 		}
 	}

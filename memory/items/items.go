@@ -411,12 +411,37 @@ func (s Service) removeMessages(ctx context.Context, k ledger, seqs []int64) (n 
 			}
 			c.Replace = append(c.Replace, tombstone(&m, h.Rev+1))
 		}
-		return c, nil
+		return c, dropTold(view, &c)
 	})
 	if fault.Is(err, fault.NotFound) { // erased in the meantime
 		return 0, nil
 	}
 	return n, err
+}
+
+// dropTold removes the records of what models were given that name a removed message: they may have
+// words of it.
+func dropTold(view memory.AgentView, c *memory.Change) error {
+	if len(c.Replace) == 0 {
+		return nil
+	}
+	h := view.Head()
+	list, err := view.Last(int(h.NextSeq))
+	if err != nil {
+		return err
+	}
+	gone := make(map[int64]bool, len(c.Replace))
+	for i := range c.Replace {
+		gone[c.Replace[i].Seq] = true
+	}
+	for _, m := range list {
+		if t := m.Told(); t != nil && !gone[m.Seq] && slices.ContainsFunc(t.Needs(), func(seq int64) bool { return gone[seq] }) {
+			m.DropTold()
+			m.Rev = h.Rev + 1
+			c.Replace = append(c.Replace, m)
+		}
+	}
+	return nil
 }
 
 // tombstone returns what clearing leaves of the message: its place, its ID and its order, without

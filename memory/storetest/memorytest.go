@@ -202,7 +202,12 @@ func fullMessage(seq, rev int64) memory.Message {
 		Usage: raw(`{"total_tokens":12}`), UpstreamID: "chatcmpl-1",
 		Status: memory.Discarded, Chars: 23,
 		Rare: &memory.Rare{
-			InterruptMSFrom: memory.AudioMS, InterruptByFrom: memory.VendorText, UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.", WithThoughts: "<think>Hm.</think>Hi.",
+			InterruptMSFrom: memory.AudioMS, InterruptByFrom: memory.VendorText, UnheardTokens: 7, Upstream: "spare", Filler: "Let me see.",
+			Told: &memory.Told{
+				Base: 2, Resent: true, Policy: memory.Limits{Strategy: "summarize", MaxMessages: 5, MaxTokens: 900}, URL: "https://llm.example/v1",
+				Tries: []memory.Try{{Upstream: "primary", SentMS: 1, Error: "503"}, {Upstream: "spare", SentMS: 90}}, Sum: "00ff",
+				Texts: []memory.ToldText{{Text: "{\"messages\":[\u2028é"}, {Of: 1, At: 2, Sum: 1<<32 - 1}}, Parts: []int64{0, -1, 1, 17, 65535, 1},
+			}, WithThoughts: "<think>Hm.</think>Hi.",
 			Scope: memory.Scope{UserID: "u\"1", SessionID: "s", TaskID: "t"}, Importance: &importance, Category: "episodic",
 			Item: &memory.Item{ID: "0123456789abcdef0123456789abcdef", AgentID: "a", Extra: raw(`{"k":[1.50]}`), UpdatedMS: 9, IsError: true},
 			Raw:  `{"role":"assistant", "n":1.50,"s":"\u00e9<&>"}`,

@@ -1,0 +1,156 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/heardlog/heardlog/memory"
+)
+
+// Limits of Told: how many answers of a turn it returns, and how many messages that were left out,
+// the newest ones each.
+const (
+	MaxToldAnswers = 20
+	MaxLeftOut     = 100
+	leftOutWithin  = 1000 // messages before the answer that are looked through
+)
+
+// Told is what the LLM was given for one answer.
+type Told struct {
+	Answer memory.Message // has a Told
+	Body   []byte         // of the request
+	Exact  bool           // Body is what was sent
+	// Messages are those of the body, empty if too much of it is gone.
+	Messages []ToldMessage
+	LeftOut  []LeftOut
+}
+
+// ToldMessage is one message of a request.
+type ToldMessage struct {
+	JSON    json.RawMessage
+	Seqs    []int64 // of the messages of the ledger in it
+	Changed bool    // the ledger no longer has the text that was told
+}
+
+// LeftOut is a message of the ledger that the LLM was not given.
+type LeftOut struct {
+	memory.Message
+	Reason string // see leftOutReason
+}
+
+// Told returns what the LLM was given in one turn, oldest answer first. It returns fault.NotFound
+// if there is no such agent, and nothing for a turn without a record.
+func (s *Service) Told(ctx context.Context, project, id string, turn int64) ([]Told, error) {
+	if _, err := s.Head(ctx, project, id); err != nil {
+		return nil, err
+	}
+	msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{Turn: &turn, Limit: 1000})
+	if err != nil {
+		return nil, err
+	}
+	msgs = slices.DeleteFunc(msgs, func(m memory.Message) bool { return m.Told() == nil })
+	out := make([]Told, 0, len(msgs))
+	for _, m := range msgs[max(0, len(msgs)-MaxToldAnswers):] {
+		t, err := s.toldFor(ctx, project, id, m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// toldFor returns what the LLM was given for an answer.
+func (s *Service) toldFor(ctx context.Context, project, id string, answer memory.Message) (Told, error) {
+	const page = 1000
+	needs := append(answer.Told().Needs(), max(1, answer.Seq-leftOutWithin))
+	slices.Sort(needs)
+	found := map[int64]*memory.Message{}
+	for read := int64(0); len(needs) > 0; needs = needs[1:] {
+		if needs[0] <= read {
+			continue
+		}
+		msgs, err := s.Messages(ctx, project, id, memory.MessageQuery{AfterSeq: needs[0] - 1, Limit: page})
+		if err != nil {
+			return Told{}, err
+		}
+		for i := range msgs {
+			found[msgs[i].Seq], read = &msgs[i], msgs[i].Seq
+		}
+		if len(msgs) < page { // that was the end
+			break
+		}
+	}
+	t := Told{Answer: answer}
+	var said []memory.ToldPart
+	t.Body, said, t.Exact = answer.Told().Body(func(seq int64) *memory.Message { return found[seq] })
+	t.Messages = messagesOf(t.Body, said)
+	for _, p := range said {
+		delete(found, p.Seq)
+	}
+	for seq, m := range found {
+		if seq < answer.Seq && seq >= answer.Seq-leftOutWithin {
+			t.LeftOut = append(t.LeftOut, LeftOut{*m, leftOutReason(m, answer.Told())})
+		}
+	}
+	slices.SortFunc(t.LeftOut, func(a, b LeftOut) int { return int(a.Seq - b.Seq) })
+	t.LeftOut = t.LeftOut[max(0, len(t.LeftOut)-MaxLeftOut):]
+	return t, nil
+}
+
+// messagesOf returns the messages of a request's body, or nothing if it is not whole JSON.
+func messagesOf(body []byte, said []memory.ToldPart) []ToldMessage {
+	out := []ToldMessage{}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if !json.Valid(body) {
+		return out
+	}
+	_, _ = d.Token() // the body is valid, so these do not fail
+	for d.More() {
+		if name, _ := d.Token(); name != "messages" {
+			_ = d.Decode(new(json.RawMessage))
+			continue
+		}
+		for _, _ = d.Token(); d.More(); {
+			var m ToldMessage
+			_ = d.Decode(&m.JSON)
+			for len(said) > 0 && said[0].Offset < int(d.InputOffset()) {
+				if said[0].Offset >= 0 {
+					m.Changed = m.Changed || said[0].Changed
+					if !slices.Contains(m.Seqs, said[0].Seq) {
+						m.Seqs = append(m.Seqs, said[0].Seq)
+					}
+				}
+				said = said[1:]
+			}
+			out = append(out, m)
+		}
+		break
+	}
+	return out
+}
+
+// leftOutReason returns why the LLM was not given a message: its state, or cleared (it had left the
+// memory), instruction (a stored system message), platform (the platform's own list did not have
+// it) or limit (the policy's).
+func leftOutReason(m *memory.Message, t *memory.Told) string {
+	switch {
+	case m.State == memory.Unplayed:
+		return "unheard"
+	case m.State != memory.Final:
+		return string(m.State)
+	case m.Status != memory.Accepted:
+		return string(m.Status)
+	case m.Seq < t.Base:
+		return "cleared"
+	case m.Role.Instructs():
+		return "instruction"
+	case !m.InMemory():
+		return string(memory.Empty)
+	case t.Resent && t.Policy == (memory.Limits{}):
+		return "platform"
+	}
+	return "limit"
+}
