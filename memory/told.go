@@ -57,9 +57,9 @@ type Try struct {
 // has.
 type ToldText struct {
 	Text string `json:"text,omitempty"`
-	Of   int64  `json:"of,omitempty"` // Seq of the answer with the text
-	At   int    `json:"at,omitempty"` // its index there
-	Sum  uint32 `json:"sum,omitempty"`
+	Of   int64  `json:"of,omitempty"`  // Seq of the answer with the text
+	At   int    `json:"at,omitempty"`  // its index there
+	Sum  int64  `json:"sum,omitempty"` // CRC-32 of the text
 }
 
 // The fields of a message that a Told refers to.
@@ -176,7 +176,7 @@ func (r *recorder) add(s string) {
 
 // shared returns a text, or where an earlier answer has it.
 func (r *recorder) shared(s string) ToldText {
-	sum := crc32.ChecksumIEEE([]byte(s))
+	sum := int64(crc32.ChecksumIEEE([]byte(s)))
 	if r.last != nil && len(s) >= minShared {
 		for i, had := range r.last.Told().Texts {
 			switch {

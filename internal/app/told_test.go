@@ -191,17 +191,17 @@ func TestToldErased(t *testing.T) {
 	t.Parallel()
 	llm, base := upstream(t, fake.Script{Answer: "At nine."})
 	s := start(t, "HEARDLOG_LLM_URL="+base)
-	id := s.join("n", map[string]any{"heardlog": map[string]any{"scope": map[string]any{"user_id": "u1"}}})
+	id := s.join("n", nil)
 	path := agent(id, "/chat/completions")
-	s.chat(path, "My code is canary.", true).ok(nil)
+	s.chat(path, "When?", true).ok(nil)
+	s.remember("human", "My code is canary.", `"user_id":"u","task_id":"t1","agent_id":"`+id+`"`, "")
 	s.chat(path, "And then?", true).ok(nil)
 	s.wantTold(llm, id, 2)
-	s.post("/v1/memories/clear", map[string]any{"scope": map[string]any{"user_id": "u1"}}).ok(nil)
-	for turn := range int64(2) {
-		for _, r := range s.requests(id, turn) {
-			t.Errorf("a removed message is in %s", r.Body)
-		}
+	if !strings.Contains(sentUp(llm), "canary") {
+		t.Fatalf("the model was not told: %s", sentUp(llm))
 	}
+	s.post(memoriesPath+"/clear", `{"scope":"task","user_id":"u","task_id":"t1"}`).ok(nil)
+	s.wantTold(llm, id, 1)
 	id = s.join("n2", nil)
 	path = agent(id, "/chat/completions")
 	s.pause(id, `{}`)
