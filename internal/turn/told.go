@@ -2,6 +2,7 @@ package turn
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/llmadapter"
@@ -57,7 +58,8 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 		if hide != nil {
 			body = hide.JSON(body)
 		}
-		t.URL = secret.MaskURL(call.URL)
+		address, _, _ := strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
+		t.URL = address
 		if !t.Record(call.Secrets().Scrub(body), said, last) {
 			t = nil
 		}
