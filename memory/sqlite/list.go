@@ -47,9 +47,7 @@ func agentParts(q *memory.AgentQuery) (parts []agentPart) {
 	} else {
 		for _, st := range statuses {
 			p := agentPart{where: "a.project = ? AND a.status = ?", args: []any{q.Project, int64(st)}, start: "a.start_ms", no: "a.no"}
-			index, also := agentIndex(q, st)
-			p.from = "agent a INDEXED BY " + index
-			p.where += also
+			p.from = "agent a INDEXED BY " + agentIndex(q)
 			parts = append(parts, p)
 		}
 	}
@@ -71,18 +69,16 @@ func agentParts(q *memory.AgentQuery) (parts []agentPart) {
 	return parts
 }
 
-// agentIndex returns the index for a list of one status, and the condition that SQLite wants to see
-// before it uses a partial index. Without statistics SQLite would choose any index.
-func agentIndex(q *memory.AgentQuery, st memory.Status) (index, also string) {
+// agentIndex returns the index for a list of one status. Without statistics SQLite would choose any
+// index.
+func agentIndex(q *memory.AgentQuery) string {
 	switch {
-	case q.Name != "" && st.Ended():
-		return "agent_ended_name", " AND a.status IN (4, 6) AND a.name <> ''"
 	case q.Name != "":
-		return "agent_live_name", " AND a.status NOT IN (4, 6) AND a.name <> ''"
+		return "agent_name_start"
 	case q.Channel != "":
-		return "agent_channel", ""
+		return "agent_channel"
 	}
-	return "agent_state_start", ""
+	return "agent_state_start"
 }
 
 // listArg returns a list as an argument for json_each, so that the text of a statement does not

@@ -48,6 +48,7 @@ CREATE INDEX agent_live ON agent (no) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_live_project ON agent (project) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_ended ON agent (stop_ms, no) WHERE status IN (4, 6);
 CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN (4, 6) AND name <> '';
+CREATE INDEX agent_name_start ON agent (project, name, status, start_ms, no);
 CREATE INDEX agent_status ON agent (status);
 CREATE INDEX agent_state_start ON agent (project, status, start_ms, no);
 CREATE INDEX agent_channel ON agent (project, channel, start_ms, no);

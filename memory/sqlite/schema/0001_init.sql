@@ -37,6 +37,7 @@ CREATE UNIQUE INDEX agent_join_key ON agent (project, join_key) WHERE join_key <
 CREATE INDEX agent_live ON agent (project) WHERE status NOT IN (4, 6);
 CREATE INDEX agent_ended ON agent (stop_ms) WHERE status IN (4, 6);
 CREATE INDEX agent_ended_name ON agent (project, name, stop_ms) WHERE status IN (4, 6) AND name <> '';
+CREATE INDEX agent_name_start ON agent (project, name, status, start_ms);
 CREATE INDEX agent_state_start ON agent (project, status, start_ms);
 CREATE INDEX agent_channel ON agent (project, channel, start_ms, status);
 
