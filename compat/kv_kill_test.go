@@ -1,0 +1,118 @@
+package compat_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// kvClient stores keys until the server is gone, and notes what was acknowledged. Each round, a
+// call may have been stored whose answer never came.
+type kvClient struct {
+	name string
+	sets int // keys name-0, name-1, … are stored
+	adds int // increments that were acknowledged
+	sent int // increments that were sent
+}
+
+// call makes a call to the server and reports whether it was acknowledged, and with what.
+func (c *kvClient) call(base, method, path, body string) (string, bool) {
+	r, err := http.NewRequest(method, base+"/v1/kv/"+path, strings.NewReader(body))
+	if err != nil {
+		return "", false
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", false
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	return string(b), err == nil && answer.StatusCode == http.StatusOK
+}
+
+// run stores until a call fails; each time a key, a batch of two, and an increment.
+func (c *kvClient) run(base string) {
+	for {
+		if _, ok := c.call(base, "PUT", fmt.Sprintf("set/%s-%d", c.name, c.sets), fmt.Sprintf(`{"value":%d}`, c.sets)); !ok {
+			return
+		}
+		if _, ok := c.call(base, "POST", "batch/batch/set", fmt.Sprintf(`{"entries":[{"key":"%[1]s-%[2]d","value":%[2]d},{"key":"%[1]s-%[2]d+","value":%[2]d}]}`, c.name, c.sets)); !ok {
+			return
+		}
+		c.sets++
+		c.sent++
+		if _, ok := c.call(base, "POST", "sum/"+c.name+"/increment", `{}`); !ok {
+			return
+		}
+		c.adds++
+	}
+}
+
+// TestKillKeys kills the server repeatedly during set, batch/set and increment. Nothing acknowledged
+// is lost, no batch is there in part, and no sum is wrong.
+func TestKillKeys(t *testing.T) {
+	t.Parallel()
+	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}
+	var clients []*kvClient
+	for i := range 6 {
+		clients = append(clients, &kvClient{name: fmt.Sprint("c", i)})
+	}
+	for range 8 {
+		s := start(t, env...)
+		before := clients[0].sets
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			wg.Go(func() { c.run(s.url) })
+		}
+		for clients[0].reached(s.url, before+20) != nil {
+		}
+		s.kill()
+		wg.Wait()
+		s = start(t, env...)
+		for _, c := range clients {
+			c.check(t, s.url)
+		}
+		s.kill()
+	}
+}
+
+// reached returns an error until a key was stored.
+func (c *kvClient) reached(base string, n int) error {
+	if _, ok := c.call(base, "GET", fmt.Sprintf("set/%s-%d", c.name, n), ""); !ok {
+		return fmt.Errorf("not yet")
+	}
+	return nil
+}
+
+func (c *kvClient) check(t *testing.T, base string) {
+	t.Helper()
+	for i := range c.sets {
+		for _, path := range []string{fmt.Sprintf("set/%s-%d", c.name, i), fmt.Sprintf("batch/%s-%d", c.name, i), fmt.Sprintf("batch/%s-%d+", c.name, i)} {
+			if got, ok := c.call(base, "GET", path, ""); !ok || !strings.Contains(got, fmt.Sprintf(`"value":%d}`, i)) {
+				t.Errorf("%s is lost: %s", path, got)
+			}
+		}
+	}
+	_, first := c.call(base, "GET", fmt.Sprintf("batch/%s-%d", c.name, c.sets), "")
+	_, second := c.call(base, "GET", fmt.Sprintf("batch/%s-%d+", c.name, c.sets), "")
+	if first != second {
+		t.Errorf("a batch of %s is there in part", c.name)
+	}
+	if c.sent == 0 {
+		return
+	}
+	got, _ := c.call(base, "GET", "sum/"+c.name, "")
+	acked, sent := strings.Contains(got, fmt.Sprintf(`"value":%d}`, c.adds)), strings.Contains(got, fmt.Sprintf(`"value":%d}`, c.sent))
+	if !acked && !sent {
+		t.Errorf("the sum of %s is %s; %d were acknowledged, %d sent", c.name, got, c.adds, c.sent)
+	}
+	if sent {
+		c.adds = c.sent
+	} else {
+		c.sent = c.adds
+	}
+}
