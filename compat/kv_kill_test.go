@@ -52,8 +52,8 @@ func (c *kvClient) run(base string) {
 	}
 }
 
-// TestKillKeys kills the server repeatedly during set, batch/set and increment. Nothing acknowledged
-// is lost, no batch is there in part, and no sum is wrong.
+// TestKillKeys kills the server repeatedly during set, batch/set and increment. Nothing
+// acknowledged is lost, no batch is there in part, and no sum is wrong.
 func TestKillKeys(t *testing.T) {
 	t.Parallel()
 	env := []string{"HEARDLOG_STORE=sqlite:" + filepath.Join(t.TempDir(), "heardlog.db"), "HEARDLOG_SECRET_KEY=a key that is long enough"}

@@ -369,6 +369,12 @@ func TestScopes(t *testing.T) {
 	fill := strings.NewReplacer("{appid}", "p1", "{id}", "x", "{platform}", "vapi", "{key}", "k", "{user}", "nobody", "{project}", "not-this-one", "{secret_id}", "y", "{token}", "z", "{file}", "page.css")
 	err := chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		path := fill.Replace(route)
+		if method == http.MethodHead { // without a body, its answers do not name the scope
+			if got := s.do(method, path, nil, bearer(keys[access.Webhooks])...); got.status != http.StatusForbidden {
+				t.Errorf("%s %s with %s: %d", method, route, access.Webhooks, got.status)
+			}
+			return nil
+		}
 		var needed string
 		for scope, k := range keys {
 			got := s.do(method, path, nil, bearer(k)...)
