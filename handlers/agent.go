@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -30,6 +31,7 @@ type agentAPI struct {
 	remember   *remember.Service // nil remembers nothing
 	models     *model.Service
 	kv         *kv.Service
+	joined     func(ctx context.Context, a *memory.Agent) error
 	remembers  memory.Remember // the settings of joins that do not say
 	now        func() time.Time
 	defaultLLM bool // the server has an LLM for agents without one

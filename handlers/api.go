@@ -23,6 +23,7 @@ import (
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/archive"
 	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/checkpoint"
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/facts"
 	"github.com/heardlog/heardlog/memory/items"
@@ -53,6 +54,7 @@ type Config struct {
 	Conversations   kv.Conversations
 	KV              *kv.Service
 	Vectors         *vector.Service
+	Checkpoints     *checkpoint.Service
 	Models          *model.Service // nil: there are none, and none can be stored
 	Knowledge       *knowledge.Service
 	Patterns        *pattern.Service
@@ -63,6 +65,8 @@ type Config struct {
 	Audit           *access.Audit // records administrative acts; nil = none
 	Log             zerolog.Logger
 	Metrics         *Metrics
+	// Joined is called after each join, and fails it; nil does nothing.
+	Joined func(ctx context.Context, a *memory.Agent) error
 	// Ready returns why the server cannot take work, nil if it can.
 	Ready       func(ctx context.Context) error
 	MetricsPage http.Handler     // serves /metrics
@@ -106,6 +110,9 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Joined == nil {
+		c.Joined = func(context.Context, *memory.Agent) error { return nil }
+	}
 	if c.Models == nil {
 		c.Models = &model.Service{}
 	}
@@ -135,6 +142,7 @@ type api struct {
 	callers       callerAPI
 	mcp           *mcpAPI
 	kv            kvAPI
+	checkpoints   checkpointAPI
 	vectors       vectorAPI
 	knowledge     knowledgeAPI
 	patterns      patternAPI
@@ -160,7 +168,7 @@ func New(c Config) *chi.Mux {
 		Memory: c.Memory, Encode: encodeLedgerEntry, Limits: c.Tail, Metrics: c.Metrics.tail, Log: c.Log, Now: c.Now, Done: c.Done,
 	})
 	a := &api{
-		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
+		agents:        agentAPI{bodies: b, kv: c.KV, memory: c.Memory, callers: c.Callers, recall: c.Recall, remember: c.Remember, models: c.Models, joined: c.Joined, remembers: c.RememberDefault, now: c.Now, defaultLLM: c.DefaultLLM, platforms: c.Platforms},
 		speech:        speechAPI{bodies: b, memory: c.Memory, turns: c.Answers},
 		messages:      messageAPI{bodies: b, memory: c.Memory, now: c.Now, historyBytes: c.Metrics.history},
 		context:       contextAPI{bodies: b, remember: c.Remember, memory: c.Context, now: c.Now},
@@ -171,6 +179,7 @@ func New(c Config) *chi.Mux {
 		callers:       callerAPI{bodies: b, callers: c.Callers, now: c.Now},
 		mcp:           newMCP(b, c.Origins),
 		kv:            newKVAPI(b, c.KV, c.Memory),
+		checkpoints:   checkpointAPI{bodies: b, checkpoints: c.Checkpoints},
 		vectors:       vectorAPI{bodies: b, vectors: c.Vectors, memory: c.Memory, now: c.Now},
 		patterns:      patternAPI{bodies: b, patterns: c.Patterns, now: c.Now},
 		knowledge:     knowledgeAPI{bodies: b, knowledge: c.Knowledge, now: c.Now},

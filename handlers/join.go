@@ -83,6 +83,9 @@ func (a agentAPI) join(kind joinKind) handlerFunc {
 				return err
 			}
 		}
+		if err := a.joined(r.Context(), &agent); err != nil {
+			return err
+		}
 		a.recall.Warm(r.Context(), agent.Project, agent.Settings.Scope.UserID)
 		return encode(w, http.StatusOK, joinAnswer{AgentID: agent.ID, CreateTS: agent.StartTS(), Status: agent.Status.String(), Inherited: inheritedOf(&agent)})
 	}

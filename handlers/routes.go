@@ -209,6 +209,10 @@ func (a *api) projectRoutes(r chi.Router) {
 	a.factRoutes(r)
 	r.With(agentPath(agoraError)).Post("/agents/{id}/recall", agora(read, touching(a.agents.memory, a.recall.ofAgent)))
 
+	r.With(agentPath(agoraError)).Post("/agents/{id}/checkpoints", agora(write, touching(a.agents.memory, a.checkpoints.save)))
+	r.With(agentPath(agoraError)).Get("/agents/{id}/checkpoints", agora(read, a.checkpoints.list))
+	r.With(agentPath(agoraError)).Delete("/agents/{id}/checkpoints/{checkpoint}", agora(write, a.checkpoints.delete))
+	r.With(agentPath(agoraError)).Post("/agents/{id}/checkpoints/{checkpoint}/restore", agora(write, touching(a.agents.memory, a.checkpoints.restore)))
 	r.With(agentPath(agoraError)).Post("/agents/{id}/pause", agora(write, touching(a.agents.memory, a.agents.pause)))
 	r.With(agentPath(agoraError)).Post("/agents/{id}/resume", agora(write, touching(a.agents.memory, a.agents.resume)))
 

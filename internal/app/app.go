@@ -30,6 +30,7 @@ import (
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/agents"
 	"github.com/heardlog/heardlog/memory/caller"
+	"github.com/heardlog/heardlog/memory/checkpoint"
 	memctx "github.com/heardlog/heardlog/memory/context"
 	"github.com/heardlog/heardlog/memory/facts"
 	"github.com/heardlog/heardlog/memory/items"
@@ -42,6 +43,7 @@ import (
 	"github.com/heardlog/heardlog/memory/record"
 	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/remember"
+	"github.com/heardlog/heardlog/memory/retention"
 	"github.com/heardlog/heardlog/memory/vector"
 	"github.com/heardlog/heardlog/memory/window/tokens"
 	"github.com/heardlog/heardlog/webhook"
@@ -71,6 +73,8 @@ type App struct {
 	models    *model.Service
 	knowledge *knowledge.Service
 	patterns  *pattern.Service
+	saves     *checkpoint.Service
+	retention *retention.Keeper
 	facts     *facts.Service
 	remember  *remember.Service
 	callers   *caller.Service
@@ -129,8 +133,10 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	a.newSummaries(reg)
 	a.service = agents.NewService(agents.Config{
 		Summaries: a.summarizer(), Ledger: a.store, Now: a.now, NewID: a.ids.next, Events: wanted, Observe: observed,
-		Peers: peersOf(a.store),
-		Ended: func(project, id string) { a.extractor.Ended(project, id) },
+		Peers:   peersOf(a.store),
+		Ended:   func(project, id string) { a.extractor.Ended(project, id) },
+		Changed: func(project, id string, seconds int) { a.saves.Changed(project, id, seconds) },
+		Forget:  func(ctx context.Context, project, id string) error { return a.saves.Forget(ctx, project, id) },
 		Think: func(ctx context.Context, project, id, text string) error {
 			return a.answers.Think(ctx, project, id, memory.Message{Role: memory.User, Source: memory.SourceSilence, Content: text})
 		},
@@ -141,6 +147,9 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 		},
 	})
 	a.contexts = memctx.New(a.service)
+	if err = a.newSaves(); err != nil {
+		return nil, err
+	}
 	if err := a.newKV(ctx, reg); err != nil {
 		return nil, err
 	}
@@ -198,13 +207,14 @@ func New(ctx context.Context, c config.Config, log zerolog.Logger) (_ *App, err 
 	api := handlers.New(handlers.Config{
 		Memory: a.service, Items: things, Callers: a.callers, Context: a.contexts, Answers: a.answers, Webhooks: hooks, Conversations: kv.Conversations{Store: a.store, Max: c.ConversationLimit}, KV: a.kv,
 		Access: acc, Origins: c.CORSOrigins, UI: c.UI == "on", Audit: &access.Audit{Store: a.store, Now: a.now}, Now: a.now, Log: log, Metrics: handlers.NewMetrics(reg), Ready: a.ready,
-		Recall:    a.recall,
-		Facts:     a.facts,
-		Vectors:   a.vectors,
-		Models:    a.models,
-		Knowledge: a.knowledge,
-		Patterns:  a.patterns,
-		Remember:  a.remember, RememberDefault: c.Remember,
+		Recall:      a.recall,
+		Facts:       a.facts,
+		Vectors:     a.vectors,
+		Models:      a.models,
+		Knowledge:   a.knowledge,
+		Patterns:    a.patterns,
+		Checkpoints: a.saves, Joined: a.retention.Joined,
+		Remember: a.remember, RememberDefault: c.Remember,
 		MetricsPage: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Spec: heardlog.Spec, MaxBody: c.MaxBody,
 		PassThrough: c.PassThrough, Quota: a.quota, MaxAgents: c.MaxAgents, DefaultLLM: c.LLM.URL != "", AutoJoin: a.autoJoin(), Done: a.done,
 		Tail:      tail.Limits{Readers: c.TailLimit, ProjectReaders: c.ProjectTails},
@@ -305,6 +315,9 @@ func (a *App) autoJoin() func(ctx context.Context, project, id string, call memo
 		if err == nil {
 			err = a.remember.Joined(ctx, &agent)
 		}
+		if err == nil {
+			err = a.retention.Joined(ctx, &agent)
+		}
 		return agent.ID, err
 	}
 }
@@ -356,6 +369,8 @@ func (a *App) Run(ctx context.Context) error {
 	if a.provider != nil {
 		run("provider of keys", func() error { return a.provider.Run(behind) })
 	}
+	run("checkpoints", func() error { return a.saves.Run(behind) })
+	run("retention", func() error { return a.retention.Run(behind) })
 	run("records", func() error {
 		onError := func(err error) { a.log.Error().Err(err).Msg("forget old deletions of records") }
 		return (&record.Sweeper{Store: a.store, Now: a.now, OnError: onError, Also: a.sweepMarks}).Run(behind)

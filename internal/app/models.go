@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -8,9 +9,13 @@ import (
 	"time"
 
 	"github.com/heardlog/heardlog/config"
+	"github.com/heardlog/heardlog/internal/quota"
+	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/checkpoint"
 	"github.com/heardlog/heardlog/memory/model"
 	"github.com/heardlog/heardlog/memory/ossa"
 	"github.com/heardlog/heardlog/memory/record"
+	"github.com/heardlog/heardlog/memory/retention"
 )
 
 // newModels creates the memory models, with the server's own of HEARDLOG_MEMORY_MODEL.
@@ -19,6 +24,18 @@ func newModels(c config.Config, records record.Store, now func() time.Time) (*mo
 	here := hostOf(c)
 	here.KV = externalKV(own)
 	return &model.Service{Records: records, Host: here, Default: own, Now: now}, err
+}
+
+// newSaves creates what saves the memories of agents, and what erases calls at the end of their own
+// retention.
+func (a *App) newSaves() (err error) {
+	onError := func(what string, err error) { a.log.Error().Err(err).Msg(what) }
+	a.saves, err = checkpoint.New(checkpoint.Config{
+		Records: quota.Records{Store: a.store, Keeper: a.quota}, Memory: a.contexts, Now: a.now, OnError: onError,
+		First: func(ctx context.Context, g *memory.Agent) error { return a.retention.Note(ctx, g) },
+	})
+	a.retention = &retention.Keeper{Records: a.store, Server: a.cfg.Retention, Agent: a.service.Agent, Erase: a.service.Erase, Forget: a.saves.Forget, Now: a.now, OnError: onError}
+	return err
 }
 
 // hostOf returns what the server can do for a memory model.

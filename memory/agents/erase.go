@@ -13,6 +13,9 @@ func (s *Service) Erase(ctx context.Context, project, id string) error {
 		return err
 	}
 	s.Cut(ctx, project, id, ErrLeave)
+	if err := s.cfg.Forget(ctx, project, id); err != nil {
+		return err
+	}
 	if err := s.cfg.Ledger.Erase(ctx, project, id); err != nil {
 		return err
 	}

@@ -5,15 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"maps"
 	"time"
 
 	"github.com/maypok86/otter/v2"
 
 	"github.com/heardlog/heardlog/internal/event"
 	"github.com/heardlog/heardlog/internal/fault"
-	"github.com/heardlog/heardlog/internal/secret"
 	"github.com/heardlog/heardlog/memory"
 	"github.com/heardlog/heardlog/memory/redact"
 	"github.com/heardlog/heardlog/memory/window"
@@ -38,6 +35,12 @@ type Config struct {
 	// Ended is called after an agent whose settings ask for facts has ended, perhaps more than
 	// once. It must not block; nil ignores it.
 	Ended func(project, agentID string)
+	// Changed is called after a change of a live agent whose memory is saved every so many seconds.
+	// It must not block; nil ignores it.
+	Changed func(project, agentID string, seconds int)
+	// Forget deletes what is kept of an agent outside the ledger, before the agent is erased; nil
+	// for nothing.
+	Forget func(ctx context.Context, project, agentID string) error
 	// Observe is called for metrics; nil ignores them.
 	Observe Observer
 	// MaxAgents is how many agents one project may have live; 0 = no limit.
@@ -94,6 +97,12 @@ func NewService(cfg Config) *Service {
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(string, error) {}
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(string, string, int) {}
+	}
+	if cfg.Forget == nil {
+		cfg.Forget = func(context.Context, string, string) error { return nil }
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = noObserver{}
@@ -212,6 +221,9 @@ func (s *Service) Join(ctx context.Context, r JoinRequest) (memory.Agent, error)
 	if s.mayMakeSummaries(&stored) {
 		s.cfg.Summaries.Changed(stored.Project, stored.ID)
 	}
+	if n := stored.Settings.Memory.Checkpoints.EverySeconds; n > 0 {
+		s.cfg.Changed(stored.Project, stored.ID, n)
+	}
 	return stored, nil
 }
 
@@ -224,154 +236,6 @@ func (s *Service) Agent(ctx context.Context, project, id string) (memory.Agent, 
 // Agents lists a project's agents, newest first.
 func (s *Service) Agents(ctx context.Context, q memory.AgentQuery) (memory.AgentPage, error) {
 	return s.cfg.Ledger.Agents(ctx, q)
-}
-
-// UpdateRequest changes a live agent; a nil field stays as it is.
-type UpdateRequest struct {
-	Token          *string
-	SystemMessages *[]json.RawMessage // replaces
-	Params         json.RawMessage    // replaces llm.params
-	MLLMParams     json.RawMessage    // replaces mllm.params
-	// Policy replaces the agent's own policy if PolicySet is true; nil removes it.
-	Policy    *window.Policy
-	PolicySet bool
-	// Labels sets labels by name, and removes those whose value is nil.
-	Labels map[string]*string
-}
-
-// Update changes a live agent. fault.NotFound if there is none or it has ended.
-func (s *Service) Update(ctx context.Context, project, id string, r UpdateRequest) (memory.Agent, error) {
-	var out memory.Agent
-	err := s.update(ctx, project, id, func(view memory.AgentView) (memory.Change, error) {
-		h := view.Head()
-		if err := h.Agent.MustBeActive(fault.NotFound); err != nil {
-			return memory.Change{}, err
-		}
-		a := h.Agent
-		r := r // a decision may run twice
-		if err := r.restore(&a); err != nil {
-			return memory.Change{}, err
-		}
-		props, err := r.properties(a.Properties)
-		if err != nil {
-			return memory.Change{}, err
-		}
-		a.Properties, a.Rev = props, h.Rev+1
-		if r.SystemMessages != nil {
-			a.Settings.LLM.SystemMessages = *r.SystemMessages
-		}
-		if r.Params != nil {
-			a.Settings.LLM.Params = r.Params
-		}
-		if r.PolicySet {
-			a.Settings.Memory.Policy = r.Policy
-		}
-		if err := a.Settings.CheckTemplates(); err != nil {
-			return memory.Change{}, err
-		}
-		if len(r.Labels) > 0 {
-			if a.Settings.Labels = r.labels(a.Settings.Labels); len(a.Settings.Labels) > memory.MaxLabels {
-				return memory.Change{}, fault.At(fault.Invalid, "labels", "would be %d; at most %d are allowed", len(a.Settings.Labels), memory.MaxLabels)
-			}
-			a = a.Redacted(s.Redactor(&a))
-		}
-		out = a
-		return memory.Change{Agent: &a}, nil
-	})
-	return out, err
-}
-
-// labels returns an agent's labels with the update applied.
-func (r *UpdateRequest) labels(old map[string]string) map[string]string {
-	out := map[string]string{}
-	maps.Copy(out, old)
-	for name, value := range r.Labels {
-		if value == nil {
-			delete(out, name)
-		} else {
-			out[name] = *value
-		}
-	}
-	return out
-}
-
-// restore puts the stored values in the place of masked secrets, so that a client may send back
-// what another product has shown it.
-func (r *UpdateRequest) restore(a *memory.Agent) error {
-	if r.Token != nil && secret.IsMask(*r.Token) {
-		r.Token = nil
-	}
-	var missing string
-	if r.Params, missing = secret.Restore(r.Params, a.Settings.LLM.Params); missing != "" {
-		return notStored("llm.params." + missing)
-	}
-	if r.MLLMParams == nil {
-		return nil
-	}
-	top, err := object(a.Properties)
-	if err != nil {
-		return err
-	}
-	mllm, err := object(top["mllm"])
-	if err != nil {
-		return err
-	}
-	if r.MLLMParams, missing = secret.Restore(r.MLLMParams, mllm["params"]); missing != "" {
-		return notStored("mllm.params." + missing)
-	}
-	return nil
-}
-
-func notStored(field string) error {
-	return fault.At(fault.Invalid, field, "must not be %q, which stands for a stored value: none is stored", secret.Mask)
-}
-
-// properties returns the join's properties with the update applied.
-func (r UpdateRequest) properties(old json.RawMessage) (json.RawMessage, error) {
-	top, err := object(old)
-	if err != nil {
-		return nil, err
-	}
-	set := func(outer, key string, v json.RawMessage) error {
-		in, err := object(top[outer])
-		if err != nil {
-			return err
-		}
-		in[key] = v
-		top[outer], err = json.Marshal(in)
-		return err
-	}
-	var errs []error
-	if r.Token != nil {
-		b, err := json.Marshal(*r.Token)
-		top["token"], errs = b, append(errs, err)
-	}
-	if r.SystemMessages != nil {
-		b, err := json.Marshal(*r.SystemMessages)
-		errs = append(errs, err, set("llm", "system_messages", b))
-	}
-	if r.Params != nil {
-		errs = append(errs, set("llm", "params", r.Params))
-	}
-	if r.PolicySet {
-		b, err := json.Marshal(r.Policy)
-		errs = append(errs, err, set("heardlog", "policy", b))
-	}
-	if r.MLLMParams != nil {
-		errs = append(errs, set("mllm", "params", r.MLLMParams))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return json.Marshal(top)
-}
-
-func object(b json.RawMessage) (map[string]json.RawMessage, error) {
-	m := map[string]json.RawMessage{}
-	if len(b) == 0 || string(b) == "null" {
-		return m, nil
-	}
-	return m, json.Unmarshal(b, &m)
 }
 
 // History returns an agent's history: the newest n messages that are in history, oldest turn first.
@@ -474,6 +338,7 @@ type written struct {
 	change           memory.Change
 	rev, unheard     int64
 	ended, summaries bool
+	saveEvery        int          // seconds; 0 = the memory is not saved by itself
 	extract          bool         // facts of the call, which has ended
 	timed            *memory.Head // where a timer hangs on it; else the head, a kilobyte, is not kept
 }
@@ -516,6 +381,7 @@ func (s *Service) writing(w *written, decide memory.Decision) memory.Decision {
 		}
 		w.change, w.rev, w.timed = c, head.Rev, nil
 		w.ended, w.summaries = agent.Status.Ended(), s.mayMakeSummaries(agent)
+		w.saveEvery = agent.Settings.Memory.Checkpoints.EverySeconds
 		w.extract = w.ended && agent.Settings.Memory.Remember.Extract && s.cfg.Ended != nil
 		if agent.Settings.Silence.TimeoutMS > 0 || c.Agent != nil {
 			h := head.Apply(c)
@@ -558,6 +424,9 @@ func (s *Service) wrote(project, id string, w *written) {
 	if w.ended {
 		s.live.remove(k)
 		return
+	}
+	if w.saveEvery > 0 {
+		s.cfg.Changed(project, id, w.saveEvery)
 	}
 	s.live.touch(k, s.cfg.Now())
 	if len(done.Append) > 0 {

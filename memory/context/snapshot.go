@@ -6,6 +6,7 @@ import (
 	"github.com/heardlog/heardlog/internal/fault"
 	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/memory"
+	"github.com/heardlog/heardlog/memory/window"
 )
 
 // Snapshot is an agent's whole memory as one value, independent of any policy.
@@ -15,6 +16,10 @@ type Snapshot struct {
 	Summary  string           // "" = none
 	// ToolExchange is kept as it came; "" = none.
 	ToolExchange string
+	// Rev is the revision that the snapshot was taken at.
+	Rev int64
+	// Policy is the agent's own level of the policy, which Restore sets; nil leaves it as it is.
+	Policy **window.Policy
 }
 
 // Snapshot returns an agent's memory, also after its end: the messages in it, and the drafts and
@@ -29,7 +34,7 @@ func (s *Service) Snapshot(ctx context.Context, project, id string) (Snapshot, e
 		}
 	}
 	m := &h.Agent.Settings.Memory
-	return Snapshot{h.Agent, msgs, m.Summary, m.ToolExchange}, err
+	return Snapshot{Agent: h.Agent, Messages: msgs, Summary: m.Summary, ToolExchange: m.ToolExchange, Rev: h.Rev}, err
 }
 
 // Restore replaces an agent's memory with a snapshot, all or nothing and durable when it returns;
@@ -50,6 +55,9 @@ func (s *Service) Restore(ctx context.Context, project, id string, in Snapshot) 
 		}
 		m.Summary, m.SummaryMS, m.SummaryUpTo, m.ToolExchange = summary, 0, 0, in.ToolExchange
 		disown(m)
+		if in.Policy != nil {
+			m.Policy = *in.Policy
+		}
 		if summary != "" {
 			m.SummaryMS = s.NowMS()
 		}
