@@ -134,6 +134,16 @@ func (h *host) longTerm() {
 	if written && h.wants("long_term.conversation_history") && h.RetentionDays > 0 && days > h.RetentionDays {
 		h.refuse("long_term.conversation_history.retention_days", "%d is more than the %d days for which this server keeps calls: HEARDLOG_RETENTION", days, h.RetentionDays)
 	}
+	if h.wants("long_term.conversation_history") {
+		given := section(h.given, "long_term", "conversation_history")
+		history := section(h.effective, "long_term", "conversation_history")
+		if history["indexing"] == false {
+			h.note("long_term.conversation_history.indexing", "every call of a caller can be found by recall, unless the caller's consent says otherwise")
+		}
+		if _, ok := given["summarization"]; ok && history["summarization"] == true {
+			h.note("long_term.conversation_history.summarization", "a call is summarized while it runs, by truncation_strategy: summarize, or when the next call takes over its summary")
+		}
+	}
 	if h.wants("long_term.learned_patterns") {
 		h.note("long_term.learned_patterns", "is only checked")
 	}
