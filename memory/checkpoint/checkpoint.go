@@ -1,5 +1,6 @@
-// Package checkpoint saves the memories of agents and brings them back. A Service makes a Checkpoint
-// on demand, and by itself for agents whose settings ask for it; Restore replaces a memory by one.
+// Package checkpoint saves the memories of agents and brings them back. A Service makes a
+// Checkpoint on demand, and by itself for agents whose settings ask for it; Restore replaces a
+// memory by one.
 package checkpoint
 
 import (
