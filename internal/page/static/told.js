@@ -62,7 +62,7 @@ export function diff(a, b) {
 // steps names what an answer waited for, as [name, from, to] in ms after the request was received.
 export function steps(m, r) {
   const t = r?.timings, old = m.timings;
-  const at = t ? [["memory", t.sent_ms], ["upstream, to its first byte", t.first_byte_ms], ["to the first token", t.first_token_ms], ["to the first sentence", t.first_sentence_ms], ["to the end", t.ended_ms]]
+  const at = t ? [["memory", t.sent_ms], ["upstream, to its first byte", t.first_byte_ms], ["to the first token", t.first_token_ms], ["to the first sentence", t.first_sentence_ms], ["to the end", t.total_ms]]
     : old ? [["to the upstream's first byte", old.upstream_first_byte_ms], ["to the first token", old.first_token_ms], ["to the first sentence", old.first_sentence_ms], ["to the end", old.total_ms]] : [];
   const out = [];
   let from = 0;
