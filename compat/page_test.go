@@ -162,6 +162,8 @@ func TestPageCall(t *testing.T) {
 	b.shows(".calls tbody .n", "%")
 	b.accessible()
 	b.picture("calls.png")
+	b.clicks("[title^='Calls in which the caller']")
+	b.waits(`location.search === "?interrupted=true" && document.querySelectorAll(".calls tbody tr").length === 1`)
 	b.clicks(".calls tbody th a")
 	b.shows(".transcript .said", hostile)
 	b.shows(".transcript del", strings.TrimSpace(unheard))
@@ -325,4 +327,22 @@ func TestPageCaller(t *testing.T) {
 	b.types("[name=confirm]", "anna\n")
 	b.shows("[role=status]", "Erased: 1 call")
 	s.call(t, http.StatusNotFound, "GET", "/v1/users/anna", nil, nil, auth...)
+}
+
+// TestPageOverview: the charts show a call, and lead to the calls behind a number.
+func TestPageOverview(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	trainCall(t, s)
+	b := openTab(t, s.url+"/overview?since=1h", chromedp.EmulateViewport(390, 844))
+	b.shows(".chart a", "1 of ")
+	b.waits(`document.querySelectorAll(".chart rect.unheard").length > 0`)
+	b.accessible()
+	if value[bool](b, `document.documentElement.scrollWidth > innerWidth`) {
+		t.Error("the page is wider than a phone")
+	}
+	b.do(chromedp.EmulateViewport(1440, 900))
+	b.picture("overview.png")
+	b.do(chromedp.Click(chromedp.CSS(".chart a[href*=interrupted]")))
+	b.shows(".calls td.words", "which one?")
 }

@@ -359,7 +359,7 @@ func TestScopes(t *testing.T) {
 	}
 	public := map[string]bool{
 		"GET /healthz": true, "GET /readyz": true, "GET /metrics": true, "GET /openapi.yaml": true, "GET /docs": true, "GET /docs/viewer.js": true,
-		"GET /": true, "GET /calls/{id}": true, "GET /callers": true, "GET /callers/{user}": true, "GET /webhooks": true,
+		"GET /": true, "GET /calls/{id}": true, "GET /overview": true, "GET /callers": true, "GET /callers/{user}": true, "GET /webhooks": true,
 		"GET /playground": true, "GET /page/{file}": true,
 		"POST /v1/ingest/agora": true, "GET /v1/webhooks/fetch/{token}": true,
 	}

@@ -12,7 +12,7 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, path := range []string{"/", "/calls/x", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js", "/page/page.css"} {
+	for _, path := range []string{"/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js", "/page/page.css"} {
 		got := s.get(path).ok(nil)
 		if csp := got.header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; script-src 'self'; style-src 'self';") {
 			t.Errorf("%s: Content-Security-Policy %q", path, csp)
@@ -20,7 +20,7 @@ func TestPages(t *testing.T) {
 	}
 	s.get("/page/nothing.js").refused(http.StatusNotFound, "TaskNotFound", "no such file")
 	off := start(t, "HEARDLOG_UI=off")
-	for _, path := range []string{"/", "/calls/x", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js"} {
+	for _, path := range []string{"/", "/calls/x", "/overview", "/callers", "/callers/x", "/webhooks", "/playground", "/page/app.js"} {
 		off.get(path).refused(http.StatusNotFound, "TaskNotFound", "no Route matched")
 	}
 }

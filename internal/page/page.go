@@ -19,7 +19,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // Paths are the addresses that show a page. Each is answered with the same document, whose script
 // reads the address.
 func Paths() []string {
-	return []string{"/", "/calls/{id}", "/callers", "/callers/{user}", "/webhooks", "/playground"}
+	return []string{"/", "/calls/{id}", "/overview", "/callers", "/callers/{user}", "/webhooks", "/playground"}
 }
 
 // Document serves the document of all pages.

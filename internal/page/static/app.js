@@ -5,6 +5,7 @@ import * as api from "/page/api.js";
 import {callsPage} from "/page/calls.js";
 import {callPage} from "/page/call.js";
 import {callerPage, callersPage} from "/page/callers.js";
+import {overviewPage} from "/page/overview.js";
 import {playgroundPage} from "/page/playground.js";
 import {webhooksPage} from "/page/webhooks.js";
 
@@ -13,13 +14,14 @@ import {webhooksPage} from "/page/webhooks.js";
 const pages = [
   {path: /^\/$/, name: "Calls", page: callsPage},
   {path: /^\/calls\/([^/]+)$/, name: "Calls", page: callPage},
+  {path: /^\/overview$/, name: "Overview", page: overviewPage},
   {path: /^\/callers$/, name: "Callers", page: callersPage},
   {path: /^\/callers\/([^/]+)$/, name: "Callers", page: callerPage},
   {path: /^\/webhooks$/, name: "Webhooks", page: webhooksPage},
   {path: /^\/playground$/, name: "Playground", page: playgroundPage},
 ];
 // The navigation, with the scopes that a page needs beside read.
-const nav = [["/", "Calls"], ["/callers", "Callers"], ["/webhooks", "Webhooks", "webhooks"],
+const nav = [["/", "Calls"], ["/overview", "Overview"], ["/callers", "Callers"], ["/webhooks", "Webhooks", "webhooks"],
   ["/playground", "Playground", "write", "proxy"], ["/docs", "API"]];
 const may = scope => Boolean(session?.scopes.includes(scope) || session?.scopes.includes("admin"));
 

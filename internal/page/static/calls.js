@@ -3,10 +3,10 @@
 import {html, nothing} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {strip} from "/page/timeline.js";
-import {choice, ended, failure, firstTokens, ghost, interrupted, length, median, percent, plain, shareUnheard, split, struck, when} from "/page/words.js";
+import {choice, ended, failure, length, percent, plain, split, struck, when} from "/page/words.js";
 
 const pageSize = 50, everyMS = 3000, live = "running,starting,recovering,stopping,idle";
-const fields = ["q", "status", "since", "label", "user_id"];
+const fields = ["q", "status", "since", "platform", "label", "user_id", "interrupted", "failed", "ghosts"];
 
 export function callsPage({draw, go}) {
   const filter = Object.fromEntries(fields.map(k => [k, new URLSearchParams(location.search).get(k) ?? ""]));
@@ -88,17 +88,23 @@ function rows(v) {
 
 const spans = [["", "any time"], ["1h", "last hour"], ["24h", "last 24 h"], ["168h", "last 7 days"], ["720h", "last 30 days"]];
 const states = [["", "any status"], [live, "live"], ["stopped", "ended"], ["failed", "failed to run"]];
+const platforms = ["agora", "elevenlabs", "livekit", "openai", "pipecat", "retell", "twilio", "vapi"];
 
 function template(v, past, set, more, seen) {
   seen();
-  const list = rows(v), f = v.filter;
+  const list = rows(v), f = v.filter, toggle = (name, label, title) => html`<button aria-pressed=${f[name] === "true"} class=${f[name] ? "set" : ""} title=${title}
+    @click=${() => set(name, f[name] ? "" : "true")}>${label}</button>`;
   return html`<h1 class="hidden">Calls</h1>
     <div class="filters" role="search">
       <input type="search" aria-label="Search what was said or heard, or an ID" placeholder="Search what was said, heard or generated…"
         .value=${f.q} @change=${e => set("q", e.target.value.trim())}>
       ${choice("Time", f.since, spans, s => set("since", s))}
       ${choice("Status", f.status, states, s => set("status", s))}
+      ${choice("Platform", f.platform, [["", "any platform"], ...platforms.map(p => [p, p])], s => set("platform", s))}
       <input class="label" aria-label="Label" placeholder="label=value" .value=${f.label} @change=${e => set("label", e.target.value.trim())}>
+      ${toggle("interrupted", "interrupted", "Calls in which the caller interrupted an answer")}
+      ${toggle("failed", "LLM failed", "Calls in which the LLM failed")}
+      ${toggle("ghosts", "ghosts", "Calls with answers that were replaced before they were heard")}
       ${f.user_id ? html`<button class="set" aria-label="Calls of every caller" @click=${() => set("user_id", "")}>${f.user_id} ×</button>` : nothing}
     </div>
     ${failure(v.error)}
@@ -113,17 +119,10 @@ const empty = f => Object.values(f).some(Boolean) ? html`<p class="quiet">No cal
   : html`<div class="card start"><h2>No call yet</h2><p>Talk to the model in the <a href="/playground">playground</a>, and interrupt it. Or send a chat completion:</p>
     <pre>curl -s ${location.origin}/v1/chat/completions -H 'X-Agent-Id: first' -d '{"messages":[{"role":"user","content":"Hello"}]}'</pre></div>`;
 
-// counted is a tally of messages, for the rows of a server that sends none.
-function counted(messages) {
-  const firsts = firstTokens(messages), all = messages.length ? 1000 : 0;
-  return {interruptions: messages.filter(interrupted).length, failures: messages.filter(m => m.metadata?.source === "llm_failure").length, ghosts: messages.filter(ghost).length,
-    generated_tokens: all, unheard_tokens: shareUnheard(messages) * all, first_token_ms: firsts.length ? {p50: median(firsts)} : undefined};
-}
-
 function row(a, messages, set) {
   const m = messages ?? [], last = m.findLast(o => (o.role === "assistant" || o.role === "user") && (plain(o.content) || plain(o.generated)));
   const [heard, rest] = last?.role === "assistant" ? split(last) : [plain(last?.content), ""];
-  const t = a.tally ?? counted(m), unheard = t.generated_tokens ? t.unheard_tokens / t.generated_tokens : null, first = t.first_token_ms;
+  const t = a.tally ?? {}, unheard = t.generated_tokens ? t.unheard_tokens / t.generated_tokens : null, first = t.first_token_ms;
   const from = Date.parse(a.started_at), to = Date.parse(a.stopped_at) || Date.now();
   return html`<tr data-id=${a.agent_id}>
     <th scope="row"><a href=${"/calls/" + encodeURIComponent(a.agent_id)}>${a.name || a.agent_id}</a> ${ended(a) ? nothing : html`<span class="badge live">live</span>`}
@@ -135,7 +134,7 @@ function row(a, messages, set) {
     <td class="n">${a.turns}</td>
     <td class="n wide">${t.interruptions ?? ""}</td>
     <td class=${"n" + (unheard > 0 ? " bad" : "")}>${unheard == null ? "–" : percent(unheard)}</td>
-    <td class="n wide">${first ? html`${length(first.p50)}<span class="quiet below">${first.p95 == null ? "" : "p95 " + length(first.p95)}</span>` : "–"}</td>
+    <td class="n wide">${first ? html`${length(first.p50)}<span class="quiet below">p95 ${length(first.p95)}</span>` : "–"}</td>
     <td class="n wide">${length(to - from)}</td>
     <td class="n">${when(from)}</td></tr>`;
 }
