@@ -112,6 +112,7 @@ func TestKnowledge(t *testing.T) {
 		Bases      []struct{ Base string }
 		NextCursor string `json:"next_cursor"`
 	}
+	s.get(b).ok(nil)
 	s.do(http.MethodPut, knowledgePath+"/other", `{}`).ok(nil)
 	if s.get(knowledgePath + "?limit=1").ok(&list); len(list.Bases) != 1 || list.NextCursor != "faq" {
 		t.Errorf("%+v", list)
@@ -220,5 +221,23 @@ func TestKnowledgeReplicas(t *testing.T) {
 	}
 	if got := two[0].findEntries("b", "Is green nice?"); !slices.Contains(got, "d#1") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestKnowledgeGuards: every call about bases and patterns needs credentials and counts as a
+// request.
+func TestKnowledgeGuards(t *testing.T) {
+	t.Parallel()
+	closed := start(t, "HEARDLOG_CREDENTIALS=p=id:a-secret-of-p")
+	limited := start(t, "HEARDLOG_RATE_LIMIT=requests=1")
+	const b, e = knowledgePath + "/b", knowledgePath + "/b/entries/e"
+	for _, c := range [][2]string{
+		{"GET", knowledgePath}, {"PUT", b}, {"GET", b}, {"DELETE", b}, {"GET", b + "/entries"}, {"PUT", e}, {"GET", e}, {"DELETE", e}, {"GET", e + "/versions"},
+		{"POST", b + "/search"}, {"POST", b + "/imports"}, {"GET", b + "/imports"}, {"GET", b + "/imports/i"},
+		{"GET", v1 + "/patterns"}, {"PUT", v1 + "/patterns/p"}, {"GET", v1 + "/patterns/p"}, {"DELETE", v1 + "/patterns/p"}, {"POST", v1 + "/patterns/p/feedback"},
+	} {
+		closed.do(c[0], c[1], nil).refused(http.StatusUnauthorized, "InvalidPermission")
+		for limited.do(c[0], c[1], nil).status != http.StatusTooManyRequests {
+		}
 	}
 }
