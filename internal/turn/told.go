@@ -1,10 +1,12 @@
 package turn
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
 	"github.com/heardlog/heardlog/internal/secret"
+	"github.com/heardlog/heardlog/internal/text"
 	"github.com/heardlog/heardlog/llmadapter"
 	"github.com/heardlog/heardlog/memory"
 )
@@ -60,11 +62,30 @@ func (q *asker) recordTold(call *llmadapter.Call) {
 		}
 		address, _, _ := strings.Cut(secret.MaskURL(call.URL), "?") // any parameter may be a key
 		t.URL = address
-		if !t.Record(call.Secrets().Scrub(body), said, last) {
+		if mayHoldSecret(body, call) {
+			body = call.Secrets().Scrub(body)
+		}
+		if !t.Record(body, said, last) {
 			t = nil
 		}
 		done <- t
 	}()
+}
+
+// mayHoldSecret reports whether a body may have secrets of its call. To remove them takes longer
+// than all else about a record, and few bodies have any.
+func mayHoldSecret(body []byte, call *llmadapter.Call) bool {
+	if len(call.Hidden) > 0 {
+		return true
+	}
+	list := append(secret.InURL(call.URL), call.APIKey)
+	for _, v := range call.Headers {
+		list = append(list, v)
+	}
+	return slices.ContainsFunc(list, func(s string) bool {
+		quoted := text.AppendJSON(nil, s)
+		return s != "" && bytes.Contains(body, quoted[1:len(quoted)-1])
+	})
 }
 
 // limits returns the limits of the conversation's context.
