@@ -92,6 +92,15 @@ func inBody(field int64, s string) []byte {
 	return quoted[1 : len(quoted)-1]
 }
 
+// find returns where a part of a body stands, or -1. It looks for the start of a JSON string first,
+// since a short text such as "42" may also stand in a number before it.
+func find(body, part []byte) int {
+	if at := bytes.Index(body, append([]byte{'"'}, part...)); at >= 0 {
+		return at + 1
+	}
+	return bytes.Index(body, part)
+}
+
 // checkOf returns the checksum of a text in Parts.
 func checkOf(s string) int64 { return int64(crc32.ChecksumIEEE([]byte(s)) & 0xffff) }
 
@@ -115,7 +124,7 @@ func (t *Told) Record(body []byte, said []*Message, last *Message) bool {
 				continue
 			}
 			part := inBody(field, source)
-			at := bytes.Index(body[pos:], part)
+			at := find(body[pos:], part)
 			if at < 0 {
 				continue
 			}

@@ -247,3 +247,21 @@ func TestKeysOfProjects(t *testing.T) {
 		s.do(method, path, body, alice...).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "HEARDLOG_MAX_PROJECT_MB")
 	}
 }
+
+// TestFullNamespaces: a value that outgrows its namespace is not stored, and a search does not read
+// more keys than are allowed.
+func TestFullNamespaces(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_MAX_WORKING_MB=1")
+	text := `"` + strings.Repeat("x", 1<<20-50) + `"`
+	s.do(http.MethodPut, kvPath("n", "k"), `{"value":`+text+`}`).ok(nil)
+	s.post(kvPath("n", strings.Repeat("k", 200), "increment"), `{}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "1048576")
+	for i := range 101 {
+		entries := make([]string, 100)
+		for j := range entries {
+			entries[j] = fmt.Sprintf(`{"key":"%d","value":1}`, 100*i+j)
+		}
+		s.post(kvPath("many", "batch", "set"), `{"entries":[`+strings.Join(entries, ",")+`]}`).ok(nil)
+	}
+	s.post(kvPath("many", "search"), `{}`).refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "10000")
+}

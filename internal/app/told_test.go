@@ -128,6 +128,11 @@ func TestTold(t *testing.T) {
 		t.Errorf("a turn that never was: %+v", got)
 	}
 	s.get(agent(id, "/turns/x/requests")).refused(http.StatusBadRequest, "InvalidFieldValue", "turn_id")
+	const path0 = v1 + "/agents/a/turns/0/requests"
+	start(t, twoTenants).get(path0).refused(http.StatusUnauthorized, "InvalidPermission")
+	limited := start(t, "HEARDLOG_RATE_LIMIT=requests=1")
+	for limited.get(path0).status != http.StatusTooManyRequests {
+	}
 	s.get(agent("nobody", "/turns/0/requests")).refused(http.StatusNotFound, "TaskNotFound", "nobody")
 }
 

@@ -31,14 +31,6 @@ func Embedded(name string) bool {
 	return slices.Contains([]string{"", "in_memory", "local_cache", "sqlite", "postgres"}, name)
 }
 
-// Missing returns the operations of OSSA's provider interface that a provider cannot do.
-func Missing(name string) []string {
-	if name == Memcached {
-		return []string{"list", "search"}
-	}
-	return nil
-}
-
 // Config is a provider with its connection.
 type Config struct {
 	Provider    string        // Redis or Memcached
