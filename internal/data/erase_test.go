@@ -94,7 +94,7 @@ func TestErase(t *testing.T) {
 			}
 			out, _, err = run(t, m, "", "erase", "-project", "q", "-whole")
 			// One of the records notes that the user was erased.
-			if err != nil || !strings.Contains(out, `"erased":{"agents":1,"memories":0,"records":2,"conversations":0,"endpoints":0}`) {
+			if err != nil || !strings.Contains(out, `"erased":{"agents":1,"memories":0,"records":2,"conversations":0,"keys":0,"endpoints":0}`) {
 				t.Errorf("a project: %s %v", out, err)
 			}
 			if out, _, err := run(t, m, "", "verify"); err != nil || !strings.Contains(out, " 0 agents with 0 messages") {

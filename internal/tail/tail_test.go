@@ -275,7 +275,7 @@ func TestTailEvents(t *testing.T) {
 	t.Parallel()
 	s := newTails(t, tail.Limits{})
 	id := s.join()
-	c := s.source(id, "?types=message,turn&types=interrupted,evidence,speak,memory")
+	c := s.source(id, "?types=message,turn,interrupted,evidence,speak,memory")
 	if c.connect(); c.status != http.StatusOK {
 		t.Fatal(c.status)
 	}
