@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -142,8 +143,9 @@ func TestWebhooks(t *testing.T) {
 	if f.TurnID != 1 || len(f.Errors) != 1 || f.Errors[0].Module != "llm" || f.Errors[0].Code != 503 {
 		t.Errorf("%s", failed.body)
 	}
-	s.say(id, user("a"), assistant("b c"), user("d"), assistant("e"))
-	s.interrupt(id, `{"turn_id":1,"heard":"b"}`).ok(nil)
+	// The first may still belong to the turn that failed, if that is about to end.
+	said := s.say(id, user("a"), assistant("b c"), user("d"), assistant("e"))
+	s.interrupt(id, fmt.Sprintf(`{"turn_id":%d,"heard":"b"}`, said[1].TurnID)).ok(nil)
 	var whole history
 	s.get(agent(id, "/history?limit=all")).ok(&whole)
 	s.post(agent(id, "/leave"), nil).ok(nil)
