@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,6 +153,13 @@ func trainCall(t *testing.T, s *server) (id string) {
 	return id
 }
 
+// coveredBars lists the texts of bars on the time axis that overlap the next one of their lane or
+// are narrower than 10 pixels.
+const coveredBars = `(() => {
+	const bars = [...document.querySelectorAll(".timeline .bar")].map(e => ({text: e.textContent, ...e.getBoundingClientRect().toJSON()}));
+	return bars.filter(a => a.width < 10 || bars.some(b => b !== a && b.top === a.top && b.left >= a.left && b.left < a.right - 1)).map(a => a.text);
+})()`
+
 // TestPageCall finds a call in the list, opens it, and looks at what was heard of an answer.
 func TestPageCall(t *testing.T) {
 	t.Parallel()
@@ -169,6 +177,12 @@ func TestPageCall(t *testing.T) {
 	b.shows(".transcript del", strings.TrimSpace(unheard))
 	b.shows(".timeline .bar.unheard", strings.TrimSpace(unheard))
 	b.shows(".badge", "live")
+	if covered := value[[]string](b, coveredBars); len(covered) > 0 {
+		t.Errorf("on the axis these bars are covered, or too narrow to be seen: %q", covered)
+	}
+	if first := value[string](b, `[...document.querySelectorAll(".timeline .bar.caller")].sort((a, b) => a.getBoundingClientRect().left - b.getBoundingClientRect().left)[0].textContent`); first != question {
+		t.Errorf("the first words of the caller on the axis are %q", first)
+	}
 	if injected := value[int](b, `document.querySelectorAll("main img, main script").length`); injected > 0 {
 		t.Errorf("what the caller said made %d elements", injected)
 	}
@@ -186,6 +200,9 @@ func TestPageCall(t *testing.T) {
 	phone.shows("aside dd", "heard text from the platform")
 	if value[bool](phone, `document.documentElement.scrollWidth > innerWidth`) {
 		t.Error("the page is wider than a phone")
+	}
+	if value[bool](phone, `new Set([...document.querySelectorAll("nav a")].map(a => a.offsetTop)).size > 1`) {
+		t.Error("the navigation takes more than a line on a phone")
 	}
 	phone.accessible()
 	phone.picture("phone.png")
@@ -336,6 +353,7 @@ func TestPageOverview(t *testing.T) {
 	trainCall(t, s)
 	b := openTab(t, s.url+"/overview?since=1h", chromedp.EmulateViewport(390, 844))
 	b.shows(".chart a", "1 of ")
+	b.waits(`document.querySelector("main select").classList.contains("set")`)
 	b.waits(`document.querySelectorAll(".chart rect.unheard").length > 0`)
 	b.accessible()
 	if value[bool](b, `document.documentElement.scrollWidth > innerWidth`) {
@@ -345,4 +363,35 @@ func TestPageOverview(t *testing.T) {
 	b.picture("overview.png")
 	b.do(chromedp.Click(chromedp.CSS(".chart a[href*=interrupted]")))
 	b.shows(".calls td.words", "which one?")
+	b.clicks("nav a[href='/overview']")
+	b.waits(`document.querySelector("main select")?.value === "24h"`)
+	if value[bool](b, `document.querySelector("main select").classList.contains("set")`) {
+		t.Error("the usual time of the overview is marked as if it was chosen")
+	}
+}
+
+// TestPageListReads: of a long call the list reads the newest messages alone, and shows its strip.
+func TestPageListReads(t *testing.T) {
+	t.Parallel()
+	s := start(t, "HEARDLOG_LLM_URL="+fakeLLM(t)+"/v1", "HEARDLOG_LLM_MODEL=fake-1")
+	id := trainCall(t, s)
+	long := make([]object, 300)
+	for i := range long {
+		long[i] = object{"role": "user", "content": "more words"}
+	}
+	s.call(t, http.StatusOK, "POST", "/v1/agents/"+id+"/messages", append(long, object{"role": "user", "content": "the last words"}), nil)
+	b := openTab(t, s.url+"/")
+	b.shows(".calls td.words", "the last words")
+	b.waits(`document.querySelector(".calls .strip .unheard").width.baseVal.value > 0`)
+	read := value[[]string](b, `performance.getEntriesByType("resource").map(e => e.name).filter(n => n.includes("/messages"))`)
+	want := s.url + "/v1/agents/" + id + "/messages?after_seq="
+	for _, url := range read {
+		after, ok := strings.CutPrefix(url, want)
+		if n, err := strconv.Atoi(after); !ok || err != nil || n < 300 {
+			t.Errorf("the list reads %s", url)
+		}
+	}
+	if len(read) == 0 {
+		t.Error("the list reads no messages")
+	}
 }

@@ -72,6 +72,9 @@ export const delivery = id => get(`${hooks}/deliveries/${id}`);
 export const deliveryAction = (id, action) => request("POST", `${hooks}/deliveries/${id}/${action}`);
 export const event = id => get(`${hooks}/messages/${encodeURIComponent(id)}`);
 
+// messagesAfter returns the messages of a call after a place, at most 100.
+export const messagesAfter = (id, seq, options) => get(agent(id) + "/messages" + query({after_seq: seq}), options);
+
 // messages returns all messages of a call, page by page.
 export async function messages(id, options) {
   const all = [];

@@ -11,10 +11,10 @@ const fields = ["q", "status", "since", "platform", "label", "user_id", "interru
 export function callsPage({draw, go}) {
   const filter = Object.fromEntries(fields.map(k => [k, new URLSearchParams(location.search).get(k) ?? ""]));
   const view = {filter, live: [], list: [], cursor: "", error: "", loading: true};
-  const past = new Map(); // messages by call, for the rows that were seen
+  const last = new Map(); // of the calls that were seen: how many messages, and the newest few
   const stop = new AbortController();
   let frame = 0;
-  const redraw = () => { frame = 0; draw(template(view, past, set, more, seen)); };
+  const redraw = () => { frame = 0; draw(template(view, last, set, more, seen)); };
   const soon = () => { frame ||= requestAnimationFrame(redraw); };
   const set = (k, value) => go("/" + api.query({...filter, [k]: value}), true);
 
@@ -49,34 +49,36 @@ export function callsPage({draw, go}) {
   }
   const more = () => { if (view.cursor && !view.loading) { view.loading = true; soon(); read(view.cursor); } };
 
-  // Rows read their messages once they are seen.
+  // Rows read the end of their call while they are seen, and again after it has grown.
+  const shown = new Set();
   const watch = new IntersectionObserver(entries => {
-    for (const e of entries) {
-      if (!e.isIntersecting) continue;
-      if (e.target.dataset.more) more(); else if (!past.has(e.target.dataset.id)) fill(e.target.dataset.id);
+    for (const {isIntersecting, target: {dataset}} of entries) {
+      if (dataset.more) { if (isIntersecting) more(); } else if (isIntersecting) shown.add(dataset.id); else shown.delete(dataset.id);
     }
+    for (const a of rows(view)) if (shown.has(a.agent_id)) fill(a);
   }, {rootMargin: "200px"});
   const seen = () => queueMicrotask(() => {
     watch.disconnect(); // rows may show other calls now
     document.querySelectorAll("[data-id],[data-more]").forEach(e => watch.observe(e));
   });
-  async function fill(id) {
-    past.set(id, past.get(id) ?? null);
+  async function fill({agent_id: id, messages: count, tally}) {
+    const state = count + " " + tally.unheard_tokens;
+    if (last.get(id)?.state === state) return;
+    last.set(id, {list: last.get(id)?.list, state});
     try {
-      past.set(id, await api.messages(id, {signal: stop.signal}));
+      last.set(id, {state, list: (await api.messagesAfter(id, Math.max(0, count - 4), {signal: stop.signal})).messages});
       soon();
-    } catch { /* the row stays without its strip */ }
+    } catch { /* the row stays without its last words */ }
   }
 
-  // The head of the list is read again as long as nothing further down is shown, and live calls move.
+  // The head of the list is read again as long as nothing further down is shown.
   const timer = setInterval(() => {
     if (document.hidden || view.loading) return;
     if (view.list.length <= pageSize) read("");
-    for (const a of rows(view).slice(0, pageSize)) if (!ended(a) && past.has(a.agent_id)) fill(a.agent_id);
   }, everyMS);
 
   read("");
-  draw(template(view, past, set, more, seen));
+  draw(template(view, last, set, more, seen));
   return () => { stop.abort(); clearInterval(timer); watch.disconnect(); };
 }
 
@@ -90,7 +92,7 @@ const spans = [["", "any time"], ["1h", "last hour"], ["24h", "last 24 h"], ["16
 const states = [["", "any status"], [live, "live"], ["stopped", "ended"], ["failed", "failed to run"]];
 const platforms = ["agora", "elevenlabs", "livekit", "openai", "pipecat", "retell", "twilio", "vapi"];
 
-function template(v, past, set, more, seen) {
+function template(v, last, set, more, seen) {
   seen();
   const list = rows(v), f = v.filter, toggle = (name, label, title) => html`<button aria-pressed=${f[name] === "true"} class=${f[name] ? "set" : ""} title=${title}
     @click=${() => set(name, f[name] ? "" : "true")}>${label}</button>`;
@@ -110,7 +112,7 @@ function template(v, past, set, more, seen) {
     ${failure(v.error)}
     <table class="list calls"><thead><tr><th>Call</th><th class="wide">What happened</th><th>Last words</th>
       <th class="n">Turns</th><th class="n wide">Barge-ins</th><th class="n">Never heard</th><th class="n wide">First token</th><th class="n wide">Length</th><th class="n">Started</th></tr></thead>
-      <tbody>${list.map(a => row(a, past.get(a.agent_id), set))}</tbody></table>
+      <tbody>${list.map(a => row(a, last.get(a.agent_id)?.list, set))}</tbody></table>
     ${v.loading ? html`<p class="quiet" role="status">Reading…</p>` : list.length ? nothing : empty(f)}
     ${v.cursor ? html`<button data-more="1" @click=${more}>More calls</button>` : nothing}`;
 }
@@ -120,7 +122,7 @@ const empty = f => Object.values(f).some(Boolean) ? html`<p class="quiet">No cal
     <pre>curl -s ${location.origin}/v1/chat/completions -H 'X-Agent-Id: first' -d '{"messages":[{"role":"user","content":"Hello"}]}'</pre></div>`;
 
 function row(a, messages, set) {
-  const m = messages ?? [], last = m.findLast(o => (o.role === "assistant" || o.role === "user") && (plain(o.content) || plain(o.generated)));
+  const last = messages?.findLast(o => (o.role === "assistant" || o.role === "user") && (plain(o.content) || plain(o.generated)));
   const [heard, rest] = last?.role === "assistant" ? split(last) : [plain(last?.content), ""];
   const t = a.tally ?? {}, unheard = t.generated_tokens ? t.unheard_tokens / t.generated_tokens : null, first = t.first_token_ms;
   const from = Date.parse(a.started_at), to = Date.parse(a.stopped_at) || Date.now();
@@ -129,7 +131,7 @@ function row(a, messages, set) {
       ${a.user_id ? html`<a class="quiet" href=${"/callers/" + encodeURIComponent(a.user_id)}>${a.user_id}</a>` : nothing}</th>
     <td class="wide"><span class="chips">${a.platform ? html`<span class="chip">${a.platform}</span>` : nothing}
       ${Object.entries(a.labels ?? {}).map(([k, value]) => html`<button class="chip" title=${`Calls with ${k}=${value}`} @click=${() => set("label", `${k}=${value}`)}>${value}</button>`)}
-      ${t.failures ? html`<span class="chip bad">LLM failed</span>` : nothing}${t.ghosts ? html`<span class="chip">${t.ghosts} ${t.ghosts === 1 ? "ghost" : "ghosts"}</span>` : nothing}</span>${messages ? strip(m) : nothing}</td>
+      ${t.failures ? html`<span class="chip bad">LLM failed</span>` : nothing}${t.ghosts ? html`<span class="chip">${t.ghosts} ${t.ghosts === 1 ? "ghost" : "ghosts"}</span>` : nothing}</span>${t.generated_tokens ? strip(t.generated_tokens - t.unheard_tokens, t.unheard_tokens) : nothing}</td>
     <td class="words" dir="auto">${heard}${struck(rest)}</td>
     <td class="n">${a.turns}</td>
     <td class="n wide">${t.interruptions ?? ""}</td>

@@ -4,10 +4,10 @@ import {html, nothing, svg} from "/page/lit-html.js";
 import * as api from "/page/api.js";
 import {choice, failure, length, moment, percent, when} from "/page/words.js";
 
-const everyMS = 10000, spans = [["1h", "last hour"], ["6h", "last 6 h"], ["24h", "last 24 h"], ["168h", "last 7 days"], ["720h", "last 30 days"]];
+const everyMS = 10000, usual = "24h", spans = [["1h", "last hour"], ["6h", "last 6 h"], ["24h", "last 24 h"], ["168h", "last 7 days"], ["720h", "last 30 days"]];
 
 export function overviewPage({draw, go, may}) {
-  const since = new URLSearchParams(location.search).get("since") ?? "24h";
+  const since = new URLSearchParams(location.search).get("since") ?? usual;
   const view = {since, data: null, error: ""};
   const redraw = () => draw(template(view, may, value => go("/overview" + api.query({since: value}), true)));
   async function read() {
@@ -25,7 +25,7 @@ const share = n => n == null ? "–" : percent(n);
 
 function template(v, may, span) {
   const d = v.data;
-  return html`<div class="heading"><h1>Overview</h1>${choice("Time", v.since, spans, span)}</div>
+  return html`<div class="heading"><h1>Overview</h1>${choice("Time", v.since, spans, span, usual)}</div>
     ${failure(v.error)}
     ${d ? panels(d, v.since, may) : v.error ? nothing : html`<p class="quiet">Reading…</p>`}`;
 }

@@ -19,25 +19,27 @@ export function bars(messages) {
     } else if (m.role === "assistant") {
       const [heard, rest] = split(m);
       if (!heard && !rest) continue;
-      const at = m.metadata?.interrupt_timestamp;
-      const cut = interrupted(m) && at > m.timestamp ? at : m.timestamp + spoken(heard);
+      const cut = interrupted(m) ? Math.max(m.metadata.interrupt_timestamp ?? 0, m.timestamp + spoken(heard) / 3) : m.timestamp + spoken(heard);
       out.push({m, lane: "agent", from: m.timestamp, to: cut + spoken(rest), text: heard, rest, unheardFrom: rest ? cut : undefined});
     }
   }
   return spread(out);
 }
 
-// spread moves a bar behind the one before it in its lane, so that estimates do not overlap.
+// spread moves a bar behind the one before it in its lane, so that estimates do not overlap. Words
+// that nobody heard end where the next bar begins, but keep some room.
 function spread(list) {
-  const end = {};
+  const before = {}, room = 600;
   for (const b of list) {
-    const late = (end[b.lane] ?? -Infinity) - b.from;
+    const last = before[b.lane];
+    const late = last ? (last.rest ? last.unheardFrom + Math.min(room, last.to - last.unheardFrom) : last.to) - b.from : 0;
     if (late > 0) {
-      b.to = Math.max(b.to, b.from + late + 400);
       b.from += late;
-      if (b.unheardFrom != null) b.unheardFrom = Math.max(b.unheardFrom, b.from);
+      b.to += late;
+      if (b.unheardFrom != null) b.unheardFrom += late;
     }
-    end[b.lane] = b.unheardFrom ?? b.to;
+    if (last?.rest) last.to = Math.min(last.to, b.from);
+    before[b.lane] = b;
   }
   return list;
 }
@@ -70,7 +72,7 @@ function bar(b, x, selected, onSelect) {
   const part = (from, to, kind, text) => to > from ? svg`<foreignObject x=${x(from)} y=${y} width=${Math.max(3, x(to) - x(from))} height=${barHeight}>
       <div class=${"bar " + kind} xmlns="http://www.w3.org/1999/xhtml" dir="auto">${text}</div></foreignObject>` : "";
   const pick = e => { if (e.type === "click" || e.key === "Enter" || e.key === " ") { e.preventDefault(); onSelect(b.m.seq); } };
-  return svg`<g role="button" tabindex="0" aria-pressed=${on} aria-label=${`${b.lane}: ${b.text}${b.rest ? "; not heard: " + b.rest : ""}`}
+  return svg`<g role="button" tabindex="0" aria-pressed=${on} aria-label=${`${b.lane}: ${b.text}${b.rest ? ` ${b.rest.trim()} (not heard from “${b.rest.trim().slice(0, 20)}” on)` : ""}`}
       class=${on ? "on" : ""} @click=${pick} @keydown=${pick}>
     ${part(b.from, cut, b.lane, b.text)}
     ${part(cut, b.to, "unheard", b.rest ?? b.text)}
@@ -78,18 +80,9 @@ function bar(b, x, selected, onSelect) {
   </g>`;
 }
 
-// strip draws what happened in a call in one line: shares of the caller's words, of heard words and
-// of words that nobody heard.
-export function strip(messages) {
-  const width = 150, parts = [];
-  for (const m of messages) {
-    if (m.role === "user") parts.push(["caller", plain(m.content).length]);
-    if (m.role !== "assistant" || ghost(m)) continue;
-    const [heard, rest] = split(m);
-    parts.push(["agent", heard.length], ["unheard", rest.length]);
-  }
-  const all = parts.reduce((n, p) => n + p[1], 0) || 1;
-  let x = 0;
-  return html`<svg class="strip" width=${width} height="12" viewBox="0 0 ${width} 12" role="img" aria-label="what happened">
-    ${parts.map(([kind, n]) => { const w = n * width / all, at = x; x += w; return svg`<rect class=${kind} x=${at} width=${w} height="12"></rect>`; })}</svg>`;
+// strip draws the share of the model's words that were heard, and of those that nobody heard.
+export function strip(heard, unheard) {
+  const width = 150, at = width * heard / (heard + unheard || 1);
+  return html`<svg class="strip" width=${width} height="8" role="img" aria-label="heard and not heard">
+    <rect class="agent" width=${at} height="8"></rect><rect class="unheard" x=${at} width=${width - at} height="8"></rect></svg>`;
 }

@@ -109,8 +109,8 @@ export const method = name => methods[name] ?? name;
 // bytes is a size: 812 B, 1.4 kB.
 export const bytes = n => n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1000).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
 
-// choice is a select of [value, text] pairs. A value other than the first is marked.
-export const choice = (label, value, options, set) => html`<select aria-label=${label} class=${value !== options[0][0] ? "set" : ""} @change=${e => set(e.target.value)}>
+// choice is a select of [value, text] pairs. A value other than the usual one is marked.
+export const choice = (label, value, options, set, usual = options[0][0]) => html`<select aria-label=${label} class=${value !== usual ? "set" : ""} @change=${e => set(e.target.value)}>
   ${options.map(([v, text]) => html`<option value=${v} ?selected=${v === value}>${text}</option>`)}</select>`;
 
 export const failure = text => text ? html`<p class="error" role="alert">${text}</p>` : nothing;
