@@ -3,6 +3,7 @@ package ossa_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -77,38 +78,61 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestEveryDefault: the effective form of a short document shows each default of the published
-// schema, also of objects that the document lacks. None of them is listed as without effect.
+// TestEveryDefault: the effective form of a short document shows each default of schema.json, also
+// of objects that the document lacks. None of them is listed as without effect.
 func TestEveryDefault(t *testing.T) {
 	t.Parallel()
-	const connection = `"connection":{"pool_size":10,` +
-		`"retry_policy":{"backoff":"exponential","initial_delay_ms":100,"max_attempts":3,"max_delay_ms":10000},` +
-		`"ssl":{"enabled":true,"verify":true},"timeout_seconds":30}`
-	const short = `{` + connection + `,"conversation_context":{"enabled":true,"include_system_messages":true,"include_tool_results":true,"max_messages":100,"max_tokens":32000,` +
-		`"truncation_strategy":"sliding_window"},"enabled":true,"provider":"in_memory","session_state":{"enabled":true,"max_sessions":100,` +
-		`"persist_across_invocations":false,"session_ttl_seconds":3600},"working_memory":{"enabled":true,"max_size_mb":64,"namespaced":true,"ttl_seconds":3600}}`
-	const long = `{"agent_state":{"checkpoint_interval_seconds":60,"compression":true,"enabled":true,"max_checkpoints":10},` + connection + `,` +
-		`"conversation_history":{"enabled":true,"indexing":true,"retention_days":90,"summarization":true},"enabled":true,` +
-		`"knowledge_base":{"enabled":true,"max_entries":100000,"schema":"json_schema","versioning":true},` +
-		`"learned_patterns":{"decay_enabled":true,"decay_half_life_days":30,"enabled":true,"feedback_integration":true,"pattern_types":["task_completion","error_recovery"]},` +
-		`"provider":"postgres","storage_type":"hybrid","vector_store":{"distance_metric":"cosine","embedding_dimensions":1536,` +
-		`"embedding_model":"text-embedding-3-small","enabled":true,"index_type":"hnsw","max_vectors":1000000}}`
-	const lifecycle = `{"backup":{"enabled":true,"encryption":true,"interval_hours":24,"retention_count":7},` +
-		`"compaction":{"enabled":true,"run_interval_hours":24,"threshold_percent":30},` +
-		`"garbage_collection":{"enabled":true,"max_memory_percent":80,"run_interval_seconds":3600,"strategy":"hybrid","target_memory_percent":60},` +
-		`"migration":{"batch_size":1000,"enabled":false,"verify_integrity":true}}`
+	text, err := os.ReadFile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		node
+		Defs map[string]node `json:"$defs"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
 	whole := strings.Replace(least, `{"enabled":false}`, `{"enabled":true}`, 1)
 	for _, d := range []ossa.Document{{JSON: []byte(whole)}, {JSON: []byte(`{}`), Part: ossa.All}} {
 		r := validate(t, d)
-		for section, want := range map[string]string{"short_term": short, "long_term": long, "lifecycle": lifecycle} {
-			if diff := cmp.Diff(want, asJSON(t, r.Effective[section])); diff != "" {
-				t.Errorf("%s of part %q: %s", section, d.Part, diff)
+		n := 0
+		var walk func(path string, s node, have any)
+		walk = func(path string, s node, have any) {
+			m, _ := have.(map[string]any)
+			for name, child := range s.Properties {
+				if ref, ok := strings.CutPrefix(child.Ref, "#/$defs/"); ok {
+					child = schema.Defs[ref]
+				}
+				switch want := string(child.Default); {
+				case want == "":
+					continue
+				case len(child.Properties) == 0:
+					n++
+					want = strings.Replace(want, "${EMBEDDING_MODEL:-text-embedding-3-small}", "text-embedding-3-small", 1)
+					if got := strings.ReplaceAll(asJSON(t, m[name]), ",", ", "); got != want {
+						t.Errorf("part %q: %s.%s is %s, want %s", d.Part, path, name, got, want)
+					}
+				default:
+					walk(path+"."+name, child, m[name])
+				}
 			}
+		}
+		walk("", schema.node, r.Effective)
+		if n < 60 {
+			t.Errorf("part %q: only %d defaults were found", d.Part, n)
 		}
 		if got := paths(append(r.NotSupported, r.Refused...)); got != "" {
 			t.Errorf("part %q: not supported %q", d.Part, got)
 		}
 	}
+}
+
+// node is a part of schema.json.
+type node struct {
+	Ref        string          `json:"$ref"`
+	Default    json.RawMessage `json:"default"`
+	Properties map[string]node `json:"properties"`
 }
 
 // TestMeaning: values of a document set policy, session and working memory; those without effect

@@ -1,0 +1,307 @@
+package app_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/heardlog/heardlog/memory/kv/kvtest"
+)
+
+// ossaCase proves what one line of docs/reference/ossa.md says.
+type ossaCase func(p *ossaPage)
+
+// ossaCases has a case for each line of the tables, by "section: first cell" without backquotes.
+func ossaCases() map[string]ossaCase {
+	return map[string]ossaCase{
+		"short_term: enabled: false": func(p *ossaPage) {
+			id := p.join(`short_term: {enabled: false}`)
+			p.s.say(id, user("one"), assistant("two"))
+			if c := p.s.context(id, `{}`); len(c.Messages) != 0 { // a completion adds its utterance
+				p.t.Errorf("context %+v", c.Messages)
+			}
+			p.s.do("PUT", working(id, "k"), `{"value":1}`).refused(http.StatusConflict, "TaskConflict", "switched off")
+		},
+		"short_term: provider in_memory, local_cache": func(p *ossaPage) {
+			p.runs(`short_term: {provider: in_memory}`, `short_term: {provider: local_cache}`)
+		},
+		"short_term: provider redis, memcached": func(p *ossaPage) {
+			p.listed(`short_term: {provider: redis}`, "short_term.provider")
+			p.listed(`short_term: {provider: memcached}`, "short_term.provider")
+		},
+		"short_term: connection": func(p *ossaPage) {
+			p.listed(`short_term: {connection: {endpoint: x}}`, "short_term.connection")
+			p.listed(`short_term: {provider: redis, connection: {endpoint: x}}`, "short_term.provider", "short_term.connection")
+			redis := kvtest.StartRedis(p.t)
+			s := start(p.t, "HEARDLOG_MEMORY_MODEL="+kvModel(p.t, "redis", `{endpoint: "redis://`+redis.Addr+`"}`, ""))
+			s.do(http.MethodPut, kvPath("n", "k"), `{"value":1}`).ok(nil)
+			redis.Kill()
+			s.get(kvPath("n", "k")).refused(http.StatusServiceUnavailable, "ServiceUnavailable")
+		},
+		"short_term: conversation_context": func(p *ossaPage) {
+			p.runs(`short_term: {conversation_context: {max_messages: 2, max_tokens: 1000, truncation_strategy: importance_based, include_system_messages: false, include_tool_results: false}}`)
+			if got := p.settings(`short_term: {conversation_context: {max_messages: 2}}`); got.Settings.Policy.MaxMessages != 2 {
+				p.t.Errorf("%+v", got)
+			}
+		},
+		"short_term: truncation_strategy: oldest_first": func(p *ossaPage) {
+			id := p.join(`short_term: {conversation_context: {max_messages: 2, truncation_strategy: oldest_first}}`)
+			p.s.say(id, user("one"), assistant("two"), user("three"))
+			if c := p.s.context(id, `{}`); len(c.Messages) != 2 || c.Messages[1]["content"] != "three" || len(p.s.history(id).Contents) != 3 {
+				p.t.Errorf("context %+v", c.Messages)
+			}
+		},
+		"short_term: working_memory.max_size_mb, ttl_seconds": func(p *ossaPage) {
+			got := p.settings(`short_term: {working_memory: {max_size_mb: 3, ttl_seconds: 70}}`)
+			if w := got.Settings.Working; w.MaxMB != 3 || w.TTL != 70 {
+				p.t.Errorf("%+v", got)
+			}
+		},
+		"short_term: working_memory.namespaced: false": func(p *ossaPage) {
+			p.listed(`short_term: {working_memory: {namespaced: false}}`, "short_term.working_memory.namespaced")
+		},
+		"short_term: session_state.session_ttl_seconds": func(p *ossaPage) {
+			if got := p.settings(`short_term: {session_state: {session_ttl_seconds: 90}}`); got.Settings.IdleTimeout != 90 {
+				p.t.Errorf("%+v", got)
+			}
+		},
+		"short_term: session_state.persist_across_invocations": func(p *ossaPage) {
+			id := p.join(`short_term: {session_state: {persist_across_invocations: true}}`)
+			p.s.say(id, user("one"))
+			p.s.post(agent(id, "/leave"), nil).ok(nil)
+			var next struct{ Inherited *struct{ Messages int } }
+			p.s.joinWith(p.name, p.name, "").ok(&next)
+			if next.Inherited == nil || next.Inherited.Messages != 1 {
+				p.t.Errorf("%+v", next)
+			}
+		},
+		"short_term: session_state.max_sessions": func(p *ossaPage) {
+			p.join(`short_term: {session_state: {max_sessions: 1}}`)
+			p.s.joinWith("another", p.name, "").refused(http.StatusUnprocessableEntity, "ResourceQuotaLimitExceeded", "max_sessions")
+		},
+
+		"long_term: provider sqlite, postgres": func(p *ossaPage) {
+			own, other := "sqlite", "postgres"
+			if os.Getenv("TEST_STORE") == "postgres" {
+				own, other = other, own
+			}
+			p.runs(`long_term: {provider: ` + own + `}`)
+			p.listed(`long_term: {provider: `+other+`}`, "long_term.provider")
+		},
+		"long_term: any other provider": func(p *ossaPage) {
+			for _, name := range []string{"mongodb", "dynamodb", "neo4j", "qdrant", "pinecone", "weaviate", "chromadb", "milvus", "redis", "file_system"} {
+				p.refused(`long_term: {provider: `+name+`}`, "long_term.provider", name, "sqlite and postgres", "HEARDLOG_STORE")
+			}
+		},
+		"long_term: storage_type relational, hybrid": func(p *ossaPage) {
+			p.runs(`long_term: {storage_type: relational}`, `long_term: {storage_type: hybrid}`)
+		},
+		"long_term: storage_type document, vector, graph": func(p *ossaPage) {
+			for _, kind := range []string{"document", "vector", "graph"} {
+				p.listed(`long_term: {storage_type: `+kind+`}`, "long_term.storage_type")
+			}
+		},
+		"long_term: connection": func(p *ossaPage) {
+			p.listed(`long_term: {connection: {endpoint: x}}`, "long_term.connection")
+		},
+		"long_term: knowledge_base": func(p *ossaPage) {
+			p.listed(`long_term: {knowledge_base: {max_entries: 1000}}`, "long_term.knowledge_base")
+		},
+		"long_term: knowledge_base.schema other than json_schema": func(p *ossaPage) {
+			p.refused(`long_term: {knowledge_base: {schema: rdf}}`, "long_term.knowledge_base.schema", "rdf", "json_schema")
+			p.refused(`long_term: {knowledge_base: {schema: custom}}`, "long_term.knowledge_base.schema", "custom")
+		},
+		"long_term: vector_store.index_type: flat": func(p *ossaPage) {
+			p.runs(`long_term: {vector_store: {index_type: flat}}`)
+			for _, kind := range []string{"hnsw", "ivf", "scann"} {
+				p.listed(`long_term: {vector_store: {index_type: `+kind+`}}`, "long_term.vector_store.index_type")
+			}
+		},
+		"long_term: vector_store.embedding_model": func(p *ossaPage) {
+			p.listed(`long_term: {vector_store: {embedding_model: other}}`, "long_term.vector_store.embedding_model")
+		},
+		"long_term: vector_store, other fields": func(p *ossaPage) {
+			for _, field := range []string{"embedding_dimensions: 1536", "distance_metric: cosine", "max_vectors: 1000"} {
+				name, _, _ := strings.Cut(field, ":")
+				p.listed(`long_term: {vector_store: {`+field+`}}`, "long_term.vector_store."+name)
+			}
+		},
+		"long_term: learned_patterns": func(p *ossaPage) {
+			p.listed(`long_term: {learned_patterns: {decay_enabled: true}}`, "long_term.learned_patterns")
+		},
+		"long_term: agent_state": func(p *ossaPage) {
+			const written = `{"checkpoint_interval_seconds":20,"max_checkpoints":2,"compression":false}`
+			if got := p.settings(`long_term: {enabled: true, agent_state: ` + written + `}`); string(got.Settings.AgentState) != written {
+				p.t.Errorf("%+v", got)
+			}
+			for range 3 {
+				p.s.checkpoint(p.id)
+			}
+			var list struct{ Checkpoints []checkpointOf }
+			if p.s.get(agent(p.id, "/checkpoints")).ok(&list); len(list.Checkpoints) != 2 || list.Checkpoints[0].Compressed {
+				p.t.Errorf("%+v", list)
+			}
+		},
+		"long_term: conversation_history.retention_days": func(p *ossaPage) {
+			got := p.settings(`long_term: {enabled: true, conversation_history: {retention_days: 7}}`)
+			if !strings.Contains(string(got.Settings.History), `"retention_days":7`) { // TestRetentionOfModel erases
+				p.t.Errorf("%+v", got)
+			}
+		},
+		"long_term: conversation_history.indexing: false": func(p *ossaPage) {
+			p.listed(`long_term: {conversation_history: {indexing: false}}`, "long_term.conversation_history.indexing")
+		},
+		"long_term: conversation_history.summarization": func(p *ossaPage) {
+			p.listed(`long_term: {conversation_history: {summarization: true}}`, "long_term.conversation_history.summarization")
+		},
+		"long_term: conversation_history.retention_days above HEARDLOG_RETENTION": func(p *ossaPage) {
+			p.refused(`long_term: {conversation_history: {retention_days: 91}}`, "long_term.conversation_history.retention_days", "91", "90 days")
+		},
+
+		"provider_interface: required_operations": func(p *ossaPage) {
+			for _, name := range []string{"get", "set", "delete", "exists", "list", "clear", "search", "batch_get", "batch_set", "expire", "increment"} {
+				p.runs(`provider_interface: {required_operations: [{name: ` + name + `, description: x}]}`)
+			}
+			p.refused(`provider_interface: {required_operations: [{name: fly, description: x}]}`, "provider_interface.required_operations[0].name", "fly")
+		},
+		"provider_interface: optional_operations": func(p *ossaPage) {
+			p.listed(`provider_interface: {optional_operations: [{name: fly, description: x}]}`, "provider_interface.optional_operations[0].name")
+		},
+		"provider_interface: lifecycle_hooks": func(p *ossaPage) {
+			p.listed(`provider_interface: {lifecycle_hooks: {on_init: x}}`, "provider_interface.lifecycle_hooks")
+		},
+
+		"lifecycle: garbage_collection": func(p *ossaPage) {
+			p.listed(`lifecycle: {garbage_collection: {strategy: lru}}`, "lifecycle.garbage_collection")
+		},
+		"lifecycle: backup": func(p *ossaPage) {
+			p.listed(`lifecycle: {backup: {interval_hours: 1}}`, "lifecycle.backup")
+		},
+		"lifecycle: compaction": func(p *ossaPage) {
+			p.listed(`lifecycle: {compaction: {threshold_percent: 20}}`, "lifecycle.compaction")
+		},
+		"lifecycle: migration": func(p *ossaPage) {
+			p.runs(`lifecycle: {migration: {source_provider: sqlite}}`) // off by default
+			p.listed(`lifecycle: {migration: {enabled: true, source_provider: sqlite}}`, "lifecycle.migration")
+		},
+	}
+}
+
+// TestOSSAPage runs a case for each line of the tables in docs/reference/ossa.md, and fails for a
+// line without a case and a case without a line.
+func TestOSSAPage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/reference/ossa.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, cases, section := start(t), ossaCases(), ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.ReplaceAll(strings.TrimSpace(line), "`", "")
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			section = name
+		}
+		cell, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if !ok || !strings.HasPrefix(line, "| ") || cell == "field" || cell == "---" {
+			continue
+		}
+		name := section + ": " + cell
+		run := cases[name]
+		delete(cases, name)
+		n := len(cases)
+		t.Run(name, func(t *testing.T) {
+			if run == nil {
+				t.Fatal("the page has this line, and ossaCases has no case for it")
+			}
+			run(&ossaPage{t: t, s: s, name: fmt.Sprintf("case-%d", n)})
+		})
+	}
+	for name := range cases {
+		t.Errorf("the page has no line %q", name)
+	}
+}
+
+// ossaPage is what a case has. Its documents are YAML and lack what is not their concern.
+type ossaPage struct {
+	t    *testing.T
+	s    *server
+	name string // of the case's memory model and its agent
+	id   string // of the agent of join and settings
+}
+
+// join stores a document and joins an agent with it.
+func (p *ossaPage) join(document string) string {
+	p.t.Helper()
+	text := "apiVersion: ossa/v0.3.2\nkind: MemoryModel\n" + document + "\n"
+	for _, half := range []string{"short_term: {", "long_term: {"} {
+		if !strings.HasPrefix(document, half) {
+			text += half + "enabled: " + fmt.Sprint(half[0] == 's') + "}\n"
+		} else if !strings.Contains(document, "{enabled: ") {
+			text = strings.Replace(text, half, half+"enabled: true, ", 1)
+		}
+	}
+	p.s.do("PUT", modelsPath+"/"+p.name, text).ok(nil)
+	p.id = p.s.joinWith(p.name, p.name, "").joined()
+	return p.id
+}
+
+func (p *ossaPage) settings(document string) agentSettings {
+	p.t.Helper()
+	return p.s.settingsOf(p.join(document))
+}
+
+// report returns the paths that a document has refused and without effect.
+func (p *ossaPage) report(document string) (refused, listed []string, words string) {
+	p.t.Helper()
+	var r struct {
+		Valid        bool
+		Refused      []struct{ Path, Message string }
+		NotSupported []struct{ Path, Message string } `json:"not_supported"`
+	}
+	got := p.s.post(validatePath, "part: model\ndocument:\n  "+document+"\n").ok(&r)
+	if !r.Valid {
+		p.t.Errorf("%s: %s", document, got.body)
+	}
+	for _, one := range r.Refused {
+		refused, words = append(refused, one.Path), words+one.Message
+	}
+	for _, one := range r.NotSupported {
+		listed = append(listed, one.Path)
+	}
+	return refused, listed, words
+}
+
+func (p *ossaPage) runs(documents ...string) {
+	p.t.Helper()
+	for _, d := range documents {
+		p.listed(d)
+	}
+}
+
+func (p *ossaPage) listed(document string, want ...string) {
+	p.t.Helper()
+	if refused, listed, _ := p.report(document); len(refused) > 0 || !slices.Equal(listed, want) {
+		p.t.Errorf("%s: refused %q, listed %q, want %q", document, refused, listed, want)
+	}
+}
+
+// refused checks a refusal, and that optional: true in its section makes it a listing.
+func (p *ossaPage) refused(document, path string, words ...string) {
+	p.t.Helper()
+	refused, listed, message := p.report(document)
+	if !slices.Equal(refused, []string{path}) || slices.Contains(listed, path) {
+		p.t.Errorf("%s: refused %q, listed %q, want %q refused", document, refused, listed, path)
+	}
+	for _, w := range words {
+		if !strings.Contains(message, w) {
+			p.t.Errorf("%s: %q does not name %s", document, message, w)
+		}
+	}
+	optional := strings.Replace(document, "{", "{optional: true, ", 1)
+	if refused, listed, _ := p.report(optional); len(refused) > 0 || !slices.Contains(listed, path) {
+		p.t.Errorf("%s: refused %q, listed %q, want %q listed", optional, refused, listed, path)
+	}
+}
