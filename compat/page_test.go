@@ -1,8 +1,11 @@
 package compat_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"image/color"
+	"image/png"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -112,19 +115,31 @@ func (b *tab) accessible() {
 	}
 }
 
-// picture writes what the page shows to a file of the folder in PICTURES, if that is set.
+// picture checks that the page is drawn. It writes the picture to the folder in PICTURES, if that
+// is set.
 func (b *tab) picture(name string) {
 	b.t.Helper()
-	dir := os.Getenv("PICTURES")
-	if dir == "" {
-		return
-	}
-	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name), png, 0o644); err != nil {
+	drawn, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
 		b.t.Fatal(err)
+	}
+	colours := map[color.Color]bool{}
+	for y := range drawn.Bounds().Dy() {
+		for x := range drawn.Bounds().Dx() {
+			colours[drawn.At(x, y)] = true
+		}
+	}
+	if len(colours) < 20 {
+		b.t.Errorf("%s has only %d colours", name, len(colours))
+	}
+	if dir := os.Getenv("PICTURES"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name), shot, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }
 
@@ -169,7 +184,6 @@ func TestPageCall(t *testing.T) {
 	b.shows(".calls td.words", "which one?")
 	b.shows(".calls tbody .n", "%")
 	b.accessible()
-	b.picture("calls.png")
 	b.clicks("[title^='Calls in which the caller']")
 	b.waits(`location.search === "?interrupted=true" && document.querySelectorAll(".calls tbody tr").length === 1`)
 	b.clicks(".calls tbody th a")
@@ -190,7 +204,6 @@ func TestPageCall(t *testing.T) {
 	b.shows("aside dd", "heard text from the platform")
 	b.shows("aside p", heard+unheard)
 	b.accessible()
-	b.picture("call.png")
 	at := value[string](b, `location.href`)
 	if want := s.url + "/calls/" + id + "?turn=3"; at != want {
 		t.Errorf("the address is %s, want %s", at, want)
@@ -205,7 +218,6 @@ func TestPageCall(t *testing.T) {
 		t.Error("the navigation takes more than a line on a phone")
 	}
 	phone.accessible()
-	phone.picture("phone.png")
 }
 
 // TestPageLive: a call grows on the page, and does so again after the server was killed.
@@ -263,7 +275,6 @@ func TestPagePlayground(t *testing.T) {
 	b.shows(".transcript .chip", "interrupted")
 	b.shows("aside pre", "user "+question)
 	b.accessible()
-	b.picture("playground.png")
 }
 
 // TestPageWebhooks: a failed delivery is explained and sent again, and an endpoint is tested.
@@ -288,7 +299,6 @@ func TestPageWebhooks(t *testing.T) {
 	b.shows("aside pre", id)
 	b.shows("aside code", "Agora-Signature-V2")
 	b.accessible()
-	b.picture("webhooks.png")
 	status.Store(http.StatusOK)
 	b.clicks("aside .actions button")
 	b.shows("aside .chip", "delivered")
@@ -335,7 +345,6 @@ func TestPageCaller(t *testing.T) {
 	b.shows("blockquote", "allergic to peanuts")
 	b.shows("pre.told", "Is allergic to peanuts")
 	b.accessible()
-	b.picture("caller.png")
 	b.clicks(".facts .actions details:first-child summary")
 	b.types(".facts [name=content]", "Is allergic to hazelnuts\n")
 	b.shows(".fact", "hazelnuts")
@@ -360,7 +369,6 @@ func TestPageOverview(t *testing.T) {
 		t.Error("the page is wider than a phone")
 	}
 	b.do(chromedp.EmulateViewport(1440, 900))
-	b.picture("overview.png")
 	b.do(chromedp.Click(chromedp.CSS(".chart a[href*=interrupted]")))
 	b.shows(".calls td.words", "which one?")
 	b.clicks("nav a[href='/overview']")

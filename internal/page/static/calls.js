@@ -111,7 +111,7 @@ function template(v, last, set, more, seen) {
     </div>
     ${failure(v.error)}
     <table class="list calls"><thead><tr><th>Call</th><th class="wide">What happened</th><th>Last words</th>
-      <th class="n">Turns</th><th class="n wide">Barge-ins</th><th class="n">Never heard</th><th class="n wide">First token</th><th class="n wide">Length</th><th class="n">Started</th></tr></thead>
+      <th class="n wide">Turns</th><th class="n wide">Barge-ins</th><th class="n">Never heard</th><th class="n wide">First token</th><th class="n wide">Length</th><th class="n">Started</th></tr></thead>
       <tbody>${list.map(a => row(a, last.get(a.agent_id)?.list, set))}</tbody></table>
     ${v.loading ? html`<p class="quiet" role="status">Reading…</p>` : list.length ? nothing : empty(f)}
     ${v.cursor ? html`<button data-more="1" @click=${more}>More calls</button>` : nothing}`;
@@ -132,8 +132,8 @@ function row(a, messages, set) {
     <td class="wide"><span class="chips">${a.platform ? html`<span class="chip">${a.platform}</span>` : nothing}
       ${Object.entries(a.labels ?? {}).map(([k, value]) => html`<button class="chip" title=${`Calls with ${k}=${value}`} @click=${() => set("label", `${k}=${value}`)}>${value}</button>`)}
       ${t.failures ? html`<span class="chip bad">LLM failed</span>` : nothing}${t.ghosts ? html`<span class="chip">${t.ghosts} ${t.ghosts === 1 ? "ghost" : "ghosts"}</span>` : nothing}</span>${t.generated_tokens ? strip(t.generated_tokens - t.unheard_tokens, t.unheard_tokens) : nothing}</td>
-    <td class="words" dir="auto">${heard}${struck(rest)}</td>
-    <td class="n">${a.turns}</td>
+    <td class="words"><div dir="auto">${heard}${struck(rest)}</div></td>
+    <td class="n wide">${a.turns}</td>
     <td class="n wide">${t.interruptions ?? ""}</td>
     <td class=${"n" + (unheard > 0 ? " bad" : "")}>${unheard == null ? "–" : percent(unheard)}</td>
     <td class="n wide">${first ? html`${length(first.p50)}<span class="quiet below">p95 ${length(first.p95)}</span>` : "–"}</td>

@@ -32,7 +32,7 @@ export function length(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
   const min = Math.floor(ms / 60000), s = Math.round(ms / 1000) % 60;
-  return min < 60 ? `${min} min ${s} s` : `${Math.floor(min / 60)} h ${min % 60} min`;
+  return min < 60 ? `${min} min${s ? ` ${s} s` : ""}` : `${Math.floor(min / 60)} h ${min % 60} min`;
 }
 
 export const percent = share => `${Math.round(share * 100)} %`;
