@@ -24,12 +24,12 @@ import (
 
 // tab is a page in a headless Chromium of its own.
 type tab struct {
-	t   *testing.T
+	t   testing.TB
 	ctx context.Context
 }
 
 // openTab opens an address. Without Chromium it skips the test.
-func openTab(t *testing.T, url string, setup ...step) *tab {
+func openTab(t testing.TB, url string, setup ...step) *tab {
 	t.Helper()
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
@@ -191,6 +191,9 @@ func TestPageCall(t *testing.T) {
 	b.shows(".transcript del", strings.TrimSpace(unheard))
 	b.shows(".timeline .bar.unheard", strings.TrimSpace(unheard))
 	b.shows(".badge", "live")
+	if missing := value[[]string](b, `performance.getEntriesByType("resource").filter(e => e.responseStatus >= 400).map(e => e.name)`); len(missing) > 0 {
+		t.Errorf("the page asks for what is not there: %q", missing)
+	}
 	if covered := value[[]string](b, coveredBars); len(covered) > 0 {
 		t.Errorf("on the axis these bars are covered, or too narrow to be seen: %q", covered)
 	}

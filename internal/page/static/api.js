@@ -79,7 +79,7 @@ export const messagesAfter = (id, seq, options) => get(agent(id) + "/messages" +
 export async function messages(id, options) {
   const all = [];
   for (let cursor = ""; ;) {
-    const page = await get(agent(id) + "/messages" + query({cursor, limit: 500}), options);
+    const page = await get(agent(id) + "/messages" + query({cursor, limit: 1000}), options);
     all.push(...page.messages);
     if (!page.next_cursor) return all;
     cursor = page.next_cursor;
