@@ -385,7 +385,11 @@ func (a knowledgeAPI) startImport(w http.ResponseWriter, r *http.Request) error 
 	if err := a.unmarshal(body, &in, true); err != nil {
 		return err
 	}
-	m, err := a.knowledge.StartImport(r.Context(), projectOf(r), name, in.Document, in.Format, in.Content)
+	key, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return err
+	}
+	m, err := a.knowledge.StartImport(r.Context(), projectOf(r), name, key, knowledge.Document{Name: in.Document, Format: in.Format, Content: in.Content})
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,11 @@ func (a patternAPI) feedback(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := a.patterns.Feedback(r.Context(), projectOf(r), id, in.Outcome)
+	key, err := idempotencyKey(r, maxKey)
+	if err != nil {
+		return err
+	}
+	m, err := a.patterns.Feedback(r.Context(), projectOf(r), id, in.Outcome, key)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -89,7 +90,22 @@ func TestKnowledge(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 
-	s = s.again()
+	var first, second knowledgeImport
+	for _, m := range []*knowledgeImport{&first, &second} {
+		got := s.post(b+"/imports", `{"document":"again","format":"text","content":"Zebras."}`, "Idempotency-Key", "k")
+		if err := json.Unmarshal(got.body, m); err != nil || got.status != http.StatusAccepted {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+		s = s.again()
+	}
+	if first.ID != second.ID || first.ID == "" {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	s.post(b+"/imports", `{"document":"again","format":"text","content":"Lions."}`, "Idempotency-Key", "k").refused(http.StatusConflict, "TaskConflict", "Idempotency-Key")
+	s.post(b+"/imports", `{"document":"again","format":"text","content":"Lions."}`, "Idempotency-Key", "é").refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
+	s.imports("faq", "again", "text", "Lions.") // all before it have ended
+	s.do(http.MethodDelete, b+"/entries/again%231", nil)
+
 	if got := s.findEntries("faq", "Do you ship to Norway?"); len(got) == 0 || got[0] != "guide.md#1" {
 		t.Errorf("found %q", got)
 	}

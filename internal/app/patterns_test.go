@@ -23,12 +23,19 @@ func TestPatterns(t *testing.T) {
 	if s.post(one+"/feedback", `{"outcome":"good"}`).ok(&moved); moved.OldWeight != .5 || moved.NewWeight != .6 || moved.Why == "" {
 		t.Errorf("%+v", moved)
 	}
-	s = s.again()
+	for range 2 { // a repeat moves nothing, and is answered as the first was
+		if s.post(one+"/feedback", `{"outcome":"bad"}`, "Idempotency-Key", "k").ok(&moved); moved.OldWeight != .6 || moved.NewWeight != .5 {
+			t.Errorf("%+v", moved)
+		}
+		s = s.again()
+	}
+	s.post(one+"/feedback", `{"outcome":"good"}`, "Idempotency-Key", "k").refused(http.StatusConflict, "TaskConflict", "Idempotency-Key: was used for the outcome bad")
+	s.post(one+"/feedback", `{"outcome":"good"}`, "Idempotency-Key", "é").refused(http.StatusBadRequest, "InvalidFieldValue", "Idempotency-Key")
 	var p struct {
 		Weight float64
 		Good   int
 	}
-	if s.get(one).ok(&p); p.Weight != .6 || p.Good != 1 {
+	if s.get(one).ok(&p); p.Weight != .5 || p.Good != 1 {
 		t.Errorf("%+v", p)
 	}
 	for query, want := range map[string]string{"": "other order-first ", "?type=tool_usage": "order-first ", "?type=delegation_patterns": ""} {

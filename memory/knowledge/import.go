@@ -1,7 +1,10 @@
 package knowledge
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +47,7 @@ type Import struct {
 	Removed  int     `json:"removed"`
 	Faults   []Fault `json:"faults,omitempty"` // of the first that failed
 	Detail   string  `json:"detail,omitempty"`
+	Hash     string  `json:"hash,omitempty"` // of a document that was sent with an Idempotency-Key
 
 	CreatedMS int64 `json:"created_ms"`
 	UpdatedMS int64 `json:"updated_ms"`
@@ -98,33 +102,48 @@ func (s *Service) put(ctx context.Context, space record.Space, id string, rev in
 	return state.Rev, err
 }
 
+// Document is a text to import.
+type Document struct{ Name, Format, Content string }
+
 // StartImport stores a document, which then becomes entries in the background: when StartImport
 // returns, the document is on disk, and a server that stops goes on later. The entries replace
-// those of an earlier import of the same document.
-func (s *Service) StartImport(ctx context.Context, project, name, document, format, content string) (Import, error) {
+// those of an earlier import of the same document. A repeat with the same key, unless it is "",
+// returns the first import as long as that is listed, or fault.Conflict if the document is another.
+func (s *Service) StartImport(ctx context.Context, project, name, key string, d Document) (Import, error) {
 	if _, err := s.load(ctx, project, name); err != nil {
 		return Import{}, err
 	}
-	if err := (&Source{Document: document}).check(""); err != nil {
+	if err := (&Source{Document: d.Name}).check(""); err != nil {
 		return Import{}, err
 	}
-	content, err := text.Clean("content", content, MaxImport)
+	content, err := text.Clean("content", d.Content, MaxImport)
 	if err != nil {
 		return Import{}, err
 	}
-	drafts, err := parse(document, format, content)
+	drafts, err := parse(d.Name, d.Format, content)
 	if err != nil {
 		return Import{}, err
+	}
+	id, hash := s.cfg.NewID(), ""
+	if key != "" {
+		id, hash = hashOf("import", key), hashOf(d.Name, d.Format, content)
+		first, err := s.Import(ctx, project, name, id)
+		if err == nil && first.Hash != hash {
+			err = fault.At(fault.Conflict, "Idempotency-Key", "was used for another document")
+		}
+		if err == nil || !fault.Is(err, fault.NotFound) {
+			return first, err
+		}
 	}
 	if err := s.room(ctx, project, name); err != nil {
 		return Import{}, err
 	}
 	now := s.nowMS()
-	m := Import{ID: s.cfg.NewID(), Document: document, Format: format, State: Running, Total: len(drafts), CreatedMS: now, UpdatedMS: now}
+	m := Import{ID: id, Document: d.Name, Format: d.Format, State: Running, Total: len(drafts), Hash: hash, CreatedMS: now, UpdatedMS: now}
 	// The job comes first, so that what follows is removed if this server is killed here.
 	j := job{Project: project, Base: name, Import: m.ID, DueMS: now + lease.Milliseconds(), rev: record.Absent}
 	if err := s.putJob(ctx, &j); err != nil {
-		return Import{}, err
+		return Import{}, twice(err)
 	}
 	for i := 0; i*contentPiece < len(content); i++ {
 		piece := content[i*contentPiece : min((i+1)*contentPiece, len(content))]
@@ -134,7 +153,7 @@ func (s *Service) StartImport(ctx context.Context, project, name, document, form
 		}
 	}
 	if _, err := s.put(ctx, importSpace(project, name), m.ID, record.Absent, m); err != nil {
-		return Import{}, err
+		return Import{}, twice(err)
 	}
 	j.DueMS = 0
 	if err := s.putJob(ctx, &j); err != nil { // it is due after the lease, then
@@ -145,6 +164,20 @@ func (s *Service) StartImport(ctx context.Context, project, name, document, form
 	default:
 	}
 	return m, nil
+}
+
+// twice returns the error of a call whose Idempotency-Key another call is using.
+func twice(err error) error {
+	if errors.Is(err, record.ErrStale) {
+		return fault.New(fault.Unavailable, "another call with this Idempotency-Key is starting the import; try again in a minute")
+	}
+	return err
+}
+
+// hashOf returns a hash of texts.
+func hashOf(texts ...string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
+	return hex.EncodeToString(sum[:16])
 }
 
 // room forgets old imports of a base, and returns fault.Quota if too many run.
@@ -187,6 +220,7 @@ func (s *Service) Imports(ctx context.Context, project, name string) ([]Import, 
 		}
 	}
 	slices.Reverse(out)
+	slices.SortStableFunc(out, func(a, b Import) int { return cmp.Compare(b.CreatedMS, a.CreatedMS) })
 	return out, nil
 }
 

@@ -332,7 +332,7 @@ func (b bases) run() (stop func()) {
 
 func (b bases) importDocument(document, format, content string) knowledge.Import {
 	b.t.Helper()
-	m, err := b.StartImport(b.t.Context(), project, base, document, format, content)
+	m, err := b.StartImport(b.t.Context(), project, base, "", knowledge.Document{Name: document, Format: format, Content: content})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -429,20 +429,20 @@ func TestImportFails(t *testing.T) {
 		"nothing":    {"d", knowledge.Markdown, "# only\n\n## headings", "content: has nothing"},
 		"two of one": {"d", knowledge.CSV, "a,a\n1,2", "content: column 2"},
 	} {
-		if _, err := b.StartImport(t.Context(), project, base, tt.document, tt.format, tt.content); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := b.StartImport(t.Context(), project, base, "", knowledge.Document{Name: tt.document, Format: tt.format, Content: tt.content}); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	b.settings(func(s *knowledge.Base) { s.MaxEntries = 1 })
 	var last knowledge.Import
 	for i := range 10 {
-		m, err := b.StartImport(t.Context(), project, base, fmt.Sprint("d", i), knowledge.Text, strings.Repeat("A line of words.\n\n", 300))
+		m, err := b.StartImport(t.Context(), project, base, "", knowledge.Document{Name: fmt.Sprint("d", i), Format: knowledge.Text, Content: strings.Repeat("A line of words.\n\n", 300)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		last = m
 	}
-	if _, err := b.StartImport(t.Context(), project, base, "one more", knowledge.Text, "x"); !fault.Is(err, fault.Quota) {
+	if _, err := b.StartImport(t.Context(), project, base, "", knowledge.Document{Name: "one more", Format: knowledge.Text, Content: "x"}); !fault.Is(err, fault.Quota) {
 		t.Errorf("an eleventh: %v", err)
 	}
 	b.run()
@@ -485,7 +485,7 @@ func TestImportKilled(t *testing.T) {
 			whole := storetest.New()
 			b := newService(t, whole)
 			b.settings(func(*knowledge.Base) {})
-			m, err := b.StartImport(t.Context(), project, base, "d", knowledge.JSONL, text.String())
+			m, err := b.StartImport(t.Context(), project, base, "", knowledge.Document{Name: "d", Format: knowledge.JSONL, Content: text.String()})
 			if err != nil {
 				t.Fatal(err)
 			}

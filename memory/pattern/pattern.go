@@ -8,6 +8,8 @@ package pattern
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -30,7 +32,8 @@ const (
 	DefaultWeight   = 0.5
 	DefaultHalfLife = 30 // days
 
-	step = 0.1 // by which feedback moves a weight
+	step       = 0.1 // by which feedback moves a weight
+	maxReports = 20  // of a pattern whose keys are known
 )
 
 // Types lists the values of Pattern.Type, which are those of OSSA.
@@ -49,6 +52,17 @@ type Pattern struct {
 	WeighedMS    int64 `json:"weighed_ms"`
 	CreatedMS    int64 `json:"created_ms"`
 	UpdatedMS    int64 `json:"updated_ms"`
+	// Reports are the newest feedback with an Idempotency-Key, oldest first, at most maxReports.
+	Reports []report `json:"reports,omitempty"`
+}
+
+// report is feedback that may be repeated.
+type report struct {
+	Key     string  `json:"key"` // a hash
+	Outcome string  `json:"outcome"`
+	Old     float64 `json:"old"`
+	New     float64 `json:"new"`
+	Why     string  `json:"why"`
 }
 
 // WeightAt returns the weight of the pattern at a time.
@@ -79,8 +93,9 @@ func New(c Config) *Service { return &Service{c} }
 
 func space(project string) record.Space { return record.Space{Project: project, Name: "pattern"} }
 
-// change stores what decide makes of a pattern, which is zero if there is none.
-func (s *Service) change(ctx context.Context, project, id string, decide func(*Pattern) error) (p Pattern, err error) {
+// change stores what decide makes of a pattern, which is zero if there is none. It stores nothing
+// if decide reports false.
+func (s *Service) change(ctx context.Context, project, id string, decide func(*Pattern) (bool, error)) (p Pattern, err error) {
 	if err := checkID(id); err != nil {
 		return p, err
 	}
@@ -92,10 +107,11 @@ func (s *Service) change(ctx context.Context, project, id string, decide func(*P
 		} else if fault.Is(err, fault.NotFound) {
 			err = nil
 		}
+		changed := false
 		if err == nil {
-			err = decide(&p)
+			changed, err = decide(&p)
 		}
-		if err != nil {
+		if err != nil || !changed {
 			return err
 		}
 		p.ID, p.UpdatedMS = id, s.cfg.Now().UnixMilli()
@@ -159,7 +175,7 @@ func (s *Service) Put(ctx context.Context, project, id string, in Settings) (Pat
 		return Pattern{}, fault.At(fault.Invalid, "weight", "must be from 0 to 1, not %g", *in.Weight)
 	}
 	content = s.cfg.Redact(project).Text(content)
-	return s.change(ctx, project, id, func(p *Pattern) error {
+	return s.change(ctx, project, id, func(p *Pattern) (bool, error) {
 		now := s.cfg.Now()
 		switch {
 		case in.Weight != nil:
@@ -170,7 +186,7 @@ func (s *Service) Put(ctx context.Context, project, id string, in Settings) (Pat
 			p.Weight = p.WeightAt(now)
 		}
 		p.WeighedMS, p.Type, p.Content, p.HalfLifeDays = now.UnixMilli(), in.Type, content, in.HalfLifeDays
-		return nil
+		return true, nil
 	})
 }
 
@@ -187,14 +203,26 @@ type Moved struct {
 	Why      string
 }
 
-// Feedback moves the weight of a pattern: up by 0.1 to at most 1, or down by 0.1 to at least 0.
-func (s *Service) Feedback(ctx context.Context, project, id, outcome string) (m Moved, err error) {
+// Feedback moves the weight of a pattern: up by 0.1 to at most 1, or down by 0.1 to at least 0. A
+// repeat with the same key, unless it is "", moves nothing and returns the same. It fails with
+// fault.Conflict if the key was used for the other outcome.
+func (s *Service) Feedback(ctx context.Context, project, id, outcome, key string) (m Moved, err error) {
 	if outcome != Good && outcome != Bad {
 		return m, fault.At(fault.Invalid, "outcome", "must be good or bad, not %q", text.Clip(outcome, 40))
 	}
-	m.Pattern, err = s.change(ctx, project, id, func(p *Pattern) error {
+	if key != "" {
+		sum := sha256.Sum256([]byte(key))
+		key = hex.EncodeToString(sum[:16])
+	}
+	m.Pattern, err = s.change(ctx, project, id, func(p *Pattern) (bool, error) {
 		if p.CreatedMS == 0 {
-			return missing(id)
+			return false, missing(id)
+		}
+		for _, r := range p.Reports {
+			if r.Key == key {
+				m.Old, m.New, m.Why = r.Old, r.New, r.Why
+				return false, r.repeats(outcome)
+			}
 		}
 		now := s.cfg.Now()
 		m.Old = p.WeightAt(now)
@@ -209,9 +237,21 @@ func (s *Service) Feedback(ctx context.Context, project, id, outcome string) (m 
 			m.Why += fmt.Sprintf("; before, the half-life of %d days had lowered %g to %g", p.HalfLifeDays, p.Weight, m.Old)
 		}
 		p.Weight, p.WeighedMS = m.New, now.UnixMilli()
-		return nil
+		if key != "" {
+			p.Reports = append(p.Reports, report{key, outcome, m.Old, m.New, m.Why})
+			p.Reports = p.Reports[max(0, len(p.Reports)-maxReports):]
+		}
+		return true, nil
 	})
 	return m, err
+}
+
+// repeats returns fault.Conflict unless the report has an outcome.
+func (r *report) repeats(outcome string) error {
+	if r.Outcome != outcome {
+		return fault.At(fault.Conflict, "Idempotency-Key", "was used for the outcome %s", r.Outcome)
+	}
+	return nil
 }
 
 // Get returns a pattern, or fault.NotFound.

@@ -32,18 +32,18 @@ func TestWeights(t *testing.T) {
 		if err != nil || len(list) != 2 || list[0].ID != "stays" || list[1].WeightAt(time.Now()) != .4 {
 			t.Errorf("%v %+v", err, list)
 		}
-		m, err := s.Feedback(t.Context(), "p", "fades", pattern.Good)
+		m, err := s.Feedback(t.Context(), "p", "fades", pattern.Good, "")
 		if err != nil || m.Old != .4 || m.New != .5 || !strings.Contains(m.Why, "lowered 0.8 to 0.4") {
 			t.Errorf("%v %+v", err, m)
 		}
 		for range 12 {
-			m, err = s.Feedback(t.Context(), "p", "stays", pattern.Good)
+			m, err = s.Feedback(t.Context(), "p", "stays", pattern.Good, "")
 		}
 		if err != nil || m.New != 1 || m.Pattern.Good != 12 {
 			t.Errorf("%v %+v", err, m)
 		}
 		for range 12 {
-			m, err = s.Feedback(t.Context(), "p", "stays", pattern.Bad)
+			m, err = s.Feedback(t.Context(), "p", "stays", pattern.Bad, "")
 		}
 		if err != nil || m.New != 0 || m.Pattern.Bad != 12 {
 			t.Errorf("%v %+v", err, m)
